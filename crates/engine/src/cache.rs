@@ -1,0 +1,300 @@
+//! The read cache: ARC (Megiddo and Modha, FAST 2003) over slots, each with a buffer that holds the slot's content.
+//!
+//! Four lists: `recent` (seen once) and `frequent` (seen again) hold buffers; their ghosts remember what was evicted. A hit in
+//! a ghost moves the target size of `recent` towards the list that would have had it. Only content that has passed its
+//! check is put in; a slot that is freed is taken out, so whatever is found is what the slot holds.
+
+use alloc::vec::Vec;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::contract::BufferId;
+use crate::entry::Slot;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum List {
+    Recent = 0,
+    Frequent = 1,
+    RecentGhost = 2,
+    FrequentGhost = 3,
+}
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Node {
+    slot: Slot,
+    buffer: BufferId,
+    list: List,
+    newer: u32,
+    older: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Ends {
+    newest: u32,
+    oldest: u32,
+    length: usize,
+}
+
+/// An adaptive replacement cache of blocks.
+pub(crate) struct ReadCache {
+    capacity: usize,
+    target: usize,
+    nodes: Vec<Node>,
+    unused: Vec<u32>,
+    by_slot: HashMap<Slot, u32, FixedState>,
+    lists: [Ends; 4],
+}
+
+impl ReadCache {
+    pub(crate) fn new(capacity: usize) -> ReadCache {
+        ReadCache {
+            capacity,
+            target: 0,
+            nodes: Vec::with_capacity(2 * capacity + 1),
+            unused: Vec::new(),
+            by_slot: HashMap::with_capacity_and_hasher(2 * capacity + 1, FixedState::with_seed(5)),
+            lists: [Ends { newest: NONE, oldest: NONE, length: 0 }; 4],
+        }
+    }
+
+    fn length(&self, list: List) -> usize {
+        self.lists[list as usize].length
+    }
+
+    /// Blocks that are cached.
+    pub(crate) fn len(&self) -> usize {
+        self.length(List::Recent) + self.length(List::Frequent)
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let node = self.nodes[at as usize];
+        let ends = &mut self.lists[node.list as usize];
+        ends.length -= 1;
+        match node.newer {
+            NONE => ends.newest = node.older,
+            newer => self.nodes[newer as usize].older = node.older,
+        }
+        let ends = &mut self.lists[node.list as usize];
+        match node.older {
+            NONE => ends.oldest = node.newer,
+            older => self.nodes[older as usize].newer = node.newer,
+        }
+    }
+
+    fn push(&mut self, at: u32, list: List) {
+        let ends = &mut self.lists[list as usize];
+        ends.length += 1;
+        let before = core::mem::replace(&mut ends.newest, at);
+        if before == NONE {
+            ends.oldest = at;
+        } else {
+            self.nodes[before as usize].newer = at;
+        }
+        let node = &mut self.nodes[at as usize];
+        node.list = list;
+        node.newer = NONE;
+        node.older = before;
+    }
+
+    fn drop_node(&mut self, at: u32) {
+        self.unlink(at);
+        self.by_slot.remove(&self.nodes[at as usize].slot);
+        self.unused.push(at);
+    }
+
+    fn drop_oldest(&mut self, list: List) {
+        let oldest = self.lists[list as usize].oldest;
+        if oldest != NONE {
+            self.drop_node(oldest);
+        }
+    }
+
+    /// The buffer with the slot's content, if it is cached.
+    pub(crate) fn get(&mut self, slot: Slot) -> Option<BufferId> {
+        let at = *self.by_slot.get(&slot)?;
+        let node = self.nodes[at as usize];
+        if matches!(node.list, List::RecentGhost | List::FrequentGhost) {
+            return None;
+        }
+        self.unlink(at);
+        self.push(at, List::Frequent);
+        Some(node.buffer)
+    }
+
+    /// Whether the slot's content is cached, without counting it as used.
+    pub(crate) fn peek(&self, slot: Slot) -> Option<BufferId> {
+        let node = self.nodes[*self.by_slot.get(&slot)? as usize];
+        matches!(node.list, List::Recent | List::Frequent).then_some(node.buffer)
+    }
+
+    /// Puts a block in that is not cached. The cache holds the buffer from now on; buffers that it lets go of go to
+    /// `evicted`.
+    pub(crate) fn insert(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) {
+        if self.capacity == 0 {
+            evicted.push(buffer);
+            return;
+        }
+        if let Some(&at) = self.by_slot.get(&slot) {
+            let (recent, frequent) = (self.length(List::RecentGhost), self.length(List::FrequentGhost));
+            let in_frequent = match self.nodes[at as usize].list {
+                List::RecentGhost => {
+                    self.target = (self.target + (frequent / recent.max(1)).max(1)).min(self.capacity);
+                    false
+                }
+                List::FrequentGhost => {
+                    self.target = self.target.saturating_sub((recent / frequent.max(1)).max(1));
+                    true
+                }
+                List::Recent | List::Frequent => {
+                    // Two fills of one slot: keep the first.
+                    evicted.push(buffer);
+                    return;
+                }
+            };
+            self.make_room(in_frequent, evicted);
+            self.unlink(at);
+            self.nodes[at as usize].buffer = buffer;
+            self.push(at, List::Frequent);
+            return;
+        }
+        let recent_side = self.length(List::Recent) + self.length(List::RecentGhost);
+        let all = recent_side + self.length(List::Frequent) + self.length(List::FrequentGhost);
+        if recent_side >= self.capacity {
+            if self.length(List::RecentGhost) > 0 {
+                self.drop_oldest(List::RecentGhost);
+                self.make_room(false, evicted);
+            } else {
+                evicted.push(self.nodes[self.lists[List::Recent as usize].oldest as usize].buffer);
+                self.drop_oldest(List::Recent);
+            }
+        } else if all >= self.capacity {
+            if all >= 2 * self.capacity {
+                self.drop_oldest(List::FrequentGhost);
+            }
+            self.make_room(false, evicted);
+        }
+        let node = Node { slot, buffer, list: List::Recent, newer: NONE, older: NONE };
+        let at = match self.unused.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.by_slot.insert(slot, at);
+        self.push(at, List::Recent);
+    }
+
+    fn make_room(&mut self, in_frequent_ghost: bool, evicted: &mut Vec<BufferId>) {
+        if self.len() >= self.capacity
+            && let Some(buffer) = self.replace(in_frequent_ghost)
+        {
+            evicted.push(buffer);
+        }
+    }
+
+    /// ARC's REPLACE: the victim becomes a ghost.
+    fn replace(&mut self, in_frequent_ghost: bool) -> Option<BufferId> {
+        let recent = self.length(List::Recent);
+        let from_recent = recent > 0
+            && (recent > self.target
+                || (in_frequent_ghost && recent == self.target)
+                || self.length(List::Frequent) == 0);
+        let (from, ghost) = if from_recent {
+            (List::Recent, List::RecentGhost)
+        } else {
+            (List::Frequent, List::FrequentGhost)
+        };
+        let victim = self.lists[from as usize].oldest;
+        if victim == NONE {
+            return None;
+        }
+        self.unlink(victim);
+        self.push(victim, ghost);
+        Some(self.nodes[victim as usize].buffer)
+    }
+
+    /// Lets go of one block, because its buffer is needed elsewhere.
+    pub(crate) fn evict(&mut self) -> Option<BufferId> {
+        let buffer = self.replace(false);
+        while self.length(List::RecentGhost) + self.length(List::Recent) > self.capacity {
+            self.drop_oldest(List::RecentGhost);
+        }
+        buffer
+    }
+
+    /// The slot's content is no longer wanted: the slot is free.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<BufferId> {
+        let at = *self.by_slot.get(&slot)?;
+        let node = self.nodes[at as usize];
+        self.drop_node(at);
+        matches!(node.list, List::Recent | List::Frequent).then_some(node.buffer)
+    }
+
+    /// Every cached block.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, BufferId)> + '_ {
+        self.by_slot.values().map(|&at| self.nodes[at as usize]).filter_map(|node| {
+            matches!(node.list, List::Recent | List::Frequent).then_some((node.slot, node.buffer))
+        })
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        (self.nodes.capacity() * core::mem::size_of::<Node>() + self.by_slot.capacity() * 17) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_scan_does_not_evict_what_is_used_again_and_again() {
+        let mut cache = ReadCache::new(8);
+        let mut evicted = vec![];
+        for slot in 0..4 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+            cache.get(Slot(slot));
+        }
+        for slot in 100..200 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        assert!((0..4).all(|slot| cache.get(Slot(slot)).is_some()));
+    }
+
+    proptest! {
+        #[test]
+        fn every_buffer_is_either_cached_once_or_let_go_once(
+            capacity in 1usize..9, steps in proptest::collection::vec((0u8..8, 0u64..24), 1..300)
+        ) {
+            let mut cache = ReadCache::new(capacity);
+            let (mut next, mut held, mut evicted) = (0, alloc::collections::BTreeSet::new(), vec![]);
+            for (kind, slot) in steps {
+                match kind {
+                    0 => { if let Some(buffer) = cache.remove(Slot(slot)) { evicted.push(buffer) } }
+                    1 => { if let Some(buffer) = cache.evict() { evicted.push(buffer) } }
+                    2..5 => { prop_assert_eq!(cache.peek(Slot(slot)), cache.get(Slot(slot))); }
+                    _ => {
+                        held.insert(next);
+                        cache.insert(Slot(slot), BufferId(next), &mut evicted);
+                        next += 1;
+                    }
+                }
+                for buffer in evicted.drain(..) {
+                    prop_assert!(held.remove(&buffer.0));
+                }
+                prop_assert_eq!(cache.iter().count(), held.len());
+                prop_assert!(cache.len() <= capacity);
+                prop_assert!(cache.by_slot.len() <= 2 * capacity);
+            }
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Whole-state accounting: everything that can be counted in two ways is, and must agree. (Invariants 2, 3 and 5 of the
+//! design; docs/disk-format.md lists them.) Needs an engine at rest: no request, no I/O, no checkpoint under way.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::bytes::{checksum, u32_at, u64_at};
+use crate::contract::Digest;
+use crate::engine::Engine;
+use crate::entry::{Entry, Key, Slot, check_bits};
+use crate::pages::{PageKey, Region};
+use crate::space::SlotState;
+use crate::superblock::{Pointer, Root, TreeId};
+use crate::write::SUMMARY_BYTES;
+
+/// Reads `length` bytes of metadata at a byte offset of the store; `None` if they cannot be read.
+pub type ReadMetadata<'a> = dyn FnMut(u64, u32) -> Option<Vec<u8>> + 'a;
+
+/// An audit under way.
+struct Audit<'a> {
+    engine: &'a Engine,
+    read: &'a mut ReadMetadata<'a>,
+    report: &'a mut dyn FnMut(&str),
+    good: bool,
+    /// Metadata blocks that some tree leads to.
+    reached: Vec<bool>,
+    /// References to each slot from the trees.
+    counts: Vec<u32>,
+}
+
+impl Engine {
+    /// Audits everything, on an engine at rest. Reports each violation; true if there was none.
+    pub fn check(&self, read: &mut ReadMetadata<'_>, report: &mut dyn FnMut(&str)) -> bool {
+        let mut read = |offset, length| read(offset, length);
+        let mut audit = Audit {
+            engine: self,
+            read: &mut read,
+            report,
+            good: true,
+            reached: vec![false; self.geometry().metadata_blocks as usize],
+            counts: vec![0; self.geometry().slots() as usize],
+        };
+        audit.at_rest();
+        audit.volumes();
+        audit.discards();
+        audit.delta();
+        let stored = audit.stored_counts();
+        audit.slots(&stored);
+        audit.summaries();
+        audit.tables();
+        audit.metadata();
+        audit.buffers();
+        audit.good
+    }
+
+    /// Every live slot with a known digest: its byte offset on the store and its digest. False if a summary is damaged.
+    pub fn live_slots(&self, read: &mut ReadMetadata<'_>, visit: &mut dyn FnMut(u64, Digest)) -> bool {
+        let mut read = |offset, length| read(offset, length);
+        let mut ignore = |_: &str| {};
+        let mut audit = Audit {
+            engine: self,
+            read: &mut read,
+            report: &mut ignore,
+            good: true,
+            reached: vec![false; self.geometry().metadata_blocks as usize],
+            counts: Vec::new(),
+        };
+        let block = self.geometry().block();
+        let offset = |slot| self.space.block_of(slot, self.geometry()) * block;
+        audit.each_summary(&mut |audit, slot, digest| {
+            if audit.engine.space.state(slot) != SlotState::Free {
+                visit(offset(slot), digest);
+            }
+        });
+        let mut fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0).collect();
+        fresh.sort_unstable_by_key(|(slot, _)| **slot);
+        for (slot, recent) in fresh {
+            if !self.dirty.contains_key(slot) {
+                visit(offset(*slot), recent.digest);
+            }
+        }
+        audit.good
+    }
+}
+
+impl<'a> Audit<'a> {
+    fn violation(&mut self, text: String) {
+        self.good = false;
+        (self.report)(&text);
+    }
+
+    fn at_rest(&mut self) {
+        let engine = self.engine;
+        let rest = engine.checkpoint.is_none()
+            && engine.frozen.len() == 0
+            && engine.requests.active() == 0
+            && engine.store.io.in_flight() == 0
+            && engine.store.meta.freed_count() == 0;
+        if !rest && !engine.read_only {
+            self.violation(String::from("the engine is not at rest"));
+        }
+    }
+
+    // ---- trees ----
+
+    /// Visits every leaf below a root. What is damaged is reported and left out.
+    fn each_leaf(&mut self, region: Region, root: Root, what: &str, visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8])) {
+        self.descend(region, root.pointer, root.height, 0, what, visit);
+    }
+
+    fn descend(
+        &mut self,
+        region: Region,
+        pointer: Pointer,
+        level: u8,
+        index: u64,
+        what: &str,
+        visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8]),
+    ) {
+        if pointer.is_none() {
+            return;
+        }
+        let Some(page) = self.page(region, pointer, what) else { return };
+        if level == 0 {
+            return visit(self, index, &page);
+        }
+        let fanout = self.engine.geometry().fanout();
+        for at in 0..fanout {
+            let child = Pointer::read(&page, at as usize * 16);
+            self.descend(region, child, level - 1, index * fanout + at, what, visit);
+        }
+    }
+
+    fn page(&mut self, region: Region, pointer: Pointer, what: &str) -> Option<Vec<u8>> {
+        let store = &self.engine.store;
+        let key = PageKey { region, location: pointer.location };
+        if !store.is_valid(key) {
+            self.violation(format!("{what}: a pointer leads to block {} of metadata, which does not exist", key.location));
+            return None;
+        }
+        if region == Region::Metadata {
+            let reached = &mut self.reached[pointer.location as usize - 1];
+            if core::mem::replace(reached, true) {
+                self.violation(format!("{what}: metadata block {} has two parents", pointer.location));
+                return None;
+            }
+        }
+        let offset = store.offset(key);
+        let Some(page) = (self.read)(offset, store.geometry.block_size) else {
+            self.violation(format!("{what}: the page at byte {offset} cannot be read"));
+            return None;
+        };
+        if checksum(store.seed, &page) != pointer.checksum {
+            self.violation(format!("{what}: the page at byte {offset} fails its checksum"));
+            return None;
+        }
+        Some(page)
+    }
+
+    fn reference(&mut self, slot: Slot, what: &str) {
+        match self.counts.get_mut(slot.0 as usize) {
+            Some(count) => *count += 1,
+            None => self.violation(format!("{what} refers to slot {}, which does not exist", slot.0)),
+        }
+    }
+
+    fn volumes(&mut self) {
+        let engine = self.engine;
+        let per_leaf = engine.geometry().map_leaf_entries();
+        for (volume, &root) in engine.volumes.iter().zip(&engine.maps) {
+            let what = format!("volume {}", volume.name);
+            let mut used = 0;
+            let blocks = volume.size.div_ceil(engine.geometry().block());
+            self.each_leaf(Region::Metadata, root, &what, &mut |audit, leaf, page| {
+                for (i, bytes) in page.chunks_exact(8).enumerate() {
+                    let (entry, lba) = (Entry(u64_at(bytes, 0)), leaf * per_leaf + i as u64);
+                    if !entry.is_valid() || (entry != Entry::UNMAPPED && lba >= blocks) {
+                        audit.violation(format!("{what}: the entry of block {lba} makes no sense"));
+                    } else if let Some(slot) = entry.slot() {
+                        used += 1;
+                        audit.reference(slot, &what);
+                    }
+                }
+            });
+            let cut_off = self.discarded_blocks(volume.id.0);
+            if used + cut_off != volume.logical_blocks_used {
+                let counted = volume.logical_blocks_used;
+                self.violation(format!("{what}: {used} blocks are mapped, {cut_off} cut off, {counted} counted"));
+            }
+        }
+    }
+
+    /// Mapped blocks in subtrees that were cut off a volume; counts their references and pages too.
+    fn discarded_blocks(&mut self, volume: u16) -> u64 {
+        let engine = self.engine;
+        let mut used = 0;
+        for discard in engine.discards.iter().filter(|discard| discard.volume.0 == volume) {
+            self.descend(Region::Metadata, discard.pointer, discard.level, 0, "a discard", &mut |audit, _, page| {
+                for bytes in page.chunks_exact(8) {
+                    if let Some(slot) = Entry(u64_at(bytes, 0)).slot() {
+                        used += 1;
+                        audit.reference(slot, "a discard");
+                    }
+                }
+            });
+        }
+        used
+    }
+
+    fn discards(&mut self) {
+        let engine = self.engine;
+        for discard in &engine.discards {
+            if !engine.volumes.iter().any(|volume| volume.id == discard.volume) {
+                self.violation(format!("a discard belongs to volume {}, which does not exist", discard.volume.0));
+            }
+        }
+    }
+
+    // ---- counts ----
+
+    fn delta(&mut self) {
+        let engine = self.engine;
+        let mut refs = hashbrown::HashMap::<Slot, u32, foldhash::fast::FixedState>::default();
+        for entry in engine.delta.points.values() {
+            if let Some(slot) = entry.slot() {
+                *refs.entry(slot).or_default() += 1;
+            }
+        }
+        for (slot, recent) in &engine.delta.slots {
+            if refs.remove(slot).unwrap_or(0) != recent.refs {
+                self.violation(format!("slot {}: the delta counts {} references wrongly", slot.0, recent.refs));
+            }
+            if recent.fresh && engine.space.state(*slot) != SlotState::Free {
+                self.violation(format!("slot {} is new in the delta and in use in the space map", slot.0));
+            }
+        }
+        for slot in refs.keys() {
+            self.violation(format!("slot {}: the delta refers to it and does not count it", slot.0));
+        }
+    }
+
+    /// The counts of shared slots, as stored.
+    fn stored_counts(&mut self) -> Vec<(Slot, u32)> {
+        let engine = self.engine;
+        let per_leaf = engine.geometry().block() / 4;
+        let mut stored = Vec::new();
+        let root = engine.roots[TreeId::Counts as usize];
+        self.each_leaf(Region::Metadata, root, "the reference counts", &mut |_, leaf, page| {
+            for (i, bytes) in page.chunks_exact(4).enumerate() {
+                if u32_at(bytes, 0) != 0 {
+                    stored.push((Slot(leaf * per_leaf + i as u64), u32_at(bytes, 0)));
+                }
+            }
+        });
+        stored
+    }
+
+    /// Every slot is exactly one of free, referenced, pending; counts equal references.
+    fn slots(&mut self, stored: &[(Slot, u32)]) {
+        let engine = self.engine;
+        let space = &engine.space;
+        let mut stored = stored.iter().copied().peekable();
+        let mut pending: Vec<Slot> = space.pending().iter().map(|&(slot, _)| slot).collect();
+        pending.sort_unstable();
+        if pending.windows(2).any(|pair| pair[0] == pair[1]) {
+            self.violation(String::from("a slot is pending twice"));
+        }
+        let (mut used, mut free) = (0, 0);
+        for number in 0..engine.geometry().slots() {
+            let slot = Slot(number);
+            let count = self.counts[number as usize];
+            let state = match count {
+                0 => SlotState::Free,
+                1 => SlotState::Single,
+                _ => SlotState::Shared,
+            };
+            if space.state(slot) != state {
+                let found = space.state(slot);
+                self.violation(format!("slot {number} has {count} references and is {found:?} in the space map"));
+            }
+            let written = stored.next_if(|&(at, _)| at == slot).map_or(0, |(_, count)| count);
+            if written != if count > 1 { count } else { 0 } {
+                self.violation(format!("slot {number} has {count} references, {written} are stored"));
+            }
+            used += u64::from(count > 0);
+            free += u64::from(!space.is_taken(slot));
+            let referenced = count > 0 || engine.delta.live(slot).is_some();
+            let waits = pending.binary_search(&slot).is_ok();
+            if u8::from(referenced) + u8::from(waits) + u8::from(!space.is_taken(slot)) != 1 {
+                let taken = space.is_taken(slot);
+                self.violation(format!("slot {number}: referenced {referenced}, pending {waits}, taken {taken}"));
+            }
+        }
+        if used != space.data_used || free != space.free() {
+            let (data_used, counted) = (space.data_used, space.free());
+            self.violation(format!("{used} slots used, {data_used} counted; {free} free, {counted} counted"));
+        }
+        for (number, container) in space.containers.iter().enumerate() {
+            let per = u64::from(engine.geometry().slots_per_container);
+            let slots = number as u64 * per..(number as u64 + 1) * per;
+            let live = slots.clone().filter(|&slot| space.state(Slot(slot)) != SlotState::Free).count();
+            let free = slots.filter(|&slot| !space.is_taken(Slot(slot))).count();
+            if live != container.live as usize || free != container.free as usize {
+                self.violation(format!("container {number}: {live} live, {free} free, counted {container:?}"));
+            }
+        }
+    }
+
+    fn each_summary(&mut self, visit: &mut dyn FnMut(&mut Audit<'a>, Slot, Digest)) {
+        let engine = self.engine;
+        let per_leaf = engine.geometry().block() / SUMMARY_BYTES;
+        let root = engine.roots[TreeId::Summaries as usize];
+        self.each_leaf(Region::Metadata, root, "the summaries", &mut |audit, leaf, page| {
+            for (i, bytes) in page.chunks_exact(SUMMARY_BYTES as usize).enumerate() {
+                let slot = Slot(leaf * per_leaf + i as u64);
+                let mut digest = Digest::default();
+                digest.0.copy_from_slice(&bytes[..16]);
+                if engine.space.contains(slot) {
+                    visit(audit, slot, digest);
+                }
+            }
+        });
+    }
+
+    /// Every live slot has a summary, and the check bits of every entry agree with it.
+    fn summaries(&mut self) {
+        let engine = self.engine;
+        let mut checks = vec![None; engine.geometry().slots() as usize];
+        self.each_summary(&mut |audit, slot, digest| {
+            if audit.engine.space.state(slot) != SlotState::Free {
+                checks[slot.0 as usize] = Some(check_bits(digest));
+            }
+        });
+        for (number, check) in checks.iter().enumerate() {
+            if check.is_none() && engine.space.state(Slot(number as u64)) != SlotState::Free {
+                self.violation(format!("slot {number} is in use and has no summary"));
+            }
+        }
+        let reached = self.reached.clone();
+        for &root in &engine.maps {
+            // A second visit of the maps: their pages have been counted.
+            self.reached.fill(false);
+            self.each_leaf(Region::Metadata, root, "a map", &mut |audit, leaf, page| {
+                for (i, bytes) in page.chunks_exact(8).enumerate() {
+                    let entry = Entry(u64_at(bytes, 0));
+                    let Some(slot) = entry.slot() else { continue };
+                    if checks.get(slot.0 as usize).copied().flatten() != Some(entry.check()) {
+                        let place = (leaf, i, slot.0);
+                        audit.violation(format!("leaf, entry, slot {place:?}: the check is not the summary's"));
+                    }
+                }
+            });
+        }
+        self.reached = reached;
+        for (key, entry) in &engine.delta.points {
+            if let Some(slot) = entry.slot() {
+                let known = engine.delta.live(slot).map(|recent| check_bits(recent.digest));
+                if known != Some(entry.check()) {
+                    self.delta_violation(*key, slot);
+                }
+            }
+        }
+    }
+
+    fn delta_violation(&mut self, key: Key, slot: Slot) {
+        let (volume, lba) = (key.volume().0, key.lba());
+        self.violation(format!("volume {volume} block {lba}: its check is not that of slot {}", slot.0));
+    }
+
+    // ---- metadata and memory ----
+
+    /// Pages of the tables that have not been visited yet.
+    fn tables(&mut self) {
+        let engine = self.engine;
+        for tree in [TreeId::SpaceMap, TreeId::Containers, TreeId::Volumes, TreeId::Discards] {
+            let root = engine.roots[tree as usize];
+            self.each_leaf(Region::Metadata, root, "a table", &mut |_, _, _| {});
+        }
+        let root = engine.roots[TreeId::MetaMap as usize];
+        self.each_leaf(Region::MetaMap, root, "the map of metadata blocks", &mut |_, _, _| {});
+    }
+
+    /// The blocks in use are those that some tree leads to.
+    fn metadata(&mut self) {
+        let reached = core::mem::take(&mut self.reached);
+        for (block, &reached) in reached.iter().enumerate() {
+            let used = self.engine.store.meta.is_used(block as u32 + 1);
+            if used != reached && !self.engine.read_only {
+                self.violation(format!("metadata block {block}: in use {used}, reached {reached}"));
+            }
+        }
+    }
+
+    /// At rest, buffers are held by the read cache, by blocks not in their slots, or by the driver.
+    fn buffers(&mut self) {
+        let engine = self.engine;
+        let mut holds = vec![0u16; engine.buffers.count()];
+        for (_, buffer) in engine.cache.iter() {
+            holds[buffer.0 as usize] += 1;
+        }
+        for buffer in engine.dirty.values() {
+            holds[buffer.0 as usize] += 1;
+        }
+        let waiting = engine.journal.unwritten.len() + engine.carried.len();
+        if engine.dirty.len() != waiting && !engine.read_only {
+            self.violation(format!("{} blocks are dirty, {waiting} wait to be written", engine.dirty.len()));
+        }
+        let mut received = 0;
+        for (number, &expected) in holds.iter().enumerate() {
+            let held = engine.buffers.holds(crate::contract::BufferId(number as u32));
+            if held == 1 && expected == 0 {
+                received += 1;
+            } else if held != expected {
+                self.violation(format!("buffer {number} is held {held} times, {expected} holders are known"));
+            }
+        }
+        let incoming = engine.buffers.incoming() as usize;
+        if incoming != engine.dirty.len() + received {
+            self.violation(format!("{incoming} buffers are incoming, {} are known", engine.dirty.len() + received));
+        }
+        if engine.store.pages.private_pages() > 0 && !engine.read_only {
+            let private = engine.store.pages.private_pages();
+            self.violation(format!("{private} pages are private"));
+        }
+    }
+}

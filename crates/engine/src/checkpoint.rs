@@ -1,0 +1,373 @@
+//! The checkpoint: merges the delta into the trees and ends with a superblock. A job, in small steps.
+//!
+//! ```text
+//! cut         close the open record; the active delta becomes the frozen one
+//! Reserve     space for the metadata that merging may take
+//! Maps        volumes in order: clears, then points, in LBA order; learns which old slots lose a reference
+//! Discards    walks some of the subtrees that clears cut off
+//! Counts      applies all changes of reference counts, in slot order: space map and counts
+//! Summaries   digest and owner of the new slots
+//! Tables      space map, containers, volumes, discard list, and last the map of metadata blocks
+//! Drain       until pages, carried blocks and the records included are written and durable
+//! Sync        pages durable
+//! Superblock  to both places
+//! Commit      until it is durable in both; only then is anything of the epoch before reused
+//! ```
+//!
+//! Nothing of it is visible before the end, except that trees grow new roots: readers look into both deltas first, and a
+//! tree together with the frozen delta says the same before and after the merge.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::contract::*;
+use crate::engine::{Engine, Phase};
+use crate::entry::{Entry, Key, Slot};
+use crate::io::Purpose;
+use crate::pages::{PageKey, Region};
+use crate::superblock::{Pointer, Superblock, TreeId};
+use crate::tree::{Stop, Writer};
+
+/// Steps of a checkpoint between two looks at requests.
+const BUDGET: u32 = 64;
+/// Pages of cut-off subtrees that one checkpoint walks.
+const DISCARD_PAGES: u32 = 1024;
+
+/// A subtree that a discard cut off and that has not been walked yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Discard {
+    pub pointer: Pointer,
+    pub volume: VolumeId,
+    /// 0: a leaf.
+    pub level: u8,
+}
+
+/// Bytes of a discard on disk: pointer, volume, level.
+pub(crate) const DISCARD_BYTES: usize = 24;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Stage {
+    Reserve,
+    Maps,
+    Discards,
+    Counts,
+    Summaries,
+    Tables(usize),
+    Drain,
+    Sync,
+    Superblock,
+    Commit,
+}
+
+/// The trees that the Tables stage writes, in this order.
+pub(crate) const TABLES: [TreeId; 5] =
+    [TreeId::SpaceMap, TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::MetaMap];
+
+/// A checkpoint under way.
+pub(crate) struct Checkpoint {
+    pub stage: Stage,
+    /// The last record that it includes.
+    pub upto: u64,
+    upto_checksum: u64,
+    position: u32,
+    ring_blocks: u32,
+    ring_entries: u64,
+    clean: bool,
+    /// Frozen clears and points, in order.
+    pub clears: Vec<(u64, u64)>,
+    pub points: Vec<(Key, Entry)>,
+    pub clear_at: usize,
+    pub point_at: usize,
+    pub volume_at: usize,
+    pub writer: Option<Writer>,
+    /// Changes of reference counts, found by Maps and Discards.
+    pub changes: Vec<(Slot, i32)>,
+    pub change_at: usize,
+    pub cut_off: Vec<(Pointer, u8)>,
+    pub discard_budget: u32,
+    pub fresh: Vec<Slot>,
+    pub fresh_at: usize,
+    pub leaf_at: u64,
+    /// Slot writes of carried blocks that it has to wait for.
+    carried: usize,
+    /// Syncs that have to be finished.
+    barrier: u64,
+    superblocks: u32,
+    next: Option<Superblock>,
+    /// It used up its budget and can go on.
+    yielded: bool,
+}
+
+/// What a step came to.
+pub(crate) enum Progress {
+    /// Go on.
+    More,
+    /// The stage is done.
+    Next,
+    /// Wait for an I/O.
+    Wait,
+}
+
+impl Engine {
+    pub(crate) fn checkpoint_can_step(&self) -> bool {
+        self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
+    }
+
+    fn checkpoint_is_due(&self) -> bool {
+        let limit = self.limits.delta_entries as usize;
+        self.want_checkpoint
+            || self.delta.len() >= limit / 2
+            || self.journal.is_half_full()
+            || self.journal.entries >= 2 * limit as u64
+            || (!self.discards.is_empty() && self.phase == Phase::Serving)
+    }
+
+    pub(crate) fn step_checkpoint(&mut self) {
+        if self.checkpoint.is_none() && self.checkpoint_is_due() {
+            self.cut();
+        }
+        let Some(mut checkpoint) = self.checkpoint.take() else { return };
+        checkpoint.yielded = false;
+        let mut budget = BUDGET;
+        loop {
+            if self.read_only {
+                return self.abandon_checkpoint(checkpoint);
+            }
+            if budget == 0 {
+                checkpoint.yielded = true;
+                break;
+            }
+            budget -= 1;
+            match self.step(&mut checkpoint) {
+                Ok(Progress::More) => {}
+                Ok(Progress::Next) if checkpoint.stage == Stage::Commit => return self.checkpoint_done(*checkpoint),
+                Ok(Progress::Next) => checkpoint.stage = next_stage(checkpoint.stage),
+                Ok(Progress::Wait) | Err(Stop::NoPage) => break,
+                Err(Stop::Missing(missing)) if self.failed_page != Some(missing.key) => {
+                    self.store.load(missing, None);
+                    break;
+                }
+                Err(Stop::Missing(_) | Stop::NoSpace) => self.fail_pool(),
+            }
+        }
+        self.checkpoint = Some(checkpoint);
+    }
+
+    /// Begins: everything up to the open record belongs to this checkpoint.
+    fn cut(&mut self) {
+        if !self.journal.is_empty() && !self.close_record(true) {
+            return;
+        }
+        self.want_checkpoint = false;
+        self.write_carried();
+        core::mem::swap(&mut self.delta, &mut self.frozen);
+        debug_assert!(self.delta.points.is_empty());
+        let mut points: Vec<_> = self.frozen.points.iter().map(|(&key, &entry)| (key, entry)).collect();
+        points.sort_unstable_by_key(|&(key, _)| key);
+        let fresh = self.frozen.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
+        let mut fresh: Vec<_> = fresh.map(|(&slot, _)| slot).collect();
+        fresh.sort_unstable();
+        self.store.epoch = self.superblock.epoch + 1;
+        let upto = self.journal.sequence - 1;
+        self.want_durable = self.want_durable.max(upto);
+        self.checkpoint = Some(Box::new(Checkpoint {
+            stage: Stage::Reserve,
+            upto,
+            upto_checksum: self.journal.previous,
+            position: self.journal.head,
+            ring_blocks: self.journal.used,
+            ring_entries: self.journal.entries,
+            clean: self.phase == Phase::Closing,
+            clears: self.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
+            points,
+            clear_at: 0,
+            point_at: 0,
+            volume_at: 0,
+            writer: None,
+            changes: Vec::new(),
+            change_at: 0,
+            cut_off: Vec::new(),
+            discard_budget: DISCARD_PAGES,
+            fresh,
+            fresh_at: 0,
+            leaf_at: 0,
+            carried: self.carried_writes,
+            barrier: 0,
+            superblocks: 0,
+            next: None,
+            yielded: false,
+        }));
+        self.reserve_metadata();
+    }
+
+    /// Space for the metadata blocks that merging may write.
+    fn reserve_metadata(&mut self) {
+        let geometry = &self.store.geometry;
+        let meta = &self.store.meta;
+        let wanted = (meta.used() as u64 + meta.freed_count() as u64 + self.pages_to_merge(0) as u64 + 64)
+            .min(u64::from(geometry.metadata_blocks)) as u32;
+        if wanted <= meta.reserved {
+            return self.checkpoint_metadata_reserved();
+        }
+        let ahead = (wanted + 1024).min(geometry.metadata_blocks);
+        let block = geometry.block();
+        let offset = (geometry.metadata_start() + u64::from(meta.reserved)) * block;
+        let length = u64::from(ahead - meta.reserved) * block;
+        self.store.io.begin(IoOp::Reserve, offset, length, [], Purpose::ReserveMetadata(ahead));
+    }
+
+    /// Goes on whether or not there was room: what was reserved before may do, and a write that fails is noticed.
+    pub(crate) fn checkpoint_metadata_reserved(&mut self) {
+        if let Some(checkpoint) = &mut self.checkpoint
+            && checkpoint.stage == Stage::Reserve
+        {
+            checkpoint.stage = Stage::Maps;
+        }
+    }
+
+    fn step(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+        match checkpoint.stage {
+            Stage::Reserve => Ok(Progress::Wait),
+            Stage::Maps => self.merge_maps(checkpoint),
+            Stage::Discards => self.walk_discards(checkpoint),
+            Stage::Counts => self.merge_counts(checkpoint),
+            Stage::Summaries => self.merge_summaries(checkpoint),
+            Stage::Tables(at) => self.write_table(checkpoint, TABLES[at]),
+            Stage::Drain => Ok(self.drain(checkpoint)),
+            Stage::Sync | Stage::Commit => {
+                let done = self.syncs.finished >= checkpoint.barrier;
+                Ok(if done { Progress::Next } else { Progress::Wait })
+            }
+            Stage::Superblock => self.write_superblock(checkpoint),
+        }
+    }
+
+    fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
+        if self.store.pages.writes > 0 || checkpoint.carried > 0 || self.journal.durable < checkpoint.upto {
+            return Progress::Wait;
+        }
+        self.want_sync(checkpoint);
+        Progress::Next
+    }
+
+    fn want_sync(&mut self, checkpoint: &mut Checkpoint) {
+        checkpoint.barrier = self.syncs.submitted + 1;
+        self.syncs.wanted = checkpoint.barrier;
+    }
+
+    /// A batch of carried blocks is in its slots.
+    pub(crate) fn checkpoint_carried_written(&mut self, sequence: u64) {
+        if let Some(checkpoint) = &mut self.checkpoint
+            && sequence <= checkpoint.upto
+        {
+            checkpoint.carried -= 1;
+        }
+    }
+
+    fn write_superblock(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+        if checkpoint.next.is_some() {
+            if checkpoint.superblocks > 0 {
+                return Ok(Progress::Wait);
+            }
+            self.want_sync(checkpoint);
+            return Ok(Progress::Next);
+        }
+        let next = Superblock {
+            epoch: self.store.epoch,
+            included: checkpoint.upto,
+            included_checksum: checkpoint.upto_checksum,
+            journal_position: checkpoint.position,
+            clean: checkpoint.clean,
+            read_only: false,
+            data_used: self.space.data_used,
+            next_volume: self.volumes.last().map_or(1, |volume| volume.id.0 + 1).max(self.superblock.next_volume),
+            roots: self.roots,
+            ..self.superblock
+        };
+        self.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
+        checkpoint.superblocks = 2;
+        checkpoint.next = Some(next);
+        Ok(Progress::Wait)
+    }
+
+    /// Writes a superblock to the given places. `None`: no page is free.
+    pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
+        if self.store.pages.available() < places.len() {
+            return None;
+        }
+        let block = self.store.geometry.block();
+        for &place in places {
+            let page = self.store.pages.allocate()?;
+            next.encode(self.store.pages.bytes_mut(page));
+            let offset = self.store.geometry.superblock_block(place, next.epoch) * block;
+            self.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+        }
+        Some(())
+    }
+
+    pub(crate) fn superblock_written(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        if let Some(&Segment::Page(page)) = segments.first() {
+            self.store.pages.release(page);
+        }
+        if self.check_written(result)
+            && let Some(checkpoint) = &mut self.checkpoint
+        {
+            checkpoint.superblocks -= 1;
+        }
+    }
+
+    /// The superblock is durable in both places.
+    fn checkpoint_done(&mut self, checkpoint: Checkpoint) {
+        self.superblock = checkpoint.next.expect("the superblock was written");
+        self.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
+        self.store.meta.checkpoint_durable();
+        self.frozen.reset();
+        self.checkpoints_done += 1;
+        self.mature();
+        self.needs_pump = true;
+    }
+
+    /// The pool has failed: what the checkpoint would have written stays unwritten. The frozen delta stays in force, so
+    /// reads see what they saw.
+    fn abandon_checkpoint(&mut self, mut checkpoint: Box<Checkpoint>) {
+        if let Some(writer) = &mut checkpoint.writer {
+            writer.abandon(&mut self.store);
+        }
+    }
+
+    /// A page of a tree could not be read or is damaged. A checkpoint that needs it cannot end.
+    pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
+        if self.phase == Phase::Recovering {
+            let offset = self.store.offset(key);
+            let error = if unreadable {
+                OpenError::Device { offset }
+            } else {
+                OpenError::DamagedPage { offset, what: "a table of the pool" }
+            };
+            self.recovery_failed(error);
+        } else {
+            self.failed_page = Some(key);
+        }
+    }
+
+    /// A page of metadata, or the request to load it.
+    pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
+        let key = PageKey { region: Region::Metadata, location: pointer.location };
+        self.store.pages.get(key).ok_or(Stop::Missing(crate::tree::Missing { key, pointer }))
+    }
+}
+
+fn next_stage(stage: Stage) -> Stage {
+    match stage {
+        Stage::Reserve => Stage::Maps,
+        Stage::Maps => Stage::Discards,
+        Stage::Discards => Stage::Counts,
+        Stage::Counts => Stage::Summaries,
+        Stage::Summaries => Stage::Tables(0),
+        Stage::Tables(at) if at + 1 < TABLES.len() => Stage::Tables(at + 1),
+        Stage::Tables(_) => Stage::Drain,
+        Stage::Drain => Stage::Sync,
+        Stage::Sync => Stage::Superblock,
+        Stage::Superblock | Stage::Commit => Stage::Commit,
+    }
+}

@@ -1,0 +1,344 @@
+//! Group commit, and the room that writes need: when records are closed and synced, when writes wait.
+//!
+//! Flushes and FUA writes wait for their record to be durable. While a sync is in flight those that come collect in the
+//! open record; when it is done the record is closed, written and synced as one group. A small group carries its blocks
+//! (commit rule 4). A sync covers what was seen complete when it was submitted (rule 1).
+
+use crate::contract::*;
+use crate::engine::{Engine, Phase};
+use crate::io::Purpose;
+use crate::record::{self, Change, Header};
+use crate::request::Stage;
+use crate::tree::height_for;
+use crate::write::SUMMARY_BYTES;
+
+/// The engine syncs by itself after this time,
+const SELF_SYNC: Nanos = 1_000_000_000;
+/// or after this many bytes.
+const SELF_SYNC_BYTES: u64 = 64 << 20;
+/// An idle pool merges its delta after this time.
+const IDLE_MERGE: Nanos = 5_000_000_000;
+/// Blocks that the journal has carried are written to their slots when there are this many.
+const CARRIED_BATCH: usize = 64;
+/// Checkpoints that a write waits for space before it fails.
+const SPACE_ATTEMPTS: u64 = 3;
+
+impl Engine {
+    pub(crate) fn run_flush(&mut self, id: RequestId) {
+        if self.read_only {
+            return self.fail_request(id, Error::Io);
+        }
+        let last = self.journal.last();
+        if last <= self.journal.durable {
+            return self.answer_done(id);
+        }
+        self.requests.get_mut(id).stage = Stage::Commit;
+        self.committing.push_back((last, id));
+    }
+
+    /// Closes and syncs what somebody waits for.
+    pub(crate) fn commit(&mut self) {
+        let asked = self.committing.back().map_or(0, |&(target, _)| target).max(self.want_durable);
+        let idle = self.syncs.covers.is_none() && self.journal.complete + 1 == self.journal.sequence;
+        if idle && self.want_publish {
+            self.want_publish = !self.close_record(true);
+        } else if idle && asked >= self.journal.sequence && !self.journal.is_empty() {
+            self.close_record(true);
+        }
+        if self.syncs.covers.is_some() {
+            return;
+        }
+        let first = self.committing.front().map_or(u64::MAX, |&(target, _)| target);
+        let wanted = first.min(if self.want_durable > self.journal.durable { self.want_durable } else { u64::MAX });
+        let records = wanted <= self.journal.complete && self.journal.complete > self.journal.durable;
+        if records || self.syncs.wanted > self.syncs.submitted {
+            self.syncs.covers = Some(self.journal.complete);
+            self.syncs.submitted += 1;
+            self.journal.unsynced_bytes = 0;
+            self.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
+        }
+    }
+
+    pub(crate) fn synced(&mut self, result: Result<Outcome<'_>, IoError>) {
+        let covers = self.syncs.covers.take().expect("one sync at a time");
+        if !self.check_written(result) {
+            return;
+        }
+        self.syncs.finished += 1;
+        self.journal.synced(covers);
+        while let Some(&(target, id)) = self.committing.front() {
+            if target > self.journal.durable {
+                break;
+            }
+            self.committing.pop_front();
+            self.answer_done(id);
+        }
+        self.mature();
+    }
+
+    /// Gives back what a crash can no longer bring back.
+    pub(crate) fn mature(&mut self) {
+        let Engine { space, dirty, fills, dead, .. } = self;
+        let busy = |slot| dirty.contains_key(&slot) || fills.contains_key(&slot);
+        space.mature(self.journal.published, busy, dead);
+        while let Some(slot) = self.dead.pop() {
+            if let Some(buffer) = self.cache.remove(slot) {
+                self.buffers.release(buffer);
+            }
+        }
+    }
+
+    /// Closes the open record and sends it on its way; false if that has to wait for pages. With `carry`, a small group's
+    /// blocks travel in the record.
+    pub(crate) fn close_record(&mut self, carry: bool) -> bool {
+        let block_size = self.store.geometry.block_size as usize;
+        let page_count = record::pages_for(self.journal.changes.len(), block_size);
+        if self.store.pages.available() < page_count + 2 {
+            return false;
+        }
+        let carries = carry && self.journal.unwritten.len() <= self.journal.carry_limit;
+        if carries {
+            self.mark_carried();
+        } else {
+            self.write_slots();
+        }
+        let blocks = self.journal.unwritten.len();
+        let watermark = self.journal.durable;
+        let header = Header {
+            pages: page_count as u16,
+            blocks: blocks as u16,
+            sequence: self.journal.sequence,
+            epoch: self.superblock.epoch,
+            previous: self.journal.previous,
+            watermark,
+            entries: self.journal.changes.len() as u32,
+            position: self.journal.head,
+        };
+        self.scratch.resize(page_count * block_size, 0);
+        let checksum = record::encode(&header, &self.journal.changes, self.store.seed, &mut self.scratch);
+        let parts = self.write_record(page_count);
+        self.carried.extend(self.journal.unwritten.drain(..));
+        self.journal.closed(watermark, checksum, parts, (page_count + blocks) as u32);
+        true
+    }
+
+    fn mark_carried(&mut self) {
+        let mut unwritten = self.journal.unwritten.iter().enumerate().peekable();
+        for change in &mut self.journal.changes {
+            let Some(&(at, block)) = unwritten.peek() else { break };
+            if let Change::Fresh { key, slot, digest } = *change
+                && slot == block.slot
+            {
+                *change = Change::Carried { key, slot, digest, block: at as u16 };
+                unwritten.next();
+            }
+        }
+        assert!(unwritten.next().is_none(), "every unwritten block is of the open record");
+    }
+
+    /// Writes the encoded record and its blocks to the ring, in two parts where the ring ends. Returns the parts.
+    fn write_record(&mut self, page_count: usize) -> u32 {
+        let block_size = self.store.geometry.block_size as usize;
+        let mut segments = alloc::vec::Vec::with_capacity(page_count + self.journal.unwritten.len());
+        for i in 0..page_count {
+            let page = self.store.pages.allocate().expect("pages were counted before");
+            self.store.pages.bytes_mut(page).copy_from_slice(&self.scratch[i * block_size..(i + 1) * block_size]);
+            segments.push(Segment::Page(page));
+        }
+        segments.extend(self.journal.unwritten.iter().map(|block| Segment::Buffer(block.buffer)));
+        let to_end = (self.journal.ring - self.journal.head) as usize;
+        let sequence = self.journal.sequence;
+        let start = self.store.geometry.journal_start();
+        let mut position = u64::from(self.journal.head);
+        let mut parts = 0;
+        let split = to_end.min(segments.len());
+        for part in [&segments[..split], &segments[split..]] {
+            if part.is_empty() {
+                continue;
+            }
+            let offset = (start + position) * block_size as u64;
+            let length = (part.len() * block_size) as u64;
+            let purpose = Purpose::WriteRecord { sequence };
+            self.store.io.begin(IoOp::Write, offset, length, part.iter().copied(), purpose);
+            self.journal.unsynced_bytes += length;
+            position = 0;
+            parts += 1;
+        }
+        parts
+    }
+
+    // ---- room ----
+
+    /// Lets a write wait for room, in order.
+    pub(crate) fn block(&mut self, id: RequestId) {
+        self.requests.get_mut(id).stage = Stage::Admit;
+        self.blocked.push_back(id);
+    }
+
+    /// Whether there is room for a write in record, ring, delta and metadata; if not it waits.
+    pub(crate) fn admit(&mut self, id: RequestId) -> bool {
+        let more = self.requests.get(id).blocks.len() + 1;
+        if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
+            self.block(id);
+            return false;
+        }
+        let full_delta = self.delta.len() + more > self.limits.delta_entries as usize;
+        let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
+        let full_metadata = self.pages_to_merge(more) > self.store.meta.free() as usize;
+        if full_delta || full_ring || full_metadata {
+            if full_metadata && !self.is_reclaimable() {
+                self.fail_request(id, Error::NoSpace);
+                return false;
+            }
+            self.want_checkpoint = true;
+            self.block(id);
+            return false;
+        }
+        true
+    }
+
+    /// The most metadata pages that merging the delta and `more` changes can take.
+    pub(crate) fn pages_to_merge(&self, more: usize) -> usize {
+        let geometry = &self.store.geometry;
+        let block = geometry.block();
+        let changes = (self.delta.len() + self.frozen.len() + self.delta.clears.len() + more) as u64;
+        let slots = (self.delta.slots.len() + self.frozen.slots.len() + 2 * more) as u64 + changes;
+        let map_leaves: u64 =
+            self.volumes.iter().map(|volume| volume.size.div_ceil(block * geometry.map_leaf_entries())).sum();
+        let leaves = changes.min(map_leaves)
+            + slots.min(geometry.slots().div_ceil(block / SUMMARY_BYTES))
+            + slots.min(geometry.slots().div_ceil(block / 4))
+            + slots.min(self.space.map_leaves())
+            + self.space.container_leaves()
+            + 2;
+        // Every leaf may have its own path, but no more pages than the levels above have.
+        let levels = u64::from(height_for(map_leaves.max(geometry.slots()), geometry.fanout()));
+        (leaves + (leaves / geometry.fanout() + 2) * (levels + self.volumes.len() as u64 + 6)) as usize
+    }
+
+    /// Whether a checkpoint or a published watermark could free something.
+    fn is_reclaimable(&self) -> bool {
+        self.delta.len() + self.frozen.len() > 0
+            || !self.discards.is_empty()
+            || !self.space.pending().is_empty()
+            || self.checkpoint.is_some()
+    }
+
+    /// Whether there are slots for the blocks that are not shared; if not, the write waits for what can be reclaimed, and
+    /// fails when there is nothing left to reclaim.
+    pub(crate) fn admit_space(&mut self, id: RequestId) -> bool {
+        let request = self.requests.get(id);
+        let unknown = |block: &&crate::request::Block| {
+            block.hit.is_none() && block.content.is_some_and(|content| !content.zero)
+        };
+        let needed = request.blocks.iter().filter(unknown).count() as u64;
+        if needed <= self.space.ready() {
+            return true;
+        }
+        let can_reserve = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
+        if !can_reserve {
+            let done = self.checkpoints_done;
+            let since = *self.requests.get_mut(id).waits_since.get_or_insert(done);
+            if !self.is_reclaimable() || done >= since + SPACE_ATTEMPTS {
+                self.fail_request(id, Error::NoSpace);
+                return false;
+            }
+            self.want_checkpoint = true;
+            self.publish_pending();
+        }
+        self.block(id);
+        false
+    }
+
+    /// Makes the records that freed the pending slots durable, and then published: if need be by an empty record.
+    pub(crate) fn publish_pending(&mut self) {
+        let Some(last) = self.space.pending().iter().map(|&(_, sequence)| sequence).max() else { return };
+        let journal = &self.journal;
+        if last > journal.durable {
+            self.want_durable = self.want_durable.max(last.min(journal.last()));
+        } else if last > journal.published {
+            if journal.last_watermark < last && journal.used + 2 <= journal.ring {
+                self.want_publish = true;
+                self.want_durable = self.want_durable.max(journal.sequence);
+            } else {
+                self.want_durable = self.want_durable.max(journal.sequence - 1);
+            }
+        }
+    }
+
+    /// Runs the writes that wait for room, in order, until one still has to.
+    pub(crate) fn retry_blocked(&mut self) {
+        for _ in 0..self.blocked.len() {
+            let Some(id) = self.blocked.pop_front() else { break };
+            let others = core::mem::take(&mut self.blocked);
+            self.run_write(id);
+            let still = !self.blocked.is_empty();
+            self.blocked.extend(others);
+            if still {
+                break;
+            }
+        }
+    }
+
+    /// Blocks that wait to be written are written sooner when buffers get scarce, or when there are many.
+    pub(crate) fn relieve_pressure(&mut self) {
+        let scarce = self.buffers.incoming_percent() > 50 || !self.starved.is_empty();
+        if scarce && !self.journal.unwritten.is_empty() {
+            self.write_slots();
+        }
+        if self.carried.len() >= CARRIED_BATCH || scarce {
+            self.write_carried();
+        }
+        if self.journal.unsynced_bytes >= SELF_SYNC_BYTES {
+            self.want_durable = self.want_durable.max(self.journal.last());
+        }
+    }
+
+    /// Keeps space reserved ahead of the allocator.
+    pub(crate) fn reserve_ahead(&mut self) {
+        if self.reserving || self.host_full {
+            return;
+        }
+        let per_container = u64::from(self.store.geometry.slots_per_container);
+        if let Some((first, count)) = self.space.to_reserve(4 * per_container, 8) {
+            let bytes = per_container * self.store.geometry.block();
+            let offset = self.store.geometry.data_start() * self.store.geometry.block() + u64::from(first) * bytes;
+            let purpose = Purpose::ReserveContainers(count);
+            self.store.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
+            self.reserving = true;
+        }
+    }
+
+    // ---- time ----
+
+    /// A second has passed with something not durable or not published.
+    pub(crate) fn self_sync(&mut self) {
+        self.host_full = false;
+        self.want_durable = self.want_durable.max(self.journal.last());
+        self.write_carried();
+        self.publish_pending();
+        let idle = self.now >= self.last_change + IDLE_MERGE;
+        if idle && (self.delta.len() > 0 || !self.discards.is_empty()) {
+            self.want_checkpoint = true;
+        }
+    }
+
+    pub(crate) fn set_tick(&mut self) {
+        let unsafe_records = self.journal.last() > self.journal.durable;
+        let waits = unsafe_records
+            || !self.carried.is_empty()
+            || !self.space.pending().is_empty()
+            || self.delta.len() > 0
+            || !self.discards.is_empty()
+            || !self.blocked.is_empty();
+        let more_now = self.checkpoint_can_step() || self.rebuild_can_step();
+        if more_now && !self.read_only {
+            self.tick = Some(self.now);
+        } else if !waits || self.read_only || self.phase == Phase::Closed {
+            self.tick = None;
+        } else {
+            let due = self.now + SELF_SYNC;
+            self.tick = Some(self.tick.map_or(due, |tick| if tick <= self.now { due } else { tick.min(due) }));
+        }
+    }
+}

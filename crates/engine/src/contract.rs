@@ -1,0 +1,353 @@
+//! The contract between the engine and whoever drives it: what can happen ([`Event`]), what the engine can want
+//! ([`Effect`], [`Io`]), and the small types both are made of.
+//!
+//! The engine owns all *decisions*, the driver owns all *bytes of payload* and all access to devices, sockets and clocks.
+//! Blocks of payload live in numbered buffers of one block each: the driver holds the memory, the engine holds the free
+//! list ([`crate::Engine::take_buffer`]) and passes numbers. Metadata (journal, map pages, summaries, superblocks) is real
+//! bytes in pages of the engine, read by the driver through [`crate::Engine::page`].
+//!
+//! One event at a time: the driver calls [`crate::Engine::handle`], then drains [`crate::Engine::next_effect`] until it is
+//! empty, performing each effect. Pages that an I/O names are captured (copied to the driver's own memory) when the effect
+//! is taken; buffers stay with the engine until [`Event::Done`] of that I/O.
+
+use core::fmt;
+
+/// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
+pub type Nanos = u64;
+
+/// A buffer of one block, in the driver's memory. Numbers run from 0 to [`crate::Limits::buffers`] - 1.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct BufferId(pub u32);
+
+/// A metadata page (one block) in the engine's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PageId(pub u32);
+
+/// An I/O in flight: looked up with [`crate::Engine::io`], reported back in [`Event::Done`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct IoId(pub u32);
+
+/// A request in the engine's request table. Valid from the effect that names it until [`Event::Sent`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RequestId(pub u32);
+
+/// A volume of the pool. Never reused within a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct VolumeId(pub u16);
+
+/// 128 bits of a keyed pseudorandom function over a block's content.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Digest(pub [u8; 16]);
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// What the driver found out about a full block while it was hot in the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockContent {
+    /// The digest of the block's bytes under the pool's digest function and key.
+    pub digest: Digest,
+    /// Whether all bytes are zero. (The digest of a zero block is not used.)
+    pub zero: bool,
+}
+
+/// One block of a write request, in order of address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockInput {
+    /// Holds the payload at its place inside the block: a partial block's bytes start at its offset within the block.
+    pub buffer: BufferId,
+    /// `Some` if the request covers the whole block; `None` for a partial first or last block.
+    pub content: Option<BlockContent>,
+}
+
+/// What a request wants done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation<'a> {
+    /// Read `length` bytes; `object` groups reads that belong together (a file), 0 if unknown.
+    Read {
+        /// The object id that came with the request.
+        object: u64,
+    },
+    /// Write `length` bytes. The buffers belong to the engine from here on.
+    Write(&'a [BlockInput]),
+    /// Make the range read as zeroes; takes no space. Any length.
+    WriteZeroes,
+    /// Discard the range; it reads as zeroes afterwards. Any length.
+    Trim,
+    /// Everything answered before is durable when this is answered. Offset and length are ignored.
+    Flush,
+    /// Report which parts of the range hold data, at most `limit` extents.
+    Extents {
+        /// The greatest number of extents to report.
+        limit: u32,
+    },
+}
+
+/// A request as it enters the engine. Reads and writes cover at most [`crate::Geometry::piece_blocks`] blocks' worth of
+/// bytes (the driver cuts longer ones into pieces); a range never ends beyond the volume (the driver answers those itself,
+/// the engine answers [`Error::Invalid`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Submit<'a> {
+    /// Chosen by the driver, returned in [`Effect::Reply`].
+    pub token: u64,
+    /// Which volume.
+    pub volume: VolumeId,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub length: u64,
+    /// Answer only when what the request changed is durable.
+    pub fua: bool,
+    /// What to do.
+    pub operation: Operation<'a>,
+}
+
+/// Everything that can happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event<'a> {
+    /// A request arrived. Only while [`crate::Engine::can_submit`] says so.
+    Submit(Submit<'a>),
+    /// An I/O completed.
+    Done {
+        /// Which.
+        io: IoId,
+        /// How it went.
+        result: Result<Outcome<'a>, IoError>,
+    },
+    /// The data or extents of a [`Effect::Reply`] have been sent (or its client is gone): the request and its buffers are
+    /// returned to the engine.
+    Sent(RequestId),
+    /// [`crate::Engine::next_timer`] has passed.
+    Timer,
+    /// An operator's command; answered by [`Effect::ControlReply`] with the same token.
+    Control {
+        /// Chosen by the driver.
+        token: u64,
+        /// What is wanted.
+        command: Command<'a>,
+    },
+}
+
+/// What came of an I/O that succeeded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome<'a> {
+    /// A write, sync or reserve is complete.
+    Complete,
+    /// [`IoOp::ReadBlocks`]: what each buffer now holds, in the order of the segments. [`IoOp::Merge`]: the one block.
+    Blocks(&'a [BlockContent]),
+    /// [`IoOp::ReadPages`]: the bytes read.
+    Bytes(&'a [u8]),
+}
+
+/// An I/O failed. Which way does not matter to the engine, only whether space ran out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IoError {
+    /// The backing store has no room (a reserve on a full host file system).
+    NoSpace,
+    /// Anything else.
+    Failed,
+}
+
+/// An operator's command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command<'a> {
+    /// Create a volume. Answered when it is durable.
+    CreateVolume {
+        /// 1 to 63 bytes of letters, digits, `.`, `_`, `-`, not starting with `-` or `.`.
+        name: &'a str,
+        /// Size in bytes, a multiple of the block size.
+        size: u64,
+        /// Its policy.
+        policy: Policy,
+    },
+    /// Answer when nothing is unmerged or pending, so that all figures of the status are exact.
+    Settle,
+    /// Finish what is in flight, checkpoint, mark the pool as cleanly closed. Nothing is served afterwards.
+    Close,
+}
+
+/// Which known blocks a volume shares when they are written again. (POD's `select` and iDedup have their place here.)
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Policy {
+    /// Shares nothing and looks nothing up.
+    Native,
+    /// Shares every known block.
+    #[default]
+    Full,
+}
+
+/// Everything the engine can want.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Perform this I/O; look it up with [`crate::Engine::io`]; answer with [`Event::Done`].
+    Io(IoId),
+    /// Answer a request.
+    Reply {
+        /// The token of the [`Submit`].
+        token: u64,
+        /// What to answer.
+        result: Result<Reply, Error>,
+    },
+    /// Answer a command.
+    ControlReply {
+        /// The token of the [`Event::Control`].
+        token: u64,
+        /// How it went.
+        result: Result<(), ControlError>,
+    },
+    /// Opening came to an end: from here on requests are taken, or the pool cannot be opened.
+    Opened(Result<Recovered, OpenError>),
+}
+
+/// The content of a successful answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// Nothing but success.
+    Done,
+    /// Data: [`crate::Engine::data`] lists where the bytes are. Must be followed by [`Event::Sent`].
+    Data(RequestId),
+    /// Extents: [`crate::Engine::extents`] lists them. Must be followed by [`Event::Sent`].
+    Extents(RequestId),
+}
+
+/// A run of bytes of a read's answer, in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DataSegment {
+    /// The buffer that holds them, `None` for zeroes.
+    pub buffer: Option<BufferId>,
+    /// First byte within the block.
+    pub from: u32,
+    /// One past the last byte within the block.
+    pub to: u32,
+}
+
+/// A run of bytes that hold data, or read as zeroes and take no space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// Length in bytes.
+    pub length: u64,
+    /// True if the run is a hole: unmapped or zero.
+    pub hole: bool,
+}
+
+/// Why a request failed: the errors that NBD knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// The device failed, or a block failed its check.
+    Io,
+    /// No space for a new block, after everything reclaimable has been reclaimed.
+    NoSpace,
+    /// No such volume, or the range is not inside it.
+    Invalid,
+    /// The pool is read-only after a failure.
+    ReadOnly,
+    /// The pool is being closed.
+    ShuttingDown,
+}
+
+/// Why a command failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ControlError {
+    /// A volume of this name exists.
+    Exists,
+    /// The name is not allowed.
+    BadName,
+    /// The size is zero, not a multiple of the block size, or too large for the pool's map.
+    BadSize,
+    /// The pool has as many volumes as it can hold.
+    TooManyVolumes,
+    /// The pool is read-only after a failure, or being closed.
+    ReadOnly,
+}
+
+/// What opening found and did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recovered {
+    /// The epoch that this opening began.
+    pub epoch: u64,
+    /// Whether the pool had been closed cleanly.
+    pub clean: bool,
+    /// Records replayed from the journal.
+    pub records: u64,
+    /// Entries in them.
+    pub entries: u64,
+    /// Blocks copied from the journal to their slots.
+    pub blocks_redone: u64,
+}
+
+/// Why a pool cannot be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenError {
+    /// None of the four superblock slots holds a valid superblock.
+    NoSuperblock,
+    /// The device failed to read or write at this byte offset.
+    Device {
+        /// Byte offset of the I/O.
+        offset: u64,
+    },
+    /// A metadata page fails its checksum.
+    DamagedPage {
+        /// Byte offset of the page.
+        offset: u64,
+        /// What the page belongs to.
+        what: &'static str,
+    },
+    /// A journal record that was durable is damaged.
+    DamagedJournal {
+        /// Its sequence number.
+        sequence: u64,
+    },
+    /// The memory limit is too small for this pool's tables.
+    TooLittleMemory {
+        /// What would do, in bytes.
+        needed: u64,
+    },
+}
+
+/// What kind of I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IoOp {
+    /// Read blocks into the buffers of the segments (all [`Segment::Buffer`]), contiguous on the device; answer with
+    /// [`Outcome::Blocks`].
+    ReadBlocks,
+    /// Read `length` bytes of metadata; answer with [`Outcome::Bytes`].
+    ReadPages,
+    /// Write the segments, one block each, contiguous on the device.
+    Write,
+    /// Make durable every write whose [`Event::Done`] was seen before this effect.
+    Sync,
+    /// Make sure that the `length` bytes at `offset` can be written later without running out of space.
+    Reserve,
+    /// No device involved. Segments are `[into]` or `[into, base]`, both buffers. Bytes of `into` outside `from..to` become
+    /// those of `base` (zeroes without one); with `zero`, bytes inside become zero. Answer with [`Outcome::Blocks`] for `into`.
+    Merge {
+        /// First byte to keep (or to zero).
+        from: u32,
+        /// One past the last byte to keep (or to zero).
+        to: u32,
+        /// Zero the bytes inside.
+        zero: bool,
+    },
+}
+
+/// One block of an I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Segment {
+    /// Payload, in the driver's memory.
+    Buffer(BufferId),
+    /// Metadata, in the engine's memory: [`crate::Engine::page`].
+    Page(PageId),
+}
+
+/// How urgent an I/O is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Class {
+    /// A client waits for it.
+    #[default]
+    Foreground,
+    /// A job's.
+    Background,
+}

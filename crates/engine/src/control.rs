@@ -1,0 +1,156 @@
+//! Commands: creating volumes, settling, closing. Each is answered when what it promises is durable.
+
+use alloc::string::String;
+
+use crate::contract::*;
+use crate::engine::{Engine, Phase};
+use crate::entry::LBA_BITS;
+use crate::superblock::{Pointer, Root};
+use crate::tree::height_for;
+use crate::volume::{MAX_VOLUMES, Volume, is_name};
+
+/// A command that has not been answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pending {
+    token: u64,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// Done when so many checkpoints are.
+    Create { volume: VolumeId, checkpoints: u64 },
+    Settle,
+    /// Done when so many checkpoints are; `None` until all requests are answered.
+    Close { checkpoints: Option<u64> },
+}
+
+impl Engine {
+    pub(crate) fn command(&mut self, token: u64, command: Command<'_>) {
+        let what = match command {
+            Command::CreateVolume { name, size, policy } => self.create_volume(name, size, policy),
+            Command::Settle if self.read_only || self.phase != Phase::Serving => Err(ControlError::ReadOnly),
+            Command::Settle => Ok(What::Settle),
+            Command::Close => {
+                self.phase = Phase::Closing;
+                Ok(What::Close { checkpoints: None })
+            }
+        };
+        match what {
+            Ok(what) => self.pending_commands.push(Pending { token, what }),
+            Err(error) => self.store.io.effects.push_back(Effect::ControlReply { token, result: Err(error) }),
+        }
+    }
+
+    /// Checkpoints after which everything of this moment is durable.
+    fn after_next_checkpoint(&mut self) -> u64 {
+        self.want_checkpoint = true;
+        self.checkpoints_done + if self.checkpoint.is_some() { 2 } else { 1 }
+    }
+
+    fn create_volume(&mut self, name: &str, size: u64, policy: Policy) -> Result<What, ControlError> {
+        let block = self.geometry().block();
+        if self.read_only || self.phase != Phase::Serving {
+            return Err(ControlError::ReadOnly);
+        }
+        if !is_name(name) {
+            return Err(ControlError::BadName);
+        }
+        if self.volumes.iter().any(|volume| volume.name == name) {
+            return Err(ControlError::Exists);
+        }
+        if size == 0 || !size.is_multiple_of(block) || size / block > 1 << (LBA_BITS - 1) || size > i64::MAX as u64 {
+            return Err(ControlError::BadSize);
+        }
+        let next = self.volumes.last().map_or(0, |volume| volume.id.0).max(self.superblock.next_volume - 1);
+        let id = next.checked_add(1).filter(|_| self.volumes.len() < MAX_VOLUMES);
+        let id = VolumeId(id.ok_or(ControlError::TooManyVolumes)?);
+        let leaves = (size / block).div_ceil(self.geometry().map_leaf_entries());
+        let height = height_for(leaves, self.geometry().fanout());
+        let name = String::from(name);
+        self.volumes.push(Volume { id, name, size, policy, logical_blocks_used: 0, visible: false });
+        self.maps.push(Root { pointer: Pointer::NONE, height });
+        Ok(What::Create { volume: id, checkpoints: self.after_next_checkpoint() })
+    }
+
+    /// Answers what is done.
+    pub(crate) fn step_commands(&mut self) {
+        let mut at = 0;
+        while at < self.pending_commands.len() {
+            let Pending { token, what } = self.pending_commands[at];
+            let done = match what {
+                What::Create { volume, checkpoints } => self.is_created(volume, checkpoints),
+                What::Settle => self.is_settled(),
+                What::Close { checkpoints } => self.is_closed(at, checkpoints),
+            };
+            match done {
+                Some(result) => {
+                    self.pending_commands.remove(at);
+                    self.store.io.effects.push_back(Effect::ControlReply { token, result });
+                }
+                None => at += 1,
+            }
+        }
+    }
+
+    fn is_created(&mut self, id: VolumeId, checkpoints: u64) -> Option<Result<(), ControlError>> {
+        if self.checkpoints_done < checkpoints {
+            return None;
+        }
+        let volume = self.volumes.iter_mut().find(|volume| volume.id == id)?;
+        volume.visible = true;
+        Some(Ok(()))
+    }
+
+    fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
+        let unmerged = self.delta.len() > 0 || !self.discards.is_empty();
+        if unmerged || self.checkpoint.is_some() {
+            if unmerged && self.checkpoint.is_none() && !self.want_checkpoint {
+                self.want_checkpoint = true;
+                self.needs_pump = true;
+            }
+            return None;
+        }
+        if self.space.pending().is_empty() {
+            return Some(Ok(()));
+        }
+        self.mature();
+        self.publish_pending();
+        self.commit();
+        None
+    }
+
+    fn is_closed(&mut self, at: usize, checkpoints: Option<u64>) -> Option<Result<(), ControlError>> {
+        if self.read_only {
+            self.phase = Phase::Closed;
+            return Some(Err(ControlError::ReadOnly));
+        }
+        if self.requests.active() > 0 || self.pending_commands.len() > 1 {
+            return None;
+        }
+        let Some(checkpoints) = checkpoints else {
+            let checkpoints = Some(self.after_next_checkpoint());
+            self.pending_commands[at].what = What::Close { checkpoints };
+            self.needs_pump = true;
+            return None;
+        };
+        if self.checkpoints_done < checkpoints || self.store.io.in_flight() > 0 {
+            return None;
+        }
+        self.phase = Phase::Closed;
+        Some(Ok(()))
+    }
+
+    /// The pool has failed: what waits for something durable will not see it.
+    pub(crate) fn fail_commands(&mut self) {
+        let Engine { pending_commands, store, .. } = self;
+        pending_commands.retain(|pending| {
+            let closes = matches!(pending.what, What::Close { .. });
+            if !closes {
+                let result = Err(ControlError::ReadOnly);
+                store.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
+            }
+            closes
+        });
+    }
+}

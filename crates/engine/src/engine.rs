@@ -1,0 +1,573 @@
+//! The engine itself: what it is made of, and how an event goes through it.
+//!
+//! [`Engine::handle`] takes events in and does only what is certain; [`Engine::next_effect`], when it runs out of effects,
+//! *pumps*: runs the requests that can run, moves the jobs a bounded number of steps, closes and syncs records. So events
+//! that arrive together are served together: one record, one sync.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::buffers::Buffers;
+use crate::cache::ReadCache;
+use crate::checkpoint::{Checkpoint, Discard};
+use crate::contract::*;
+use crate::control::Pending;
+use crate::delta::Delta;
+use crate::entry::{Entry, Key, Slot};
+use crate::geometry::Geometry;
+use crate::index::Index;
+use crate::io::{Io, IoTable, Purpose};
+use crate::journal::{Journal, Unwritten};
+use crate::limits::Limits;
+use crate::meta::MetaSpace;
+use crate::pages::{PageCache, Region};
+use crate::read::Fill;
+use crate::rebuild::Rebuild;
+use crate::recovery::Recovery;
+use crate::request::{Kind, Request, Requests, Stage};
+use crate::space::Space;
+use crate::superblock::{Parameters, Root, Superblock, TREES};
+use crate::tree::{Store, Walk, lookup};
+use crate::volume::Volume;
+
+/// What the engine is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Recovering,
+    Serving,
+    /// A command to close came: finishing.
+    Closing,
+    Closed,
+    /// Opening failed.
+    Dead,
+}
+
+/// Syncs of the store.
+#[derive(Default)]
+pub(crate) struct Syncs {
+    /// What the sync in flight covers: the last complete record when it was submitted.
+    pub covers: Option<u64>,
+    /// Syncs submitted and finished so far.
+    pub submitted: u64,
+    pub finished: u64,
+    /// A checkpoint waits until so many have finished.
+    pub wanted: u64,
+}
+
+/// The engine. See [`crate::contract`].
+pub struct Engine {
+    pub(crate) limits: Limits,
+    pub(crate) now: Nanos,
+    pub(crate) phase: Phase,
+    pub(crate) read_only: bool,
+    /// The newest superblock that is durable in both places.
+    pub(crate) superblock: Superblock,
+    pub(crate) store: Store,
+    pub(crate) roots: [Root; TREES],
+    pub(crate) volumes: Vec<Volume>,
+    /// Map roots, in the order of `volumes`.
+    pub(crate) maps: Vec<Root>,
+    pub(crate) delta: Delta,
+    /// What the checkpoint under way merges; empty if there is none.
+    pub(crate) frozen: Delta,
+    pub(crate) discards: Vec<Discard>,
+    pub(crate) space: Space,
+    pub(crate) index: Index,
+    pub(crate) cache: ReadCache,
+    pub(crate) buffers: Buffers,
+    pub(crate) journal: Journal,
+    /// Blocks whose slot does not hold them yet.
+    pub(crate) dirty: HashMap<Slot, BufferId, FixedState>,
+    /// Blocks that the journal has carried and whose slot writes are still to be submitted.
+    pub(crate) carried: VecDeque<Unwritten>,
+    /// Slot writes of carried blocks in flight.
+    pub(crate) carried_writes: usize,
+    pub(crate) fills: HashMap<Slot, Fill, FixedState>,
+    pub(crate) requests: Requests,
+    /// Requests that can run.
+    pub(crate) ready: VecDeque<RequestId>,
+    /// Writes that wait for room.
+    pub(crate) blocked: VecDeque<RequestId>,
+    /// Requests that wait for buffers.
+    pub(crate) starved: VecDeque<RequestId>,
+    /// Requests that wait until a record is durable, in order.
+    pub(crate) committing: VecDeque<(u64, RequestId)>,
+    pub(crate) syncs: Syncs,
+    /// Records up to this shall become durable, whoever wants it.
+    pub(crate) want_durable: u64,
+    /// An empty record shall publish the watermark.
+    pub(crate) want_publish: bool,
+    pub(crate) want_checkpoint: bool,
+    pub(crate) checkpoint: Option<Box<Checkpoint>>,
+    pub(crate) checkpoints_done: u64,
+    pub(crate) recovery: Option<Box<Recovery>>,
+    pub(crate) rebuild: Option<Rebuild>,
+    pub(crate) reserving: bool,
+    /// Reserving failed: the host is full. Cleared by the next tick.
+    pub(crate) host_full: bool,
+    pub(crate) pending_commands: Vec<Pending>,
+    /// The page of a tree that failed last.
+    pub(crate) failed_page: Option<crate::pages::PageKey>,
+    /// Leaves of the discard list as last written.
+    pub(crate) discard_leaves: u64,
+    pub(crate) tick: Option<Nanos>,
+    pub(crate) last_change: Nanos,
+    pub(crate) needs_pump: bool,
+    pub(crate) evicted: Vec<BufferId>,
+    pub(crate) dead: Vec<Slot>,
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Engine {
+    /// Begins to open a pool; ends with [`Effect::Opened`]. The driver has read the parameters from one of the superblock
+    /// slots; its clock stands at `now`.
+    pub fn open(parameters: Parameters, limits: Limits, now: Nanos) -> Engine {
+        let geometry = parameters.geometry;
+        let seed = parameters.seed();
+        let store = Store {
+            geometry,
+            seed,
+            pages: PageCache::new(limits.pages, geometry.block_size),
+            meta: MetaSpace::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
+            io: IoTable::new(),
+            epoch: 0,
+        };
+        let entries = limits.delta_entries as usize;
+        let cached = limits.buffers.saturating_sub(limits.write_buffers) as usize;
+        Engine {
+            limits,
+            now,
+            phase: Phase::Recovering,
+            read_only: false,
+            superblock: Superblock::new(parameters),
+            store,
+            roots: [Root::default(); TREES],
+            volumes: Vec::new(),
+            maps: Vec::new(),
+            delta: Delta::with_capacity(entries),
+            frozen: Delta::with_capacity(entries),
+            discards: Vec::new(),
+            space: Space::new(&geometry),
+            index: Index::new(limits.index_entries, geometry.slots(), limits.index_tag_bits),
+            cache: ReadCache::new(cached),
+            buffers: Buffers::new(limits.buffers, limits.write_buffers),
+            journal: Journal::new(geometry.journal_blocks, geometry.block_size, 0, 0, 0, 0),
+            dirty: HashMap::with_capacity_and_hasher(limits.write_buffers as usize, FixedState::with_seed(6)),
+            carried: VecDeque::new(),
+            carried_writes: 0,
+            fills: HashMap::with_hasher(FixedState::with_seed(7)),
+            requests: Requests::new(limits.requests),
+            ready: VecDeque::new(),
+            blocked: VecDeque::new(),
+            starved: VecDeque::new(),
+            committing: VecDeque::new(),
+            syncs: Syncs::default(),
+            want_durable: 0,
+            want_publish: false,
+            want_checkpoint: false,
+            checkpoint: None,
+            checkpoints_done: 0,
+            recovery: Some(Box::new(Recovery::new())),
+            rebuild: None,
+            reserving: false,
+            host_full: false,
+            pending_commands: Vec::new(),
+            failed_page: None,
+            discard_leaves: 0,
+            tick: None,
+            last_change: now,
+            needs_pump: true,
+            evicted: Vec::new(),
+            dead: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Takes one event in.
+    pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
+        self.now = self.now.max(now);
+        self.needs_pump = true;
+        match event {
+            Event::Submit(submit) => self.submit(submit),
+            Event::Done { io, result } => self.done(io, result),
+            Event::Sent(request) => self.sent(request),
+            Event::Timer => self.timer(),
+            Event::Control { token, command } => self.command(token, command),
+        }
+    }
+
+    /// The next thing that the engine wants; call until `None` after every [`Engine::handle`] (or after several).
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        if self.store.io.effects.is_empty() && core::mem::take(&mut self.needs_pump) {
+            self.pump();
+        }
+        self.store.io.effects.pop_front()
+    }
+
+    /// When [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
+    pub fn next_timer(&self) -> Option<Nanos> {
+        self.tick
+    }
+
+    /// What an I/O is: operation, byte offset, byte length, segments, class.
+    pub fn io(&self, io: IoId) -> &Io {
+        self.store.io.get(io)
+    }
+
+    /// The bytes of a metadata page, `block_size` of them.
+    pub fn page(&self, page: PageId) -> &[u8] {
+        self.store.pages.bytes(page)
+    }
+
+    /// A free buffer to receive payload into, or `None` while there is none (try again after the next event).
+    pub fn take_buffer(&mut self) -> Option<BufferId> {
+        if !self.buffers.may_receive() {
+            return None;
+        }
+        let buffer = self.any_buffer()?;
+        self.buffers.set_incoming(buffer);
+        Some(buffer)
+    }
+
+    /// Gives back a buffer that was taken and will not be submitted.
+    pub fn return_buffer(&mut self, buffer: BufferId) {
+        self.buffers.release(buffer);
+        self.needs_pump = true;
+    }
+
+    /// Whether the request table has room for another [`Event::Submit`].
+    pub fn can_submit(&self) -> bool {
+        self.requests.has_room() && matches!(self.phase, Phase::Serving | Phase::Closing)
+    }
+
+    /// The segments of a read's answer, from [`Reply::Data`] to [`Event::Sent`].
+    pub fn data(&self, request: RequestId) -> &[DataSegment] {
+        &self.requests.get(request).data
+    }
+
+    /// The extents of an answer, from [`Reply::Extents`] to [`Event::Sent`].
+    pub fn extents(&self, request: RequestId) -> &[Extent] {
+        &self.requests.get(request).extents
+    }
+
+    /// Tokens and stages of the requests in flight, for whoever looks for what hangs.
+    pub fn in_flight(&self) -> impl Iterator<Item = (u64, Stage)> + '_ {
+        self.requests.in_flight()
+    }
+
+    /// A buffer for whatever needs one, from the free ones or from the read cache.
+    pub(crate) fn any_buffer(&mut self) -> Option<BufferId> {
+        while self.buffers.free() == 0 {
+            let victim = self.cache.evict()?;
+            self.buffers.release(victim);
+        }
+        self.buffers.take()
+    }
+
+    /// Releases what the read cache let go of.
+    pub(crate) fn release_evicted(&mut self) {
+        while let Some(buffer) = self.evicted.pop() {
+            self.buffers.release(buffer);
+        }
+    }
+
+    // ---- requests ----
+
+    fn submit(&mut self, submit: Submit<'_>) {
+        let Submit { token, volume, offset, length, fua, operation } = submit;
+        let kind = match operation {
+            Operation::Read { .. } => Kind::Read,
+            Operation::Write(_) => Kind::Write,
+            Operation::WriteZeroes | Operation::Trim => Kind::Clear,
+            Operation::Flush => Kind::Flush,
+            Operation::Extents { .. } => Kind::Extents,
+        };
+        let id = self.requests.begin(token, kind, volume, offset, length);
+        let block = self.store.geometry.block();
+        if let Operation::Write(inputs) = operation {
+            let request = self.requests.get_mut(id);
+            for (i, input) in inputs.iter().enumerate() {
+                let start = (offset / block + i as u64) * block;
+                let from = offset.max(start) - start;
+                let to = (offset + length).min(start + block) - start;
+                let lba = (start / block) & ((1 << crate::entry::LBA_BITS) - 1);
+                let mut part = Block::new(Key::new(volume, lba), from as u32, to as u32);
+                part.buffer = Some(input.buffer);
+                part.content = input.content;
+                debug_assert_eq!(part.content.is_some(), to - from == block);
+                request.blocks.push(part);
+            }
+        }
+        if let Operation::Extents { limit } = operation {
+            self.requests.get_mut(id).limit = limit.max(1);
+        }
+        self.requests.get_mut(id).fua = fua;
+        match self.refusal(id, kind) {
+            Some(error) => self.fail_request(id, error),
+            None => self.ready.push_back(id),
+        }
+    }
+
+    /// Why a request cannot be taken at all.
+    fn refusal(&self, id: RequestId, kind: Kind) -> Option<Error> {
+        let request = self.requests.get(id);
+        if self.phase != Phase::Serving {
+            return Some(Error::ShuttingDown);
+        }
+        let Some(volume) = self.volume_index(request.volume) else { return Some(Error::Invalid) };
+        if kind == Kind::Flush {
+            return self.read_only.then_some(Error::Io);
+        }
+        let end = request.offset.checked_add(request.length);
+        if request.length == 0 || end.is_none_or(|end| end > self.volumes[volume].size) {
+            return Some(Error::Invalid);
+        }
+        let blocks = request.length.div_ceil(self.store.geometry.block());
+        let piece = u64::from(self.store.geometry.piece_blocks);
+        if matches!(kind, Kind::Read | Kind::Write) && blocks > piece {
+            return Some(Error::Invalid);
+        }
+        (self.read_only && matches!(kind, Kind::Write | Kind::Clear)).then_some(Error::ReadOnly)
+    }
+
+    /// Runs a request from its first stage.
+    fn run(&mut self, id: RequestId) {
+        let request = self.requests.get_mut(id);
+        debug_assert_eq!(request.waiting, 0);
+        if let Some(error) = request.error {
+            return self.fail_request(id, error);
+        }
+        match request.kind {
+            Kind::Read => self.run_read(id),
+            Kind::Write | Kind::Clear => self.run_write(id),
+            Kind::Flush => self.run_flush(id),
+            Kind::Extents => self.run_extents(id),
+        }
+    }
+
+    /// One thing that a request waits for has come.
+    pub(crate) fn arrived(&mut self, id: RequestId, failed: bool) {
+        let request = self.requests.get_mut(id);
+        request.waiting -= 1;
+        if failed {
+            request.error = Some(Error::Io);
+        }
+        if request.waiting == 0 {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Answers a request that changed or flushed something.
+    pub(crate) fn answer_done(&mut self, id: RequestId) {
+        self.drop_blocks(id);
+        let token = self.requests.get(id).token;
+        self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Done) });
+        self.requests.end(id);
+    }
+
+    pub(crate) fn fail_request(&mut self, id: RequestId, error: Error) {
+        self.drop_blocks(id);
+        let token = self.requests.get(id).token;
+        self.store.io.effects.push_back(Effect::Reply { token, result: Err(error) });
+        self.requests.end(id);
+    }
+
+    /// Releases every buffer that a request holds.
+    fn drop_blocks(&mut self, id: RequestId) {
+        let Engine { requests, buffers, .. } = self;
+        let request: &mut Request = requests.get_mut(id);
+        for block in request.blocks.drain(..) {
+            for buffer in [block.buffer, block.base_buffer].into_iter().flatten() {
+                buffers.release(buffer);
+            }
+        }
+        for segment in request.data.drain(..) {
+            if let Some(buffer) = segment.buffer {
+                buffers.release(buffer);
+            }
+        }
+    }
+
+    fn sent(&mut self, id: RequestId) {
+        assert_eq!(self.requests.get(id).stage, Stage::Reply);
+        self.drop_blocks(id);
+        self.requests.end(id);
+    }
+
+    // ---- the map ----
+
+    pub(crate) fn volume_index(&self, id: VolumeId) -> Option<usize> {
+        self.volumes.binary_search_by_key(&id, |volume| volume.id).ok().filter(|&at| self.volumes[at].visible)
+    }
+
+    /// What a block maps to.
+    pub(crate) fn resolve(&mut self, volume: usize, key: Key) -> Result<Entry, crate::tree::Missing> {
+        if let Some(entry) = self.delta.get(key).or_else(|| self.frozen.get(key)) {
+            return Ok(entry);
+        }
+        let entries = self.store.geometry.map_leaf_entries();
+        match lookup(&mut self.store, Region::Metadata, self.maps[volume], key.lba() / entries) {
+            Walk::Leaf(page) => {
+                let at = (key.lba() % entries) as usize * 8;
+                Ok(Entry(crate::bytes::u64_at(self.store.pages.bytes(page), at)))
+            }
+            Walk::Absent(_) => Ok(Entry::UNMAPPED),
+            Walk::Missing(missing) => Err(missing),
+        }
+    }
+
+    // ---- completions ----
+
+    fn done(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) {
+        let (purpose, segments, offset) = self.store.io.end(io);
+        match purpose {
+            Purpose::LoadPage(key) => self.page_loaded(key, result),
+            Purpose::WritePage(key) => {
+                let Some(&Segment::Page(page)) = segments.first() else { unreachable!("a page write has its page") };
+                self.store.pages.written(key, page);
+                self.check_written(result);
+            }
+            Purpose::WriteSlots { first, sequence, carried } => {
+                self.slots_written(first, &segments, sequence, carried, result);
+            }
+            Purpose::WriteRecord { sequence } => {
+                for &segment in &segments {
+                    if let Segment::Page(page) = segment {
+                        self.store.pages.release(page);
+                    }
+                }
+                if self.check_written(result) {
+                    self.journal.wrote(sequence);
+                }
+            }
+            Purpose::Sync => self.synced(result),
+            Purpose::Fill { first } => self.filled(first, &segments, result),
+            Purpose::Merge { request, block } => self.merged(request, block, result),
+            Purpose::ReserveContainers(count) => {
+                self.reserving = false;
+                match result {
+                    Ok(_) => self.space.set_reserved(count),
+                    Err(_) => self.host_full = true,
+                }
+            }
+            Purpose::ReserveMetadata(blocks) => {
+                if result.is_ok() {
+                    self.store.meta.reserved = self.store.meta.reserved.max(blocks);
+                }
+                self.checkpoint_metadata_reserved();
+            }
+            Purpose::Superblock => self.superblock_written(&segments, result),
+            Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
+        }
+        self.store.io.recycle(io, segments);
+    }
+
+    /// A write of metadata must succeed, or the pool becomes read-only.
+    pub(crate) fn check_written(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
+        if result.is_err() {
+            self.fail_pool();
+        }
+        result.is_ok()
+    }
+
+    fn page_loaded(&mut self, key: crate::pages::PageKey, result: Result<Outcome<'_>, IoError>) {
+        let load = self.store.pages.end_load(key);
+        let mut good = false;
+        if let Ok(Outcome::Bytes(bytes)) = result {
+            good = bytes.len() as u64 == self.store.geometry.block()
+                && crate::bytes::checksum(self.store.seed, bytes) == load.pointer.checksum;
+            if good && !load.orphan {
+                self.store.pages.fill(key, bytes);
+            }
+        }
+        // Whoever waited for a page that is no longer part of anything looks again.
+        let failed = !good && !load.orphan;
+        if failed {
+            self.page_failed(key, result.is_err());
+        }
+        for waiter in load.waiters {
+            self.arrived(waiter, failed);
+        }
+    }
+
+    /// The pool can no longer be written safely: reads go on, everything else fails from here on.
+    pub(crate) fn fail_pool(&mut self) {
+        if core::mem::replace(&mut self.read_only, true) {
+            return;
+        }
+        while let Some((_, id)) = self.committing.pop_front() {
+            self.fail_request(id, Error::Io);
+        }
+        while let Some(id) = self.blocked.pop_front() {
+            self.fail_request(id, Error::ReadOnly);
+        }
+        self.fail_commands();
+    }
+
+    // ---- pumping ----
+
+    fn pump(&mut self) {
+        if self.phase == Phase::Recovering {
+            self.recover();
+        }
+        if matches!(self.phase, Phase::Serving | Phase::Closing) {
+            self.run_ready();
+            self.retry_starved();
+            self.retry_blocked();
+            if !self.read_only {
+                self.step_jobs();
+                self.commit();
+                self.relieve_pressure();
+                self.reserve_ahead();
+            }
+            self.step_commands();
+            self.set_tick();
+        }
+    }
+
+    fn run_ready(&mut self) {
+        while let Some(id) = self.ready.pop_front() {
+            self.run(id);
+        }
+    }
+
+    fn retry_starved(&mut self) {
+        for _ in 0..self.starved.len() {
+            let Some(id) = self.starved.pop_front() else { break };
+            let before = self.starved.len();
+            self.run(id);
+            if self.starved.len() > before {
+                // Still without buffers: it keeps its place.
+                self.starved.rotate_right(1);
+                break;
+            }
+        }
+    }
+
+    /// One scheduler for jobs: each moves a bounded number of steps; a checkpoint comes before the rebuild of the index.
+    fn step_jobs(&mut self) {
+        self.step_checkpoint();
+        if self.checkpoint.is_none() {
+            self.step_rebuild();
+        }
+    }
+
+    fn timer(&mut self) {
+        if self.tick.is_some_and(|tick| tick <= self.now) {
+            self.tick = None;
+            if matches!(self.phase, Phase::Serving | Phase::Closing) && !self.read_only {
+                self.self_sync();
+            }
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.store.geometry
+    }
+}
+
+use crate::request::Block;

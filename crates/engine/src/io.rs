@@ -1,0 +1,118 @@
+//! The table of I/Os in flight: what each is, and what its completion means.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::contract::{Class, Effect, IoId, IoOp, RequestId, Segment};
+use crate::entry::Slot;
+use crate::pages::PageKey;
+
+/// An I/O that the engine wants.
+#[derive(Clone, Debug)]
+pub struct Io {
+    /// What kind.
+    pub op: IoOp,
+    /// First byte on the store. (Not used by [`IoOp::Sync`] and [`IoOp::Merge`].)
+    pub offset: u64,
+    /// Bytes. (Not used by [`IoOp::Sync`] and [`IoOp::Merge`].)
+    pub length: u64,
+    /// The blocks, in order.
+    pub segments: Vec<Segment>,
+    /// How urgent.
+    pub class: Class,
+}
+
+/// What the completion of an I/O means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// A page of a tree arrives in the page cache.
+    LoadPage(PageKey),
+    /// A page of the page cache has been written.
+    WritePage(PageKey),
+    /// Blocks have been written to consecutive slots. They count for record `sequence`, unless the journal carried them.
+    WriteSlots { first: Slot, sequence: u64, carried: bool },
+    /// A part of a record has been written.
+    WriteRecord { sequence: u64 },
+    /// A sync that covers everything seen complete when it was submitted.
+    Sync,
+    /// Blocks have been read from consecutive slots.
+    Fill { first: Slot },
+    /// A partial block has been completed.
+    Merge { request: RequestId, block: u32 },
+    /// Space for so many more containers is reserved.
+    ReserveContainers(u32),
+    /// Space for metadata blocks is reserved, up to this one.
+    ReserveMetadata(u32),
+    /// A copy of a superblock has been written.
+    Superblock,
+    /// A step of recovery; the number is the step's own.
+    Recovery(u32),
+}
+
+struct Flight {
+    io: Io,
+    purpose: Option<Purpose>,
+}
+
+/// I/Os in flight and the queue of effects. Entries and their segment lists are reused, never freed.
+pub(crate) struct IoTable {
+    flights: Vec<Flight>,
+    free: Vec<u32>,
+    pub(crate) effects: VecDeque<Effect>,
+}
+
+impl IoTable {
+    pub(crate) fn new() -> IoTable {
+        IoTable { flights: Vec::new(), free: Vec::new(), effects: VecDeque::with_capacity(256) }
+    }
+
+    /// Begins an I/O: its effect is queued.
+    pub(crate) fn begin(
+        &mut self,
+        op: IoOp,
+        offset: u64,
+        length: u64,
+        segments: impl IntoIterator<Item = Segment>,
+        purpose: Purpose,
+    ) -> IoId {
+        let class = Class::Foreground;
+        let at = self.free.pop().unwrap_or_else(|| {
+            let io = Io { op, offset, length, segments: Vec::new(), class };
+            self.flights.push(Flight { io, purpose: None });
+            (self.flights.len() - 1) as u32
+        });
+        let flight = &mut self.flights[at as usize];
+        assert!(flight.purpose.is_none());
+        flight.purpose = Some(purpose);
+        flight.io.op = op;
+        flight.io.offset = offset;
+        flight.io.length = length;
+        flight.io.class = class;
+        flight.io.segments.clear();
+        flight.io.segments.extend(segments);
+        self.effects.push_back(Effect::Io(IoId(at)));
+        IoId(at)
+    }
+
+    pub(crate) fn get(&self, io: IoId) -> &Io {
+        &self.flights[io.0 as usize].io
+    }
+
+    /// Ends an I/O: what it was for, and its segments (to be given back with [`IoTable::recycle`]).
+    pub(crate) fn end(&mut self, io: IoId) -> (Purpose, Vec<Segment>, u64) {
+        let flight = &mut self.flights[io.0 as usize];
+        let purpose = flight.purpose.take().expect("an I/O ends once");
+        (purpose, core::mem::take(&mut flight.io.segments), flight.io.offset)
+    }
+
+    /// Takes the segment list back and frees the entry.
+    pub(crate) fn recycle(&mut self, io: IoId, segments: Vec<Segment>) {
+        self.flights[io.0 as usize].io.segments = segments;
+        self.free.push(io.0);
+    }
+
+    /// I/Os in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.flights.len() - self.free.len()
+    }
+}

@@ -1,0 +1,54 @@
+//! Onefold's engine: a deduplicating block store as a state machine.
+//!
+//! No I/O, no clock, no threads, no payload: events go in, effects come out ([`contract`]), and a run is a pure function of
+//! parameters, limits and events. `write.rs` and `read.rs` are the data path, `commit.rs` makes it durable, `checkpoint.rs`
+//! and `merge.rs` bring it into the trees, `recovery.rs` opens a pool. docs/ describes format and argument.
+#![no_std]
+#![warn(missing_docs)]
+
+extern crate alloc;
+
+mod buffers;
+mod bytes;
+mod cache;
+mod check;
+mod checkpoint;
+mod commit;
+pub mod contract;
+mod control;
+mod delta;
+mod engine;
+mod entry;
+mod format;
+pub mod geometry;
+mod index;
+mod io;
+mod journal;
+mod limits;
+mod merge;
+mod meta;
+mod pages;
+mod policy;
+mod read;
+mod rebuild;
+mod record;
+mod recovery;
+mod request;
+mod space;
+mod status;
+pub mod superblock;
+mod tree;
+mod volume;
+mod write;
+
+pub use check::ReadMetadata;
+pub use contract::*;
+pub use engine::Engine;
+pub use format::{Format, format};
+pub use geometry::{BadGeometry, Geometry};
+pub use io::Io;
+pub use limits::Limits;
+pub use request::Stage;
+pub use status::{Mode, Status};
+pub use superblock::{DigestFunction, Parameters, Superblock, SuperblockError};
+pub use volume::{MAX_VOLUMES, NAME_BYTES, Volume, is_name};

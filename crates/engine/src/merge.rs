@@ -1,0 +1,357 @@
+//! What a checkpoint merges: maps, discarded subtrees, counts, summaries, tables. All steps are restartable: one that stops
+//! for a page has changed nothing that it would change again.
+
+use crate::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
+use crate::checkpoint::{Checkpoint, DISCARD_BYTES, Discard, Progress};
+use crate::contract::PageId;
+use crate::engine::Engine;
+use crate::entry::{Entry, Key, LBA_BITS, Slot};
+use crate::pages::{PageKey, Region};
+use crate::space::SlotState;
+use crate::superblock::{Pointer, Root, TreeId};
+use crate::tree::{Stop, Walk, Writer, lookup};
+use crate::volume::{self, VOLUME_BYTES};
+use crate::write::SUMMARY_BYTES;
+
+/// Leaves of a map that are loaded ahead of the merge.
+const LOAD_AHEAD: usize = 16;
+
+impl Engine {
+    /// The writer of a tree: the one at work, or a new one.
+    fn writer<'a>(checkpoint: &'a mut Checkpoint, region: Region, root: Root) -> &'a mut Writer {
+        checkpoint.writer.get_or_insert_with(|| Writer::new(region, root))
+    }
+
+    fn finish_writer(&mut self, checkpoint: &mut Checkpoint) -> Result<Option<Root>, Stop> {
+        let Some(writer) = &mut checkpoint.writer else { return Ok(None) };
+        let root = writer.finish(&mut self.store)?;
+        checkpoint.writer = None;
+        Ok(Some(root))
+    }
+
+    // ---- maps ----
+
+    pub(crate) fn merge_maps(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+        let Some(volume) = self.volumes.get(checkpoint.volume_at) else { return Ok(Progress::Next) };
+        let id = volume.id;
+        let end = u64::from(id.0) + 1;
+        let in_volume = |key: u64| key >> LBA_BITS < end;
+        if let Some(&(first, stop)) = checkpoint.clears.get(checkpoint.clear_at)
+            && in_volume(first)
+        {
+            self.merge_clear(checkpoint, Key(first), stop)?;
+        } else if let Some(&(key, _)) = checkpoint.points.get(checkpoint.point_at)
+            && in_volume(key.0)
+        {
+            self.load_ahead(checkpoint);
+            self.merge_points(checkpoint, key)?;
+        } else {
+            if let Some(root) = self.finish_writer(checkpoint)? {
+                self.maps[checkpoint.volume_at] = root;
+            }
+            checkpoint.volume_at += 1;
+        }
+        Ok(Progress::More)
+    }
+
+    /// Asks for the leaves that the next points need.
+    fn load_ahead(&mut self, checkpoint: &Checkpoint) {
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let mut last = None;
+        let mut leaves = 0;
+        for &(key, _) in &checkpoint.points[checkpoint.point_at..] {
+            let leaf = (key.volume(), key.lba() / per_leaf);
+            if last == Some(leaf) {
+                continue;
+            }
+            last = Some(leaf);
+            leaves += 1;
+            let free = self.store.pages.available() > 2 * LOAD_AHEAD + self.store.pages.loads_in_flight();
+            if leaves > LOAD_AHEAD || !free || key.volume() != self.volumes[checkpoint.volume_at].id {
+                break;
+            }
+            let root = self.maps[checkpoint.volume_at];
+            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf.1) {
+                self.store.load(missing, None);
+            }
+        }
+    }
+
+    /// Merges the points of one leaf.
+    fn merge_points(&mut self, checkpoint: &mut Checkpoint, first: Key) -> Result<(), Stop> {
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let leaf = first.lba() / per_leaf;
+        let root = self.maps[checkpoint.volume_at];
+        let page = Engine::writer(checkpoint, Region::Metadata, root).leaf(&mut self.store, leaf, true)?;
+        let page = page.expect("created");
+        while let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at) {
+            if key.volume() != first.volume() || key.lba() / per_leaf != leaf {
+                break;
+            }
+            let at = (key.lba() % per_leaf) as usize;
+            self.replace(checkpoint, page, at, entry);
+            checkpoint.point_at += 1;
+        }
+        Ok(())
+    }
+
+    /// Puts an entry into a leaf and notes what that does to counts.
+    fn replace(&mut self, checkpoint: &mut Checkpoint, page: PageId, at: usize, entry: Entry) {
+        let bytes = self.store.pages.bytes_mut(page);
+        let before = Entry(u64_at(bytes, at * 8));
+        put_u64(bytes, at * 8, entry.0);
+        let used = &mut self.volumes[checkpoint.volume_at].logical_blocks_used;
+        if let Some(slot) = entry.slot() {
+            checkpoint.changes.push((slot, 1));
+            *used += 1;
+        }
+        if let Some(slot) = before.slot() {
+            checkpoint.changes.push((slot, -1));
+            *used -= 1;
+        }
+    }
+
+    /// Merges a clear: entry by entry in leaves that it covers in part, whole subtrees elsewhere.
+    fn merge_clear(&mut self, checkpoint: &mut Checkpoint, first: Key, stop: u64) -> Result<(), Stop> {
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let base = first.0 - first.lba();
+        let (lba, end) = (first.lba(), stop - base);
+        let leaf = lba / per_leaf;
+        let root = self.maps[checkpoint.volume_at];
+        let next = if !lba.is_multiple_of(per_leaf) || end - lba < per_leaf {
+            let upto = end.min((leaf + 1) * per_leaf);
+            let page = Engine::writer(checkpoint, Region::Metadata, root).leaf(&mut self.store, leaf, false)?;
+            if let Some(page) = page {
+                for at in lba % per_leaf..lba % per_leaf + (upto - lba) {
+                    self.replace(checkpoint, page, at as usize, Entry::UNMAPPED);
+                }
+            }
+            upto
+        } else {
+            let mut from = leaf;
+            let mut cut_off = core::mem::take(&mut checkpoint.cut_off);
+            let writer = Engine::writer(checkpoint, Region::Metadata, root);
+            let result = writer.cut(&mut self.store, &mut from, end / per_leaf, &mut cut_off);
+            let volume = first.volume();
+            self.discards.extend(cut_off.drain(..).map(|(pointer, level)| Discard { pointer, volume, level }));
+            checkpoint.cut_off = cut_off;
+            checkpoint.clears[checkpoint.clear_at].0 = base + from.min(end / per_leaf) * per_leaf;
+            result?;
+            end / per_leaf * per_leaf
+        };
+        checkpoint.clears[checkpoint.clear_at].0 = base + next;
+        if next >= end {
+            checkpoint.clear_at += 1;
+        }
+        Ok(())
+    }
+
+    // ---- discards ----
+
+    /// Walks one page of a subtree that was cut off.
+    pub(crate) fn walk_discards(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+        if checkpoint.discard_budget == 0 {
+            return Ok(Progress::Next);
+        }
+        let Some(&Discard { pointer, volume, level }) = self.discards.last() else { return Ok(Progress::Next) };
+        let page = self.metadata_page(pointer)?;
+        checkpoint.discard_budget -= 1;
+        self.discards.pop();
+        let bytes = self.store.pages.bytes(page);
+        if level > 0 {
+            for child in bytes.chunks_exact(16) {
+                let pointer = Pointer::read(child, 0);
+                if !pointer.is_none() {
+                    self.discards.push(Discard { pointer, volume, level: level - 1 });
+                }
+            }
+        } else {
+            let slots = bytes.chunks_exact(8).filter_map(|entry| Entry(u64_at(entry, 0)).slot());
+            let before = checkpoint.changes.len();
+            checkpoint.changes.extend(slots.map(|slot| (slot, -1)));
+            let freed = (checkpoint.changes.len() - before) as u64;
+            if let Ok(at) = self.volumes.binary_search_by_key(&volume, |volume| volume.id) {
+                self.volumes[at].logical_blocks_used -= freed;
+            }
+        }
+        self.store.meta.free_later(pointer.location);
+        self.store.pages.forget(PageKey { region: Region::Metadata, location: pointer.location });
+        Ok(Progress::More)
+    }
+
+    // ---- counts ----
+
+    /// Applies the changes of one slot's count.
+    pub(crate) fn merge_counts(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+        if checkpoint.change_at == 0 {
+            checkpoint.changes.sort_unstable();
+        }
+        let Some(&(slot, _)) = checkpoint.changes.get(checkpoint.change_at) else {
+            if let Some(root) = self.finish_writer(checkpoint)? {
+                self.roots[TreeId::Counts as usize] = root;
+            }
+            return Ok(Progress::Next);
+        };
+        let same = checkpoint.changes[checkpoint.change_at..].iter().take_while(|change| change.0 == slot);
+        let (mut many, mut net) = (0, 0i64);
+        for &(_, change) in same {
+            many += 1;
+            net += i64::from(change);
+        }
+        if net != 0 {
+            self.change_count(checkpoint, slot, net)?;
+        }
+        checkpoint.change_at += many;
+        Ok(Progress::More)
+    }
+
+    fn change_count(&mut self, checkpoint: &mut Checkpoint, slot: Slot, net: i64) -> Result<(), Stop> {
+        if !self.space.contains(slot) {
+            // A leaf that passed its checksum names a slot that does not exist.
+            self.fail_pool();
+            return Ok(());
+        }
+        let state = self.space.state(slot);
+        let known = match state {
+            SlotState::Free => Some(0),
+            SlotState::Single => Some(1),
+            SlotState::Shared => None,
+        };
+        let mut new = known.map(|count| count + net);
+        if new.is_none_or(|new| new > 1) {
+            let per_leaf = self.store.geometry.block() / 4;
+            let root = self.roots[TreeId::Counts as usize];
+            let writer = Engine::writer(checkpoint, Region::Metadata, root);
+            let page = writer.leaf(&mut self.store, slot.0 / per_leaf, true)?.expect("created");
+            let bytes = self.store.pages.bytes_mut(page);
+            let at = (slot.0 % per_leaf) as usize * 4;
+            let count = known.unwrap_or_else(|| i64::from(u32_at(bytes, at))) + net;
+            let stored = if count > 1 { u32::try_from(count).unwrap_or(u32::MAX) } else { 0 };
+            put_u32(bytes, at, stored);
+            new = Some(count);
+        }
+        match new.unwrap_or(0) {
+            0 => {
+                self.space.set_state(slot, SlotState::Free);
+                self.retire_merged(slot, checkpoint.upto);
+            }
+            1 => self.space.set_state(slot, SlotState::Single),
+            2.. => self.space.set_state(slot, SlotState::Shared),
+            _ => self.fail_pool(),
+        }
+        Ok(())
+    }
+
+    /// The trees no longer refer to a slot. Records of the active delta may, or may have.
+    fn retire_merged(&mut self, slot: Slot, upto: u64) {
+        match self.delta.slots.get(&slot).map(|recent| recent.refs) {
+            None => self.space.retire(slot, upto),
+            Some(0) => {
+                self.delta.forget(slot);
+                self.space.retire(slot, self.journal.last());
+            }
+            Some(_) => {}
+        }
+    }
+
+    // ---- summaries ----
+
+    /// Writes the summaries of the new slots of one leaf.
+    pub(crate) fn merge_summaries(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
+        let Some(&first) = checkpoint.fresh.get(checkpoint.fresh_at) else {
+            if let Some(root) = self.finish_writer(checkpoint)? {
+                self.roots[TreeId::Summaries as usize] = root;
+            }
+            return Ok(Progress::Next);
+        };
+        let leaf = first.0 / per_leaf;
+        let root = self.roots[TreeId::Summaries as usize];
+        let page = Engine::writer(checkpoint, Region::Metadata, root).leaf(&mut self.store, leaf, true)?;
+        let bytes = self.store.pages.bytes_mut(page.expect("created"));
+        while let Some(&slot) = checkpoint.fresh.get(checkpoint.fresh_at) {
+            if slot.0 / per_leaf != leaf {
+                break;
+            }
+            let recent = self.frozen.slots[&slot];
+            let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
+            bytes[at..at + 16].copy_from_slice(&recent.digest.0);
+            put_u64(bytes, at + 16, recent.owner.0);
+            checkpoint.fresh_at += 1;
+        }
+        Ok(Progress::More)
+    }
+
+    // ---- tables ----
+
+    /// Writes one changed leaf of a table that is held in memory.
+    pub(crate) fn write_table(&mut self, checkpoint: &mut Checkpoint, table: TreeId) -> Result<Progress, Stop> {
+        let region = if table == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
+        let root = self.roots[table as usize];
+        let Some(leaf) = self.next_table_leaf(table, checkpoint.leaf_at) else {
+            if let Some(root) = self.finish_writer(checkpoint)? {
+                self.roots[table as usize] = root;
+            }
+            checkpoint.leaf_at = 0;
+            return Ok(Progress::Next);
+        };
+        let writer = Engine::writer(checkpoint, region, root);
+        if let Some(page) = writer.leaf(&mut self.store, leaf, true)? {
+            self.fill_table_leaf(table, leaf, page);
+        }
+        checkpoint.leaf_at = leaf + 1;
+        Ok(Progress::More)
+    }
+
+    fn next_table_leaf(&self, table: TreeId, from: u64) -> Option<u64> {
+        match table {
+            TreeId::SpaceMap => self.space.next_dirty_map_leaf(from),
+            TreeId::Containers => self.space.next_dirty_container_leaf(from),
+            TreeId::MetaMap => self.store.meta.next_dirty_leaf(from),
+            TreeId::Volumes => {
+                let per_leaf = self.store.geometry.block() / VOLUME_BYTES;
+                (from < (self.volumes.len() as u64).div_ceil(per_leaf)).then_some(from)
+            }
+            TreeId::Discards => {
+                let per_leaf = self.store.geometry.block_size as usize / DISCARD_BYTES;
+                let now = self.discards.len().div_ceil(per_leaf) as u64;
+                (from < now.max(self.discard_leaves)).then_some(from)
+            }
+            TreeId::Counts | TreeId::Summaries => unreachable!("merged, not written from memory"),
+        }
+    }
+
+    fn fill_table_leaf(&mut self, table: TreeId, leaf: u64, page: PageId) {
+        let store = &mut self.store;
+        match table {
+            TreeId::SpaceMap => self.space.write_map_leaf(leaf, store.pages.bytes_mut(page)),
+            TreeId::Containers => self.space.write_container_leaf(leaf, store.pages.bytes_mut(page)),
+            TreeId::MetaMap => store.meta.write_leaf(leaf, store.pages.bytes_mut(page)),
+            TreeId::Volumes => {
+                let bytes = store.pages.bytes_mut(page);
+                bytes.fill(0);
+                let per_leaf = bytes.len() / VOLUME_BYTES as usize;
+                for (i, out) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).enumerate() {
+                    let at = leaf as usize * per_leaf + i;
+                    if let (Some(volume), Some(&root)) = (self.volumes.get(at), self.maps.get(at)) {
+                        volume::encode(volume, root, out);
+                    }
+                }
+            }
+            TreeId::Discards => {
+                let bytes = store.pages.bytes_mut(page);
+                bytes.fill(0);
+                let per_leaf = bytes.len() / DISCARD_BYTES;
+                for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {
+                    if let Some(discard) = self.discards.get(leaf as usize * per_leaf + i) {
+                        discard.pointer.write(out, 0);
+                        put_u16(out, 16, discard.volume.0);
+                        out[18] = discard.level;
+                    }
+                }
+                self.discard_leaves = self.discards.len().div_ceil(per_leaf) as u64;
+            }
+            TreeId::Counts | TreeId::Summaries => unreachable!("merged, not written from memory"),
+        }
+    }
+}

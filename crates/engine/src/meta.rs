@@ -1,0 +1,188 @@
+//! Which metadata blocks are in use. One bit each, all in memory.
+//!
+//! A page that a checkpoint replaces is freed "later": it stays in use until the checkpoint's superblock is durable in both
+//! places, because the superblock before it still leads to it. The map that a checkpoint writes already shows it as free.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The allocator of metadata blocks. Locations are block numbers within the region, plus one.
+pub(crate) struct MetaSpace {
+    blocks: u32,
+    used: Vec<u64>,
+    /// Freed by the checkpoint under way.
+    freed: Vec<u32>,
+    free: u32,
+    lowest: u32,
+    leaf_bits: u64,
+    dirty: Vec<bool>,
+    /// Blocks below this may be written: space is reserved.
+    pub(crate) reserved: u32,
+}
+
+impl MetaSpace {
+    pub(crate) fn new(blocks: u32, leaf_bits: u64) -> MetaSpace {
+        let leaves = u64::from(blocks).div_ceil(leaf_bits) as usize;
+        MetaSpace {
+            blocks,
+            used: vec![0; blocks.div_ceil(64) as usize],
+            freed: Vec::new(),
+            free: blocks,
+            lowest: 0,
+            leaf_bits,
+            dirty: vec![false; leaves],
+            reserved: 0,
+        }
+    }
+
+    fn mark_dirty(&mut self, block: u32) {
+        self.dirty[(u64::from(block) / self.leaf_bits) as usize] = true;
+    }
+
+    /// Allocates the lowest free block for which `busy` is false.
+    pub(crate) fn allocate(&mut self, busy: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut word = (self.lowest / 64) as usize;
+        let mut first = true;
+        while word < self.used.len() {
+            let mut free = !self.used[word];
+            while free != 0 {
+                let block = word as u32 * 64 + free.trailing_zeros();
+                if block >= self.blocks {
+                    return None;
+                }
+                if first {
+                    self.lowest = block;
+                    first = false;
+                }
+                if !busy(block + 1) {
+                    self.used[word] |= 1 << (block % 64);
+                    self.free -= 1;
+                    self.mark_dirty(block);
+                    return Some(block + 1);
+                }
+                free &= free - 1;
+            }
+            word += 1;
+        }
+        None
+    }
+
+    /// The checkpoint under way has replaced the page at `location`.
+    pub(crate) fn free_later(&mut self, location: u32) {
+        debug_assert!(self.is_used(location));
+        self.freed.push(location);
+        self.mark_dirty(location - 1);
+    }
+
+    /// The checkpoint is durable in both places.
+    pub(crate) fn checkpoint_durable(&mut self) {
+        while let Some(location) = self.freed.pop() {
+            let block = location - 1;
+            let bit = 1 << (block % 64);
+            assert!(self.used[(block / 64) as usize] & bit != 0, "a metadata block is freed once");
+            self.used[(block / 64) as usize] &= !bit;
+            self.free += 1;
+            self.lowest = self.lowest.min(block);
+        }
+    }
+
+    pub(crate) fn is_used(&self, location: u32) -> bool {
+        let block = location - 1;
+        self.used[(block / 64) as usize] >> (block % 64) & 1 != 0
+    }
+
+    /// Free blocks.
+    pub(crate) fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Blocks in use.
+    pub(crate) fn used(&self) -> u32 {
+        self.blocks - self.free
+    }
+
+    /// Blocks in use or just freed by the checkpoint under way.
+    pub(crate) fn freed_count(&self) -> usize {
+        self.freed.len()
+    }
+
+    /// The next leaf at or after `from` that changed since it was last written.
+    pub(crate) fn next_dirty_leaf(&self, from: u64) -> Option<u64> {
+        (from as usize..self.dirty.len()).find(|&leaf| self.dirty[leaf]).map(|leaf| leaf as u64)
+    }
+
+    /// Fills a page with a leaf as the checkpoint under way leaves it, and counts it as written.
+    pub(crate) fn write_leaf(&mut self, leaf: u64, page: &mut [u8]) {
+        page.fill(0);
+        let first = leaf * self.leaf_bits / 64;
+        for (i, bytes) in page.chunks_exact_mut(8).enumerate() {
+            if let Some(word) = self.used.get(first as usize + i) {
+                bytes.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        for &location in &self.freed {
+            let block = u64::from(location - 1);
+            if block / self.leaf_bits == leaf {
+                let bit = (block % self.leaf_bits) as usize;
+                page[bit / 8] &= !(1 << (bit % 8));
+            }
+        }
+        self.dirty[leaf as usize] = false;
+    }
+
+    /// Takes a leaf in, at opening.
+    pub(crate) fn read_leaf(&mut self, leaf: u64, page: &[u8]) {
+        let first = leaf * self.leaf_bits / 64;
+        for (i, bytes) in page.chunks_exact(8).enumerate() {
+            let at = first as usize + i;
+            if at < self.used.len() {
+                let mut word = [0; 8];
+                word.copy_from_slice(bytes);
+                let last = self.blocks as u64 - (at as u64 * 64).min(self.blocks as u64);
+                let mask = if last >= 64 { u64::MAX } else { (1 << last) - 1 };
+                let value = u64::from_le_bytes(word) & mask;
+                self.free -= value.count_ones();
+                self.used[at] = value;
+                let top = 64 - value.leading_zeros();
+                if top > 0 {
+                    self.reserved = self.reserved.max(at as u32 * 64 + top);
+                }
+            }
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        self.used.len() as u64 * 8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freed_block_is_reused_only_after_the_checkpoint_is_durable() {
+        let mut meta = MetaSpace::new(3, 4096);
+        let first = meta.allocate(|_| false).unwrap();
+        meta.allocate(|_| false).unwrap();
+        meta.allocate(|_| false).unwrap();
+        assert_eq!(meta.allocate(|_| false), None);
+        meta.free_later(first);
+        assert_eq!(meta.allocate(|_| false), None);
+        let mut page = [0; 512];
+        meta.write_leaf(0, &mut page);
+        assert_eq!(page[0], 0b110);
+        meta.checkpoint_durable();
+        assert_eq!(meta.allocate(|_| false), Some(first));
+    }
+
+    #[test]
+    fn a_leaf_reads_back_and_bits_beyond_the_end_are_ignored() {
+        let mut meta = MetaSpace::new(70, 4096);
+        meta.read_leaf(0, &[0xff; 512]);
+        assert_eq!(meta.free(), 0);
+        assert_eq!(meta.used(), 70);
+        assert_eq!(meta.allocate(|_| false), None);
+    }
+}

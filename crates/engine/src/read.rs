@@ -1,0 +1,294 @@
+//! Reads and extents: LoadMap, Read (from dirty blocks, cache or device, with the check of every block that the device
+//! gives), Reply. See docs/read-path.md.
+
+use crate::contract::*;
+use crate::engine::Engine;
+use crate::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
+use crate::io::Purpose;
+use crate::request::{Block, Kind, Stage};
+use crate::tree::Missing;
+
+/// The most blocks of one device read.
+const RUN_BLOCKS: usize = 64;
+/// The most blocks that one request for extents looks at.
+const EXTENT_BLOCKS: u64 = 32768;
+
+/// A block on its way from the device.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    buffer: BufferId,
+    /// What the map says of its digest.
+    check: u32,
+    /// Requests that wait for it, and for which of their blocks.
+    first: (RequestId, u32),
+    more: alloc::vec::Vec<(RequestId, u32)>,
+}
+
+impl Engine {
+    pub(crate) fn run_read(&mut self, id: RequestId) {
+        if self.requests.get(id).stage == Stage::Read {
+            return self.finish_read(id);
+        }
+        let Engine { requests, buffers, store, .. } = self;
+        let request = requests.get_mut(id);
+        request.stage = Stage::LoadMap;
+        if request.blocks.is_empty() {
+            push_blocks(&mut request.blocks, request.volume, request.offset, request.length, &store.geometry);
+        }
+        for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
+            // Left from a run that found too few buffers.
+            buffers.release(buffer);
+        }
+        if !self.resolve_blocks(id) {
+            return;
+        }
+        let mut misses = 0;
+        for at in 0..self.requests.get(id).blocks.len() {
+            if let Some(slot) = self.requests.get(id).blocks[at].entry.slot() {
+                misses += usize::from(self.in_memory(slot).is_none() && !self.fills.contains_key(&slot));
+            }
+        }
+        if misses > self.buffers.free() + self.cache.len() {
+            return self.starve(id);
+        }
+        self.collect_blocks(id);
+    }
+
+    /// Waits for buffers. Holds none meanwhile.
+    pub(crate) fn starve(&mut self, id: RequestId) {
+        self.requests.get_mut(id).stage = Stage::Admit;
+        self.starved.push_back(id);
+    }
+
+    /// Finds the entries of all blocks, all at one moment; false if pages have to be loaded first.
+    fn resolve_blocks(&mut self, id: RequestId) -> bool {
+        let volume = self.volume_index(self.requests.get(id).volume).expect("checked at submission");
+        let mut last: Option<Missing> = None;
+        for at in 0..self.requests.get(id).blocks.len() {
+            let key = self.requests.get(id).blocks[at].key;
+            match self.resolve(volume, key) {
+                Ok(entry) => self.requests.get_mut(id).blocks[at].entry = entry,
+                Err(missing) => {
+                    if last != Some(missing) {
+                        self.requests.get_mut(id).waiting += 1;
+                        self.store.load(missing, Some(id));
+                        last = Some(missing);
+                    }
+                }
+            }
+        }
+        last.is_none()
+    }
+
+    /// The buffer that holds a slot's content, if one does.
+    pub(crate) fn in_memory(&self, slot: Slot) -> Option<BufferId> {
+        self.dirty.get(&slot).copied().or_else(|| self.cache.peek(slot))
+    }
+
+    /// Takes a buffer with the slot's content: the caller holds it. Counts as a use.
+    pub(crate) fn use_memory(&mut self, slot: Slot) -> Option<BufferId> {
+        let buffer = self.dirty.get(&slot).copied().or_else(|| self.cache.get(slot))?;
+        self.buffers.hold(buffer);
+        Some(buffer)
+    }
+
+    /// Holds what is in memory and reads the rest, consecutive slots together.
+    fn collect_blocks(&mut self, id: RequestId) {
+        self.requests.get_mut(id).stage = Stage::Read;
+        let count = self.requests.get(id).blocks.len();
+        for at in 0..count {
+            let entry = self.requests.get(id).blocks[at].entry;
+            if let Some(slot) = entry.slot() {
+                let buffer = self.use_memory(slot);
+                self.requests.get_mut(id).blocks[at].buffer = buffer;
+            }
+        }
+        let mut run: Option<(Slot, usize)> = None;
+        let mut short = false;
+        for at in 0..count {
+            let block = self.requests.get(id).blocks[at];
+            let Some(slot) = block.entry.slot().filter(|_| block.buffer.is_none()) else { continue };
+            match self.begin_fill(slot, block.entry, id, at as u32) {
+                Begun::Joined => {}
+                Begun::New => {
+                    run = match run {
+                        Some((first, length)) if self.continues(first, length, slot) => Some((first, length + 1)),
+                        Some((first, length)) => {
+                            self.read_run(first, length);
+                            Some((slot, 1))
+                        }
+                        None => Some((slot, 1)),
+                    };
+                }
+                Begun::NoBuffer => {
+                    short = true;
+                    break;
+                }
+            }
+        }
+        if let Some((first, length)) = run {
+            self.read_run(first, length);
+        }
+        if short {
+            // What could be evicted is held elsewhere. The request runs again from its first stage.
+            let Engine { requests, buffers, .. } = self;
+            let request = requests.get_mut(id);
+            request.stage = Stage::Admit;
+            for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
+                buffers.release(buffer);
+            }
+            if request.waiting == 0 {
+                self.starve(id);
+            }
+        } else if self.requests.get(id).waiting == 0 {
+            self.finish_read(id);
+        }
+    }
+
+    fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
+        length < RUN_BLOCKS
+            && slot.0 == first.0 + length as u64
+            && self.space.container_of(first) == self.space.container_of(slot)
+    }
+
+    fn read_run(&mut self, first: Slot, length: usize) {
+        let block = self.store.geometry.block();
+        let offset = self.space.block_of(first, &self.store.geometry) * block;
+        let fills = &self.fills;
+        let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
+        self.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, Purpose::Fill { first });
+    }
+
+    /// Lets a block of a request wait for a slot's content.
+    fn begin_fill(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> Begun {
+        let begun = if let Some(fill) = self.fills.get_mut(&slot) {
+            fill.more.push((id, at));
+            Begun::Joined
+        } else {
+            let Some(buffer) = self.any_buffer() else { return Begun::NoBuffer };
+            let more = alloc::vec::Vec::new();
+            self.fills.insert(slot, Fill { buffer, check: entry.check(), first: (id, at), more });
+            Begun::New
+        };
+        self.requests.get_mut(id).waiting += 1;
+        begun
+    }
+
+    /// Reads one block for a partial write; false if there is no buffer for it.
+    pub(crate) fn fill_one(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> bool {
+        match self.begin_fill(slot, entry, id, at) {
+            Begun::Joined => true,
+            Begun::New => {
+                self.read_run(slot, 1);
+                true
+            }
+            Begun::NoBuffer => false,
+        }
+    }
+
+    /// Blocks have come from the device: each is checked, kept if it is good, and handed to whoever waits.
+    pub(crate) fn filled(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        for i in 0..segments.len() {
+            let slot = Slot(first.0 + i as u64);
+            let fill = self.fills.remove(&slot).expect("a fill ends once");
+            let content = match result {
+                Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
+                _ => None,
+            };
+            let good = content.is_some_and(|content| self.passes(slot, &fill, content));
+            for (id, at) in core::iter::once(fill.first).chain(fill.more) {
+                if good {
+                    self.buffers.hold(fill.buffer);
+                    let request = self.requests.get_mut(id);
+                    let block = &mut request.blocks[at as usize];
+                    match request.kind {
+                        Kind::Read => block.buffer = Some(fill.buffer),
+                        _ => block.base_buffer = Some(fill.buffer),
+                    }
+                }
+                self.arrived(id, !good);
+            }
+            if good {
+                self.cache.insert(slot, fill.buffer, &mut self.evicted);
+                self.release_evicted();
+            } else {
+                self.buffers.release(fill.buffer);
+            }
+        }
+    }
+
+    /// Whether what was read is what the slot must hold: 24 bits always, all of them where they are at hand.
+    fn passes(&self, slot: Slot, fill: &Fill, content: BlockContent) -> bool {
+        let known = self.delta.live(slot).or_else(|| self.frozen.live(slot));
+        !content.zero
+            && check_bits(content.digest) == fill.check
+            && known.is_none_or(|recent| recent.digest == content.digest)
+    }
+
+    fn finish_read(&mut self, id: RequestId) {
+        let request = self.requests.get_mut(id);
+        request.stage = Stage::Reply;
+        for block in request.blocks.drain(..) {
+            request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });
+        }
+        let token = request.token;
+        self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
+    }
+
+    pub(crate) fn run_extents(&mut self, id: RequestId) {
+        let request = self.requests.get_mut(id);
+        request.stage = Stage::LoadMap;
+        request.extents.clear();
+        let (volume, offset, length, limit) = (request.volume, request.offset, request.length, request.limit);
+        let index = self.volume_index(volume).expect("checked at submission");
+        let block = self.store.geometry.block();
+        let (first, end) = (offset / block, (offset + length).div_ceil(block));
+        for lba in first..end.min(first + EXTENT_BLOCKS) {
+            let entry = match self.resolve(index, Key::new(volume, lba)) {
+                Ok(entry) => entry,
+                Err(missing) => {
+                    self.requests.get_mut(id).waiting += 1;
+                    return self.store.load(missing, Some(id));
+                }
+            };
+            let bytes = (offset + length).min((lba + 1) * block) - offset.max(lba * block);
+            let hole = entry.slot().is_none();
+            let extents = &mut self.requests.get_mut(id).extents;
+            let full = extents.len() as u32 == limit;
+            match extents.last_mut() {
+                Some(last) if last.hole == hole => last.length += bytes,
+                _ if full => break,
+                _ => extents.push(Extent { length: bytes, hole }),
+            }
+        }
+        let request = self.requests.get_mut(id);
+        request.stage = Stage::Reply;
+        let token = request.token;
+        self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
+    }
+}
+
+enum Begun {
+    New,
+    Joined,
+    NoBuffer,
+}
+
+/// The blocks that a byte range touches.
+pub(crate) fn push_blocks(
+    blocks: &mut alloc::vec::Vec<Block>,
+    volume: VolumeId,
+    offset: u64,
+    length: u64,
+    geometry: &crate::geometry::Geometry,
+) {
+    let block = geometry.block();
+    let (first, last) = (offset / block, (offset + length - 1) / block);
+    debug_assert!(last >> LBA_BITS == 0);
+    for lba in first..=last {
+        let start = lba * block;
+        let from = offset.max(start) - start;
+        let to = (offset + length).min(start + block) - start;
+        blocks.push(Block::new(Key::new(volume, lba), from as u32, to as u32));
+    }
+}

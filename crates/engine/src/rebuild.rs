@@ -1,0 +1,73 @@
+//! Fills the index from the summaries after opening: a job, in the background, a leaf at a time. The pool serves meanwhile;
+//! until it is done, some known blocks are written again.
+
+use crate::contract::Digest;
+use crate::engine::Engine;
+use crate::entry::Slot;
+use crate::pages::Region;
+use crate::space::SlotState;
+use crate::superblock::TreeId;
+use crate::tree::{Walk, lookup};
+use crate::write::SUMMARY_BYTES;
+
+/// Leaves between two looks at requests.
+const BUDGET: u32 = 8;
+
+/// The job's progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rebuild {
+    leaf: u64,
+    leaves: u64,
+    /// It waits for a page.
+    waiting: bool,
+}
+
+impl Rebuild {
+    pub(crate) fn new(slots: u64, block: u64) -> Rebuild {
+        Rebuild { leaf: 0, leaves: slots.div_ceil(block / SUMMARY_BYTES), waiting: false }
+    }
+}
+
+impl Engine {
+    pub(crate) fn rebuild_can_step(&self) -> bool {
+        self.checkpoint.is_none() && self.rebuild.is_some_and(|job| !job.waiting)
+    }
+
+    pub(crate) fn step_rebuild(&mut self) {
+        let Some(mut job) = self.rebuild else { return };
+        let root = self.roots[TreeId::Summaries as usize];
+        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
+        job.waiting = false;
+        for _ in 0..BUDGET {
+            if job.leaf >= job.leaves {
+                self.rebuild = None;
+                return;
+            }
+            match lookup(&mut self.store, Region::Metadata, root, job.leaf) {
+                Walk::Leaf(page) => {
+                    for i in 0..per_leaf {
+                        let slot = Slot(job.leaf * per_leaf + i);
+                        if self.space.contains(slot) && self.space.state(slot) != SlotState::Free {
+                            let at = (i * SUMMARY_BYTES) as usize;
+                            let mut digest = Digest::default();
+                            digest.0.copy_from_slice(&self.store.pages.bytes(page)[at..at + 16]);
+                            self.index.insert(digest, slot, self.space.generation(slot));
+                        }
+                    }
+                    job.leaf += 1;
+                }
+                Walk::Absent(level) => {
+                    let span = self.store.geometry.fanout().saturating_pow(u32::from(level));
+                    job.leaf = (job.leaf / span).saturating_add(1).saturating_mul(span);
+                }
+                Walk::Missing(missing) if self.failed_page == Some(missing.key) => job.leaf += 1,
+                Walk::Missing(missing) => {
+                    job.waiting = true;
+                    self.store.load(missing, None);
+                    break;
+                }
+            }
+        }
+        self.rebuild = Some(job);
+    }
+}

@@ -1,0 +1,198 @@
+//! Journal records: what they say and how they look on the device.
+//!
+//! A record is one or more pages, followed by the whole blocks that it carries. Layout in docs/disk-format.md.
+
+use alloc::vec::Vec;
+
+use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use crate::contract::{Digest, VolumeId};
+use crate::entry::{Key, Slot, LBA_BITS};
+
+const MAGIC: u32 = 0x314a_464f; // "OFJ1"
+/// Bytes before the first entry.
+pub(crate) const HEADER_BYTES: usize = 64;
+/// Bytes of an entry.
+pub(crate) const ENTRY_BYTES: usize = 40;
+const CHECKSUM_AT: usize = 56;
+/// The most pages of entries in one record.
+pub(crate) const MAX_PAGES: usize = 32;
+
+/// One change of the map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// The block is now in a slot that was free: the slot's content is new.
+    Fresh { key: Key, slot: Slot, digest: Digest },
+    /// As `Fresh`, and the content travels as this block of the record; the slot is written later.
+    Carried { key: Key, slot: Slot, digest: Digest, block: u16 },
+    /// The block is now in a slot that was in use.
+    Share { key: Key, slot: Slot, digest: Digest },
+    /// The block is zero.
+    Zero { key: Key },
+    /// The range reads as zeroes.
+    Clear { key: Key, end: u64 },
+}
+
+/// What a record says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Header {
+    /// Pages of entries, this one included.
+    pub pages: u16,
+    /// Blocks carried.
+    pub blocks: u16,
+    pub sequence: u64,
+    /// Epoch of the superblock in force.
+    pub epoch: u64,
+    /// Checksum of the record before.
+    pub previous: u64,
+    /// The last record known durable, with its blocks and everything before it.
+    pub watermark: u64,
+    pub entries: u32,
+    /// Ring block of its first page.
+    pub position: u32,
+}
+
+/// Pages that `entries` entries need.
+pub(crate) fn pages_for(entries: usize, block_size: usize) -> usize {
+    (HEADER_BYTES + entries * ENTRY_BYTES).div_ceil(block_size)
+}
+
+fn encode_change(change: &Change, out: &mut [u8]) {
+    let (kind, block, key, value, digest) = match *change {
+        Change::Fresh { key, slot, digest } => (1, 0, key, slot.0, digest),
+        Change::Carried { key, slot, digest, block } => (2, block, key, slot.0, digest),
+        Change::Share { key, slot, digest } => (3, 0, key, slot.0, digest),
+        Change::Zero { key } => (4, 0, key, 0, Digest::default()),
+        Change::Clear { key, end } => (5, 0, key, end, Digest::default()),
+    };
+    out[0] = kind;
+    put_u16(out, 2, block);
+    put_u16(out, 4, key.volume().0);
+    put_u64(out, 8, key.lba());
+    put_u64(out, 16, value);
+    out[24..40].copy_from_slice(&digest.0);
+}
+
+fn decode_change(bytes: &[u8]) -> Option<Change> {
+    let lba = u64_at(bytes, 8);
+    let value = u64_at(bytes, 16);
+    if lba >> LBA_BITS != 0 {
+        return None;
+    }
+    let key = Key::new(VolumeId(u16_at(bytes, 4)), lba);
+    let mut digest = Digest::default();
+    digest.0.copy_from_slice(&bytes[24..40]);
+    let slot = Slot(value);
+    Some(match bytes[0] {
+        1 => Change::Fresh { key, slot, digest },
+        2 => Change::Carried { key, slot, digest, block: u16_at(bytes, 2) },
+        3 => Change::Share { key, slot, digest },
+        4 => Change::Zero { key },
+        5 if value > lba && value >> LBA_BITS == 0 => Change::Clear { key, end: value },
+        _ => return None,
+    })
+}
+
+/// Writes a record's pages to `out`, which has `pages` whole pages, and returns its checksum.
+pub(crate) fn encode(header: &Header, changes: &[Change], seed: u64, out: &mut [u8]) -> u64 {
+    out.fill(0);
+    put_u32(out, 0, MAGIC);
+    put_u16(out, 4, header.pages);
+    put_u16(out, 6, header.blocks);
+    put_u64(out, 8, header.sequence);
+    put_u64(out, 16, header.epoch);
+    put_u64(out, 24, header.previous);
+    put_u64(out, 32, header.watermark);
+    put_u32(out, 40, header.entries);
+    put_u32(out, 44, header.position);
+    for (i, change) in changes.iter().enumerate() {
+        let at = HEADER_BYTES + i * ENTRY_BYTES;
+        encode_change(change, &mut out[at..at + ENTRY_BYTES]);
+    }
+    let sum = checksum(seed, out);
+    put_u64(out, CHECKSUM_AT, sum);
+    sum
+}
+
+/// Reads the header of a record from its first page, without its checksum being known good.
+pub(crate) fn decode_header(page: &[u8]) -> Option<Header> {
+    if page.len() < HEADER_BYTES || u32_at(page, 0) != MAGIC {
+        return None;
+    }
+    let header = Header {
+        pages: u16_at(page, 4),
+        blocks: u16_at(page, 6),
+        sequence: u64_at(page, 8),
+        epoch: u64_at(page, 16),
+        previous: u64_at(page, 24),
+        watermark: u64_at(page, 32),
+        entries: u32_at(page, 40),
+        position: u32_at(page, 44),
+    };
+    let fits = pages_for(header.entries as usize, page.len()) == usize::from(header.pages);
+    (fits && usize::from(header.pages) <= MAX_PAGES).then_some(header)
+}
+
+/// Checks a whole record (all its pages) and gives its changes and checksum.
+pub(crate) fn decode(header: &Header, pages: &mut [u8], seed: u64) -> Option<(Vec<Change>, u64)> {
+    let stored = u64_at(pages, CHECKSUM_AT);
+    put_u64(pages, CHECKSUM_AT, 0);
+    let sum = checksum(seed, pages);
+    put_u64(pages, CHECKSUM_AT, stored);
+    if sum != stored {
+        return None;
+    }
+    let entries = &pages[HEADER_BYTES..HEADER_BYTES + header.entries as usize * ENTRY_BYTES];
+    let changes = entries.chunks_exact(ENTRY_BYTES).map(decode_change).collect::<Option<Vec<_>>>()?;
+    let carried = changes.iter().all(|change| match change {
+        Change::Carried { block, .. } => *block < header.blocks,
+        _ => true,
+    });
+    carried.then_some((changes, stored))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn sample() -> (Header, Vec<Change>) {
+        let key = Key::new(VolumeId(2), 9);
+        let digest = Digest([4; 16]);
+        let mut changes = vec![
+            Change::Fresh { key, slot: Slot(1), digest },
+            Change::Carried { key, slot: Slot(2), digest, block: 0 },
+            Change::Share { key, slot: Slot(3), digest },
+            Change::Zero { key },
+            Change::Clear { key, end: 100 },
+        ];
+        changes.extend([Change::Zero { key }; 20]);
+        let pages = pages_for(changes.len(), 512) as u16;
+        let (sequence, entries) = (77, changes.len() as u32);
+        (Header { pages, blocks: 1, sequence, epoch: 3, previous: 5, watermark: 70, entries, position: 11 }, changes)
+    }
+
+    #[test]
+    fn a_record_reads_back_and_every_flipped_byte_is_noticed() {
+        let (header, changes) = sample();
+        let mut pages = vec![0; header.pages as usize * 512];
+        let sum = encode(&header, &changes, 99, &mut pages);
+        assert_eq!(decode_header(&pages[..512]), Some(header));
+        assert_eq!(decode(&header, &mut pages, 99), Some((changes.clone(), sum)));
+        assert_eq!(decode(&header, &mut pages, 98), None);
+        for at in 0..pages.len() {
+            pages[at] ^= 0x40;
+            let same = decode_header(&pages[..512]).filter(|read| *read == header);
+            assert!(same.is_none_or(|header| decode(&header, &mut pages, 99).is_none()), "byte {at}");
+            pages[at] ^= 0x40;
+        }
+    }
+
+    #[test]
+    fn entry_counts_that_lie_are_refused() {
+        let (header, changes) = sample();
+        let mut pages = vec![0; header.pages as usize * 512];
+        encode(&header, &changes, 0, &mut pages);
+        put_u32(&mut pages, 40, u32::MAX);
+        assert_eq!(decode_header(&pages[..512]), None);
+    }
+}

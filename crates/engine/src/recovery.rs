@@ -1,0 +1,680 @@
+//! Opening: from whatever a crash left to a pool that serves. docs/recovery.md has the argument.
+//!
+//! ```text
+//! Sync         what is read may be only in a cache
+//! Superblocks  four slots; the newest valid one counts
+//! Tables       containers, space map, metadata map, volumes, discards come into memory
+//! Walk         the journal's chain from the checkpoint to its end
+//! Verify       records above the highest watermark, in order, by the digests of their blocks; the first that fails ends it
+//! Replay       what is believed fills the delta
+//! Redo         blocks that the journal carried go to their slots, where the final mapping needs them
+//! Mend         the missing copy of the superblock, then a sync
+//! Seal         a superblock of a new epoch in both places names the last record believed, then a sync
+//! ```
+//!
+//! Every step can be repeated from the start after another crash: up to the seal, only the missing copy and blocks that
+//! the journal still carries are written. An I/O error, a damaged page, or a damaged record that was known durable ends the
+//! opening with an error that names it; nothing is written then.
+
+use alloc::vec::Vec;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::contract::*;
+use crate::engine::{Engine, Phase};
+use crate::entry::{Entry, Slot};
+use crate::io::Purpose;
+use crate::journal::Journal;
+use crate::pages::Region;
+use crate::rebuild::Rebuild;
+use crate::record::{self, Change, Header};
+use crate::space::SlotState;
+use crate::superblock::{Pointer, Superblock, TreeId};
+use crate::tree::{Walk, height_for, lookup};
+use crate::volume::{self, MAX_VOLUMES, VOLUME_BYTES};
+use crate::write::SUMMARY_BYTES;
+
+/// Ring blocks read at once.
+const WINDOW_BLOCKS: u32 = 64;
+/// Blocks verified or redone at once.
+const AT_ONCE: usize = 32;
+/// Table leaves loaded ahead.
+const LOAD_AHEAD: u64 = 32;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Start,
+    Sync,
+    Superblocks,
+    Tables,
+    Walk,
+    Verify,
+    Redo,
+    Mend,
+    Mended,
+    MendSync,
+    Seal,
+    SealSync,
+}
+
+/// The order in which tables are read: the space map counts on the containers.
+const TABLES: [TreeId; 5] =
+    [TreeId::Containers, TreeId::SpaceMap, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards];
+
+struct Walked {
+    header: Header,
+    changes: Vec<Change>,
+    checksum: u64,
+}
+
+/// A block whose digest is checked, and in Redo where it goes.
+#[derive(Clone, Copy)]
+struct Check {
+    block: u64,
+    digest: Digest,
+    slot: Slot,
+    /// The record that says so.
+    sequence: u64,
+}
+
+/// The state of an opening.
+pub(crate) struct Recovery {
+    step: Step,
+    outstanding: usize,
+    found: [Option<Superblock>; 4],
+    table: usize,
+    leaf: u64,
+    /// Bytes of the ring from block `position` on.
+    window: Vec<u8>,
+    position: u32,
+    walked_blocks: u32,
+    records: Vec<Walked>,
+    /// The last record that is durable for certain.
+    mark: u64,
+    verify_at: usize,
+    checks: Vec<Check>,
+    check_at: usize,
+    failed_check: bool,
+    /// What the journal carries, by slot: digest, block of the store.
+    carried: HashMap<Slot, (Digest, u64, u64), FixedState>,
+    report: Recovered,
+}
+
+impl Recovery {
+    pub(crate) fn new() -> Recovery {
+        Recovery {
+            step: Step::Start,
+            outstanding: 0,
+            found: [None; 4],
+            table: 0,
+            leaf: 0,
+            window: Vec::new(),
+            position: 0,
+            walked_blocks: 0,
+            records: Vec::new(),
+            mark: 0,
+            verify_at: 0,
+            checks: Vec::new(),
+            check_at: 0,
+            failed_check: false,
+            carried: HashMap::with_hasher(FixedState::with_seed(8)),
+            report: Recovered::default(),
+        }
+    }
+}
+
+/// What a step came to.
+enum Progress {
+    Wait,
+    Next(Step),
+    Done,
+}
+
+impl Engine {
+    pub(crate) fn recover(&mut self) {
+        while self.phase == Phase::Recovering {
+            let Some(mut recovery) = self.recovery.take() else { return };
+            if recovery.outstanding > 0 {
+                self.recovery = Some(recovery);
+                return;
+            }
+            match self.recovery_step(&mut recovery) {
+                Ok(Progress::Wait) => {
+                    self.recovery = Some(recovery);
+                    return;
+                }
+                Ok(Progress::Next(step)) => {
+                    recovery.step = step;
+                    self.recovery = Some(recovery);
+                }
+                Ok(Progress::Done) => self.serve(&recovery),
+                Err(error) => self.recovery_failed(error),
+            }
+        }
+    }
+
+    pub(crate) fn recovery_failed(&mut self, error: OpenError) {
+        if self.phase == Phase::Recovering {
+            self.phase = Phase::Dead;
+            self.store.io.effects.push_back(Effect::Opened(Err(error)));
+        }
+    }
+
+    fn recovery_step(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        match recovery.step {
+            Step::Start => {
+                self.recovery_sync(recovery);
+                Ok(Progress::Next(Step::Sync))
+            }
+            Step::Sync => {
+                self.read_superblocks(recovery);
+                Ok(Progress::Next(Step::Superblocks))
+            }
+            Step::Superblocks => self.choose_superblock(recovery),
+            Step::Tables => self.read_tables(recovery),
+            Step::Walk => self.walk(recovery),
+            Step::Verify => self.verify(recovery),
+            Step::Redo => self.redo(recovery),
+            Step::Mend => Ok(self.mend(recovery)),
+            Step::Mended => {
+                self.recovery_sync(recovery);
+                Ok(Progress::Next(Step::MendSync))
+            }
+            Step::MendSync => self.seal(recovery),
+            Step::Seal => {
+                self.recovery_sync(recovery);
+                Ok(Progress::Next(Step::SealSync))
+            }
+            Step::SealSync => Ok(Progress::Done),
+        }
+    }
+
+    fn recovery_sync(&mut self, recovery: &mut Recovery) {
+        recovery.outstanding += 1;
+        self.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
+    }
+
+    /// An I/O of the recovery is done.
+    pub(crate) fn recovery_done(
+        &mut self,
+        number: u32,
+        offset: u64,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
+        for &segment in segments {
+            if let Segment::Page(page) = segment {
+                self.store.pages.release(page);
+            }
+        }
+        let Some(mut recovery) = self.recovery.take() else { return };
+        recovery.outstanding -= 1;
+        match (recovery.step, result) {
+            // A place that cannot be read counts as missing.
+            (Step::Superblocks, Ok(Outcome::Bytes(bytes))) => {
+                recovery.found[number as usize] = Superblock::decode(bytes).ok();
+            }
+            (Step::Superblocks, Err(_)) => {}
+            (_, Err(_)) => self.recovery_failed(OpenError::Device { offset }),
+            (Step::Walk, Ok(Outcome::Bytes(bytes))) => recovery.window.extend_from_slice(bytes),
+            (Step::Verify | Step::Redo, Ok(Outcome::Blocks(&[content]))) => {
+                let &[Segment::Buffer(buffer)] = segments else { unreachable!("one block at a time") };
+                self.block_checked(&mut recovery, number as usize, buffer, content);
+            }
+            (Step::Redo, Ok(_)) => {
+                for &segment in segments {
+                    if let Segment::Buffer(buffer) = segment {
+                        self.buffers.release(buffer);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.recovery = Some(recovery);
+    }
+
+    // ---- superblocks and tables ----
+
+    fn read_superblocks(&mut self, recovery: &mut Recovery) {
+        let block = self.store.geometry.block();
+        for number in 0..4u32 {
+            let at = self.store.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
+            recovery.outstanding += 1;
+            self.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
+        }
+    }
+
+    fn choose_superblock(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        let ours = self.superblock.parameters;
+        let valid = recovery.found.iter().flatten().filter(|found| found.parameters == ours);
+        self.superblock = *valid.max_by_key(|found| found.epoch).ok_or(OpenError::NoSuperblock)?;
+        self.roots = self.superblock.roots;
+        self.read_only = self.superblock.read_only;
+        self.store.epoch = self.superblock.epoch;
+        recovery.report.clean = self.superblock.clean;
+        recovery.position = self.superblock.journal_position;
+        recovery.mark = self.superblock.included.max(self.superblock.sealed);
+        for tree in TABLES.into_iter().chain([TreeId::Counts, TreeId::Summaries]) {
+            let height = height_for(self.table_leaves(tree), self.store.geometry.fanout());
+            let root = &mut self.roots[tree as usize];
+            if root.pointer.is_none() {
+                root.height = height;
+            } else if root.height != height {
+                return Err(OpenError::DamagedPage { offset: 0, what: "the superblock" });
+            }
+        }
+        Ok(Progress::Next(Step::Tables))
+    }
+
+    /// Leaves that a tree can have.
+    fn table_leaves(&self, tree: TreeId) -> u64 {
+        let geometry = &self.store.geometry;
+        let block = geometry.block();
+        match tree {
+            TreeId::MetaMap => geometry.meta_map_leaves(),
+            TreeId::SpaceMap => self.space.map_leaves(),
+            TreeId::Containers => self.space.container_leaves(),
+            TreeId::Counts => geometry.slots().div_ceil(block / 4),
+            TreeId::Summaries => geometry.slots().div_ceil(block / SUMMARY_BYTES),
+            TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
+            // No more subtrees can be cut off than there are metadata pages.
+            TreeId::Discards => {
+                u64::from(geometry.metadata_blocks).div_ceil(block / crate::checkpoint::DISCARD_BYTES as u64)
+            }
+        }
+    }
+
+    fn read_tables(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        let Some(&tree) = TABLES.get(recovery.table) else {
+            self.journal.head = recovery.position;
+            return Ok(Progress::Next(Step::Walk));
+        };
+        let region = if tree == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
+        let (root, leaves) = (self.roots[tree as usize], self.table_leaves(tree));
+        while recovery.leaf < leaves {
+            match lookup(&mut self.store, region, root, recovery.leaf) {
+                Walk::Leaf(page) => {
+                    if self.read_table_leaf(tree, recovery.leaf, page).is_none() {
+                        return Err(OpenError::DamagedPage { offset: 0, what: table_name(tree) });
+                    }
+                    recovery.leaf += 1;
+                }
+                Walk::Absent(level) => {
+                    let span = self.store.geometry.fanout().saturating_pow(u32::from(level));
+                    recovery.leaf = (recovery.leaf / span).saturating_add(1).saturating_mul(span);
+                }
+                Walk::Missing(missing) => {
+                    if !self.store.is_valid(missing.key) {
+                        return Err(OpenError::DamagedPage { offset: 0, what: table_name(tree) });
+                    }
+                    self.store.load(missing, None);
+                    let ahead = LOAD_AHEAD.min(self.store.pages.available() as u64 / 4);
+                    for leaf in recovery.leaf + 1..leaves.min(recovery.leaf + ahead) {
+                        if let Walk::Missing(missing) = lookup(&mut self.store, region, root, leaf) {
+                            self.store.load(missing, None);
+                        }
+                    }
+                    return Ok(Progress::Wait);
+                }
+            }
+        }
+        recovery.table += 1;
+        recovery.leaf = 0;
+        Ok(Progress::Next(Step::Tables))
+    }
+
+    fn read_table_leaf(&mut self, tree: TreeId, leaf: u64, page: PageId) -> Option<()> {
+        let bytes = self.store.pages.bytes(page);
+        match tree {
+            TreeId::Containers => self.space.read_container_leaf(leaf, bytes)?,
+            TreeId::SpaceMap => self.space.read_map_leaf(leaf, bytes)?,
+            TreeId::MetaMap => self.store.meta.read_leaf(leaf, bytes),
+            TreeId::Volumes => {
+                for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
+                    let Some((volume, root)) = volume::decode(entry).ok()? else { continue };
+                    if self.volumes.last().is_some_and(|last| last.id >= volume.id) {
+                        return None;
+                    }
+                    self.volumes.push(volume);
+                    self.maps.push(root);
+                }
+            }
+            TreeId::Discards => {
+                for entry in bytes.chunks_exact(crate::checkpoint::DISCARD_BYTES) {
+                    let pointer = Pointer::read(entry, 0);
+                    if !pointer.is_none() {
+                        let volume = VolumeId(crate::bytes::u16_at(entry, 16));
+                        let level = entry[18];
+                        self.discards.push(crate::checkpoint::Discard { pointer, volume, level });
+                        self.discard_leaves = leaf + 1;
+                    }
+                }
+            }
+            TreeId::Counts | TreeId::Summaries => {}
+        }
+        Some(())
+    }
+
+    // ---- the journal ----
+
+    /// Walks the chain as far as what has been read goes, and reads on.
+    fn walk(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        let block = self.store.geometry.block_size as usize;
+        let ring = self.store.geometry.journal_blocks;
+        loop {
+            let have = (recovery.window.len() / block) as u32;
+            let needed = match self.next_record(recovery) {
+                Next::Record(walked) => {
+                    let blocks = u32::from(walked.header.pages) + u32::from(walked.header.blocks);
+                    recovery.mark = recovery.mark.max(walked.header.watermark);
+                    recovery.walked_blocks += blocks;
+                    recovery.position = (recovery.position + blocks) % ring;
+                    let bytes = (blocks as usize * block).min(recovery.window.len());
+                    // Blocks carried may lie beyond the window; what is read next begins after them.
+                    recovery.window.drain(..bytes);
+                    if bytes < blocks as usize * block {
+                        recovery.window.clear();
+                    }
+                    recovery.records.push(*walked);
+                    continue;
+                }
+                Next::End => break,
+                Next::Read(blocks) => blocks,
+            };
+            // What is in the window is contiguous from `position`; read on behind it.
+            let from = (recovery.position + have) % ring;
+            let count = WINDOW_BLOCKS.max(needed - have).min(ring - from).min(ring - have);
+            let offset = (self.store.geometry.journal_start() + u64::from(from)) * block as u64;
+            recovery.outstanding += 1;
+            let length = u64::from(count) * block as u64;
+            self.store.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
+            return Ok(Progress::Wait);
+        }
+        let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
+        if recovery.mark > last {
+            return Err(OpenError::DamagedJournal { sequence: last + 1 });
+        }
+        Ok(Progress::Next(Step::Verify))
+    }
+
+    /// The next record of the chain, if what has been read has it.
+    fn next_record(&self, recovery: &mut Recovery) -> Next {
+        let block = self.store.geometry.block_size as usize;
+        let (sequence, previous) = match recovery.records.last() {
+            Some(walked) => (walked.header.sequence + 1, walked.checksum),
+            None => (self.superblock.included + 1, self.superblock.included_checksum),
+        };
+        if recovery.window.len() < block {
+            return Next::Read(1);
+        }
+        let Some(header) = record::decode_header(&recovery.window[..block]) else { return Next::End };
+        let blocks = u32::from(header.pages) + u32::from(header.blocks);
+        let stale = sequence > self.superblock.sealed && header.epoch < self.superblock.seal_epoch;
+        if header.sequence != sequence
+            || header.previous != previous
+            || header.position != recovery.position
+            || stale
+            || recovery.walked_blocks + blocks > self.store.geometry.journal_blocks
+        {
+            return Next::End;
+        }
+        let bytes = usize::from(header.pages) * block;
+        if recovery.window.len() < bytes {
+            return Next::Read(u32::from(header.pages));
+        }
+        match record::decode(&header, &mut recovery.window[..bytes], self.store.seed) {
+            Some((changes, checksum)) => {
+                Next::Record(alloc::boxed::Box::new(Walked { header, changes, checksum }))
+            }
+            None => Next::End,
+        }
+    }
+
+    /// Verifies one record after the other; the first that fails, and all after it, never happened.
+    fn verify(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        loop {
+            if recovery.failed_check {
+                recovery.records.truncate(recovery.verify_at);
+                recovery.checks.clear();
+                break;
+            }
+            if recovery.check_at < recovery.checks.len() {
+                self.read_checks(recovery);
+                return Ok(Progress::Wait);
+            }
+            if !recovery.checks.is_empty() {
+                // All blocks of the record have passed.
+                recovery.checks.clear();
+                recovery.verify_at += 1;
+                continue;
+            }
+            let Some(walked) = recovery.records.get(recovery.verify_at) else { break };
+            let (checks, valid) = self.checks_of(walked, &mut recovery.carried, recovery.mark);
+            if !valid {
+                return Err(OpenError::DamagedJournal { sequence: walked.header.sequence });
+            }
+            recovery.check_at = 0;
+            if checks.is_empty() {
+                recovery.verify_at += 1;
+            }
+            recovery.checks = checks;
+        }
+        self.replay(recovery);
+        recovery.check_at = 0;
+        Ok(Progress::Next(Step::Redo))
+    }
+
+    /// What has to be checked before a record is believed; whether its changes make sense at all.
+    fn checks_of(
+        &self,
+        walked: &Walked,
+        carried: &mut HashMap<Slot, (Digest, u64, u64), FixedState>,
+        mark: u64,
+    ) -> (Vec<Check>, bool) {
+        let header = &walked.header;
+        let proven = header.sequence <= mark;
+        let ring = u64::from(self.store.geometry.journal_blocks);
+        let first_block = u64::from(header.position) + u64::from(header.pages);
+        let mut checks = Vec::new();
+        for change in &walked.changes {
+            if !self.makes_sense(change) {
+                return (checks, false);
+            }
+            let (slot, digest, block) = match *change {
+                Change::Carried { slot, digest, block, .. } => {
+                    let ring_block = (first_block + u64::from(block)) % ring;
+                    let block = self.store.geometry.journal_start() + ring_block;
+                    carried.insert(slot, (digest, block, header.sequence));
+                    (slot, digest, block)
+                }
+                Change::Fresh { slot, digest, .. } => {
+                    carried.remove(&slot);
+                    (slot, digest, self.space.block_of(slot, &self.store.geometry))
+                }
+                Change::Share { slot, digest, .. } => match carried.get(&slot) {
+                    Some((known, ..)) if *known == digest => continue,
+                    _ => (slot, digest, self.space.block_of(slot, &self.store.geometry)),
+                },
+                Change::Zero { .. } | Change::Clear { .. } => continue,
+            };
+            if !proven {
+                checks.push(Check { block, digest, slot, sequence: header.sequence });
+            }
+        }
+        (checks, true)
+    }
+
+    fn makes_sense(&self, change: &Change) -> bool {
+        let (key, end) = match *change {
+            Change::Clear { key, end } => (key, end),
+            Change::Fresh { key, slot, .. } | Change::Carried { key, slot, .. } | Change::Share { key, slot, .. } => {
+                if !self.space.contains(slot) {
+                    return false;
+                }
+                (key, key.lba() + 1)
+            }
+            Change::Zero { key } => (key, key.lba() + 1),
+        };
+        let block = self.store.geometry.block();
+        self.volume_index(key.volume()).is_some_and(|at| end <= self.volumes[at].size.div_ceil(block))
+    }
+
+    /// Reads the next blocks whose digests have to be checked.
+    fn read_checks(&mut self, recovery: &mut Recovery) {
+        let bytes = self.store.geometry.block();
+        while recovery.outstanding < AT_ONCE && recovery.check_at < recovery.checks.len() {
+            let Some(buffer) = self.buffers.take() else { break };
+            let number = recovery.check_at as u32;
+            let offset = recovery.checks[recovery.check_at].block * bytes;
+            let segment = [Segment::Buffer(buffer)];
+            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
+            recovery.check_at += 1;
+            recovery.outstanding += 1;
+        }
+    }
+
+    fn block_checked(&mut self, recovery: &mut Recovery, number: usize, buffer: BufferId, content: BlockContent) {
+        let check = recovery.checks[number];
+        let good = !content.zero && content.digest == check.digest;
+        if recovery.step == Step::Redo && good {
+            let block = self.store.geometry.block();
+            let offset = self.space.block_of(check.slot, &self.store.geometry) * block;
+            let segment = [Segment::Buffer(buffer)];
+            self.store.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
+            recovery.outstanding += 1;
+            recovery.report.blocks_redone += 1;
+            return;
+        }
+        self.buffers.release(buffer);
+        if !good && recovery.step == Step::Redo {
+            self.recovery_failed(OpenError::DamagedJournal { sequence: check.sequence });
+        }
+        recovery.failed_check |= !good;
+    }
+
+    /// What is believed fills the delta.
+    fn replay(&mut self, recovery: &mut Recovery) {
+        for walked in &recovery.records {
+            recovery.report.records += 1;
+            recovery.report.entries += walked.changes.len() as u64;
+            for change in &walked.changes {
+                self.replay_change(change);
+            }
+        }
+        let live: Vec<Slot> =
+            self.delta.slots.iter().filter(|(_, recent)| recent.refs > 0).map(|(&slot, _)| slot).collect();
+        for slot in live {
+            self.space.take(slot);
+        }
+        // Nothing that these records did can be lost: the seal makes them durable.
+        let fresh = |slot: &Slot| self.space.state(*slot) == SlotState::Free;
+        self.delta.slots.retain(|slot, recent| recent.refs > 0 || !fresh(slot));
+        for (slot, recent) in &self.delta.slots {
+            if recent.fresh {
+                self.index.insert(recent.digest, *slot, self.space.generation(*slot));
+            }
+        }
+        recovery.checks.clear();
+        let mut carried: Vec<_> = core::mem::take(&mut recovery.carried).into_iter().collect();
+        carried.sort_unstable_by_key(|&(slot, _)| slot);
+        for (slot, (digest, block, sequence)) in carried {
+            if self.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
+                recovery.checks.push(Check { block, digest, slot, sequence });
+            }
+        }
+    }
+
+    fn replay_change(&mut self, change: &Change) {
+        let (key, entry, digest, fresh) = match *change {
+            Change::Fresh { key, slot, digest } | Change::Carried { key, slot, digest, .. } => {
+                // The slot's former life, if this delta knew it, ended before.
+                if self.delta.live(slot).is_none() {
+                    self.delta.forget(slot);
+                }
+                (key, Entry::whole(slot, digest), digest, true)
+            }
+            Change::Share { key, slot, digest } => (key, Entry::whole(slot, digest), digest, false),
+            Change::Zero { key } => (key, Entry::ZERO, Digest::default(), false),
+            Change::Clear { key, end } => {
+                let mut dead = core::mem::take(&mut self.dead);
+                let stop = crate::entry::Key(key.0 - key.lba() + end);
+                self.delta.clear(key, stop, &mut dead);
+                dead.clear();
+                self.dead = dead;
+                return;
+            }
+        };
+        self.delta.put(key, entry, digest, fresh);
+    }
+
+    /// Copies what the journal carried to its slots.
+    fn redo(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        if recovery.check_at < recovery.checks.len() {
+            self.read_checks(recovery);
+            return Ok(Progress::Wait);
+        }
+        Ok(Progress::Next(Step::Mend))
+    }
+
+    // ---- the seal ----
+
+    fn mend(&mut self, recovery: &mut Recovery) -> Progress {
+        let newest = self.superblock;
+        let parity = (newest.epoch % 2) as usize;
+        let missing: Vec<usize> =
+            (0..2).filter(|place| recovery.found[place * 2 + parity] != Some(newest)).collect();
+        if !missing.is_empty() {
+            recovery.outstanding += missing.len();
+            self.submit_superblock(&newest, &missing, Purpose::Recovery(0)).expect("pages are free");
+        }
+        if missing.is_empty() { Progress::Next(Step::MendSync) } else { Progress::Next(Step::Mended) }
+    }
+
+    fn seal(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        let last = recovery.records.last();
+        let sequence = last.map_or(self.superblock.included, |walked| walked.header.sequence);
+        let checksum = last.map_or(self.superblock.included_checksum, |walked| walked.checksum);
+        let used: u32 = recovery.records.iter().map(|walked| blocks_of(&walked.header)).sum();
+        let geometry = self.store.geometry;
+        let head = (self.superblock.journal_position + used) % geometry.journal_blocks;
+        let epoch = self.superblock.epoch + 1;
+        let seal = Superblock { epoch, sealed: sequence, seal_epoch: epoch, clean: false, ..self.superblock };
+        recovery.outstanding += 2;
+        self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
+        self.superblock = seal;
+        self.journal = Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used);
+        self.journal.entries = recovery.report.entries;
+        recovery.report.epoch = epoch;
+        Ok(Progress::Next(Step::Seal))
+    }
+
+    fn serve(&mut self, recovery: &Recovery) {
+        self.phase = Phase::Serving;
+        self.rebuild = Some(Rebuild::new(self.store.geometry.slots(), self.store.geometry.block()));
+        self.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
+    }
+}
+
+enum Next {
+    Record(alloc::boxed::Box<Walked>),
+    End,
+    /// So many blocks from `position` on have to be in the window.
+    Read(u32),
+}
+
+fn blocks_of(header: &Header) -> u32 {
+    u32::from(header.pages) + u32::from(header.blocks)
+}
+
+fn table_name(tree: TreeId) -> &'static str {
+    match tree {
+        TreeId::MetaMap => "the map of metadata blocks",
+        TreeId::SpaceMap => "the space map",
+        TreeId::Containers => "the container table",
+        TreeId::Counts => "the reference counts",
+        TreeId::Summaries => "the summaries",
+        TreeId::Volumes => "the volume table",
+        TreeId::Discards => "the discard list",
+    }
+}

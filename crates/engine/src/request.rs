@@ -1,0 +1,193 @@
+//! The request table: requests in flight, each at a stage.
+//!
+//! A stage that needs something that is not in memory asks for it and returns; when everything asked for has come, the
+//! request runs again *from its first stage*. Nothing is changed before the last stage, which changes everything at once,
+//! without waiting. So no lock is held on any block or digest: what another request changed meanwhile is simply seen, and a
+//! partial write whose base has changed completes its block again.
+
+use alloc::vec::Vec;
+
+use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, RequestId, VolumeId};
+use crate::entry::{Entry, Key, Slot};
+
+/// The stages of requests, in the order in which a request passes them. Docs, traces and crash points use these names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// Waits for room: in delta, journal or space (writes), for buffers (reads).
+    Admit,
+    /// Waits for map leaves.
+    LoadMap,
+    /// Waits for blocks from the device.
+    Read,
+    /// Waits for a partial block to be completed.
+    Merge,
+    /// Waits for summaries that prove what the index says.
+    Verify,
+    /// The map is changed; waits for its record to be durable.
+    Commit,
+    /// Answered; the driver is sending.
+    Reply,
+}
+
+/// What a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    /// Write-zeroes and trim.
+    Clear,
+    Flush,
+    Extents,
+}
+
+/// One block of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Block {
+    pub key: Key,
+    /// Bytes of the block that the request covers.
+    pub from: u32,
+    pub to: u32,
+    /// Write: the payload. Clear: the block being completed.
+    pub buffer: Option<BufferId>,
+    /// What the whole block holds, once it is whole.
+    pub content: Option<BlockContent>,
+    /// What the block was completed from.
+    pub base: Option<Entry>,
+    /// The content of `base`, while it is waited for or merged.
+    pub base_buffer: Option<BufferId>,
+    /// What the block maps to (reads), or the known block to share (writes).
+    pub entry: Entry,
+    pub hit: Option<Slot>,
+}
+
+impl Block {
+    pub(crate) fn new(key: Key, from: u32, to: u32) -> Block {
+        Block {
+            key,
+            from,
+            to,
+            buffer: None,
+            content: None,
+            base: None,
+            base_buffer: None,
+            entry: Entry::UNMAPPED,
+            hit: None,
+        }
+    }
+}
+
+/// A request in flight.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub token: u64,
+    pub kind: Kind,
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+    pub fua: bool,
+    /// Extents to report at most.
+    pub limit: u32,
+    pub stage: Stage,
+    /// Loads, fills and merges that have to come before it runs again.
+    pub waiting: u32,
+    pub error: Option<Error>,
+    pub blocks: Vec<Block>,
+    pub data: Vec<DataSegment>,
+    pub extents: Vec<Extent>,
+    /// Times that summaries were waited for.
+    pub attempts: u8,
+    /// Checkpoints that had been done when it began to wait for space.
+    pub waits_since: Option<u64>,
+    active: bool,
+}
+
+/// All requests. Entries are reused with the memory of their lists.
+pub(crate) struct Requests {
+    table: Vec<Request>,
+    free: Vec<u32>,
+    limit: usize,
+}
+
+impl Requests {
+    pub(crate) fn new(limit: u32) -> Requests {
+        Requests { table: Vec::new(), free: Vec::new(), limit: limit as usize }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.table.len() < self.limit
+    }
+
+    /// Requests in flight.
+    pub(crate) fn active(&self) -> usize {
+        self.table.len() - self.free.len()
+    }
+
+    /// A new request without blocks.
+    pub(crate) fn begin(&mut self, token: u64, kind: Kind, volume: VolumeId, offset: u64, length: u64) -> RequestId {
+        let at = self.free.pop().unwrap_or_else(|| {
+            assert!(self.table.len() < self.limit, "the driver asks can_submit first");
+            self.table.push(Request {
+                token,
+                kind,
+                volume,
+                offset,
+                length,
+                fua: false,
+                limit: 0,
+                stage: Stage::Admit,
+                waiting: 0,
+                error: None,
+                blocks: Vec::new(),
+                data: Vec::new(),
+                extents: Vec::new(),
+                attempts: 0,
+                waits_since: None,
+                active: false,
+            });
+            (self.table.len() - 1) as u32
+        });
+        let request = &mut self.table[at as usize];
+        assert!(!request.active && request.blocks.is_empty() && request.data.is_empty());
+        request.token = token;
+        request.kind = kind;
+        request.volume = volume;
+        request.offset = offset;
+        request.length = length;
+        request.fua = false;
+        request.stage = Stage::Admit;
+        request.waiting = 0;
+        request.error = None;
+        request.attempts = 0;
+        request.waits_since = None;
+        request.active = true;
+        RequestId(at)
+    }
+
+    pub(crate) fn get(&self, id: RequestId) -> &Request {
+        let request = &self.table[id.0 as usize];
+        assert!(request.active);
+        request
+    }
+
+    pub(crate) fn get_mut(&mut self, id: RequestId) -> &mut Request {
+        let request = &mut self.table[id.0 as usize];
+        assert!(request.active);
+        request
+    }
+
+    /// The request is over.
+    pub(crate) fn end(&mut self, id: RequestId) {
+        let request = &mut self.table[id.0 as usize];
+        assert!(request.active && request.waiting == 0);
+        request.active = false;
+        request.blocks.clear();
+        request.data.clear();
+        request.extents.clear();
+        self.free.push(id.0);
+    }
+
+    /// Stages and kinds of everything in flight, for whoever looks for a hang.
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (u64, Stage)> + '_ {
+        self.table.iter().filter(|request| request.active).map(|request| (request.token, request.stage))
+    }
+}

@@ -1,0 +1,77 @@
+//! Figures.
+
+use crate::engine::{Engine, Phase};
+use crate::volume::Volume;
+
+/// Whether requests are served, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Being opened.
+    Recovering,
+    /// Reads and writes.
+    Normal,
+    /// Reads only, after a failure.
+    ReadOnly,
+}
+
+/// Figures of the pool, in blocks unless said otherwise. Counts of blocks are as of the last merge: exact when
+/// `unmerged_entries` and `pending_blocks` are 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Bytes of data that fit.
+    pub capacity_bytes: u64,
+    /// Mapped, non-zero blocks of all volumes.
+    pub logical_blocks_used: u64,
+    /// Slots that hold them.
+    pub data_blocks_used: u64,
+    /// Blocks of metadata in use: superblocks, journal, metadata pages.
+    pub overhead_blocks_used: u64,
+    /// Blocks freed but not yet reusable; for a discard that is still being walked, one for each subtree left.
+    pub pending_blocks: u64,
+    /// Mappings not yet merged.
+    pub unmerged_entries: u64,
+    /// Bytes of memory in use by the engine's tables and the buffers.
+    pub memory_bytes: u64,
+    /// Mode.
+    pub mode: Mode,
+}
+
+impl Engine {
+    /// Figures.
+    pub fn status(&self) -> Status {
+        let geometry = self.geometry();
+        let fixed = 4 + u64::from(geometry.journal_blocks) + 2 * geometry.meta_map_pages();
+        Status {
+            capacity_bytes: geometry.capacity_bytes(),
+            logical_blocks_used: self.volumes.iter().map(|volume| volume.logical_blocks_used).sum(),
+            data_blocks_used: self.space.data_used,
+            overhead_blocks_used: fixed + u64::from(self.store.meta.used()),
+            pending_blocks: (self.space.pending().len() + self.discards.len()) as u64,
+            unmerged_entries: (self.delta.len() + self.frozen.len()) as u64,
+            memory_bytes: self.memory(),
+            mode: match self.phase {
+                Phase::Recovering | Phase::Dead => Mode::Recovering,
+                _ if self.read_only => Mode::ReadOnly,
+                _ => Mode::Normal,
+            },
+        }
+    }
+
+    fn memory(&self) -> u64 {
+        let delta = (self.delta.points.capacity() + self.frozen.points.capacity()) * 20
+            + (self.delta.slots.capacity() + self.frozen.slots.capacity()) * 56;
+        self.buffers.count() as u64 * self.geometry().block()
+            + self.store.pages.memory()
+            + self.store.meta.memory()
+            + self.space.memory()
+            + self.index.memory()
+            + self.cache.memory()
+            + delta as u64
+    }
+
+    /// The volumes, in order of creation.
+    pub fn volumes(&self) -> &[Volume] {
+        let visible = self.volumes.iter().position(|volume| !volume.visible).unwrap_or(self.volumes.len());
+        &self.volumes[..visible]
+    }
+}

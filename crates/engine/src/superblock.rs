@@ -1,0 +1,360 @@
+//! The superblock: what makes a store a pool. One block in each of four slots (two places, even and odd epochs).
+//!
+//! A superblock names a checkpoint (the roots of all trees, the journal record up to which they include everything) and a
+//! seal (the record up to which recovery believed the journal when this epoch began). Layout in docs/disk-format.md.
+
+use core::fmt;
+
+use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use crate::geometry::{BadGeometry, Geometry};
+
+/// First eight bytes of a superblock.
+pub const MAGIC: [u8; 8] = *b"ONEFOLD\0";
+/// Version of the format that this engine reads and writes.
+pub const VERSION: u16 = 1;
+/// Feature flags that a reader must know to open the pool at all.
+pub const KNOWN_INCOMPATIBLE: u64 = 0;
+/// Feature flags that a reader must know to write.
+pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
+
+/// Bytes of a superblock; the rest of its block is zero.
+pub const SUPERBLOCK_SIZE: usize = 480;
+const ROOTS_AT: usize = 232;
+const ROOT_SIZE: usize = 24;
+
+/// The digest function of a pool, recorded at creation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DigestFunction {
+    /// BLAKE3 in keyed mode, first 128 bits.
+    Blake3,
+    /// AEGIS-128X2 as a MAC, 128-bit tag.
+    Aegis128X2,
+}
+
+impl DigestFunction {
+    fn code(self) -> u16 {
+        match self {
+            DigestFunction::Blake3 => 1,
+            DigestFunction::Aegis128X2 => 2,
+        }
+    }
+}
+
+/// What is fixed when a pool is created.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Parameters {
+    /// Where things are.
+    pub geometry: Geometry,
+    /// Names the pool; random.
+    pub id: [u8; 16],
+    /// The secret key of the digest function; random.
+    pub key: [u8; 32],
+    /// The digest function.
+    pub digest: DigestFunction,
+}
+
+impl fmt::Debug for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parameters").field("geometry", &self.geometry).field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Parameters {
+    /// Seed of the checksums of this pool's metadata.
+    pub(crate) fn seed(&self) -> u64 {
+        u64_at(&self.id, 0) ^ u64_at(&self.id, 8).rotate_left(32)
+    }
+}
+
+/// A pointer to a metadata page: where it is, when it was written, what it must hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pointer {
+    /// Block within the tree's region, plus one; 0 is "no page".
+    pub location: u32,
+    /// Low 32 bits of the epoch in which the page was written.
+    pub birth: u32,
+    /// Checksum of the page.
+    pub checksum: u64,
+}
+
+impl Pointer {
+    /// No page.
+    pub const NONE: Pointer = Pointer { location: 0, birth: 0, checksum: 0 };
+
+    /// Whether there is no page.
+    pub fn is_none(self) -> bool {
+        self.location == 0
+    }
+
+    pub(crate) fn read(bytes: &[u8], at: usize) -> Pointer {
+        Pointer { location: u32_at(bytes, at), birth: u32_at(bytes, at + 4), checksum: u64_at(bytes, at + 8) }
+    }
+
+    pub(crate) fn write(self, bytes: &mut [u8], at: usize) {
+        put_u32(bytes, at, self.location);
+        put_u32(bytes, at + 4, self.birth);
+        put_u64(bytes, at + 8, self.checksum);
+    }
+}
+
+/// The root of a tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Root {
+    /// The root page.
+    pub pointer: Pointer,
+    /// Levels of interior pages above the leaves.
+    pub height: u8,
+}
+
+/// The trees that a superblock roots, in the order of their roots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum TreeId {
+    /// Which metadata blocks are in use: one bit each.
+    MetaMap,
+    /// Two bits per slot: free, single, shared.
+    SpaceMap,
+    /// 16 bytes per container.
+    Containers,
+    /// Reference counts of shared slots, 4 bytes a slot, only for containers that have any.
+    Counts,
+    /// Digest and owner per slot.
+    Summaries,
+    /// The volume table.
+    Volumes,
+    /// Subtrees cut off by discards, not yet walked.
+    Discards,
+}
+
+/// Number of trees in [`TreeId`].
+pub const TREES: usize = 7;
+
+/// A superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// What is fixed.
+    pub parameters: Parameters,
+    /// Grows with every superblock written.
+    pub epoch: u64,
+    /// The last record that the checkpoint includes, 0 for none.
+    pub included: u64,
+    /// The checksum of that record.
+    pub included_checksum: u64,
+    /// Ring block at which the record after it begins.
+    pub journal_position: u32,
+    /// The last record believed when `seal_epoch` began.
+    pub sealed: u64,
+    /// The epoch that the last recovery began: later records than `sealed` count only if of it or a later one.
+    pub seal_epoch: u64,
+    /// Whether the pool was closed cleanly: nothing to replay.
+    pub clean: bool,
+    /// Whether a failure made the pool read-only.
+    pub read_only: bool,
+    /// Slots with at least one reference in the checkpoint.
+    pub data_used: u64,
+    /// The number that the next volume gets.
+    pub next_volume: u16,
+    /// Roots, by [`TreeId`].
+    pub roots: [Root; TREES],
+}
+
+/// Why a block is not a superblock that this engine can use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SuperblockError {
+    /// The signature is missing.
+    Foreign,
+    /// The format's version is not known here.
+    Version(u16),
+    /// It needs features (bits) that are not known here.
+    Features(u64),
+    /// The checksum does not match.
+    Checksum,
+    /// The digest function is not known here.
+    Digest(u16),
+    /// A field makes no sense.
+    Geometry(BadGeometry),
+}
+
+impl fmt::Display for SuperblockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SuperblockError::Foreign => f.write_str("it has no Onefold signature"),
+            SuperblockError::Version(version) => {
+                write!(f, "it has format version {version}, this program knows version {VERSION}")
+            }
+            SuperblockError::Features(bits) => {
+                write!(f, "it needs features that this program does not have (feature bits {bits:#x})")
+            }
+            SuperblockError::Checksum => f.write_str("its superblock fails its checksum"),
+            SuperblockError::Digest(code) => write!(f, "its digest function (number {code}) is not known here"),
+            SuperblockError::Geometry(why) => write!(f, "its superblock makes no sense: {why}"),
+        }
+    }
+}
+
+impl Superblock {
+    /// The superblock of a new, empty pool.
+    pub fn new(parameters: Parameters) -> Superblock {
+        Superblock {
+            parameters,
+            epoch: 1,
+            included: 0,
+            included_checksum: 0,
+            journal_position: 0,
+            sealed: 0,
+            seal_epoch: 1,
+            clean: true,
+            read_only: false,
+            data_used: 0,
+            next_volume: 1,
+            roots: [Root::default(); TREES],
+        }
+    }
+
+    /// Writes it to a block, which is zeroed first. The block must have at least [`SUPERBLOCK_SIZE`] bytes.
+    pub fn encode(&self, block: &mut [u8]) {
+        block.fill(0);
+        let b = &mut block[..SUPERBLOCK_SIZE];
+        let g = &self.parameters.geometry;
+        b[..8].copy_from_slice(&MAGIC);
+        put_u16(b, 8, VERSION);
+        put_u16(b, 10, self.parameters.digest.code());
+        put_u32(b, 12, u32::from(self.clean) | u32::from(self.read_only) << 1);
+        // 16: incompatible, 24: read-only compatible, 32: compatible features: none so far.
+        b[40..56].copy_from_slice(&self.parameters.id);
+        b[56..88].copy_from_slice(&self.parameters.key);
+        put_u32(b, 88, g.block_size);
+        put_u32(b, 92, g.slots_per_container);
+        put_u32(b, 96, g.piece_blocks);
+        put_u32(b, 100, g.journal_blocks);
+        put_u32(b, 104, g.metadata_blocks);
+        put_u32(b, 108, g.containers);
+        put_u64(b, 112, g.place_b);
+        put_u64(b, 120, self.epoch);
+        put_u64(b, 128, self.included);
+        put_u64(b, 136, self.included_checksum);
+        put_u64(b, 144, self.sealed);
+        put_u64(b, 152, self.seal_epoch);
+        put_u64(b, 160, self.data_used);
+        put_u32(b, 168, self.journal_position);
+        put_u16(b, 172, self.next_volume);
+        for (i, root) in self.roots.iter().enumerate() {
+            let at = ROOTS_AT + i * ROOT_SIZE;
+            root.pointer.write(b, at);
+            b[at + 16] = root.height;
+        }
+        let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
+        put_u64(b, SUPERBLOCK_SIZE - 8, sum);
+    }
+
+    /// Reads one from a block of any length.
+    pub fn decode(block: &[u8]) -> Result<Superblock, SuperblockError> {
+        if block.len() < SUPERBLOCK_SIZE || block[..8] != MAGIC {
+            return Err(SuperblockError::Foreign);
+        }
+        let b = &block[..SUPERBLOCK_SIZE];
+        // A version that is not known may have its checksum elsewhere: say so first.
+        let version = u16_at(b, 8);
+        if version != VERSION {
+            return Err(SuperblockError::Version(version));
+        }
+        if checksum(0, &b[..SUPERBLOCK_SIZE - 8]) != u64_at(b, SUPERBLOCK_SIZE - 8) {
+            return Err(SuperblockError::Checksum);
+        }
+        let unknown = (u64_at(b, 16) & !KNOWN_INCOMPATIBLE) | (u64_at(b, 24) & !KNOWN_READ_ONLY_COMPATIBLE);
+        if unknown != 0 {
+            return Err(SuperblockError::Features(unknown));
+        }
+        let digest = match u16_at(b, 10) {
+            1 => DigestFunction::Blake3,
+            2 => DigestFunction::Aegis128X2,
+            code => return Err(SuperblockError::Digest(code)),
+        };
+        let geometry = Geometry {
+            block_size: u32_at(b, 88),
+            slots_per_container: u32_at(b, 92),
+            piece_blocks: u32_at(b, 96),
+            place_b: u64_at(b, 112),
+            journal_blocks: u32_at(b, 100),
+            metadata_blocks: u32_at(b, 104),
+            containers: u32_at(b, 108),
+        };
+        geometry.validate().map_err(SuperblockError::Geometry)?;
+        let (mut id, mut key) = ([0; 16], [0; 32]);
+        id.copy_from_slice(&b[40..56]);
+        key.copy_from_slice(&b[56..88]);
+        let mut roots = [Root::default(); TREES];
+        for (i, root) in roots.iter_mut().enumerate() {
+            let at = ROOTS_AT + i * ROOT_SIZE;
+            *root = Root { pointer: Pointer::read(b, at), height: b[at + 16] };
+            if root.height > 7 {
+                return Err(SuperblockError::Geometry(BadGeometry("a tree is too high")));
+            }
+        }
+        let journal_position = u32_at(b, 168);
+        if journal_position >= geometry.journal_blocks {
+            return Err(SuperblockError::Geometry(BadGeometry("the journal's position is outside the journal")));
+        }
+        let flags = u32_at(b, 12);
+        Ok(Superblock {
+            parameters: Parameters { geometry, id, key, digest },
+            epoch: u64_at(b, 120),
+            included: u64_at(b, 128),
+            included_checksum: u64_at(b, 136),
+            journal_position,
+            sealed: u64_at(b, 144),
+            seal_epoch: u64_at(b, 152),
+            clean: flags & 1 != 0,
+            read_only: flags & 2 != 0,
+            data_used: u64_at(b, 160),
+            next_volume: u16_at(b, 172),
+            roots,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Superblock {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let parameters = Parameters { geometry, id: [7; 16], key: [9; 32], digest: DigestFunction::Blake3 };
+        let mut superblock = Superblock::new(parameters);
+        superblock.roots[3] = Root { pointer: Pointer { location: 5, birth: 6, checksum: 7 }, height: 2 };
+        Superblock { epoch: 12, included: 77, included_checksum: 3, journal_position: 9, sealed: 80, ..superblock }
+    }
+
+    #[test]
+    fn a_superblock_reads_back_as_written() {
+        let mut block = [1; 512];
+        sample().encode(&mut block);
+        assert_eq!(Superblock::decode(&block), Ok(sample()));
+    }
+
+    #[test]
+    fn every_flipped_byte_is_noticed() {
+        let mut block = [0; 512];
+        sample().encode(&mut block);
+        for at in 0..SUPERBLOCK_SIZE {
+            block[at] ^= 0x10;
+            assert!(Superblock::decode(&block).is_err(), "byte {at}");
+            block[at] ^= 0x10;
+        }
+    }
+
+    #[test]
+    fn foreign_unknown_and_short_blocks_are_told_apart() {
+        let mut block = [0; 512];
+        assert_eq!(Superblock::decode(&block), Err(SuperblockError::Foreign));
+        assert_eq!(Superblock::decode(&block[..10]), Err(SuperblockError::Foreign));
+        sample().encode(&mut block);
+        block[8] = 9;
+        assert_eq!(Superblock::decode(&block), Err(SuperblockError::Version(9)));
+        sample().encode(&mut block);
+        block[16] = 4;
+        let sum = checksum(0, &block[..SUPERBLOCK_SIZE - 8]);
+        put_u64(&mut block, SUPERBLOCK_SIZE - 8, sum);
+        assert_eq!(Superblock::decode(&block), Err(SuperblockError::Features(4)));
+    }
+}

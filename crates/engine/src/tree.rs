@@ -1,0 +1,316 @@
+//! Copy-on-write radix trees of pages: volume maps and every other table on disk.
+//!
+//! An interior page holds `fanout` pointers of 16 bytes (location, birth epoch, checksum of the child): parents prove
+//! children. A leaf is one page of whatever the tree is for. An empty subtree has no page.
+//!
+//! Readers walk from a root ([`lookup`]) and see exactly the tree that the root names, also while a writer is at work.
+//! A [`Writer`] changes leaves in ascending order: it copies the pages on its path, and when it leaves a subtree it gives
+//! each page its new location, writes it out and puts pointer and checksum into the parent. So at most one page a level
+//! waits in memory, whatever the size of the change; the new root exists when the writer finishes.
+//!
+//! Steps are restartable: what needs a page that is not in memory returns [`Missing`], the caller loads it and repeats.
+
+use alloc::vec::Vec;
+
+use crate::bytes::checksum;
+use crate::contract::{IoOp, PageId, RequestId, Segment};
+use crate::geometry::Geometry;
+use crate::io::{IoTable, Purpose};
+use crate::meta::MetaSpace;
+use crate::pages::{PageCache, PageKey, Region};
+use crate::superblock::{Pointer, Root};
+
+/// The most levels that a tree can have, leaves included.
+pub(crate) const MAX_LEVELS: usize = 9;
+
+/// Everything that trees stand on.
+pub(crate) struct Store {
+    pub geometry: Geometry,
+    pub seed: u64,
+    pub pages: PageCache,
+    pub meta: MetaSpace,
+    pub io: IoTable,
+    /// The epoch that pages written now belong to.
+    pub epoch: u64,
+}
+
+impl Store {
+    /// Byte offset of a page on the store.
+    pub(crate) fn offset(&self, key: PageKey) -> u64 {
+        let start = match key.region {
+            Region::Metadata => self.geometry.metadata_start(),
+            Region::MetaMap => self.geometry.meta_map_start(),
+        };
+        (start + u64::from(key.location) - 1) * self.geometry.block()
+    }
+
+    /// Whether a pointer names a block that exists.
+    pub(crate) fn is_valid(&self, key: PageKey) -> bool {
+        let blocks = match key.region {
+            Region::Metadata => u64::from(self.geometry.metadata_blocks),
+            Region::MetaMap => 2 * self.geometry.meta_map_pages(),
+        };
+        (1..=blocks).contains(&u64::from(key.location))
+    }
+
+    /// Begins to load a page, unless that is under way; `waiter` runs again when it has come.
+    pub(crate) fn load(&mut self, missing: Missing, waiter: Option<RequestId>) {
+        let Missing { key, pointer } = missing;
+        if self.pages.want(key, pointer, waiter) {
+            let (offset, block) = (self.offset(key), self.geometry.block());
+            self.io.begin(IoOp::ReadPages, offset, block, [], Purpose::LoadPage(key));
+        }
+    }
+}
+
+/// A page that has to be loaded first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Missing {
+    pub key: PageKey,
+    pub pointer: Pointer,
+}
+
+/// What a walk found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Walk {
+    /// The leaf.
+    Leaf(PageId),
+    /// Nothing there: the subtree of this many levels is empty.
+    Absent(u8),
+    /// Load this and try again.
+    Missing(Missing),
+}
+
+/// The height of a tree with this many leaves.
+pub(crate) fn height_for(leaves: u64, fanout: u64) -> u8 {
+    let (mut height, mut reach) = (0, 1u64);
+    while reach < leaves {
+        reach = reach.saturating_mul(fanout);
+        height += 1;
+    }
+    height
+}
+
+fn shift(geometry: &Geometry) -> u32 {
+    geometry.fanout().trailing_zeros()
+}
+
+fn child(bytes: &[u8], at: u64) -> Pointer {
+    Pointer::read(bytes, at as usize * 16)
+}
+
+/// Finds a leaf.
+pub(crate) fn lookup(store: &mut Store, region: Region, root: Root, leaf: u64) -> Walk {
+    let bits = shift(&store.geometry);
+    if leaf.checked_shr(bits * u32::from(root.height)).unwrap_or(0) != 0 {
+        return Walk::Absent(root.height);
+    }
+    let mut pointer = root.pointer;
+    let mut level = root.height;
+    loop {
+        if pointer.is_none() {
+            return Walk::Absent(level);
+        }
+        let key = PageKey { region, location: pointer.location };
+        let Some(page) = store.pages.get(key) else {
+            return Walk::Missing(Missing { key, pointer });
+        };
+        if level == 0 {
+            return Walk::Leaf(page);
+        }
+        level -= 1;
+        let at = leaf >> (bits * u32::from(level)) & (store.geometry.fanout() - 1);
+        pointer = child(store.pages.bytes(page), at);
+    }
+}
+
+/// Why a writer cannot go on now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// Load this and try again.
+    Missing(Missing),
+    /// Every page of the cache is in use: try again when a write or load is done.
+    NoPage,
+    /// No metadata block is free.
+    NoSpace,
+}
+
+#[derive(Clone, Copy)]
+struct Step {
+    page: PageId,
+    /// Number of the page within its level.
+    index: u64,
+    /// Where it was before, 0 if it is new.
+    before: u32,
+}
+
+/// Changes a tree, in ascending order of leaves.
+pub(crate) struct Writer {
+    region: Region,
+    root: Root,
+    path: [Option<Step>; MAX_LEVELS],
+    /// Pages written.
+    pub(crate) written: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(region: Region, root: Root) -> Writer {
+        Writer { region, root, path: [None; MAX_LEVELS], written: 0 }
+    }
+
+    /// The leaf, as a private page to change. `Ok(None)` if there is none and `create` is false.
+    pub(crate) fn leaf(&mut self, store: &mut Store, leaf: u64, create: bool) -> Result<Option<PageId>, Stop> {
+        self.seek(store, leaf, 0, create)
+    }
+
+    /// Goes to page `index` of `level`.
+    fn seek(&mut self, store: &mut Store, index: u64, level: u8, create: bool) -> Result<Option<PageId>, Stop> {
+        let bits = shift(&store.geometry);
+        let mask = store.geometry.fanout() - 1;
+        for at in (level..=self.root.height).rev() {
+            let wanted = index >> (bits * u32::from(at - level));
+            if self.path[usize::from(at)].is_some_and(|step| step.index == wanted) {
+                continue;
+            }
+            self.leave(store, at)?;
+            let pointer = if at == self.root.height {
+                self.root.pointer
+            } else {
+                let parent = self.path[usize::from(at) + 1].expect("parents come first");
+                child(store.pages.bytes(parent.page), wanted & mask)
+            };
+            let page = if !pointer.is_none() {
+                let key = PageKey { region: self.region, location: pointer.location };
+                let source = store.pages.get(key).ok_or(Stop::Missing(Missing { key, pointer }))?;
+                store.pages.copy_of(source).ok_or(Stop::NoPage)?
+            } else if create {
+                store.pages.allocate().ok_or(Stop::NoPage)?
+            } else {
+                return Ok(None);
+            };
+            self.path[usize::from(at)] = Some(Step { page, index: wanted, before: pointer.location });
+        }
+        Ok(self.path[usize::from(level)].map(|step| step.page))
+    }
+
+    /// Writes out what the path holds at `level` and below.
+    fn leave(&mut self, store: &mut Store, level: u8) -> Result<(), Stop> {
+        for at in 0..=usize::from(level) {
+            if let Some(step) = self.path[at] {
+                let pointer = self.write_out(store, at, step)?;
+                self.path[at] = None;
+                if at == usize::from(self.root.height) {
+                    self.root.pointer = pointer;
+                } else {
+                    let parent = self.path[at + 1].expect("parents leave last");
+                    let slot = step.index & (store.geometry.fanout() - 1);
+                    pointer.write(store.pages.bytes_mut(parent.page), slot as usize * 16);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_out(&mut self, store: &mut Store, level: usize, step: Step) -> Result<Pointer, Stop> {
+        let empty = store.pages.bytes(step.page).iter().all(|&byte| byte == 0);
+        let location = if empty { 0 } else { self.new_location(store, level, step)? };
+        if step.before != 0 {
+            if self.region == Region::Metadata {
+                store.meta.free_later(step.before);
+            }
+            store.pages.forget(PageKey { region: self.region, location: step.before });
+        }
+        if empty {
+            store.pages.release(step.page);
+            return Ok(Pointer::NONE);
+        }
+        let key = PageKey { region: self.region, location };
+        let checksum = checksum(store.seed, store.pages.bytes(step.page));
+        store.pages.publish(step.page, key);
+        let (offset, block) = (store.offset(key), store.geometry.block());
+        store.io.begin(IoOp::Write, offset, block, [Segment::Page(step.page)], Purpose::WritePage(key));
+        self.written += 1;
+        Ok(Pointer { location, birth: store.epoch as u32, checksum })
+    }
+
+    /// Copy-on-write pages go to any free block; a page of the meta map to the one of its two homes that is not in force.
+    fn new_location(&self, store: &mut Store, level: usize, step: Step) -> Result<u32, Stop> {
+        match self.region {
+            Region::Metadata => {
+                let pages = &store.pages;
+                let busy = |location| pages.is_busy(PageKey { region: Region::Metadata, location });
+                store.meta.allocate(busy).ok_or(Stop::NoSpace)
+            }
+            Region::MetaMap => {
+                let first = 2 * (meta_map_page(&store.geometry, level, step.index) as u32) + 1;
+                Ok(if step.before == first { first + 1 } else { first })
+            }
+        }
+    }
+
+    /// Cuts the leaves from `first` up to `end` out, whole subtrees at a time; the pointers cut off go to `out` with their
+    /// level. Restartable: `first` moves on as far as it got. Stops early when `out` is full.
+    pub(crate) fn cut(
+        &mut self,
+        store: &mut Store,
+        first: &mut u64,
+        end: u64,
+        out: &mut Vec<(Pointer, u8)>,
+    ) -> Result<(), Stop> {
+        let bits = shift(&store.geometry);
+        let mask = store.geometry.fanout() - 1;
+        while *first < end {
+            // The greatest subtree that begins here and ends inside.
+            let mut level = 0;
+            while level < self.root.height {
+                let span = 1u64 << (bits * (u32::from(level) + 1));
+                if *first % span != 0 || end - *first < span {
+                    break;
+                }
+                level += 1;
+            }
+            let span = 1u64 << (bits * u32::from(level));
+            let index = *first >> (bits * u32::from(level));
+            if level == self.root.height {
+                self.leave(store, level)?;
+                if !self.root.pointer.is_none() {
+                    out.push((core::mem::take(&mut self.root.pointer), level));
+                }
+            } else if let Some(parent) = self.seek(store, index >> bits, level + 1, false)? {
+                // What the path holds below has to be in place before its subtree is cut off.
+                self.leave(store, level)?;
+                let at = (index & mask) as usize * 16;
+                let pointer = Pointer::read(store.pages.bytes(parent), at);
+                if !pointer.is_none() {
+                    Pointer::NONE.write(store.pages.bytes_mut(parent), at);
+                    out.push((pointer, level));
+                }
+            }
+            *first = first.saturating_add(span);
+        }
+        Ok(())
+    }
+
+    /// Writes out the rest and gives the new root.
+    pub(crate) fn finish(&mut self, store: &mut Store) -> Result<Root, Stop> {
+        self.leave(store, self.root.height)?;
+        Ok(self.root)
+    }
+
+    /// Gives the pages of the path back without writing them: the pool has failed.
+    pub(crate) fn abandon(&mut self, store: &mut Store) {
+        for step in self.path.iter_mut().filter_map(Option::take) {
+            store.pages.release(step.page);
+        }
+    }
+}
+
+/// Number of a page of the meta map, counted over all its levels, leaves first.
+pub(crate) fn meta_map_page(geometry: &Geometry, level: usize, index: u64) -> u64 {
+    let (mut pages, mut before) = (geometry.meta_map_leaves(), 0);
+    for _ in 0..level {
+        before += pages;
+        pages = pages.div_ceil(geometry.fanout());
+    }
+    before + index
+}

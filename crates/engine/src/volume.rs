@@ -1,0 +1,103 @@
+//! Volumes, and their entry in the volume table.
+
+use alloc::string::String;
+
+use crate::bytes::{put_u16, put_u64, u16_at, u64_at};
+use crate::contract::{Policy, VolumeId};
+use crate::superblock::{Pointer, Root};
+
+/// Bytes of a volume's entry: number, policy, length of the name, height, size, blocks used, root, name.
+pub(crate) const VOLUME_BYTES: u64 = 128;
+/// The longest name in bytes.
+pub const NAME_BYTES: usize = 63;
+/// The most volumes of a pool.
+pub const MAX_VOLUMES: usize = 1024;
+const NAME_AT: usize = 48;
+
+/// A volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Volume {
+    /// Number.
+    pub id: VolumeId,
+    /// Name.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Policy.
+    pub policy: Policy,
+    /// Mapped, non-zero blocks (merged ones).
+    pub logical_blocks_used: u64,
+    /// Its creation is durable.
+    pub(crate) visible: bool,
+}
+
+/// Whether a name can be a volume's: 1 to 63 bytes of letters, digits, `.`, `_`, `-`, not beginning with `.` or `-`.
+pub fn is_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with(['.', '-'])
+}
+
+/// Writes an entry of [`VOLUME_BYTES`].
+pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
+    out.fill(0);
+    put_u16(out, 0, volume.id.0);
+    out[2] = volume.policy.code();
+    out[3] = volume.name.len() as u8;
+    out[4] = root.height;
+    put_u64(out, 8, volume.size);
+    put_u64(out, 16, volume.logical_blocks_used);
+    root.pointer.write(out, 24);
+    out[NAME_AT..NAME_AT + volume.name.len()].copy_from_slice(volume.name.as_bytes());
+}
+
+/// Reads an entry; `Ok(None)` if it is unused, `Err` if it makes no sense.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
+    let id = VolumeId(u16_at(bytes, 0));
+    if id.0 == 0 {
+        return Ok(None);
+    }
+    let name = bytes.get(NAME_AT..NAME_AT + usize::from(bytes[3])).ok_or(())?;
+    let name = core::str::from_utf8(name).map_err(|_| ())?;
+    let policy = Policy::from_code(bytes[2]).ok_or(())?;
+    if !is_name(name) || bytes[4] > 7 {
+        return Err(());
+    }
+    let volume = Volume {
+        id,
+        name: String::from(name),
+        size: u64_at(bytes, 8),
+        policy,
+        logical_blocks_used: u64_at(bytes, 16),
+        visible: true,
+    };
+    Ok(Some((volume, Root { pointer: Pointer::read(bytes, 24), height: bytes[4] })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_reads_back_and_nonsense_is_refused() {
+        let name = String::from("db-1.main_x");
+        let (id, policy) = (VolumeId(7), Policy::Native);
+        let volume = Volume { id, name, size: 1 << 30, policy, logical_blocks_used: 5, visible: true };
+        let root = Root { pointer: Pointer { location: 1, birth: 2, checksum: 3 }, height: 2 };
+        let mut bytes = [0; VOLUME_BYTES as usize];
+        assert_eq!(decode(&bytes), Ok(None));
+        encode(&volume, root, &mut bytes);
+        assert_eq!(decode(&bytes), Ok(Some((volume, root))));
+        bytes[3] = 255;
+        assert_eq!(decode(&bytes), Err(()));
+        bytes[3] = 3;
+        bytes[2] = 99;
+        assert_eq!(decode(&bytes), Err(()));
+    }
+
+    #[test]
+    fn names_are_what_an_export_can_be_called() {
+        assert!(is_name("default") && is_name("a.b-c_9"));
+        assert!(!is_name("") && !is_name(".x") && !is_name("-x") && !is_name("a b") && !is_name("ä"));
+        assert!(!is_name(core::str::from_utf8(&[b'x'; 64]).unwrap()));
+    }
+}

@@ -1,0 +1,440 @@
+//! Writes, write-zeroes and trims: LoadMap, Read and Merge (partial blocks), Verify, then everything else at once: decide,
+//! allocate, change the map, append to the open record, answer. See docs/write-path.md.
+
+use crate::contract::*;
+use crate::engine::Engine;
+use crate::entry::{Entry, Key, Slot};
+use crate::io::Purpose;
+use crate::journal::Unwritten;
+use crate::pages::Region;
+use crate::policy::shares;
+use crate::read::push_blocks;
+use crate::record::Change;
+use crate::request::{Kind, Stage};
+use crate::space::SlotState;
+use crate::superblock::TreeId;
+use crate::tree::{Missing, Walk, lookup};
+
+/// Blocks in a summary are 24 bytes: 16 of digest, 8 of owner.
+pub(crate) const SUMMARY_BYTES: u64 = 24;
+/// The most blocks of one device write.
+const RUN_BLOCKS: usize = 64;
+/// Times that a write waits for summaries before it treats a block as unknown.
+const VERIFY_ATTEMPTS: u8 = 3;
+
+/// What the index and the summaries say of a block.
+enum Known {
+    Yes(Slot),
+    No,
+    NotYet(Missing),
+}
+
+impl Engine {
+    pub(crate) fn run_write(&mut self, id: RequestId) {
+        let request = self.requests.get(id);
+        if self.read_only {
+            return self.fail_request(id, Error::ReadOnly);
+        }
+        if request.kind == Kind::Clear && request.blocks.is_empty() {
+            self.push_partial_blocks(id);
+        }
+        if !self.complete_blocks(id) {
+            return;
+        }
+        if !self.blocked.is_empty() {
+            // Others wait for room already: first come, first served.
+            return self.block(id);
+        }
+        if !self.admit(id) {
+            return;
+        }
+        let volume = self.volume_index(self.requests.get(id).volume).expect("checked at submission");
+        let policy = self.volumes[volume].policy;
+        if policy.looks_up() && !self.look_up(id, policy) {
+            return;
+        }
+        if !self.admit_space(id) {
+            return;
+        }
+        self.change(id, policy);
+    }
+
+    /// The first and last block of a clear, where it covers only a part of them.
+    fn push_partial_blocks(&mut self, id: RequestId) {
+        let geometry = self.store.geometry;
+        let request = self.requests.get_mut(id);
+        let (offset, end) = (request.offset, request.offset + request.length);
+        let block = geometry.block();
+        let (head, tail) = (!offset.is_multiple_of(block), !end.is_multiple_of(block));
+        let (volume, blocks) = (request.volume, &mut request.blocks);
+        if offset / block == (end - 1) / block {
+            if head || tail {
+                push_blocks(blocks, volume, offset, end - offset, &geometry);
+            }
+            return;
+        }
+        if head {
+            push_blocks(blocks, volume, offset, block - offset % block, &geometry);
+        }
+        if tail {
+            push_blocks(blocks, volume, end / block * block, end % block, &geometry);
+        }
+    }
+
+    // ---- partial blocks ----
+
+    /// Completes partial blocks from what they map to; false if that has to be waited for.
+    fn complete_blocks(&mut self, id: RequestId) -> bool {
+        let volume = self.volume_index(self.requests.get(id).volume).expect("checked at submission");
+        let whole = self.store.geometry.block_size;
+        for at in 0..self.requests.get(id).blocks.len() {
+            let block = self.requests.get(id).blocks[at];
+            if block.to - block.from == whole {
+                continue;
+            }
+            let entry = match self.resolve(volume, block.key) {
+                Ok(entry) => entry,
+                Err(missing) => {
+                    let request = self.requests.get_mut(id);
+                    request.stage = Stage::LoadMap;
+                    request.waiting += 1;
+                    self.store.load(missing, Some(id));
+                    continue;
+                }
+            };
+            if block.content.is_some() && block.base == Some(entry) {
+                continue;
+            }
+            if !self.complete_block(id, at, entry) {
+                return false;
+            }
+        }
+        self.requests.get(id).waiting == 0
+    }
+
+    /// Begins to complete one block from `entry`; false if the request now waits for buffers.
+    fn complete_block(&mut self, id: RequestId, at: usize, entry: Entry) -> bool {
+        let block = self.requests.get(id).blocks[at];
+        let clears = self.requests.get(id).kind == Kind::Clear;
+        if clears && entry.slot().is_none() {
+            // Zeroes in a block of zeroes.
+            let part = &mut self.requests.get_mut(id).blocks[at];
+            part.base = Some(entry);
+            part.content = Some(BlockContent { digest: Digest::default(), zero: true });
+            return true;
+        }
+        let mut base_buffer = block.base_buffer.filter(|_| block.base == Some(entry));
+        if base_buffer.is_none() {
+            if let Some(stale) = block.base_buffer {
+                self.buffers.release(stale);
+            }
+            if let Some(slot) = entry.slot() {
+                base_buffer = self.use_memory(slot);
+            }
+            let part = &mut self.requests.get_mut(id).blocks[at];
+            part.base = Some(entry);
+            part.content = None;
+            part.base_buffer = base_buffer;
+        }
+        if let Some(slot) = entry.slot()
+            && base_buffer.is_none()
+        {
+            self.requests.get_mut(id).stage = Stage::Read;
+            if !self.fill_one(slot, entry, id, at as u32) {
+                return self.starve_write(id);
+            }
+            return true;
+        }
+        let Some(into) = block.buffer.or_else(|| self.any_buffer()) else { return self.starve_write(id) };
+        self.buffers.set_incoming(into);
+        let request = self.requests.get_mut(id);
+        request.stage = Stage::Merge;
+        request.waiting += 1;
+        request.blocks[at].buffer = Some(into);
+        let op = IoOp::Merge { from: block.from, to: block.to, zero: clears };
+        let segments = core::iter::once(into).chain(base_buffer).map(Segment::Buffer);
+        self.store.io.begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
+        true
+    }
+
+    /// Without a buffer a write waits, unless something that it waits for will run it again anyway.
+    fn starve_write(&mut self, id: RequestId) -> bool {
+        if self.requests.get(id).waiting == 0 {
+            self.starve(id);
+        }
+        false
+    }
+
+    /// A partial block is complete.
+    pub(crate) fn merged(&mut self, id: RequestId, at: u32, result: Result<Outcome<'_>, IoError>) {
+        let content = match result {
+            Ok(Outcome::Blocks(&[content])) => Some(content),
+            _ => None,
+        };
+        let block = &mut self.requests.get_mut(id).blocks[at as usize];
+        block.content = content;
+        if let Some(base) = block.base_buffer.take() {
+            self.buffers.release(base);
+        }
+        self.arrived(id, content.is_none());
+    }
+
+    // ---- lookup ----
+
+    /// Finds out which blocks are known; false if summaries have to be read first.
+    fn look_up(&mut self, id: RequestId, policy: Policy) -> bool {
+        let mut last: Option<Missing> = None;
+        for at in 0..self.requests.get(id).blocks.len() {
+            let Some(content) = self.requests.get(id).blocks[at].content.filter(|content| !content.zero) else { continue };
+            let hit = match self.known(content.digest) {
+                Known::Yes(slot) => Some(slot).filter(|_| shares(policy, true)),
+                Known::No => None,
+                Known::NotYet(missing) => {
+                    let request = self.requests.get_mut(id);
+                    if request.attempts < VERIFY_ATTEMPTS && last != Some(missing) {
+                        request.waiting += 1;
+                        self.store.load(missing, Some(id));
+                        last = Some(missing);
+                    }
+                    None
+                }
+            };
+            self.requests.get_mut(id).blocks[at].hit = hit;
+        }
+        if last.is_some() {
+            let request = self.requests.get_mut(id);
+            request.attempts += 1;
+            request.stage = Stage::Verify;
+        }
+        last.is_none()
+    }
+
+    /// Whether a live slot is proven to hold what has this digest. What the index says is a hint.
+    fn known(&mut self, digest: Digest) -> Known {
+        let Some(hint) = self.index.lookup(digest) else { return Known::No };
+        let slot = hint.slot;
+        if !self.space.contains(slot) {
+            return Known::No;
+        }
+        if let Some(recent) = self.delta.live(slot).or_else(|| self.frozen.live(slot)) {
+            return if recent.digest == digest { Known::Yes(slot) } else { Known::No };
+        }
+        if self.space.state(slot) == SlotState::Free {
+            self.index.remove(digest, slot);
+            return Known::No;
+        }
+        let generation = self.space.generation(slot);
+        if hint.proves && hint.generation == generation as u16 {
+            return Known::Yes(slot);
+        }
+        match self.summary(slot) {
+            Ok(Some(found)) if found == digest => {
+                self.index.insert(digest, slot, generation);
+                Known::Yes(slot)
+            }
+            Ok(_) => {
+                self.index.remove(digest, slot);
+                Known::No
+            }
+            Err(missing) => Known::NotYet(missing),
+        }
+    }
+
+    /// The digest that a slot's summary holds.
+    pub(crate) fn summary(&mut self, slot: Slot) -> Result<Option<Digest>, Missing> {
+        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
+        let root = self.roots[TreeId::Summaries as usize];
+        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => {
+                let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
+                let mut digest = Digest::default();
+                digest.0.copy_from_slice(&self.store.pages.bytes(page)[at..at + 16]);
+                Ok(Some(digest))
+            }
+            Walk::Absent(_) => Ok(None),
+            Walk::Missing(missing) => Err(missing),
+        }
+    }
+
+    // ---- the change ----
+
+    /// Everything is at hand: changes the map and appends to the open record, without waiting.
+    fn change(&mut self, id: RequestId, policy: Policy) {
+        let sequence = self.journal.sequence;
+        if self.journal.is_empty() {
+            self.journal.opened_at = self.now;
+        }
+        // Count up before counting down: a slot that this request shares must not die of what it overwrites.
+        for at in 0..self.requests.get(id).blocks.len() {
+            let block = self.requests.get(id).blocks[at];
+            if let (Some(slot), Some(content)) = (block.hit, block.content) {
+                self.delta.reference(slot, content.digest, false, block.key);
+            }
+        }
+        self.clear_range(id);
+        for at in 0..self.requests.get(id).blocks.len() {
+            self.change_block(id, at, policy);
+        }
+        for at in 0..self.requests.get(id).blocks.len() {
+            if let Some(slot) = self.requests.get_mut(id).blocks[at].hit.take()
+                && self.delta.dereference(slot)
+            {
+                self.retire_if_dead(slot);
+            }
+        }
+        self.last_change = self.now;
+        if self.journal.unwritten.len() >= RUN_BLOCKS {
+            self.write_slots();
+        }
+        if self.requests.get(id).fua {
+            self.requests.get_mut(id).stage = Stage::Commit;
+            self.committing.push_back((sequence, id));
+        } else {
+            self.answer_done(id);
+        }
+    }
+
+    /// The whole blocks of a clear.
+    fn clear_range(&mut self, id: RequestId) {
+        let request = self.requests.get(id);
+        if request.kind != Kind::Clear {
+            return;
+        }
+        let block = self.store.geometry.block();
+        let (first, end) = (request.offset.div_ceil(block), (request.offset + request.length) / block);
+        if first >= end {
+            return;
+        }
+        let (start, stop) = (Key::new(request.volume, first), Key(Key::new(request.volume, 0).0 + end));
+        self.journal.changes.push(Change::Clear { key: start, end });
+        let mut dead = core::mem::take(&mut self.dead);
+        self.delta.clear(start, stop, &mut dead);
+        for slot in dead.drain(..) {
+            self.retire_if_dead(slot);
+        }
+        self.dead = dead;
+    }
+
+    fn change_block(&mut self, id: RequestId, at: usize, policy: Policy) {
+        let block = self.requests.get(id).blocks[at];
+        let content = block.content.expect("every block is whole by now");
+        let key = block.key;
+        let (entry, digest, fresh) = if content.zero {
+            self.journal.changes.push(Change::Zero { key });
+            (Entry::ZERO, Digest::default(), false)
+        } else if let Some(slot) = block.hit.or_else(|| self.twin(policy, content.digest)) {
+            self.journal.changes.push(Change::Share { key, slot, digest: content.digest });
+            (Entry::whole(slot, content.digest), content.digest, false)
+        } else {
+            let slot = self.space.allocate().expect("space was counted before");
+            self.index.insert(content.digest, slot, self.space.generation(slot));
+            let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
+            // The content may be cached under the slot's former life; that ended when the slot was given back.
+            let before = self.dirty.insert(slot, buffer);
+            assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
+            self.journal.unwritten.push(Unwritten { slot, buffer });
+            self.journal.changes.push(Change::Fresh { key, slot, digest: content.digest });
+            (Entry::whole(slot, content.digest), content.digest, true)
+        };
+        if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
+            self.retire_if_dead(slot);
+        }
+    }
+
+    /// A block equal to this one that came earlier in the same request, or in one that was still being decided.
+    fn twin(&mut self, policy: Policy, digest: Digest) -> Option<Slot> {
+        if !policy.looks_up() {
+            return None;
+        }
+        let slot = self.index.lookup(digest)?.slot;
+        let equal = self.delta.live(slot).is_some_and(|recent| recent.digest == digest);
+        (equal && shares(policy, true)).then_some(slot)
+    }
+
+    /// The active delta has lost its last reference to a slot. If no one else has one, the slot waits to become free.
+    pub(crate) fn retire_if_dead(&mut self, slot: Slot) {
+        if self.delta.live(slot).is_none()
+            && self.frozen.live(slot).is_none()
+            && self.space.state(slot) == SlotState::Free
+        {
+            self.delta.forget(slot);
+            self.space.retire(slot, self.journal.sequence);
+        }
+    }
+
+    // ---- to the slots ----
+
+    /// Submits the open record's blocks to their slots.
+    pub(crate) fn write_slots(&mut self) {
+        let sequence = self.journal.sequence;
+        let mut blocks = core::mem::take(&mut self.journal.unwritten);
+        self.write_runs(&blocks, sequence, false);
+        blocks.clear();
+        self.journal.unwritten = blocks;
+    }
+
+    /// Submits the blocks that the journal has carried to their slots. The last of them came with record `sequence`.
+    pub(crate) fn write_carried(&mut self) {
+        if self.carried.is_empty() {
+            return;
+        }
+        let blocks = self.carried.make_contiguous().to_vec();
+        self.carried.clear();
+        self.write_runs(&blocks, self.journal.sequence - 1, true);
+    }
+
+    fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, carried: bool) {
+        let block_size = self.store.geometry.block();
+        let mut rest = blocks;
+        while let Some(first) = rest.first() {
+            let follows = |i: usize| {
+                let slot = Slot(first.slot.0 + i as u64);
+                rest.get(i).is_some_and(|block| block.slot == slot)
+                    && self.space.container_of(slot) == self.space.container_of(first.slot)
+            };
+            let length = (1..RUN_BLOCKS).find(|&i| !follows(i)).unwrap_or(RUN_BLOCKS);
+            let offset = self.space.block_of(first.slot, &self.store.geometry) * block_size;
+            let bytes = length as u64 * block_size;
+            let segments = rest[..length].iter().map(|block| Segment::Buffer(block.buffer));
+            let purpose = Purpose::WriteSlots { first: first.slot, sequence, carried };
+            self.store.io.begin(IoOp::Write, offset, bytes, segments, purpose);
+            self.journal.unsynced_bytes += bytes;
+            if carried {
+                self.carried_writes += 1;
+            } else {
+                self.journal.expect_write();
+            }
+            rest = &rest[length..];
+        }
+    }
+
+    /// Blocks are in their slots: they become part of the read cache.
+    pub(crate) fn slots_written(
+        &mut self,
+        first: Slot,
+        segments: &[Segment],
+        sequence: u64,
+        carried: bool,
+        result: Result<Outcome<'_>, IoError>,
+    ) {
+        let good = self.check_written(result);
+        for i in 0..segments.len() {
+            let slot = Slot(first.0 + i as u64);
+            let buffer = self.dirty.remove(&slot).expect("a dirty block is written once");
+            self.buffers.arrived(buffer);
+            if good {
+                self.cache.insert(slot, buffer, &mut self.evicted);
+            } else {
+                // The pool is read-only from here on: keep the only copy readable.
+                self.dirty.insert(slot, buffer);
+            }
+        }
+        self.release_evicted();
+        if carried {
+            self.carried_writes -= 1;
+            self.checkpoint_carried_written(sequence);
+        } else if good {
+            self.journal.wrote(sequence);
+        }
+    }
+}

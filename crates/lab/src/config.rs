@@ -1,0 +1,141 @@
+//! The parameters of a run, all drawn from its seed: a swarm of tiny, nasty pools.
+
+use engine::{DigestFunction, Geometry, Limits, Parameters, Policy};
+
+use crate::random::Random;
+
+/// Everything about a run but its operations.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Seed of all chance inside the run.
+    pub seed: u64,
+    /// The pool.
+    pub parameters: Parameters,
+    /// The engine's memory.
+    pub limits: Limits,
+    /// The volumes that are created first: blocks and policy.
+    pub volumes: Vec<(u64, Policy)>,
+    /// The most requests in flight.
+    pub depth: u64,
+    /// The most steps that the world takes between two submissions.
+    pub pace: u64,
+    /// How many contents are written again and again.
+    pub contents: u32,
+}
+
+impl Config {
+    /// A small pool without surprises, for scenarios that are looked at closely.
+    pub fn small(seed: u64) -> Config {
+        let geometry = Geometry {
+            block_size: 512,
+            slots_per_container: 8,
+            piece_blocks: 8,
+            place_b: 4,
+            journal_blocks: 64,
+            metadata_blocks: 256,
+            containers: 16,
+        };
+        Config {
+            seed,
+            parameters: parameters(geometry, seed),
+            limits: Limits {
+                buffers: 96,
+                write_buffers: 48,
+                pages: 160,
+                index_entries: 1024,
+                index_tag_bits: 0,
+                delta_entries: 256,
+                requests: 16,
+            },
+            volumes: vec![(64, Policy::Full), (64, Policy::Full)],
+            depth: 4,
+            pace: 6,
+            contents: 8,
+        }
+    }
+
+    /// The swarm: every parameter drawn from the seed.
+    pub fn swarm(seed: u64) -> Config {
+        let random = &mut Random::new(seed ^ 0x6366_6700);
+        let geometry = Geometry {
+            block_size: random.pick(&[512, 512, 512, 512, 1024]),
+            slots_per_container: random.pick(&[4, 8, 16]),
+            piece_blocks: random.pick(&[4, 8, 16]),
+            place_b: random.between(2, 8),
+            journal_blocks: random.between(32, 128) as u32,
+            metadata_blocks: random.between(192, 512) as u32,
+            containers: random.between(8, 32) as u32,
+        };
+        let volume_count = random.between(1, 3);
+        let policies: &[Policy] =
+            random.pick(&[&[Policy::Full][..], &[Policy::Full], &[Policy::Full, Policy::Native], &[Policy::Native]]);
+        let volumes = (0..volume_count).map(|_| (random.between(16, 256), random.pick(policies))).collect();
+        let contents = random.pick(&[2, 4, 8, 32, 128]);
+        Config {
+            seed,
+            parameters: parameters(geometry, seed),
+            limits: limits(&geometry, random),
+            volumes,
+            depth: random.pick(&[1, 2, 4, 8, 12]),
+            pace: random.pick(&[0, 2, 6, 20]),
+            contents,
+        }
+    }
+
+    /// Whether the index holds every content there can be, so that deduplication must be exact (until a reopening).
+    pub fn has_room_in_index(&self) -> bool {
+        let all_full = self.volumes.iter().all(|(_, policy)| *policy == Policy::Full);
+        let room = u64::from(self.limits.index_entries) >= 4 * self.parameters.geometry.slots();
+        all_full && room && self.limits.index_tag_bits == 0
+    }
+
+    /// Twice the memory: for an engine that says that its tables do not fit.
+    pub fn with_more_memory(mut self) -> Config {
+        self.limits.pages *= 2;
+        self.limits.buffers *= 2;
+        self.limits.delta_entries *= 2;
+        self.limits.requests *= 2;
+        self
+    }
+}
+
+fn parameters(geometry: Geometry, seed: u64) -> Parameters {
+    assert!(geometry.validate().is_ok(), "the swarm draws only possible geometries");
+    let random = &mut Random::new(seed ^ 0x706f_6f6c);
+    let mut bytes = || random.draw().to_le_bytes()[0];
+    Parameters {
+        geometry,
+        id: core::array::from_fn(|_| bytes()),
+        key: core::array::from_fn(|_| bytes()),
+        digest: DigestFunction::Aegis128X2,
+    }
+}
+
+fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
+    let piece = geometry.piece_blocks + 1;
+    let write_buffers = piece * random.between(2, 5) as u32;
+    Limits {
+        buffers: write_buffers + piece * random.between(2, 4) as u32 + random.below(32) as u32,
+        write_buffers,
+        pages: random.pick(&[64, 96, 128, 256]),
+        index_entries: random.pick(&[16, 64, 4096, 4096]),
+        index_tag_bits: random.pick(&[0, 0, 8]),
+        delta_entries: random.pick(&[64, 128, 256, 1024]),
+        requests: random.between(4, 16) as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_config_of_the_swarm_is_possible_and_depends_on_its_seed_alone() {
+        for seed in 0..500 {
+            let config = Config::swarm(seed);
+            assert_eq!(format!("{config:?}"), format!("{:?}", Config::swarm(seed)));
+            assert!(config.limits.write_buffers > config.parameters.geometry.piece_blocks);
+            assert!(config.limits.buffers > config.limits.write_buffers);
+        }
+    }
+}

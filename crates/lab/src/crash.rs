@@ -1,0 +1,212 @@
+//! Crashes at every point of small scenarios, and at every point of the recoveries from them.
+//!
+//! A scenario runs once and keeps what a crash would find after each step. From each of these points, for each
+//! *variant* (a way to cut, and a seed where chance has a part), the pool is opened again, every block is verified, the whole
+//! state is audited, a little more is written, and everything is audited again.
+
+use std::time::{Duration, Instant};
+
+use crate::disk::Cut;
+use crate::random::mix;
+use crate::run::{Run, Snapshot};
+use crate::scenario::{Scenario, scenario};
+use crate::trace::Trace;
+use crate::workload::Generator;
+use crate::{Checked, Violation, guarded};
+
+/// Tries of each cut in which chance has a part.
+const TRIES: u64 = 3;
+/// Operations after a recovery.
+const AFTERMATH_OPERATIONS: usize = 10;
+
+/// What to enumerate.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Scenarios 0 to this, not included.
+    pub seeds: u64,
+    /// Only this scenario.
+    pub seed: Option<u64>,
+    /// 1: crashes in scenarios; 2: also crashes in the recoveries.
+    pub depth: u32,
+    /// Only this point.
+    pub point: Option<u64>,
+    /// Only this variant.
+    pub variant: Option<u64>,
+    /// Only this point of the recovery.
+    pub second_point: Option<u64>,
+    /// Only this variant there.
+    pub second_variant: Option<u64>,
+    /// Print everything that happens.
+    pub trace: bool,
+    /// Print progress.
+    pub progress: bool,
+}
+
+impl Plan {
+    /// All points and variants of the first `seeds` scenarios.
+    pub fn all(seeds: u64, depth: u32) -> Plan {
+        Plan {
+            seeds,
+            seed: None,
+            depth,
+            point: None,
+            variant: None,
+            second_point: None,
+            second_variant: None,
+            trace: false,
+            progress: false,
+        }
+    }
+}
+
+/// What an enumeration did.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Points at which something crashed, first and second ones.
+    pub points: u64,
+    /// Recoveries that were verified.
+    pub recoveries: u64,
+    /// What was found: how to see it again, and the violation.
+    pub violations: Vec<(String, Violation)>,
+}
+
+impl Tally {
+    /// The last line of `lab crash`.
+    pub fn line(&self) -> String {
+        let (points, recoveries) = (self.points, self.recoveries);
+        format!("crash points: {points}, recoveries: {recoveries}, violations: {}", self.violations.len())
+    }
+}
+
+/// A way to crash: the cut, and a number that its chance is drawn from.
+fn variants() -> impl Iterator<Item = (u64, Cut)> {
+    let cuts = Cut::ALL.into_iter();
+    let tries = |cut: Cut| (0..if cut.is_random() { TRIES } else { 1 }).map(move |_| cut);
+    cuts.flat_map(tries).enumerate().map(|(number, cut)| (number as u64, cut))
+}
+
+/// The variants at a second crash: fewer, since there are very many points.
+fn second_variants() -> impl Iterator<Item = (u64, Cut)> {
+    [Cut::Lost, Cut::Kept, Cut::Torn, Cut::Mixed].into_iter().enumerate().map(|(number, cut)| (number as u64, cut))
+}
+
+/// The variants after which the recovery itself is crashed.
+fn is_crashed_again(cut: Cut) -> bool {
+    matches!(cut, Cut::Lost | Cut::Kept | Cut::Kill | Cut::Torn)
+}
+
+fn wanted(only: Option<u64>, number: u64) -> bool {
+    only.is_none_or(|only| only == number)
+}
+
+/// Enumerates.
+pub fn enumerate(plan: &Plan) -> Tally {
+    let mut tally = Tally::default();
+    let begin = Instant::now();
+    let numbers: Vec<u64> = plan.seed.map_or_else(|| (0..plan.seeds).collect(), |seed| vec![seed]);
+    for (done, &number) in numbers.iter().enumerate() {
+        enumerate_scenario(plan, &scenario(number), &mut tally);
+        if plan.progress {
+            let left = begin.elapsed() / (done as u32 + 1) * (numbers.len() - done - 1) as u32;
+            let left = Duration::from_secs(left.as_secs());
+            eprintln!("scenario {number} of {}: {}; about {left:?} left", numbers.len(), tally.line());
+        }
+    }
+    tally
+}
+
+fn enumerate_scenario(plan: &Plan, scenario: &Scenario, tally: &mut Tally) {
+    let reproduce = format!("lab crash --seed {}", scenario.number);
+    if plan.trace {
+        eprintln!("scenario {} ({}): {:#?}", scenario.number, scenario.name, scenario.config);
+    }
+    let mut snapshots = Vec::new();
+    let mut config = scenario.config.clone();
+    // The scenario runs alone before anything crashes; only a request for its own trace prints it.
+    let print = plan.trace && plan.point.is_none();
+    let outcome = guarded(|| {
+        let mut run = Run::start(scenario.config.clone(), Trace::new(print), true)?;
+        config = run.config.clone();
+        let result = run.perform(&scenario.operations);
+        snapshots = run.take_snapshots();
+        result?;
+        run.settle_and_audit()
+    });
+    if let Err(violation) = outcome {
+        tally.violations.push((format!("{reproduce} --trace"), violation));
+    }
+    for snapshot in snapshots.iter().filter(|snapshot| wanted(plan.point, snapshot.point)) {
+        tally.points += 1;
+        for (variant, cut) in variants().filter(|(variant, _)| wanted(plan.variant, *variant)) {
+            let is_same_for_all = !snapshot.disk.has_unsynced();
+            if is_same_for_all && variant > 0 && plan.variant.is_none() {
+                break;
+            }
+            let reproduce = format!("{reproduce} --point {} --variant {variant}", snapshot.point);
+            let seed = mix(scenario.number ^ mix(snapshot.point ^ mix(variant)));
+            let first = Scenario { config: config.clone(), ..scenario.clone() };
+            crash_once(plan, &first, snapshot, cut, seed, &reproduce, tally);
+        }
+    }
+}
+
+/// Crashes at a point of the scenario, and then at the points of the recovery.
+fn crash_once(
+    plan: &Plan,
+    scenario: &Scenario,
+    snapshot: &Snapshot,
+    cut: Cut,
+    seed: u64,
+    reproduce: &str,
+    tally: &mut Tally,
+) {
+    let goes_deeper = plan.depth >= 2 && is_crashed_again(cut);
+    let print = plan.trace && plan.second_point.is_none();
+    let (mut snapshots, outcome) = recover(scenario, snapshot, cut, seed, goes_deeper, print);
+    tally.recoveries += 1;
+    if let Err(violation) = outcome {
+        tally.violations.push((format!("{reproduce} --trace"), violation));
+    }
+    snapshots.retain(|snapshot| wanted(plan.second_point, snapshot.point));
+    for second in &snapshots {
+        tally.points += 1;
+        for (variant, cut) in second_variants().filter(|(variant, _)| wanted(plan.second_variant, *variant)) {
+            if !second.disk.has_unsynced() && variant > 0 && plan.second_variant.is_none() {
+                break;
+            }
+            let seed = mix(seed ^ mix(second.point ^ mix(variant)));
+            let (_, outcome) = recover(scenario, second, cut, seed, false, plan.trace);
+            tally.recoveries += 1;
+            if let Err(violation) = outcome {
+                let (point, variant) = (second.point, variant);
+                let again = format!("--depth 2 --second-point {point} --second-variant {variant}");
+                tally.violations.push((format!("{reproduce} {again} --trace"), violation));
+            }
+        }
+    }
+}
+
+/// Opens after a crash and holds everything against the model; then goes on a little. The snapshots are of the recovery
+/// and of the verification after it.
+fn recover(
+    scenario: &Scenario,
+    snapshot: &Snapshot,
+    cut: Cut,
+    seed: u64,
+    keep_snapshots: bool,
+    print: bool,
+) -> (Vec<Snapshot>, Checked) {
+    let mut snapshots = Vec::new();
+    let outcome = guarded(|| {
+        let trace = Trace::new(print);
+        trace.say(|| format!("======== crash at point {}: {cut:?}", snapshot.point));
+        let mut run = Run::resume(scenario.config.clone(), snapshot, cut, seed, keep_snapshots, trace)?;
+        run.verify_all()?;
+        run.audit()?;
+        snapshots = run.take_snapshots();
+        let config = run.config.clone();
+        run.perform(&Generator::new(&config, seed, false).operations(AFTERMATH_OPERATIONS))?;
+        run.settle_and_audit()
+    });
+    (snapshots, outcome)
+}

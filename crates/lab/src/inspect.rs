@@ -1,0 +1,129 @@
+//! What must hold of an engine at rest: every block reads back, the engine's own audit finds nothing, no buffer is lost,
+//! the figures are exact, and every live slot holds what its digest says.
+
+use engine::{Digest, Mode, Policy};
+
+use crate::content::{CELLS, digest};
+use crate::model::Range;
+use crate::run::Run;
+use crate::world::World;
+use crate::{Checked, violated};
+
+impl Run {
+    /// Reads every block of every volume and compares with the model.
+    pub fn verify_all(&mut self) -> Checked {
+        self.drain()?;
+        let piece = u64::from(self.config.parameters.geometry.piece_blocks) * CELLS as u64;
+        for volume in 0..self.model.volumes().len() {
+            let end = self.model.volumes()[volume].size_blocks * CELLS as u64;
+            for first in (0..end).step_by(piece as usize) {
+                self.read(Range { volume, first, count: piece.min(end - first) })?;
+            }
+        }
+        self.drain()
+    }
+
+    /// Waits until nothing is in flight and lets the engine audit its whole state.
+    pub fn audit(&mut self) -> Checked {
+        self.rest()?;
+        self.counts.audits += 1;
+        let disk = &self.world.disk;
+        let mut findings = Vec::new();
+        let is_clean =
+            self.world.engine.check(&mut |offset, length| World::read_bytes(disk, offset, length), &mut |finding| {
+                findings.push(finding.to_string())
+            });
+        if is_clean != findings.is_empty() {
+            return violated(format!("the audit says {is_clean} but reports {findings:?}"));
+        }
+        if !is_clean {
+            return violated(format!("audit: {}", findings.join("; ")));
+        }
+        Ok(())
+    }
+
+    /// Reads everything, audits, settles, audits again, and holds the figures against the model.
+    pub fn settle_and_audit(&mut self) -> Checked {
+        self.verify_all()?;
+        self.audit()?;
+        self.settle()?;
+        self.figures()?;
+        self.audit()?;
+        self.buffers_are_all_there()?;
+        self.slots_hold_their_digests()
+    }
+
+    fn figures(&mut self) -> Checked {
+        let status = self.world.engine.status();
+        let volumes = self.model.volumes().len();
+        let used: Vec<u64> = (0..volumes).map(|volume| self.model.used(volume)).collect();
+        let (logical, distinct) = (used.iter().sum::<u64>(), self.model.distinct());
+        let wrong = |what: &str| violated(format!("{what}: {distinct} distinct of {used:?} used, but {status:?}"));
+        if status.mode != Mode::Normal {
+            return wrong("the mode is not normal though nothing failed");
+        }
+        if status.pending_blocks != 0 || status.unmerged_entries != 0 {
+            return wrong("something is pending or unmerged after settling");
+        }
+        if status.logical_blocks_used != logical {
+            return wrong("the number of logical blocks is wrong");
+        }
+        let data = status.data_blocks_used;
+        let is_exact = self.is_exact && self.model.volumes().iter().all(|volume| volume.policy == Policy::Full);
+        if data > logical || data < distinct || (is_exact && data != distinct) {
+            return wrong("the number of data blocks is wrong");
+        }
+        let geometry = &self.config.parameters.geometry;
+        if status.capacity_bytes != geometry.capacity_bytes() || data > geometry.slots() {
+            return wrong("the capacity is wrong");
+        }
+        for (listed, used) in self.world.engine.volumes().iter().zip(&used) {
+            if listed.logical_blocks_used != *used {
+                return wrong(&format!("volume {} says {} logical blocks", listed.name, listed.logical_blocks_used));
+            }
+        }
+        Ok(())
+    }
+
+    fn buffers_are_all_there(&mut self) -> Checked {
+        let mut taken = Vec::new();
+        while let Some(buffer) = self.world.take_buffer(&[None; CELLS])? {
+            taken.push(buffer);
+            if taken.len() > self.config.limits.write_buffers as usize {
+                return violated(format!("more buffers were handed out than {}", self.config.limits.write_buffers));
+            }
+        }
+        let count = taken.len();
+        for buffer in taken {
+            self.world.return_buffer(buffer);
+        }
+        if count != self.config.limits.write_buffers as usize {
+            return violated(format!("{count} of {} buffers are left at rest", self.config.limits.write_buffers));
+        }
+        Ok(())
+    }
+
+    fn slots_hold_their_digests(&mut self) -> Checked {
+        let disk = &self.world.disk;
+        let block_size = self.config.parameters.geometry.block();
+        let (mut wrong, mut count) = (Vec::new(), 0);
+        let is_complete = self.world.engine.live_slots(
+            &mut |offset, length| World::read_bytes(disk, offset, length),
+            &mut |offset, expected| {
+                count += 1;
+                let found = digest(&disk.read(offset / block_size).to_cells());
+                if expected != Digest::default() && found != expected {
+                    wrong.push(format!("the slot at {offset} should hold {expected:?}, holds {found:?}"));
+                }
+            },
+        );
+        if !is_complete || !wrong.is_empty() {
+            return violated(format!("live slots (complete: {is_complete}): {}", wrong.join("; ")));
+        }
+        let status = self.world.engine.status();
+        if count != status.data_blocks_used {
+            return violated(format!("there are {count} live slots, but {status:?}"));
+        }
+        Ok(())
+    }
+}

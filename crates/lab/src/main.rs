@@ -1,0 +1,111 @@
+//! `lab`: runs the engine in virtual time and says whether it ever loses or mixes up data.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use lab::config::Config;
+use lab::crash::{Plan, enumerate};
+use lab::random::mix;
+use lab::run::Run;
+use lab::trace::Trace;
+use lab::workload::Generator;
+use lab::{Checked, guarded};
+
+/// The engine in virtual time, with crashes at every I/O.
+#[derive(Parser)]
+#[command(name = "lab", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// One run of the swarm: mixed operations with crashes and reopenings. The last line is the digest of the run.
+    Seed {
+        /// The seed.
+        seed: u64,
+        /// Print everything that happens, to standard error.
+        #[arg(long)]
+        trace: bool,
+        /// How many operations.
+        #[arg(long, default_value_t = 3000)]
+        operations: usize,
+    },
+    /// Crashes at every point of small scenarios. The last line counts the crash points.
+    Crash {
+        /// How many scenarios: first the fixed ones, then seeded ones.
+        #[arg(long, default_value_t = 20)]
+        seeds: u64,
+        /// 1: crashes in the scenarios; 2: also in the recoveries.
+        #[arg(long, default_value_t = 1)]
+        depth: u32,
+        /// Only this scenario.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Only this crash point.
+        #[arg(long)]
+        point: Option<u64>,
+        /// Only this way to crash.
+        #[arg(long)]
+        variant: Option<u64>,
+        /// Only this crash point of the recovery (with --depth 2).
+        #[arg(long)]
+        second_point: Option<u64>,
+        /// Only this way to crash there.
+        #[arg(long)]
+        second_variant: Option<u64>,
+        /// Print everything that happens, to standard error.
+        #[arg(long)]
+        trace: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Seed { seed, trace, operations } => run_seed(seed, trace, operations),
+        Command::Crash { seeds, depth, seed, point, variant, second_point, second_variant, trace } => {
+            let progress = !trace;
+            run_crash(&Plan { seeds, seed, depth, point, variant, second_point, second_variant, trace, progress })
+        }
+    }
+}
+
+fn run_seed(seed: u64, print: bool, operations: usize) -> ExitCode {
+    match guarded(|| swarm_run(seed, print, operations)) {
+        Ok(digest) => {
+            println!("digest: {digest}");
+            ExitCode::SUCCESS
+        }
+        Err(violation) => {
+            eprintln!("{:#?}", Config::swarm(seed));
+            println!("violation in seed {seed}: {violation}");
+            println!("again: lab seed {seed} --operations {operations} --trace");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn swarm_run(seed: u64, print: bool, operations: usize) -> Checked<String> {
+    let mut run = Run::start(Config::swarm(seed), Trace::new(print), false)?;
+    let operations = Generator::new(&run.config.clone(), seed, true).operations(operations);
+    run.perform(&operations)?;
+    run.settle_and_audit()?;
+    println!("{:?} in {:.3} virtual seconds", run.counts, run.world.now as f64 / 1e9);
+    let state = mix(run.world.disk.hash());
+    run.world.trace.note(run.world.now, 30, &[state], || "the end".to_string());
+    Ok(run.world.trace.digest())
+}
+
+fn run_crash(plan: &Plan) -> ExitCode {
+    let tally = enumerate(plan);
+    const SHOWN: usize = 20;
+    for (again, violation) in tally.violations.iter().take(SHOWN) {
+        println!("violation: {violation}\n  again: {again}");
+    }
+    if tally.violations.len() > SHOWN {
+        println!("... and {} more", tally.violations.len() - SHOWN);
+    }
+    println!("{}", tally.line());
+    if tally.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

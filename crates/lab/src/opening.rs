@@ -1,0 +1,103 @@
+//! The ends of a pool's life and its next beginnings: clean closing, crashes, opening, and crashes while opening.
+//!
+//! What must hold: a pool opens after every crash; each opening begins a later epoch; after a clean closing the pool is
+//! found clean and nothing is lost; every volume whose creation was answered is there.
+
+use engine::Command;
+
+use crate::config::Config;
+use crate::disk::Cut;
+use crate::random::Random;
+use crate::run::{Pending, Run, Snapshot};
+use crate::trace::Trace;
+use crate::world::World;
+use crate::{Checked, violated};
+
+impl Run {
+    /// Goes on from what a crash left: the disk as it is after the crash, the model as it was before.
+    pub fn resume(config: Config, snapshot: &Snapshot, cut: Cut, seed: u64, keep: bool, trace: Trace) -> Checked<Run> {
+        let mut disk = snapshot.disk.clone();
+        disk.crash(cut, &mut Random::new(seed));
+        let mut model = snapshot.model.clone();
+        model.crash();
+        let config = Config { seed, ..config };
+        let mut run = Run::on_disk(config, disk, model, trace, snapshot.now, snapshot.epoch)?;
+        run.is_exact = false;
+        run.counts.crashes = 1;
+        run.snapshots = keep.then(Vec::new);
+        run.open_fully(None)?;
+        run.serve()?;
+        Ok(run)
+    }
+
+    pub(crate) fn reopen(&mut self) -> Checked {
+        self.drain()?;
+        let token = self.token(Pending::Close);
+        self.world.control(token, Command::Close);
+        self.drain()?;
+        self.rest()?;
+        self.model.closed();
+        let cut = self.random.pick(&[Cut::Lost, Cut::Kept, Cut::Torn]);
+        self.begin_opening(cut)?;
+        self.open_fully(None)?;
+        self.serve()?;
+        if !matches!(self.opened, Some(Ok(recovered)) if recovered.clean) {
+            return violated(format!("a pool that was closed cleanly was not found so: {:?}", self.opened));
+        }
+        self.verify_all()
+    }
+
+    pub(crate) fn crash(&mut self, cut: Cut, again: &[(u64, Cut)], verify: bool) -> Checked {
+        self.begin_opening(cut)?;
+        for (steps, cut) in again {
+            if self.open_fully(Some(*steps))? {
+                self.serve()?;
+            }
+            self.begin_opening(*cut)?;
+        }
+        self.open_fully(None)?;
+        self.serve()?;
+        if verify { self.verify_all() } else { Ok(()) }
+    }
+
+    /// Crashes, and begins to open.
+    pub(crate) fn begin_opening(&mut self, cut: Cut) -> Checked {
+        self.counts.crashes += 1;
+        self.is_exact = false;
+        let mut disk = self.world.disk.clone();
+        disk.crash(cut, &mut self.random);
+        let mut trace = std::mem::take(&mut self.world.trace);
+        trace.note(self.world.now, 20, &[cut as u64], || format!("======== crash: {cut:?}"));
+        self.model.crash();
+        self.pending.clear();
+        let random = Random::new(self.random.draw());
+        let (parameters, limits) = (self.config.parameters, self.config.limits);
+        self.world = World::open(parameters, limits, disk, self.world.now, random, trace)?;
+        Ok(())
+    }
+
+    /// Steps until the pool is open or cannot be opened (true), or for at most so many steps (false).
+    pub(crate) fn open_fully(&mut self, most_steps: Option<u64>) -> Checked<bool> {
+        self.opened = None;
+        let mut steps = 0;
+        while self.opened.is_none() {
+            if most_steps.is_some_and(|most| steps >= most) {
+                return Ok(false);
+            }
+            self.wait()?;
+            steps += 1;
+        }
+        Ok(true)
+    }
+
+    /// The pool has to be open now; takes note of what is there.
+    pub(crate) fn serve(&mut self) -> Checked {
+        match self.opened {
+            Some(Ok(recovered)) if recovered.epoch > self.epoch => self.epoch = recovered.epoch,
+            ref other => return violated(format!("opening after epoch {} came to {other:?}", self.epoch)),
+        }
+        self.counts.openings += 1;
+        self.names = 0;
+        self.model.reconcile(self.world.engine.volumes(), self.config.parameters.geometry.block())
+    }
+}

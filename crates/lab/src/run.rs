@@ -1,0 +1,459 @@
+//! One run: a world, the model that judges it, and the client that issues operations.
+//!
+//! The client keeps several requests in flight and reports every submission and every answer to the model. After each
+//! step that a crash could tell from the one before, the run may keep a [`Snapshot`]: disk and model as a crash would
+//! find them. The engine is not part of it, since nothing of it survives.
+
+use std::collections::BTreeMap;
+
+use engine::{
+    BlockInput, Command, ControlError, Error, Nanos, OpenError, Operation as EngineOperation, Policy, Recovered, Submit,
+};
+
+use crate::config::Config;
+use crate::content::CELLS;
+use crate::disk::Disk;
+use crate::model::{Model, Part, Range};
+use crate::random::Random;
+use crate::trace::Trace;
+use crate::workload::{Operation, Place};
+use crate::world::{Answer, Step, World, formatted};
+use crate::{Checked, violated};
+
+/// Steps without any answer after which something hangs.
+const MOST_STEPS_WITHOUT_ANSWER: u64 = 200_000;
+/// The most volumes that a run creates.
+const MOST_VOLUMES: usize = 6;
+/// How often an engine may say that its memory is too small before the config counts as impossible.
+const MOST_MEMORY_DOUBLINGS: u32 = 6;
+
+/// What a crash at some point finds.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The number of the crash point, from 1.
+    pub point: u64,
+    /// The disk.
+    pub disk: Disk,
+    /// The model.
+    pub model: Model,
+    /// The clock.
+    pub now: Nanos,
+    /// The newest epoch that was opened.
+    pub epoch: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Pending {
+    Change { range: Range, is_write: bool },
+    Read,
+    Extents { limit: u32 },
+    Flush,
+    Create { name: String },
+    Settle,
+    Close,
+}
+
+/// Figures of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Requests answered.
+    pub answers: u64,
+    /// Of these, for want of space.
+    pub without_space: u64,
+    /// Crashes.
+    pub crashes: u64,
+    /// Openings that succeeded.
+    pub openings: u64,
+    /// Audits at rest.
+    pub audits: u64,
+}
+
+/// One run.
+pub struct Run {
+    /// The world.
+    pub world: World,
+    /// The oracle.
+    pub model: Model,
+    /// Figures.
+    pub counts: Counts,
+    /// The config, with the memory that the engine asked for.
+    pub config: Config,
+    /// Whether deduplication must be exact: not after a reopening, since the index is rebuilt lazily.
+    pub(crate) is_exact: bool,
+    pub(crate) random: Random,
+    pub(crate) pending: BTreeMap<u64, Pending>,
+    next_token: u64,
+    steps_without_answer: u64,
+    pub(crate) opened: Option<Result<Recovered, OpenError>>,
+    pub(crate) epoch: u64,
+    pub(crate) names: u32,
+    points: u64,
+    pub(crate) snapshots: Option<Vec<Snapshot>>,
+}
+
+impl Run {
+    /// Formats a pool, opens it, and creates the volumes of the config.
+    pub fn start(config: Config, trace: Trace, keep_snapshots: bool) -> Checked<Run> {
+        let disk = formatted(config.parameters);
+        let mut run = Run::on_disk(config.clone(), disk, Model::default(), trace, 0, 0)?;
+        for _ in 0..MOST_MEMORY_DOUBLINGS {
+            if !run.open_fully(None)? {
+                unreachable!("without a limit of steps, opening ends");
+            }
+            if !matches!(run.opened, Some(Err(OpenError::TooLittleMemory { .. }))) {
+                break;
+            }
+            let (disk, trace) = (run.world.disk.clone(), std::mem::take(&mut run.world.trace));
+            run = Run::on_disk(run.config.with_more_memory(), disk, Model::default(), trace, 0, 0)?;
+        }
+        run.snapshots = keep_snapshots.then(Vec::new);
+        run.serve()?;
+        for (size_blocks, policy) in config.volumes {
+            run.create_volume(size_blocks, policy)?;
+            run.drain()?;
+        }
+        if run.model.volumes().is_empty() {
+            return violated("no volume could be created in a new pool");
+        }
+        Ok(run)
+    }
+
+    pub(crate) fn on_disk(
+        config: Config,
+        disk: Disk,
+        model: Model,
+        trace: Trace,
+        now: Nanos,
+        epoch: u64,
+    ) -> Checked<Run> {
+        let mut random = Random::new(config.seed);
+        let world = World::open(config.parameters, config.limits, disk, now, Random::new(random.draw()), trace)?;
+        Ok(Run {
+            world,
+            model,
+            counts: Counts::default(),
+            is_exact: config.has_room_in_index(),
+            config,
+            random,
+            pending: BTreeMap::new(),
+            next_token: 1,
+            steps_without_answer: 0,
+            opened: None,
+            epoch,
+            names: 0,
+            points: 0,
+            snapshots: None,
+        })
+    }
+
+    /// The snapshots kept so far, at most once.
+    pub fn take_snapshots(&mut self) -> Vec<Snapshot> {
+        self.snapshots.take().unwrap_or_default()
+    }
+
+    /// Performs operations and waits for all answers.
+    pub fn perform(&mut self, operations: &[Operation]) -> Checked {
+        for operation in operations {
+            self.world.trace.say(|| format!("{operation:x?}"));
+            self.perform_one(operation)?;
+        }
+        self.drain()
+    }
+
+    fn perform_one(&mut self, operation: &Operation) -> Checked {
+        self.lull()?;
+        if !self.model.volumes().iter().any(|volume| volume.id.is_some()) {
+            // A crash took the first volume before its creation was answered.
+            self.drain()?;
+            self.create_volume(self.config.volumes[0].0, Policy::Full)?;
+            self.drain()?;
+        }
+        match operation {
+            Operation::Write { place, contents, fua } => self.write(self.range(*place), contents, *fua),
+            Operation::Read(place) => self.read(self.range(*place)),
+            Operation::WriteZeroes { place, fua } => self.zero(self.range(*place), EngineOperation::WriteZeroes, *fua),
+            Operation::Trim { place, fua } => self.zero(self.range(*place), EngineOperation::Trim, *fua),
+            Operation::Flush => {
+                self.wait_for_room(None)?;
+                let token = self.token(Pending::Flush);
+                self.model.begin_flush(token);
+                self.submit(token, Range { volume: 0, first: 0, count: 0 }, false, EngineOperation::Flush)
+            }
+            Operation::Extents { place, limit } => {
+                self.wait_for_room(None)?;
+                let range = self.range(*place);
+                let token = self.token(Pending::Extents { limit: *limit });
+                self.model.begin_observation(token, range);
+                self.submit(token, range, false, EngineOperation::Extents { limit: *limit })
+            }
+            Operation::CreateVolume { size_blocks, policy } => self.create_volume(*size_blocks, *policy),
+            Operation::Drain => self.drain(),
+            Operation::Idle(time) => {
+                self.drain()?;
+                let until = self.world.now + time;
+                while self.step(until)? != Step::Quiet {}
+                Ok(())
+            }
+            Operation::Settle => self.settle_and_audit(),
+            Operation::Reopen => self.reopen(),
+            Operation::Crash { cut, again, verify } => self.crash(*cut, again, *verify),
+        }
+    }
+
+    /// The place in the volume that it means, cut at the volume's end.
+    fn range(&self, place: Place) -> Range {
+        let known = self.model.volumes().iter().filter(|volume| volume.id.is_some()).count();
+        let volume = place.volume as usize % known;
+        let cells = self.model.volumes()[volume].size_blocks * CELLS as u64;
+        let first = place.first % cells;
+        Range { volume, first, count: place.count.min(cells - first) }
+    }
+
+    /// Sometimes lets the world go on a little before the next submission.
+    fn lull(&mut self) -> Checked {
+        for _ in 0..self.random.below(self.config.pace + 1) {
+            let horizon = if self.pending.is_empty() && self.world.is_still() { self.world.now } else { Nanos::MAX };
+            if self.step(horizon)? == Step::Quiet {
+                break;
+            }
+        }
+        self.world.now += self.random.below(20_000);
+        Ok(())
+    }
+
+    pub(crate) fn token(&mut self, pending: Pending) -> u64 {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.pending.insert(token, pending);
+        token
+    }
+
+    /// Waits until the engine and the oracle can take one more request, which changes `range`.
+    fn wait_for_room(&mut self, range: Option<Range>) -> Checked {
+        while self.pending.len() as u64 >= self.config.depth
+            || !self.world.engine.can_submit()
+            || range.is_some_and(|range| self.model.is_crowded(range))
+        {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, range: Range, contents: &[u32], fua: bool) -> Checked {
+        let parts: Vec<_> = range.parts().collect();
+        let first = parts[0].block;
+        let value = |part: Part, cell: usize| {
+            let content = contents[((part.block - first) as usize).min(contents.len() - 1)];
+            if content == 0 { 0 } else { content << 4 | cell as u32 }
+        };
+        let inputs = loop {
+            self.wait_for_room(Some(range))?;
+            if let Some(inputs) = self.receive(&parts, value)? {
+                break inputs;
+            }
+            self.wait()?;
+        };
+        let token = self.token(Pending::Change { range, is_write: true });
+        self.model.begin_change(token, range, value, fua);
+        self.submit(token, range, fua, EngineOperation::Write(&inputs))
+    }
+
+    /// Takes and fills a buffer for each part, or gives all of them back.
+    fn receive(&mut self, parts: &[Part], value: impl Fn(Part, usize) -> u32) -> Checked<Option<Vec<BlockInput>>> {
+        let mut inputs: Vec<BlockInput> = Vec::with_capacity(parts.len());
+        for part in parts {
+            let inside = part.from..part.to;
+            let cells = core::array::from_fn(|cell| inside.contains(&cell).then(|| value(*part, cell)));
+            let Some(buffer) = self.world.take_buffer(&cells)? else {
+                for input in inputs {
+                    self.world.return_buffer(input.buffer);
+                }
+                return Ok(None);
+            };
+            let content = part.is_whole().then(|| self.world.describe(buffer));
+            inputs.push(BlockInput { buffer, content });
+        }
+        Ok(Some(inputs))
+    }
+
+    /// Submits a read of at most a piece.
+    pub(crate) fn read(&mut self, range: Range) -> Checked {
+        self.wait_for_room(None)?;
+        let token = self.token(Pending::Read);
+        self.model.begin_observation(token, range);
+        self.submit(token, range, false, EngineOperation::Read { object: 0 })
+    }
+
+    fn zero(&mut self, range: Range, operation: EngineOperation<'_>, fua: bool) -> Checked {
+        self.wait_for_room(Some(range))?;
+        let token = self.token(Pending::Change { range, is_write: false });
+        self.model.begin_change(token, range, |_, _| 0, fua);
+        self.submit(token, range, fua, operation)
+    }
+
+    fn submit(&mut self, token: u64, range: Range, fua: bool, operation: EngineOperation<'_>) -> Checked {
+        let cell_bytes = self.cell_bytes();
+        let volume = self.model.volumes()[range.volume].id.expect("only listed volumes are used");
+        self.world.submit(Submit {
+            token,
+            volume,
+            offset: range.first * cell_bytes,
+            length: range.count * cell_bytes,
+            fua,
+            operation,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn cell_bytes(&self) -> u64 {
+        self.config.parameters.geometry.block() / CELLS as u64
+    }
+
+    fn create_volume(&mut self, size_blocks: u64, policy: Policy) -> Checked {
+        while self.pending.values().any(|pending| matches!(pending, Pending::Create { .. })) {
+            self.wait()?;
+        }
+        if self.model.volumes().len() >= MOST_VOLUMES {
+            return Ok(());
+        }
+        self.names += 1;
+        let name = format!("volume-{}-{}", self.epoch, self.names);
+        let token = self.token(Pending::Create { name: name.clone() });
+        self.model.begin_create(&name, size_blocks, policy);
+        let size = size_blocks * self.config.parameters.geometry.block();
+        self.world.control(token, Command::CreateVolume { name: &name, size, policy });
+        Ok(())
+    }
+
+    /// Waits for the answers to everything submitted.
+    pub fn drain(&mut self) -> Checked {
+        while !self.pending.is_empty() {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until no I/O is in flight either. Timers that are not due may remain.
+    pub(crate) fn rest(&mut self) -> Checked {
+        self.drain()?;
+        loop {
+            let horizon = if self.world.is_still() { self.world.now } else { Nanos::MAX };
+            if self.step(horizon)? == Step::Quiet {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for the answer to a settle command.
+    pub(crate) fn settle(&mut self) -> Checked {
+        self.drain()?;
+        let token = self.token(Pending::Settle);
+        self.world.control(token, Command::Settle);
+        self.drain()
+    }
+
+    /// A step, where something must be coming.
+    pub(crate) fn wait(&mut self) -> Checked<Step> {
+        let step = self.step(Nanos::MAX)?;
+        if step == Step::Quiet {
+            return violated(format!("nothing will ever happen, but these wait: {:?}", self.pending));
+        }
+        Ok(step)
+    }
+
+    fn step(&mut self, horizon: Nanos) -> Checked<Step> {
+        let changes = self.world.disk.changes();
+        let step = self.world.step(horizon)?;
+        self.steps_without_answer += 1;
+        match &step {
+            Step::Reply { token, result } => self.answered(*token, result)?,
+            Step::Control { token, result } => self.commanded(*token, *result)?,
+            Step::Opened(result) => self.opened = Some(*result),
+            Step::Submitted | Step::Completed | Step::Passed | Step::Quiet => {}
+        }
+        match &step {
+            Step::Reply { .. } | Step::Control { .. } | Step::Opened(_) => {
+                self.steps_without_answer = 0;
+                self.crash_point();
+            }
+            Step::Quiet => self.steps_without_answer = 0,
+            // A read, or the submission of a sync, changes nothing that a crash would find.
+            Step::Submitted | Step::Completed if self.world.disk.changes() != changes => self.crash_point(),
+            Step::Submitted | Step::Completed | Step::Passed => {}
+        }
+        if self.steps_without_answer > MOST_STEPS_WITHOUT_ANSWER {
+            let (pending, flights) = (&self.pending, self.world.in_flight());
+            return violated(format!("no answer in {MOST_STEPS_WITHOUT_ANSWER} steps: {pending:?}; {flights}"));
+        }
+        Ok(step)
+    }
+
+    fn crash_point(&mut self) {
+        self.points += 1;
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.push(Snapshot {
+                point: self.points,
+                disk: self.world.disk.clone(),
+                model: self.model.clone(),
+                now: self.world.now,
+                epoch: self.epoch,
+            });
+        }
+    }
+
+    fn answered(&mut self, token: u64, result: &Result<Answer, Error>) -> Checked {
+        let Some(pending) = self.pending.remove(&token) else {
+            return violated(format!("an answer to {token}, which waits for none: {result:?}"));
+        };
+        self.counts.answers += 1;
+        match (&pending, result) {
+            (Pending::Change { .. }, Ok(Answer::Done)) => self.model.end_change(token, true),
+            (Pending::Change { range, is_write }, Err(Error::NoSpace)) => {
+                self.counts.without_space += 1;
+                let needs_no_space = !*is_write && range.is_aligned();
+                if needs_no_space || !self.may_be_full() {
+                    return violated(format!(
+                        "no space for {pending:?}, with {} blocks in use or in flight of {}; {:?}",
+                        self.model.blocks_that_may_take_space(),
+                        self.config.parameters.geometry.slots(),
+                        self.world.engine.status()
+                    ));
+                }
+                self.model.end_change(token, false);
+            }
+            (Pending::Flush, Ok(Answer::Done)) => self.model.end_flush(token, true),
+            (Pending::Read, Ok(Answer::Data(cells))) => self.model.end_read(token, cells)?,
+            (Pending::Extents { limit }, Ok(Answer::Extents(extents))) => {
+                let cell_bytes = self.cell_bytes();
+                self.model.end_extents(token, extents, *limit, cell_bytes)?;
+            }
+            _ => return violated(format!("{pending:?} was answered with {result:?}, and nothing had failed")),
+        }
+        Ok(())
+    }
+
+    /// Whether a lack of space is credible: half of the slots are in use, in flight, or held for a crash. (The rest may
+    /// be a reserve, or duplicates that a small index could not know.)
+    fn may_be_full(&self) -> bool {
+        let in_flight = self.config.depth * u64::from(self.config.parameters.geometry.piece_blocks);
+        2 * (self.model.blocks_that_may_take_space() + in_flight) >= self.config.parameters.geometry.slots()
+    }
+
+    fn commanded(&mut self, token: u64, result: Result<(), ControlError>) -> Checked {
+        let Some(pending) = self.pending.remove(&token) else {
+            return violated(format!("an answer to command {token}, which waits for none: {result:?}"));
+        };
+        match (&pending, result) {
+            (Pending::Settle | Pending::Close, Ok(())) => Ok(()),
+            (Pending::Create { name }, Ok(())) => {
+                self.model.end_create(name, true);
+                self.model.reconcile(self.world.engine.volumes(), self.config.parameters.geometry.block())
+            }
+            (Pending::Create { name }, Err(ControlError::TooManyVolumes)) => {
+                self.model.end_create(name, false);
+                Ok(())
+            }
+            _ => violated(format!("command {pending:?} was answered with {result:?}, and nothing had failed")),
+        }
+    }
+}

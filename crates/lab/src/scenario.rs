@@ -1,0 +1,182 @@
+//! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
+
+use engine::Policy;
+
+use crate::config::Config;
+use crate::content::CELLS;
+use crate::workload::{Generator, Operation, Place};
+
+/// A config and a short word of operations.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its number.
+    pub number: u64,
+    /// What it is about.
+    pub name: &'static str,
+    /// The config.
+    pub config: Config,
+    /// The operations.
+    pub operations: Vec<Operation>,
+}
+
+/// How many scenarios are fixed.
+pub const FIXED: u64 = 10;
+
+/// Operations of a seeded scenario.
+const SEEDED_OPERATIONS: usize = 32;
+
+fn place(volume: u64, block: u64, blocks: u64) -> Place {
+    Place { volume, first: block * CELLS as u64, count: blocks * CELLS as u64 }
+}
+
+/// Whole blocks, with consecutive contents.
+fn write(volume: u64, block: u64, blocks: u64, content: u32) -> Operation {
+    let contents = (content..).take(blocks as usize).collect();
+    Operation::Write { place: place(volume, block, blocks), contents, fua: false }
+}
+
+/// Some cells of one block, durable when answered.
+fn patch(volume: u64, first: u64, count: u64, content: u32) -> Operation {
+    Operation::Write { place: Place { volume, first, count }, contents: vec![content], fua: true }
+}
+
+fn trim(volume: u64, block: u64, blocks: u64) -> Operation {
+    Operation::Trim { place: place(volume, block, blocks), fua: false }
+}
+
+const SECONDS: u64 = 1_000_000_000;
+
+/// The scenario of a number: fixed ones first.
+pub fn scenario(number: u64) -> Scenario {
+    let mut config = Config::small(number);
+    config.volumes = vec![(24, Policy::Full), (24, Policy::Full)];
+    let (name, operations) = match number {
+        0 => ("two writes and a flush", first_words()),
+        1 => ("overwriting what is flushed", overwriting()),
+        2 => ("sharing, and overwriting the original", sharing()),
+        3 => ("partial writes with FUA", partial()),
+        4 => ("discard, and reuse of the slots", {
+            config.parameters.geometry.containers = 4;
+            config.parameters.geometry.slots_per_container = 4;
+            reuse()
+        }),
+        5 => ("a volume is created between writes", creation()),
+        6 => ("settling, and writes on top", settled()),
+        7 => ("a clean reopening, and writes without a flush", {
+            vec![write(0, 0, 4, 1), Operation::Reopen, write(0, 0, 2, 7), write(1, 3, 2, 1), Operation::Drain]
+        }),
+        8 => ("large writes, and time that passes", timed()),
+        9 => ("a small journal goes round", {
+            config.parameters.geometry.journal_blocks = 24;
+            (0..20).map(|index| patch(index % 2, 3 * index, 9, index as u32 + 1)).collect()
+        }),
+        _ => {
+            let mut config = Config::swarm(number);
+            for (size_blocks, _) in &mut config.volumes {
+                *size_blocks = (*size_blocks).min(40);
+            }
+            config.depth = config.depth.min(6);
+            let operations = Generator::new(&config, number, false).operations(SEEDED_OPERATIONS);
+            return Scenario { number, name: "seeded", config, operations };
+        }
+    };
+    Scenario { number, name, config, operations }
+}
+
+fn first_words() -> Vec<Operation> {
+    vec![write(0, 0, 1, 1), write(0, 5, 3, 2), Operation::Drain, Operation::Flush, Operation::Drain]
+}
+
+fn overwriting() -> Vec<Operation> {
+    (0..4).flat_map(|round| [write(0, 0, 3, 10 * round + 1), Operation::Drain, Operation::Flush]).collect()
+}
+
+fn sharing() -> Vec<Operation> {
+    vec![
+        write(0, 0, 4, 1),
+        Operation::Flush,
+        write(1, 8, 4, 1),
+        write(0, 0, 4, 50),
+        Operation::Drain,
+        Operation::Flush,
+        write(1, 8, 4, 50),
+        write(0, 10, 2, 1),
+        Operation::Flush,
+        write(0, 0, 4, 3),
+    ]
+}
+
+fn partial() -> Vec<Operation> {
+    vec![
+        write(0, 0, 3, 1),
+        patch(0, 2, 3, 9),
+        patch(0, 6, 7, 10),
+        patch(0, 3, 1, 0),
+        Operation::WriteZeroes { place: Place { volume: 0, first: 5, count: 12 }, fua: true },
+        patch(0, 14, 4, 11),
+    ]
+}
+
+fn reuse() -> Vec<Operation> {
+    let round = |index: u32| {
+        let content = 20 * index + 1;
+        vec![write(0, 0, 6, content), Operation::Flush, trim(0, 2, 4), write(1, 0, 5, content + 7), trim(1, 0, 24)]
+    };
+    let mut operations: Vec<_> = (0..3).flat_map(round).collect();
+    operations.extend([Operation::Idle(3 * SECONDS), write(0, 0, 8, 200), Operation::Flush]);
+    operations
+}
+
+fn creation() -> Vec<Operation> {
+    let create = |size_blocks| Operation::CreateVolume { size_blocks, policy: Policy::Full };
+    vec![
+        write(0, 0, 2, 1),
+        create(8),
+        write(1, 0, 2, 1),
+        Operation::Drain,
+        write(2, 0, 4, 1),
+        Operation::Flush,
+        create(9),
+        Operation::Drain,
+    ]
+}
+
+fn settled() -> Vec<Operation> {
+    vec![
+        write(0, 0, 8, 1),
+        Operation::Settle,
+        write(0, 2, 4, 1),
+        trim(0, 0, 1),
+        Operation::Flush,
+        Operation::Settle,
+        write(0, 0, 8, 30),
+    ]
+}
+
+fn timed() -> Vec<Operation> {
+    vec![
+        write(0, 0, 8, 1),
+        write(0, 8, 8, 20),
+        write(1, 0, 8, 1),
+        Operation::Idle(3 * SECONDS),
+        write(0, 4, 8, 60),
+        Operation::Idle(3 * SECONDS),
+        trim(1, 0, 24),
+        Operation::Idle(3 * SECONDS),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenarios_are_small_and_depend_on_their_number_alone() {
+        for number in 0..FIXED + 20 {
+            let one = scenario(number);
+            assert_eq!(format!("{one:?}"), format!("{:?}", scenario(number)));
+            assert!((1..=60).contains(&one.operations.len()));
+            assert_eq!(one.name == "seeded", number >= FIXED);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The record of a run: a digest over everything that happened, and, where it is wanted, the lines that say so.
+
+use engine::Nanos;
+
+use crate::random::mix;
+
+/// The record of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    state: [u64; 2],
+    print: bool,
+}
+
+impl Trace {
+    /// A record that prints each line to standard error as it happens, or only digests.
+    pub fn new(print: bool) -> Trace {
+        Trace { state: [1, 2], print }
+    }
+
+    /// Something happened: `code` and `values` identify it, `text` says it to a reader.
+    pub fn note(&mut self, now: Nanos, code: u64, values: &[u64], text: impl FnOnce() -> String) {
+        self.mix(now ^ mix(code));
+        for &value in values {
+            self.mix(value);
+        }
+        if self.print {
+            eprintln!("{:>12.3} us  {}", now as f64 / 1000.0, text());
+        }
+    }
+
+    /// Something for the reader only.
+    pub fn say(&self, text: impl FnOnce() -> String) {
+        if self.print {
+            eprintln!("                 {}", text());
+        }
+    }
+
+    /// The digest so far, in hexadecimal.
+    pub fn digest(&self) -> String {
+        format!("{:016x}{:016x}", self.state[0], self.state[1])
+    }
+
+    fn mix(&mut self, value: u64) {
+        self.state[0] = mix(self.state[0] ^ value);
+        self.state[1] = mix(self.state[1].wrapping_add(value).rotate_left(17));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_depends_on_every_value_and_its_order() {
+        let digest = |values: &[u64]| {
+            let mut trace = Trace::new(false);
+            trace.note(1, 2, values, String::new);
+            trace.digest()
+        };
+        assert_eq!(digest(&[1, 2]), digest(&[1, 2]));
+        assert_ne!(digest(&[1, 2]), digest(&[2, 1]));
+        assert_ne!(digest(&[1, 2]), digest(&[1, 3]));
+    }
+}

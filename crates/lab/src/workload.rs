@@ -1,0 +1,224 @@
+//! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
+//! contents, unaligned pieces, huge discards, crashes.
+
+use engine::{Nanos, Policy};
+
+use crate::config::Config;
+use crate::content::CELLS;
+use crate::disk::Cut;
+use crate::random::Random;
+
+/// A run of cells, in whichever volume has this number modulo the number of volumes; cut at the volume's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Number of the volume.
+    pub volume: u64,
+    /// First cell.
+    pub first: u64,
+    /// Number of cells.
+    pub count: u64,
+}
+
+/// A letter of the alphabet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Write one number per touched block; 0 writes zeroes.
+    Write {
+        /// Where.
+        place: Place,
+        /// The content of each block; the last is repeated.
+        contents: Vec<u32>,
+        /// Durable when answered.
+        fua: bool,
+    },
+    /// Read and verify.
+    Read(Place),
+    /// Write zeroes.
+    WriteZeroes {
+        /// Where.
+        place: Place,
+        /// Durable when answered.
+        fua: bool,
+    },
+    /// Discard.
+    Trim {
+        /// Where.
+        place: Place,
+        /// Durable when answered.
+        fua: bool,
+    },
+    /// Make durable what was answered.
+    Flush,
+    /// Ask for extents and verify them.
+    Extents {
+        /// Where.
+        place: Place,
+        /// The most extents.
+        limit: u32,
+    },
+    /// Create a volume.
+    CreateVolume {
+        /// Blocks.
+        size_blocks: u64,
+        /// Policy.
+        policy: Policy,
+    },
+    /// Wait for all answers.
+    Drain,
+    /// Let virtual time pass.
+    Idle(Nanos),
+    /// Wait for all answers, settle, and audit everything.
+    Settle,
+    /// Close cleanly, cut the power, open again.
+    Reopen,
+    /// Crash now, whatever is in flight, and open again; perhaps crash again some steps into the opening.
+    Crash {
+        /// What happens to unsynced writes.
+        cut: Cut,
+        /// Further crashes, each after a number of steps of the opening.
+        again: Vec<(u64, Cut)>,
+        /// Verify everything at once, or let later reads find out.
+        verify: bool,
+    },
+}
+
+/// Writes words.
+pub struct Generator<'a> {
+    config: &'a Config,
+    random: Random,
+    weights: [u32; 12],
+    fresh: u32,
+}
+
+impl Generator<'_> {
+    /// A generator for a config: which letters are frequent is drawn from the seed, too. Without `crashes`, neither crash
+    /// nor reopening is written.
+    pub fn new(config: &Config, seed: u64, crashes: bool) -> Generator<'_> {
+        let mut random = Random::new(seed ^ 0x776f_726b);
+        let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6];
+        let mut weights = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
+        weights[0] = weights[0].max(200);
+        weights[1] = weights[1].max(30);
+        if !crashes {
+            weights[10] = 0;
+            weights[11] = 0;
+        }
+        Generator { config, random, weights, fresh: 1 << 20 }
+    }
+
+    /// The next `count` operations.
+    pub fn operations(&mut self, count: usize) -> Vec<Operation> {
+        (0..count).map(|_| self.operation()).collect()
+    }
+
+    fn operation(&mut self) -> Operation {
+        let fua = self.random.one_in(8);
+        match self.random.weighted(&self.weights.clone()) {
+            0 => self.write(fua),
+            1 => Operation::Read(self.piece()),
+            2 => Operation::WriteZeroes { place: self.any_length(), fua },
+            3 => Operation::Trim { place: self.any_length(), fua },
+            4 => Operation::Flush,
+            5 => Operation::Extents { place: self.any_length(), limit: self.random.pick(&[1, 2, 8, 1000]) },
+            6 => Operation::CreateVolume {
+                size_blocks: self.random.between(1, 96),
+                policy: self.random.pick(&[Policy::Full, Policy::Full, Policy::Native]),
+            },
+            7 => Operation::Drain,
+            8 => Operation::Idle(self.random.pick(&[100_000, 10_000_000, 1_500_000_000, 10_000_000_000])),
+            9 => Operation::Settle,
+            10 => Operation::Reopen,
+            _ => self.crash(),
+        }
+    }
+
+    fn write(&mut self, fua: bool) -> Operation {
+        let place = self.piece();
+        let blocks = place.count.div_ceil(CELLS as u64) + 1;
+        let kind = self.random.below(10);
+        let start = self.random.between(1, u64::from(self.config.contents)) as u32;
+        let contents = (0..blocks as u32).map(|index| match kind {
+            0 => 0,
+            1 => (self.random.draw() & 1) as u32 * start,
+            // A run of consecutive numbers: the same again is a sequential duplicate.
+            2..=4 => (start + index - 1) % self.config.contents + 1,
+            5..=7 => self.random.between(1, u64::from(self.config.contents)) as u32,
+            _ => {
+                self.fresh += 1;
+                self.fresh
+            }
+        });
+        Operation::Write { place, contents: contents.collect(), fua }
+    }
+
+    fn first_block(&mut self, blocks: u64) -> u64 {
+        match self.random.below(4) {
+            0 => self.random.below(blocks),
+            1 => self.random.below(blocks.min(4)),
+            _ => self.random.below(blocks.min(24)),
+        }
+    }
+
+    /// A place of at most a piece; one in four is not aligned to blocks.
+    fn piece(&mut self) -> Place {
+        let cells = CELLS as u64;
+        let volume = self.random.below(8);
+        let size = self.config.volumes[volume as usize % self.config.volumes.len()].0;
+        let most = u64::from(self.config.parameters.geometry.piece_blocks);
+        let first = self.first_block(size) * cells;
+        let blocks = if self.random.one_in(2) { 1 } else { self.random.between(1, most) };
+        if self.random.one_in(4) {
+            let count = self.random.between(1, (blocks * cells).min(most * cells));
+            return Place { volume, first: first + self.random.below(cells), count };
+        }
+        Place { volume, first, count: blocks * cells }
+    }
+
+    /// A place of any length, up to the whole volume.
+    fn any_length(&mut self) -> Place {
+        let cells = CELLS as u64;
+        let volume = self.random.below(8);
+        let size = self.config.volumes[volume as usize % self.config.volumes.len()].0;
+        match self.random.below(8) {
+            0 => Place { volume, first: 0, count: size * cells },
+            1 | 2 => {
+                let first = self.random.below(size * cells);
+                Place { volume, first, count: self.random.between(1, size * cells - first) }
+            }
+            3 => {
+                let first = self.first_block(size) * cells;
+                Place { volume, first, count: self.random.between(1, size) * cells }
+            }
+            _ => self.piece(),
+        }
+    }
+
+    fn crash(&mut self) -> Operation {
+        let again = if self.random.one_in(3) { self.random.between(1, 3) } else { 0 };
+        Operation::Crash {
+            cut: self.random.pick(&Cut::ALL),
+            again: (0..again).map(|_| (self.random.below(60), self.random.pick(&Cut::ALL))).collect(),
+            verify: !self.random.one_in(4),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_one_word_and_the_swarm_uses_every_letter() {
+        let mut letters = std::collections::BTreeSet::new();
+        for seed in 0..100 {
+            let config = Config::swarm(seed);
+            let word = Generator::new(&config, seed, true).operations(300);
+            assert_eq!(word, Generator::new(&config, seed, true).operations(300));
+            letters.extend(word.iter().map(|operation| {
+                let text = format!("{operation:?}");
+                text.split([' ', '(']).next().unwrap_or_default().to_string()
+            }));
+        }
+        assert_eq!(letters.len(), 12, "{letters:?}");
+    }
+}

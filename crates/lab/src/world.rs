@@ -1,0 +1,463 @@
+//! The world around one engine: a virtual clock, a calendar of what will happen, the simulated disk, and the payload
+//! buffers. It is the lab's driver: it feeds events, drains effects, and performs I/O in virtual time.
+//!
+//! It holds the engine to its side of the contract: buffers are used by one owner at a time, I/O stays inside the store,
+//! no block is written twice at once, every number refers to something that is in flight.
+//!
+//! Each [`World::step`] takes one effect or, when there is none, delivers one event; between any two steps the machine may
+//! crash.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use engine::{
+    BlockContent, BufferId, Command, ControlError, DataSegment, Effect, Engine, Error, Event, Extent, Io, IoId, IoOp,
+    Limits, Nanos, OpenError, Outcome, PageId, Parameters, Recovered, Reply, RequestId, Segment, Submit, Superblock,
+};
+
+use crate::buffers::Buffers;
+use crate::content::{CELLS, Cells, Content, ZERO, describe};
+use crate::disk::Disk;
+use crate::random::Random;
+use crate::trace::Trace;
+use crate::{Checked, violated};
+
+/// Times of the simulated disk: an SSD (FAST '11 class: read 80 us, write 85 us; 550 and 520 MB/s).
+const READ_NANOS: u64 = 80_000;
+const WRITE_NANOS: u64 = 85_000;
+const READ_BYTES_PER_SECOND: u64 = 550_000_000;
+const WRITE_BYTES_PER_SECOND: u64 = 520_000_000;
+/// A sync: no figure of a drive, only longer than a write.
+const SYNC_NANOS: u64 = 400_000;
+const MEMORY_NANOS: u64 = 1_000;
+
+/// What one step did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// An I/O was submitted.
+    Submitted,
+    /// An I/O's completion was delivered.
+    Completed,
+    /// The timer was delivered, or the end of a reply's sending.
+    Passed,
+    /// The engine answered a request.
+    Reply {
+        /// Of the request.
+        token: u64,
+        /// With what.
+        result: Result<Answer, Error>,
+    },
+    /// The engine answered a command.
+    Control {
+        /// Of the command.
+        token: u64,
+        /// With what.
+        result: Result<(), ControlError>,
+    },
+    /// The engine opened the pool, or could not.
+    Opened(Result<Recovered, OpenError>),
+    /// Nothing was due up to the horizon; the clock stands there.
+    Quiet,
+}
+
+/// A successful answer, with what the driver would send.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Success.
+    Done,
+    /// The cells read.
+    Data(Vec<u32>),
+    /// The extents.
+    Extents(Vec<Extent>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Happening {
+    Done(IoId),
+    Sent(RequestId),
+}
+
+/// An I/O in flight.
+#[derive(Debug)]
+struct Flight {
+    io: Io,
+    /// What each buffer held when a write began: it may not change until its end.
+    payload: Vec<(BufferId, Cells)>,
+}
+
+/// The engine and everything around it.
+pub struct World {
+    /// The engine.
+    pub engine: Engine,
+    /// The disk.
+    pub disk: Disk,
+    /// The clock.
+    pub now: Nanos,
+    /// The record.
+    pub trace: Trace,
+    parameters: Parameters,
+    limits: Limits,
+    random: Random,
+    calendar: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
+    sequence: u64,
+    buffers: Buffers,
+    flights: BTreeMap<IoId, Flight>,
+    replies: BTreeMap<RequestId, (Vec<DataSegment>, Vec<u32>)>,
+}
+
+/// A disk that holds a new, empty pool.
+pub fn formatted(parameters: Parameters) -> Disk {
+    let geometry = parameters.geometry;
+    let mut disk = Disk::new(geometry.block_size, geometry.total_blocks());
+    let format = engine::format(parameters);
+    for (offset, length) in format.zero {
+        for block in offset / geometry.block()..(offset + length).div_ceil(geometry.block()) {
+            disk.put(block, Content::Payload(ZERO));
+        }
+    }
+    for (offset, bytes) in format.blocks {
+        disk.put(offset / geometry.block(), Content::Metadata(bytes.into()));
+    }
+    disk
+}
+
+/// Finds the parameters as the driver must: from any superblock slot that is valid.
+fn find_parameters(disk: &Disk, place_b: u64) -> Option<Parameters> {
+    [0, 1, place_b, place_b + 1].into_iter().find_map(|block| {
+        let bytes = disk.read(block).to_bytes(disk.block_size());
+        Superblock::decode(&bytes).ok().map(|superblock| superblock.parameters)
+    })
+}
+
+impl World {
+    /// Begins to open the pool on `disk`, which was made with `parameters`.
+    pub fn open(
+        parameters: Parameters,
+        limits: Limits,
+        disk: Disk,
+        now: Nanos,
+        random: Random,
+        trace: Trace,
+    ) -> Checked<World> {
+        let found = find_parameters(&disk, parameters.geometry.place_b);
+        if found != Some(parameters) {
+            return violated(format!("the superblocks say {found:?}, the pool was made with {parameters:?}"));
+        }
+        Ok(World {
+            engine: Engine::open(parameters, limits, now),
+            disk,
+            now,
+            trace,
+            parameters,
+            limits,
+            random,
+            calendar: BinaryHeap::new(),
+            sequence: 0,
+            buffers: Buffers::new(limits.buffers, parameters.geometry.block_size),
+            flights: BTreeMap::new(),
+            replies: BTreeMap::new(),
+        })
+    }
+
+    /// Whether no I/O is in flight and no reply is being sent. (There may still be effects and timers.)
+    pub fn is_still(&self) -> bool {
+        self.calendar.is_empty()
+    }
+
+    /// The I/O in flight, in words.
+    pub fn in_flight(&self) -> String {
+        let line = |(id, flight): (&IoId, &Flight)| {
+            format!("io {} {:?} at {} for {}", id.0, flight.io.op, flight.io.offset, flight.io.length)
+        };
+        self.flights.iter().map(line).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Takes one effect, or delivers the next event that is due no later than `horizon`.
+    pub fn step(&mut self, horizon: Nanos) -> Checked<Step> {
+        if let Some(effect) = self.engine.next_effect() {
+            return self.perform(effect);
+        }
+        let next = self.calendar.peek().map(|Reverse((time, _, _))| *time);
+        let timer = self.engine.next_timer().map(|time| time.max(self.now));
+        match (next, timer) {
+            (next, Some(timer)) if timer <= horizon && next.is_none_or(|next| timer < next) => {
+                self.now = timer;
+                self.trace.note(self.now, 1, &[], || "timer".to_string());
+                self.engine.handle(self.now, Event::Timer);
+                Ok(Step::Passed)
+            }
+            (Some(next), _) if next <= horizon => {
+                let Reverse((time, _, happening)) = self.calendar.pop().expect("it was there");
+                self.now = self.now.max(time);
+                match happening {
+                    Happening::Done(io) => self.complete(io),
+                    Happening::Sent(request) => self.sent(request),
+                }
+            }
+            _ => {
+                if horizon != Nanos::MAX {
+                    self.now = self.now.max(horizon);
+                }
+                Ok(Step::Quiet)
+            }
+        }
+    }
+
+    /// Submits a request. The engine must have room ([`Engine::can_submit`]); a write's buffers must have been taken.
+    pub fn submit(&mut self, submit: Submit<'_>) {
+        let (token, offset, length) = (submit.token, submit.offset, submit.length);
+        let values = [token, u64::from(submit.volume.0), offset, length, u64::from(submit.fua)];
+        self.trace.note(self.now, 2, &values, || format!("submit {submit:?}"));
+        if let engine::Operation::Write(inputs) = submit.operation {
+            for input in inputs {
+                let payload = Content::Payload(self.buffers.hand_over(input.buffer));
+                self.trace.note(self.now, 3, &[u64::from(input.buffer.0), payload.hash()], || {
+                    format!("  buffer {} holds {payload:?}", input.buffer.0)
+                });
+            }
+        }
+        self.engine.handle(self.now, Event::Submit(submit));
+    }
+
+    /// Gives the engine a command.
+    pub fn control(&mut self, token: u64, command: Command<'_>) {
+        self.trace.note(self.now, 4, &[token], || format!("command {token} {command:?}"));
+        self.engine.handle(self.now, Event::Control { token, command });
+    }
+
+    /// Takes a buffer from the engine and fills it; cells without a value keep whatever was there.
+    pub fn take_buffer(&mut self, cells: &[Option<u32>; CELLS]) -> Checked<Option<BufferId>> {
+        let Some(id) = self.engine.take_buffer() else { return Ok(None) };
+        self.buffers.take(id, cells)?;
+        Ok(Some(id))
+    }
+
+    /// What the driver would tell the engine about a buffer that holds a full block.
+    pub fn describe(&self, id: BufferId) -> BlockContent {
+        describe(&self.buffers.cells(id))
+    }
+
+    /// Gives back a buffer that was taken.
+    pub fn return_buffer(&mut self, id: BufferId) {
+        self.buffers.hand_over(id);
+        self.engine.return_buffer(id);
+    }
+
+    /// Reads metadata as an audit does: what is visible now, `None` outside the store.
+    pub fn read_bytes(disk: &Disk, offset: u64, length: u32) -> Option<Vec<u8>> {
+        let size = u64::from(disk.block_size());
+        let end = offset.checked_add(u64::from(length))?;
+        if end > disk.blocks() * size {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        for block in offset / size..end.div_ceil(size) {
+            bytes.extend_from_slice(&disk.read(block).to_bytes(disk.block_size()));
+        }
+        let skip = (offset % size) as usize;
+        Some(bytes[skip..skip + length as usize].to_vec())
+    }
+
+    fn perform(&mut self, effect: Effect) -> Checked<Step> {
+        match effect {
+            Effect::Io(id) => self.begin(id),
+            Effect::Reply { token, result } => {
+                let values = [token, u64::from(result.is_ok())];
+                self.trace.note(self.now, 5, &values, || format!("reply {token} {result:?}"));
+                let result = match result {
+                    Err(error) => Err(error),
+                    Ok(Reply::Done) => Ok(Answer::Done),
+                    Ok(Reply::Data(request)) => Ok(Answer::Data(self.collect(request)?)),
+                    Ok(Reply::Extents(request)) => {
+                        let extents = self.engine.extents(request).to_vec();
+                        self.trace.say(|| format!("  {extents:?}"));
+                        self.keep_reply(request, Vec::new(), Vec::new())?;
+                        Ok(Answer::Extents(extents))
+                    }
+                };
+                Ok(Step::Reply { token, result })
+            }
+            Effect::ControlReply { token, result } => {
+                self.trace.note(self.now, 6, &[token, u64::from(result.is_ok())], || {
+                    format!("command {token} is answered: {result:?}")
+                });
+                Ok(Step::Control { token, result })
+            }
+            Effect::Opened(result) => {
+                let recovered = result.unwrap_or_default();
+                let values = [u64::from(result.is_ok()), recovered.epoch, recovered.records, recovered.entries];
+                self.trace.note(self.now, 7, &values, || format!("opened: {result:?}"));
+                Ok(Step::Opened(result))
+            }
+        }
+    }
+
+    /// Reads a reply's data, and sends it some time later.
+    fn collect(&mut self, request: RequestId) -> Checked<Vec<u32>> {
+        let segments = self.engine.data(request).to_vec();
+        let cells = self.buffers.gather(&segments)?;
+        self.buffers.begin_reply(&segments);
+        self.trace.note(self.now, 8, &cells.iter().map(|&cell| cell.into()).collect::<Vec<_>>(), || {
+            format!("  {segments:?} {cells:?}")
+        });
+        self.keep_reply(request, segments, cells.clone())?;
+        Ok(cells)
+    }
+
+    fn keep_reply(&mut self, request: RequestId, segments: Vec<DataSegment>, cells: Vec<u32>) -> Checked {
+        if self.replies.insert(request, (segments, cells)).is_some() {
+            return violated(format!("{request:?} is answered twice, before the first answer is sent"));
+        }
+        let delay = MEMORY_NANOS + self.random.below(200_000);
+        self.schedule(delay, Happening::Sent(request));
+        Ok(())
+    }
+
+    fn sent(&mut self, request: RequestId) -> Checked<Step> {
+        let (segments, cells) = self.replies.remove(&request).expect("a reply is kept until it is sent");
+        if self.buffers.gather(&segments)? != cells {
+            return violated(format!("the data of {request:?} changed while it was being sent"));
+        }
+        self.buffers.end_reply(&segments);
+        self.trace.note(self.now, 9, &[u64::from(request.0)], || format!("sent {request:?}"));
+        self.engine.handle(self.now, Event::Sent(request));
+        Ok(Step::Passed)
+    }
+
+    fn schedule(&mut self, delay: Nanos, happening: Happening) {
+        self.sequence += 1;
+        self.calendar.push(Reverse((self.now + delay, self.sequence, happening)));
+    }
+
+    fn begin(&mut self, id: IoId) -> Checked<Step> {
+        let io = self.engine.io(id).clone();
+        let values = [u64::from(id.0), io.offset, io.length, io.segments.len() as u64];
+        self.trace.note(self.now, 10, &values, || format!("io {} {io:?}", id.0));
+        if self.flights.contains_key(&id) {
+            return violated(format!("{id:?} is submitted while it is in flight"));
+        }
+        self.validate(&io)?;
+        let mut payload = Vec::new();
+        match io.op {
+            IoOp::Write => {
+                let contents = io.segments.iter().map(|segment| match *segment {
+                    Segment::Page(page) => self.page(page),
+                    Segment::Buffer(buffer) => {
+                        let cells = self.buffers.cells(buffer);
+                        payload.push((buffer, cells));
+                        Content::Payload(cells)
+                    }
+                });
+                let contents: Vec<_> = contents.collect();
+                for content in &contents {
+                    self.trace.note(self.now, 11, &[content.hash()], || match content {
+                        Content::Payload(cells) => format!("  {cells:?}"),
+                        Content::Metadata(bytes) => format!("  metadata {:02x?}", &bytes[..16]),
+                    });
+                }
+                let first = io.offset / self.parameters.geometry.block();
+                if !self.disk.submit_write(id.0, first, contents) {
+                    return violated(format!("{io:?} overlaps a write in flight: {}", self.in_flight()));
+                }
+            }
+            IoOp::Sync => self.disk.submit_sync(id.0),
+            IoOp::ReadBlocks | IoOp::ReadPages | IoOp::Reserve | IoOp::Merge { .. } => {}
+        }
+        self.buffers.hold(&io)?;
+        let delay = self.latency(&io);
+        self.flights.insert(id, Flight { io, payload });
+        self.schedule(delay, Happening::Done(id));
+        Ok(Step::Submitted)
+    }
+
+    fn page(&self, page: PageId) -> Content {
+        Content::Metadata(self.engine.page(page).into())
+    }
+
+    fn validate(&self, io: &Io) -> Checked {
+        let geometry = self.parameters.geometry;
+        let uses_store = !matches!(io.op, IoOp::Sync | IoOp::Merge { .. });
+        let end = io.offset.checked_add(io.length);
+        let is_aligned = io.offset.is_multiple_of(geometry.block()) && io.length.is_multiple_of(geometry.block());
+        if uses_store && (!is_aligned || io.length == 0 || end.is_none_or(|end| end > geometry.total_bytes())) {
+            return violated(format!("an I/O that is empty, unaligned or outside the store: {io:?}"));
+        }
+        let per_block = matches!(io.op, IoOp::Write | IoOp::ReadBlocks);
+        if per_block && io.segments.len() as u64 * geometry.block() != io.length {
+            return violated(format!("an I/O whose segments do not make up its length: {io:?}"));
+        }
+        let unknown = |segment: &Segment| matches!(segment, Segment::Buffer(id) if id.0 >= self.limits.buffers);
+        if io.segments.iter().any(unknown) {
+            return violated(format!("an I/O with a buffer that does not exist: {io:?}"));
+        }
+        let needs_buffers = matches!(io.op, IoOp::ReadBlocks | IoOp::Merge { .. });
+        if needs_buffers && io.segments.iter().any(|segment| matches!(segment, Segment::Page(_))) {
+            return violated(format!("an I/O that needs buffers names a page: {io:?}"));
+        }
+        if let IoOp::Merge { from, to, .. } = io.op {
+            let cell = geometry.block_size / CELLS as u32;
+            let is_cut = !from.is_multiple_of(cell) || !to.is_multiple_of(cell);
+            if from > to || to > geometry.block_size || is_cut || !(1..=2).contains(&io.segments.len()) {
+                return violated(format!("a merge that cannot be: {io:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The time that an I/O takes: mostly near the model's, now and then far from it, so that completions are reordered.
+    fn latency(&mut self, io: &Io) -> Nanos {
+        let transfer = |bytes_per_second: u64| io.length * 1_000_000_000 / bytes_per_second;
+        let typical = match io.op {
+            IoOp::ReadBlocks | IoOp::ReadPages => READ_NANOS + transfer(READ_BYTES_PER_SECOND),
+            IoOp::Write => WRITE_NANOS + transfer(WRITE_BYTES_PER_SECOND),
+            IoOp::Sync => SYNC_NANOS,
+            IoOp::Merge { .. } | IoOp::Reserve => MEMORY_NANOS,
+        };
+        let percent = match self.random.below(16) {
+            0 => self.random.between(1, 20),
+            1 => self.random.between(200, 2000),
+            _ => self.random.between(70, 160),
+        };
+        typical * percent / 100 + 1
+    }
+
+    fn complete(&mut self, id: IoId) -> Checked<Step> {
+        let Flight { io, payload } = self.flights.remove(&id).expect("only I/O in flight completes");
+        for (buffer, cells) in payload {
+            if self.buffers.cells(buffer) != cells {
+                return violated(format!("{buffer:?} changed while {io:?} was writing it"));
+            }
+        }
+        self.buffers.release(&io);
+        let first = io.offset / self.parameters.geometry.block();
+        let (mut blocks, mut bytes) = (Vec::new(), Vec::new());
+        match io.op {
+            IoOp::Write => self.disk.complete_write(id.0),
+            IoOp::Sync => self.disk.complete_sync(id.0),
+            IoOp::Reserve => {}
+            IoOp::ReadPages => {
+                for block in first..first + io.length / self.parameters.geometry.block() {
+                    let content = self.disk.read_racing(block, &mut self.random);
+                    bytes.extend_from_slice(&content.to_bytes(self.parameters.geometry.block_size));
+                }
+            }
+            IoOp::ReadBlocks => {
+                for (block, segment) in (first..).zip(&io.segments) {
+                    let Segment::Buffer(buffer) = *segment else { unreachable!("validated") };
+                    let cells = self.disk.read_racing(block, &mut self.random).to_cells();
+                    self.buffers.fill(buffer, cells);
+                    blocks.push(describe(&cells));
+                }
+            }
+            IoOp::Merge { from, to, zero } => blocks.push(self.buffers.merge(&io, from, to, zero)),
+        }
+        self.trace.note(self.now, 12, &[u64::from(id.0)], || format!("done io {} {blocks:?}", id.0));
+        let outcome = match io.op {
+            IoOp::Write | IoOp::Sync | IoOp::Reserve => Outcome::Complete,
+            IoOp::ReadPages => Outcome::Bytes(&bytes),
+            IoOp::ReadBlocks | IoOp::Merge { .. } => Outcome::Blocks(&blocks),
+        };
+        self.engine.handle(self.now, Event::Done { io: id, result: Ok(outcome) });
+        Ok(Step::Completed)
+    }
+}

@@ -1,0 +1,49 @@
+//! A bounded set of simulations: fixed seeds of the swarm, and crashes at every point of a few scenarios.
+
+use lab::config::Config;
+use lab::crash::{Plan, Tally, enumerate};
+use lab::guarded;
+use lab::run::Run;
+use lab::scenario::FIXED;
+use lab::trace::Trace;
+use lab::workload::Generator;
+
+fn digest_of_seed(seed: u64, operations: usize) -> String {
+    let run = guarded(|| {
+        let mut run = Run::start(Config::swarm(seed), Trace::new(false), false)?;
+        let operations = Generator::new(&run.config.clone(), seed, true).operations(operations);
+        run.perform(&operations)?;
+        run.settle_and_audit()?;
+        Ok(run.world.trace.digest())
+    });
+    run.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"))
+}
+
+fn assert_clean(tally: &Tally, points: u64) {
+    let first = tally.violations.first();
+    assert!(first.is_none(), "{}; the first: {first:?}", tally.line());
+    assert!(tally.points >= points, "{}", tally.line());
+}
+
+#[test]
+fn the_swarm_finds_nothing() {
+    for seed in 0..40 {
+        digest_of_seed(seed, 400);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_digest_and_another_seed_another() {
+    assert_eq!(digest_of_seed(7, 500), digest_of_seed(7, 500));
+    assert_ne!(digest_of_seed(7, 500), digest_of_seed(8, 500));
+}
+
+#[test]
+fn crashes_at_every_point_of_the_fixed_scenarios_lose_nothing() {
+    assert_clean(&enumerate(&Plan::all(FIXED, 1)), 500);
+}
+
+#[test]
+fn crashes_at_every_point_of_a_recovery_lose_nothing() {
+    assert_clean(&enumerate(&Plan { seed: Some(0), ..Plan::all(1, 2) }), 500);
+}

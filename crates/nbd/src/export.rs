@@ -1,0 +1,112 @@
+//! Exports: what a client may select by name.
+//!
+//! Invariant of [`ExportInfo`], held by its constructor: the name and the description are strings that the protocol
+//! allows, and the size fits in a signed 64-bit integer, because clients keep it in one (CVE-2023-5215).
+
+use crate::wire::MAXIMUM_STRING_BYTES;
+
+/// One export: a volume that is ready to be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportInfo {
+    name: String,
+    description: String,
+    size_bytes: u64,
+    read_only: bool,
+    is_default: bool,
+}
+
+/// Why an export cannot be offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidExport {
+    /// The name is empty: clients send the empty name for the default export.
+    EmptyName,
+    /// A string is longer than 4096 bytes ("Conventions").
+    StringTooLong,
+    /// A string holds a NUL ("Conventions").
+    StringHoldsNul,
+    /// The size is 2^63 bytes or more.
+    SizeTooLarge,
+}
+
+impl std::fmt::Display for InvalidExport {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            InvalidExport::EmptyName => "the name of an export is empty",
+            InvalidExport::StringTooLong => "a name or description is longer than 4096 bytes",
+            InvalidExport::StringHoldsNul => "a name or description holds a NUL",
+            InvalidExport::SizeTooLarge => "the size of an export is 2^63 bytes or more",
+        })
+    }
+}
+
+impl std::error::Error for InvalidExport {}
+
+impl ExportInfo {
+    /// An export that can be written and is not the default one.
+    pub fn new(name: &str, description: &str, size_bytes: u64) -> Result<ExportInfo, InvalidExport> {
+        if name.is_empty() {
+            return Err(InvalidExport::EmptyName);
+        }
+        for string in [name, description] {
+            if string.len() > MAXIMUM_STRING_BYTES {
+                return Err(InvalidExport::StringTooLong);
+            }
+            if string.contains('\0') {
+                return Err(InvalidExport::StringHoldsNul);
+            }
+        }
+        if i64::try_from(size_bytes).is_err() {
+            return Err(InvalidExport::SizeTooLarge);
+        }
+        Ok(ExportInfo {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            size_bytes,
+            read_only: false,
+            is_default: false,
+        })
+    }
+
+    /// Refuses every command that writes with `EPERM`.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> ExportInfo {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Marks the export that the empty name selects; the first one marked in a list wins.
+    #[must_use]
+    pub fn default_export(mut self, is_default: bool) -> ExportInfo {
+        self.is_default = is_default;
+        self
+    }
+
+    /// Its name, never empty.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Text for people; may be empty.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Its size.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Whether commands that write are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+}
+
+/// The position in `exports` of the export that a client means by `name`; the empty name means the default one.
+pub(crate) fn find_export(exports: &[ExportInfo], name: &str) -> Option<usize> {
+    if name.is_empty() {
+        exports.iter().position(|export| export.is_default)
+    } else {
+        exports.iter().position(|export| export.name == name)
+    }
+}

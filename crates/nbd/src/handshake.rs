@@ -1,0 +1,370 @@
+//! The handshake: fixed newstyle negotiation without TLS (the specification's NOTLS mode).
+//!
+//! Owns the bytes of the option being received and what the options so far have negotiated.
+//!
+//! States, in order: client flags; then, per option, its header and its data; then established, disconnected or
+//! violated, which are the ends. One call handles at most one option, so that the output of a call is bounded by the
+//! answer to one option and the caller can stop feeding while the client takes no replies.
+//!
+//! Invariants:
+//! - an option longer than [`MAXIMUM_OPTION_BYTES`] ends the session unread: it is never drained (CVE-2017-15119) and
+//!   memory for an option is bounded by that limit and by what was received;
+//! - every option but `EXPORT_NAME` is answered, after all its data was taken, so the stream stays in step;
+//! - a selection of metadata contexts, failed or not, replaces the one before.
+
+use crate::Violation;
+use crate::export::{ExportInfo, find_export};
+use crate::options::{MetaQuery, Rejection, decode_export_query, decode_meta_query, decode_string};
+use crate::wire::*;
+
+/// The most bytes of data in one option.
+pub const MAXIMUM_OPTION_BYTES: u32 = 64 << 10;
+/// The most options in one handshake.
+pub const MAXIMUM_OPTIONS: u32 = 256;
+
+/// What a handshake has agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Agreement {
+    /// Position in the list of exports of this call.
+    pub export: usize,
+    pub structured_replies: bool,
+    /// `base:allocation` was selected for this very export.
+    pub allocation_context: bool,
+}
+
+/// What feeding the handshake led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Feed the rest of the input, or more.
+    Proceed,
+    Established(Agreement),
+    Disconnect,
+    Violated(Violation),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    ClientFlags,
+    OptionHeader,
+    OptionData { option: u32, data_bytes: usize },
+}
+
+/// A handshake under way.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    stage: Stage,
+    /// The bytes of the current stage that have come.
+    received: Vec<u8>,
+    options: u32,
+    fixed_newstyle: bool,
+    no_zeroes: bool,
+    structured_replies: bool,
+    /// The export for which `base:allocation` was last selected.
+    allocation_export: Option<String>,
+}
+
+impl Handshake {
+    /// Appends the greeting and waits for the client's flags.
+    pub(crate) fn new(output: &mut Vec<u8>) -> Handshake {
+        put_u64(output, GREETING_MAGIC);
+        put_u64(output, OPTION_MAGIC);
+        put_u16(output, HANDSHAKE_FIXED_NEWSTYLE | HANDSHAKE_NO_ZEROES);
+        Handshake {
+            stage: Stage::ClientFlags,
+            received: Vec::new(),
+            options: 0,
+            fixed_newstyle: false,
+            no_zeroes: false,
+            structured_replies: false,
+            allocation_export: None,
+        }
+    }
+
+    /// Takes bytes up to the end of one option at most; returns how many.
+    pub(crate) fn receive(
+        &mut self,
+        input: &[u8],
+        exports: &[ExportInfo],
+        shutting_down: bool,
+        output: &mut Vec<u8>,
+    ) -> (usize, Outcome) {
+        let mut consumed = 0;
+        loop {
+            let wanted = match self.stage {
+                Stage::ClientFlags => CLIENT_FLAGS_BYTES,
+                Stage::OptionHeader => OPTION_HEADER_BYTES,
+                Stage::OptionData { data_bytes, .. } => data_bytes,
+            };
+            let rest = &input[consumed..];
+            let taken = rest.len().min(wanted - self.received.len());
+            self.received.extend_from_slice(&rest[..taken]);
+            consumed += taken;
+            if self.received.len() < wanted {
+                return (consumed, Outcome::Proceed);
+            }
+            let received = std::mem::take(&mut self.received);
+            let outcome = self.complete_stage(&received, exports, shutting_down, output);
+            self.received = received;
+            self.received.clear();
+            match outcome {
+                Some(outcome) => return (consumed, outcome),
+                None => continue,
+            }
+        }
+    }
+
+    /// Handles a complete stage; `None` if the next stage of the same option follows.
+    fn complete_stage(
+        &mut self,
+        received: &[u8],
+        exports: &[ExportInfo],
+        shutting_down: bool,
+        output: &mut Vec<u8>,
+    ) -> Option<Outcome> {
+        let result = match self.stage {
+            Stage::ClientFlags => self.take_client_flags(received),
+            Stage::OptionHeader => self.take_option_header(received),
+            Stage::OptionData { option, .. } => {
+                self.stage = Stage::OptionHeader;
+                return Some(self.answer(option, received, exports, shutting_down, output));
+            }
+        };
+        result.err().map(Outcome::Violated)
+    }
+
+    fn take_client_flags(&mut self, received: &[u8]) -> Result<(), Violation> {
+        const FIXED_NEWSTYLE: u32 = HANDSHAKE_FIXED_NEWSTYLE as u32;
+        const NO_ZEROES: u32 = HANDSHAKE_NO_ZEROES as u32;
+        let flags = Reader::new(received).u32().ok_or(Violation::ClientFlags)?;
+        if flags & !(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
+            return Err(Violation::ClientFlags);
+        }
+        self.fixed_newstyle = flags & FIXED_NEWSTYLE != 0;
+        self.no_zeroes = flags & NO_ZEROES != 0;
+        self.stage = Stage::OptionHeader;
+        Ok(())
+    }
+
+    fn take_option_header(&mut self, received: &[u8]) -> Result<(), Violation> {
+        let mut reader = Reader::new(received);
+        let (Some(magic), Some(option), Some(data_bytes)) = (reader.u64(), reader.u32(), reader.u32()) else {
+            return Err(Violation::OptionMagic);
+        };
+        if magic != OPTION_MAGIC {
+            return Err(Violation::OptionMagic);
+        }
+        if data_bytes > MAXIMUM_OPTION_BYTES {
+            return Err(Violation::OptionTooLong);
+        }
+        self.options += 1;
+        if self.options > MAXIMUM_OPTIONS {
+            return Err(Violation::TooManyOptions);
+        }
+        let data_bytes = usize::try_from(data_bytes).map_err(|_| Violation::OptionTooLong)?;
+        self.stage = Stage::OptionData { option, data_bytes };
+        Ok(())
+    }
+
+    /// Answers a complete option.
+    fn answer(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        exports: &[ExportInfo],
+        shutting_down: bool,
+        output: &mut Vec<u8>,
+    ) -> Outcome {
+        if option == OPTION_SET_META_CONTEXT {
+            self.allocation_export = None;
+        }
+        let result = match option {
+            OPTION_ABORT => {
+                put_option_reply(output, option, OptionReply::Ack, 0);
+                return Outcome::Disconnect;
+            }
+            OPTION_EXPORT_NAME if shutting_down => return Outcome::Violated(Violation::ExportRefused),
+            OPTION_EXPORT_NAME => return self.answer_export_name(data, exports, output),
+            _ if shutting_down => {
+                Err(Rejection { reply: OptionReply::Shutdown, message: "the server is shutting down" })
+            }
+            _ if !self.fixed_newstyle => Err(Rejection::invalid("the client did not ask for fixed newstyle")),
+            OPTION_LIST => answer_list(data, exports, output),
+            OPTION_STRUCTURED_REPLY => self.answer_structured_reply(data),
+            OPTION_INFO => self.answer_info(option, data, exports, output).map(|_| ()),
+            OPTION_GO => match self.answer_info(option, data, exports, output) {
+                Ok(export) => {
+                    put_option_reply(output, option, OptionReply::Ack, 0);
+                    return self.establish(export, exports);
+                }
+                Err(rejection) => Err(rejection),
+            },
+            OPTION_LIST_META_CONTEXT => self.answer_list_meta_context(data, exports, output),
+            OPTION_SET_META_CONTEXT => self.answer_set_meta_context(data, exports, output),
+            OPTION_STARTTLS => {
+                Err(Rejection { reply: OptionReply::Unsupported, message: "TLS is not supported on this socket" })
+            }
+            _ => Err(Rejection { reply: OptionReply::Unsupported, message: "the option is not supported" }),
+        };
+        match result {
+            Ok(()) => put_option_reply(output, option, OptionReply::Ack, 0),
+            Err(rejection) => put_rejection(output, option, rejection),
+        }
+        Outcome::Proceed
+    }
+
+    fn establish(&self, export: usize, exports: &[ExportInfo]) -> Outcome {
+        Outcome::Established(Agreement {
+            export,
+            structured_replies: self.structured_replies,
+            allocation_context: self.allocation_export.as_deref() == Some(exports[export].name()),
+        })
+    }
+
+    /// `NBD_OPT_EXPORT_NAME` (1): the data is the name; a refusal can only end the session.
+    fn answer_export_name(&self, data: &[u8], exports: &[ExportInfo], output: &mut Vec<u8>) -> Outcome {
+        let Some(export) = decode_string(data).ok().and_then(|name| find_export(exports, name)) else {
+            return Outcome::Violated(Violation::ExportRefused);
+        };
+        put_u64(output, exports[export].size_bytes());
+        put_u16(output, self.transmission_flags(&exports[export]));
+        if !self.no_zeroes {
+            output.extend_from_slice(&[0; EXPORT_NAME_ZEROES]);
+        }
+        self.establish(export, exports)
+    }
+
+    /// `NBD_OPT_STRUCTURED_REPLY` (8); asking again changes nothing.
+    fn answer_structured_reply(&mut self, data: &[u8]) -> Result<(), Rejection> {
+        if !data.is_empty() {
+            return Err(Rejection::invalid("the option carries no data"));
+        }
+        self.structured_replies = true;
+        Ok(())
+    }
+
+    /// `NBD_OPT_INFO` (6) and `NBD_OPT_GO` (7), up to the final reply; returns the export's position.
+    fn answer_info(
+        &self,
+        option: u32,
+        data: &[u8],
+        exports: &[ExportInfo],
+        output: &mut Vec<u8>,
+    ) -> Result<usize, Rejection> {
+        let query = decode_export_query(data)?;
+        let position = find_export(exports, query.name).ok_or(Rejection::UNKNOWN_EXPORT)?;
+        let export = &exports[position];
+        put_option_reply(output, option, OptionReply::Info, 12);
+        put_u16(output, Information::Export as u16);
+        put_u64(output, export.size_bytes());
+        put_u16(output, self.transmission_flags(export));
+        if query.wants_name {
+            put_information_text(output, option, Information::Name, export.name());
+        }
+        if query.wants_description && !export.description().is_empty() {
+            put_information_text(output, option, Information::Description, export.description());
+        }
+        if query.wants_block_size {
+            put_option_reply(output, option, OptionReply::Info, 14);
+            put_u16(output, Information::BlockSize as u16);
+            put_u32(output, MINIMUM_BLOCK_BYTES);
+            put_u32(output, PREFERRED_BLOCK_BYTES);
+            put_u32(output, MAXIMUM_PAYLOAD_BYTES);
+        }
+        Ok(position)
+    }
+
+    /// `NBD_OPT_LIST_META_CONTEXT` (9).
+    fn answer_list_meta_context(
+        &self,
+        data: &[u8],
+        exports: &[ExportInfo],
+        output: &mut Vec<u8>,
+    ) -> Result<(), Rejection> {
+        let (_, query) = self.meta_query(data, exports)?;
+        if query.is_empty || query.names_allocation || query.names_namespace {
+            put_allocation_context(output, OPTION_LIST_META_CONTEXT, 0);
+        }
+        Ok(())
+    }
+
+    /// `NBD_OPT_SET_META_CONTEXT` (10); the former selection is gone already.
+    fn answer_set_meta_context(
+        &mut self,
+        data: &[u8],
+        exports: &[ExportInfo],
+        output: &mut Vec<u8>,
+    ) -> Result<(), Rejection> {
+        let (export, query) = self.meta_query(data, exports)?;
+        if query.names_allocation {
+            self.allocation_export = Some(export.name().to_owned());
+            put_allocation_context(output, OPTION_SET_META_CONTEXT, ALLOCATION_CONTEXT_ID);
+        }
+        Ok(())
+    }
+
+    fn meta_query<'data, 'exports>(
+        &self,
+        data: &'data [u8],
+        exports: &'exports [ExportInfo],
+    ) -> Result<(&'exports ExportInfo, MetaQuery<'data>), Rejection> {
+        if !self.structured_replies {
+            return Err(Rejection::invalid("structured replies come first"));
+        }
+        let query = decode_meta_query(data)?;
+        let position = find_export(exports, query.name).ok_or(Rejection::UNKNOWN_EXPORT)?;
+        Ok((&exports[position], query))
+    }
+
+    /// "Transmission flags": only what works on this export in this session.
+    fn transmission_flags(&self, export: &ExportInfo) -> u16 {
+        let mut flags =
+            TRANSMISSION_HAS_FLAGS | TRANSMISSION_SEND_FLUSH | TRANSMISSION_SEND_FUA | TRANSMISSION_CAN_MULTI_CONN;
+        if export.is_read_only() {
+            flags |= TRANSMISSION_READ_ONLY;
+        } else {
+            flags |= TRANSMISSION_SEND_TRIM | TRANSMISSION_SEND_WRITE_ZEROES | TRANSMISSION_SEND_FAST_ZERO;
+        }
+        if self.structured_replies {
+            flags |= TRANSMISSION_SEND_DF;
+        }
+        flags
+    }
+}
+
+/// `NBD_OPT_LIST` (3), up to the final reply.
+fn answer_list(data: &[u8], exports: &[ExportInfo], output: &mut Vec<u8>) -> Result<(), Rejection> {
+    if !data.is_empty() {
+        return Err(Rejection::invalid("the option carries no data"));
+    }
+    for export in exports {
+        let name_bytes = string_bytes(export.name());
+        put_option_reply(output, OPTION_LIST, OptionReply::Server, 4 + name_bytes);
+        put_u32(output, name_bytes);
+        output.extend_from_slice(export.name().as_bytes());
+    }
+    Ok(())
+}
+
+fn put_information_text(output: &mut Vec<u8>, option: u32, information: Information, text: &str) {
+    put_option_reply(output, option, OptionReply::Info, 2 + string_bytes(text));
+    put_u16(output, information as u16);
+    output.extend_from_slice(text.as_bytes());
+}
+
+fn put_allocation_context(output: &mut Vec<u8>, option: u32, context_id: u32) {
+    put_option_reply(output, option, OptionReply::MetaContext, 4 + string_bytes(ALLOCATION_CONTEXT));
+    put_u32(output, context_id);
+    output.extend_from_slice(ALLOCATION_CONTEXT.as_bytes());
+}
+
+/// The text never repeats what the client sent, so it cannot outgrow a string's limit (CVE-2020-10761).
+fn put_rejection(output: &mut Vec<u8>, option: u32, rejection: Rejection) {
+    put_option_reply(output, option, rejection.reply, string_bytes(rejection.message));
+    output.extend_from_slice(rejection.message.as_bytes());
+}
+
+/// The length of one of our own strings, all of which are within the protocol's limit.
+fn string_bytes(string: &str) -> u32 {
+    assert!(string.len() <= MAXIMUM_STRING_BYTES, "strings that we send are bounded where they are made");
+    string.len() as u32
+}

@@ -1,0 +1,209 @@
+//! The NBD protocol for a server: fixed newstyle, simple and structured replies, `base:allocation`.
+//!
+//! Sans-IO: a [`Session`] is a state machine over bytes. It does no I/O, starts no threads, reads no clock and knows
+//! no storage. The caller feeds what it received, sends what is appended to its vectors, and serves [`Request`]s.
+//!
+//! ```text
+//! bytes in -> Session::receive -> Step::Request  -> the caller's engine -> Request::reply_..., ReadReply -> bytes out
+//!                              -> Step::Refused  -> Refused::reply ------------------------------------> bytes out
+//!                              -> options: answered in `output` ---------------------------------------> bytes out
+//! ```
+//!
+//! States of a session, in order: handshake, transmission, ended.
+//!
+//! Invariants:
+//! - nothing that comes from the wire panics, allocates by a length it claims, or makes one call's output grow beyond
+//!   the answer to one option or request;
+//! - how the input is cut into calls does not matter;
+//! - every byte given is consumed, except what follows a [`Step`] other than [`Step::Proceed`] and what follows one
+//!   option in the handshake: feed the rest again;
+//! - the payload of a WRITE handed out is not consumed: it belongs to the caller.
+//!
+//! What the caller must do itself, since it needs a clock or a socket: a deadline for the handshake, a limit on
+//! connections and on unsent bytes per connection (stop feeding when replies are not taken), ignoring SIGPIPE.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod export;
+mod handshake;
+mod options;
+mod read_reply;
+mod reply;
+mod transmission;
+pub mod wire;
+
+pub use export::{ExportInfo, InvalidExport};
+pub use handshake::{MAXIMUM_OPTION_BYTES, MAXIMUM_OPTIONS};
+pub use options::MAXIMUM_META_QUERIES;
+pub use read_reply::{Failure, Part, ReadReply, Run};
+pub use reply::{Extent, ExtentState, MAXIMUM_EXTENTS, ReplyForm};
+pub use transmission::{MAXIMUM_SWALLOWED_BYTES, Refused, Request};
+pub use wire::{Command, CommandFlags, ErrorCode};
+
+use handshake::Handshake;
+use transmission::Transmission;
+
+/// What the client did that ends the session without a word ("Termination of the session").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// The client flags hold a bit that was not offered.
+    ClientFlags,
+    /// An option does not begin with `IHAVEOPT`.
+    OptionMagic,
+    /// An option claims more than [`MAXIMUM_OPTION_BYTES`] bytes of data.
+    OptionTooLong,
+    /// More than [`MAXIMUM_OPTIONS`] options in one handshake.
+    TooManyOptions,
+    /// `NBD_OPT_EXPORT_NAME` named no export, or came while shutting down; the option has no error reply.
+    ExportRefused,
+    /// A request does not begin with its magic.
+    RequestMagic,
+    /// A refused WRITE claims more than [`MAXIMUM_SWALLOWED_BYTES`] bytes of payload.
+    PayloadTooLong,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Violation::ClientFlags => "the client set a handshake flag that was not offered",
+            Violation::OptionMagic => "an option has the wrong magic number",
+            Violation::OptionTooLong => "an option is longer than the limit",
+            Violation::TooManyOptions => "too many options in one handshake",
+            Violation::ExportRefused => "EXPORT_NAME selected an export that is not available",
+            Violation::RequestMagic => "a request has the wrong magic number",
+            Violation::PayloadTooLong => "the payload of a refused write is longer than the limit",
+        })
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// What the caller has to do after a call of [`Session::receive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing but sending what was appended to `output`: feed the rest of the input if there is any, else receive.
+    Proceed,
+    /// The handshake is complete: send what was appended and open this export. The number is its position in the
+    /// `exports` of the same call. If it cannot be opened, close the connection without sending.
+    Established {
+        /// Position of the export.
+        export: usize,
+    },
+    /// Serve this and reply. First take its [payload](Request::payload_bytes) from the stream.
+    Request(Request),
+    /// Append its [reply](Refused::reply) to what is sent, at a moment when no other reply
+    /// [holds the stream](ReadReply::holds_stream).
+    Refused(Refused),
+    /// The client says goodbye (`NBD_OPT_ABORT`, `NBD_CMD_DISC`): finish outstanding requests, send all that is to be
+    /// sent, close.
+    Disconnect,
+    /// Close at once, without sending.
+    ProtocolError(Violation),
+}
+
+/// The result of [`Session::receive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Progress {
+    /// How many bytes of the input were used up; what follows them is to be fed again, or is payload.
+    pub consumed: usize,
+    /// What to do.
+    pub step: Step,
+}
+
+/// The server's side of one connection.
+#[derive(Debug)]
+pub struct Session {
+    phase: Phase,
+    shutting_down: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Handshake(Handshake),
+    Transmission(Transmission),
+    /// All further input is swallowed, with this step as the only answer.
+    Ended(Step),
+}
+
+impl Session {
+    /// A session that begins with its greeting, which is appended to `output` ("Newstyle negotiation").
+    pub fn new(output: &mut Vec<u8>) -> Session {
+        Session { phase: Phase::Handshake(Handshake::new(output)), shutting_down: false }
+    }
+
+    /// Takes received bytes, up to the end of one option or of one request header at most.
+    ///
+    /// During the handshake `exports` is what may be selected now, and answers are appended to `output`; in the
+    /// transmission phase both are left alone.
+    pub fn receive(&mut self, input: &[u8], exports: &[ExportInfo], output: &mut Vec<u8>) -> Progress {
+        let (consumed, step) = match &mut self.phase {
+            Phase::Handshake(handshake) => {
+                let (consumed, outcome) = handshake.receive(input, exports, self.shutting_down, output);
+                (consumed, self.after_handshake(outcome, exports))
+            }
+            Phase::Transmission(transmission) => {
+                let (consumed, outcome) = transmission.receive(input, self.shutting_down);
+                let step = match outcome {
+                    transmission::Outcome::Proceed => Step::Proceed,
+                    transmission::Outcome::Request(request) => Step::Request(request),
+                    transmission::Outcome::Refused(refused) => Step::Refused(refused),
+                    transmission::Outcome::Disconnect => Step::Disconnect,
+                    transmission::Outcome::Violated(violation) => Step::ProtocolError(violation),
+                };
+                (consumed, step)
+            }
+            Phase::Ended(step) => (input.len(), *step),
+        };
+        if matches!(step, Step::Disconnect | Step::ProtocolError(_)) {
+            self.phase = Phase::Ended(step);
+        }
+        Progress { consumed, step }
+    }
+
+    fn after_handshake(&mut self, outcome: handshake::Outcome, exports: &[ExportInfo]) -> Step {
+        match outcome {
+            handshake::Outcome::Proceed => Step::Proceed,
+            handshake::Outcome::Disconnect => Step::Disconnect,
+            handshake::Outcome::Violated(violation) => Step::ProtocolError(violation),
+            handshake::Outcome::Established(agreement) => {
+                let export = &exports[agreement.export];
+                let reply_form = if agreement.structured_replies { ReplyForm::Structured } else { ReplyForm::Simple };
+                self.phase = Phase::Transmission(Transmission::new(
+                    export.size_bytes(),
+                    export.is_read_only(),
+                    agreement.allocation_context,
+                    reply_form,
+                ));
+                Step::Established { export: agreement.export }
+            }
+        }
+    }
+
+    /// Swallows the next `payload_bytes` bytes of the stream: for a WRITE that the caller will not serve, instead of
+    /// taking its payload, or for what is left of it. Call it before feeding anything that follows the request.
+    pub fn discard_payload(&mut self, payload_bytes: u32) {
+        if let Phase::Transmission(transmission) = &mut self.phase {
+            transmission.discard_payload(payload_bytes);
+        }
+    }
+
+    /// From now on, answers options with `NBD_REP_ERR_SHUTDOWN` and requests with `NBD_ESHUTDOWN`; the client can
+    /// still say goodbye.
+    pub fn shut_down(&mut self) {
+        self.shutting_down = true;
+    }
+
+    /// How the session replies, once in the transmission phase.
+    pub fn reply_form(&self) -> Option<ReplyForm> {
+        match &self.phase {
+            Phase::Transmission(transmission) => Some(transmission.reply_form()),
+            Phase::Handshake(_) | Phase::Ended(_) => None,
+        }
+    }
+
+    /// Whether the handshake is still going on, for its deadline.
+    pub fn is_in_handshake(&self) -> bool {
+        matches!(self.phase, Phase::Handshake(_))
+    }
+}

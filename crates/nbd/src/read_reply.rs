@@ -1,0 +1,252 @@
+//! Replies to READ: the plan of what to send, headers and runs of data, piece by piece.
+//!
+//! Owns, per READ in service, how far its reply is planned. It never sees data: the plan names runs, and the caller
+//! sends each from its own buffers.
+//!
+//! States, in order: nothing sent; in progress; finished. A reply in progress is in one of three shapes:
+//! - simple: one header, then all the data. A failure after the header cannot be told: the connection must be cut, so
+//!   a caller that wants to report failures gives the whole read as one piece ("`NBD_CMD_READ`");
+//! - one chunk (DF, and read in several pieces): one header of `OFFSET_DATA` for all of it, then the data, then a chunk
+//!   `NONE`. A failure fills the chunk with zeroes and then names the offset;
+//! - chunks: every piece has chunks of its own, the last one ends the reply. A failure names the offset.
+//!
+//! Invariants:
+//! - chunks lie within the request, follow each other without overlap, and cover all of it on success;
+//! - `DONE` is set once, on the last chunk, and never on a content chunk that may still fail;
+//! - with DF there is one content chunk, with zeroes as data ("`NBD_CMD_FLAG_DF`").
+
+use std::ops::Range;
+
+use crate::reply::{ReplyForm, put_failure_at};
+use crate::transmission::Request;
+use crate::wire::*;
+
+/// A run of bytes that were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// That many bytes, in the caller's buffers.
+    Data(u32),
+    /// That many zeroes that no buffer need hold.
+    Hole(u32),
+}
+
+/// What to send next, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// These bytes of the vector of headers.
+    Headers(Range<usize>),
+    /// Data of the caller: `length` bytes that begin `start` bytes into the request.
+    Data {
+        /// Bytes from the request's offset.
+        start: u32,
+        /// Bytes.
+        length: u32,
+    },
+    /// That many zero bytes.
+    Zeroes(u32),
+}
+
+/// How a failure of a READ must be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Failure {
+    /// The parts appended tell the client; the connection goes on.
+    Reported,
+    /// Success was already claimed in a simple reply: cut the connection at once ("`NBD_CMD_READ`").
+    HardDisconnect,
+}
+
+/// The reply to one READ.
+#[derive(Clone, Debug)]
+pub struct ReadReply {
+    request: Request,
+    /// Bytes of the request that are planned.
+    planned: u32,
+    finished: bool,
+}
+
+impl ReadReply {
+    /// A reply of which nothing is sent.
+    pub fn new(request: Request) -> ReadReply {
+        assert!(request.command == Command::Read, "a read reply answers a READ");
+        ReadReply { request, planned: 0, finished: false }
+    }
+
+    /// The request answered.
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Bytes that are still to be given in pieces.
+    pub fn remaining_bytes(&self) -> u32 {
+        self.request.length - self.planned
+    }
+
+    /// Whether the reply is complete, by success or by failure.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Whether a failure between two pieces could not be reported: then give the whole read as one piece.
+    pub fn wants_one_piece(&self) -> bool {
+        self.request.reply_form == ReplyForm::Simple
+    }
+
+    /// Whether the client is in the middle of this reply's data: until it is finished, nothing else may be sent on the
+    /// connection. Only simple and DF replies in several pieces come to this.
+    pub fn holds_stream(&self) -> bool {
+        !self.finished && self.planned != 0 && self.shape() != Shape::Chunks
+    }
+
+    /// Plans the next piece of the read, which was read without error: `runs` follow each other from where the last
+    /// piece ended, and none reaches past the request. Neighbouring runs of one kind become one; empty ones are
+    /// skipped. The piece that completes the request finishes the reply.
+    ///
+    /// Headers are appended to `headers`, what to send to `parts`.
+    pub fn piece(&mut self, runs: &[Run], headers: &mut Vec<u8>, parts: &mut Vec<Part>) {
+        assert!(!self.finished, "a finished reply has no more pieces");
+        let piece_bytes = runs.iter().try_fold(0_u32, |sum, run| sum.checked_add(run.length()));
+        let piece_bytes = piece_bytes.filter(|bytes| *bytes <= self.remaining_bytes());
+        let piece_bytes = piece_bytes.expect("the pieces of a read do not exceed the request");
+        if piece_bytes == 0 {
+            return;
+        }
+        let is_first = self.planned == 0;
+        let is_last = piece_bytes == self.remaining_bytes();
+        let mut plan = Plan { headers, parts };
+        match self.shape() {
+            Shape::Simple if is_first => plan.header(|bytes| put_simple_reply(bytes, None, self.request.cookie)),
+            Shape::OneChunk if is_first => {
+                let flags = if is_last { CHUNK_DONE } else { 0 };
+                plan.data_chunk(&self.request, flags, self.request.offset, self.request.length);
+            }
+            Shape::Simple | Shape::OneChunk | Shape::Chunks => {}
+        }
+        let mut runs = runs.iter().copied().filter(|run| run.length() != 0).peekable();
+        while let Some(mut run) = runs.next() {
+            while let Some(next) = runs.next_if(|next| next.is_hole() == run.is_hole()) {
+                run = run.extended(next.length());
+            }
+            self.plan_run(run, &mut plan);
+        }
+        if is_last {
+            self.finished = true;
+            if self.shape() == Shape::OneChunk && !is_first {
+                plan.header(|bytes| put_chunk(bytes, CHUNK_DONE, Chunk::None, self.request.cookie, 0));
+            }
+        }
+    }
+
+    /// Plans the end of a reply whose next piece could not be read; the reply is finished.
+    ///
+    /// `message` is for people; it is sent with structured replies only, cut to 4096 bytes.
+    pub fn fail(&mut self, error: ErrorCode, message: &str, headers: &mut Vec<u8>, parts: &mut Vec<Part>) -> Failure {
+        assert!(!self.finished, "a finished reply cannot fail");
+        self.finished = true;
+        let mut plan = Plan { headers, parts };
+        if self.planned == 0 {
+            plan.header(|bytes| self.request.reply_error(error, message, bytes));
+            return Failure::Reported;
+        }
+        match self.shape() {
+            Shape::Simple => return Failure::HardDisconnect,
+            Shape::OneChunk => plan.parts.push(Part::Zeroes(self.remaining_bytes())),
+            Shape::Chunks => {}
+        }
+        let offset = self.request.offset + u64::from(self.planned);
+        plan.header(|bytes| put_failure_at(bytes, self.request.cookie, error, message, offset));
+        Failure::Reported
+    }
+
+    fn plan_run(&mut self, run: Run, plan: &mut Plan<'_>) {
+        let length = run.length();
+        let start = self.planned;
+        self.planned += length;
+        match (self.shape(), run) {
+            (Shape::Simple | Shape::OneChunk, Run::Hole(_)) => plan.parts.push(Part::Zeroes(length)),
+            (Shape::Simple | Shape::OneChunk, Run::Data(_)) => plan.parts.push(Part::Data { start, length }),
+            (Shape::Chunks, run) => {
+                let flags = if self.planned == self.request.length { CHUNK_DONE } else { 0 };
+                let offset = self.request.offset + u64::from(start);
+                if run.is_hole() {
+                    plan.hole_chunk(&self.request, flags, offset, length);
+                } else {
+                    plan.data_chunk(&self.request, flags, offset, length);
+                    plan.parts.push(Part::Data { start, length });
+                }
+            }
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        match self.request.reply_form {
+            ReplyForm::Simple => Shape::Simple,
+            ReplyForm::Structured if self.request.flags.do_not_fragment() => Shape::OneChunk,
+            ReplyForm::Structured => Shape::Chunks,
+        }
+    }
+}
+
+impl Run {
+    fn length(self) -> u32 {
+        match self {
+            Run::Data(length) | Run::Hole(length) => length,
+        }
+    }
+
+    fn is_hole(self) -> bool {
+        matches!(self, Run::Hole(_))
+    }
+
+    /// The run with `more` bytes; the sum of a piece is checked before.
+    fn extended(self, more: u32) -> Run {
+        match self {
+            Run::Data(length) => Run::Data(length + more),
+            Run::Hole(length) => Run::Hole(length + more),
+        }
+    }
+}
+
+/// The shape of a reply; see the module's states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Simple,
+    OneChunk,
+    Chunks,
+}
+
+/// Where a plan goes.
+struct Plan<'a> {
+    headers: &'a mut Vec<u8>,
+    parts: &'a mut Vec<Part>,
+}
+
+impl Plan<'_> {
+    /// Appends what `put` writes; headers that follow each other are one part.
+    fn header(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.headers.len();
+        put(self.headers);
+        let end = self.headers.len();
+        match self.parts.last_mut() {
+            Some(Part::Headers(range)) if range.end == start => range.end = end,
+            _ => self.parts.push(Part::Headers(start..end)),
+        }
+    }
+
+    /// "`NBD_REPLY_TYPE_OFFSET_DATA`", without the data.
+    fn data_chunk(&mut self, request: &Request, flags: u16, offset: u64, length: u32) {
+        self.header(|bytes| {
+            put_chunk(bytes, flags, Chunk::OffsetData, request.cookie, 8 + length);
+            put_u64(bytes, offset);
+        });
+    }
+
+    /// "`NBD_REPLY_TYPE_OFFSET_HOLE`".
+    fn hole_chunk(&mut self, request: &Request, flags: u16, offset: u64, length: u32) {
+        self.header(|bytes| {
+            put_chunk(bytes, flags, Chunk::OffsetHole, request.cookie, 12);
+            put_u64(bytes, offset);
+            put_u32(bytes, length);
+        });
+    }
+}
