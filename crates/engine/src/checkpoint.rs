@@ -83,6 +83,8 @@ pub(crate) struct Checkpoint {
     /// Changes of reference counts, found by Maps and Discards.
     pub changes: Vec<(Slot, i32)>,
     pub change_at: usize,
+    /// Slots that lose their last reference, and the last record that referred to them.
+    pub freed: Vec<(Slot, u64)>,
     pub cut_off: Vec<(Pointer, u8)>,
     pub discard_budget: u32,
     pub fresh: Vec<Slot>,
@@ -186,6 +188,7 @@ impl Engine {
             writer: None,
             changes: Vec::new(),
             change_at: 0,
+            freed: Vec::new(),
             cut_off: Vec::new(),
             discard_budget: DISCARD_PAGES,
             fresh,
@@ -320,8 +323,11 @@ impl Engine {
     fn checkpoint_done(&mut self, checkpoint: Checkpoint) {
         self.superblock = checkpoint.next.expect("the superblock was written");
         self.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
-        self.store.meta.checkpoint_durable();
+        self.store.free_replaced();
         self.frozen.reset();
+        for (slot, sequence) in checkpoint.freed {
+            self.space.retire(slot, sequence);
+        }
         self.checkpoints_done += 1;
         self.mature();
         self.needs_pump = true;

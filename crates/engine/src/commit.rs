@@ -145,7 +145,11 @@ impl Engine {
             self.store.pages.bytes_mut(page).copy_from_slice(&self.scratch[i * block_size..(i + 1) * block_size]);
             segments.push(Segment::Page(page));
         }
-        segments.extend(self.journal.unwritten.iter().map(|block| Segment::Buffer(block.buffer)));
+        for block in &self.journal.unwritten {
+            // Its slot may be written, and its buffer evicted, before the record is.
+            self.buffers.hold(block.buffer);
+            segments.push(Segment::Buffer(block.buffer));
+        }
         let to_end = (self.journal.ring - self.journal.head) as usize;
         let sequence = self.journal.sequence;
         let start = self.store.geometry.journal_start();

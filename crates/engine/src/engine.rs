@@ -202,7 +202,7 @@ impl Engine {
 
     /// The next thing that the engine wants; call until `None` after every [`Engine::handle`] (or after several).
     pub fn next_effect(&mut self) -> Option<Effect> {
-        if self.store.io.effects.is_empty() && core::mem::take(&mut self.needs_pump) {
+        while self.store.io.effects.is_empty() && core::mem::take(&mut self.needs_pump) {
             self.pump();
         }
         self.store.io.effects.pop_front()
@@ -436,8 +436,9 @@ impl Engine {
             }
             Purpose::WriteRecord { sequence } => {
                 for &segment in &segments {
-                    if let Segment::Page(page) = segment {
-                        self.store.pages.release(page);
+                    match segment {
+                        Segment::Page(page) => self.store.pages.release(page),
+                        Segment::Buffer(buffer) => self.buffers.release(buffer),
                     }
                 }
                 if self.check_written(result) {

@@ -6,7 +6,7 @@ use crate::checkpoint::{Checkpoint, DISCARD_BYTES, Discard, Progress};
 use crate::contract::PageId;
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, LBA_BITS, Slot};
-use crate::pages::{PageKey, Region};
+use crate::pages::Region;
 use crate::space::SlotState;
 use crate::superblock::{Pointer, Root, TreeId};
 use crate::tree::{Stop, Walk, Writer, lookup};
@@ -175,7 +175,6 @@ impl Engine {
             }
         }
         self.store.meta.free_later(pointer.location);
-        self.store.pages.forget(PageKey { region: Region::Metadata, location: pointer.location });
         Ok(Progress::More)
     }
 
@@ -233,7 +232,7 @@ impl Engine {
         match new.unwrap_or(0) {
             0 => {
                 self.space.set_state(slot, SlotState::Free);
-                self.retire_merged(slot, checkpoint.upto);
+                self.retire_merged(checkpoint, slot);
             }
             1 => self.space.set_state(slot, SlotState::Single),
             2.. => self.space.set_state(slot, SlotState::Shared),
@@ -242,13 +241,14 @@ impl Engine {
         Ok(())
     }
 
-    /// The trees no longer refer to a slot. Records of the active delta may, or may have.
-    fn retire_merged(&mut self, slot: Slot, upto: u64) {
+    /// The trees no longer refer to a slot. Records of the active delta may, or may have. It is not free before the
+    /// checkpoint is durable: a superblock before it has the slot in its trees, and replay from there must not find it new.
+    fn retire_merged(&mut self, checkpoint: &mut Checkpoint, slot: Slot) {
         match self.delta.slots.get(&slot).map(|recent| recent.refs) {
-            None => self.space.retire(slot, upto),
+            None => checkpoint.freed.push((slot, checkpoint.upto)),
             Some(0) => {
                 self.delta.forget(slot);
-                self.space.retire(slot, self.journal.last());
+                checkpoint.freed.push((slot, self.journal.last()));
             }
             Some(_) => {}
         }

@@ -74,9 +74,10 @@ impl MetaSpace {
         self.mark_dirty(location - 1);
     }
 
-    /// The checkpoint is durable in both places.
-    pub(crate) fn checkpoint_durable(&mut self) {
+    /// The checkpoint is durable in both places: what it replaced is free, and named to `freed`.
+    pub(crate) fn checkpoint_durable(&mut self, mut freed: impl FnMut(u32)) {
         while let Some(location) = self.freed.pop() {
+            freed(location);
             let block = location - 1;
             let bit = 1 << (block % 64);
             assert!(self.used[(block / 64) as usize] & bit != 0, "a metadata block is freed once");
@@ -173,7 +174,7 @@ mod tests {
         let mut page = [0; 512];
         meta.write_leaf(0, &mut page);
         assert_eq!(page[0], 0b110);
-        meta.checkpoint_durable();
+        meta.checkpoint_durable(|_| ());
         assert_eq!(meta.allocate(|_| false), Some(first));
     }
 

@@ -509,7 +509,8 @@ impl Engine {
         let (key, end) = match *change {
             Change::Clear { key, end } => (key, end),
             Change::Fresh { key, slot, .. } | Change::Carried { key, slot, .. } | Change::Share { key, slot, .. } => {
-                if !self.space.contains(slot) {
+                let shares = matches!(change, Change::Share { .. });
+                if !self.space.contains(slot) || (!shares && self.space.state(slot) != SlotState::Free) {
                     return false;
                 }
                 (key, key.lba() + 1)

@@ -44,6 +44,12 @@ impl Store {
         (start + u64::from(key.location) - 1) * self.geometry.block()
     }
 
+    /// A checkpoint is durable: what it replaced is no longer part of anything.
+    pub(crate) fn free_replaced(&mut self) {
+        let Store { meta, pages, .. } = self;
+        meta.checkpoint_durable(|location| pages.forget(PageKey { region: Region::Metadata, location }));
+    }
+
     /// Whether a pointer names a block that exists.
     pub(crate) fn is_valid(&self, key: PageKey) -> bool {
         let blocks = match key.region {
@@ -215,10 +221,11 @@ impl Writer {
         let empty = store.pages.bytes(step.page).iter().all(|&byte| byte == 0);
         let location = if empty { 0 } else { self.new_location(store, level, step)? };
         if step.before != 0 {
-            if self.region == Region::Metadata {
-                store.meta.free_later(step.before);
+            match self.region {
+                // Readers may still come by, from the root before; forgotten when the checkpoint is durable.
+                Region::Metadata => store.meta.free_later(step.before),
+                Region::MetaMap => store.pages.forget(PageKey { region: self.region, location: step.before }),
             }
-            store.pages.forget(PageKey { region: self.region, location: step.before });
         }
         if empty {
             store.pages.release(step.page);
