@@ -164,9 +164,9 @@ impl Buffers {
         };
         let into = buffer(0).expect("a merge has a buffer to merge into");
         let mut cells = buffer(1).map_or(ZERO, |base| self.buffers[base].cells);
-        for cell in (from / cell_bytes) as usize..(to / cell_bytes) as usize {
-            cells[cell] = if zero { 0 } else { self.buffers[into].cells[cell] };
-        }
+        let inside = (from / cell_bytes) as usize..(to / cell_bytes) as usize;
+        let source = if zero { ZERO } else { self.buffers[into].cells };
+        cells[inside.clone()].copy_from_slice(&source[inside]);
         self.buffers[into].cells = cells;
         describe(&cells)
     }

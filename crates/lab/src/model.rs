@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use engine::{Extent, Policy, Volume, VolumeId};
+use engine::{Extent, Policy, VolumeId};
 
 use crate::block::{Block, MOST_CHANGES, Moment};
 use crate::content::{CELLS, Cells, ZERO};
@@ -26,6 +26,19 @@ pub struct ModelVolume {
     /// Whether its creation was answered: it must exist from then on.
     is_certain: bool,
     blocks: Vec<Rc<Block>>,
+}
+
+/// A volume as the engine lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listing {
+    /// Its number.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// Blocks.
+    pub size_blocks: u64,
+    /// Its policy.
+    pub policy: Policy,
 }
 
 /// A run of cells of one volume.
@@ -127,7 +140,7 @@ impl Model {
     }
 
     /// Compares with the engine's list when no creation is in flight (after an answer, or after opening).
-    pub fn reconcile(&mut self, listed: &[Volume], block_size: u64) -> Checked {
+    pub fn reconcile(&mut self, listed: &[Listing]) -> Checked {
         let exists = |name: &str| listed.iter().find(|volume| volume.name == name);
         self.volumes.retain(|volume| volume.is_certain || exists(&volume.name).is_some());
         for volume in &mut self.volumes {
@@ -135,7 +148,7 @@ impl Model {
                 return violated(format!("volume {} is gone, its creation was answered", volume.name));
             };
             let same_id = volume.id.is_none_or(|id| id == found.id);
-            if !same_id || found.size != volume.size_blocks * block_size || found.policy != volume.policy {
+            if !same_id || found.size_blocks != volume.size_blocks || found.policy != volume.policy {
                 return violated(format!("volume {} has become {found:?}", volume.name));
             }
             volume.id = Some(found.id);
@@ -471,20 +484,19 @@ mod tests {
     fn a_volume_whose_creation_was_answered_must_be_there_after_a_crash() {
         let mut model = pool();
         model.begin_create("b", 2, Policy::Native);
-        let listed = |name: &str, blocks: u64, policy, id| Volume {
+        let listed = |name: &str, blocks: u64, policy, id| Listing {
             id: VolumeId(id),
             name: name.into(),
-            size: blocks * 512,
+            size_blocks: blocks,
             policy,
-            logical_blocks_used: 0,
         };
         let (a, b) = (listed("a", 4, Policy::Full, 1), listed("b", 2, Policy::Native, 2));
-        assert!(model.clone().reconcile(std::slice::from_ref(&a), 512).is_ok(), "b may be lost");
-        assert!(model.clone().reconcile(&[a.clone(), b.clone()], 512).is_ok());
-        assert!(model.clone().reconcile(std::slice::from_ref(&b), 512).is_err());
+        assert!(model.clone().reconcile(std::slice::from_ref(&a)).is_ok(), "b may be lost");
+        assert!(model.clone().reconcile(&[a.clone(), b.clone()]).is_ok());
+        assert!(model.clone().reconcile(std::slice::from_ref(&b)).is_err());
         model.end_create("b", true);
-        assert!(model.clone().reconcile(std::slice::from_ref(&a), 512).is_err());
-        assert!(model.reconcile(&[a, Volume { size: 512, ..b }], 512).is_err());
+        assert!(model.clone().reconcile(std::slice::from_ref(&a)).is_err());
+        assert!(model.reconcile(&[a, Listing { size_blocks: 1, ..b }]).is_err());
     }
 
     #[test]

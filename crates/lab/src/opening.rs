@@ -98,6 +98,6 @@ impl Run {
         }
         self.counts.openings += 1;
         self.names = 0;
-        self.model.reconcile(self.world.engine.volumes(), self.config.parameters.geometry.block())
+        self.reconcile()
     }
 }

@@ -13,7 +13,7 @@ use engine::{
 use crate::config::Config;
 use crate::content::CELLS;
 use crate::disk::Disk;
-use crate::model::{Model, Part, Range};
+use crate::model::{Listing, Model, Part, Range};
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::workload::{Operation, Place};
@@ -325,6 +325,20 @@ impl Run {
         Ok(())
     }
 
+    /// Compares the engine's list of volumes with the model's.
+    pub(crate) fn reconcile(&mut self) -> Checked {
+        let block = self.config.parameters.geometry.block();
+        let volumes = self.world.engine.volumes().iter();
+        let listed = volumes.map(|volume| Listing {
+            id: volume.id,
+            name: volume.name.clone(),
+            // A size that is no multiple of the block size is nobody's.
+            size_blocks: if volume.size.is_multiple_of(block) { volume.size / block } else { u64::MAX },
+            policy: volume.policy,
+        });
+        self.model.reconcile(&listed.collect::<Vec<_>>())
+    }
+
     /// Waits for the answers to everything submitted.
     pub fn drain(&mut self) -> Checked {
         while !self.pending.is_empty() {
@@ -447,7 +461,7 @@ impl Run {
             (Pending::Settle | Pending::Close, Ok(())) => Ok(()),
             (Pending::Create { name }, Ok(())) => {
                 self.model.end_create(name, true);
-                self.model.reconcile(self.world.engine.volumes(), self.config.parameters.geometry.block())
+                self.reconcile()
             }
             (Pending::Create { name }, Err(ControlError::TooManyVolumes)) => {
                 self.model.end_create(name, false);
