@@ -1,1 +1,158 @@
-fn main() {}
+//! Onefold: a block device that stores every block once, served over NBD.
+//!
+//! ```text
+//! main, cli                 what is asked for
+//! create, serve, offline, check    what is done about it
+//! reactor                   one thread: waits, takes in, lets the engine decide, carries out
+//!   disk, backing           ... on the store
+//!   server, connection, request, output    ... for clients
+//!   control                 ... for operators
+//! ring, arena               the kernel's side: the only unsafe code
+//! ```
+
+mod arena;
+mod backing;
+mod check;
+mod cli;
+mod connection;
+mod control;
+mod create;
+mod digest;
+mod disk;
+mod listen;
+mod notice;
+mod offline;
+mod output;
+mod place;
+mod probe;
+mod progress;
+mod reactor;
+mod request;
+mod ring;
+mod serve;
+mod server;
+mod size;
+mod status;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde_json::json;
+
+use cli::{Cli, Command, CreateArgs, StatusArgs, VolumeCommand};
+use control::Request;
+use notice::{notice, print, print_json};
+
+/// The exit status for wrong usage; clap's too.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            notice(format_args!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Create(arguments) => create_pool(arguments),
+        Command::Volume(VolumeCommand::Create { pool, name, size, policy, json }) => {
+            if let Some(problem) = wrong_size(*size) {
+                return Ok(wrong_usage(&problem));
+            }
+            create_volume(pool, name, *size, (*policy).into(), *json)
+        }
+        Command::Volume(VolumeCommand::List { pool, json }) => list_volumes(pool, *json),
+        Command::Serve(arguments) => {
+            if let Some(problem) = arguments.size.and_then(wrong_size) {
+                return Ok(wrong_usage(&problem));
+            }
+            serve::serve(arguments).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Status(arguments) => show_status(arguments),
+        Command::Check(arguments) => {
+            let clean = check::check(arguments)?;
+            Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+    }
+}
+
+fn wrong_size(bytes: u64) -> Option<String> {
+    let block = u64::from(engine::geometry::BLOCK_SIZE);
+    if bytes == 0 {
+        Some("the size must not be zero".into())
+    } else if !bytes.is_multiple_of(block) {
+        Some(format!("the size must be a multiple of {block} bytes; {} would do", bytes / block * block + block))
+    } else {
+        None
+    }
+}
+
+fn wrong_usage(problem: &str) -> ExitCode {
+    notice(format_args!("{problem}"));
+    ExitCode::from(USAGE)
+}
+
+fn create_pool(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
+    if arguments.capacity == 0 {
+        return Ok(wrong_usage("the capacity must not be zero"));
+    }
+    let (_store, parameters) = create::create(&arguments.pool, arguments.capacity, arguments.force)?;
+    let geometry = parameters.geometry;
+    let pool = arguments.pool.display();
+    let id = format!("{:032x}", u128::from_be_bytes(parameters.id));
+    if arguments.json {
+        print_json(&json!({
+            "version": status::VERSION,
+            "pool": pool.to_string(),
+            "id": id,
+            "capacity_bytes": geometry.capacity_bytes(),
+            "store_bytes": geometry.total_bytes(),
+        }));
+    } else {
+        let (capacity, total) = (size::show(geometry.capacity_bytes()), size::show(geometry.total_bytes()));
+        print(format_args!(
+            "made the pool {pool}: capacity {capacity}, {total} with its tables when full\n\
+             next: onefold volume create {pool} NAME --size SIZE\n"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn create_volume(pool: &Path, name: &str, size: u64, policy: engine::Policy, json: bool) -> anyhow::Result<ExitCode> {
+    let policy = status::policy_name(policy);
+    let request = Request::CreateVolume { name: name.into(), size_bytes: size, policy: policy.into() };
+    let report = offline::request(pool, &request).map_err(|error| error.context(format!("volume '{name}'")))?;
+    let made = report.volumes.iter().find(|volume| volume.name == name);
+    if json {
+        print_json(&json!({ "version": status::VERSION, "volume": made }));
+    } else {
+        print(format_args!("made the volume '{name}' of {}, policy {policy}\n", size::show(size)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list_volumes(pool: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let report = offline::request(pool, &Request::Status { settle: false })?;
+    if json {
+        print_json(&json!({ "version": status::VERSION, "volumes": report.volumes }));
+    } else {
+        print(format_args!("{}", status::volumes_text(&report.volumes)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_status(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let report = offline::request(&arguments.pool, &Request::Status { settle: arguments.settle })?;
+    if arguments.json {
+        print_json(&report);
+    } else {
+        print(format_args!("{}", report.text(&arguments.pool.display().to_string())));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,312 @@
+//! `onefold check`: audits a pool at rest, and writes nothing to it.
+//!
+//! The engine opens the pool as always, but what it writes on the way (recovery redoes blocks and seals the journal) stays in
+//! memory, over the store: so the audit sees exactly the state that opening the pool would bring back. Then the engine
+//! accounts for every structure, and every live block is read and compared with its digest.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use engine::{
+    BlockContent, Digest, Effect, Engine, Event, IoError, IoId, IoOp, Limits, Nanos, Outcome, Recovered, Segment,
+};
+use serde::Serialize;
+
+use crate::arena::{Arena, BLOCK};
+use crate::backing::{Access, Store};
+use crate::cli::CheckArgs;
+use crate::control::{self, Request};
+use crate::digest::Digester;
+use crate::disk::merge;
+use crate::notice::{notice, print, print_json};
+use crate::place::Sockets;
+use crate::probe;
+use crate::progress::Progress;
+use crate::reactor::explain_open;
+use crate::size;
+
+/// Memory for the engine, unless the pool needs more.
+const MEMORY: u64 = 256 << 20;
+/// Problems that are listed; all are counted.
+const LISTED_MAX: usize = 1000;
+/// Live blocks whose digests are held before they are read.
+const BATCH: usize = 1 << 16;
+/// The longest read of live blocks; gaps of up to [`GAP`] bytes are read over.
+const RUN_BYTES: u64 = 1 << 20;
+const GAP: u64 = 64 << 10;
+
+#[derive(Serialize, Default)]
+struct Findings {
+    version: u32,
+    clean: bool,
+    problem_count: u64,
+    problems: Vec<String>,
+    blocks_checked: u64,
+    records_replayed: u64,
+    was_closed_cleanly: bool,
+}
+
+impl Findings {
+    fn add(&mut self, problem: String) {
+        self.problem_count += 1;
+        if self.problems.len() < LISTED_MAX {
+            self.problems.push(problem);
+        }
+    }
+}
+
+/// Audits a pool; true if there is nothing to report.
+pub fn check(arguments: &CheckArgs) -> anyhow::Result<bool> {
+    let path = &arguments.pool;
+    refuse_while_served(path)?;
+    let store = Store::open(path, Access::Read)?;
+    let superblock = probe::require_pool(&store)?;
+    let parameters = superblock.parameters;
+    let geometry = parameters.geometry;
+    if geometry.block_size as usize != BLOCK {
+        bail!("{} has blocks of {} bytes; this program checks pools of {BLOCK}", path.display(), geometry.block_size);
+    }
+    let limits = Limits::for_memory(MEMORY, &geometry)
+        .or_else(|needed| Limits::for_memory(needed, &geometry))
+        .map_err(|needed| anyhow::anyhow!("the audit of this pool needs {} of memory", size::show(needed)))?;
+    let overlay = Overlay { store, blocks: HashMap::new() };
+    let arena = Arena::new(limits.buffers as usize, 1, 1).context("cannot get memory")?;
+    let mut audit = Audit {
+        engine: Engine::open(parameters, limits, 0),
+        arena,
+        overlay,
+        digester: Digester::new(&parameters),
+        now: 0,
+    };
+    let mut findings = Findings { version: crate::status::VERSION, ..Findings::default() };
+    match audit.open()? {
+        Ok(recovered) => {
+            (findings.records_replayed, findings.was_closed_cleanly) = (recovered.records, recovered.clean);
+            audit.structures(&mut findings);
+            audit.blocks(&mut findings);
+        }
+        Err(error) => findings.add(explain_open(error)),
+    }
+    findings.clean = findings.problem_count == 0;
+    report(arguments, &findings);
+    Ok(findings.clean)
+}
+
+fn refuse_while_served(path: &Path) -> anyhow::Result<()> {
+    if let Some(sockets) = Sockets::of(path)?
+        && control::call(&sockets.control, &Request::Status { settle: false })?.is_some()
+    {
+        bail!("{} is being served: stop the server first, an audit needs the pool at rest", path.display());
+    }
+    Ok(())
+}
+
+fn report(arguments: &CheckArgs, findings: &Findings) {
+    if arguments.json {
+        return print_json(findings);
+    }
+    for problem in &findings.problems {
+        print(format_args!("{problem}\n"));
+    }
+    let path = arguments.pool.display();
+    let more = findings.problem_count - findings.problems.len() as u64;
+    if more > 0 {
+        print(format_args!("and {more} more\n"));
+    }
+    let closed =
+        if findings.was_closed_cleanly { "closed cleanly" } else { "not closed cleanly; recovery would succeed" };
+    if findings.clean {
+        let checked = size::show(findings.blocks_checked * BLOCK as u64);
+        print(format_args!("{path}: clean; {checked} of data match their digests ({closed})\n"));
+    } else {
+        print(format_args!("{path}: {} problems\n", findings.problem_count));
+    }
+}
+
+/// A store with what was written to it on top, in memory.
+struct Overlay {
+    store: Store,
+    blocks: HashMap<u64, Box<[u8]>>,
+}
+
+impl Overlay {
+    /// Reads any range.
+    fn read(&self, offset: u64, length: usize) -> std::io::Result<Vec<u8>> {
+        let first = offset / BLOCK as u64;
+        let end = (offset + length as u64).div_ceil(BLOCK as u64);
+        let mut bytes = self.store.read(first * BLOCK as u64, (end - first) as usize * BLOCK)?;
+        if !self.blocks.is_empty() {
+            for (number, block) in (first..end).zip(bytes.bytes_mut().chunks_exact_mut(BLOCK)) {
+                if let Some(written) = self.blocks.get(&number) {
+                    block.copy_from_slice(written);
+                }
+            }
+        }
+        let start = (offset - first * BLOCK as u64) as usize;
+        Ok(bytes.bytes()[start..start + length].to_vec())
+    }
+
+    fn write(&mut self, offset: u64, block: &[u8]) {
+        self.blocks.insert(offset / BLOCK as u64, block.into());
+    }
+}
+
+struct Audit {
+    engine: Engine,
+    arena: Arena,
+    overlay: Overlay,
+    digester: Digester,
+    now: Nanos,
+}
+
+/// What came of an I/O, to be reported after the effects.
+enum Performed {
+    Complete,
+    Blocks(Vec<BlockContent>),
+    Bytes(Vec<u8>),
+}
+
+impl Audit {
+    /// Opens the pool, and goes on until the engine wants nothing more.
+    fn open(&mut self) -> anyhow::Result<Result<Recovered, engine::OpenError>> {
+        let mut opened = None;
+        loop {
+            let mut done = Vec::new();
+            while let Some(effect) = self.engine.next_effect() {
+                match effect {
+                    Effect::Io(io) => done.push((io, self.perform(io))),
+                    Effect::Opened(result) => opened = Some(result),
+                    Effect::Reply { .. } | Effect::ControlReply { .. } => {}
+                }
+            }
+            if let Some(Err(error)) = opened {
+                return Ok(Err(error));
+            }
+            let idle = done.is_empty();
+            for (io, performed) in done {
+                let result = match &performed {
+                    Ok(Performed::Complete) => Ok(Outcome::Complete),
+                    Ok(Performed::Blocks(contents)) => Ok(Outcome::Blocks(contents)),
+                    Ok(Performed::Bytes(bytes)) => Ok(Outcome::Bytes(bytes)),
+                    Err(error) => Err(*error),
+                };
+                self.engine.handle(self.now, Event::Done { io, result });
+            }
+            if !idle {
+                continue;
+            }
+            if let Some(opened) = opened {
+                return Ok(opened);
+            }
+            // Time passes only where the engine waits for it.
+            let Some(due) = self.engine.next_timer() else { bail!("opening the pool does not come to an end") };
+            self.now = self.now.max(due);
+            self.engine.handle(self.now, Event::Timer);
+        }
+    }
+
+    fn perform(&mut self, id: IoId) -> Result<Performed, IoError> {
+        let io = self.engine.io(id).clone();
+        let failed = |error: std::io::Error| {
+            notice(format_args!("cannot read at byte {}: {error}", io.offset));
+            IoError::Failed
+        };
+        match io.op {
+            IoOp::Sync | IoOp::Reserve => Ok(Performed::Complete),
+            IoOp::Merge { from, to, zero } => {
+                let content = merge(&io.segments, from, to, zero, &mut self.arena, &self.digester);
+                Ok(Performed::Blocks(vec![content]))
+            }
+            IoOp::ReadPages => Ok(Performed::Bytes(self.overlay.read(io.offset, io.length as usize).map_err(failed)?)),
+            IoOp::ReadBlocks => {
+                let bytes = self.overlay.read(io.offset, io.segments.len() * BLOCK).map_err(failed)?;
+                let mut contents = Vec::with_capacity(io.segments.len());
+                for (segment, block) in io.segments.iter().zip(bytes.chunks_exact(BLOCK)) {
+                    if let Segment::Buffer(buffer) = *segment {
+                        self.arena.bytes_mut(self.arena.buffer(buffer)).copy_from_slice(block);
+                    }
+                    contents.push(self.digester.content(block));
+                }
+                Ok(Performed::Blocks(contents))
+            }
+            IoOp::Write => {
+                for (number, segment) in io.segments.iter().enumerate() {
+                    let offset = io.offset + (number * BLOCK) as u64;
+                    match *segment {
+                        Segment::Buffer(buffer) => {
+                            self.overlay.write(offset, self.arena.bytes(self.arena.buffer(buffer)))
+                        }
+                        Segment::Page(page) => self.overlay.write(offset, self.engine.page(page)),
+                    }
+                }
+                Ok(Performed::Complete)
+            }
+        }
+    }
+
+    /// Lets the engine account for its structures.
+    fn structures(&self, findings: &mut Findings) {
+        let overlay = &self.overlay;
+        let mut read = |offset: u64, length: u32| overlay.read(offset, length as usize).ok();
+        let before = findings.problem_count;
+        let sound = self.engine.check(&mut read, &mut |problem| findings.add(problem.to_string()));
+        if !sound && findings.problem_count == before {
+            findings.add("the structures of the pool do not agree with each other".into());
+        }
+    }
+
+    /// Reads every live block and compares it with its digest.
+    fn blocks(&self, findings: &mut Findings) {
+        let overlay = &self.overlay;
+        let total = self.engine.status().data_blocks_used * BLOCK as u64;
+        let mut progress = Progress::new("reading all data", total);
+        let mut read = |offset: u64, length: u32| overlay.read(offset, length as usize).ok();
+        let mut batch: Vec<(u64, Digest)> = Vec::with_capacity(BATCH);
+        let complete = self.engine.live_slots(&mut read, &mut |offset, digest| {
+            batch.push((offset, digest));
+            if batch.len() == BATCH {
+                self.compare(&mut batch, findings, &mut progress);
+            }
+        });
+        self.compare(&mut batch, findings, &mut progress);
+        progress.finish();
+        if !complete {
+            findings.add("the list of live blocks cannot be read completely".into());
+        }
+    }
+
+    /// Reads a batch of blocks in runs, and empties it.
+    fn compare(&self, batch: &mut Vec<(u64, Digest)>, findings: &mut Findings, progress: &mut Progress) {
+        batch.sort_unstable_by_key(|(offset, _)| *offset);
+        let mut rest = &batch[..];
+        while let Some((start, _)) = rest.first().copied() {
+            let mut count = 1;
+            while count < rest.len()
+                && rest[count].0 - rest[count - 1].0 <= GAP
+                && rest[count].0 - start + BLOCK as u64 <= RUN_BYTES
+            {
+                count += 1;
+            }
+            let (run, after) = rest.split_at(count);
+            rest = after;
+            let length = (run[count - 1].0 - start) as usize + BLOCK;
+            match self.overlay.read(start, length) {
+                Ok(bytes) => {
+                    for (offset, digest) in run {
+                        let block = &bytes[(offset - start) as usize..][..BLOCK];
+                        if self.digester.digest(block) != *digest {
+                            findings.add(format!("the block at byte {offset} of the store does not match its digest"));
+                        }
+                    }
+                }
+                Err(error) => {
+                    findings.add(format!("{length} bytes at byte {start} of the store cannot be read: {error}"))
+                }
+            }
+            findings.blocks_checked += count as u64;
+            progress.add((count * BLOCK) as u64);
+        }
+        batch.clear();
+    }
+}

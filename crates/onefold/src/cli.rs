@@ -1,0 +1,169 @@
+//! The command line: what can be asked, in clap's terms. What is done about it is in the modules that `main` calls.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::listen::Address;
+use crate::size;
+
+/// A block device that stores every block once, served over NBD.
+#[derive(Parser, Debug)]
+#[command(
+    version,
+    about,
+    arg_required_else_help = true,
+    after_help = "\
+Start here:  onefold serve --create --size 10G disk.onefold
+Sizes are in powers of 1024: 4096, 512MiB, 10G. Exit status: 0 success, 1 failure, 2 wrong usage."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What can be asked.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Make an empty pool in a file or on a block device
+    Create(CreateArgs),
+    /// Create and list the volumes of a pool
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// Serve the volumes of a pool over NBD until SIGTERM or Ctrl-C
+    Serve(ServeArgs),
+    /// Show what a pool holds and what it saves
+    Status(StatusArgs),
+    /// Audit everything that can be checked at rest; reads only
+    Check(CheckArgs),
+}
+
+/// `onefold create`.
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    /// File (made if it is missing) or block device
+    pub pool: PathBuf,
+    /// How much data fits; the file may grow larger than this by the pool's own tables
+    #[arg(long, value_parser = size::parse)]
+    pub capacity: u64,
+    /// Overwrite whatever the file or device holds
+    #[arg(long)]
+    pub force: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold volume`.
+#[derive(Subcommand, Debug)]
+pub enum VolumeCommand {
+    /// Create a volume; it is served under its name to every new connection
+    Create {
+        /// File or block device of the pool
+        pool: PathBuf,
+        /// 1 to 63 letters, digits, '.', '_' and '-', not starting with '.' or '-'
+        name: String,
+        /// Size as clients see it, a multiple of 4096; it may exceed the pool's capacity
+        #[arg(long, value_parser = size::parse)]
+        size: u64,
+        /// What to share: nothing (native) or every known block (full)
+        #[arg(long, value_enum, default_value_t = PolicyArg::Full)]
+        policy: PolicyArg,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the volumes
+    List {
+        /// File or block device of the pool
+        pool: PathBuf,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// The policies, as written on the command line.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyArg {
+    /// Shares nothing
+    Native,
+    /// Shares every known block
+    Full,
+}
+
+impl From<PolicyArg> for engine::Policy {
+    fn from(policy: PolicyArg) -> engine::Policy {
+        match policy {
+            PolicyArg::Native => engine::Policy::Native,
+            PolicyArg::Full => engine::Policy::Full,
+        }
+    }
+}
+
+/// `onefold serve`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// File or block device of the pool
+    pub pool: PathBuf,
+    /// Make the pool and a volume 'default' of --size where they are missing
+    #[arg(long, requires = "size")]
+    pub create: bool,
+    /// Capacity of the pool and size of the volume 'default' (with --create)
+    #[arg(long, value_parser = size::parse, requires = "create")]
+    pub size: Option<u64>,
+    /// Where to listen: unix:PATH or tcp:HOST:PORT, several times if wanted [default: unix:POOL.sock]
+    #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
+    pub listen: Vec<Address>,
+    /// Memory for everything: buffers, caches, tables
+    #[arg(long, value_parser = size::parse, default_value = "512M")]
+    pub memory: u64,
+    /// Let tcp: listen on addresses that other machines reach (there is no encryption and no password)
+    #[arg(long)]
+    pub allow_remote: bool,
+    /// Report the start as JSON, one line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold status`.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    /// File or block device of the pool
+    pub pool: PathBuf,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Wait first until nothing is unmerged or pending, so that all figures are exact
+    #[arg(long)]
+    pub settle: bool,
+}
+
+/// `onefold check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// File or block device of the pool
+    pub pool: PathBuf,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn size_goes_with_create() {
+        assert!(Cli::try_parse_from(["onefold", "serve", "p", "--create"]).is_err());
+        assert!(Cli::try_parse_from(["onefold", "serve", "p", "--size", "1G"]).is_err());
+        assert!(Cli::try_parse_from(["onefold", "serve", "--create", "--size", "10G", "p"]).is_ok());
+    }
+}

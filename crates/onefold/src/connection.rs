@@ -1,0 +1,515 @@
+//! One client: what it sends is taken apart here, and its requests are handed to the engine piece by piece.
+//!
+//! Owns the socket, the protocol session, the receive area and the buffers of the piece that is being received.
+//!
+//! States: handshake; then for each request in order: parsed, (payload received,) submitted piece by piece. One request at a
+//! time is in this part; any number of earlier ones wait for their answers. A connection ends by draining (goodbye or end of
+//! file: what is outstanding is answered first) or dead (error: what is outstanding is only given back).
+//!
+//! Back-pressure: nothing is received while the engine has no room for a request or no buffers for a piece, or while the
+//! client does not take its replies. Buffers for a piece are taken all or none, so connections cannot wait for each other.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use engine::{BlockInput, BufferId, Event, Mode, Nanos, Operation, Submit, VolumeId};
+use nbd::{Command, ExportInfo, Request, Session, Step};
+
+use crate::arena::{BLOCK, RECEIVE_AREA, Span};
+use crate::disk::{Core, push_span};
+use crate::output::Output;
+use crate::request::{Pieces, Table, token, touched_bytes};
+
+/// Requests of one connection that may wait for their answers.
+const REQUESTS_MAX: u32 = 1024;
+/// Items that may wait to be sent before no more requests are taken.
+const OUTPUT_MAX: usize = 1024;
+/// Bytes of headers that may wait to be sent before no more requests are taken.
+const HEADER_BYTES_MAX: usize = 64 << 10;
+/// Bytes of reads that one connection may have in flight, unless it is a single piece or a single request.
+const READ_WINDOW: u64 = 8 << 20;
+/// A long payload is followed by few headers: receiving more behind it would only mean copying the next payload.
+const TAIL_BEHIND_PAYLOAD: usize = 4096;
+const LONG_PAYLOAD: usize = 32 << 10;
+/// The most extents of one answer.
+const EXTENTS_MAX: u32 = 128;
+
+/// Limits and tables that all connections share.
+pub struct Shared {
+    /// Requests in service.
+    pub table: Table,
+    /// Bytes of buffers that answers to reads may hold.
+    pub read_budget: u64,
+    /// Bytes of buffers that answers to reads hold, or will.
+    pub read_bytes: u64,
+    /// Bytes of a piece.
+    pub piece_bytes: u64,
+    /// The longest read that is collected before it is answered.
+    pub collect_bytes: u64,
+}
+
+/// How a connection stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Requests are taken.
+    Open,
+    /// No more input: it is closed when all replies have left.
+    Draining,
+    /// Closed as soon as the kernel and the engine are done with it.
+    Dead,
+}
+
+/// Why [`Connection::advance`] stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It waits for its client: to send, or to take replies.
+    Client,
+    /// It waits for the engine: a request or buffers must become free.
+    Engine,
+}
+
+/// A reply that waits until a reply in several parts is complete.
+pub enum Deferred {
+    /// The reply to a request in the table.
+    Request(u32),
+    /// These bytes.
+    Bytes(Vec<u8>),
+}
+
+/// The request that is being taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Current {
+    None,
+    /// Anything without payload and data.
+    Plain(u32),
+    /// A read: its next piece.
+    Read(u32, u32),
+    /// A write: its next piece.
+    Write(u32, u32),
+}
+
+/// The piece of a write that is being received.
+#[derive(Default)]
+struct Incoming {
+    inputs: Vec<BlockInput>,
+    offset: u64,
+    length: usize,
+    received: usize,
+    /// Blocks whose digests are known, or that are partial.
+    digested: usize,
+}
+
+/// A connection.
+pub struct Connection {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// The protocol's state.
+    pub session: Session,
+    /// How it stands.
+    pub state: State,
+    /// When the handshake must be over.
+    pub deadline: Option<Nanos>,
+    /// What is to be sent.
+    pub output: Output,
+    /// Requests in the table.
+    pub requests: u32,
+    /// Bytes of buffers that its reads hold, or will.
+    pub read_bytes: u64,
+    /// The request whose reply must not be interrupted.
+    pub holder: Option<u32>,
+    /// Replies that wait for that.
+    pub deferred: VecDeque<Deferred>,
+    /// Whether it is in the queue of those that wait for the engine.
+    pub waiting: bool,
+    /// When it last received or sent anything.
+    pub last_progress: Nanos,
+    volume: VolumeId,
+    slot: u32,
+    /// The part of the receive area that is not used up.
+    input: Span,
+    /// Payload bytes that the receive in flight takes first.
+    receiving: Option<usize>,
+    current: Current,
+    incoming: Incoming,
+    spans: Vec<Span>,
+}
+
+impl Connection {
+    /// A new connection, with its greeting ready to be sent.
+    pub fn new(slot: u32, socket: OwnedFd, deadline: Nanos, core: &Core) -> Connection {
+        let mut output = Output::default();
+        let session = output.write(Session::new);
+        Connection {
+            socket,
+            session,
+            state: State::Open,
+            deadline: Some(deadline),
+            output,
+            requests: 0,
+            read_bytes: 0,
+            holder: None,
+            deferred: VecDeque::new(),
+            waiting: false,
+            last_progress: core.now,
+            volume: VolumeId(0),
+            slot,
+            input: core.arena.receive_area(slot as usize).first(0),
+            receiving: None,
+            current: Current::None,
+            incoming: Incoming::default(),
+            spans: Vec::new(),
+        }
+    }
+
+    /// Whether the kernel uses its memory.
+    pub fn is_in_kernel(&self) -> bool {
+        self.receiving.is_some() || self.output.is_sending()
+    }
+
+    /// Whether it holds buffers, or could let some go by making progress.
+    pub fn holds_buffers(&self) -> bool {
+        !self.incoming.inputs.is_empty() || self.read_bytes > 0
+    }
+
+    /// Goes on as far as it can. Only with `first` may it take what connections compete for.
+    pub fn advance(&mut self, first: bool, shared: &mut Shared, core: &mut Core) -> Progress {
+        while self.receiving.is_none() && self.state != State::Dead {
+            let progress = match self.current {
+                Current::None if self.state == State::Draining || self.is_choked() => Some(Progress::Client),
+                Current::None if self.input.length == 0 => {
+                    self.receive(core);
+                    Some(Progress::Client)
+                }
+                Current::None => {
+                    self.parse(shared, core);
+                    None
+                }
+                Current::Plain(place) => self.submit_plain(place, first, shared, core),
+                Current::Read(place, piece) => self.submit_read(place, piece, first, shared, core),
+                Current::Write(place, piece) => self.take_write(place, piece, first, shared, core),
+            };
+            if let Some(progress) = progress {
+                return progress;
+            }
+        }
+        Progress::Client
+    }
+
+    /// Whether so much waits that no more requests are taken.
+    fn is_choked(&self) -> bool {
+        self.requests >= REQUESTS_MAX
+            || self.output.len() >= OUTPUT_MAX
+            || self.output.header_bytes() >= HEADER_BYTES_MAX
+            || self.deferred.len() >= OUTPUT_MAX
+    }
+
+    /// Receives: the rest of the payload of the current piece, and what follows.
+    fn receive(&mut self, core: &mut Core) {
+        let area = core.arena.receive_area(self.slot as usize);
+        self.spans.clear();
+        let payload = self.incoming.length - self.incoming.received;
+        let mut tail = RECEIVE_AREA;
+        if payload > 0 {
+            self.incoming.rest(core, &mut self.spans);
+            if self.incoming.length >= LONG_PAYLOAD {
+                tail = TAIL_BEHIND_PAYLOAD;
+            }
+        }
+        push_span(&mut self.spans, area.first(tail));
+        self.input = area.first(0);
+        self.receiving = Some(payload);
+        core.ring.receive(self.slot, self.socket.as_raw_fd(), &core.arena, &self.spans);
+    }
+
+    /// A receive ended.
+    pub fn received(&mut self, result: i32, core: &mut Core) {
+        let payload = self.receiving.take().unwrap_or(0);
+        if self.state == State::Dead || result == -libc::EINTR || result == -libc::EAGAIN {
+            return;
+        }
+        if result <= 0 {
+            // The end of file between requests is a goodbye; anywhere else the client is gone.
+            let goodbye = result == 0 && self.current == Current::None && !self.session.is_in_handshake();
+            if goodbye {
+                self.state = State::Draining;
+            } else {
+                self.kill();
+            }
+            return;
+        }
+        self.last_progress = core.now;
+        let count = result as usize;
+        let direct = count.min(payload);
+        self.incoming.received += direct;
+        self.incoming.digest(core);
+        self.input = core.arena.receive_area(self.slot as usize).first(count - direct);
+    }
+
+    /// Feeds the session, up to one step.
+    fn parse(&mut self, shared: &mut Shared, core: &mut Core) {
+        let input = core.arena.bytes(self.input);
+        let (progress, volumes) = if self.session.is_in_handshake() {
+            let (exports, volumes) = exports(&core.engine);
+            let session = &mut self.session;
+            (self.output.write(|output| session.receive(input, &exports, output)), volumes)
+        } else {
+            let session = &mut self.session;
+            (self.output.write(|output| session.receive(input, &[], output)), Vec::new())
+        };
+        self.input = self.input.from(progress.consumed);
+        match progress.step {
+            Step::Proceed if progress.consumed == 0 => self.kill(),
+            Step::Proceed => {}
+            Step::Established { export } => {
+                self.deadline = None;
+                self.volume = volumes[export];
+            }
+            Step::Request(request) => self.begin(request, shared),
+            Step::Refused(refused) if self.holder.is_some() => {
+                let mut bytes = Vec::new();
+                refused.reply(&mut bytes);
+                self.deferred.push_back(Deferred::Bytes(bytes));
+            }
+            Step::Refused(refused) => self.output.write(|output| refused.reply(output)),
+            Step::Disconnect => self.state = State::Draining,
+            Step::ProtocolError(_) => self.kill(),
+        }
+    }
+
+    /// Enters a request.
+    fn begin(&mut self, request: Request, shared: &mut Shared) {
+        let piece_bytes = match request.command {
+            Command::Read | Command::Write => shared.piece_bytes,
+            // The engine takes these at any length.
+            Command::Flush | Command::Trim | Command::WriteZeroes | Command::BlockStatus => 1 << 62,
+        };
+        let pieces = Pieces::new(request.offset, u64::from(request.length), piece_bytes);
+        let place = shared.table.insert(self.slot, request, pieces, shared.collect_bytes);
+        self.requests += 1;
+        self.current = match request.command {
+            Command::Read => Current::Read(place, 0),
+            Command::Write => Current::Write(place, 0),
+            Command::Flush | Command::Trim | Command::WriteZeroes | Command::BlockStatus => Current::Plain(place),
+        };
+    }
+
+    fn submit_plain(&mut self, place: u32, first: bool, shared: &mut Shared, core: &mut Core) -> Option<Progress> {
+        if !first || !core.engine.can_submit() {
+            return Some(Progress::Engine);
+        }
+        let entry = shared.table.get(place);
+        let request = entry.request;
+        let operation = match request.command {
+            Command::Flush => Operation::Flush,
+            Command::Trim => Operation::Trim,
+            Command::WriteZeroes => Operation::WriteZeroes,
+            Command::BlockStatus if request.flags.one_extent() => Operation::Extents { limit: 1 },
+            Command::BlockStatus => Operation::Extents { limit: EXTENTS_MAX },
+            Command::Read | Command::Write => unreachable!("reads and writes are submitted in pieces"),
+        };
+        (entry.outstanding, entry.submitted) = (1, true);
+        self.submit(token(place, 0), &request, (request.offset, u64::from(request.length)), operation, core);
+        self.current = Current::None;
+        None
+    }
+
+    fn submit_read(
+        &mut self,
+        place: u32,
+        piece: u32,
+        first: bool,
+        shared: &mut Shared,
+        core: &mut Core,
+    ) -> Option<Progress> {
+        let entry = shared.table.get(place);
+        let (request, pieces) = (entry.request, entry.pieces);
+        let collect = entry.read.as_ref().is_some_and(|read| read.collect);
+        let (offset, length) = pieces.get(piece);
+        // What is collected is paid for as a whole, so that it can be completed whatever others do.
+        let charge = match (collect, piece) {
+            (true, 0) => touched_bytes(request.offset, u64::from(request.length), BLOCK as u64),
+            (true, _) => 0,
+            (false, _) => touched_bytes(offset, length, BLOCK as u64),
+        };
+        if self.read_bytes > 0 && self.read_bytes + charge > READ_WINDOW {
+            return Some(Progress::Client);
+        }
+        let affordable = shared.read_bytes == 0 || shared.read_bytes + charge <= shared.read_budget;
+        if !first || !affordable || !core.engine.can_submit() {
+            return Some(Progress::Engine);
+        }
+        shared.read_bytes += charge;
+        self.read_bytes += charge;
+        entry.outstanding += 1;
+        entry.submitted = piece + 1 == pieces.count();
+        self.current = if entry.submitted { Current::None } else { Current::Read(place, piece + 1) };
+        self.submit(token(place, piece), &request, (offset, length), Operation::Read { object: 0 }, core);
+        None
+    }
+
+    /// Takes in a piece of a write: buffers, payload, submission.
+    fn take_write(
+        &mut self,
+        place: u32,
+        piece: u32,
+        first: bool,
+        shared: &mut Shared,
+        core: &mut Core,
+    ) -> Option<Progress> {
+        let entry = shared.table.get(place);
+        let (offset, length) = entry.pieces.get(piece);
+        if self.incoming.inputs.is_empty() && !(first && self.incoming.begin(offset, length as usize, core)) {
+            return Some(Progress::Engine);
+        }
+        let count = self.input.length.min(self.incoming.length - self.incoming.received);
+        self.incoming.copy(self.input.first(count), core);
+        self.input = self.input.from(count);
+        if self.incoming.received < self.incoming.length {
+            self.receive(core);
+            return Some(Progress::Client);
+        }
+        if !first || !core.engine.can_submit() {
+            return Some(Progress::Engine);
+        }
+        entry.outstanding += 1;
+        entry.submitted = piece + 1 == entry.pieces.count();
+        self.current = if entry.submitted { Current::None } else { Current::Write(place, piece + 1) };
+        let request = entry.request;
+        let inputs = std::mem::take(&mut self.incoming.inputs);
+        self.submit(token(place, piece), &request, (offset, length), Operation::Write(&inputs), core);
+        self.incoming.reset(inputs);
+        None
+    }
+
+    fn submit(
+        &self,
+        token: u64,
+        request: &Request,
+        (offset, length): (u64, u64),
+        operation: Operation<'_>,
+        core: &mut Core,
+    ) {
+        let fua = request.flags.force_unit_access();
+        let submit = Submit { token, volume: self.volume, offset, length, fua, operation };
+        core.engine.handle(core.now, Event::Submit(submit));
+    }
+
+    /// Makes it dead: what the kernel is doing for it comes to an end.
+    pub fn kill(&mut self) {
+        if self.state != State::Dead {
+            self.state = State::Dead;
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        }
+    }
+
+    /// Gives back the buffers of the piece that was being received, and says which request was being taken in. Only when
+    /// the kernel does not use its memory any more.
+    pub fn abandon(&mut self, core: &mut Core) -> Option<u32> {
+        for input in self.incoming.inputs.drain(..) {
+            core.engine.return_buffer(input.buffer);
+        }
+        match std::mem::replace(&mut self.current, Current::None) {
+            Current::None => None,
+            Current::Plain(place) | Current::Read(place, _) | Current::Write(place, _) => Some(place),
+        }
+    }
+}
+
+impl Incoming {
+    /// Takes the buffers of a piece, all or none.
+    fn begin(&mut self, offset: u64, length: usize, core: &mut Core) -> bool {
+        let blocks = touched_bytes(offset, length as u64, BLOCK as u64) as usize / BLOCK;
+        for _ in 0..blocks {
+            match core.engine.take_buffer() {
+                Some(buffer) => self.inputs.push(BlockInput { buffer, content: None }),
+                None => {
+                    for input in self.inputs.drain(..) {
+                        core.engine.return_buffer(input.buffer);
+                    }
+                    return false;
+                }
+            }
+        }
+        (self.offset, self.length, self.received, self.digested) = (offset, length, 0, 0);
+        true
+    }
+
+    /// Ready for the next piece; the list is used again.
+    fn reset(&mut self, mut inputs: Vec<BlockInput>) {
+        inputs.clear();
+        (self.inputs, self.length, self.received, self.digested) = (inputs, 0, 0, 0);
+    }
+
+    /// Bytes from the start of the first block to where the next byte goes.
+    fn position(&self) -> usize {
+        self.offset as usize % BLOCK + self.received
+    }
+
+    /// The place of the next bytes, at most `limit` and within one block.
+    fn next_span(&self, position: usize, limit: usize, core: &Core) -> Span {
+        let (block, within) = (position / BLOCK, position % BLOCK);
+        let buffer: BufferId = self.inputs[block].buffer;
+        let span = core.arena.buffer(buffer).from(within);
+        span.first(span.length.min(limit))
+    }
+
+    /// Adds the places of all bytes that are missing.
+    fn rest(&self, core: &Core, spans: &mut Vec<Span>) {
+        let (mut position, mut left) = (self.position(), self.length - self.received);
+        while left > 0 {
+            let span = self.next_span(position, left, core);
+            push_span(spans, span);
+            position += span.length;
+            left -= span.length;
+        }
+    }
+
+    /// Copies bytes that were received behind a header to their blocks.
+    fn copy(&mut self, mut from: Span, core: &mut Core) {
+        while from.length > 0 {
+            let into = self.next_span(self.position(), from.length, core);
+            core.arena.copy(from.first(into.length), into);
+            from = from.from(into.length);
+            self.received += into.length;
+            self.digest(core);
+        }
+    }
+
+    /// Computes the digests of the blocks that have become complete, while they are in the cache.
+    fn digest(&mut self, core: &mut Core) {
+        let end = self.offset as usize % BLOCK + self.length;
+        while self.digested < self.inputs.len() {
+            let after = (self.digested + 1) * BLOCK;
+            let starts_inside = self.digested == 0 && !self.offset.is_multiple_of(BLOCK as u64);
+            if starts_inside || after > end {
+                // A partial block: the engine has it merged, and its digest computed, later.
+                if self.position() < after.min(end) {
+                    return;
+                }
+            } else {
+                if self.position() < after {
+                    return;
+                }
+                let input = &mut self.inputs[self.digested];
+                input.content = Some(core.digester.content(core.arena.bytes(core.arena.buffer(input.buffer))));
+            }
+            self.digested += 1;
+        }
+    }
+}
+
+/// What can be selected now, and the volume that each export is. The default one is called `default`, or is the first.
+fn exports(engine: &engine::Engine) -> (Vec<ExportInfo>, Vec<VolumeId>) {
+    let read_only = engine.status().mode == Mode::ReadOnly;
+    let volumes = engine.volumes();
+    let default = volumes.iter().find(|volume| volume.name == "default").or(volumes.first()).map(|volume| volume.id);
+    let (mut exports, mut ids) = (Vec::new(), Vec::new());
+    for volume in volumes {
+        // A size that the protocol cannot express is not offered.
+        if let Ok(export) = ExportInfo::new(&volume.name, "", volume.size) {
+            exports.push(export.read_only(read_only).default_export(default == Some(volume.id)));
+            ids.push(volume.id);
+        }
+    }
+    (exports, ids)
+}

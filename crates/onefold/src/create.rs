@@ -1,0 +1,139 @@
+//! Makes a store into an empty pool, and refuses where that would destroy something.
+//!
+//! Order: everything is zeroed and synced before the superblocks are written and synced, and the file's name is made durable
+//! last. A crash on the way leaves a store that is not a pool; a failure removes the file if this made it.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use engine::{Geometry, Parameters, Superblock};
+
+use crate::backing::{self, Access, Kind, Store};
+use crate::digest;
+use crate::probe::{self, Contents};
+use crate::progress::Progress;
+use crate::size;
+
+/// How much of a device's end is cleared, so that nothing takes it for what it was.
+const TAIL: u64 = 1 << 20;
+
+/// Makes a pool for at least `capacity` bytes of data; returns its store, locked, and its parameters.
+pub fn create(path: &Path, capacity: u64, force: bool) -> anyhow::Result<(Store, Parameters)> {
+    let geometry = Geometry::for_capacity(capacity)
+        .map_err(|error| anyhow::anyhow!("a pool of {} is not possible: {error}", size::show(capacity)))?;
+    let parameters = new_parameters(geometry)?;
+    let existed = backing::kind_of(path)?.is_some();
+    let mut store = Store::open(path, if existed { Access::Write } else { Access::CreateNew })?;
+    if existed && !force {
+        refuse_to_overwrite(&store)?;
+    }
+    match write_pool(&mut store, parameters) {
+        Ok(()) => Ok((store, parameters)),
+        Err(error) => {
+            if !existed {
+                let _ = std::fs::remove_file(path);
+            }
+            Err(error)
+        }
+    }
+}
+
+fn new_parameters(geometry: Geometry) -> anyhow::Result<Parameters> {
+    let (mut id, mut key) = ([0; 16], [0; 32]);
+    getrandom::fill(&mut id).and_then(|()| getrandom::fill(&mut key)).context("the kernel gives no random numbers")?;
+    Ok(Parameters { geometry, id, key, digest: digest::DEFAULT })
+}
+
+/// Fails if the store holds something, naming it.
+fn refuse_to_overwrite(store: &Store) -> anyhow::Result<()> {
+    let path = store.path().display();
+    let what = match probe::probe(store)? {
+        Contents::Empty => return Ok(()),
+        Contents::Pool(pool) => describe_pool(&pool),
+        Contents::Unusable(error) => format!("a Onefold pool that this program cannot open ({error})"),
+        Contents::Foreign(Some(name)) => name.to_string(),
+        Contents::Foreign(None) => "data".to_string(),
+    };
+    bail!("{path} holds {what}. Nothing was changed: name another place, or add --force to destroy what is there")
+}
+
+fn describe_pool(pool: &Superblock) -> String {
+    let capacity = pool.parameters.geometry.capacity_bytes();
+    format!("a Onefold pool already (capacity {})", size::show(capacity))
+}
+
+fn write_pool(store: &mut Store, parameters: Parameters) -> anyhow::Result<()> {
+    let needed = parameters.geometry.total_bytes();
+    match store.kind() {
+        Kind::File => store.reset_to(needed)?,
+        Kind::Device => {
+            if store.size() < needed {
+                bail!(
+                    "{} is {} long; a pool of {} needs {} with its tables: choose a smaller --capacity",
+                    store.path().display(),
+                    size::show(store.size()),
+                    size::show(parameters.geometry.capacity_bytes()),
+                    size::show(needed)
+                );
+            }
+        }
+    }
+    let failed = |what: &str| format!("cannot {what} {} (is there room?)", store.path().display());
+    let format = engine::format(parameters);
+    let total: u64 = format.zero.iter().map(|(_, length)| length).sum();
+    let mut progress = Progress::new("writing the journal", total);
+    if store.kind() == Kind::Device {
+        let block = parameters.geometry.block();
+        let tail_at = (store.size().saturating_sub(TAIL)) / block * block;
+        let tail = (store.size() - tail_at) / block * block;
+        store.write_zeroes(tail_at, tail, &mut |_| ()).with_context(|| failed("write to"))?;
+    }
+    for (offset, length) in &format.zero {
+        store.write_zeroes(*offset, *length, &mut |step| progress.add(step)).with_context(|| failed("write to"))?;
+    }
+    store.sync().with_context(|| failed("sync"))?;
+    for (offset, bytes) in &format.blocks {
+        store.write(*offset, bytes).with_context(|| failed("write to"))?;
+    }
+    store.sync().with_context(|| failed("sync"))?;
+    store.sync_directory().with_context(|| failed("sync the directory of"))?;
+    progress.finish();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str, bytes: &[u8]) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("onefold-create-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn refusal(name: &str, bytes: &[u8]) -> String {
+        let path = scratch(name, bytes);
+        let error = create(&path, 1 << 24, false).err().expect("it must be refused").to_string();
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "nothing may change");
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.contains("--force") && error.contains(path.to_str().unwrap()), "{error}");
+        error
+    }
+
+    #[test]
+    fn what_holds_something_is_not_overwritten() {
+        let mut ext4 = vec![0; 1 << 16];
+        ext4[1080..1082].copy_from_slice(&[0x53, 0xEF]);
+        assert!(refusal("ext4", &ext4).contains("ext4"));
+        assert!(refusal("text", b"my diary").contains("data"));
+        let mut tail = vec![0; 3 << 20];
+        *tail.last_mut().unwrap() = 1;
+        assert!(refusal("tail", &tail).contains("data"));
+        let parameters = new_parameters(Geometry::for_capacity(1 << 30).unwrap()).unwrap();
+        let mut pool = vec![0; 4096];
+        Superblock::new(parameters).encode(&mut pool);
+        assert!(refusal("pool", &pool).contains("capacity 1 GiB"));
+        pool[8] = 9;
+        assert!(refusal("version", &pool).contains("version 9"));
+    }
+}

@@ -1,0 +1,461 @@
+//! The disk side of the reactor: carries out the engine's I/O on the store and reports each back.
+//!
+//! Owns the slots of operations in flight, the staging area and the queue of I/O that waits for either. Invariants: pages are
+//! copied when the effect is taken, so the engine may change them at once; every I/O taken is reported exactly once; a short
+//! read or write is continued, and only a read beyond the end of the file is filled up with zeroes.
+//!
+//! States of an I/O, in order: waiting (no slot or no staging is free), in flight (perhaps in several steps), reported.
+
+use std::collections::VecDeque;
+
+use engine::{BlockContent, BufferId, Engine, Event, IoError, IoId, IoOp, Nanos, Outcome, Segment};
+
+use crate::arena::{Arena, BLOCK, Span};
+use crate::digest::Digester;
+use crate::notice::notice;
+use crate::ring::{DISK_SLOTS, Ring, SPANS};
+
+/// What the sides of the reactor share: the engine and what it is driven with.
+pub struct Core {
+    /// The engine.
+    pub engine: Engine,
+    /// The memory.
+    pub arena: Arena,
+    /// The ring.
+    pub ring: Ring,
+    /// The pool's digest function.
+    pub digester: Digester,
+    /// The time of this turn of the reactor.
+    pub now: Nanos,
+}
+
+/// Operations on the store.
+pub struct Disk {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    waiting: VecDeque<Waiting>,
+    staging: Staging,
+    /// What needed no device and is to be reported.
+    reports: Vec<(IoId, Report)>,
+    contents: Vec<BlockContent>,
+    window: Vec<Span>,
+    is_device: bool,
+}
+
+enum Report {
+    Complete,
+    Merged(BlockContent),
+    Failed(IoError),
+}
+
+/// An I/O without a slot, with the pages that were copied when it was taken.
+struct Waiting {
+    io: IoId,
+    pages: Vec<u8>,
+}
+
+/// An I/O in flight.
+struct Slot {
+    io: IoId,
+    work: Work,
+    offset: u64,
+    /// The memory, in order.
+    spans: Vec<Span>,
+    length: usize,
+    done: usize,
+    /// First block of staging and number of blocks.
+    staging: Option<(usize, usize)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    ReadBlocks,
+    ReadPages,
+    Write,
+    Sync,
+    Reserve,
+}
+
+impl Disk {
+    /// For a store; `is_device` says that space needs no reserving.
+    pub fn new(staging_blocks: usize, is_device: bool) -> Disk {
+        let slot = |_| Slot {
+            io: IoId(0),
+            work: Work::Sync,
+            offset: 0,
+            spans: Vec::with_capacity(SPANS),
+            length: 0,
+            done: 0,
+            staging: None,
+        };
+        Disk {
+            slots: (0..DISK_SLOTS).map(slot).collect(),
+            free: (0..DISK_SLOTS as u32).rev().collect(),
+            waiting: VecDeque::new(),
+            staging: Staging { used: vec![false; staging_blocks] },
+            reports: Vec::new(),
+            contents: Vec::with_capacity(SPANS),
+            window: Vec::with_capacity(SPANS),
+            is_device,
+        }
+    }
+
+    /// Takes an I/O that the engine wants.
+    pub fn take(&mut self, io: IoId, core: &mut Core) {
+        let wanted = core.engine.io(io);
+        match wanted.op {
+            IoOp::Merge { from, to, zero } => {
+                let content = merge(&wanted.segments, from, to, zero, &mut core.arena, &core.digester);
+                self.reports.push((io, Report::Merged(content)));
+            }
+            IoOp::Reserve if self.is_device => self.reports.push((io, Report::Complete)),
+            // It would wait for ever.
+            IoOp::ReadPages | IoOp::Write if staged_blocks(wanted) > self.staging.used.len() => {
+                let (length, offset) = (wanted.length, wanted.offset);
+                notice(format_args!("I/O of {length} bytes of metadata at byte {offset} exceeds the staging area"));
+                self.reports.push((io, Report::Failed(IoError::Failed)));
+            }
+            _ => {
+                if !self.waiting.is_empty() || !self.start(io, None, core) {
+                    let pages = copy_pages(core.engine.io(io), &core.engine);
+                    self.waiting.push_back(Waiting { io, pages });
+                }
+            }
+        }
+    }
+
+    /// Reports what was done without the device and starts what waited; true if the engine was told something.
+    pub fn advance(&mut self, core: &mut Core) -> bool {
+        while let Some(waiting) = self.waiting.pop_front() {
+            if !self.start(waiting.io, Some(&waiting.pages), core) {
+                self.waiting.push_front(waiting);
+                break;
+            }
+        }
+        let any = !self.reports.is_empty();
+        for (io, report) in self.reports.drain(..) {
+            let result = match &report {
+                Report::Complete => Ok(Outcome::Complete),
+                Report::Merged(content) => Ok(Outcome::Blocks(std::slice::from_ref(content))),
+                Report::Failed(error) => Err(*error),
+            };
+            core.engine.handle(core.now, Event::Done { io, result });
+        }
+        any
+    }
+
+    /// Starts an I/O if there is a slot, and staging for its pages.
+    fn start(&mut self, io: IoId, pages: Option<&[u8]>, core: &mut Core) -> bool {
+        let wanted = core.engine.io(io);
+        let Some(&index) = self.free.last() else { return false };
+        let work = match wanted.op {
+            IoOp::ReadBlocks => Work::ReadBlocks,
+            IoOp::ReadPages => Work::ReadPages,
+            IoOp::Write => Work::Write,
+            IoOp::Sync => Work::Sync,
+            IoOp::Reserve => Work::Reserve,
+            IoOp::Merge { .. } => unreachable!("a merge is done when it is taken"),
+        };
+        let staging = match staged_blocks(wanted) {
+            0 => None,
+            blocks => match self.staging.take(blocks) {
+                Some(first) => Some((first, blocks)),
+                None => return false,
+            },
+        };
+        self.free.pop();
+        let slot = &mut self.slots[index as usize];
+        slot.spans.clear();
+        (slot.io, slot.work, slot.offset, slot.done, slot.staging) = (io, work, wanted.offset, 0, staging);
+        slot.length = wanted.length as usize;
+        match work {
+            Work::ReadPages => {
+                let (first, blocks) = staging.expect("staging was taken");
+                slot.spans.push(core.arena.staging(first, blocks).first(slot.length));
+            }
+            Work::ReadBlocks | Work::Write => {
+                let mut page = staging.map_or(0, |(first, _)| first);
+                let mut copied = pages.map(|pages| pages.chunks_exact(BLOCK));
+                for segment in &wanted.segments {
+                    let span = match *segment {
+                        Segment::Buffer(buffer) => core.arena.buffer(buffer),
+                        Segment::Page(id) => {
+                            let span = core.arena.staging(page, 1);
+                            let copied = copied.as_mut().map(|pages| pages.next().expect("all pages were copied"));
+                            let page_bytes = copied.unwrap_or_else(|| core.engine.page(id));
+                            core.arena.bytes_mut(span).copy_from_slice(page_bytes);
+                            page += 1;
+                            span
+                        }
+                    };
+                    push_span(&mut slot.spans, span);
+                }
+                slot.length = slot.spans.iter().map(|span| span.length).sum();
+            }
+            Work::Sync | Work::Reserve => {}
+        }
+        self.submit(index, core);
+        true
+    }
+
+    /// Hands the next step of a slot to the ring.
+    fn submit(&mut self, index: u32, core: &mut Core) {
+        let slot = &self.slots[index as usize];
+        match slot.work {
+            Work::Sync => core.ring.sync(index),
+            Work::Reserve => core.ring.reserve(index, slot.offset, slot.length as u64),
+            Work::Write => {
+                remaining(&slot.spans, slot.done, &mut self.window);
+                core.ring.write(index, &core.arena, &self.window, slot.offset + slot.done as u64);
+            }
+            Work::ReadBlocks | Work::ReadPages => {
+                remaining(&slot.spans, slot.done, &mut self.window);
+                core.ring.read(index, &core.arena, &self.window, slot.offset + slot.done as u64);
+            }
+        }
+    }
+
+    /// An operation of a slot ended.
+    pub fn completed(&mut self, index: u32, result: i32, core: &mut Core) {
+        let slot = &mut self.slots[index as usize];
+        let error = match (result, slot.work) {
+            (_, Work::Sync | Work::Reserve) if result >= 0 => None,
+            // Where the file system cannot reserve, writes find out that it is full.
+            (_, Work::Reserve) if result == -libc::EOPNOTSUPP => None,
+            (0, Work::Write) => Some(IoError::Failed),
+            (1.., Work::Write) => {
+                slot.done += result as usize;
+                if slot.done < slot.length {
+                    return self.submit(index, core);
+                }
+                None
+            }
+            (0.., _) => {
+                slot.done += result as usize;
+                // A read ends inside a block, or with nothing, only at the end of the file.
+                let at_end = result == 0 || !(result as usize).is_multiple_of(512);
+                if slot.done < slot.length && !at_end {
+                    return self.submit(index, core);
+                }
+                fill_rest(slot, &mut self.window, &mut core.arena);
+                None
+            }
+            (_, _) if result == -libc::EINTR || result == -libc::EAGAIN => return self.submit(index, core),
+            (_, _) if result == -libc::ENOSPC || result == -libc::EDQUOT => Some(IoError::NoSpace),
+            (_, _) => Some(IoError::Failed),
+        };
+        if let Some(error) = error {
+            report_failure(slot, result, error);
+        }
+        self.deliver(index, error, core);
+    }
+
+    /// Tells the engine how the I/O of a slot went, and frees the slot.
+    fn deliver(&mut self, index: u32, error: Option<IoError>, core: &mut Core) {
+        let slot = &mut self.slots[index as usize];
+        let result = match (error, slot.work) {
+            (Some(error), _) => Err(error),
+            (None, Work::ReadBlocks) => {
+                self.contents.clear();
+                for span in &slot.spans {
+                    let blocks = core.arena.bytes(*span).chunks_exact(BLOCK);
+                    self.contents.extend(blocks.map(|block| core.digester.content(block)));
+                }
+                Ok(Outcome::Blocks(&self.contents))
+            }
+            (None, Work::ReadPages) => Ok(Outcome::Bytes(core.arena.bytes(slot.spans[0]))),
+            (None, Work::Write | Work::Sync | Work::Reserve) => Ok(Outcome::Complete),
+        };
+        core.engine.handle(core.now, Event::Done { io: slot.io, result });
+        if let Some((first, blocks)) = slot.staging.take() {
+            self.staging.give(first, blocks);
+        }
+        self.free.push(index);
+    }
+}
+
+/// Blocks of staging in use.
+struct Staging {
+    used: Vec<bool>,
+}
+
+impl Staging {
+    /// Takes the first run of free blocks that is long enough.
+    fn take(&mut self, blocks: usize) -> Option<usize> {
+        let mut run = 0;
+        for at in 0..self.used.len() {
+            run = if self.used[at] { 0 } else { run + 1 };
+            if run == blocks {
+                let first = at + 1 - blocks;
+                self.used[first..=at].fill(true);
+                return Some(first);
+            }
+        }
+        None
+    }
+
+    fn give(&mut self, first: usize, blocks: usize) {
+        for used in &mut self.used[first..first + blocks] {
+            assert!(*used, "staging is given back once");
+            *used = false;
+        }
+    }
+}
+
+/// Appends a span, joined with the last one if it follows it in memory.
+pub fn push_span(spans: &mut Vec<Span>, span: Span) {
+    match spans.last_mut() {
+        Some(last) if last.end() == span.start => last.length += span.length,
+        _ => spans.push(span),
+    }
+}
+
+/// The spans without their first `done` bytes, as many as one operation takes.
+fn remaining(spans: &[Span], done: usize, into: &mut Vec<Span>) {
+    into.clear();
+    let mut skip = done;
+    for span in spans {
+        if skip >= span.length {
+            skip -= span.length;
+        } else if into.len() < SPANS {
+            into.push(span.from(skip));
+            skip = 0;
+        }
+    }
+}
+
+/// Fills what a read did not get with zeroes.
+fn fill_rest(slot: &Slot, window: &mut Vec<Span>, arena: &mut Arena) {
+    let mut done = slot.done;
+    while done < slot.length {
+        remaining(&slot.spans, done, window);
+        for span in window.iter() {
+            arena.bytes_mut(*span).fill(0);
+            done += span.length;
+        }
+    }
+}
+
+/// Blocks of staging that an I/O needs.
+fn staged_blocks(io: &engine::Io) -> usize {
+    match io.op {
+        IoOp::ReadPages => (io.length as usize).div_ceil(BLOCK),
+        IoOp::Write => io.segments.iter().filter(|segment| matches!(segment, Segment::Page(_))).count(),
+        IoOp::ReadBlocks | IoOp::Sync | IoOp::Reserve | IoOp::Merge { .. } => 0,
+    }
+}
+
+/// The pages of an I/O that cannot start yet.
+fn copy_pages(io: &engine::Io, engine: &Engine) -> Vec<u8> {
+    let mut pages = Vec::new();
+    if io.op == IoOp::Write {
+        for segment in &io.segments {
+            if let Segment::Page(page) = segment {
+                pages.extend_from_slice(engine.page(*page));
+            }
+        }
+    }
+    pages
+}
+
+/// Carries out [`IoOp::Merge`].
+pub fn merge(
+    segments: &[Segment],
+    from: u32,
+    to: u32,
+    zero: bool,
+    arena: &mut Arena,
+    digester: &Digester,
+) -> BlockContent {
+    let buffer = |at: usize| match segments.get(at) {
+        Some(Segment::Buffer(buffer)) => Some(*buffer),
+        Some(Segment::Page(_)) => unreachable!("a merge is of buffers"),
+        None => None,
+    };
+    let into: BufferId = buffer(0).expect("a merge has a block to merge into");
+    let (from, to) = (from as usize, to as usize);
+    match buffer(1) {
+        Some(base) => {
+            let (into, base) = arena.buffer_pair(into, base);
+            into[..from].copy_from_slice(&base[..from]);
+            into[to..].copy_from_slice(&base[to..]);
+        }
+        None => {
+            let into = arena.bytes_mut(arena.buffer(into));
+            into[..from].fill(0);
+            into[to..].fill(0);
+        }
+    }
+    let span = arena.buffer(into);
+    if zero {
+        arena.bytes_mut(span)[from..to].fill(0);
+    }
+    digester.content(arena.bytes(span))
+}
+
+fn report_failure(slot: &Slot, result: i32, error: IoError) {
+    let what = match slot.work {
+        Work::ReadBlocks | Work::ReadPages => "read",
+        Work::Write => "write",
+        Work::Sync => "sync",
+        Work::Reserve => "reserving space",
+    };
+    let why =
+        if result < 0 { std::io::Error::from_raw_os_error(-result).to_string() } else { "nothing was written".into() };
+    let hint =
+        if error == IoError::NoSpace { " (the file system under the pool is full: free space there)" } else { "" };
+    notice(format_args!("{what} of {} bytes at byte {} of the store failed: {why}{hint}", slot.length, slot.offset));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::{DigestFunction, Geometry, Parameters};
+
+    #[test]
+    fn staging_is_taken_in_runs_and_given_back() {
+        let mut staging = Staging { used: vec![false; 8] };
+        assert_eq!(staging.take(3), Some(0));
+        assert_eq!(staging.take(4), Some(3));
+        assert_eq!(staging.take(2), None);
+        staging.give(0, 3);
+        assert_eq!(staging.take(2), Some(0));
+        assert_eq!(staging.take(2), None, "two are free, but apart");
+        assert_eq!(staging.take(1), Some(2));
+    }
+
+    #[test]
+    fn what_is_left_of_an_operation_is_what_was_not_done() {
+        let spans = [Span { start: 0, length: 10 }, Span { start: 20, length: 5 }, Span { start: 40, length: 7 }];
+        let mut window = Vec::new();
+        for done in 0..=22 {
+            remaining(&spans, done, &mut window);
+            assert_eq!(window.iter().map(|span| span.length).sum::<usize>(), 22 - done);
+        }
+        remaining(&spans, 12, &mut window);
+        assert_eq!(window, [Span { start: 22, length: 3 }, Span { start: 40, length: 7 }]);
+    }
+
+    #[test]
+    fn merging_keeps_what_was_written_and_takes_the_rest_from_the_base() {
+        let mut arena = Arena::new(2, 1, 1).unwrap();
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let parameters = Parameters { geometry, id: [1; 16], key: [2; 32], digest: DigestFunction::Blake3 };
+        let digester = Digester::new(&parameters);
+        let (into, base) = (BufferId(0), BufferId(1));
+        let mut run = |segments: &[BufferId], from, to, zero| {
+            for (number, buffer) in [into, base].into_iter().enumerate() {
+                arena.bytes_mut(arena.buffer(buffer)).fill(number as u8 + 1);
+            }
+            let segments: Vec<Segment> = segments.iter().map(|buffer| Segment::Buffer(*buffer)).collect();
+            let content = merge(&segments, from, to, zero, &mut arena, &digester);
+            let bytes = arena.bytes(arena.buffer(into)).to_vec();
+            assert_eq!(content, digester.content(&bytes));
+            (bytes[..10].iter().all(|b| *b == bytes[0]), bytes[0], bytes[100], bytes[4095])
+        };
+        assert_eq!(run(&[into, base], 10, 200, false), (true, 2, 1, 2));
+        assert_eq!(run(&[into], 10, 200, false), (true, 0, 1, 0));
+        assert_eq!(run(&[into, base], 10, 200, true), (true, 2, 0, 2));
+        assert_eq!(run(&[into], 10, 200, true), (true, 0, 0, 0));
+    }
+}

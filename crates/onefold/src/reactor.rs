@@ -1,0 +1,367 @@
+//! The reactor: one thread that waits in one place, and runs what has come in to its end before it waits again.
+//!
+//! A turn, in order: submit and wait; completions of disk and sockets; the timer; messages of other threads; then, until
+//! nothing more happens: the engine's effects, what was done without the device, connections that wait for the engine, sends.
+//! Effects of the engine become operations of the disk, replies of the server, or answers to commands.
+
+use std::collections::HashMap;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use engine::{Command, ControlError, Effect, Engine, Event, Limits, Nanos, OpenError, Parameters, Recovered};
+
+use crate::arena::{Arena, BLOCK};
+use crate::backing::{Kind, Store};
+use crate::control::{Mailbox, Message, Request, Response};
+use crate::digest::Digester;
+use crate::disk::{Core, Disk};
+use crate::listen::Listener;
+use crate::notice::notice;
+use crate::ring::{Completion, Ring, Tag};
+use crate::server::{CONNECTIONS_MAX, Server};
+use crate::size;
+use crate::status::{self, Report};
+
+use std::os::fd::AsRawFd;
+
+/// Blocks of staging for metadata on its way.
+const STAGING_BLOCKS: usize = 1024;
+
+/// Who waits for a command.
+enum Waiter {
+    /// A client of the control socket.
+    Client(Sender<Response>),
+    /// [`Reactor::command`].
+    Ourselves,
+}
+
+/// What to open a pool with.
+pub struct Opening<'a> {
+    /// The store, locked.
+    pub store: &'a Store,
+    /// The pool's parameters.
+    pub parameters: Parameters,
+    /// The most memory to use.
+    pub memory: u64,
+    /// Where to serve; empty for a command that only looks.
+    pub listeners: Vec<Listener>,
+    /// What other threads say.
+    pub mailbox: Mailbox,
+}
+
+/// The reactor.
+pub struct Reactor {
+    core: Core,
+    disk: Disk,
+    server: Server,
+    mailbox: Mailbox,
+    started: Instant,
+    memory: u64,
+    completions: Vec<Completion>,
+    waiters: HashMap<u64, Waiter>,
+    next_token: u64,
+    /// The result of the command that we wait for ourselves.
+    finished: Option<Result<(), ControlError>>,
+    opened: Option<Result<Recovered, OpenError>>,
+    stop: bool,
+}
+
+impl Reactor {
+    /// Sets everything up and lets the engine begin to open the pool.
+    pub fn new(opening: Opening<'_>) -> anyhow::Result<Reactor> {
+        let Opening { store, parameters, memory, listeners, mailbox } = opening;
+        let serving = !listeners.is_empty();
+        let limits = limits(memory, &parameters, serving)?;
+        let connections = if serving { CONNECTIONS_MAX } else { 1 };
+        let arena = Arena::new(limits.buffers as usize, STAGING_BLOCKS, connections)
+            .with_context(|| format!("cannot get {} of memory", size::show(memory)))?;
+        let ring = Ring::new(&arena, store.as_raw_fd(), serving)?;
+        if serving && !ring.has_registered_buffers() {
+            notice(format_args!("buffers are not registered with the kernel ('ulimit -l' is low): a little slower"));
+        }
+        let mut core = Core {
+            engine: Engine::open(parameters, limits, 0),
+            arena,
+            ring,
+            digester: Digester::new(&parameters),
+            now: 0,
+        };
+        core.ring.wake_up(mailbox.counter(), &core.arena);
+        let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks);
+        Ok(Reactor {
+            core,
+            disk: Disk::new(STAGING_BLOCKS, store.kind() == Kind::Device),
+            server,
+            mailbox,
+            started: Instant::now(),
+            memory,
+            completions: Vec::new(),
+            waiters: HashMap::new(),
+            next_token: 0,
+            finished: None,
+            opened: None,
+            stop: false,
+        })
+    }
+
+    /// Goes on until the pool is open, or cannot be opened. A stop that is asked for meanwhile is heeded after that.
+    pub fn open(&mut self) -> anyhow::Result<Recovered> {
+        let mut said = false;
+        loop {
+            if let Some(opened) = self.opened {
+                return opened.map_err(|error| anyhow::anyhow!(explain_open(error)));
+            }
+            self.turn(Some(Duration::from_secs(1)))?;
+            if !said && self.opened.is_none() && self.started.elapsed() > Duration::from_secs(2) {
+                said = true;
+                notice(format_args!("recovering what was not closed cleanly: this takes seconds, not minutes"));
+            }
+        }
+    }
+
+    /// The engine's figures.
+    pub fn report(&self) -> Report {
+        Report::new(&self.core.engine, self.memory)
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.core.engine
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Carries out a command and waits for it.
+    pub fn command(&mut self, command: Command<'_>) -> anyhow::Result<Result<(), ControlError>> {
+        self.finished = None;
+        self.submit_command(command, Waiter::Ourselves);
+        loop {
+            self.settle();
+            if let Some(result) = self.finished.take() {
+                return Ok(result);
+            }
+            self.turn(None)?;
+        }
+    }
+
+    /// Serves until a stop is asked for.
+    pub fn serve(&mut self) -> anyhow::Result<()> {
+        self.server.start(&mut self.core);
+        while !self.stop {
+            self.turn(None)?;
+        }
+        Ok(())
+    }
+
+    /// Lets what is in service come to its end, for so long; then ends all connections.
+    pub fn drain(&mut self, patience: Duration) -> anyhow::Result<()> {
+        self.server.stop();
+        let deadline = Instant::now() + patience;
+        while !self.server.is_quiet() && Instant::now() < deadline {
+            self.turn(Some(deadline.saturating_duration_since(Instant::now())))?;
+        }
+        self.server.disconnect();
+        let deadline = Instant::now() + patience;
+        self.settle();
+        while !self.server.is_empty() && Instant::now() < deadline {
+            self.turn(Some(Duration::from_millis(50)))?;
+        }
+        Ok(())
+    }
+
+    /// Finishes what is in flight and marks the pool as cleanly closed.
+    pub fn close(&mut self) -> anyhow::Result<()> {
+        match self.command(Command::Close)? {
+            Ok(()) => Ok(()),
+            Err(error) => Err(anyhow::anyhow!(
+                "the pool could not be marked as cleanly closed ({error:?}); it will be recovered when it is opened next"
+            )),
+        }
+    }
+
+    /// One turn. Waits for at most `limit` if nothing happens.
+    fn turn(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
+        self.settle();
+        let timeout = self.timeout(limit);
+        self.core.ring.submit_and_wait(timeout)?;
+        self.core.now = self.clock();
+        let mut completions = std::mem::take(&mut self.completions);
+        self.core.ring.completions(&mut completions);
+        for completion in completions.drain(..) {
+            self.completed(completion);
+        }
+        self.completions = completions;
+        if self.core.engine.next_timer().is_some_and(|due| due <= self.core.now) {
+            self.core.engine.handle(self.core.now, Event::Timer);
+        }
+        self.server.expire(&mut self.core);
+        self.settle();
+        Ok(())
+    }
+
+    fn clock(&self) -> Nanos {
+        self.started.elapsed().as_nanos() as Nanos
+    }
+
+    fn timeout(&self, limit: Option<Duration>) -> Option<Duration> {
+        let due = [self.core.engine.next_timer(), self.server.next_deadline()].into_iter().flatten().min();
+        let until = due.map(|due| Duration::from_nanos(due.saturating_sub(self.clock())));
+        [until, limit].into_iter().flatten().min()
+    }
+
+    fn completed(&mut self, completion: Completion) {
+        let (core, result) = (&mut self.core, completion.result);
+        match completion.tag {
+            Tag::Disk(slot) => self.disk.completed(slot, result, core),
+            Tag::Receive(connection) => self.server.received(connection, result, core),
+            Tag::Send(connection) => self.server.sent(connection, result, core),
+            Tag::Accept(listener) => self.server.accepted(listener, result, completion.socket, core),
+            Tag::WakeUp => {
+                core.ring.wake_up(self.mailbox.counter(), &core.arena);
+                while let Some(message) = self.mailbox.next() {
+                    self.take_message(message);
+                }
+            }
+        }
+    }
+
+    /// Runs what has come in to its end.
+    fn settle(&mut self) {
+        loop {
+            let mut any = false;
+            while let Some(effect) = self.core.engine.next_effect() {
+                any = true;
+                self.perform(effect);
+            }
+            any |= self.disk.advance(&mut self.core);
+            any |= self.server.resume(&mut self.core);
+            any |= self.server.flush(&mut self.core);
+            if !any {
+                return;
+            }
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Io(io) => self.disk.take(io, &mut self.core),
+            Effect::Reply { token, result } => self.server.reply(token, result, &mut self.core),
+            Effect::ControlReply { token, result } => match self.waiters.remove(&token) {
+                Some(Waiter::Ourselves) => self.finished = Some(result),
+                Some(Waiter::Client(client)) => {
+                    let response = match result {
+                        Ok(()) => Response::Done(Box::new(self.report())),
+                        Err(error) => Response::Failed(explain_control(error).into()),
+                    };
+                    // The client may be gone.
+                    let _ = client.send(response);
+                }
+                None => {}
+            },
+            Effect::Opened(result) => self.opened = Some(result),
+        }
+    }
+
+    fn submit_command(&mut self, command: Command<'_>, waiter: Waiter) {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.waiters.insert(token, waiter);
+        self.core.now = self.clock();
+        self.core.engine.handle(self.core.now, Event::Control { token, command });
+    }
+
+    fn take_message(&mut self, message: Message) {
+        let (request, client) = match message {
+            Message::Stop => {
+                self.stop = true;
+                return;
+            }
+            Message::Request(request, client) => (request, client),
+        };
+        let ready = matches!(self.opened, Some(Ok(_)));
+        let refuse = |client: Sender<Response>, text: &str| {
+            let _ = client.send(Response::Failed(text.into()));
+        };
+        match request {
+            Request::Status { settle: false } => {
+                let _ = client.send(Response::Done(Box::new(self.report())));
+            }
+            Request::Stop => {
+                self.stop = true;
+                let _ = client.send(Response::Done(Box::new(self.report())));
+            }
+            Request::Status { settle: true } | Request::CreateVolume { .. } if !ready => {
+                refuse(client, "the pool is still being opened: try again in a moment");
+            }
+            Request::Status { settle: true } => self.submit_command(Command::Settle, Waiter::Client(client)),
+            Request::CreateVolume { name, size_bytes, policy } => match status::policy_from(&policy) {
+                Some(policy) => {
+                    let command = Command::CreateVolume { name: &name, size: size_bytes, policy };
+                    self.submit_command(command, Waiter::Client(client));
+                }
+                None => refuse(client, "the policy is not known: it is native or full"),
+            },
+        }
+    }
+}
+
+/// Divides the memory. A command that only looks takes what the pool needs at least.
+fn limits(memory: u64, parameters: &Parameters, serving: bool) -> anyhow::Result<Limits> {
+    let geometry = &parameters.geometry;
+    anyhow::ensure!(
+        geometry.block_size as usize == BLOCK,
+        "this pool has blocks of {} bytes; this program serves pools with blocks of {BLOCK} bytes",
+        geometry.block_size
+    );
+    let staging = (STAGING_BLOCKS * BLOCK) as u64;
+    match Limits::for_memory(memory.saturating_sub(staging), geometry) {
+        Ok(limits) => Ok(limits),
+        Err(needed) if !serving => Limits::for_memory(needed, geometry)
+            .map_err(|needed| anyhow::anyhow!("this pool needs {} of memory", size::show(needed))),
+        Err(needed) => anyhow::bail!(
+            "{} of memory are too little for this pool: give it --memory {}M or more",
+            size::show(memory),
+            (needed + staging).div_ceil(1 << 20)
+        ),
+    }
+}
+
+/// Words for a pool that cannot be opened.
+pub fn explain_open(error: OpenError) -> String {
+    match error {
+        OpenError::NoSuperblock => "none of its four superblocks is valid: is this the right file?".into(),
+        OpenError::Device { offset } => format!("the store cannot be read or written at byte {offset}: check the disk"),
+        OpenError::DamagedPage { offset, what } => {
+            format!(
+                "its metadata is damaged: a page of {what} at byte {offset} fails its checksum. Restore it from a copy"
+            )
+        }
+        OpenError::DamagedJournal { sequence } => {
+            format!(
+                "its journal is damaged: record {sequence}, which was durable, cannot be read. Restore it from a copy"
+            )
+        }
+        OpenError::TooLittleMemory { needed } => {
+            format!("it needs --memory {}M or more", needed.div_ceil(1 << 20))
+        }
+    }
+}
+
+/// Words for a command that failed.
+pub fn explain_control(error: ControlError) -> &'static str {
+    match error {
+        ControlError::Exists => "a volume of this name exists: 'onefold volume list' shows them all",
+        ControlError::BadName => {
+            "this name is not allowed: use 1 to 63 letters, digits, '.', '_' and '-', not starting with '.' or '-'"
+        }
+        ControlError::BadSize => {
+            "this size is not possible: it must be a multiple of 4096, not zero, and not beyond the map"
+        }
+        ControlError::TooManyVolumes => "the pool has as many volumes as it can hold",
+        ControlError::ReadOnly => "the pool is read-only after a failure, or is being closed; see 'onefold status'",
+    }
+}

@@ -1,0 +1,192 @@
+//! Requests of clients in service, and how long ones are cut into pieces for the engine.
+//!
+//! Invariants: a request is in the table from its header until its reply is queued and every piece that was submitted is
+//! answered; the token of a piece names its request's place in the table and its number, so an answer always finds it.
+
+use engine::{Error, RequestId};
+use nbd::{ErrorCode, ReadReply, Request};
+
+/// A range of bytes, cut where the volume's offset is a multiple of the piece size: only the first and the last piece of
+/// a request can be unaligned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pieces {
+    offset: u64,
+    length: u64,
+    piece_bytes: u64,
+}
+
+impl Pieces {
+    /// The pieces of a range that is not empty and does not wrap.
+    pub fn new(offset: u64, length: u64, piece_bytes: u64) -> Pieces {
+        Pieces { offset, length, piece_bytes }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        if self.length == 0 {
+            return 0;
+        }
+        let last = (self.offset + (self.length - 1)) / self.piece_bytes;
+        (last - self.offset / self.piece_bytes + 1) as u32
+    }
+
+    /// Offset and length of a piece.
+    pub fn get(&self, number: u32) -> (u64, u64) {
+        let first = self.offset / self.piece_bytes + u64::from(number);
+        let start = if number == 0 { self.offset } else { first * self.piece_bytes };
+        let end = ((first + 1) * self.piece_bytes).min(self.offset + self.length);
+        (start, end - start)
+    }
+}
+
+/// Bytes of the blocks that a range touches: what its buffers take.
+pub fn touched_bytes(offset: u64, length: u64, block: u64) -> u64 {
+    (offset + length).next_multiple_of(block) - offset / block * block
+}
+
+/// The reply to a read, as far as it has come.
+pub struct ReadProgress {
+    /// What the protocol wants sent.
+    pub reply: ReadReply,
+    /// The answers that arrived and were not used yet, by piece.
+    pub answers: Vec<Option<Result<RequestId, Error>>>,
+    /// The next piece to be sent.
+    pub next: u32,
+    /// Whether nothing is sent before all pieces are there, so that any error can be told.
+    pub collect: bool,
+}
+
+/// A request in service.
+pub struct Entry {
+    /// Whose it is.
+    pub connection: u32,
+    /// What was asked.
+    pub request: Request,
+    /// Its pieces.
+    pub pieces: Pieces,
+    /// Pieces submitted and not answered.
+    pub outstanding: u32,
+    /// Whether there are no more pieces to submit.
+    pub submitted: bool,
+    /// The first error of a piece (not for reads).
+    pub error: Option<Error>,
+    /// For reads.
+    pub read: Option<ReadProgress>,
+}
+
+/// The requests of all connections. Places are used again, and so is the memory of their answers.
+#[derive(Default)]
+pub struct Table {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    /// Lists of answers, to be used again.
+    spare: Vec<Vec<Option<Result<RequestId, Error>>>>,
+}
+
+impl Table {
+    /// Enters a request; returns its place.
+    pub fn insert(&mut self, connection: u32, request: Request, pieces: Pieces, collect_bytes: u64) -> u32 {
+        let read = (request.command == nbd::Command::Read).then(|| {
+            let mut answers = self.spare.pop().unwrap_or_default();
+            answers.clear();
+            answers.resize(pieces.count() as usize, None);
+            let reply = ReadReply::new(request);
+            let whole = reply.wants_one_piece() || request.flags.do_not_fragment();
+            let collect = whole && u64::from(request.length) <= collect_bytes;
+            ReadProgress { reply, answers, next: 0, collect }
+        });
+        let entry = Entry { connection, request, pieces, outstanding: 0, submitted: false, error: None, read };
+        match self.free.pop() {
+            Some(place) => {
+                self.entries[place as usize] = Some(entry);
+                place
+            }
+            None => {
+                self.entries.push(Some(entry));
+                (self.entries.len() - 1) as u32
+            }
+        }
+    }
+
+    /// The request at a place that is taken.
+    pub fn get(&mut self, place: u32) -> &mut Entry {
+        self.entries[place as usize].as_mut().expect("a request stays in the table until it is answered")
+    }
+
+    /// Takes a request out.
+    pub fn remove(&mut self, place: u32) {
+        let entry = self.entries[place as usize].take().expect("a request is taken out once");
+        if let Some(read) = entry.read {
+            self.spare.push(read.answers);
+        }
+        self.free.push(place);
+    }
+
+    /// The places of a connection's requests.
+    pub fn of_connection(&self, connection: u32) -> Vec<u32> {
+        let taken = self.entries.iter().enumerate().filter_map(|(place, entry)| Some((place, entry.as_ref()?)));
+        taken.filter(|(_, entry)| entry.connection == connection).map(|(place, _)| place as u32).collect()
+    }
+}
+
+/// The token of a piece.
+pub fn token(place: u32, piece: u32) -> u64 {
+    u64::from(piece) << 32 | u64::from(place)
+}
+
+/// Place and piece of a token.
+pub fn from_token(token: u64) -> (u32, u32) {
+    (token as u32, (token >> 32) as u32)
+}
+
+/// The error of the protocol, and words for it.
+pub fn explain(error: Error) -> (ErrorCode, &'static str) {
+    match error {
+        Error::Io => (ErrorCode::InputOutput, "the backing store failed, or a block failed its check"),
+        Error::NoSpace => (ErrorCode::NoSpace, "the pool has no room for another block"),
+        Error::Invalid => (ErrorCode::Invalid, "the request does not fit the volume"),
+        Error::ReadOnly => (ErrorCode::NotPermitted, "the pool is read-only after a failure; see 'onefold status'"),
+        Error::ShuttingDown => (ErrorCode::Shutdown, "the server is stopping"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_cover_a_request_without_gap_and_end_at_boundaries(
+            offset in 0u64..1 << 50,
+            length in 1u64..=32 << 20,
+            shift in 12u32..21,
+        ) {
+            let piece_bytes = 1u64 << shift;
+            let pieces = Pieces::new(offset, length, piece_bytes);
+            let mut at = offset;
+            for number in 0..pieces.count() {
+                let (start, bytes) = pieces.get(number);
+                prop_assert_eq!(start, at);
+                prop_assert!(bytes > 0 && bytes <= piece_bytes);
+                prop_assert!(touched_bytes(start, bytes, 4096) <= piece_bytes);
+                prop_assert_eq!(start / piece_bytes, (start + bytes - 1) / piece_bytes);
+                at += bytes;
+                if number + 1 < pieces.count() {
+                    prop_assert_eq!(at % piece_bytes, 0);
+                }
+            }
+            prop_assert_eq!(at, offset + length);
+        }
+
+        #[test]
+        fn tokens_read_back(place: u32, piece: u32) {
+            prop_assert_eq!(from_token(token(place, piece)), (place, piece));
+        }
+    }
+
+    #[test]
+    fn a_flush_has_no_pieces() {
+        assert_eq!(Pieces::new(0, 0, 4096).count(), 0);
+    }
+}

@@ -1,0 +1,439 @@
+//! The io_uring: the only place where the reactor's thread waits, and the only one that gives memory to the kernel.
+//!
+//! Owns the ring, what is registered with it, and the descriptors of vectored operations (`iovec` arrays, message headers).
+//! Memory is named by [`Span`]s of the arena. An operation is identified by its [`Tag`]: there is at most one in flight per
+//! tag, which is what makes the descriptors of a tag free to be used again when its completion has been seen.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+
+use crate::arena::{Arena, Span};
+
+/// Entries of the submission queue; the completion queue has eight times as many.
+const ENTRIES: u32 = 512;
+/// Where the store is in the table of registered files.
+const STORE: Fixed = Fixed(0);
+/// The kernel registers buffers of at most 1 GiB each.
+const REGISTERED_CHUNK: usize = 1 << 30;
+/// Disk operations in flight.
+pub const DISK_SLOTS: usize = 256;
+/// The most spans of one disk operation or receive.
+pub const SPANS: usize = 260;
+/// The most spans of one send: the kernel's limit for a message.
+pub const SEND_SPANS: usize = 1024;
+
+/// What a completion belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tag {
+    /// A slot of the disk.
+    Disk(u32),
+    /// A connection's receive.
+    Receive(u32),
+    /// A connection's send.
+    Send(u32),
+    /// A listener's accept.
+    Accept(u32),
+    /// The event counter that other threads raise.
+    WakeUp,
+}
+
+impl Tag {
+    fn encode(self) -> u64 {
+        let (kind, index) = match self {
+            Tag::Disk(index) => (0u64, index),
+            Tag::Receive(index) => (1, index),
+            Tag::Send(index) => (2, index),
+            Tag::Accept(index) => (3, index),
+            Tag::WakeUp => (4, 0),
+        };
+        kind << 32 | u64::from(index)
+    }
+
+    fn decode(data: u64) -> Tag {
+        let index = data as u32;
+        match data >> 32 {
+            0 => Tag::Disk(index),
+            1 => Tag::Receive(index),
+            2 => Tag::Send(index),
+            3 => Tag::Accept(index),
+            _ => Tag::WakeUp,
+        }
+    }
+}
+
+/// An operation that ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// Which.
+    pub tag: Tag,
+    /// What the system call would have returned: a count, or a negative error number.
+    pub result: i32,
+    /// What an accept accepted.
+    pub socket: Option<OwnedFd>,
+}
+
+impl Completion {
+    fn new(data: u64, result: i32) -> Completion {
+        let tag = Tag::decode(data);
+        let socket = match tag {
+            // SAFETY: a successful accept returns a new descriptor that nobody else knows; its completion is seen once.
+            Tag::Accept(_) if result >= 0 => Some(unsafe { OwnedFd::from_raw_fd(result) }),
+            _ => None,
+        };
+        Completion { tag, result, socket }
+    }
+}
+
+/// Descriptors of one vectored operation, at an address that does not change.
+struct Vectors {
+    spans: Box<[libc::iovec]>,
+    message: Box<libc::msghdr>,
+    in_flight: bool,
+}
+
+impl Vectors {
+    fn new(spans: usize) -> Vectors {
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: a message header is integers and pointers, for which all zeroes are valid and mean "none".
+        let message: libc::msghdr = unsafe { std::mem::zeroed() };
+        Vectors { spans: vec![none; spans].into_boxed_slice(), message: Box::new(message), in_flight: false }
+    }
+
+    /// Fills in the spans and returns how many there are.
+    fn fill(&mut self, arena: &Arena, spans: &[Span]) -> u32 {
+        for (vector, span) in self.spans[..spans.len()].iter_mut().zip(spans) {
+            *vector = libc::iovec { iov_base: arena.address(*span).cast(), iov_len: span.length };
+        }
+        spans.len() as u32
+    }
+
+    fn fill_message(&mut self, arena: &Arena, spans: &[Span]) -> *mut libc::msghdr {
+        let count = self.fill(arena, spans);
+        self.message.msg_iov = self.spans.as_mut_ptr();
+        self.message.msg_iovlen = count as usize;
+        &raw mut *self.message
+    }
+}
+
+/// The ring.
+pub struct Ring {
+    ring: IoUring,
+    /// What did not fit into the submission queue.
+    backlog: VecDeque<squeue::Entry>,
+    disk: Vec<Vectors>,
+    receive: Vec<Option<Vectors>>,
+    send: Vec<Option<Vectors>>,
+    /// Whether buffers and staging are registered.
+    registered: Option<Span>,
+}
+
+impl Ring {
+    /// Sets up a ring over a store. With `register`, the arena's buffers are registered where the limit on locked memory
+    /// allows it. The thread that calls this is the one that must use the ring.
+    pub fn new(arena: &Arena, store: RawFd, register: bool) -> anyhow::Result<Ring> {
+        let ring = build()?;
+        if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
+            return Err(anyhow!("this kernel's io_uring is too old: Linux 5.11 or newer is needed"));
+        }
+        ring.submitter().register_files(&[store]).context("cannot register the store with io_uring")?;
+        let mut registered = None;
+        if register && register_buffers(&ring, arena).is_ok() {
+            registered = Some(arena.registered());
+        }
+        let unused = |count: usize| std::iter::repeat_with(|| None).take(count).collect();
+        Ok(Ring {
+            ring,
+            backlog: VecDeque::new(),
+            disk: (0..DISK_SLOTS).map(|_| Vectors::new(SPANS)).collect(),
+            receive: unused(arena.connections()),
+            send: unused(arena.connections()),
+            registered,
+        })
+    }
+
+    /// Whether I/O goes through registered buffers.
+    pub fn has_registered_buffers(&self) -> bool {
+        self.registered.is_some()
+    }
+
+    /// Reads from the store.
+    pub fn read(&mut self, slot: u32, arena: &Arena, spans: &[Span], offset: u64) {
+        let entry = match self.fixed(spans) {
+            Some(index) => {
+                let (address, length) = (arena.address(spans[0]), spans[0].length as u32);
+                opcode::ReadFixed::new(STORE, address, length, index).offset(offset).build()
+            }
+            None => {
+                let vectors = &mut self.disk[slot as usize];
+                assert!(!vectors.in_flight, "a slot has one operation in flight");
+                let count = vectors.fill(arena, spans);
+                opcode::Readv::new(STORE, vectors.spans.as_ptr(), count).offset(offset).build()
+            }
+        };
+        self.push_disk(slot, entry);
+    }
+
+    /// Writes to the store.
+    pub fn write(&mut self, slot: u32, arena: &Arena, spans: &[Span], offset: u64) {
+        let entry = match self.fixed(spans) {
+            Some(index) => {
+                let (address, length) = (arena.address(spans[0]), spans[0].length as u32);
+                opcode::WriteFixed::new(STORE, address, length, index).offset(offset).build()
+            }
+            None => {
+                let vectors = &mut self.disk[slot as usize];
+                assert!(!vectors.in_flight, "a slot has one operation in flight");
+                let count = vectors.fill(arena, spans);
+                opcode::Writev::new(STORE, vectors.spans.as_ptr(), count).offset(offset).build()
+            }
+        };
+        self.push_disk(slot, entry);
+    }
+
+    /// Makes the store's data durable.
+    pub fn sync(&mut self, slot: u32) {
+        self.push_disk(slot, opcode::Fsync::new(STORE).flags(FsyncFlags::DATASYNC).build());
+    }
+
+    /// Reserves space in the store's file system.
+    pub fn reserve(&mut self, slot: u32, offset: u64, length: u64) {
+        self.push_disk(slot, opcode::Fallocate::new(STORE, length).offset(offset).build());
+    }
+
+    /// Receives into spans, in order.
+    pub fn receive(&mut self, connection: u32, socket: RawFd, arena: &Arena, spans: &[Span]) {
+        let vectors = self.receive[connection as usize].get_or_insert_with(|| Vectors::new(SPANS));
+        assert!(!vectors.in_flight, "a connection has one receive in flight");
+        vectors.in_flight = true;
+        let entry = match spans {
+            [span] => opcode::Recv::new(Fd(socket), arena.address(*span), span.length as u32).build(),
+            _ => opcode::RecvMsg::new(Fd(socket), vectors.fill_message(arena, spans)).build(),
+        };
+        self.push(entry, Tag::Receive(connection));
+    }
+
+    /// Sends spans, in order.
+    pub fn send(&mut self, connection: u32, socket: RawFd, arena: &Arena, spans: &[Span]) {
+        let vectors = self.send[connection as usize].get_or_insert_with(|| Vectors::new(SEND_SPANS));
+        assert!(!vectors.in_flight, "a connection has one send in flight");
+        vectors.in_flight = true;
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let entry = match spans {
+            [span] => opcode::Send::new(Fd(socket), arena.address(*span), span.length as u32).flags(flags).build(),
+            _ => opcode::SendMsg::new(Fd(socket), vectors.fill_message(arena, spans)).flags(flags as u32).build(),
+        };
+        self.push(entry, Tag::Send(connection));
+    }
+
+    /// Accepts one connection.
+    pub fn accept(&mut self, listener: u32, socket: RawFd) {
+        let entry = opcode::Accept::new(Fd(socket), std::ptr::null_mut(), std::ptr::null_mut());
+        self.push(entry.flags(libc::SOCK_CLOEXEC).build(), Tag::Accept(listener));
+    }
+
+    /// Waits for the event counter of other threads to be raised, and takes it back to zero.
+    pub fn wake_up(&mut self, counter: RawFd, arena: &Arena) {
+        let span = arena.wake_up();
+        self.push(opcode::Read::new(Fd(counter), arena.address(span), span.length as u32).build(), Tag::WakeUp);
+    }
+
+    /// Submits what was asked for and waits until something completes or `timeout` has passed.
+    pub fn submit_and_wait(&mut self, timeout: Option<Duration>) -> anyhow::Result<()> {
+        self.push_backlog();
+        let result = match timeout {
+            None => self.ring.submitter().submit_and_wait(1),
+            Some(timeout) => {
+                let timeout = Timespec::from(timeout);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout))
+            }
+        };
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                // Nothing completed in time, or a signal came; full queues are drained by the caller.
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                _ => Err(error).context("io_uring failed"),
+            },
+        }
+    }
+
+    /// Moves what has completed to `completions`.
+    pub fn completions(&mut self, completions: &mut Vec<Completion>) {
+        let first = completions.len();
+        let done = self.ring.completion();
+        completions.extend(done.map(|done| Completion::new(done.user_data(), done.result())));
+        for completion in &completions[first..] {
+            let vectors = match completion.tag {
+                Tag::Disk(slot) => Some(&mut self.disk[slot as usize]),
+                Tag::Receive(connection) => self.receive[connection as usize].as_mut(),
+                Tag::Send(connection) => self.send[connection as usize].as_mut(),
+                Tag::Accept(_) | Tag::WakeUp => None,
+            };
+            if let Some(vectors) = vectors {
+                vectors.in_flight = false;
+            }
+        }
+    }
+
+    /// The number of the registered buffer that holds all of a single span.
+    fn fixed(&self, spans: &[Span]) -> Option<u16> {
+        let [span] = spans else { return None };
+        let registered = self.registered?;
+        let (first, last) = (span.start / REGISTERED_CHUNK, (span.end() - 1) / REGISTERED_CHUNK);
+        (span.end() <= registered.end() && first == last).then_some(first as u16)
+    }
+
+    fn push_disk(&mut self, slot: u32, entry: squeue::Entry) {
+        let vectors = &mut self.disk[slot as usize];
+        assert!(!vectors.in_flight, "a slot has one operation in flight");
+        vectors.in_flight = true;
+        self.push(entry, Tag::Disk(slot));
+    }
+
+    fn push(&mut self, entry: squeue::Entry, tag: Tag) {
+        self.backlog.push_back(entry.user_data(tag.encode()));
+        self.push_backlog();
+    }
+
+    /// Moves entries to the submission queue while it has room; submits to make room.
+    fn push_backlog(&mut self) {
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: what the entry points to stays where it is until the operation has completed: payload is in the arena,
+            // which is never unmapped; vectors and message headers are boxed, belong to this ring, which lives as long as
+            // the reactor, and are not changed before `completions` has seen the operation end (`in_flight`). File
+            // descriptors are numbers: one that is closed early makes the operation fail, nothing worse.
+            let pushed = unsafe { self.ring.submission().push(entry) };
+            if pushed.is_ok() {
+                self.backlog.pop_front();
+            } else if !matches!(self.ring.submit(), Ok(1..)) {
+                // The kernel takes no more now: the rest goes with the next wait.
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Operations that are still in flight may use vectors and messages: they stay until the process ends.
+        for vectors in self.disk.drain(..).chain(self.receive.drain(..).flatten()).chain(self.send.drain(..).flatten())
+        {
+            if vectors.in_flight {
+                std::mem::forget(vectors);
+            }
+        }
+    }
+}
+
+fn register_buffers(ring: &IoUring, arena: &Arena) -> io::Result<()> {
+    let all = arena.registered();
+    let chunks: Vec<libc::iovec> = (0..all.length)
+        .step_by(REGISTERED_CHUNK)
+        .map(|at| {
+            let chunk = Span { start: all.start + at, length: (all.length - at).min(REGISTERED_CHUNK) };
+            libc::iovec { iov_base: arena.address(chunk).cast(), iov_len: chunk.length }
+        })
+        .collect();
+    // SAFETY: the chunks lie in the arena, which stays mapped until the process ends.
+    unsafe { ring.submitter().register_buffers(&chunks) }
+}
+
+/// Builds the ring with what the kernel has of: work done only when we ask, one submitter.
+fn build() -> anyhow::Result<IoUring> {
+    let mut last = None;
+    for attempt in 0..3 {
+        let mut builder = IoUring::builder();
+        builder.setup_clamp().setup_cqsize(ENTRIES * 8).dontfork();
+        match attempt {
+            0 => builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag(),
+            1 => builder.setup_coop_taskrun().setup_taskrun_flag(),
+            _ => &mut builder,
+        };
+        match builder.build(ENTRIES) {
+            Ok(ring) => return Ok(ring),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => last = Some(error),
+            Err(error) => return Err(explain(error)),
+        }
+    }
+    Err(last.map_or_else(|| anyhow!("io_uring cannot be set up"), explain))
+}
+
+fn explain(error: io::Error) -> anyhow::Error {
+    let advice = match error.raw_os_error() {
+        Some(libc::ENOSYS) => {
+            "this kernel has no io_uring (Linux 5.11 or newer is needed, and not every sandbox has it)"
+        }
+        Some(libc::EPERM | libc::EACCES) => {
+            "io_uring is not permitted here: ask for 'sysctl kernel.io_uring_disabled=0', or for a container whose seccomp \
+             profile allows io_uring"
+        }
+        Some(libc::ENOMEM) => "io_uring got no memory: raise the limit on locked memory ('ulimit -l')",
+        _ => "io_uring cannot be set up",
+    };
+    anyhow::Error::new(error).context(advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    fn wait(ring: &mut Ring, tag: Tag) -> i32 {
+        let mut completions = Vec::new();
+        while completions.is_empty() {
+            ring.submit_and_wait(Some(Duration::from_secs(5))).unwrap();
+            ring.completions(&mut completions);
+        }
+        assert_eq!(completions.len(), 1);
+        assert_eq!(completions[0].tag, tag);
+        completions[0].result
+    }
+
+    #[test]
+    fn blocks_and_messages_arrive_where_they_should() {
+        let path = std::env::temp_dir().join(format!("onefold-ring-{}", std::process::id()));
+        let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        let mut arena = Arena::new(8, 2, 1).unwrap();
+        let mut ring = Ring::new(&arena, file.as_raw_fd(), true).unwrap();
+        let block = |number| arena.buffer(engine::BufferId(number));
+        let (zero, two, five) = (block(0), block(2), block(5));
+        arena.bytes_mut(zero).fill(1);
+        arena.bytes_mut(two).fill(2);
+        ring.write(3, &arena, &[zero, two], 4096);
+        assert_eq!(wait(&mut ring, Tag::Disk(3)), 8192);
+        ring.sync(3);
+        assert_eq!(wait(&mut ring, Tag::Disk(3)), 0);
+        ring.read(3, &arena, &[five], 8192);
+        assert_eq!(wait(&mut ring, Tag::Disk(3)), 4096);
+        assert!(arena.bytes(five).iter().all(|byte| *byte == 2));
+
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ring.send(0, theirs.as_raw_fd(), &arena, &[zero.first(3), two.first(2)]);
+        assert_eq!(wait(&mut ring, Tag::Send(0)), 5);
+        let mut got = [0; 5];
+        ours.read_exact(&mut got).unwrap();
+        assert_eq!(got, [1, 1, 1, 2, 2]);
+        ours.write_all(b"hello").unwrap();
+        ring.receive(0, theirs.as_raw_fd(), &arena, &[zero.first(2), five.first(9)]);
+        assert_eq!(wait(&mut ring, Tag::Receive(0)), 5);
+        assert_eq!(arena.bytes(zero.first(2)), b"he");
+        assert_eq!(arena.bytes(five.first(4)), b"llo\x02");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn tags_read_back() {
+        for tag in [Tag::Disk(7), Tag::Receive(0), Tag::Send(u32::MAX), Tag::Accept(1), Tag::WakeUp] {
+            assert_eq!(Tag::decode(tag.encode()), tag);
+        }
+    }
+}

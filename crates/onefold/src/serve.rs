@@ -1,0 +1,214 @@
+//! `onefold serve`: opens the pool, serves it, and closes it when asked to stop.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use engine::{Geometry, Parameters, Policy};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::backing::{self, Access, Store};
+use crate::cli::ServeArgs;
+use crate::control::{self, Message, Sending};
+use crate::create;
+use crate::listen::{Address, Listener};
+use crate::notice::{notice, print, print_json};
+use crate::place::Sockets;
+use crate::probe;
+use crate::reactor::{Opening, Reactor, explain_control};
+use crate::size;
+
+/// The volume of `--create`.
+const DEFAULT_VOLUME: &str = "default";
+/// How long requests in service may take when the server stops.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Serves until it is told to stop.
+pub fn serve(arguments: &ServeArgs) -> anyhow::Result<()> {
+    let path = &arguments.pool;
+    let (store, parameters) = open_store(arguments)?;
+    if !store.is_direct() {
+        notice(format_args!("the file system of {} has no O_DIRECT: using the page cache", path.display()));
+    }
+    let Some(sockets) = Sockets::of(path)? else { bail!("{} holds no pool", path.display()) };
+    sockets.prepare(store.kind())?;
+    let listeners = listen(arguments, &sockets)?;
+    let (mailbox, sending) = control::mailbox()?;
+    let control = control::listen(&sockets.control, sending.clone())?;
+    catch_signals(sending)?;
+    let opening = Opening { store: &store, parameters, memory: arguments.memory, listeners, mailbox };
+    let mut reactor = Reactor::new(opening)?;
+    let recovered = reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
+    if !recovered.clean {
+        notice(format_args!(
+            "{} was not closed cleanly: recovered {} records with {} changes",
+            path.display(),
+            recovered.records,
+            recovered.entries
+        ));
+    }
+    if let (true, Some(size)) = (arguments.create, arguments.size) {
+        ensure_default_volume(&mut reactor, path, size)?;
+    }
+    announce(&reactor, arguments, &sockets.control);
+    reactor.serve()?;
+    notice(format_args!("stopping; once more to stop at once"));
+    reactor.drain(PATIENCE)?;
+    reactor.close()?;
+    drop(control);
+    notice(format_args!("{} is closed", path.display()));
+    Ok(())
+}
+
+/// Opens the store, or makes it with `--create`.
+fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters)> {
+    let path = &arguments.pool;
+    if !arguments.create {
+        if backing::kind_of(path)?.is_none() {
+            bail!(
+                "{path} does not exist: 'onefold serve --create --size 10G {path}' makes a pool with one volume and serves it",
+                path = path.display()
+            );
+        }
+        let store = Store::open(path, Access::Write)?;
+        let superblock = probe::require_pool(&store)?;
+        return Ok((store, superblock.parameters));
+    }
+    let size = arguments.size.context("--create needs --size")?;
+    if backing::kind_of(path)?.is_none() {
+        let made = create::create(path, size, false)?;
+        notice(format_args!("made the pool {} with a capacity of {}", path.display(), size::show(size)));
+        return Ok(made);
+    }
+    let store = Store::open(path, Access::Write)?;
+    if let probe::Contents::Empty = probe::probe(&store)? {
+        drop(store);
+        return create::create(path, size, false);
+    }
+    let superblock = probe::require_pool(&store)?;
+    refuse_other_capacity(path, &superblock.parameters.geometry, size)?;
+    Ok((store, superblock.parameters))
+}
+
+fn refuse_other_capacity(path: &Path, geometry: &Geometry, size: u64) -> anyhow::Result<()> {
+    let wanted = Geometry::for_capacity(size)
+        .map_err(|error| anyhow::anyhow!("a pool of {} is not possible: {error}", size::show(size)))?;
+    if wanted.capacity_bytes() != geometry.capacity_bytes() {
+        bail!(
+            "{path} is a pool with a capacity of {} ({} bytes), and --size asks for {} ({size} bytes): leave --create and \
+             --size out to serve it as it is, or name another file",
+            size::show(geometry.capacity_bytes()),
+            geometry.capacity_bytes(),
+            size::show(size),
+            path = path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Makes the volume of `--create` if it is missing; refuses one of another size.
+fn ensure_default_volume(reactor: &mut Reactor, path: &Path, size: u64) -> anyhow::Result<()> {
+    let known = reactor.engine().volumes().iter().find(|volume| volume.name == DEFAULT_VOLUME);
+    if let Some(volume) = known {
+        if volume.size != size {
+            bail!(
+                "the volume '{DEFAULT_VOLUME}' of {} has {} ({} bytes), and --size asks for {} ({size} bytes): leave --create \
+                 and --size out to serve it as it is",
+                path.display(),
+                size::show(volume.size),
+                volume.size,
+                size::show(size)
+            );
+        }
+        return Ok(());
+    }
+    let command = engine::Command::CreateVolume { name: DEFAULT_VOLUME, size, policy: Policy::default() };
+    reactor.command(command)?.map_err(|error| anyhow::anyhow!("volume '{DEFAULT_VOLUME}': {}", explain_control(error)))
+}
+
+fn listen(arguments: &ServeArgs, sockets: &Sockets) -> anyhow::Result<Vec<Listener>> {
+    let default = [Address::Unix(sockets.export.clone())];
+    let addresses = if arguments.listen.is_empty() { &default[..] } else { &arguments.listen };
+    let mut listeners = Vec::new();
+    for address in addresses {
+        listeners.extend(Listener::bind(address, arguments.allow_remote)?);
+    }
+    Ok(listeners)
+}
+
+/// The first signal stops the server cleanly, the second at once: what was flushed is safe either way.
+fn catch_signals(sending: Sending) -> anyhow::Result<()> {
+    let mut caught = vec![SIGINT, SIGTERM];
+    if !ignores_hangup() {
+        caught.push(SIGHUP);
+    }
+    let mut signals = signal_hook::iterator::Signals::new(caught).context("cannot catch signals")?;
+    let watch = move || {
+        for (count, _) in signals.forever().enumerate() {
+            if count > 0 || !sending.send(Message::Stop) {
+                std::process::exit(1);
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(watch).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Whether the process was started so that the end of its terminal does not end it (nohup).
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    ignored & (1 << (SIGHUP - 1)) != 0
+}
+
+#[derive(Serialize)]
+struct Started<'a> {
+    version: u32,
+    pool: String,
+    control: String,
+    exports: Vec<Export<'a>>,
+}
+
+#[derive(Serialize)]
+struct Export<'a> {
+    name: &'a str,
+    size_bytes: u64,
+    uris: Vec<String>,
+}
+
+/// Says where clients can connect.
+fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path) {
+    let volumes = reactor.engine().volumes();
+    let listeners = reactor.server().listeners();
+    let uris = |name: &str| listeners.iter().map(|listener| listener.uri(name)).collect::<Vec<_>>();
+    let pool = arguments.pool.display();
+    if arguments.json {
+        print_json(&Started {
+            version: crate::status::VERSION,
+            pool: pool.to_string(),
+            control: control.display().to_string(),
+            exports: volumes
+                .iter()
+                .map(|volume| Export { name: &volume.name, size_bytes: volume.size, uris: uris(&volume.name) })
+                .collect(),
+        });
+        return;
+    }
+    let capacity = size::show(reactor.engine().status().capacity_bytes);
+    let mut text = format!("serving {pool}: capacity {capacity}, memory {}\n", size::show(arguments.memory));
+    for volume in volumes {
+        for uri in uris(&volume.name) {
+            text.push_str(&format!("  {uri}\n"));
+        }
+    }
+    match volumes.iter().find(|volume| volume.name == DEFAULT_VOLUME).or(volumes.first()) {
+        Some(volume) => {
+            let uri = listeners.first().map(|listener| listener.uri(&volume.name)).unwrap_or_default();
+            text.push_str(&format!("try:  nbdinfo '{uri}'\n"));
+        }
+        None => text.push_str(&format!("no volumes yet: onefold volume create {pool} NAME --size SIZE\n")),
+    }
+    print(format_args!("{text}"));
+}

@@ -1,0 +1,533 @@
+//! The clients' side of the reactor: accepts connections, lets them go on, and turns the engine's answers into replies.
+//!
+//! Owns the listeners, the connections and their requests. Invariants: a connection's slot is free again only when neither
+//! the kernel nor the engine has anything of it; whatever happens to one connection, the others and the process go on; who
+//! waits for the engine is served in order of arrival.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use engine::{Error, Event, Limits, Nanos, Reply, RequestId};
+use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};
+
+use crate::arena::BLOCK;
+use crate::connection::{Connection, Deferred, Progress, Shared, State};
+use crate::disk::Core;
+use crate::listen::Listener;
+use crate::notice::notice;
+use crate::output::Departed;
+use crate::request::{Entry, Table, explain, from_token, touched_bytes};
+
+/// Connections at a time.
+pub const CONNECTIONS_MAX: usize = 128;
+/// How long a client may take to choose an export.
+const HANDSHAKE_NANOS: Nanos = 10_000_000_000;
+/// The same while there is no room for another client.
+const CROWDED_NANOS: Nanos = 1_000_000_000;
+/// How long a client may hold buffers that others wait for, without taking or sending a byte.
+const STALL_NANOS: Nanos = 30_000_000_000;
+/// How long to wait before accepting again after a failure (too many open files).
+const RETRY_NANOS: Nanos = 100_000_000;
+/// A read of up to this is read as a whole before it is answered, where an error could not be told later.
+const COLLECT_BYTES: u64 = 4 << 20;
+/// Failed requests that are reported one by one.
+const REPORTS_MAX: u64 = 20;
+
+/// Listeners and connections.
+pub struct Server {
+    listeners: Vec<Listener>,
+    /// Whether an accept is in flight, by listener.
+    accepting: Vec<bool>,
+    connections: Vec<Option<Box<Connection>>>,
+    free: Vec<u32>,
+    shared: Shared,
+    /// Connections that wait for the engine, in order.
+    waiting: VecDeque<u32>,
+    /// Connections that may have something to send.
+    ready: Vec<u32>,
+    departed: Departed,
+    runs: Vec<Run>,
+    deadline: Option<Nanos>,
+    stopping: bool,
+    failures: u64,
+}
+
+impl Server {
+    /// A server on these listeners; it accepts nothing before [`Server::start`].
+    pub fn new(listeners: Vec<Listener>, limits: &Limits, piece_blocks: u32) -> Server {
+        let block = BLOCK as u64;
+        let for_reads = u64::from(limits.buffers.saturating_sub(limits.write_buffers)) * block;
+        // A piece must fit into the write buffers several times over.
+        let piece_blocks = u64::from(piece_blocks).min(u64::from(limits.write_buffers / 4)).max(1);
+        let read_budget = (for_reads / 2).max(piece_blocks * block);
+        let shared = Shared {
+            table: Table::default(),
+            read_budget,
+            read_bytes: 0,
+            piece_bytes: piece_blocks * block,
+            collect_bytes: COLLECT_BYTES.min(read_budget / 4),
+        };
+        Server {
+            accepting: vec![false; listeners.len()],
+            listeners,
+            connections: std::iter::repeat_with(|| None).take(CONNECTIONS_MAX).collect(),
+            free: (0..CONNECTIONS_MAX as u32).rev().collect(),
+            shared,
+            waiting: VecDeque::new(),
+            ready: Vec::new(),
+            departed: Vec::new(),
+            runs: Vec::new(),
+            deadline: None,
+            stopping: false,
+            failures: 0,
+        }
+    }
+
+    /// The listeners.
+    pub fn listeners(&self) -> &[Listener] {
+        &self.listeners
+    }
+
+    /// Accepts wherever no accept is in flight and there is room.
+    pub fn start(&mut self, core: &mut Core) {
+        if self.stopping || self.free.is_empty() {
+            return;
+        }
+        for (number, accepting) in self.accepting.iter_mut().enumerate().filter(|(_, accepting)| !**accepting) {
+            core.ring.accept(number as u32, self.listeners[number].as_raw_fd());
+            *accepting = true;
+        }
+    }
+
+    /// An accept ended.
+    pub fn accepted(&mut self, listener: u32, result: i32, socket: Option<OwnedFd>, core: &mut Core) {
+        let listener = listener as usize;
+        if let Some(accepting) = self.accepting.get_mut(listener) {
+            *accepting = false;
+        }
+        match socket {
+            Some(socket) if !self.stopping => {
+                if self.listeners[listener].is_tcp() {
+                    let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+                }
+                // Without a free slot (two listeners, one slot) the client is turned away.
+                if let Some(slot) = self.free.pop() {
+                    let deadline = core.now + HANDSHAKE_NANOS;
+                    self.connections[slot as usize] = Some(Box::new(Connection::new(slot, socket, deadline, core)));
+                    self.wake_at(deadline);
+                    self.advance(slot, core);
+                    if self.free.is_empty() {
+                        self.hurry(core.now + CROWDED_NANOS);
+                    }
+                }
+            }
+            Some(_) => {}
+            None if result == -libc::ECONNABORTED || result == -libc::EINTR => {}
+            None => return self.wake_at(core.now + RETRY_NANOS),
+        }
+        self.start(core);
+    }
+
+    /// Every slot is taken: handshakes that are not over by then make room for others.
+    fn hurry(&mut self, deadline: Nanos) {
+        for connection in self.connections.iter_mut().flatten() {
+            connection.deadline = connection.deadline.map(|late| late.min(deadline));
+        }
+        self.wake_at(deadline);
+    }
+
+    /// A receive of a connection ended.
+    pub fn received(&mut self, slot: u32, result: i32, core: &mut Core) {
+        if let Some(connection) = self.connections[slot as usize].as_mut() {
+            connection.received(result, core);
+            self.advance(slot, core);
+        }
+    }
+
+    /// A send of a connection ended.
+    pub fn sent(&mut self, slot: u32, result: i32, core: &mut Core) {
+        let Some(connection) = self.connections[slot as usize].as_mut() else { return };
+        let socket = connection.socket.as_raw_fd();
+        connection.last_progress = core.now;
+        if !connection.output.completed(result, slot, socket, core, &mut self.departed) {
+            connection.kill();
+        }
+        self.release(slot, core);
+        self.advance(slot, core);
+    }
+
+    /// Lets a connection go on, and sees whether it has come to its end.
+    fn advance(&mut self, slot: u32, core: &mut Core) {
+        let first = self.waiting.front().is_none_or(|front| *front == slot);
+        let Some(connection) = self.connections[slot as usize].as_mut() else { return };
+        let progress = connection.advance(first, &mut self.shared, core);
+        if progress == Progress::Engine && !connection.waiting {
+            connection.waiting = true;
+            self.waiting.push_back(slot);
+            self.wake_at(core.now + STALL_NANOS);
+        }
+        self.ready.push(slot);
+    }
+
+    /// Lets those go on that wait for the engine, in order; true if any did.
+    pub fn resume(&mut self, core: &mut Core) -> bool {
+        let mut any = false;
+        while let Some(slot) = self.waiting.front().copied() {
+            if let Some(connection) = self.connections[slot as usize].as_mut() {
+                if connection.advance(true, &mut self.shared, core) == Progress::Engine {
+                    break;
+                }
+                connection.waiting = false;
+                self.ready.push(slot);
+                any = true;
+            }
+            self.waiting.pop_front();
+        }
+        any
+    }
+
+    /// Starts sends of all that is ready, and closes what is done with; true if the engine was told something.
+    pub fn flush(&mut self, core: &mut Core) -> bool {
+        let mut any = false;
+        while let Some(slot) = self.ready.pop() {
+            let Some(connection) = self.connections[slot as usize].as_mut() else { continue };
+            if connection.state != State::Dead {
+                connection.output.send(slot, connection.socket.as_raw_fd(), core, &mut self.departed);
+            }
+            if self.release(slot, core) {
+                any = true;
+                // It may have stopped because its reads held too much.
+                self.advance(slot, core);
+            }
+            any |= self.close_if_done(slot, core);
+        }
+        any
+    }
+
+    /// Gives answers that have left back to the engine; true if there were any.
+    fn release(&mut self, slot: u32, core: &mut Core) -> bool {
+        let any = !self.departed.is_empty();
+        for (answer, bytes) in self.departed.drain(..) {
+            self.shared.read_bytes -= bytes;
+            if let Some(connection) = self.connections[slot as usize].as_mut() {
+                connection.read_bytes -= bytes;
+            }
+            core.engine.handle(core.now, Event::Sent(answer));
+        }
+        any
+    }
+
+    /// Takes an answer of the engine.
+    pub fn reply(&mut self, token: u64, result: Result<Reply, Error>, core: &mut Core) {
+        let (place, piece) = from_token(token);
+        let entry = self.shared.table.get(place);
+        entry.outstanding -= 1;
+        let slot = entry.connection;
+        if let Err(error) = result {
+            report(&mut self.failures, entry, error);
+        }
+        let Some(connection) = self.connections[slot as usize].as_mut() else {
+            unreachable!("a connection stays until its requests are answered")
+        };
+        if connection.state == State::Dead {
+            if let Ok(Reply::Data(answer) | Reply::Extents(answer)) = result {
+                core.engine.handle(core.now, Event::Sent(answer));
+            }
+            if entry.outstanding == 0 && entry.submitted {
+                self.shared.table.remove(place);
+                connection.requests -= 1;
+            }
+            self.ready.push(slot);
+            return;
+        }
+        match &mut entry.read {
+            Some(read) => {
+                read.answers[piece as usize] = Some(match result {
+                    Ok(Reply::Data(answer)) => Ok(answer),
+                    Ok(Reply::Done | Reply::Extents(_)) => unreachable!("a read is answered with data"),
+                    Err(error) => Err(error),
+                });
+                self.continue_read(place, core);
+                self.continue_deferred(slot, core);
+            }
+            None => finish_plain(place, result, connection, &mut self.shared, core),
+        }
+        // It may have stopped because too much was outstanding.
+        self.advance(slot, core);
+    }
+
+    /// Plans what can be sent of a read's reply.
+    fn continue_read(&mut self, place: u32, core: &mut Core) {
+        let entry = self.shared.table.get(place);
+        let Some(connection) = self.connections[entry.connection as usize].as_mut() else { return };
+        let Some(read) = entry.read.as_mut() else { return };
+        if connection.holder.is_some_and(|holder| holder != place) {
+            let known = |deferred: &Deferred| matches!(deferred, Deferred::Request(known) if *known == place);
+            if !connection.deferred.iter().any(known) {
+                connection.deferred.push_back(Deferred::Request(place));
+            }
+            return;
+        }
+        let complete = entry.submitted && entry.outstanding == 0;
+        if read.collect && !complete {
+            return;
+        }
+        let mut failed = None;
+        if read.collect
+            && let Some(error) = read.answers.iter().find_map(|answer| answer.and_then(Result::err))
+        {
+            // Nothing was sent yet: the whole read fails, and its good pieces only go back.
+            failed = Some(error);
+        }
+        let mut cut = false;
+        while !cut && (read.next as usize) < read.answers.len() {
+            let Some(answer) = read.answers[read.next as usize].take() else { break };
+            let (offset, length) = entry.pieces.get(read.next);
+            let bytes = touched_bytes(offset, length, BLOCK as u64);
+            read.next += 1;
+            if let Some(error) = failed.take().or(answer.err())
+                && !read.reply.is_finished()
+            {
+                let (code, text) = explain(error);
+                let reply = &mut read.reply;
+                cut = connection.output.plan(None, |headers, parts| reply.fail(code, text, headers, parts))
+                    == Failure::HardDisconnect;
+            }
+            match answer {
+                Ok(answer) if !read.reply.is_finished() => {
+                    fill_runs(core.engine.data(answer), &mut self.runs);
+                    let first = (offset - entry.request.offset) as u32;
+                    let (reply, runs) = (&mut read.reply, &self.runs);
+                    connection.output.plan(Some((answer, first)), |headers, parts| reply.piece(runs, headers, parts));
+                    connection.output.depart(answer, bytes);
+                }
+                Ok(answer) => {
+                    self.shared.read_bytes -= bytes;
+                    connection.read_bytes -= bytes;
+                    core.engine.handle(core.now, Event::Sent(answer));
+                }
+                Err(_) => {
+                    self.shared.read_bytes -= bytes;
+                    connection.read_bytes -= bytes;
+                }
+            }
+        }
+        if cut {
+            connection.kill();
+        }
+        connection.holder = read.reply.holds_stream().then_some(place);
+        if complete && read.next as usize == read.answers.len() {
+            self.shared.table.remove(place);
+            connection.requests -= 1;
+        }
+    }
+
+    /// Plans the replies that waited for one in several parts, if it is complete.
+    fn continue_deferred(&mut self, slot: u32, core: &mut Core) {
+        loop {
+            let Some(connection) = self.connections[slot as usize].as_mut() else { return };
+            if connection.holder.is_some() || connection.state == State::Dead {
+                return;
+            }
+            match connection.deferred.pop_front() {
+                Some(Deferred::Bytes(bytes)) => connection.output.write(|output| output.extend_from_slice(&bytes)),
+                Some(Deferred::Request(place)) => self.continue_read(place, core),
+                None => return,
+            }
+        }
+    }
+
+    /// Closes a connection that has come to its end; true if the engine was told something.
+    fn close_if_done(&mut self, slot: u32, core: &mut Core) -> bool {
+        let Some(connection) = self.connections[slot as usize].as_mut() else { return false };
+        let mut told = false;
+        match connection.state {
+            State::Open => return false,
+            State::Draining => {
+                let quiet = connection.requests == 0 && connection.output.is_empty() && connection.deferred.is_empty();
+                if !quiet || connection.is_in_kernel() {
+                    return false;
+                }
+            }
+            State::Dead => {
+                if connection.is_in_kernel() {
+                    return false;
+                }
+                told = self.bury(slot, core);
+                if self.connections[slot as usize].as_ref().is_some_and(|connection| connection.requests > 0) {
+                    return told;
+                }
+            }
+        }
+        if let Some(connection) = self.connections[slot as usize].take() {
+            self.shared.read_bytes -= connection.read_bytes;
+        }
+        self.waiting.retain(|waiting| *waiting != slot);
+        self.free.push(slot);
+        self.start(core);
+        told
+    }
+
+    /// Gives back all that a dead connection holds, but for what the engine has not answered yet.
+    fn bury(&mut self, slot: u32, core: &mut Core) -> bool {
+        let Some(connection) = self.connections[slot as usize].as_mut() else { return false };
+        if let Some(place) = connection.abandon(core) {
+            self.shared.table.get(place).submitted = true;
+        }
+        connection.output.clear(&mut self.departed);
+        connection.deferred.clear();
+        connection.holder = None;
+        let mut answers: Vec<RequestId> = Vec::new();
+        for place in self.shared.table.of_connection(slot) {
+            let entry = self.shared.table.get(place);
+            if let Some(read) = &mut entry.read {
+                answers.extend(read.answers.iter_mut().filter_map(|answer| answer.take()?.ok()));
+            }
+            if entry.outstanding == 0 {
+                self.shared.table.remove(place);
+                connection.requests -= 1;
+            }
+        }
+        let mut any = !answers.is_empty();
+        for answer in answers {
+            core.engine.handle(core.now, Event::Sent(answer));
+        }
+        any |= self.release(slot, core);
+        any
+    }
+
+    /// When [`Server::expire`] wants to be called.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.deadline
+    }
+
+    fn wake_at(&mut self, time: Nanos) {
+        self.deadline = Some(self.deadline.map_or(time, |deadline| deadline.min(time)));
+    }
+
+    /// Ends what has taken too long.
+    pub fn expire(&mut self, core: &mut Core) {
+        if self.deadline.is_none_or(|deadline| deadline > core.now) {
+            return;
+        }
+        self.deadline = None;
+        let starving = !self.waiting.is_empty();
+        let mut next: Option<Nanos> = starving.then(|| core.now + STALL_NANOS / 10);
+        for (slot, connection) in self.connections.iter_mut().enumerate() {
+            let Some(connection) = connection else { continue };
+            let late = connection.deadline.is_some_and(|deadline| deadline <= core.now);
+            let idle = core.now.saturating_sub(connection.last_progress);
+            let stalled = starving && idle > STALL_NANOS && !connection.waiting && connection.holds_buffers();
+            if late || stalled {
+                connection.kill();
+                self.ready.push(slot as u32);
+            } else if let Some(deadline) = connection.deadline {
+                next = Some(next.map_or(deadline, |next| next.min(deadline)));
+            }
+        }
+        self.deadline = next;
+        self.start(core);
+    }
+
+    /// No more connections and no more requests: those in service are still answered.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+        self.listeners.clear();
+        self.accepting.clear();
+        for connection in self.connections.iter_mut().flatten() {
+            connection.session.shut_down();
+        }
+    }
+
+    /// Whether every request was answered, and the answer has left.
+    pub fn is_quiet(&self) -> bool {
+        let quiet = |connection: &Connection| connection.requests == 0 && connection.output.is_empty();
+        self.connections.iter().flatten().all(|connection| quiet(connection))
+    }
+
+    /// Ends all connections.
+    pub fn disconnect(&mut self) {
+        for (slot, connection) in self.connections.iter_mut().enumerate() {
+            if let Some(connection) = connection {
+                connection.kill();
+                self.ready.push(slot as u32);
+            }
+        }
+    }
+
+    /// Whether no connection is left.
+    pub fn is_empty(&self) -> bool {
+        self.connections.iter().all(Option::is_none)
+    }
+}
+
+/// Takes a piece's answer to anything but a read, and replies when it was the last one.
+fn finish_plain(
+    place: u32,
+    result: Result<Reply, Error>,
+    connection: &mut Connection,
+    shared: &mut Shared,
+    core: &mut Core,
+) {
+    let entry = shared.table.get(place);
+    if let Err(error) = result {
+        entry.error.get_or_insert(error);
+    }
+    if entry.outstanding > 0 || !entry.submitted {
+        return;
+    }
+    let (request, error) = (entry.request, entry.error);
+    let put = |output: &mut Vec<u8>| match (error, result) {
+        (Some(error), _) => {
+            let (code, text) = explain(error);
+            request.reply_error(code, text, output);
+        }
+        (None, Ok(Reply::Extents(answer))) => {
+            let state = |hole| if hole { ExtentState::Unmapped } else { ExtentState::Data };
+            let extents = core.engine.extents(answer).iter();
+            let extents: Vec<Extent> =
+                extents.map(|extent| Extent { length_bytes: extent.length, state: state(extent.hole) }).collect();
+            request.reply_block_status(&extents, output);
+        }
+        (None, _) if request.command == Command::BlockStatus => {
+            request.reply_error(ErrorCode::InputOutput, "the extents are not known", output);
+        }
+        (None, _) => request.reply_done(output),
+    };
+    if connection.holder.is_some() {
+        let mut bytes = Vec::new();
+        put(&mut bytes);
+        connection.deferred.push_back(Deferred::Bytes(bytes));
+    } else {
+        connection.output.write(put);
+    }
+    if let Ok(Reply::Extents(answer) | Reply::Data(answer)) = result {
+        core.engine.handle(core.now, Event::Sent(answer));
+    }
+    shared.table.remove(place);
+    connection.requests -= 1;
+}
+
+/// The runs of data and zeroes in an answer.
+fn fill_runs(segments: &[engine::DataSegment], runs: &mut Vec<Run>) {
+    runs.clear();
+    runs.extend(segments.iter().map(|segment| match segment.buffer {
+        Some(_) => Run::Data(segment.to - segment.from),
+        None => Run::Hole(segment.to - segment.from),
+    }));
+}
+
+/// Says on the error output that a request failed: the first ones each, later ones now and then.
+fn report(failures: &mut u64, entry: &Entry, error: Error) {
+    *failures += 1;
+    if *failures <= REPORTS_MAX || failures.is_multiple_of(1000) {
+        let request = entry.request;
+        notice(format_args!(
+            "{:?} of {} bytes at byte {} failed: {} (failure {failures} since the start)",
+            request.command,
+            request.length,
+            request.offset,
+            explain(error).1
+        ));
+    }
+}

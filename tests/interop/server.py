@@ -1,0 +1,115 @@
+"""A pool in a folder of its own and a server on it, for the interop tests."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ONEFOLD = os.environ.get("ONEFOLD", os.path.join(ROOT, "target", "release", "onefold"))
+BLOCK = 4096
+
+
+def run(*arguments, check=True, **options):
+    """Runs a command, its output captured as text; shows it when the command fails."""
+    done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=600, **options)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{arguments} exited with {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def onefold(*arguments, check=True):
+    return run(ONEFOLD, *arguments, check=check)
+
+
+class Pool:
+    """A pool file; `serve` starts a server on it, `stop` and `kill` end it."""
+
+    def __init__(self, size="256M", folder=None):
+        self.folder = folder or tempfile.mkdtemp(prefix="onefold-test-")
+        self.path = os.path.join(self.folder, "disk.onefold")
+        self.size = size
+        self.server = None
+        self.log = os.path.join(self.folder, "server.log")
+
+    def uri(self, volume="default"):
+        return f"nbd+unix:///{volume}?socket={self.path}.sock"
+
+    def serve(self, *arguments, create=True):
+        begin = ["--create", "--size", self.size] if create else []
+        with open(self.log, "a") as log:
+            self.server = subprocess.Popen(
+                [ONEFOLD, "serve", self.path, *begin, *arguments], stdout=log, stderr=subprocess.STDOUT
+            )
+        deadline = time.time() + 60
+        while time.time() < deadline:
+            if self.server.poll() is not None:
+                raise AssertionError(f"the server ended: {self.said()}")
+            if run("nbdinfo", "--size", self.uri(""), check=False).returncode == 0:
+                return self
+            time.sleep(0.05)
+        raise AssertionError(f"the server does not answer: {self.said()}")
+
+    def said(self):
+        """What the server has printed so far."""
+        with open(self.log) as log:
+            return log.read()
+
+    def stop(self):
+        """Stops the server cleanly; it must say so with exit status 0."""
+        self.server.send_signal(signal.SIGTERM)
+        status = self.server.wait(timeout=60)
+        self.server = None
+        if status != 0:
+            raise AssertionError(f"the server exited with {status}: {self.said()}")
+
+    def kill(self):
+        self.server.kill()
+        self.server.wait()
+        self.server = None
+
+    def status(self, *arguments):
+        return json.loads(onefold("status", self.path, "--json", *arguments).stdout)
+
+    def settled(self):
+        return self.status("--settle")
+
+    def check(self):
+        onefold("check", self.path)
+
+    def resident_bytes(self, peak=True):
+        with open(f"/proc/{self.server.pid}/status") as file:
+            return int(re.search(r"VmHWM:\s+(\d+)" if peak else r"VmRSS:\s+(\d+)", file.read()).group(1)) * 1024
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.server is not None:
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def distinct_blocks(*paths):
+    """How many different non-zero blocks the files hold together, and how many non-zero ones."""
+    seen, used, zero = set(), 0, bytes(BLOCK)
+    for path in paths:
+        with open(path, "rb") as file:
+            while block := file.read(BLOCK):
+                block = block.ljust(BLOCK, b"\0")
+                if block != zero:
+                    used += 1
+                    seen.add(block)
+    return len(seen), used
+
+
+def system_tree():
+    """A folder of real files, a few dozen MiB, that every Debian system has."""
+    for path in ("/usr/share/perl", "/usr/lib/python3", "/usr/share/doc"):
+        if os.path.isdir(path):
+            return path
+    raise AssertionError("no system tree found")
