@@ -206,11 +206,8 @@ impl ReadCache {
             && (recent > self.target
                 || (in_frequent_ghost && recent == self.target)
                 || self.length(List::Frequent) == 0);
-        let (from, ghost) = if from_recent {
-            (List::Recent, List::RecentGhost)
-        } else {
-            (List::Frequent, List::FrequentGhost)
-        };
+        let (from, ghost) =
+            if from_recent { (List::Recent, List::RecentGhost) } else { (List::Frequent, List::FrequentGhost) };
         let victim = self.lists[from as usize].oldest;
         if victim == NONE {
             return None;
@@ -239,9 +236,10 @@ impl ReadCache {
 
     /// Every cached block.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, BufferId)> + '_ {
-        self.by_slot.values().map(|&at| self.nodes[at as usize]).filter_map(|node| {
-            matches!(node.list, List::Recent | List::Frequent).then_some((node.slot, node.buffer))
-        })
+        self.by_slot
+            .values()
+            .map(|&at| self.nodes[at as usize])
+            .filter_map(|node| matches!(node.list, List::Recent | List::Frequent).then_some((node.slot, node.buffer)))
     }
 
     /// Bytes of memory.

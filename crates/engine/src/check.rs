@@ -137,7 +137,10 @@ impl<'a> Audit<'a> {
         let store = &self.engine.store;
         let key = PageKey { region, location: pointer.location };
         if !store.is_valid(key) {
-            self.violation(format!("{what}: a pointer leads to block {} of metadata, which does not exist", key.location));
+            self.violation(format!(
+                "{what}: a pointer leads to block {} of metadata, which does not exist",
+                key.location
+            ));
             return None;
         }
         if region == Region::Metadata {

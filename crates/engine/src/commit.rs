@@ -232,9 +232,8 @@ impl Engine {
     /// fails when there is nothing left to reclaim.
     pub(crate) fn admit_space(&mut self, id: RequestId) -> bool {
         let request = self.requests.get(id);
-        let unknown = |block: &&crate::request::Block| {
-            block.hit.is_none() && block.content.is_some_and(|content| !content.zero)
-        };
+        let unknown =
+            |block: &&crate::request::Block| block.hit.is_none() && block.content.is_some_and(|content| !content.zero);
         let needed = request.blocks.iter().filter(unknown).count() as u64;
         if needed <= self.space.ready() {
             return true;

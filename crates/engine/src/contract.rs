@@ -140,6 +140,8 @@ pub enum Outcome<'a> {
     Blocks(&'a [BlockContent]),
     /// [`IoOp::ReadPages`]: the bytes read.
     Bytes(&'a [u8]),
+    /// [`IoOp::Compare`]: whether the two blocks hold the same bytes.
+    Equal(bool),
 }
 
 /// An I/O failed. Which way does not matter to the engine, only whether space ran out.
@@ -331,6 +333,8 @@ pub enum IoOp {
         /// Zero the bytes inside.
         zero: bool,
     },
+    /// No device involved. Compare the bytes of the two segments, both buffers; answer with [`Outcome::Equal`].
+    Compare,
 }
 
 /// One block of an I/O.

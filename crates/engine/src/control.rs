@@ -19,10 +19,15 @@ pub(crate) struct Pending {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
     /// Done when so many checkpoints are.
-    Create { volume: VolumeId, checkpoints: u64 },
+    Create {
+        volume: VolumeId,
+        checkpoints: u64,
+    },
     Settle,
     /// Done when so many checkpoints are; `None` until all requests are answered.
-    Close { checkpoints: Option<u64> },
+    Close {
+        checkpoints: Option<u64>,
+    },
 }
 
 impl Engine {

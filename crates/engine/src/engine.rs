@@ -448,6 +448,7 @@ impl Engine {
             Purpose::Sync => self.synced(result),
             Purpose::Fill { first } => self.filled(first, &segments, result),
             Purpose::Merge { request, block } => self.merged(request, block, result),
+            Purpose::Compare { request, block } => self.compared(request, block, result),
             Purpose::ReserveContainers(count) => {
                 self.reserving = false;
                 match result {

@@ -12,9 +12,9 @@ use crate::pages::PageKey;
 pub struct Io {
     /// What kind.
     pub op: IoOp,
-    /// First byte on the store. (Not used by [`IoOp::Sync`] and [`IoOp::Merge`].)
+    /// First byte on the store. (Not used by [`IoOp::Sync`], [`IoOp::Merge`] and [`IoOp::Compare`].)
     pub offset: u64,
-    /// Bytes. (Not used by [`IoOp::Sync`] and [`IoOp::Merge`].)
+    /// Bytes. (Not used by [`IoOp::Sync`], [`IoOp::Merge`] and [`IoOp::Compare`].)
     pub length: u64,
     /// The blocks, in order.
     pub segments: Vec<Segment>,
@@ -39,6 +39,8 @@ pub(crate) enum Purpose {
     Fill { first: Slot },
     /// A partial block has been completed.
     Merge { request: RequestId, block: u32 },
+    /// A block has been compared with the known block that it may share.
+    Compare { request: RequestId, block: u32 },
     /// Space for so many more containers is reserved.
     ReserveContainers(u32),
     /// Space for metadata blocks is reserved, up to this one.

@@ -15,6 +15,9 @@ pub struct Limits {
     pub index_entries: u32,
     /// Bits of tag in an index entry (0: as many as fit).
     pub index_tag_bits: u32,
+    /// Bits of the digest that sharing looks at (0: all 128). Below 96 they prove nothing, and blocks are compared byte by
+    /// byte before one is shared. Landing proof, checks on reads and summaries keep all bits.
+    pub sharing_digest_bits: u32,
     /// Mappings held in the delta.
     pub delta_entries: u32,
     /// Requests in flight.
@@ -35,7 +38,8 @@ impl Limits {
     /// Tables that are held in memory whole come first (three bits a slot, 20 bytes a container, one bit a metadata block);
     /// of the rest half goes to payload buffers, a quarter to the index, an eighth each to metadata pages and the delta.
     pub fn for_memory(memory: u64, geometry: &Geometry) -> Result<Limits, u64> {
-        let tables = geometry.slots() * 3 / 8 + u64::from(geometry.containers) * 24
+        let tables = geometry.slots() * 3 / 8
+            + u64::from(geometry.containers) * 24
             + u64::from(geometry.metadata_blocks) / 8
             + FIXED_BYTES;
         let least = tables + 32 * MIB;
@@ -54,6 +58,7 @@ impl Limits {
             pages: (rest / 8 / (block + 96)) as u32,
             index_entries: 1 << index.ilog2(),
             index_tag_bits: 0,
+            sharing_digest_bits: 0,
             delta_entries: delta as u32,
             requests: 1024,
         })

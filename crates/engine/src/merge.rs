@@ -18,7 +18,7 @@ const LOAD_AHEAD: usize = 16;
 
 impl Engine {
     /// The writer of a tree: the one at work, or a new one.
-    fn writer<'a>(checkpoint: &'a mut Checkpoint, region: Region, root: Root) -> &'a mut Writer {
+    fn writer(checkpoint: &mut Checkpoint, region: Region, root: Root) -> &mut Writer {
         checkpoint.writer.get_or_insert_with(|| Writer::new(region, root))
     }
 

@@ -206,7 +206,9 @@ impl Engine {
                         _ => block.base_buffer = Some(fill.buffer),
                     }
                 }
-                self.arrived(id, !good);
+                // A known block that cannot be read is no reason to fail: it is not shared.
+                let proves = self.requests.get(id).stage == Stage::Verify;
+                self.arrived(id, !good && !proves);
             }
             if good {
                 self.cache.insert(slot, fill.buffer, &mut self.evicted);

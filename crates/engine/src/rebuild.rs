@@ -51,7 +51,7 @@ impl Engine {
                             let at = (i * SUMMARY_BYTES) as usize;
                             let mut digest = Digest::default();
                             digest.0.copy_from_slice(&self.store.pages.bytes(page)[at..at + 16]);
-                            self.index.insert(digest, slot, self.space.generation(slot));
+                            self.note_known(digest, slot);
                         }
                     }
                     job.leaf += 1;

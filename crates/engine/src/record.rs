@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::contract::{Digest, VolumeId};
-use crate::entry::{Key, Slot, LBA_BITS};
+use crate::entry::{Key, LBA_BITS, Slot};
 
 const MAGIC: u32 = 0x314a_464f; // "OFJ1"
 /// Bytes before the first entry.

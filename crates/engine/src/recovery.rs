@@ -59,8 +59,7 @@ enum Step {
 }
 
 /// The order in which tables are read: the space map counts on the containers.
-const TABLES: [TreeId; 5] =
-    [TreeId::Containers, TreeId::SpaceMap, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards];
+const TABLES: [TreeId; 5] = [TreeId::Containers, TreeId::SpaceMap, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards];
 
 struct Walked {
     header: Header,
@@ -424,9 +423,7 @@ impl Engine {
             return Next::Read(u32::from(header.pages));
         }
         match record::decode(&header, &mut recovery.window[..bytes], self.store.seed) {
-            Some((changes, checksum)) => {
-                Next::Record(alloc::boxed::Box::new(Walked { header, changes, checksum }))
-            }
+            Some((changes, checksum)) => Next::Record(alloc::boxed::Box::new(Walked { header, changes, checksum })),
             None => Next::End,
         }
     }
@@ -571,10 +568,10 @@ impl Engine {
         // Nothing that these records did can be lost: the seal makes them durable.
         let fresh = |slot: &Slot| self.space.state(*slot) == SlotState::Free;
         self.delta.slots.retain(|slot, recent| recent.refs > 0 || !fresh(slot));
-        for (slot, recent) in &self.delta.slots {
-            if recent.fresh {
-                self.index.insert(recent.digest, *slot, self.space.generation(*slot));
-            }
+        let fresh: Vec<_> =
+            self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, r.digest)).collect();
+        for (slot, digest) in fresh {
+            self.note_known(digest, slot);
         }
         recovery.checks.clear();
         let mut carried: Vec<_> = core::mem::take(&mut recovery.carried).into_iter().collect();
@@ -623,8 +620,7 @@ impl Engine {
     fn mend(&mut self, recovery: &mut Recovery) -> Progress {
         let newest = self.superblock;
         let parity = (newest.epoch % 2) as usize;
-        let missing: Vec<usize> =
-            (0..2).filter(|place| recovery.found[place * 2 + parity] != Some(newest)).collect();
+        let missing: Vec<usize> = (0..2).filter(|place| recovery.found[place * 2 + parity] != Some(newest)).collect();
         if !missing.is_empty() {
             recovery.outstanding += missing.len();
             self.submit_superblock(&newest, &missing, Purpose::Recovery(0)).expect("pages are free");

@@ -21,7 +21,7 @@ pub enum Stage {
     Read,
     /// Waits for a partial block to be completed.
     Merge,
-    /// Waits for summaries that prove what the index says.
+    /// Waits for what proves what the index says: summaries, or the known block itself.
     Verify,
     /// The map is changed; waits for its record to be durable.
     Commit,
@@ -53,11 +53,13 @@ pub(crate) struct Block {
     pub content: Option<BlockContent>,
     /// What the block was completed from.
     pub base: Option<Entry>,
-    /// The content of `base`, while it is waited for or merged.
+    /// The content of `base`, while it is waited for or merged; after that, of the known block that it is compared with.
     pub base_buffer: Option<BufferId>,
     /// What the block maps to (reads), or the known block to share (writes).
     pub entry: Entry,
     pub hit: Option<Slot>,
+    /// Outcome of comparing the block with what a slot held, byte by byte. `base_buffer` held that content.
+    pub compared: Option<(Slot, bool)>,
 }
 
 impl Block {
@@ -72,6 +74,7 @@ impl Block {
             base_buffer: None,
             entry: Entry::UNMAPPED,
             hit: None,
+            compared: None,
         }
     }
 }

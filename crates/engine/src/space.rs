@@ -88,7 +88,10 @@ impl Space {
             ready: 0,
             data_used: 0,
             dirty_map: vec![false; map_leaves as usize],
-            dirty_containers: vec![false; (containers.len() as u64 * CONTAINER_BYTES).div_ceil(geometry.block()) as usize],
+            dirty_containers: vec![
+                false;
+                (containers.len() as u64 * CONTAINER_BYTES).div_ceil(geometry.block()) as usize
+            ],
             containers,
         }
     }

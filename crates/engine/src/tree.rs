@@ -271,7 +271,7 @@ impl Writer {
             let mut level = 0;
             while level < self.root.height {
                 let span = 1u64 << (bits * (u32::from(level) + 1));
-                if *first % span != 0 || end - *first < span {
+                if !first.is_multiple_of(span) || end - *first < span {
                     break;
                 }
                 level += 1;

@@ -4,6 +4,7 @@
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, Slot};
+use crate::index::PROOF_BITS;
 use crate::io::Purpose;
 use crate::journal::Unwritten;
 use crate::pages::Region;
@@ -24,9 +25,17 @@ const VERIFY_ATTEMPTS: u8 = 3;
 
 /// What the index and the summaries say of a block.
 enum Known {
-    Yes(Slot),
+    /// A live slot whose digest is this (all its bits).
+    Yes(Slot, Digest),
     No,
     NotYet(Missing),
+}
+
+/// Whether a known block holds the same bytes.
+enum Proof {
+    Equal,
+    Unequal,
+    NotYet,
 }
 
 impl Engine {
@@ -134,6 +143,7 @@ impl Engine {
             let part = &mut self.requests.get_mut(id).blocks[at];
             part.base = Some(entry);
             part.content = None;
+            part.compared = None;
             part.base_buffer = base_buffer;
         }
         if let Some(slot) = entry.slot()
@@ -184,11 +194,21 @@ impl Engine {
     /// Finds out which blocks are known; false if summaries have to be read first.
     fn look_up(&mut self, id: RequestId, policy: Policy) -> bool {
         let mut last: Option<Missing> = None;
+        let mut waits = false;
         for at in 0..self.requests.get(id).blocks.len() {
-            let Some(content) = self.requests.get(id).blocks[at].content.filter(|content| !content.zero) else { continue };
+            let Some(content) = self.requests.get(id).blocks[at].content.filter(|content| !content.zero) else {
+                continue;
+            };
             let hit = match self.known(content.digest) {
-                Known::Yes(slot) => Some(slot).filter(|_| shares(policy, true)),
-                Known::No => None,
+                Known::Yes(slot, digest) if shares(policy, true) => match self.prove(id, at, slot, digest) {
+                    Proof::Equal => Some(slot),
+                    Proof::Unequal => None,
+                    Proof::NotYet => {
+                        waits = true;
+                        None
+                    }
+                },
+                Known::Yes(..) | Known::No => None,
                 Known::NotYet(missing) => {
                     let request = self.requests.get_mut(id);
                     if request.attempts < VERIFY_ATTEMPTS && last != Some(missing) {
@@ -201,39 +221,101 @@ impl Engine {
             };
             self.requests.get_mut(id).blocks[at].hit = hit;
         }
-        if last.is_some() {
+        waits |= last.is_some();
+        if waits {
             let request = self.requests.get_mut(id);
             request.attempts += 1;
             request.stage = Stage::Verify;
         }
-        last.is_none()
+        !waits
+    }
+
+    /// Whether digests prove equality, or only that it is worth comparing.
+    fn digests_prove(&self) -> bool {
+        self.limits.sharing_digest_bits == 0 || self.limits.sharing_digest_bits >= PROOF_BITS
+    }
+
+    /// The part of a digest that sharing looks at.
+    fn sharing_digest(&self, digest: Digest) -> Digest {
+        match self.limits.sharing_digest_bits {
+            0 => digest,
+            bits => Digest((u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - bits.min(128)))).to_le_bytes()),
+        }
+    }
+
+    /// Proves that a slot whose digest agrees holds the block's bytes: where digests do not, by comparing. A verdict counts
+    /// only while the buffer that was compared is still what the slot holds.
+    fn prove(&mut self, id: RequestId, at: usize, slot: Slot, digest: Digest) -> Proof {
+        if self.digests_prove() {
+            return Proof::Equal;
+        }
+        let present = self.in_memory(slot);
+        let request = self.requests.get_mut(id);
+        let attempts = request.attempts;
+        let block = &mut request.blocks[at];
+        if let (Some((known, equal)), Some(_)) = (block.compared, block.base_buffer)
+            && known == slot
+            && present == block.base_buffer
+        {
+            return if equal { Proof::Equal } else { Proof::Unequal };
+        }
+        if attempts >= VERIFY_ATTEMPTS {
+            return Proof::Unequal;
+        }
+        let (own, stale) = (block.buffer, block.base_buffer.take());
+        block.compared = None;
+        if let Some(stale) = stale {
+            self.buffers.release(stale);
+        }
+        let Some(known) = self.use_memory(slot) else {
+            let begun = self.fill_one(slot, Entry::whole(slot, digest), id, at as u32);
+            return if begun { Proof::NotYet } else { Proof::Unequal };
+        };
+        let request = self.requests.get_mut(id);
+        request.waiting += 1;
+        request.blocks[at].base_buffer = Some(known);
+        request.blocks[at].compared = Some((slot, false));
+        let segments = own.into_iter().chain([known]).map(Segment::Buffer);
+        self.store.io.begin(IoOp::Compare, 0, 0, segments, Purpose::Compare { request: id, block: at as u32 });
+        Proof::NotYet
+    }
+
+    /// Two blocks have been compared.
+    pub(crate) fn compared(&mut self, id: RequestId, at: u32, result: Result<Outcome<'_>, IoError>) {
+        let block = &mut self.requests.get_mut(id).blocks[at as usize];
+        if let Some((_, equal)) = &mut block.compared {
+            *equal = result == Ok(Outcome::Equal(true));
+        }
+        self.arrived(id, false);
     }
 
     /// Whether a live slot is proven to hold what has this digest. What the index says is a hint.
     fn known(&mut self, digest: Digest) -> Known {
-        let Some(hint) = self.index.lookup(digest) else { return Known::No };
+        let wanted = self.sharing_digest(digest);
+        let Some(hint) = self.index.lookup(wanted) else { return Known::No };
         let slot = hint.slot;
         if !self.space.contains(slot) {
             return Known::No;
         }
         if let Some(recent) = self.delta.live(slot).or_else(|| self.frozen.live(slot)) {
-            return if recent.digest == digest { Known::Yes(slot) } else { Known::No };
+            let found = recent.digest;
+            return if self.sharing_digest(found) == wanted { Known::Yes(slot, found) } else { Known::No };
         }
         if self.space.state(slot) == SlotState::Free {
-            self.index.remove(digest, slot);
+            self.index.remove(wanted, slot);
             return Known::No;
         }
         let generation = self.space.generation(slot);
-        if hint.proves && hint.generation == generation as u16 {
-            return Known::Yes(slot);
+        if hint.proves && hint.generation == generation as u16 && self.digests_prove() {
+            return Known::Yes(slot, digest);
         }
         match self.summary(slot) {
-            Ok(Some(found)) if found == digest => {
-                self.index.insert(digest, slot, generation);
-                Known::Yes(slot)
+            Ok(Some(found)) if self.sharing_digest(found) == wanted => {
+                self.index.insert(wanted, slot, generation);
+                Known::Yes(slot, found)
             }
             Ok(_) => {
-                self.index.remove(digest, slot);
+                self.index.remove(wanted, slot);
                 Known::No
             }
             Err(missing) => Known::NotYet(missing),
@@ -327,7 +409,7 @@ impl Engine {
             (Entry::whole(slot, content.digest), content.digest, false)
         } else {
             let slot = self.space.allocate().expect("space was counted before");
-            self.index.insert(content.digest, slot, self.space.generation(slot));
+            self.note_known(content.digest, slot);
             let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
             // The content may be cached under the slot's former life; that ended when the slot was given back.
             let before = self.dirty.insert(slot, buffer);
@@ -341,12 +423,17 @@ impl Engine {
         }
     }
 
+    /// Tells the index what a slot holds.
+    pub(crate) fn note_known(&mut self, digest: Digest, slot: Slot) {
+        self.index.insert(self.sharing_digest(digest), slot, self.space.generation(slot));
+    }
+
     /// A block equal to this one that came earlier in the same request, or in one that was still being decided.
     fn twin(&mut self, policy: Policy, digest: Digest) -> Option<Slot> {
         if !policy.looks_up() {
             return None;
         }
-        let slot = self.index.lookup(digest)?.slot;
+        let slot = self.index.lookup(self.sharing_digest(digest))?.slot;
         let equal = self.delta.live(slot).is_some_and(|recent| recent.digest == digest);
         (equal && shares(policy, true)).then_some(slot)
     }

@@ -170,6 +170,15 @@ impl Buffers {
         self.buffers[into].cells = cells;
         describe(&cells)
     }
+
+    /// Performs [`IoOp::Compare`].
+    pub fn compare(&self, io: &Io) -> bool {
+        let mut cells = io.segments.iter().map(|segment| match segment {
+            Segment::Buffer(id) => self.buffers[id.0 as usize].cells,
+            Segment::Page(_) => unreachable!("validated"),
+        });
+        cells.next() == cells.next()
+    }
 }
 
 /// Whether an I/O fills the buffer of its segment `index`, or only reads it.

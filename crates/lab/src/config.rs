@@ -44,6 +44,7 @@ impl Config {
                 pages: 160,
                 index_entries: 1024,
                 index_tag_bits: 0,
+                sharing_digest_bits: 0,
                 delta_entries: 256,
                 requests: 16,
             },
@@ -86,7 +87,7 @@ impl Config {
     pub fn has_room_in_index(&self) -> bool {
         let all_full = self.volumes.iter().all(|(_, policy)| *policy == Policy::Full);
         let room = u64::from(self.limits.index_entries) >= 4 * self.parameters.geometry.slots();
-        all_full && room && self.limits.index_tag_bits == 0
+        all_full && room && self.limits.index_tag_bits == 0 && self.limits.sharing_digest_bits == 0
     }
 
     /// Twice the memory: for an engine that says that its tables do not fit.
@@ -120,6 +121,7 @@ fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
         pages: random.pick(&[64, 96, 128, 256]),
         index_entries: random.pick(&[16, 64, 4096, 4096]),
         index_tag_bits: random.pick(&[0, 0, 8]),
+        sharing_digest_bits: random.pick(&[0, 0, 0, 8]),
         delta_entries: random.pick(&[64, 128, 256, 1024]),
         requests: random.between(4, 16) as u32,
     }

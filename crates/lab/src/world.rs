@@ -361,7 +361,7 @@ impl World {
                 }
             }
             IoOp::Sync => self.disk.submit_sync(id.0),
-            IoOp::ReadBlocks | IoOp::ReadPages | IoOp::Reserve | IoOp::Merge { .. } => {}
+            IoOp::ReadBlocks | IoOp::ReadPages | IoOp::Reserve | IoOp::Merge { .. } | IoOp::Compare => {}
         }
         self.buffers.hold(&io)?;
         let delay = self.latency(&io);
@@ -376,7 +376,7 @@ impl World {
 
     fn validate(&self, io: &Io) -> Checked {
         let geometry = self.parameters.geometry;
-        let uses_store = !matches!(io.op, IoOp::Sync | IoOp::Merge { .. });
+        let uses_store = !matches!(io.op, IoOp::Sync | IoOp::Merge { .. } | IoOp::Compare);
         let end = io.offset.checked_add(io.length);
         let is_aligned = io.offset.is_multiple_of(geometry.block()) && io.length.is_multiple_of(geometry.block());
         if uses_store && (!is_aligned || io.length == 0 || end.is_none_or(|end| end > geometry.total_bytes())) {
@@ -390,7 +390,7 @@ impl World {
         if io.segments.iter().any(unknown) {
             return violated(format!("an I/O with a buffer that does not exist: {io:?}"));
         }
-        let needs_buffers = matches!(io.op, IoOp::ReadBlocks | IoOp::Merge { .. });
+        let needs_buffers = matches!(io.op, IoOp::ReadBlocks | IoOp::Merge { .. } | IoOp::Compare);
         if needs_buffers && io.segments.iter().any(|segment| matches!(segment, Segment::Page(_))) {
             return violated(format!("an I/O that needs buffers names a page: {io:?}"));
         }
@@ -400,6 +400,9 @@ impl World {
             if from > to || to > geometry.block_size || is_cut || !(1..=2).contains(&io.segments.len()) {
                 return violated(format!("a merge that cannot be: {io:?}"));
             }
+        }
+        if io.op == IoOp::Compare && io.segments.len() != 2 {
+            return violated(format!("a comparison that cannot be: {io:?}"));
         }
         Ok(())
     }
@@ -411,7 +414,7 @@ impl World {
             IoOp::ReadBlocks | IoOp::ReadPages => READ_NANOS + transfer(READ_BYTES_PER_SECOND),
             IoOp::Write => WRITE_NANOS + transfer(WRITE_BYTES_PER_SECOND),
             IoOp::Sync => SYNC_NANOS,
-            IoOp::Merge { .. } | IoOp::Reserve => MEMORY_NANOS,
+            IoOp::Merge { .. } | IoOp::Compare | IoOp::Reserve => MEMORY_NANOS,
         };
         let percent = match self.random.below(16) {
             0 => self.random.between(1, 20),
@@ -430,11 +433,12 @@ impl World {
         }
         self.buffers.release(&io);
         let first = io.offset / self.parameters.geometry.block();
-        let (mut blocks, mut bytes) = (Vec::new(), Vec::new());
+        let (mut blocks, mut bytes, mut equal) = (Vec::new(), Vec::new(), false);
         match io.op {
             IoOp::Write => self.disk.complete_write(id.0),
             IoOp::Sync => self.disk.complete_sync(id.0),
             IoOp::Reserve => {}
+            IoOp::Compare => equal = self.buffers.compare(&io),
             IoOp::ReadPages => {
                 for block in first..first + io.length / self.parameters.geometry.block() {
                     let content = self.disk.read_racing(block, &mut self.random);
@@ -455,6 +459,7 @@ impl World {
         let outcome = match io.op {
             IoOp::Write | IoOp::Sync | IoOp::Reserve => Outcome::Complete,
             IoOp::ReadPages => Outcome::Bytes(&bytes),
+            IoOp::Compare => Outcome::Equal(equal),
             IoOp::ReadBlocks | IoOp::Merge { .. } => Outcome::Blocks(&blocks),
         };
         self.engine.handle(self.now, Event::Done { io: id, result: Ok(outcome) });

@@ -18,7 +18,7 @@ use crate::backing::{Access, Store};
 use crate::cli::CheckArgs;
 use crate::control::{self, Request};
 use crate::digest::Digester;
-use crate::disk::merge;
+use crate::disk::{compare, merge};
 use crate::notice::{notice, print, print_json};
 use crate::place::Sockets;
 use crate::probe;
@@ -164,6 +164,7 @@ struct Audit {
 enum Performed {
     Complete,
     Blocks(Vec<BlockContent>),
+    Equal(bool),
     Bytes(Vec<u8>),
 }
 
@@ -187,6 +188,7 @@ impl Audit {
             for (io, performed) in done {
                 let result = match &performed {
                     Ok(Performed::Complete) => Ok(Outcome::Complete),
+                    Ok(Performed::Equal(equal)) => Ok(Outcome::Equal(*equal)),
                     Ok(Performed::Blocks(contents)) => Ok(Outcome::Blocks(contents)),
                     Ok(Performed::Bytes(bytes)) => Ok(Outcome::Bytes(bytes)),
                     Err(error) => Err(*error),
@@ -218,6 +220,7 @@ impl Audit {
                 let content = merge(&io.segments, from, to, zero, &mut self.arena, &self.digester);
                 Ok(Performed::Blocks(vec![content]))
             }
+            IoOp::Compare => Ok(Performed::Equal(compare(&io.segments, &self.arena))),
             IoOp::ReadPages => Ok(Performed::Bytes(self.overlay.read(io.offset, io.length as usize).map_err(failed)?)),
             IoOp::ReadBlocks => {
                 let bytes = self.overlay.read(io.offset, io.segments.len() * BLOCK).map_err(failed)?;

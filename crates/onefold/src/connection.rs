@@ -7,7 +7,8 @@
 //! file: what is outstanding is answered first) or dead (error: what is outstanding is only given back).
 //!
 //! Back-pressure: nothing is received while the engine has no room for a request or no buffers for a piece, or while the
-//! client does not take its replies. Buffers for a piece are taken all or none, so connections cannot wait for each other.
+//! client does not take its replies. Buffers for a piece, or for a read that is collected, are taken all or none, in order of
+//! arrival; who has them needs nothing else that a connection could hold, so connections cannot wait for each other.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -334,8 +335,10 @@ impl Connection {
         if self.read_bytes > 0 && self.read_bytes + charge > READ_WINDOW {
             return Some(Progress::Client);
         }
-        let affordable = shared.read_bytes == 0 || shared.read_bytes + charge <= shared.read_budget;
-        if !first || !affordable || !core.engine.can_submit() {
+        // What is paid for waits for nobody: others may be waiting for what it holds.
+        let affordable =
+            charge == 0 || first && (shared.read_bytes == 0 || shared.read_bytes + charge <= shared.read_budget);
+        if !affordable || !core.engine.can_submit() {
             return Some(Progress::Engine);
         }
         shared.read_bytes += charge;
@@ -368,7 +371,8 @@ impl Connection {
             self.receive(core);
             return Some(Progress::Client);
         }
-        if !first || !core.engine.can_submit() {
+        // A complete piece waits for nobody: others may be waiting for its buffers.
+        if !core.engine.can_submit() {
             return Some(Progress::Engine);
         }
         entry.outstanding += 1;

@@ -45,6 +45,7 @@ pub struct Disk {
 enum Report {
     Complete,
     Merged(BlockContent),
+    Compared(bool),
     Failed(IoError),
 }
 
@@ -108,6 +109,7 @@ impl Disk {
                 let content = merge(&wanted.segments, from, to, zero, &mut core.arena, &core.digester);
                 self.reports.push((io, Report::Merged(content)));
             }
+            IoOp::Compare => self.reports.push((io, Report::Compared(compare(&wanted.segments, &core.arena)))),
             IoOp::Reserve if self.is_device => self.reports.push((io, Report::Complete)),
             // It would wait for ever.
             IoOp::ReadPages | IoOp::Write if staged_blocks(wanted) > self.staging.used.len() => {
@@ -137,6 +139,7 @@ impl Disk {
             let result = match &report {
                 Report::Complete => Ok(Outcome::Complete),
                 Report::Merged(content) => Ok(Outcome::Blocks(std::slice::from_ref(content))),
+                Report::Compared(equal) => Ok(Outcome::Equal(*equal)),
                 Report::Failed(error) => Err(*error),
             };
             core.engine.handle(core.now, Event::Done { io, result });
@@ -154,7 +157,7 @@ impl Disk {
             IoOp::Write => Work::Write,
             IoOp::Sync => Work::Sync,
             IoOp::Reserve => Work::Reserve,
-            IoOp::Merge { .. } => unreachable!("a merge is done when it is taken"),
+            IoOp::Merge { .. } | IoOp::Compare => unreachable!("done when it is taken"),
         };
         let staging = match staged_blocks(wanted) {
             0 => None,
@@ -341,7 +344,7 @@ fn staged_blocks(io: &engine::Io) -> usize {
     match io.op {
         IoOp::ReadPages => (io.length as usize).div_ceil(BLOCK),
         IoOp::Write => io.segments.iter().filter(|segment| matches!(segment, Segment::Page(_))).count(),
-        IoOp::ReadBlocks | IoOp::Sync | IoOp::Reserve | IoOp::Merge { .. } => 0,
+        IoOp::ReadBlocks | IoOp::Sync | IoOp::Reserve | IoOp::Merge { .. } | IoOp::Compare => 0,
     }
 }
 
@@ -391,6 +394,15 @@ pub fn merge(
         arena.bytes_mut(span)[from..to].fill(0);
     }
     digester.content(arena.bytes(span))
+}
+
+/// Carries out [`IoOp::Compare`].
+pub fn compare(segments: &[Segment], arena: &Arena) -> bool {
+    let mut blocks = segments.iter().map(|segment| match segment {
+        Segment::Buffer(buffer) => arena.bytes(arena.buffer(*buffer)),
+        Segment::Page(_) => unreachable!("a comparison is of buffers"),
+    });
+    blocks.next() == blocks.next()
 }
 
 fn report_failure(slot: &Slot, result: i32, error: IoError) {

@@ -169,19 +169,21 @@ impl Server {
         self.ready.push(slot);
     }
 
-    /// Lets those go on that wait for the engine, in order; true if any did.
+    /// Lets those go on that wait for the engine; true if any did. Only the first may take what they compete for; the
+    /// others go on if they have it already.
     pub fn resume(&mut self, core: &mut Core) -> bool {
-        let mut any = false;
-        while let Some(slot) = self.waiting.front().copied() {
+        let (mut any, mut at) = (false, 0);
+        while let Some(slot) = self.waiting.get(at).copied() {
             if let Some(connection) = self.connections[slot as usize].as_mut() {
-                if connection.advance(true, &mut self.shared, core) == Progress::Engine {
-                    break;
+                if connection.advance(at == 0, &mut self.shared, core) == Progress::Engine {
+                    at += 1;
+                    continue;
                 }
                 connection.waiting = false;
                 self.ready.push(slot);
                 any = true;
             }
-            self.waiting.pop_front();
+            self.waiting.remove(at);
         }
         any
     }
