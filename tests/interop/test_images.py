@@ -74,6 +74,26 @@ class Images(unittest.TestCase):
             pool.stop()
             pool.check()
 
+    def test_a_disk_full_of_distinct_data_can_be_overwritten_again_and_again(self):
+        import nbd
+
+        with Pool("64M") as pool:
+            pool.serve("--memory", "64M")
+            client = nbd.NBD()
+            client.connect_uri(pool.uri())
+            for _ in range(4):
+                for offset in range(0, 64 << 20, 1 << 20):
+                    client.pwrite(os.urandom(1 << 20), offset)
+            last = os.urandom(64 << 20)
+            for offset in range(0, 64 << 20, 4 << 20):
+                client.pwrite(last[offset : offset + (4 << 20)], offset)
+            client.flush()
+            self.assertEqual(pool.settled()["data_blocks_used"], (64 << 20) // BLOCK)
+            self.assertEqual(b"".join(client.pread(1 << 20, at) for at in range(0, 64 << 20, 1 << 20)), last)
+            client.shutdown()
+            pool.stop()
+            pool.check()
+
 
 if __name__ == "__main__":
     unittest.main()

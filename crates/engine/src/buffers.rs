@@ -10,7 +10,7 @@ use crate::contract::BufferId;
 
 /// Reference counts of buffers.
 pub(crate) struct Buffers {
-    holds: Vec<u16>,
+    holds: Vec<u32>,
     free: Vec<BufferId>,
     /// Buffers that hold payload on its way in: received, or not yet written to a slot.
     incoming: u32,
@@ -84,7 +84,7 @@ impl Buffers {
         }
     }
 
-    pub(crate) fn holds(&self, buffer: BufferId) -> u16 {
+    pub(crate) fn holds(&self, buffer: BufferId) -> u32 {
         self.holds[buffer.0 as usize]
     }
 

@@ -204,13 +204,13 @@ impl Engine {
     }
 
     /// Space for the metadata blocks that merging may write.
-    fn reserve_metadata(&mut self) {
+    pub(crate) fn reserve_metadata(&mut self) {
         let geometry = &self.store.geometry;
         let meta = &self.store.meta;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + self.pages_to_merge(0) as u64 + 64)
             .min(u64::from(geometry.metadata_blocks)) as u32;
         if wanted <= meta.reserved {
-            return self.checkpoint_metadata_reserved();
+            return self.checkpoint_metadata_reserved(true);
         }
         let ahead = (wanted + 1024).min(geometry.metadata_blocks);
         let block = geometry.block();
@@ -219,8 +219,12 @@ impl Engine {
         self.store.io.begin(IoOp::Reserve, offset, length, [], Purpose::ReserveMetadata(ahead));
     }
 
-    /// Goes on whether or not there was room: what was reserved before may do, and a write that fails is noticed.
-    pub(crate) fn checkpoint_metadata_reserved(&mut self) {
+    /// Goes on if there was room; if the host is full, tries again with the next tick.
+    pub(crate) fn checkpoint_metadata_reserved(&mut self, good: bool) {
+        self.metadata_full = !good;
+        if !good {
+            return;
+        }
         if let Some(checkpoint) = &mut self.checkpoint
             && checkpoint.stage == Stage::Reserve
         {
@@ -281,7 +285,6 @@ impl Engine {
             included_checksum: checkpoint.upto_checksum,
             journal_position: checkpoint.position,
             clean: checkpoint.clean,
-            read_only: false,
             data_used: self.space.data_used,
             next_volume: self.volumes.last().map_or(1, |volume| volume.id.0 + 1).max(self.superblock.next_volume),
             roots: self.roots,

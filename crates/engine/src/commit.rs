@@ -76,11 +76,19 @@ impl Engine {
         self.mature();
     }
 
+    /// The index forgets what generations can no longer tell apart.
+    pub(crate) fn forget_wrapped(&mut self) {
+        while let Some(slots) = self.space.take_wrapped() {
+            self.index.forget(slots);
+        }
+    }
+
     /// Gives back what a crash can no longer bring back.
     pub(crate) fn mature(&mut self) {
         let Engine { space, dirty, fills, dead, .. } = self;
         let busy = |slot| dirty.contains_key(&slot) || fills.contains_key(&slot);
         space.mature(self.journal.published, busy, dead);
+        self.forget_wrapped();
         while let Some(slot) = self.dead.pop() {
             if let Some(buffer) = self.cache.remove(slot) {
                 self.buffers.release(buffer);
@@ -190,7 +198,8 @@ impl Engine {
         let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
         let full_metadata = self.pages_to_merge(more) > self.store.meta.free() as usize;
         if full_delta || full_ring || full_metadata {
-            if full_metadata && !self.is_reclaimable() {
+            let stuck = self.metadata_full && (full_delta || full_ring);
+            if stuck || (full_metadata && !self.is_reclaimable()) {
                 self.fail_request(id, Error::NoSpace);
                 return false;
             }
@@ -205,11 +214,14 @@ impl Engine {
     pub(crate) fn pages_to_merge(&self, more: usize) -> usize {
         let geometry = &self.store.geometry;
         let block = geometry.block();
-        let changes = (self.delta.len() + self.frozen.len() + self.delta.clears.len() + more) as u64;
+        // A clear may cover two leaves in part, and is merged before the points, which may write a leaf a second time.
+        let clears = (self.delta.clears.len() + self.frozen.clears.len() + 1) as u64;
+        let changes = (self.delta.points.len() + self.frozen.points.len() + more) as u64;
         let slots = (self.delta.slots.len() + self.frozen.slots.len() + 2 * more) as u64 + changes;
         let map_leaves: u64 =
             self.volumes.iter().map(|volume| volume.size.div_ceil(block * geometry.map_leaf_entries())).sum();
         let leaves = changes.min(map_leaves)
+            + (2 * clears).min(map_leaves)
             + slots.min(geometry.slots().div_ceil(block / SUMMARY_BYTES))
             + slots.min(geometry.slots().div_ceil(block / 4))
             + slots.min(self.space.map_leaves())
@@ -303,7 +315,8 @@ impl Engine {
             return;
         }
         let per_container = u64::from(self.store.geometry.slots_per_container);
-        if let Some((first, count)) = self.space.to_reserve(4 * per_container, 8) {
+        let ahead = (4 * per_container).max(2 * u64::from(self.store.geometry.piece_blocks) + 2);
+        if let Some((first, count)) = self.space.to_reserve(ahead, 8) {
             let bytes = per_container * self.store.geometry.block();
             let offset = self.store.geometry.data_start() * self.store.geometry.block() + u64::from(first) * bytes;
             let purpose = Purpose::ReserveContainers(count);
@@ -317,8 +330,12 @@ impl Engine {
     /// A second has passed with something not durable or not published.
     pub(crate) fn self_sync(&mut self) {
         self.host_full = false;
+        if self.metadata_full {
+            self.reserve_metadata();
+        }
         self.want_durable = self.want_durable.max(self.journal.last());
         self.write_carried();
+        self.mature();
         self.publish_pending();
         let idle = self.now >= self.last_change + IDLE_MERGE;
         if idle && (self.delta.len() > 0 || !self.discards.is_empty()) {

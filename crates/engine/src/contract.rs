@@ -297,15 +297,12 @@ pub enum OpenError {
         /// What the page belongs to.
         what: &'static str,
     },
+    /// A superblock was written by a program that knows more: its version or features are not known here.
+    UnknownFormat,
     /// A journal record that was durable is damaged.
     DamagedJournal {
         /// Its sequence number.
         sequence: u64,
-    },
-    /// The memory limit is too small for this pool's tables.
-    TooLittleMemory {
-        /// What would do, in bytes.
-        needed: u64,
     },
 }
 
@@ -344,14 +341,4 @@ pub enum Segment {
     Buffer(BufferId),
     /// Metadata, in the engine's memory: [`crate::Engine::page`].
     Page(PageId),
-}
-
-/// How urgent an I/O is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Class {
-    /// A client waits for it.
-    #[default]
-    Foreground,
-    /// A job's.
-    Background,
 }

@@ -107,6 +107,8 @@ pub struct Engine {
     pub(crate) recovery: Option<Box<Recovery>>,
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) reserving: bool,
+    /// Space for the metadata of a checkpoint could not be reserved: the host is full.
+    pub(crate) metadata_full: bool,
     /// Reserving failed: the host is full. Cleared by the next tick.
     pub(crate) host_full: bool,
     pub(crate) pending_commands: Vec<Pending>,
@@ -174,6 +176,7 @@ impl Engine {
             recovery: Some(Box::new(Recovery::new())),
             rebuild: None,
             reserving: false,
+            metadata_full: false,
             host_full: false,
             pending_commands: Vec::new(),
             failed_page: None,
@@ -460,7 +463,7 @@ impl Engine {
                 if result.is_ok() {
                     self.store.meta.reserved = self.store.meta.reserved.max(blocks);
                 }
-                self.checkpoint_metadata_reserved();
+                self.checkpoint_metadata_reserved(result.is_ok());
             }
             Purpose::Superblock => self.superblock_written(&segments, result),
             Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),

@@ -39,8 +39,11 @@ pub struct Geometry {
     pub journal_blocks: u32,
     /// Blocks of copy-on-write metadata.
     pub metadata_blocks: u32,
-    /// Containers of data.
+    /// Containers of data, the spare ones included.
     pub containers: u32,
+    /// Containers that do not count as capacity: with them a pool full of data can still be overwritten, because new blocks
+    /// need slots before the old ones are free.
+    pub spare_containers: u32,
 }
 
 /// Why a geometry is not possible.
@@ -60,8 +63,9 @@ impl Geometry {
     /// The product's geometry for a pool of at least `capacity` bytes of data (rounded up to whole containers).
     pub fn for_capacity(capacity: u64) -> Result<Geometry, BadGeometry> {
         let container = u64::from(BLOCK_SIZE) * u64::from(SLOTS_PER_CONTAINER);
-        let containers = capacity.div_ceil(container).max(4);
-        let containers = u32::try_from(containers).map_err(|_| BadGeometry("the capacity is too large"))?;
+        let wanted = capacity.div_ceil(container).max(4);
+        let spare = (wanted / 32).clamp(8, 1024);
+        let containers = u32::try_from(wanted + spare).map_err(|_| BadGeometry("the capacity is too large"))?;
         let data_blocks = u64::from(containers) * u64::from(SLOTS_PER_CONTAINER);
         // Summaries take 24 bytes a slot, maps 8 bytes a mapped block; copy-on-write may need both twice for a while.
         let metadata = data_blocks / 32 + 8192;
@@ -76,6 +80,7 @@ impl Geometry {
             journal_blocks,
             metadata_blocks,
             containers,
+            spare_containers: spare as u32,
         };
         geometry.validate()?;
         Ok(geometry)
@@ -95,6 +100,9 @@ impl Geometry {
         }
         if !(2..=1 << 20).contains(&self.place_b) {
             return bad("superblock place B must lie from block 2 to 1048576");
+        }
+        if self.spare_containers >= self.containers {
+            return bad("there are more spare containers than containers");
         }
         if self.journal_blocks < 16 || self.metadata_blocks < 16 || self.containers < 2 {
             return bad("journal, metadata or data are too small");
@@ -173,7 +181,7 @@ impl Geometry {
 
     /// Bytes of data that fit: the capacity that users see.
     pub fn capacity_bytes(&self) -> u64 {
-        self.slots() * self.block()
+        u64::from(self.containers - self.spare_containers) * u64::from(self.slots_per_container) * self.block()
     }
 
     /// Children of an interior page.
@@ -205,7 +213,7 @@ mod tests {
             assert!(g.metadata_start() >= g.meta_map_start() + 2);
             assert_eq!(g.data_start() % u64::from(g.slots_per_container), 0);
             let overhead = g.total_bytes() - g.capacity_bytes();
-            assert!(overhead < g.capacity_bytes() / 25 + (192 << 20), "{overhead}");
+            assert!(overhead < g.capacity_bytes() / 15 + (224 << 20), "{overhead}");
         }
     }
 

@@ -127,6 +127,15 @@ impl Index {
         }
     }
 
+    /// Forgets whatever names one of these slots.
+    pub(crate) fn forget(&mut self, slots: core::ops::Range<u64>) {
+        for at in 0..self.entries.len() {
+            if self.entries[at] != 0 && slots.contains(&self.slot_of(self.entries[at]).0) {
+                self.entries[at] = 0;
+            }
+        }
+    }
+
     /// Entries that the table has room for.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
@@ -196,6 +205,9 @@ mod tests {
         assert_eq!(index.lookup(digest(7)).unwrap().slot, Slot(2));
         index.remove(digest(7), Slot(1));
         assert!(index.lookup(digest(7)).is_some());
+        index.insert(digest(8), Slot(3), 5);
+        index.forget(3..4);
+        assert_eq!(index.lookup(digest(8)), None);
         index.remove(digest(7), Slot(2));
         assert_eq!(index.lookup(digest(7)), None);
     }

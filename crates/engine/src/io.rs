@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::contract::{Class, Effect, IoId, IoOp, RequestId, Segment};
+use crate::contract::{Effect, IoId, IoOp, RequestId, Segment};
 use crate::entry::Slot;
 use crate::pages::PageKey;
 
@@ -18,8 +18,6 @@ pub struct Io {
     pub length: u64,
     /// The blocks, in order.
     pub segments: Vec<Segment>,
-    /// How urgent.
-    pub class: Class,
 }
 
 /// What the completion of an I/O means.
@@ -77,9 +75,8 @@ impl IoTable {
         segments: impl IntoIterator<Item = Segment>,
         purpose: Purpose,
     ) -> IoId {
-        let class = Class::Foreground;
         let at = self.free.pop().unwrap_or_else(|| {
-            let io = Io { op, offset, length, segments: Vec::new(), class };
+            let io = Io { op, offset, length, segments: Vec::new() };
             self.flights.push(Flight { io, purpose: None });
             (self.flights.len() - 1) as u32
         });
@@ -89,7 +86,6 @@ impl IoTable {
         flight.io.op = op;
         flight.io.offset = offset;
         flight.io.length = length;
-        flight.io.class = class;
         flight.io.segments.clear();
         flight.io.segments.extend(segments);
         self.effects.push_back(Effect::Io(IoId(at)));

@@ -7,7 +7,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::contract::{BufferId, Nanos};
+use crate::contract::BufferId;
 use crate::entry::Slot;
 use crate::record::{self, Change};
 
@@ -47,8 +47,6 @@ pub(crate) struct Journal {
     pub(crate) changes: Vec<Change>,
     /// Blocks of the open record that are not on their way to their slots.
     pub(crate) unwritten: Vec<Unwritten>,
-    /// When the open record got its first change.
-    pub(crate) opened_at: Nanos,
     /// States from `durable + 1` to the open record.
     states: VecDeque<State>,
     pub(crate) complete: u64,
@@ -74,7 +72,6 @@ impl Journal {
             previous,
             changes: Vec::new(),
             unwritten: Vec::new(),
-            opened_at: 0,
             states: VecDeque::from([State { outstanding: 1, watermark: 0 }]),
             complete: sequence,
             durable: sequence,

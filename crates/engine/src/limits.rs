@@ -15,8 +15,8 @@ pub struct Limits {
     pub index_entries: u32,
     /// Bits of tag in an index entry (0: as many as fit).
     pub index_tag_bits: u32,
-    /// Bits of the digest that sharing looks at (0: all 128). Below 96 they prove nothing, and blocks are compared byte by
-    /// byte before one is shared. Landing proof, checks on reads and summaries keep all bits.
+    /// Bits of the digest that sharing looks at (0: all 128). Fewer prove nothing: blocks are compared byte by byte before one
+    /// is shared. Landing proof, checks on reads and summaries keep all bits.
     pub sharing_digest_bits: u32,
     /// Mappings held in the delta.
     pub delta_entries: u32,
@@ -35,7 +35,7 @@ const MIB: u64 = 1 << 20;
 impl Limits {
     /// Divides `memory` bytes for a pool; fails with what would do if that is too little.
     ///
-    /// Tables that are held in memory whole come first (three bits a slot, 20 bytes a container, one bit a metadata block);
+    /// Tables that are held in memory whole come first (three bits a slot, 24 bytes a container, one bit a metadata block);
     /// of the rest half goes to payload buffers, a quarter to the index, an eighth each to metadata pages and the delta.
     pub fn for_memory(memory: u64, geometry: &Geometry) -> Result<Limits, u64> {
         let tables = geometry.slots() * 3 / 8

@@ -224,9 +224,11 @@ impl Engine {
             let page = writer.leaf(&mut self.store, slot.0 / per_leaf, true)?.expect("created");
             let bytes = self.store.pages.bytes_mut(page);
             let at = (slot.0 % per_leaf) as usize * 4;
-            let count = known.unwrap_or_else(|| i64::from(u32_at(bytes, at))) + net;
-            let stored = if count > 1 { u32::try_from(count).unwrap_or(u32::MAX) } else { 0 };
-            put_u32(bytes, at, stored);
+            let before = known.unwrap_or_else(|| i64::from(u32_at(bytes, at)));
+            // A count that has reached the end of its 32 bits stays there: the slot is never freed, rather than too early.
+            let most = i64::from(u32::MAX);
+            let count = if before == most { most } else { (before + net).min(most) };
+            put_u32(bytes, at, if count > 1 { count as u32 } else { 0 });
             new = Some(count);
         }
         match new.unwrap_or(0) {

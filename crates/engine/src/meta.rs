@@ -102,7 +102,7 @@ impl MetaSpace {
         self.blocks - self.free
     }
 
-    /// Blocks in use or just freed by the checkpoint under way.
+    /// Blocks freed by the checkpoint under way.
     pub(crate) fn freed_count(&self) -> usize {
         self.freed.len()
     }

@@ -97,6 +97,11 @@ impl PageCache {
         Some(page)
     }
 
+    /// Where a cached page lives.
+    pub(crate) fn key_of(&self, page: PageId) -> PageKey {
+        self.frames[page.0 as usize].key
+    }
+
     /// A private page of zeroes, or `None` while every page is in use.
     pub(crate) fn allocate(&mut self) -> Option<PageId> {
         let page = match self.free.pop() {

@@ -82,6 +82,8 @@ pub(crate) struct Recovery {
     step: Step,
     outstanding: usize,
     found: [Option<Superblock>; 4],
+    /// Whether the slots of even and of odd epochs could be read, in one place at least.
+    readable: [bool; 2],
     table: usize,
     leaf: u64,
     /// Bytes of the ring from block `position` on.
@@ -106,6 +108,7 @@ impl Recovery {
             step: Step::Start,
             outstanding: 0,
             found: [None; 4],
+            readable: [false; 2],
             table: 0,
             leaf: 0,
             window: Vec::new(),
@@ -210,9 +213,13 @@ impl Engine {
         let Some(mut recovery) = self.recovery.take() else { return };
         recovery.outstanding -= 1;
         match (recovery.step, result) {
-            // A place that cannot be read counts as missing.
+            // A copy that cannot be read counts as missing, if the other one of its epoch can.
             (Step::Superblocks, Ok(Outcome::Bytes(bytes))) => {
+                if Superblock::refusal(bytes).is_some() {
+                    self.recovery_failed(OpenError::UnknownFormat);
+                }
                 recovery.found[number as usize] = Superblock::decode(bytes).ok();
+                recovery.readable[number as usize % 2] = true;
             }
             (Step::Superblocks, Err(_)) => {}
             (_, Err(_)) => self.recovery_failed(OpenError::Device { offset }),
@@ -245,11 +252,15 @@ impl Engine {
     }
 
     fn choose_superblock(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        if let Some(parity) = recovery.readable.iter().position(|&readable| !readable) {
+            // What cannot be read may be the newest.
+            let offset = self.store.geometry.superblock_block(0, parity as u64) * self.store.geometry.block();
+            return Err(OpenError::Device { offset });
+        }
         let ours = self.superblock.parameters;
         let valid = recovery.found.iter().flatten().filter(|found| found.parameters == ours);
         self.superblock = *valid.max_by_key(|found| found.epoch).ok_or(OpenError::NoSuperblock)?;
         self.roots = self.superblock.roots;
-        self.read_only = self.superblock.read_only;
         self.store.epoch = self.superblock.epoch;
         recovery.report.clean = self.superblock.clean;
         recovery.position = self.superblock.journal_position;
@@ -260,7 +271,9 @@ impl Engine {
             if root.pointer.is_none() {
                 root.height = height;
             } else if root.height != height {
-                return Err(OpenError::DamagedPage { offset: 0, what: "the superblock" });
+                let offset =
+                    self.store.geometry.superblock_block(0, self.superblock.epoch) * self.store.geometry.block();
+                return Err(OpenError::DamagedPage { offset, what: "the superblock" });
             }
         }
         Ok(Progress::Next(Step::Tables))
@@ -295,7 +308,8 @@ impl Engine {
             match lookup(&mut self.store, region, root, recovery.leaf) {
                 Walk::Leaf(page) => {
                     if self.read_table_leaf(tree, recovery.leaf, page).is_none() {
-                        return Err(OpenError::DamagedPage { offset: 0, what: table_name(tree) });
+                        let offset = self.store.offset(self.store.pages.key_of(page));
+                        return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
                     recovery.leaf += 1;
                 }
@@ -305,7 +319,8 @@ impl Engine {
                 }
                 Walk::Missing(missing) => {
                     if !self.store.is_valid(missing.key) {
-                        return Err(OpenError::DamagedPage { offset: 0, what: table_name(tree) });
+                        let offset = self.store.offset(missing.key);
+                        return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
                     self.store.load(missing, None);
                     let ahead = LOAD_AHEAD.min(self.store.pages.available() as u64 / 4);

@@ -4,8 +4,8 @@
 //! what a checkpoint writes. The *taken* bits are the present: a slot is taken from its allocation until the loss of its last
 //! reference is known durable. In between it is pending (commit rule 3).
 //!
-//! Containers are logical: the table gives where each lies, its generation (which grows when a container is opened to have
-//! slots reused, so that what was known about its slots before must be verified again) and how many slots are live.
+//! Containers are logical: the table gives where each lies, its generation (which grows before any of its slots is reused,
+//! so that what was known about its slots must be verified again) and how many slots are live.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -31,7 +31,8 @@ pub(crate) const CONTAINER_BYTES: u64 = 16;
 pub(crate) struct Container {
     /// Where it lies: container number on the store.
     pub location: u32,
-    /// Grows whenever the container is opened to have slots reused.
+    /// Grows whenever the container is opened to have slots reused, and when a slot becomes free that the allocator will
+    /// come to while the container is open.
     pub generation: u32,
     /// Slots that are not free in the space map.
     pub live: u32,
@@ -61,6 +62,7 @@ pub(crate) struct Space {
     ready: u64,
     /// Slots with at least one reference in the space map.
     pub(crate) data_used: u64,
+    wrapped: Vec<u32>,
     dirty_map: Vec<bool>,
     dirty_containers: Vec<bool>,
 }
@@ -87,6 +89,7 @@ impl Space {
             reserved: 0,
             ready: 0,
             data_used: 0,
+            wrapped: Vec::new(),
             dirty_map: vec![false; map_leaves as usize],
             dirty_containers: vec![
                 false;
@@ -173,6 +176,27 @@ impl Space {
         let container = self.container_of(slot);
         self.containers[container as usize].free += 1;
         self.ready += u64::from(container < self.reserved);
+        let place = slot.0 % u64::from(self.per_container);
+        if self.open == Some(container) && place >= u64::from(self.cursor) {
+            // The allocator will come by without opening the container again.
+            self.grow_generation(container);
+        }
+    }
+
+    /// What was known about the container's slots has to be verified again.
+    fn grow_generation(&mut self, container: u32) {
+        let generation = &mut self.containers[container as usize].generation;
+        *generation = generation.wrapping_add(1);
+        if *generation as u16 == 0 {
+            self.wrapped.push(container);
+        }
+        self.touch_container(container);
+    }
+
+    /// The slots of a container whose generation has come round in the 16 bits that the index keeps of it.
+    pub(crate) fn take_wrapped(&mut self) -> Option<core::ops::Range<u64>> {
+        let first = u64::from(self.wrapped.pop()?) * u64::from(self.per_container);
+        Some(first..first + u64::from(self.per_container))
     }
 
     /// The last reference to a slot went away in record `sequence`.
@@ -263,9 +287,7 @@ impl Space {
         self.search = (chosen + 1) % count;
         self.open = Some(chosen);
         self.cursor = 0;
-        let container = &mut self.containers[chosen as usize];
-        container.generation = container.generation.wrapping_add(1).max(1);
-        self.touch_container(chosen);
+        self.grow_generation(chosen);
     }
 
     // ---- leaves on disk ----
@@ -383,6 +405,7 @@ mod tests {
             journal_blocks: 16,
             metadata_blocks: 16,
             containers: 2,
+            spare_containers: 0,
         })
     }
 

@@ -116,7 +116,7 @@ pub enum TreeId {
     SpaceMap,
     /// 16 bytes per container.
     Containers,
-    /// Reference counts of shared slots, 4 bytes a slot, only for containers that have any.
+    /// Reference counts of shared slots, 4 bytes a slot, in pages that exist only where there are any.
     Counts,
     /// Digest and owner per slot.
     Summaries,
@@ -148,8 +148,6 @@ pub struct Superblock {
     pub seal_epoch: u64,
     /// Whether the pool was closed cleanly: nothing to replay.
     pub clean: bool,
-    /// Whether a failure made the pool read-only.
-    pub read_only: bool,
     /// Slots with at least one reference in the checkpoint.
     pub data_used: u64,
     /// The number that the next volume gets.
@@ -204,7 +202,6 @@ impl Superblock {
             sealed: 0,
             seal_epoch: 1,
             clean: true,
-            read_only: false,
             data_used: 0,
             next_volume: 1,
             roots: [Root::default(); TREES],
@@ -219,7 +216,7 @@ impl Superblock {
         b[..8].copy_from_slice(&MAGIC);
         put_u16(b, 8, VERSION);
         put_u16(b, 10, self.parameters.digest.code());
-        put_u32(b, 12, u32::from(self.clean) | u32::from(self.read_only) << 1);
+        put_u32(b, 12, u32::from(self.clean));
         // 16: incompatible, 24: read-only compatible, 32: compatible features: none so far.
         b[40..56].copy_from_slice(&self.parameters.id);
         b[56..88].copy_from_slice(&self.parameters.key);
@@ -238,6 +235,7 @@ impl Superblock {
         put_u64(b, 160, self.data_used);
         put_u32(b, 168, self.journal_position);
         put_u16(b, 172, self.next_volume);
+        put_u32(b, 176, g.spare_containers);
         for (i, root) in self.roots.iter().enumerate() {
             let at = ROOTS_AT + i * ROOT_SIZE;
             root.pointer.write(b, at);
@@ -245,6 +243,17 @@ impl Superblock {
         }
         let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
+    }
+
+    /// Why a block that a program wrote deliberately must not be passed over for an older one: its checksum is right, and
+    /// its version or features are not known here. (Every version keeps signature, version, features and checksum where
+    /// they are.)
+    pub fn refusal(block: &[u8]) -> Option<SuperblockError> {
+        let b = block.get(..SUPERBLOCK_SIZE).filter(|b| b[..8] == MAGIC)?;
+        if checksum(0, &b[..SUPERBLOCK_SIZE - 8]) != u64_at(b, SUPERBLOCK_SIZE - 8) {
+            return None;
+        }
+        Superblock::decode(block).err()
     }
 
     /// Reads one from a block of any length.
@@ -278,6 +287,7 @@ impl Superblock {
             journal_blocks: u32_at(b, 100),
             metadata_blocks: u32_at(b, 104),
             containers: u32_at(b, 108),
+            spare_containers: u32_at(b, 176),
         };
         geometry.validate().map_err(SuperblockError::Geometry)?;
         let (mut id, mut key) = ([0; 16], [0; 32]);
@@ -295,7 +305,6 @@ impl Superblock {
         if journal_position >= geometry.journal_blocks {
             return Err(SuperblockError::Geometry(BadGeometry("the journal's position is outside the journal")));
         }
-        let flags = u32_at(b, 12);
         Ok(Superblock {
             parameters: Parameters { geometry, id, key, digest },
             epoch: u64_at(b, 120),
@@ -304,8 +313,7 @@ impl Superblock {
             journal_position,
             sealed: u64_at(b, 144),
             seal_epoch: u64_at(b, 152),
-            clean: flags & 1 != 0,
-            read_only: flags & 2 != 0,
+            clean: u32_at(b, 12) & 1 != 0,
             data_used: u64_at(b, 160),
             next_volume: u16_at(b, 172),
             roots,
@@ -351,10 +359,13 @@ mod tests {
         sample().encode(&mut block);
         block[8] = 9;
         assert_eq!(Superblock::decode(&block), Err(SuperblockError::Version(9)));
+        // Rot may look like a version; only with its checksum it is one.
+        assert_eq!(Superblock::refusal(&block), None);
         sample().encode(&mut block);
         block[16] = 4;
         let sum = checksum(0, &block[..SUPERBLOCK_SIZE - 8]);
         put_u64(&mut block, SUPERBLOCK_SIZE - 8, sum);
         assert_eq!(Superblock::decode(&block), Err(SuperblockError::Features(4)));
+        assert_eq!(Superblock::refusal(&block), Some(SuperblockError::Features(4)));
     }
 }

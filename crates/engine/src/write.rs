@@ -4,7 +4,6 @@
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, Slot};
-use crate::index::PROOF_BITS;
 use crate::io::Purpose;
 use crate::journal::Unwritten;
 use crate::pages::Region;
@@ -196,9 +195,10 @@ impl Engine {
         let mut last: Option<Missing> = None;
         let mut waits = false;
         for at in 0..self.requests.get(id).blocks.len() {
-            let Some(content) = self.requests.get(id).blocks[at].content.filter(|content| !content.zero) else {
-                continue;
-            };
+            // What an earlier run found may have changed since.
+            let block = &mut self.requests.get_mut(id).blocks[at];
+            block.hit = None;
+            let Some(content) = block.content.filter(|content| !content.zero) else { continue };
             let hit = match self.known(content.digest) {
                 Known::Yes(slot, digest) if shares(policy, true) => match self.prove(id, at, slot, digest) {
                     Proof::Equal => Some(slot),
@@ -232,7 +232,7 @@ impl Engine {
 
     /// Whether digests prove equality, or only that it is worth comparing.
     fn digests_prove(&self) -> bool {
-        self.limits.sharing_digest_bits == 0 || self.limits.sharing_digest_bits >= PROOF_BITS
+        matches!(self.limits.sharing_digest_bits, 0 | 128)
     }
 
     /// The part of a digest that sharing looks at.
@@ -343,9 +343,6 @@ impl Engine {
     /// Everything is at hand: changes the map and appends to the open record, without waiting.
     fn change(&mut self, id: RequestId, policy: Policy) {
         let sequence = self.journal.sequence;
-        if self.journal.is_empty() {
-            self.journal.opened_at = self.now;
-        }
         // Count up before counting down: a slot that this request shares must not die of what it overwrites.
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
@@ -365,6 +362,7 @@ impl Engine {
             }
         }
         self.last_change = self.now;
+        self.forget_wrapped();
         if self.journal.unwritten.len() >= RUN_BLOCKS {
             self.write_slots();
         }
@@ -444,8 +442,13 @@ impl Engine {
             && self.frozen.live(slot).is_none()
             && self.space.state(slot) == SlotState::Free
         {
+            let fresh = self.delta.slots.get(&slot).is_some_and(|recent| recent.fresh);
             self.delta.forget(slot);
-            self.space.retire(slot, self.journal.sequence);
+            match &mut self.checkpoint {
+                // The superblock before the checkpoint under way may still have it in its trees.
+                Some(checkpoint) if !fresh => checkpoint.freed.push((slot, self.journal.sequence)),
+                _ => self.space.retire(slot, self.journal.sequence),
+            }
         }
     }
 

@@ -189,11 +189,10 @@ fn fills(op: IoOp, index: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::Class;
 
     fn io(op: IoOp, buffers: &[u32]) -> Io {
         let segments = buffers.iter().map(|&id| Segment::Buffer(BufferId(id))).collect();
-        Io { op, offset: 0, length: 0, segments, class: Class::Foreground }
+        Io { op, offset: 0, length: 0, segments }
     }
 
     #[test]

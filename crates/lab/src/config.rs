@@ -34,6 +34,7 @@ impl Config {
             journal_blocks: 64,
             metadata_blocks: 256,
             containers: 16,
+            spare_containers: 0,
         };
         Config {
             seed,
@@ -66,6 +67,7 @@ impl Config {
             journal_blocks: random.between(32, 128) as u32,
             metadata_blocks: random.between(192, 512) as u32,
             containers: random.between(8, 32) as u32,
+            spare_containers: random.between(0, 2) as u32,
         };
         let volume_count = random.between(1, 3);
         let policies: &[Policy] =
@@ -88,15 +90,6 @@ impl Config {
         let all_full = self.volumes.iter().all(|(_, policy)| *policy == Policy::Full);
         let room = u64::from(self.limits.index_entries) >= 4 * self.parameters.geometry.slots();
         all_full && room && self.limits.index_tag_bits == 0 && self.limits.sharing_digest_bits == 0
-    }
-
-    /// Twice the memory: for an engine that says that its tables do not fit.
-    pub fn with_more_memory(mut self) -> Config {
-        self.limits.pages *= 2;
-        self.limits.buffers *= 2;
-        self.limits.delta_entries *= 2;
-        self.limits.requests *= 2;
-        self
     }
 }
 

@@ -24,8 +24,6 @@ use crate::{Checked, violated};
 const MOST_STEPS_WITHOUT_ANSWER: u64 = 200_000;
 /// The most volumes that a run creates.
 const MOST_VOLUMES: usize = 6;
-/// How often an engine may say that its memory is too small before the config counts as impossible.
-const MOST_MEMORY_DOUBLINGS: u32 = 6;
 
 /// What a crash at some point finds.
 #[derive(Clone, Debug)]
@@ -96,15 +94,8 @@ impl Run {
     pub fn start(config: Config, trace: Trace, keep_snapshots: bool) -> Checked<Run> {
         let disk = formatted(config.parameters);
         let mut run = Run::on_disk(config.clone(), disk, Model::default(), trace, 0, 0)?;
-        for _ in 0..MOST_MEMORY_DOUBLINGS {
-            if !run.open_fully(None)? {
-                unreachable!("without a limit of steps, opening ends");
-            }
-            if !matches!(run.opened, Some(Err(OpenError::TooLittleMemory { .. }))) {
-                break;
-            }
-            let (disk, trace) = (run.world.disk.clone(), std::mem::take(&mut run.world.trace));
-            run = Run::on_disk(run.config.with_more_memory(), disk, Model::default(), trace, 0, 0)?;
+        if !run.open_fully(None)? {
+            unreachable!("without a limit of steps, opening ends");
         }
         run.snapshots = keep_snapshots.then(Vec::new);
         run.serve()?;

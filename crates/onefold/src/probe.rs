@@ -55,6 +55,10 @@ pub fn probe(store: &Store) -> anyhow::Result<Contents> {
 fn newest<'a>(slots: impl Iterator<Item = &'a [u8]>) -> Result<Superblock, SuperblockError> {
     let (mut best, mut worst): (Option<Superblock>, SuperblockError) = (None, SuperblockError::Foreign);
     for slot in slots {
+        if let Some(refusal) = Superblock::refusal(slot) {
+            // An older superblock beside it is not an answer: opening that would undo what the newer program did.
+            return Err(refusal);
+        }
         match Superblock::decode(slot) {
             Ok(found) if best.as_ref().is_none_or(|best| best.epoch < found.epoch) => best = Some(found),
             Ok(_) | Err(SuperblockError::Foreign) => {}

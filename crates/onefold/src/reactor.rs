@@ -337,7 +337,7 @@ pub fn explain_open(error: OpenError) -> String {
         OpenError::Device { offset } => format!("the store cannot be read or written at byte {offset}: check the disk"),
         OpenError::DamagedPage { offset, what } => {
             format!(
-                "its metadata is damaged: a page of {what} at byte {offset} fails its checksum. Restore it from a copy"
+                "its metadata is damaged: a page of {what} at byte {offset} fails its checksum or makes no sense. Restore it from a copy"
             )
         }
         OpenError::DamagedJournal { sequence } => {
@@ -345,8 +345,8 @@ pub fn explain_open(error: OpenError) -> String {
                 "its journal is damaged: record {sequence}, which was durable, cannot be read. Restore it from a copy"
             )
         }
-        OpenError::TooLittleMemory { needed } => {
-            format!("it needs --memory {}M or more", needed.div_ceil(1 << 20))
+        OpenError::UnknownFormat => {
+            "a newer program has written it: its version or features are not known here. Use that program".into()
         }
     }
 }
