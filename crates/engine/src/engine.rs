@@ -64,6 +64,8 @@ pub struct Engine {
     pub(crate) now: Nanos,
     pub(crate) phase: Phase,
     pub(crate) read_only: bool,
+    /// Opened to be audited: after recovery it rests.
+    to_audit: bool,
     /// The newest superblock that is durable in both places.
     pub(crate) superblock: Superblock,
     pub(crate) store: Store,
@@ -145,6 +147,7 @@ impl Engine {
             now,
             phase: Phase::Recovering,
             read_only: false,
+            to_audit: false,
             superblock: Superblock::new(parameters),
             store,
             roots: [Root::default(); TREES],
@@ -188,6 +191,11 @@ impl Engine {
             dead: Vec::new(),
             scratch: Vec::new(),
         }
+    }
+
+    /// As [`Engine::open`], for [`Engine::check`]: after recovery the engine rests. It takes no requests and starts no job.
+    pub fn open_to_audit(parameters: Parameters, limits: Limits, now: Nanos) -> Engine {
+        Engine { to_audit: true, ..Engine::open(parameters, limits, now) }
     }
 
     /// Takes one event in.
@@ -244,7 +252,7 @@ impl Engine {
 
     /// Whether the request table has room for another [`Event::Submit`].
     pub fn can_submit(&self) -> bool {
-        self.requests.has_room() && matches!(self.phase, Phase::Serving | Phase::Closing)
+        self.requests.has_room() && matches!(self.phase, Phase::Serving | Phase::Closing) && !self.to_audit
     }
 
     /// The segments of a read's answer, from [`Reply::Data`] to [`Event::Sent`].
@@ -519,7 +527,7 @@ impl Engine {
         if self.phase == Phase::Recovering {
             self.recover();
         }
-        if matches!(self.phase, Phase::Serving | Phase::Closing) {
+        if matches!(self.phase, Phase::Serving | Phase::Closing) && !self.to_audit {
             self.run_ready();
             self.retry_starved();
             self.retry_blocked();

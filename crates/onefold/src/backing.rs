@@ -237,7 +237,14 @@ impl Store {
 }
 
 fn open_file(path: &Path, kind: Kind, access: Access) -> anyhow::Result<(File, bool)> {
-    match options(kind, access, true).open(path) {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    let mut opened = options(kind, access, true).open(path);
+    // A device that a process has just let go of may be busy for a moment, for the reason given at `lock`.
+    while opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+        opened = options(kind, access, true).open(path);
+    }
+    match opened {
         Ok(file) => Ok((file, true)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open_buffered(path, kind, access),
         Err(error) => Err(explain_open(error, path)),

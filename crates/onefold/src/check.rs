@@ -73,7 +73,7 @@ pub fn check(arguments: &CheckArgs) -> anyhow::Result<bool> {
     let overlay = Overlay { store, blocks: HashMap::new() };
     let arena = Arena::new(limits.buffers as usize, 1, 1).context("cannot get memory")?;
     let mut audit = Audit {
-        engine: Engine::open(parameters, limits, 0),
+        engine: Engine::open_to_audit(parameters, limits, 0),
         arena,
         overlay,
         digester: Digester::new(&parameters),
