@@ -321,3 +321,6 @@ pub(crate) fn meta_map_page(geometry: &Geometry, level: usize, index: u64) -> u6
     }
     before + index
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Trees against a plain map, on a store that performs I/O at once, with few pages in memory.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::contract::Effect;
+
+type Disk = BTreeMap<u64, Vec<u8>>;
+
+const LEAVES: u64 = 2000;
+
+fn store() -> Store {
+    let geometry = Geometry {
+        block_size: 512,
+        slots_per_container: 4,
+        piece_blocks: 4,
+        place_b: 2,
+        journal_blocks: 16,
+        metadata_blocks: 8192,
+        containers: 4,
+        spare_containers: 0,
+    };
+    Store {
+        geometry,
+        seed: 7,
+        pages: PageCache::new(24, geometry.block_size),
+        meta: MetaSpace::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
+        io: IoTable::new(),
+        epoch: 1,
+    }
+}
+
+fn perform(store: &mut Store, disk: &mut Disk) {
+    while let Some(Effect::Io(id)) = store.io.effects.pop_front() {
+        let offset = store.io.get(id).offset;
+        let (purpose, segments, _) = store.io.end(id);
+        match (purpose, segments.first()) {
+            (Purpose::WritePage(key), Some(&Segment::Page(page))) => {
+                disk.insert(offset, store.pages.bytes(page).to_vec());
+                store.pages.written(key, page);
+            }
+            (Purpose::LoadPage(key), _) => {
+                let load = store.pages.end_load(key);
+                let bytes = &disk[&offset];
+                assert_eq!(checksum(store.seed, bytes), load.pointer.checksum);
+                store.pages.fill(key, bytes);
+            }
+            other => panic!("{other:?}"),
+        }
+        store.io.recycle(id, segments);
+    }
+}
+
+/// Repeats a step until nothing is missing.
+fn done<T>(store: &mut Store, disk: &mut Disk, mut step: impl FnMut(&mut Store) -> Result<T, Stop>) -> T {
+    loop {
+        match step(store) {
+            Ok(value) => return value,
+            Err(Stop::Missing(missing)) => store.load(missing, None),
+            Err(stop) => assert_eq!(stop, Stop::NoPage),
+        }
+        perform(store, disk);
+    }
+}
+
+fn read(store: &mut Store, disk: &mut Disk, root: Root, leaf: u64) -> u8 {
+    done(store, disk, |store| match lookup(store, Region::Metadata, root, leaf) {
+        Walk::Leaf(page) => Ok(store.pages.bytes(page)[0]),
+        Walk::Absent(_) => Ok(0),
+        Walk::Missing(missing) => Err(Stop::Missing(missing)),
+    })
+}
+
+/// The leaves of a subtree that was cut off.
+fn leaves_of(store: &mut Store, disk: &mut Disk, pointer: Pointer, level: u8) -> usize {
+    let root = Root { pointer, height: level };
+    let span = store.geometry.fanout().pow(u32::from(level));
+    (0..span).filter(|&leaf| read(store, disk, root, leaf) != 0).count()
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Set(u64, u8),
+    Cut(u64, u64),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        4 => (0..LEAVES, 0u8..4).prop_map(|(leaf, value)| Change::Set(leaf, value)),
+        1 => (0..LEAVES, 1..LEAVES).prop_map(|(first, length)| Change::Cut(first, (first + length).min(LEAVES))),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn a_tree_agrees_with_a_plain_map_and_the_one_before_stays_readable(
+        rounds in proptest::collection::vec(proptest::collection::vec(change(), 1..40), 1..4)
+    ) {
+        let (mut store, mut disk) = (store(), Disk::new());
+        let mut root = Root { pointer: Pointer::NONE, height: height_for(LEAVES, store.geometry.fanout()) };
+        let mut model = BTreeMap::<u64, u8>::new();
+        for changes in rounds {
+            let (before, model_before) = (root, model.clone());
+            let mut writer = Writer::new(Region::Metadata, root);
+            for change in changes {
+                match change {
+                    Change::Set(leaf, value) => {
+                        let page = done(&mut store, &mut disk, |store| writer.leaf(store, leaf, true)).expect("created");
+                        store.pages.bytes_mut(page)[0] = value;
+                        model.insert(leaf, value);
+                    }
+                    Change::Cut(first, end) => {
+                        let (mut from, mut cut) = (first, Vec::new());
+                        done(&mut store, &mut disk, |store| writer.cut(store, &mut from, end, &mut cut));
+                        perform(&mut store, &mut disk);
+                        let here = model.range(first..end).filter(|(_, value)| **value != 0).count();
+                        let there: usize =
+                            cut.iter().map(|&(pointer, level)| leaves_of(&mut store, &mut disk, pointer, level)).sum();
+                        prop_assert_eq!(there, here, "what is cut off is what was there");
+                        model.retain(|leaf, _| !(first..end).contains(leaf));
+                    }
+                }
+            }
+            root = done(&mut store, &mut disk, |store| writer.finish(store));
+            perform(&mut store, &mut disk);
+            for leaf in (0..LEAVES).step_by(7) {
+                prop_assert_eq!(read(&mut store, &mut disk, root, leaf), model.get(&leaf).copied().unwrap_or(0));
+                let old = model_before.get(&leaf).copied().unwrap_or(0);
+                prop_assert_eq!(read(&mut store, &mut disk, before, leaf), old, "copy on write");
+            }
+            store.free_replaced();
+            prop_assert_eq!(store.pages.private_pages(), 0);
+        }
+    }
+}
