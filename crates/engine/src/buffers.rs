@@ -96,3 +96,24 @@ impl Buffers {
         self.incoming
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shared block is in memory once, and every block of every answer on its way holds it: the count was of 16 bits.
+    #[test]
+    fn a_buffer_can_be_held_more_than_65535_times() {
+        let mut buffers = Buffers::new(1, 1);
+        let buffer = buffers.take().unwrap();
+        for _ in 0..70_000 {
+            buffers.hold(buffer);
+        }
+        for _ in 0..70_000 {
+            buffers.release(buffer);
+            assert_eq!(buffers.take(), None);
+        }
+        buffers.release(buffer);
+        assert_eq!(buffers.take(), Some(buffer));
+    }
+}

@@ -5,7 +5,7 @@
 //! no block is written twice at once, every number refers to something that is in flight.
 //!
 //! Each [`World::step`] takes one effect or, when there is none, delivers one event; between any two steps the machine may
-//! crash.
+//! crash. Whoever wants a certain order of events holds completions back ([`World::hold_back`]).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -85,6 +85,9 @@ struct Flight {
     payload: Vec<(BufferId, Cells)>,
 }
 
+/// Chooses I/O by what it is.
+type Choice = Box<dyn Fn(&Io) -> bool>;
+
 /// The engine and everything around it.
 pub struct World {
     /// The engine.
@@ -103,6 +106,10 @@ pub struct World {
     buffers: Buffers,
     flights: BTreeMap<IoId, Flight>,
     replies: BTreeMap<RequestId, (Vec<DataSegment>, Vec<u32>)>,
+    /// I/O that begins and is chosen does not complete until it is let go.
+    choice: Choice,
+    /// What is held back, in order of submission.
+    held: Vec<IoId>,
 }
 
 /// A disk that holds a new, empty pool.
@@ -156,10 +163,30 @@ impl World {
             buffers: Buffers::new(limits.buffers, parameters.geometry.block_size),
             flights: BTreeMap::new(),
             replies: BTreeMap::new(),
+            choice: Box::new(|_| false),
+            held: Vec::new(),
         })
     }
 
-    /// Whether no I/O is in flight and no reply is being sent. (There may still be effects and timers.)
+    /// From here on, I/O that begins and is chosen does not complete, until [`World::let_go`]. It replaces the choice
+    /// before; what is held already stays so.
+    pub fn hold_back(&mut self, choice: impl Fn(&Io) -> bool + 'static) {
+        self.choice = Box::new(choice);
+    }
+
+    /// How many I/O are held back.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Lets the `count` I/O complete that have been held back for longest.
+    pub fn let_go(&mut self, count: usize) {
+        for io in self.held.drain(..count.min(self.held.len())).collect::<Vec<_>>() {
+            self.schedule(MEMORY_NANOS, Happening::Done(io));
+        }
+    }
+
+    /// Whether no I/O is in flight, apart from what is held back, and no reply is being sent. (There may still be effects and timers.)
     pub fn is_still(&self) -> bool {
         self.calendar.is_empty()
     }
@@ -365,8 +392,12 @@ impl World {
         }
         self.buffers.hold(&io)?;
         let delay = self.latency(&io);
+        if (self.choice)(&io) {
+            self.held.push(id);
+        } else {
+            self.schedule(delay, Happening::Done(id));
+        }
         self.flights.insert(id, Flight { io, payload });
-        self.schedule(delay, Happening::Done(id));
         Ok(Step::Submitted)
     }
 

@@ -1,0 +1,269 @@
+//! A bench on which one engine is driven by hand: one volume, operations that begin and are waited for one by one, I/O
+//! that is held back, crashes.
+//!
+//! A violation of the contract panics, and so does an answer that never comes. Blocks are filled with one number each.
+
+use std::collections::BTreeMap;
+
+use engine::{
+    BlockInput, Command, ControlError, Error, Geometry, Io, IoOp, Nanos, OpenError, Operation, Policy, Recovered,
+    Submit, VolumeId,
+};
+use lab::config::Config;
+use lab::content::CELLS;
+use lab::disk::Cut;
+use lab::random::Random;
+use lab::trace::Trace;
+use lab::world::{Answer, Step, World, formatted};
+
+/// One second of virtual time.
+pub const SECOND: Nanos = 1_000_000_000;
+/// Virtual time after which what waits for an answer waits forever.
+const FOREVER: Nanos = 60 * SECOND;
+
+/// The bench.
+pub struct Bench {
+    pub world: World,
+    pub config: Config,
+    volume: VolumeId,
+    next_token: u64,
+    answers: BTreeMap<u64, Result<Answer, Error>>,
+    commands: BTreeMap<u64, Result<(), ControlError>>,
+    opened: Option<Result<Recovered, OpenError>>,
+}
+
+/// A small pool with few containers, so that slots are soon reused.
+pub fn tight(containers: u32) -> Config {
+    let mut config = Config::small(1);
+    config.parameters.geometry.containers = containers;
+    config.parameters.geometry.slots_per_container = 4;
+    config
+}
+
+/// Chooses the writes of superblocks.
+pub fn superblocks(geometry: Geometry) -> impl Fn(&Io) -> bool {
+    move |io| io.op == IoOp::Write && io.offset < geometry.journal_start() * geometry.block()
+}
+
+/// Chooses the writes of journal records.
+pub fn records(geometry: Geometry) -> impl Fn(&Io) -> bool {
+    let journal = geometry.journal_start() * geometry.block()..geometry.meta_map_start() * geometry.block();
+    move |io| io.op == IoOp::Write && journal.contains(&io.offset)
+}
+
+/// Chooses the reservations of space for metadata.
+pub fn metadata_reservations(geometry: Geometry) -> impl Fn(&Io) -> bool {
+    move |io| io.op == IoOp::Reserve && io.offset < geometry.data_start() * geometry.block()
+}
+
+/// Chooses the reads of metadata pages.
+pub fn page_reads(io: &Io) -> bool {
+    io.op == IoOp::ReadPages
+}
+
+impl Bench {
+    /// A new pool with one volume of `blocks` blocks.
+    pub fn new(config: Config, blocks: u64) -> Bench {
+        let disk = formatted(config.parameters);
+        let world = World::open(config.parameters, config.limits, disk, 0, Random::new(1), Trace::new(false));
+        let mut bench = Bench {
+            world: world.expect("a new pool can be opened"),
+            config,
+            volume: VolumeId(1),
+            next_token: 1,
+            answers: BTreeMap::new(),
+            commands: BTreeMap::new(),
+            opened: None,
+        };
+        bench.open().expect("a new pool opens");
+        let size = blocks * bench.geometry().block();
+        bench.command(Command::CreateVolume { name: "disk", size, policy: Policy::Full });
+        bench.volume = bench.world.engine.volumes()[0].id;
+        bench
+    }
+
+    pub fn geometry(&self) -> Geometry {
+        self.config.parameters.geometry
+    }
+
+    // ---- time ----
+
+    /// One step of the world, no further than `horizon`; false if nothing is due until then.
+    fn step(&mut self, horizon: Nanos) -> bool {
+        match self.world.step(horizon).unwrap_or_else(|violation| panic!("{violation}")) {
+            Step::Quiet => return false,
+            Step::Reply { token, result } => drop(self.answers.insert(token, result)),
+            Step::Control { token, result } => drop(self.commands.insert(token, result)),
+            Step::Opened(result) => self.opened = Some(result),
+            Step::Submitted | Step::Completed | Step::Passed => {}
+        }
+        true
+    }
+
+    /// Steps until `done` says so.
+    fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Bench) -> Option<T>) -> T {
+        let horizon = self.world.now + FOREVER;
+        loop {
+            if let Some(result) = done(self) {
+                return result;
+            }
+            assert!(self.step(horizon), "{what}: never; in flight: {}", self.world.in_flight());
+        }
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, time: Nanos) {
+        let horizon = self.world.now + time;
+        while self.step(horizon) {}
+    }
+
+    /// Steps until `count` I/O are held back.
+    pub fn until_held(&mut self, count: usize) {
+        self.until("I/O to hold back", |bench| (bench.world.held() >= count).then_some(()));
+    }
+
+    /// Lets go of all that is held back, and holds nothing from here on.
+    pub fn let_all_go(&mut self) {
+        self.world.hold_back(|_| false);
+        self.world.let_go(usize::MAX);
+    }
+
+    // ---- requests ----
+
+    fn begin(&mut self, first: u64, cells: u64, fua: bool, operation: Operation<'_>) -> u64 {
+        let cell_bytes = self.geometry().block() / CELLS as u64;
+        let token = self.next_token;
+        self.next_token += 1;
+        let (offset, length) = (first * cell_bytes, cells * cell_bytes);
+        self.world.submit(Submit { token, volume: self.volume, offset, length, fua, operation });
+        token
+    }
+
+    /// Begins to write the cells from cell `first` of the volume on.
+    pub fn begin_cells(&mut self, first: u64, values: &[u32], fua: bool) -> u64 {
+        let end = first + values.len() as u64;
+        let blocks = first / CELLS as u64..end.div_ceil(CELLS as u64);
+        let mut inputs = Vec::new();
+        for block in blocks {
+            let value = |cell: usize| {
+                let cell = block * CELLS as u64 + cell as u64;
+                (first..end).contains(&cell).then(|| values[(cell - first) as usize])
+            };
+            let cells = core::array::from_fn(value);
+            let buffer = self.until("a buffer", |bench| {
+                bench.world.take_buffer(&cells).unwrap_or_else(|violation| panic!("{violation}"))
+            });
+            let content = cells.iter().all(Option::is_some).then(|| self.world.describe(buffer));
+            inputs.push(BlockInput { buffer, content });
+        }
+        self.begin(first, values.len() as u64, fua, Operation::Write(&inputs))
+    }
+
+    /// Begins to write whole blocks.
+    pub fn begin_write(&mut self, block: u64, contents: &[u32], fua: bool) -> u64 {
+        let values: Vec<u32> = contents.iter().flat_map(|&content| [content; CELLS]).collect();
+        self.begin_cells(block * CELLS as u64, &values, fua)
+    }
+
+    /// Begins to read whole blocks.
+    pub fn begin_read(&mut self, block: u64, blocks: u64) -> u64 {
+        self.begin(block * CELLS as u64, blocks * CELLS as u64, false, Operation::Read { object: 0 })
+    }
+
+    /// The answer, if it has come.
+    pub fn answer(&mut self, token: u64) -> Option<Result<Answer, Error>> {
+        self.answers.remove(&token)
+    }
+
+    /// Waits for an answer.
+    pub fn wait(&mut self, token: u64) -> Result<Answer, Error> {
+        self.until("an answer", |bench| bench.answer(token))
+    }
+
+    /// Writes cells, not durably.
+    pub fn write_cells(&mut self, first: u64, values: &[u32]) {
+        let token = self.begin_cells(first, values, false);
+        assert_eq!(self.wait(token), Ok(Answer::Done), "writing cell {first}");
+    }
+
+    /// Writes blocks, not durably.
+    pub fn write(&mut self, block: u64, contents: &[u32]) {
+        let token = self.begin_write(block, contents, false);
+        assert_eq!(self.wait(token), Ok(Answer::Done), "writing block {block}");
+    }
+
+    /// Writes one block durably.
+    pub fn write_durably(&mut self, block: u64, content: u32) {
+        let token = self.begin_write(block, &[content], true);
+        assert_eq!(self.wait(token), Ok(Answer::Done), "writing block {block}");
+    }
+
+    pub fn trim(&mut self, block: u64) {
+        let token = self.begin(block * CELLS as u64, CELLS as u64, false, Operation::Trim);
+        assert_eq!(self.wait(token), Ok(Answer::Done), "trimming block {block}");
+    }
+
+    /// What a block reads as.
+    pub fn read(&mut self, block: u64) -> Result<Answer, Error> {
+        let token = self.begin_read(block, 1);
+        self.wait(token)
+    }
+
+    #[track_caller]
+    pub fn assert_holds(&mut self, block: u64, content: u32) {
+        assert_eq!(self.read(block), Ok(Answer::Data(vec![content; CELLS])), "block {block}");
+    }
+
+    // ---- commands, audits, crashes ----
+
+    pub fn begin_command(&mut self, command: Command<'_>) -> u64 {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.world.control(token, command);
+        token
+    }
+
+    fn command(&mut self, command: Command<'_>) {
+        let token = self.begin_command(command);
+        let result = self.until("a command's answer", |bench| bench.commands.remove(&token));
+        assert_eq!(result, Ok(()));
+    }
+
+    /// Merges everything, and waits until what was freed can be allocated again.
+    pub fn settle(&mut self) {
+        self.command(Command::Settle);
+    }
+
+    /// Settles, and lets the engine account for its whole state.
+    pub fn audit(&mut self) {
+        self.settle();
+        self.until("rest", |bench| bench.world.is_still().then_some(()));
+        let (engine, disk) = (&self.world.engine, &self.world.disk);
+        let mut findings = Vec::new();
+        engine.check(&mut |offset, length| World::read_bytes(disk, offset, length), &mut |finding| {
+            findings.push(finding.to_string());
+        });
+        assert!(findings.is_empty(), "{findings:?}");
+    }
+
+    fn open(&mut self) -> Result<Recovered, OpenError> {
+        self.until("the end of opening", |bench| bench.opened.take())
+    }
+
+    /// Closes the pool, and opens it again: nothing is cached, and the index is not rebuilt yet.
+    pub fn reopen(&mut self) {
+        self.command(Command::Close);
+        self.crash(Cut::Lost).expect("a pool that was closed opens");
+    }
+
+    /// Crashes, and opens the pool again.
+    pub fn crash(&mut self, cut: Cut) -> Result<Recovered, OpenError> {
+        let mut disk = self.world.disk.clone();
+        disk.crash(cut, &mut Random::new(1));
+        self.answers.clear();
+        let (parameters, limits, now) = (self.config.parameters, self.config.limits, self.world.now);
+        let world = World::open(parameters, limits, disk, now, Random::new(1), Trace::new(false));
+        self.world = world.unwrap_or_else(|violation| panic!("{violation}"));
+        self.open()
+    }
+}
