@@ -15,6 +15,8 @@ pub(crate) struct Buffers {
     /// Buffers that hold payload on its way in: received, or not yet written to a slot.
     incoming: u32,
     is_incoming: Vec<bool>,
+    /// What the map must say of the digest of the block in it.
+    checks: Vec<u32>,
     limit: u32,
 }
 
@@ -25,6 +27,7 @@ impl Buffers {
             free: (0..count).rev().map(BufferId).collect(),
             incoming: 0,
             is_incoming: vec![false; count as usize],
+            checks: vec![0; count as usize],
             limit,
         }
     }
@@ -65,6 +68,16 @@ impl Buffers {
         if core::mem::take(&mut self.is_incoming[buffer.0 as usize]) {
             self.incoming -= 1;
         }
+    }
+
+    /// The buffer holds a block with these check bits.
+    pub(crate) fn set_check(&mut self, buffer: BufferId, check: u32) {
+        self.checks[buffer.0 as usize] = check;
+    }
+
+    /// The check bits of the block in a buffer.
+    pub(crate) fn check(&self, buffer: BufferId) -> u32 {
+        self.checks[buffer.0 as usize]
     }
 
     /// One more holder.

@@ -75,7 +75,12 @@ impl Delta {
 
     /// One more reference to a slot.
     pub(crate) fn reference(&mut self, slot: Slot, digest: Digest, fresh: bool, owner: Key) {
-        let recent = self.slots.entry(slot).or_insert(Recent { refs: 0, fresh, digest, owner });
+        let new = Recent { refs: 0, fresh, digest, owner };
+        let recent = self.slots.entry(slot).or_insert(new);
+        if recent.refs == 0 && !recent.fresh {
+            // What it was known for before has ended. (A slot that is new here stays so: replay may count down before up.)
+            *recent = new;
+        }
         recent.refs += 1;
     }
 

@@ -85,11 +85,15 @@ impl Engine {
         self.dirty.get(&slot).copied().or_else(|| self.cache.peek(slot))
     }
 
-    /// Takes a buffer with the slot's content: the caller holds it. Counts as a use.
-    pub(crate) fn use_memory(&mut self, slot: Slot) -> Option<BufferId> {
-        let buffer = self.dirty.get(&slot).copied().or_else(|| self.cache.get(slot))?;
+    /// Takes a buffer with the slot's content, if it is in memory: the caller holds it. Counts as a use. What is in memory is
+    /// checked like what comes from the device: should the map lead to a slot that holds something else, that is an error.
+    pub(crate) fn use_memory(&mut self, slot: Slot, check: u32) -> Result<Option<BufferId>, Error> {
+        let Some(buffer) = self.dirty.get(&slot).copied().or_else(|| self.cache.get(slot)) else { return Ok(None) };
+        if self.buffers.check(buffer) != check {
+            return Err(Error::Io);
+        }
         self.buffers.hold(buffer);
-        Some(buffer)
+        Ok(Some(buffer))
     }
 
     /// Holds what is in memory and reads the rest, consecutive slots together.
@@ -99,8 +103,10 @@ impl Engine {
         for at in 0..count {
             let entry = self.requests.get(id).blocks[at].entry;
             if let Some(slot) = entry.slot() {
-                let buffer = self.use_memory(slot);
-                self.requests.get_mut(id).blocks[at].buffer = buffer;
+                match self.use_memory(slot, entry.check()) {
+                    Ok(buffer) => self.requests.get_mut(id).blocks[at].buffer = buffer,
+                    Err(error) => return self.fail_request(id, error),
+                }
             }
         }
         let mut run: Option<(Slot, usize)> = None;
@@ -211,6 +217,7 @@ impl Engine {
                 self.arrived(id, !good && !proves);
             }
             if good {
+                self.buffers.set_check(fill.buffer, fill.check);
                 self.cache.insert(slot, fill.buffer, &mut self.evicted);
                 self.release_evicted();
             } else {

@@ -3,7 +3,7 @@
 
 use crate::contract::*;
 use crate::engine::Engine;
-use crate::entry::{Entry, Key, Slot};
+use crate::entry::{Entry, Key, Slot, check_bits};
 use crate::io::Purpose;
 use crate::journal::Unwritten;
 use crate::pages::Region;
@@ -137,7 +137,10 @@ impl Engine {
                 self.buffers.release(stale);
             }
             if let Some(slot) = entry.slot() {
-                base_buffer = self.use_memory(slot);
+                match self.use_memory(slot, entry.check()) {
+                    Ok(found) => base_buffer = found,
+                    Err(error) => return self.fail_write(id, error),
+                }
             }
             let part = &mut self.requests.get_mut(id).blocks[at];
             part.base = Some(entry);
@@ -164,6 +167,16 @@ impl Engine {
         let segments = core::iter::once(into).chain(base_buffer).map(Segment::Buffer);
         self.store.io.begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
         true
+    }
+
+    /// Ends a write with an error, as soon as nothing is under way for it.
+    fn fail_write(&mut self, id: RequestId, error: Error) -> bool {
+        let request = self.requests.get_mut(id);
+        request.error = Some(error);
+        if request.waiting == 0 {
+            self.fail_request(id, error);
+        }
+        false
     }
 
     /// Without a buffer a write waits, unless something that it waits for will run it again anyway.
@@ -267,9 +280,13 @@ impl Engine {
         if let Some(stale) = stale {
             self.buffers.release(stale);
         }
-        let Some(known) = self.use_memory(slot) else {
-            let begun = self.fill_one(slot, Entry::whole(slot, digest), id, at as u32);
-            return if begun { Proof::NotYet } else { Proof::Unequal };
+        let known = match self.use_memory(slot, check_bits(digest)) {
+            Ok(Some(known)) => known,
+            Ok(None) => {
+                let begun = self.fill_one(slot, Entry::whole(slot, digest), id, at as u32);
+                return if begun { Proof::NotYet } else { Proof::Unequal };
+            }
+            Err(_) => return Proof::Unequal,
         };
         let request = self.requests.get_mut(id);
         request.waiting += 1;
@@ -410,6 +427,7 @@ impl Engine {
             self.note_known(content.digest, slot);
             let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
             // The content may be cached under the slot's former life; that ended when the slot was given back.
+            self.buffers.set_check(buffer, check_bits(content.digest));
             let before = self.dirty.insert(slot, buffer);
             assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
             self.journal.unwritten.push(Unwritten { slot, buffer });
