@@ -13,7 +13,7 @@ pub struct Format {
     pub blocks: Vec<(u64, Vec<u8>)>,
 }
 
-/// What makes a store a new, empty pool: four superblock slots, two of them empty, and a journal of zeroes. The parameters
+/// What makes a store a new, empty pool: four superblock slots, two of them left empty, and a journal of zeroes. The parameters
 /// must have a valid geometry.
 pub fn format(parameters: Parameters) -> Format {
     let geometry = parameters.geometry;
@@ -23,6 +23,7 @@ pub fn format(parameters: Parameters) -> Format {
     superblock.encode(&mut bytes);
     let blocks = (0..2).map(|place| (geometry.superblock_block(place, superblock.epoch) * block, bytes.clone()));
     let journal = (geometry.journal_start() * block, u64::from(geometry.journal_blocks) * block);
-    let others = (0..2).map(|place| (geometry.superblock_block(place, superblock.epoch + 1) * block, block));
-    Format { zero: others.chain([journal]).collect(), blocks: blocks.collect() }
+    // All four slots: what an older pool left in any of them must not outlive a crash in the middle of this.
+    let slots = (0..4).map(|slot| (geometry.superblock_block(slot / 2, slot as u64 % 2) * block, block));
+    Format { zero: slots.chain([journal]).collect(), blocks: blocks.collect() }
 }

@@ -5,13 +5,14 @@ use crate::contract::*;
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
 use crate::io::Purpose;
+use crate::pages::Region;
 use crate::request::{Block, Kind, Stage};
-use crate::tree::Missing;
+use crate::tree::{Missing, Walk, lookup};
 
 /// The most blocks of one device read.
 const RUN_BLOCKS: usize = 64;
-/// The most blocks that one request for extents looks at.
-const EXTENT_BLOCKS: u64 = 32768;
+/// The most blocks that one request for extents looks at, one by one; what it reports may end there.
+const EXTENT_BLOCKS: u64 = 8192;
 
 /// A block on its way from the device.
 #[derive(Debug)]
@@ -244,6 +245,21 @@ impl Engine {
         self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
     }
 
+    /// Whether a block is a hole, and how many blocks from it on are for certain.
+    fn extent_at(&mut self, volume: usize, key: Key) -> Result<(bool, u64), Missing> {
+        if self.delta.points.is_empty() && self.frozen.points.is_empty() {
+            // Without newer points an absent subtree is a hole as a whole.
+            let per_leaf = self.store.geometry.map_leaf_entries();
+            let leaf = key.lba() / per_leaf;
+            if let Walk::Absent(level) = lookup(&mut self.store, Region::Metadata, self.maps[volume], leaf) {
+                let leaves = self.store.geometry.fanout().saturating_pow(u32::from(level));
+                let end = (leaf / leaves + 1).saturating_mul(leaves).saturating_mul(per_leaf);
+                return Ok((true, end - key.lba()));
+            }
+        }
+        Ok((self.resolve(volume, key)?.slot().is_none(), 1))
+    }
+
     pub(crate) fn run_extents(&mut self, id: RequestId) {
         let request = self.requests.get_mut(id);
         request.stage = Stage::LoadMap;
@@ -252,16 +268,17 @@ impl Engine {
         let index = self.volume_index(volume).expect("checked at submission");
         let block = self.store.geometry.block();
         let (first, end) = (offset / block, (offset + length).div_ceil(block));
-        for lba in first..end.min(first + EXTENT_BLOCKS) {
-            let entry = match self.resolve(index, Key::new(volume, lba)) {
-                Ok(entry) => entry,
+        let (mut lba, mut budget) = (first, EXTENT_BLOCKS);
+        while lba < end && budget > 0 {
+            let (hole, next) = match self.extent_at(index, Key::new(volume, lba)) {
+                Ok((hole, span)) => (hole, lba.saturating_add(span).min(end)),
                 Err(missing) => {
                     self.requests.get_mut(id).waiting += 1;
                     return self.store.load(missing, Some(id));
                 }
             };
-            let bytes = (offset + length).min((lba + 1) * block) - offset.max(lba * block);
-            let hole = entry.slot().is_none();
+            budget -= 1;
+            let bytes = (offset + length).min(next * block) - offset.max(lba * block);
             let extents = &mut self.requests.get_mut(id).extents;
             let full = extents.len() as u32 == limit;
             match extents.last_mut() {
@@ -269,6 +286,7 @@ impl Engine {
                 _ if full => break,
                 _ => extents.push(Extent { length: bytes, hole }),
             }
+            lba = next;
         }
         let request = self.requests.get_mut(id);
         request.stage = Stage::Reply;
