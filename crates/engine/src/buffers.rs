@@ -43,7 +43,7 @@ impl Buffers {
 
     /// Share of the limit that incoming payload has reached, in percent.
     pub(crate) fn incoming_percent(&self) -> u32 {
-        self.incoming * 100 / self.limit.max(1)
+        (u64::from(self.incoming) * 100 / u64::from(self.limit.max(1))) as u32
     }
 
     /// Takes a free buffer; the caller holds it once.

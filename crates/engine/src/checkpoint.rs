@@ -30,8 +30,6 @@ use crate::tree::{Stop, Writer};
 
 /// Steps of a checkpoint between two looks at requests.
 const BUDGET: u32 = 64;
-/// Pages of cut-off subtrees that one checkpoint walks.
-const DISCARD_PAGES: u32 = 1024;
 
 /// A subtree that a discard cut off and that has not been walked yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,6 +159,7 @@ impl Engine {
             return;
         }
         self.want_checkpoint = false;
+        self.failed_page = None;
         self.write_carried();
         core::mem::swap(&mut self.delta, &mut self.frozen);
         debug_assert!(self.delta.points.is_empty());
@@ -190,7 +189,7 @@ impl Engine {
             change_at: 0,
             freed: Vec::new(),
             cut_off: Vec::new(),
-            discard_budget: DISCARD_PAGES,
+            discard_budget: self.limits.discard_pages,
             fresh,
             fresh_at: 0,
             leaf_at: 0,

@@ -217,7 +217,11 @@ impl Engine {
         // A clear may cover two leaves in part, and is merged before the points, which may write a leaf a second time.
         let clears = (self.delta.clears.len() + self.frozen.clears.len() + 1) as u64;
         let changes = (self.delta.points.len() + self.frozen.points.len() + more) as u64;
-        let slots = (self.delta.slots.len() + self.frozen.slots.len() + 2 * more) as u64 + changes;
+        // Walked discards and partly cleared leaves release slots that no delta names.
+        let walks = !self.discards.is_empty() || !self.delta.clears.is_empty() || !self.frozen.clears.is_empty();
+        let walked = if walks { u64::from(self.limits.discard_pages) } else { 0 };
+        let released = (walked + 2 * clears) * geometry.map_leaf_entries();
+        let slots = (self.delta.slots.len() + self.frozen.slots.len() + 2 * more) as u64 + changes + released;
         let map_leaves: u64 =
             self.volumes.iter().map(|volume| volume.size.div_ceil(block * geometry.map_leaf_entries())).sum();
         let leaves = changes.min(map_leaves)
@@ -226,7 +230,8 @@ impl Engine {
             + slots.min(geometry.slots().div_ceil(block / 4))
             + slots.min(self.space.map_leaves())
             + self.space.container_leaves()
-            + 2;
+            + self.discard_table_leaves()
+            + 4;
         // Every leaf may have its own path, but no more pages than the levels above have.
         let levels = u64::from(height_for(map_leaves.max(geometry.slots()), geometry.fanout()));
         (leaves + (leaves / geometry.fanout() + 2) * (levels + self.volumes.len() as u64 + 6)) as usize
@@ -250,11 +255,15 @@ impl Engine {
         if needed <= self.space.ready() {
             return true;
         }
+        if self.host_full && request.waits_since.is_none() {
+            // The host may have room again: ask once more.
+            self.host_full = false;
+        }
         let can_reserve = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
         if !can_reserve {
             let done = self.checkpoints_done;
             let since = *self.requests.get_mut(id).waits_since.get_or_insert(done);
-            if !self.is_reclaimable() || done >= since + SPACE_ATTEMPTS {
+            if self.metadata_full || !self.is_reclaimable() || done >= since + SPACE_ATTEMPTS {
                 self.fail_request(id, Error::NoSpace);
                 return false;
             }
@@ -350,11 +359,13 @@ impl Engine {
             || !self.space.pending().is_empty()
             || self.delta.len() > 0
             || !self.discards.is_empty()
-            || !self.blocked.is_empty();
-        let more_now = self.checkpoint_can_step() || self.rebuild_can_step();
-        if more_now && !self.read_only {
-            self.tick = Some(self.now);
-        } else if !waits || self.read_only || self.phase == Phase::Closed {
+            || !self.blocked.is_empty()
+            || self.checkpoint.is_some()
+            || self.metadata_full
+            || self.host_full;
+        let open = self.phase != Phase::Closed;
+        self.work_left = open && !self.read_only && (self.checkpoint_can_step() || self.rebuild_can_step());
+        if !waits || self.read_only || self.phase == Phase::Closed {
             self.tick = None;
         } else {
             let due = self.now + SELF_SYNC;

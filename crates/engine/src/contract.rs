@@ -263,6 +263,8 @@ pub enum ControlError {
     TooManyVolumes,
     /// The pool is read-only after a failure, or being closed.
     ReadOnly,
+    /// The pool was closed without a checkpoint, because the host file system is full. Nothing is lost: the journal has it.
+    HostFull,
 }
 
 /// What opening found and did.

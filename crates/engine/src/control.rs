@@ -36,6 +36,7 @@ impl Engine {
             Command::CreateVolume { name, size, policy } => self.create_volume(name, size, policy),
             Command::Settle if self.read_only || self.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Settle => Ok(What::Settle),
+            Command::Close if self.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Close => {
                 self.phase = Phase::Closing;
                 Ok(What::Close { checkpoints: None })
@@ -126,12 +127,17 @@ impl Engine {
     }
 
     fn is_closed(&mut self, at: usize, checkpoints: Option<u64>) -> Option<Result<(), ControlError>> {
+        if self.requests.active() > 0 || self.pending_commands.len() > 1 {
+            return None;
+        }
         if self.read_only {
             self.phase = Phase::Closed;
             return Some(Err(ControlError::ReadOnly));
         }
-        if self.requests.active() > 0 || self.pending_commands.len() > 1 {
-            return None;
+        if self.metadata_full && self.journal.last() <= self.journal.durable && self.store.io.in_flight() == 0 {
+            // The checkpoint finds no room on the host. The journal has everything that it would hold.
+            self.phase = Phase::Closed;
+            return Some(Err(ControlError::HostFull));
         }
         let Some(checkpoints) = checkpoints else {
             let checkpoints = Some(self.after_next_checkpoint());

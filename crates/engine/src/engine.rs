@@ -46,6 +46,15 @@ pub(crate) enum Phase {
     Dead,
 }
 
+/// Why a block's mapping is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unresolved {
+    /// Load this and try again.
+    Missing(crate::tree::Missing),
+    /// The leaf passed its checksum and holds what cannot be.
+    Damaged,
+}
+
 /// Syncs of the store.
 #[derive(Default)]
 pub(crate) struct Syncs {
@@ -118,6 +127,8 @@ pub struct Engine {
     pub(crate) failed_page: Option<crate::pages::PageKey>,
     /// Leaves of the discard list as last written.
     pub(crate) discard_leaves: u64,
+    /// A job stopped at its budget and can go on at once.
+    pub(crate) work_left: bool,
     pub(crate) tick: Option<Nanos>,
     pub(crate) last_change: Nanos,
     pub(crate) needs_pump: bool,
@@ -184,6 +195,7 @@ impl Engine {
             pending_commands: Vec::new(),
             failed_page: None,
             discard_leaves: 0,
+            work_left: false,
             tick: None,
             last_change: now,
             needs_pump: true,
@@ -221,7 +233,7 @@ impl Engine {
 
     /// When [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
     pub fn next_timer(&self) -> Option<Nanos> {
-        self.tick
+        if self.work_left { Some(self.now) } else { self.tick }
     }
 
     /// What an I/O is: operation, byte offset, byte length, segments, class.
@@ -387,6 +399,15 @@ impl Engine {
         self.requests.end(id);
     }
 
+    /// Ends a request with an error, as soon as nothing is under way for it.
+    pub(crate) fn fail_when_quiet(&mut self, id: RequestId, error: Error) {
+        let request = self.requests.get_mut(id);
+        request.error = Some(error);
+        if request.waiting == 0 {
+            self.fail_request(id, error);
+        }
+    }
+
     /// Releases every buffer that a request holds.
     fn drop_blocks(&mut self, id: RequestId) {
         let Engine { requests, buffers, .. } = self;
@@ -416,7 +437,7 @@ impl Engine {
     }
 
     /// What a block maps to.
-    pub(crate) fn resolve(&mut self, volume: usize, key: Key) -> Result<Entry, crate::tree::Missing> {
+    pub(crate) fn resolve(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
         if let Some(entry) = self.delta.get(key).or_else(|| self.frozen.get(key)) {
             return Ok(entry);
         }
@@ -424,10 +445,12 @@ impl Engine {
         match lookup(&mut self.store, Region::Metadata, self.maps[volume], key.lba() / entries) {
             Walk::Leaf(page) => {
                 let at = (key.lba() % entries) as usize * 8;
-                Ok(Entry(crate::bytes::u64_at(self.store.pages.bytes(page), at)))
+                let entry = Entry(crate::bytes::u64_at(self.store.pages.bytes(page), at));
+                let makes_sense = entry.is_valid() && entry.slot().is_none_or(|slot| self.space.contains(slot));
+                if makes_sense { Ok(entry) } else { Err(Unresolved::Damaged) }
             }
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
-            Walk::Missing(missing) => Err(missing),
+            Walk::Missing(missing) => Err(Unresolved::Missing(missing)),
         }
     }
 
@@ -495,6 +518,7 @@ impl Engine {
                 && crate::bytes::checksum(self.store.seed, bytes) == load.pointer.checksum;
             if good && !load.orphan {
                 self.store.pages.fill(key, bytes);
+                self.failed_page = self.failed_page.filter(|&failed| failed != key);
             }
         }
         // Whoever waited for a page that is no longer part of anything looks again.

@@ -25,5 +25,7 @@ pub fn format(parameters: Parameters) -> Format {
     let journal = (geometry.journal_start() * block, u64::from(geometry.journal_blocks) * block);
     // All four slots: what an older pool left in any of them must not outlive a crash in the middle of this.
     let slots = (0..4).map(|slot| (geometry.superblock_block(slot / 2, slot as u64 % 2) * block, block));
-    Format { zero: slots.chain([journal]).collect(), blocks: blocks.collect() }
+    // The homes of the meta map have no reserve of their own: this gives them their space.
+    let homes = (geometry.meta_map_start() * block, 2 * geometry.meta_map_pages() * block);
+    Format { zero: slots.chain([journal, homes]).collect(), blocks: blocks.collect() }
 }

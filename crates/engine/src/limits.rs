@@ -20,6 +20,8 @@ pub struct Limits {
     pub sharing_digest_bits: u32,
     /// Mappings held in the delta.
     pub delta_entries: u32,
+    /// Pages of cut-off subtrees that one checkpoint walks.
+    pub discard_pages: u32,
     /// Requests in flight.
     pub requests: u32,
 }
@@ -28,8 +30,12 @@ pub struct Limits {
 const DELTA_ENTRY_BYTES: u64 = 256;
 /// Bytes of the read cache's and buffers' tables per buffer.
 const BUFFER_TABLE_BYTES: u64 = 112;
-/// What the request table, the tables of I/Os and the like take.
+/// What the tables of I/Os and the like take.
 const FIXED_BYTES: u64 = 4 << 20;
+/// Bytes that a request can take for each of its blocks.
+const REQUEST_BLOCK_BYTES: u64 = 136;
+/// Requests in flight where there is little memory.
+const FEW_REQUESTS: u64 = 128;
 const MIB: u64 = 1 << 20;
 
 impl Limits {
@@ -42,11 +48,13 @@ impl Limits {
             + u64::from(geometry.containers) * 24
             + u64::from(geometry.metadata_blocks) / 8
             + FIXED_BYTES;
-        let least = tables + 32 * MIB;
+        let request_bytes = |requests| requests * (u64::from(geometry.piece_blocks) + 1) * REQUEST_BLOCK_BYTES;
+        let least = tables + request_bytes(FEW_REQUESTS) + 28 * MIB;
         if memory < least {
             return Err(least.next_multiple_of(MIB));
         }
-        let rest = memory - tables;
+        let requests = if memory - tables < 256 * MIB { FEW_REQUESTS } else { 1024 };
+        let rest = memory - tables - request_bytes(requests);
         let block = geometry.block();
         let buffers = (rest / 2 / (block + BUFFER_TABLE_BYTES)) as u32;
         // No more entries than the pool has slots, twice over so that buckets stay half empty; what is left over stays free.
@@ -56,11 +64,12 @@ impl Limits {
             buffers,
             write_buffers: buffers / 2,
             pages: (rest / 8 / (block + 96)) as u32,
-            index_entries: 1 << index.ilog2(),
+            index_entries: 1 << index.ilog2().min(31),
             index_tag_bits: 0,
             sharing_digest_bits: 0,
             delta_entries: delta as u32,
-            requests: 1024,
+            discard_pages: (delta / geometry.map_leaf_entries()).clamp(1, 1024) as u32,
+            requests: requests as u32,
         })
     }
 }

@@ -6,7 +6,7 @@ use crate::checkpoint::{Checkpoint, DISCARD_BYTES, Discard, Progress};
 use crate::contract::PageId;
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, LBA_BITS, Slot};
-use crate::pages::Region;
+use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
 use crate::superblock::{Pointer, Root, TreeId};
 use crate::tree::{Stop, Walk, Writer, lookup};
@@ -107,7 +107,7 @@ impl Engine {
         }
         if let Some(slot) = before.slot() {
             checkpoint.changes.push((slot, -1));
-            *used -= 1;
+            *used = used.saturating_sub(1);
         }
     }
 
@@ -154,6 +154,11 @@ impl Engine {
             return Ok(Progress::Next);
         }
         let Some(&Discard { pointer, volume, level }) = self.discards.last() else { return Ok(Progress::Next) };
+        let key = PageKey { region: Region::Metadata, location: pointer.location };
+        if !self.store.is_valid(key) || !self.store.meta.is_used(pointer.location) {
+            self.fail_pool();
+            return Ok(Progress::More);
+        }
         let page = self.metadata_page(pointer)?;
         checkpoint.discard_budget -= 1;
         self.discards.pop();
@@ -171,7 +176,8 @@ impl Engine {
             checkpoint.changes.extend(slots.map(|slot| (slot, -1)));
             let freed = (checkpoint.changes.len() - before) as u64;
             if let Ok(at) = self.volumes.binary_search_by_key(&volume, |volume| volume.id) {
-                self.volumes[at].logical_blocks_used -= freed;
+                let used = &mut self.volumes[at].logical_blocks_used;
+                *used = used.saturating_sub(freed);
             }
         }
         self.store.meta.free_later(pointer.location);
@@ -294,6 +300,10 @@ impl Engine {
             if let Some(root) = self.finish_writer(checkpoint)? {
                 self.roots[table as usize] = root;
             }
+            if table == TreeId::Discards {
+                // Only now: leaves that a shorter list no longer fills have been emptied.
+                self.discard_leaves = self.discard_table_leaves();
+            }
             checkpoint.leaf_at = 0;
             return Ok(Progress::Next);
         };
@@ -314,13 +324,14 @@ impl Engine {
                 let per_leaf = self.store.geometry.block() / VOLUME_BYTES;
                 (from < (self.volumes.len() as u64).div_ceil(per_leaf)).then_some(from)
             }
-            TreeId::Discards => {
-                let per_leaf = self.store.geometry.block_size as usize / DISCARD_BYTES;
-                let now = self.discards.len().div_ceil(per_leaf) as u64;
-                (from < now.max(self.discard_leaves)).then_some(from)
-            }
+            TreeId::Discards => (from < self.discard_table_leaves().max(self.discard_leaves)).then_some(from),
             TreeId::Counts | TreeId::Summaries => unreachable!("merged, not written from memory"),
         }
+    }
+
+    /// Leaves that the discard list fills.
+    pub(crate) fn discard_table_leaves(&self) -> u64 {
+        self.discards.len().div_ceil(self.store.geometry.block_size as usize / DISCARD_BYTES) as u64
     }
 
     fn fill_table_leaf(&mut self, table: TreeId, leaf: u64, page: PageId) {
@@ -351,7 +362,6 @@ impl Engine {
                         out[18] = discard.level;
                     }
                 }
-                self.discard_leaves = self.discards.len().div_ceil(per_leaf) as u64;
             }
             TreeId::Counts | TreeId::Summaries => unreachable!("merged, not written from memory"),
         }

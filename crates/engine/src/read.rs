@@ -2,7 +2,7 @@
 //! gives), Reply. See docs/read-path.md.
 
 use crate::contract::*;
-use crate::engine::Engine;
+use crate::engine::{Engine, Unresolved};
 use crate::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
 use crate::io::Purpose;
 use crate::pages::Region;
@@ -69,7 +69,11 @@ impl Engine {
             let key = self.requests.get(id).blocks[at].key;
             match self.resolve(volume, key) {
                 Ok(entry) => self.requests.get_mut(id).blocks[at].entry = entry,
-                Err(missing) => {
+                Err(Unresolved::Damaged) => {
+                    self.fail_when_quiet(id, Error::Io);
+                    return false;
+                }
+                Err(Unresolved::Missing(missing)) => {
                     if last != Some(missing) {
                         self.requests.get_mut(id).waiting += 1;
                         self.store.load(missing, Some(id));
@@ -246,7 +250,7 @@ impl Engine {
     }
 
     /// Whether a block is a hole, and how many blocks from it on are for certain.
-    fn extent_at(&mut self, volume: usize, key: Key) -> Result<(bool, u64), Missing> {
+    fn extent_at(&mut self, volume: usize, key: Key) -> Result<(bool, u64), Unresolved> {
         if self.delta.points.is_empty() && self.frozen.points.is_empty() {
             // Without newer points an absent subtree is a hole as a whole.
             let per_leaf = self.store.geometry.map_leaf_entries();
@@ -272,7 +276,8 @@ impl Engine {
         while lba < end && budget > 0 {
             let (hole, next) = match self.extent_at(index, Key::new(volume, lba)) {
                 Ok((hole, span)) => (hole, lba.saturating_add(span).min(end)),
-                Err(missing) => {
+                Err(Unresolved::Damaged) => return self.fail_when_quiet(id, Error::Io),
+                Err(Unresolved::Missing(missing)) => {
                     self.requests.get_mut(id).waiting += 1;
                     return self.store.load(missing, Some(id));
                 }

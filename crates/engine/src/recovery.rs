@@ -548,6 +548,9 @@ impl Engine {
     }
 
     fn block_checked(&mut self, recovery: &mut Recovery, number: usize, buffer: BufferId, content: BlockContent) {
+        if self.phase != Phase::Recovering {
+            return self.buffers.release(buffer);
+        }
         let check = recovery.checks[number];
         let good = !content.zero && content.digest == check.digest;
         if recovery.step == Step::Redo && good {

@@ -334,6 +334,8 @@ impl Space {
                 if state != 0 {
                     self.take(slot);
                     self.data_used += 1;
+                    let container = self.container_of(slot);
+                    self.containers[container as usize].live += 1;
                 }
             }
         }
@@ -364,14 +366,15 @@ impl Space {
             if let Some(container) = self.containers.get_mut((leaf * per_leaf) as usize + i) {
                 container.location = u32_at(bytes, 0);
                 container.generation = u32_at(bytes, 4);
-                container.live = u32_at(bytes, 8);
+                // Counted anew from the space map, which is read next.
+                container.live = 0;
                 container.reserved = u32_at(bytes, 12) & 1 != 0;
                 let number = (leaf * per_leaf) as u32 + i as u32;
                 if container.reserved && number == self.reserved {
                     self.reserved += 1;
                     self.ready += u64::from(container.free);
                 }
-                if container.location >= count || container.live > self.per_container {
+                if container.location >= count {
                     return None;
                 }
             }

@@ -301,6 +301,9 @@ impl Superblock {
                 return Err(SuperblockError::Geometry(BadGeometry("a tree is too high")));
             }
         }
+        if u16_at(b, 172) == 0 {
+            return Err(SuperblockError::Geometry(BadGeometry("the next volume has no number")));
+        }
         let journal_position = u32_at(b, 168);
         if journal_position >= geometry.journal_blocks {
             return Err(SuperblockError::Geometry(BadGeometry("the journal's position is outside the journal")));

@@ -2,7 +2,7 @@
 //! allocate, change the map, append to the open record, answer. See docs/write-path.md.
 
 use crate::contract::*;
-use crate::engine::Engine;
+use crate::engine::{Engine, Unresolved};
 use crate::entry::{Entry, Key, Slot, check_bits};
 use crate::io::Purpose;
 use crate::journal::Unwritten;
@@ -102,7 +102,11 @@ impl Engine {
             }
             let entry = match self.resolve(volume, block.key) {
                 Ok(entry) => entry,
-                Err(missing) => {
+                Err(Unresolved::Damaged) => {
+                    self.fail_when_quiet(id, Error::Io);
+                    return false;
+                }
+                Err(Unresolved::Missing(missing)) => {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
@@ -139,7 +143,10 @@ impl Engine {
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(found) => base_buffer = found,
-                    Err(error) => return self.fail_write(id, error),
+                    Err(error) => {
+                        self.fail_when_quiet(id, error);
+                        return false;
+                    }
                 }
             }
             let part = &mut self.requests.get_mut(id).blocks[at];
@@ -167,16 +174,6 @@ impl Engine {
         let segments = core::iter::once(into).chain(base_buffer).map(Segment::Buffer);
         self.store.io.begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
         true
-    }
-
-    /// Ends a write with an error, as soon as nothing is under way for it.
-    fn fail_write(&mut self, id: RequestId, error: Error) -> bool {
-        let request = self.requests.get_mut(id);
-        request.error = Some(error);
-        if request.waiting == 0 {
-            self.fail_request(id, error);
-        }
-        false
     }
 
     /// Without a buffer a write waits, unless something that it waits for will run it again anyway.

@@ -46,6 +46,7 @@ impl Config {
                 index_entries: 1024,
                 index_tag_bits: 0,
                 sharing_digest_bits: 0,
+                discard_pages: 2,
                 delta_entries: 256,
                 requests: 16,
             },
@@ -115,6 +116,7 @@ fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
         index_entries: random.pick(&[16, 64, 4096, 4096]),
         index_tag_bits: random.pick(&[0, 0, 8]),
         sharing_digest_bits: random.pick(&[0, 0, 0, 8]),
+        discard_pages: random.pick(&[1, 2, 3, 8, 1024]),
         delta_entries: random.pick(&[64, 128, 256, 1024]),
         requests: random.between(4, 16) as u32,
     }

@@ -362,6 +362,10 @@ pub fn explain_control(error: ControlError) -> &'static str {
             "this size is not possible: it must be a multiple of 4096, not zero, and not beyond the map"
         }
         ControlError::TooManyVolumes => "the pool has as many volumes as it can hold",
+        ControlError::HostFull => {
+            "closed without a checkpoint, because the host file system is full; nothing is lost, the next start replays the \
+             journal"
+        }
         ControlError::ReadOnly => "the pool is read-only after a failure, or is being closed; see 'onefold status'",
     }
 }
