@@ -199,7 +199,12 @@ impl Bench {
     }
 
     pub fn trim(&mut self, block: u64) {
-        let token = self.begin(block * CELLS as u64, CELLS as u64, false, Operation::Trim);
+        self.trim_blocks(block, 1);
+    }
+
+    /// Trims whole blocks.
+    pub fn trim_blocks(&mut self, block: u64, blocks: u64) {
+        let token = self.begin(block * CELLS as u64, blocks * CELLS as u64, false, Operation::Trim);
         assert_eq!(self.wait(token), Ok(Answer::Done), "trimming block {block}");
     }
 
