@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import signal
+import time
 import unittest
 
 import nbd
@@ -136,6 +138,47 @@ class Clients(unittest.TestCase):
         status = self.pool.status()
         self.assertEqual(status["memory_cap_bytes"], 96 << 20)
         self.assertLessEqual(self.pool.resident_bytes(), (96 << 20) + (32 << 20))
+
+
+class LittleMemory(unittest.TestCase):
+    """What clients do to each other, and to themselves, where buffers are few."""
+
+    def setUp(self):
+        self.pool = Pool("256M").serve("--memory", "44M")
+        self.addCleanup(self.pool.__exit__)
+
+    def test_a_long_simple_reply_does_not_wait_for_what_waits_for_it(self):
+        length, long, hole = 48 << 20, 24 << 20, (16 << 20) - BLOCK
+        data = bytearray(os.urandom(length))
+        data[hole : hole + BLOCK] = bytes(BLOCK)
+        writer = connect(self.pool)
+        for offset in range(0, length, 1 << 20):
+            writer.pwrite(data[offset : offset + (1 << 20)], offset)
+        writer.shutdown()
+        for early in (2, 3, 4, 5, 9):
+            # Nothing is cached after a start: what is read first takes a while, and the first piece of the long read, a
+            # hole, does not.
+            self.pool.stop()
+            self.pool.serve("--memory", "44M", create=False)
+            client = nbd.NBD()
+            client.set_request_structured_replies(False)
+            client.connect_uri(self.pool.uri())
+            ranges = [(at * (1 << 20) + BLOCK, 900 << 10) for at in range(early)]
+            ranges += [(hole + 100, long), (BLOCK, 900 << 10)]
+            buffers = [nbd.Buffer(size) for _, size in ranges]
+            # All requests arrive at once.
+            self.pool.server.send_signal(signal.SIGSTOP)
+            cookies = [client.aio_pread(buffer, offset) for buffer, (offset, _) in zip(buffers, ranges)]
+            self.pool.server.send_signal(signal.SIGCONT)
+            deadline = time.time() + 30
+            while client.aio_in_flight():
+                client.poll(1000)
+                self.assertLess(time.time(), deadline, "the server hangs")
+            self.assertTrue(all(client.aio_command_completed(cookie) for cookie in cookies))
+            for buffer, (offset, size) in zip(buffers, ranges):
+                self.assertEqual(buffer.to_bytearray(), data[offset : offset + size])
+            # The others are served too.
+            self.assertEqual(connect(self.pool).pread(BLOCK, 0), data[:BLOCK])
 
 
 if __name__ == "__main__":

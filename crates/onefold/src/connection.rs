@@ -324,8 +324,14 @@ impl Connection {
     ) -> Option<Progress> {
         let entry = shared.table.get(place);
         let (request, pieces) = (entry.request, entry.pieces);
-        let collect = entry.read.as_ref().is_some_and(|read| read.collect);
+        let (collect, holds_stream) =
+            entry.read.as_ref().map_or((false, false), |read| (read.collect, read.holds_stream));
         let (offset, length) = pieces.get(piece);
+        // Once the first piece is on its way no other reply is sent before the last: earlier reads that are answered
+        // later would keep the buffers that the next pieces need.
+        if holds_stream && piece == 0 && self.read_bytes > 0 {
+            return Some(Progress::Client);
+        }
         // What is collected is paid for as a whole, so that it can be completed whatever others do.
         let charge = match (collect, piece) {
             (true, 0) => touched_bytes(request.offset, u64::from(request.length), BLOCK as u64),

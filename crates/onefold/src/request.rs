@@ -54,6 +54,8 @@ pub struct ReadProgress {
     pub next: u32,
     /// Whether nothing is sent before all pieces are there, so that any error can be told.
     pub collect: bool,
+    /// Whether nothing else can be sent between its first byte and its last.
+    pub holds_stream: bool,
 }
 
 /// A request in service.
@@ -93,7 +95,8 @@ impl Table {
             let reply = ReadReply::new(request);
             let whole = reply.wants_one_piece() || request.flags.do_not_fragment();
             let collect = whole && u64::from(request.length) <= collect_bytes;
-            ReadProgress { reply, answers, next: 0, collect }
+            let holds_stream = whole && !collect && pieces.count() > 1;
+            ReadProgress { reply, answers, next: 0, collect, holds_stream }
         });
         let entry = Entry { connection, request, pieces, outstanding: 0, submitted: false, error: None, read };
         match self.free.pop() {
