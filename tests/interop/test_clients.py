@@ -4,6 +4,8 @@ import json
 import os
 import random
 import signal
+import socket
+import struct
 import time
 import unittest
 
@@ -133,6 +135,27 @@ class Clients(unittest.TestCase):
                 "--numjobs=4", "--size=24m", "--offset_increment=24m", "--verify=crc32c", "--verify_fatal=1",
                 "--fsync=64", "--verify_state_save=0", "--group_reporting", "--name=verify"]
         run("fio", *jobs)
+
+    def test_a_client_that_takes_no_replies_leaves_room_for_others(self):
+        other = connect(self.pool)
+        other.pwrite(os.urandom(8 << 20), 0)
+        with socket.socket(socket.AF_UNIX) as deaf:
+            deaf.connect(self.pool.path + ".sock")
+            deaf.recv(18, socket.MSG_WAITALL)
+            deaf.sendall(struct.pack(">I8sII7s", 3, b"IHAVEOPT", 1, 7, b"default"))
+            deaf.recv(10, socket.MSG_WAITALL)
+            requests = [struct.pack(">IHHQQI", 0x25609513, 0, 0, at, at * BLOCK, BLOCK) for at in range(1500)]
+            deaf.sendall(b"".join(requests))
+            time.sleep(0.5)
+            self.check_that_it_is_served(other)
+
+    def check_that_it_is_served(self, client):
+        cookies = [client.aio_pwrite(b"y" * BLOCK, 0), client.aio_pread(nbd.Buffer(BLOCK), BLOCK)]
+        deadline = time.time() + 10
+        while client.aio_in_flight():
+            client.poll(1000)
+            self.assertLess(time.time(), deadline, "another client is not served")
+        self.assertTrue(all(client.aio_command_completed(cookie) for cookie in cookies))
 
     def test_memory_stays_under_its_number(self):
         status = self.pool.status()

@@ -7,7 +7,7 @@
 //! file: what is outstanding is answered first) or dead (error: what is outstanding is only given back).
 //!
 //! Back-pressure: nothing is received while the engine has no room for a request or no buffers for a piece, or while the
-//! client does not take its replies. Buffers for a piece, or for a read that is collected, are taken all or none, in order of
+//! client does not take its replies; what one client does not take is bounded, so that it leaves room for others. Buffers for a piece, or for a read that is collected, are taken all or none, in order of
 //! arrival; who has them needs nothing else that a connection could hold, so connections cannot wait for each other.
 
 use std::collections::VecDeque;
@@ -37,6 +37,8 @@ const EXTENTS_MAX: u32 = 128;
 
 /// Limits and tables that all connections share.
 pub struct Shared {
+    /// Places in the engine's table of requests that one connection may take.
+    pub pieces_max: u32,
     /// Requests in service.
     pub table: Table,
     /// Bytes of buffers that answers to reads may hold.
@@ -98,6 +100,8 @@ struct Incoming {
     received: usize,
     /// Blocks whose digests are known, or that are partial.
     digested: usize,
+    /// When its buffers were taken.
+    since: Nanos,
 }
 
 /// A connection.
@@ -114,6 +118,8 @@ pub struct Connection {
     pub output: Output,
     /// Requests in the table.
     pub requests: u32,
+    /// Pieces that take a place in the engine's table: submitted, and not yet answered or not yet sent.
+    pub pieces: u32,
     /// Bytes of buffers that its reads hold, or will.
     pub read_bytes: u64,
     /// The request whose reply must not be interrupted.
@@ -122,7 +128,7 @@ pub struct Connection {
     pub deferred: VecDeque<Deferred>,
     /// Whether it is in the queue of those that wait for the engine.
     pub waiting: bool,
-    /// When it last received or sent anything.
+    /// When it last began to send, or sent anything.
     pub last_progress: Nanos,
     volume: VolumeId,
     slot: u32,
@@ -147,6 +153,7 @@ impl Connection {
             deadline: Some(deadline),
             output,
             requests: 0,
+            pieces: 0,
             read_bytes: 0,
             holder: None,
             deferred: VecDeque::new(),
@@ -167,9 +174,13 @@ impl Connection {
         self.receiving.is_some() || self.output.is_sending()
     }
 
-    /// Whether it holds buffers, or could let some go by making progress.
-    pub fn holds_buffers(&self) -> bool {
-        !self.incoming.inputs.is_empty() || self.read_bytes > 0
+    /// Since when its client has been keeping buffers: with a piece of a write that it does not complete, whatever trickles
+    /// in, or with replies of which it takes nothing.
+    pub fn keeps_buffers_since(&self) -> Option<Nanos> {
+        let receives = self.receiving.is_some() && !self.incoming.inputs.is_empty();
+        let sends = self.output.is_sending() && self.read_bytes > 0;
+        let both = [receives.then_some(self.incoming.since), sends.then_some(self.last_progress)];
+        both.into_iter().flatten().min()
     }
 
     /// Goes on as far as it can. Only with `first` may it take what connections compete for.
@@ -238,7 +249,6 @@ impl Connection {
             }
             return;
         }
-        self.last_progress = core.now;
         let count = result as usize;
         let direct = count.min(payload);
         self.incoming.received += direct;
@@ -295,6 +305,9 @@ impl Connection {
     }
 
     fn submit_plain(&mut self, place: u32, first: bool, shared: &mut Shared, core: &mut Core) -> Option<Progress> {
+        if self.pieces >= shared.pieces_max {
+            return Some(Progress::Client);
+        }
         if !first || !core.engine.can_submit() {
             return Some(Progress::Engine);
         }
@@ -338,7 +351,8 @@ impl Connection {
             (true, _) => 0,
             (false, _) => touched_bytes(offset, length, BLOCK as u64),
         };
-        if self.read_bytes > 0 && self.read_bytes + charge > READ_WINDOW {
+        let full = self.read_bytes > 0 && self.read_bytes + charge > READ_WINDOW;
+        if charge > 0 && (full || self.pieces >= shared.pieces_max) {
             return Some(Progress::Client);
         }
         // What is paid for waits for nobody: others may be waiting for what it holds.
@@ -367,6 +381,9 @@ impl Connection {
     ) -> Option<Progress> {
         let entry = shared.table.get(place);
         let (offset, length) = entry.pieces.get(piece);
+        if self.incoming.inputs.is_empty() && self.pieces >= shared.pieces_max {
+            return Some(Progress::Client);
+        }
         if self.incoming.inputs.is_empty() && !(first && self.incoming.begin(offset, length as usize, core)) {
             return Some(Progress::Engine);
         }
@@ -392,7 +409,7 @@ impl Connection {
     }
 
     fn submit(
-        &self,
+        &mut self,
         token: u64,
         request: &Request,
         (offset, length): (u64, u64),
@@ -400,6 +417,7 @@ impl Connection {
         core: &mut Core,
     ) {
         let fua = request.flags.force_unit_access();
+        self.pieces += 1;
         let submit = Submit { token, volume: self.volume, offset, length, fua, operation };
         core.engine.handle(core.now, Event::Submit(submit));
     }
@@ -441,6 +459,7 @@ impl Incoming {
             }
         }
         (self.offset, self.length, self.received, self.digested) = (offset, length, 0, 0);
+        self.since = core.now;
         true
     }
 

@@ -13,6 +13,9 @@ use crate::arena::{Arena, Span, ZEROES};
 use crate::disk::{Core, push_span};
 use crate::ring::SEND_SPANS;
 
+/// Bytes of one send, about: a client that takes its replies slowly is seen to take them.
+const SEND_BYTES: usize = 1 << 20;
+
 /// Answers of the engine whose data has left, with the bytes of buffers that each held.
 pub type Departed = Vec<(RequestId, u64)>;
 
@@ -172,7 +175,12 @@ impl Output {
     fn fill(&mut self, connection: u32, engine: &Engine, arena: &mut Arena) {
         self.sending.clear();
         let mut area = arena.header_area(connection as usize);
+        let mut room = SEND_BYTES;
         while self.sending.len() < SEND_SPANS {
+            // What needs no room is never left behind: an answer departs with its last byte.
+            if room == 0 && !matches!(self.items.front(), Some(Item::Departure(..))) {
+                break;
+            }
             let Some(item) = self.items.front_mut() else { break };
             let finished = match item {
                 Item::Headers(length) => {
@@ -186,16 +194,20 @@ impl Output {
                     area = area.from(count);
                     self.headers_taken += count;
                     *length -= count;
+                    room = room.saturating_sub(count);
                     *length == 0
                 }
                 Item::Data { answer, start, length } => {
-                    let done = add_data(engine, arena, *answer, (*start, *length), &mut self.sending);
+                    let done = add_data(engine, arena, *answer, (*start, room.min(*length)), &mut self.sending);
+                    room -= done;
                     assert!(done > 0 || *length == 0, "an answer holds all bytes of its request");
                     (*start, *length) = (*start + done, *length - done);
                     *length == 0
                 }
                 Item::Zeroes(length) => {
-                    *length -= add_zeroes(arena, *length, &mut self.sending);
+                    let done = add_zeroes(arena, room.min(*length), &mut self.sending);
+                    room -= done;
+                    *length -= done;
                     *length == 0
                 }
                 Item::Departure(answer, bytes) => {

@@ -17,6 +17,7 @@ use crate::listen::Listener;
 use crate::notice::notice;
 use crate::output::Departed;
 use crate::request::{Entry, Table, explain, from_token, touched_bytes};
+use crate::ring::SPANS;
 
 /// Connections at a time.
 pub const CONNECTIONS_MAX: usize = 128;
@@ -24,12 +25,14 @@ pub const CONNECTIONS_MAX: usize = 128;
 const HANDSHAKE_NANOS: Nanos = 10_000_000_000;
 /// The same while there is no room for another client.
 const CROWDED_NANOS: Nanos = 1_000_000_000;
-/// How long a client may hold buffers that others wait for, without taking or sending a byte.
+/// How long a client may hold buffers that others wait for: for a piece of a write, and without taking any of a reply.
 const STALL_NANOS: Nanos = 30_000_000_000;
 /// How long to wait before accepting again after a failure (too many open files).
 const RETRY_NANOS: Nanos = 100_000_000;
 /// A read of up to this is read as a whole before it is answered, where an error could not be told later.
 const COLLECT_BYTES: u64 = 4 << 20;
+/// The part of the engine's table of requests that one connection may take.
+const TABLE_SHARE: u32 = 8;
 /// Failed requests that are reported one by one.
 const REPORTS_MAX: u64 = 20;
 
@@ -57,15 +60,22 @@ impl Server {
     pub fn new(listeners: Vec<Listener>, limits: &Limits, piece_blocks: u32) -> Server {
         let block = BLOCK as u64;
         let for_reads = u64::from(limits.buffers.saturating_sub(limits.write_buffers)) * block;
-        // A piece must fit into the write buffers several times over.
-        let piece_blocks = u64::from(piece_blocks).min(u64::from(limits.write_buffers / 4)).max(1);
+        // A piece must fit into the write buffers several times over, and into one operation of the ring with the area
+        // for what follows it; the pool's number is only the most that the engine takes.
+        let most = (limits.write_buffers / 4).min(SPANS as u32 - 4);
+        let piece_blocks = u64::from(piece_blocks.min(most).max(1));
         let read_budget = (for_reads / 2).max(piece_blocks * block);
+        // Reads that are being collected keep their places in the engine's table until they are complete: there is room for
+        // one of every connection. An unaligned one has a piece more.
+        let collect_pieces = (u64::from(limits.requests) / CONNECTIONS_MAX as u64).saturating_sub(1);
+        let piece_bytes = piece_blocks * block;
         let shared = Shared {
+            pieces_max: (limits.requests / TABLE_SHARE).max(1),
             table: Table::default(),
             read_budget,
             read_bytes: 0,
-            piece_bytes: piece_blocks * block,
-            collect_bytes: COLLECT_BYTES.min(read_budget / 4),
+            piece_bytes,
+            collect_bytes: COLLECT_BYTES.min(read_budget / 4).min(collect_pieces * piece_bytes),
         };
         Server {
             accepting: vec![false; listeners.len()],
@@ -194,6 +204,9 @@ impl Server {
         while let Some(slot) = self.ready.pop() {
             let Some(connection) = self.connections[slot as usize].as_mut() else { continue };
             if connection.state != State::Dead {
+                if !connection.output.is_sending() {
+                    connection.last_progress = core.now;
+                }
                 connection.output.send(slot, connection.socket.as_raw_fd(), core, &mut self.departed);
             }
             if self.release(slot, core) {
@@ -213,6 +226,7 @@ impl Server {
             self.shared.read_bytes -= bytes;
             if let Some(connection) = self.connections[slot as usize].as_mut() {
                 connection.read_bytes -= bytes;
+                connection.pieces -= 1;
             }
             core.engine.handle(core.now, Event::Sent(answer));
         }
@@ -231,6 +245,10 @@ impl Server {
         let Some(connection) = self.connections[slot as usize].as_mut() else {
             unreachable!("a connection stays until its requests are answered")
         };
+        // All but data goes back to the engine at once.
+        if !matches!(result, Ok(Reply::Data(_))) || connection.state == State::Dead {
+            connection.pieces -= 1;
+        }
         if connection.state == State::Dead {
             if let Ok(Reply::Data(answer) | Reply::Extents(answer)) = result {
                 core.engine.handle(core.now, Event::Sent(answer));
@@ -306,6 +324,7 @@ impl Server {
                 Ok(answer) => {
                     self.shared.read_bytes -= bytes;
                     connection.read_bytes -= bytes;
+                    connection.pieces -= 1;
                     core.engine.handle(core.now, Event::Sent(answer));
                 }
                 Err(_) => {
@@ -391,6 +410,7 @@ impl Server {
             }
         }
         let mut any = !answers.is_empty();
+        connection.pieces -= answers.len() as u32;
         for answer in answers {
             core.engine.handle(core.now, Event::Sent(answer));
         }
@@ -418,8 +438,8 @@ impl Server {
         for (slot, connection) in self.connections.iter_mut().enumerate() {
             let Some(connection) = connection else { continue };
             let late = connection.deadline.is_some_and(|deadline| deadline <= core.now);
-            let idle = core.now.saturating_sub(connection.last_progress);
-            let stalled = starving && idle > STALL_NANOS && !connection.waiting && connection.holds_buffers();
+            let kept = connection.keeps_buffers_since().map_or(0, |since| core.now.saturating_sub(since));
+            let stalled = starving && kept > STALL_NANOS;
             if late || stalled {
                 connection.kill();
                 self.ready.push(slot as u32);
