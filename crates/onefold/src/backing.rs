@@ -116,16 +116,21 @@ impl Store {
         lock(&file, path)?;
         let mut store = Store { file, path: path.to_path_buf(), kind, size: 0, direct };
         store.size = store.measure()?;
-        if store.direct && !store.direct_works() {
-            // The file system took the flag and refuses the reads. The new descriptor is locked before the old one is
-            // let go of only on the same open file, so there is a moment without a lock; nothing was written so far.
-            drop(store.file);
-            let (file, _) = open_buffered(path, kind, access)?;
-            lock(&file, path)?;
-            store.file = file;
-            store.direct = false;
-        }
+        store.settle_for_what_works()?;
         Ok(store)
+    }
+
+    /// Goes through the page cache where the file system took O_DIRECT and refuses the I/O. The open file stays the same,
+    /// and with it the lock.
+    fn settle_for_what_works(&mut self) -> anyhow::Result<()> {
+        if !self.direct || self.direct_works() {
+            return Ok(());
+        }
+        rustix::fs::fcntl_getfl(&self.file)
+            .and_then(|flags| rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT))
+            .with_context(|| format!("cannot use the page cache for {}", self.path.display()))?;
+        self.direct = false;
+        Ok(())
     }
 
     fn measure(&self) -> anyhow::Result<u64> {
@@ -171,7 +176,8 @@ impl Store {
             .and_then(|()| self.file.set_len(size))
             .with_context(|| format!("cannot make {} {} long", self.path.display(), crate::size::show(size)))?;
         self.size = size;
-        Ok(())
+        // An empty file could not tell.
+        self.settle_for_what_works()
     }
 
     /// Reads at a multiple of [`ALIGNMENT`], a multiple of it; what is beyond the end of a file reads as zeroes.
@@ -190,12 +196,37 @@ impl Store {
                     bytes[done..].fill(0);
                     return Ok(());
                 }
-                Ok(count) => done += count,
+                Ok(count) => {
+                    done += count;
+                    // O_DIRECT could not read on from the end of a file that ends inside a block.
+                    if offset + done as u64 >= self.size {
+                        bytes[done..].fill(0);
+                        return Ok(());
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// The next bytes at or after `offset` that a file has stored, up to a hole or its end; all that is left where that
+    /// cannot be found out.
+    pub fn next_data(&self, offset: u64) -> io::Result<Option<std::ops::Range<u64>>> {
+        use rustix::fs::SeekFrom;
+        use rustix::io::Errno;
+        if offset >= self.size {
+            return Ok(None);
+        }
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(offset..self.size)),
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?;
+        Ok((start < end).then_some(start..end))
     }
 
     /// Writes whole blocks at a multiple of the block size.

@@ -19,16 +19,15 @@ const TAIL: u64 = 1 << 20;
 
 /// Makes a pool for at least `capacity` bytes of data; returns its store, locked, and its parameters.
 pub fn create(path: &Path, capacity: u64, force: bool) -> anyhow::Result<(Store, Parameters)> {
-    let geometry = Geometry::for_capacity(capacity)
-        .map_err(|error| anyhow::anyhow!("a pool of {} is not possible: {error}", size::show(capacity)))?;
-    let parameters = new_parameters(geometry)?;
+    let geometry = geometry_for(capacity)?;
     let existed = backing::kind_of(path)?.is_some();
     let mut store = Store::open(path, if existed { Access::Write } else { Access::CreateNew })?;
-    if existed && !force {
+    if !force {
+        // Also in a file that we made: until it was locked, somebody else may have made a pool of it.
         refuse_to_overwrite(&store)?;
     }
-    match write_pool(&mut store, parameters) {
-        Ok(()) => Ok((store, parameters)),
+    match fill(&mut store, geometry) {
+        Ok(parameters) => Ok((store, parameters)),
         Err(error) => {
             if !existed {
                 let _ = std::fs::remove_file(path);
@@ -36,6 +35,19 @@ pub fn create(path: &Path, capacity: u64, force: bool) -> anyhow::Result<(Store,
             Err(error)
         }
     }
+}
+
+/// Makes an empty pool of a store, whatever it holds.
+pub fn fill(store: &mut Store, geometry: Geometry) -> anyhow::Result<Parameters> {
+    let parameters = new_parameters(geometry)?;
+    write_pool(store, parameters)?;
+    Ok(parameters)
+}
+
+/// The layout of a pool for at least `capacity` bytes of data.
+pub fn geometry_for(capacity: u64) -> anyhow::Result<Geometry> {
+    Geometry::for_capacity(capacity)
+        .map_err(|error| anyhow::anyhow!("a pool of {} is not possible: {error}", size::show(capacity)))
 }
 
 fn new_parameters(geometry: Geometry) -> anyhow::Result<Parameters> {
@@ -78,7 +90,6 @@ fn write_pool(store: &mut Store, parameters: Parameters) -> anyhow::Result<()> {
             }
         }
     }
-    let failed = |what: &str| format!("cannot {what} {} (is there room?)", store.path().display());
     let format = engine::format(parameters);
     let total: u64 = format.zero.iter().map(|(_, length)| length).sum();
     let mut progress = Progress::new("writing the journal", total);
@@ -86,19 +97,27 @@ fn write_pool(store: &mut Store, parameters: Parameters) -> anyhow::Result<()> {
         let block = parameters.geometry.block();
         let tail_at = (store.size().saturating_sub(TAIL)) / block * block;
         let tail = (store.size() - tail_at) / block * block;
-        store.write_zeroes(tail_at, tail, &mut |_| ()).with_context(|| failed("write to"))?;
+        store.write_zeroes(tail_at, tail, &mut |_| ()).map_err(|error| failed("write to", store, error))?;
     }
     for (offset, length) in &format.zero {
-        store.write_zeroes(*offset, *length, &mut |step| progress.add(step)).with_context(|| failed("write to"))?;
+        store
+            .write_zeroes(*offset, *length, &mut |step| progress.add(step))
+            .map_err(|error| failed("write to", store, error))?;
     }
-    store.sync().with_context(|| failed("sync"))?;
+    store.sync().map_err(|error| failed("sync", store, error))?;
     for (offset, bytes) in &format.blocks {
-        store.write(*offset, bytes).with_context(|| failed("write to"))?;
+        store.write(*offset, bytes).map_err(|error| failed("write to", store, error))?;
     }
-    store.sync().with_context(|| failed("sync"))?;
-    store.sync_directory().with_context(|| failed("sync the directory of"))?;
+    store.sync().map_err(|error| failed("sync", store, error))?;
+    store.sync_directory().map_err(|error| failed("sync the directory of", store, error))?;
     progress.finish();
     Ok(())
+}
+
+fn failed(what: &str, store: &Store, error: std::io::Error) -> anyhow::Error {
+    let full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
+    let hint = if full { ": there is no room for the pool's tables" } else { "" };
+    anyhow::Error::new(error).context(format!("cannot {what} {}{hint}", store.path().display()))
 }
 
 #[cfg(test)]
@@ -121,14 +140,24 @@ mod tests {
     }
 
     #[test]
+    fn zeroes_and_holes_are_written_over() {
+        let path = scratch("blank", &vec![0; (3 << 20) + 5]);
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        assert!(create(&path, 1 << 24, false).is_ok());
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn what_holds_something_is_not_overwritten() {
         let mut ext4 = vec![0; 1 << 16];
         ext4[1080..1082].copy_from_slice(&[0x53, 0xEF]);
         assert!(refusal("ext4", &ext4).contains("ext4"));
         assert!(refusal("text", b"my diary").contains("data"));
-        let mut tail = vec![0; 3 << 20];
-        *tail.last_mut().unwrap() = 1;
-        assert!(refusal("tail", &tail).contains("data"));
+        for (length, at) in [(3 << 20, (3 << 20) - 1), ((3 << 20) + 5, (3 << 20) + 4), (9 << 20, 5 << 20)] {
+            let mut bytes = vec![0; length];
+            bytes[at] = 1;
+            assert!(refusal("one byte", &bytes).contains("data"), "byte {at} of {length}");
+        }
         let parameters = new_parameters(Geometry::for_capacity(1 << 30).unwrap()).unwrap();
         let mut pool = vec![0; 4096];
         Superblock::new(parameters).encode(&mut pool);

@@ -2,7 +2,7 @@
 //!
 //! Owns the slots of operations in flight, the staging area and the queue of I/O that waits for either. Invariants: pages are
 //! copied when the effect is taken, so the engine may change them at once; every I/O taken is reported exactly once; a short
-//! read or write is continued, and only a read beyond the end of the file is filled up with zeroes.
+//! read or write is continued, and only what a read wants beyond the end of the store is filled up with zeroes.
 //!
 //! States of an I/O, in order: waiting (no slot or no staging is free), in flight (perhaps in several steps), reported.
 
@@ -11,8 +11,9 @@ use std::collections::VecDeque;
 use engine::{BlockContent, BufferId, Engine, Event, IoError, IoId, IoOp, Nanos, Outcome, Segment};
 
 use crate::arena::{Arena, BLOCK, Span};
+use crate::backing::{Kind, Store};
 use crate::digest::Digester;
-use crate::notice::notice;
+use crate::notice::{Failures, notice};
 use crate::ring::{DISK_SLOTS, Ring, SPANS};
 
 /// What the sides of the reactor share: the engine and what it is driven with.
@@ -40,6 +41,9 @@ pub struct Disk {
     contents: Vec<BlockContent>,
     window: Vec<Span>,
     is_device: bool,
+    /// Bytes of the store.
+    size: u64,
+    failures: Failures,
 }
 
 enum Report {
@@ -78,8 +82,8 @@ enum Work {
 }
 
 impl Disk {
-    /// For a store; `is_device` says that space needs no reserving.
-    pub fn new(staging_blocks: usize, is_device: bool) -> Disk {
+    /// For a store.
+    pub fn new(staging_blocks: usize, store: &Store) -> Disk {
         let slot = |_| Slot {
             io: IoId(0),
             work: Work::Sync,
@@ -97,7 +101,10 @@ impl Disk {
             reports: Vec::new(),
             contents: Vec::with_capacity(SPANS),
             window: Vec::with_capacity(SPANS),
-            is_device,
+            // Its space needs no reserving.
+            is_device: store.kind() == Kind::Device,
+            size: store.size(),
+            failures: Failures::default(),
         }
     }
 
@@ -235,20 +242,26 @@ impl Disk {
             }
             (0.., _) => {
                 slot.done += result as usize;
-                // A read ends inside a block, or with nothing, only at the end of the file.
-                let at_end = result == 0 || !(result as usize).is_multiple_of(512);
-                if slot.done < slot.length && !at_end {
+                let at_end = slot.offset + slot.done as u64 >= self.size;
+                if slot.done < slot.length && !at_end && result > 0 {
                     return self.submit(index, core);
                 }
-                fill_rest(slot, &mut self.window, &mut core.arena);
-                None
+                if slot.done < slot.length && !at_end {
+                    // The store has become shorter than it was when it was opened: zeroes would be an invention.
+                    Some(IoError::Failed)
+                } else {
+                    fill_rest(slot, &mut self.window, &mut core.arena);
+                    None
+                }
             }
             (_, _) if result == -libc::EINTR || result == -libc::EAGAIN => return self.submit(index, core),
             (_, _) if result == -libc::ENOSPC || result == -libc::EDQUOT => Some(IoError::NoSpace),
             (_, _) => Some(IoError::Failed),
         };
-        if let Some(error) = error {
-            report_failure(slot, result, error);
+        if let Some(error) = error
+            && let Some(number) = self.failures.add()
+        {
+            report_failure(slot, result, error, number);
         }
         self.deliver(index, error, core);
     }
@@ -405,18 +418,24 @@ pub fn compare(segments: &[Segment], arena: &Arena) -> bool {
     blocks.next() == blocks.next()
 }
 
-fn report_failure(slot: &Slot, result: i32, error: IoError) {
+fn report_failure(slot: &Slot, result: i32, error: IoError, number: u64) {
     let what = match slot.work {
         Work::ReadBlocks | Work::ReadPages => "read",
         Work::Write => "write",
         Work::Sync => "sync",
         Work::Reserve => "reserving space",
     };
-    let why =
-        if result < 0 { std::io::Error::from_raw_os_error(-result).to_string() } else { "nothing was written".into() };
+    let why = match (result, slot.work) {
+        (..0, _) => std::io::Error::from_raw_os_error(-result).to_string(),
+        (_, Work::Write) => "nothing was written".into(),
+        (_, _) => "the store ends there".into(),
+    };
     let hint =
         if error == IoError::NoSpace { " (the file system under the pool is full: free space there)" } else { "" };
-    notice(format_args!("{what} of {} bytes at byte {} of the store failed: {why}{hint}", slot.length, slot.offset));
+    notice(format_args!(
+        "{what} of {} bytes at byte {} of the store failed: {why}{hint} (failure {number} since the start)",
+        slot.length, slot.offset
+    ));
 }
 
 #[cfg(test)]

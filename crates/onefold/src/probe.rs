@@ -8,11 +8,12 @@ use anyhow::{Context, bail};
 use engine::geometry::{BLOCK_SIZE, PLACE_B_OFFSET};
 use engine::{Superblock, SuperblockError};
 
-use crate::backing::Store;
+use crate::backing::{Kind, Store};
 use crate::size;
 
 const BLOCK: usize = BLOCK_SIZE as usize;
-/// How much of both ends is looked at before a store is overwritten.
+/// How much of both ends is looked at before a store is overwritten. Files are looked at as a whole; a device is not, since
+/// it has no holes and would take hours.
 const MARGIN: u64 = 1 << 20;
 
 /// What is known of a store.
@@ -41,14 +42,32 @@ pub fn probe(store: &Store) -> anyhow::Result<Contents> {
     let length = store.size().min(MARGIN).next_multiple_of(BLOCK as u64) as usize;
     let tail_at = (store.size().saturating_sub(MARGIN)) / BLOCK as u64 * BLOCK as u64;
     let head = store.read(0, length).with_context(context)?;
-    let tail = store.read(tail_at, length).with_context(context)?;
+    let tail_length = (store.size().next_multiple_of(BLOCK as u64) - tail_at) as usize;
+    let tail = store.read(tail_at, tail_length).with_context(context)?;
     if let Some(name) = identify(head.bytes()) {
         return Ok(Contents::Foreign(Some(name)));
     }
-    if crate::digest::is_zero(head.bytes()) && crate::digest::is_zero(tail.bytes()) {
+    let blank = crate::digest::is_zero(head.bytes()) && crate::digest::is_zero(tail.bytes());
+    if blank && (store.kind() == Kind::Device || is_blank(store).with_context(context)?) {
         return Ok(Contents::Empty);
     }
     Ok(Contents::Foreign(None))
+}
+
+/// Whether a file has nothing but zeroes; its holes need not be read.
+fn is_blank(store: &Store) -> std::io::Result<bool> {
+    let mut at = 0;
+    while let Some(data) = store.next_data(at)? {
+        at = data.start / BLOCK as u64 * BLOCK as u64;
+        while at < data.end {
+            let length = (data.end - at).min(MARGIN).next_multiple_of(BLOCK as u64);
+            if !crate::digest::is_zero(store.read(at, length as usize)?.bytes()) {
+                return Ok(false);
+            }
+            at += length;
+        }
+    }
+    Ok(true)
 }
 
 /// The newest valid superblock of the four slots, or the error that says most.

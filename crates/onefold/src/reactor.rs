@@ -12,7 +12,7 @@ use anyhow::Context;
 use engine::{Command, ControlError, Effect, Engine, Event, Limits, Nanos, OpenError, Parameters, Recovered};
 
 use crate::arena::{Arena, BLOCK};
-use crate::backing::{Kind, Store};
+use crate::backing::Store;
 use crate::control::{Mailbox, Message, Request, Response};
 use crate::digest::Digester;
 use crate::disk::{Core, Disk};
@@ -91,7 +91,7 @@ impl Reactor {
         let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks);
         Ok(Reactor {
             core,
-            disk: Disk::new(STAGING_BLOCKS, store.kind() == Kind::Device),
+            disk: Disk::new(STAGING_BLOCKS, store),
             server,
             mailbox,
             started: Instant::now(),

@@ -78,22 +78,26 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters)> {
     let size = arguments.size.context("--create needs --size")?;
     if backing::kind_of(path)?.is_none() {
         let made = create::create(path, size, false)?;
-        notice(format_args!("made the pool {} with a capacity of {}", path.display(), size::show(size)));
+        say_made(path, size);
         return Ok(made);
     }
-    let store = Store::open(path, Access::Write)?;
+    let mut store = Store::open(path, Access::Write)?;
     if let probe::Contents::Empty = probe::probe(&store)? {
-        drop(store);
-        return create::create(path, size, false);
+        let parameters = create::fill(&mut store, create::geometry_for(size)?)?;
+        say_made(path, size);
+        return Ok((store, parameters));
     }
     let superblock = probe::require_pool(&store)?;
     refuse_other_capacity(path, &superblock.parameters.geometry, size)?;
     Ok((store, superblock.parameters))
 }
 
+fn say_made(path: &Path, size: u64) {
+    notice(format_args!("made the pool {} with a capacity of {}", path.display(), size::show(size)));
+}
+
 fn refuse_other_capacity(path: &Path, geometry: &Geometry, size: u64) -> anyhow::Result<()> {
-    let wanted = Geometry::for_capacity(size)
-        .map_err(|error| anyhow::anyhow!("a pool of {} is not possible: {error}", size::show(size)))?;
+    let wanted = create::geometry_for(size)?;
     if wanted.capacity_bytes() != geometry.capacity_bytes() {
         bail!(
             "{path} is a pool with a capacity of {} ({} bytes), and --size asks for {} ({size} bytes): leave --create and \

@@ -14,7 +14,7 @@ use crate::arena::BLOCK;
 use crate::connection::{Connection, Deferred, Progress, Shared, State};
 use crate::disk::Core;
 use crate::listen::Listener;
-use crate::notice::notice;
+use crate::notice::{Failures, notice};
 use crate::output::Departed;
 use crate::request::{Entry, Table, explain, from_token, touched_bytes};
 use crate::ring::SPANS;
@@ -33,8 +33,6 @@ const RETRY_NANOS: Nanos = 100_000_000;
 const COLLECT_BYTES: u64 = 4 << 20;
 /// The part of the engine's table of requests that one connection may take.
 const TABLE_SHARE: u32 = 8;
-/// Failed requests that are reported one by one.
-const REPORTS_MAX: u64 = 20;
 
 /// Listeners and connections.
 pub struct Server {
@@ -52,7 +50,7 @@ pub struct Server {
     runs: Vec<Run>,
     deadline: Option<Nanos>,
     stopping: bool,
-    failures: u64,
+    failures: Failures,
 }
 
 impl Server {
@@ -89,7 +87,7 @@ impl Server {
             runs: Vec::new(),
             deadline: None,
             stopping: false,
-            failures: 0,
+            failures: Failures::default(),
         }
     }
 
@@ -539,17 +537,15 @@ fn fill_runs(segments: &[engine::DataSegment], runs: &mut Vec<Run>) {
     }));
 }
 
-/// Says on the error output that a request failed: the first ones each, later ones now and then.
-fn report(failures: &mut u64, entry: &Entry, error: Error) {
-    *failures += 1;
-    if *failures <= REPORTS_MAX || failures.is_multiple_of(1000) {
-        let request = entry.request;
-        notice(format_args!(
-            "{:?} of {} bytes at byte {} failed: {} (failure {failures} since the start)",
-            request.command,
-            request.length,
-            request.offset,
-            explain(error).1
-        ));
-    }
+/// Says on the error output that a request failed.
+fn report(failures: &mut Failures, entry: &Entry, error: Error) {
+    let Some(number) = failures.add() else { return };
+    let request = entry.request;
+    notice(format_args!(
+        "{:?} of {} bytes at byte {} failed: {} (failure {number} since the start)",
+        request.command,
+        request.length,
+        request.offset,
+        explain(error).1
+    ));
 }
