@@ -20,7 +20,6 @@ use crate::control::{self, Request};
 use crate::digest::Digester;
 use crate::disk::{compare, merge};
 use crate::notice::{notice, print, print_json};
-use crate::place::Sockets;
 use crate::probe;
 use crate::progress::Progress;
 use crate::reactor::explain_open;
@@ -94,9 +93,7 @@ pub fn check(arguments: &CheckArgs) -> anyhow::Result<bool> {
 }
 
 fn refuse_while_served(path: &Path) -> anyhow::Result<()> {
-    if let Some(sockets) = Sockets::of(path)?
-        && control::call(&sockets.control, &Request::Status { settle: false })?.is_some()
-    {
+    if control::call_server_of(path, &Request::Status { settle: false })?.is_some() {
         bail!("{} is being served: stop the server first, an audit needs the pool at rest", path.display());
     }
     Ok(())

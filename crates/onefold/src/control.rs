@@ -6,7 +6,6 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +18,7 @@ use rustix::event::EventfdFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::listen::Listener;
+use crate::place::Sockets;
 use crate::status::Report;
 
 /// The longest request.
@@ -27,6 +27,9 @@ const REQUEST_BYTES_MAX: u64 = 64 << 10;
 const CLIENTS_MAX: usize = 16;
 /// How long a client may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
+
+/// Who may connect: the owner.
+const MODE: u32 = 0o600;
 
 /// What can be asked.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -110,10 +113,8 @@ impl Sending {
 
 /// Listens on the control socket; the file is removed when the result is dropped.
 pub fn listen(path: &Path, sending: Sending) -> anyhow::Result<Listener> {
-    let listener = Listener::bind_unix(path)?;
-    let Listener::Unix { socket, path } = &listener else { bail!("the control socket is a Unix socket") };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-        .with_context(|| format!("cannot protect {}", path.display()))?;
+    let listener = Listener::bind_unix(path, Some(MODE))?;
+    let Listener::Unix { socket, .. } = &listener else { bail!("the control socket is a Unix socket") };
     let socket = socket.try_clone().context("cannot share the control socket")?;
     std::thread::Builder::new()
         .name("control".into())
@@ -182,8 +183,18 @@ fn answer(mut client: &UnixStream, response: &Response) -> io::Result<()> {
     client.write_all(&line)
 }
 
+/// Asks the server of a pool; `None` if there is no server.
+pub fn call_server_of(pool: &Path, request: &Request) -> anyhow::Result<Option<Report>> {
+    for sockets in Sockets::candidates(pool)? {
+        if let Some(report) = call(&sockets.control, request)? {
+            return Ok(Some(report));
+        }
+    }
+    Ok(None)
+}
+
 /// Asks the server behind a control socket; `None` if there is no server.
-pub fn call(path: &Path, request: &Request) -> anyhow::Result<Option<Report>> {
+fn call(path: &Path, request: &Request) -> anyhow::Result<Option<Report>> {
     let mut socket = match UnixStream::connect(path) {
         Ok(socket) => socket,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
@@ -214,6 +225,7 @@ pub fn call(path: &Path, request: &Request) -> anyhow::Result<Option<Report>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn requests_and_answers_cross_the_socket() {

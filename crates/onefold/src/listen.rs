@@ -13,9 +13,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use rustix::fs::Mode;
+use rustix::net;
 
 /// Bytes that fit into a Unix socket's address, with its final zero.
 const UNIX_PATH_MAX: usize = 107;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Where to listen.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -107,7 +112,7 @@ impl Listener {
     /// Listens on every address that `address` stands for (a host name may stand for several).
     pub fn bind(address: &Address, allow_remote: bool) -> anyhow::Result<Vec<Listener>> {
         match address {
-            Address::Unix(path) => Ok(vec![Listener::bind_unix(path)?]),
+            Address::Unix(path) => Ok(vec![Listener::bind_unix(path, None)?]),
             Address::Tcp { host, port } => {
                 let found: Vec<SocketAddr> = (host.as_str(), *port)
                     .to_socket_addrs()
@@ -131,12 +136,12 @@ impl Listener {
         }
     }
 
-    /// Listens on a Unix socket, replacing what a dead server left.
-    pub fn bind_unix(path: &Path) -> anyhow::Result<Listener> {
+    /// Listens on a Unix socket, replacing what a dead server left. With `mode`, nobody else can connect at any moment.
+    pub fn bind_unix(path: &Path, mode: Option<u32>) -> anyhow::Result<Listener> {
         let path = std::path::absolute(path).with_context(|| format!("cannot use the path {}", path.display()))?;
         check_unix_path(&path)?;
         remove_stale(&path)?;
-        let socket = UnixListener::bind(&path)
+        let socket = bind_with_mode(&path, mode)
             .with_context(|| format!("cannot listen on {} (does its directory exist?)", path.display()))?;
         Ok(Listener::Unix { socket, path })
     }
@@ -178,6 +183,16 @@ pub fn check_unix_path(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Binds and listens. The kernel makes the file with the mode that the socket has, less what the process's mask takes away.
+fn bind_with_mode(path: &Path, mode: Option<u32>) -> io::Result<UnixListener> {
+    let Some(mode) = mode else { return UnixListener::bind(path) };
+    let socket = net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
+    net::bind(&socket, &net::SocketAddrUnix::new(path)?)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
+}
+
 /// Removes a socket file that nobody answers on.
 fn remove_stale(path: &Path) -> anyhow::Result<()> {
     let kind = match fs::symlink_metadata(path) {
@@ -191,8 +206,20 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
             path.display()
         );
     }
-    if UnixStream::connect(path).is_ok() {
-        bail!("another server listens on {}: choose another place with --listen unix:PATH", path.display());
+    match UnixStream::connect(path) {
+        Ok(_) => bail!("another server listens on {}: choose another place with --listen unix:PATH", path.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        // Only this says that nobody listens: a socket that may not be connected to, or of another kind, can be alive.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        Err(error) => {
+            return Err(error).with_context(|| {
+                format!(
+                    "cannot find out whether a server listens on {}: remove it if none does, or choose another place \
+                     with --listen unix:PATH",
+                    path.display()
+                )
+            });
+        }
     }
     fs::remove_file(path).with_context(|| format!("cannot remove the socket {} of a dead server", path.display()))
 }
@@ -231,19 +258,25 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("onefold listen {}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("a&b.sock");
-        let listener = Listener::bind_unix(&path).unwrap();
+        let listener = Listener::bind_unix(&path, None).unwrap();
         let socket = path.to_str().unwrap().replace(' ', "%20").replace('&', "%26");
         assert_eq!(listener.uri("disk 1"), format!("nbd+unix:///disk%201?socket={socket}"));
         assert_eq!(listener.uri(""), format!("nbd+unix:///?socket={socket}"));
-        assert!(Listener::bind_unix(&path).is_err(), "a live server is not replaced");
+        assert!(Listener::bind_unix(&path, None).is_err(), "a live server is not replaced");
         drop(listener);
         assert!(!path.exists());
         // A dead server's socket is replaced, a file is not.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        drop(Listener::bind_unix(&path).unwrap());
+        drop(Listener::bind_unix(&path, None).unwrap());
+        // Somebody has this one open, who does not listen for connections.
+        let datagrams = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        assert!(Listener::bind_unix(&path, None).is_err());
+        assert!(path.exists());
+        drop(datagrams);
+        fs::remove_file(&path).unwrap();
         fs::write(&path, "mine").unwrap();
-        assert!(Listener::bind_unix(&path).is_err());
+        assert!(Listener::bind_unix(&path, None).is_err());
         fs::remove_dir_all(&directory).unwrap();
         let address = "127.0.0.1:10809".parse().unwrap();
         let tcp = Listener::Tcp { socket: TcpListener::bind("127.0.0.1:0").unwrap(), address };
@@ -262,6 +295,6 @@ mod tests {
     #[test]
     fn paths_too_long_for_a_socket_are_explained() {
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(200)));
-        assert!(Listener::bind_unix(&path).unwrap_err().to_string().contains("107"));
+        assert!(Listener::bind_unix(&path, None).unwrap_err().to_string().contains("107"));
     }
 }

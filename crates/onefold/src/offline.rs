@@ -7,7 +7,6 @@ use engine::Command;
 
 use crate::backing::{Access, Store};
 use crate::control::{self, Request};
-use crate::place::Sockets;
 use crate::probe;
 use crate::reactor::{Opening, Reactor, explain_control};
 use crate::status::{self, Report};
@@ -17,9 +16,7 @@ const MEMORY: u64 = 128 << 20;
 
 /// Carries out a request; the result is the pool's figures after it.
 pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
-    if let Some(sockets) = Sockets::of(path)?
-        && let Some(report) = control::call(&sockets.control, request)?
-    {
+    if let Some(report) = control::call_server_of(path, request)? {
         return Ok(report);
     }
     let access = Access::Write;

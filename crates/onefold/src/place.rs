@@ -8,6 +8,9 @@ use anyhow::Context;
 use crate::backing::{self, Kind};
 use crate::probe;
 
+/// The run-time directory of servers that no user's session started.
+const SYSTEM_DIRECTORY: &str = "/run/onefold";
+
 /// The sockets of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sockets {
@@ -18,14 +21,29 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// The sockets of the pool at `path`; `None` if it is a device without a pool.
+    /// The sockets that a server of the pool at `path` makes; `None` if it is a device without a pool.
     pub fn of(path: &Path) -> anyhow::Result<Option<Sockets>> {
+        Ok(Sockets::candidates(path)?.into_iter().next())
+    }
+
+    /// Where the sockets of the pool at `path` may be: those of a server with our environment first, then those of one
+    /// with another.
+    pub fn candidates(path: &Path) -> anyhow::Result<Vec<Sockets>> {
         match backing::kind_of(path)? {
-            Some(Kind::Device) => Ok(probe::id_without_lock(path)?.map(|id| {
+            Some(Kind::Device) => {
+                let Some(id) = probe::id_without_lock(path)? else { return Ok(Vec::new()) };
                 let name = format!("{:032x}", u128::from_be_bytes(id));
-                Sockets::with_stem(&run_time_directory().join(name))
-            })),
-            Some(Kind::File) | None => Ok(Some(Sockets::with_stem(path))),
+                let mut directories = vec![run_time_directory(), PathBuf::from(SYSTEM_DIRECTORY)];
+                directories.dedup();
+                Ok(directories.iter().map(|directory| Sockets::with_stem(&directory.join(&name))).collect())
+            }
+            Some(Kind::File) => {
+                // Whatever name the file is called by, its sockets are in one place.
+                let path =
+                    path.canonicalize().with_context(|| format!("cannot find out where {} is", path.display()))?;
+                Ok(vec![Sockets::with_stem(&path)])
+            }
+            None => Ok(vec![Sockets::with_stem(path)]),
         }
     }
 
@@ -55,7 +73,7 @@ impl Sockets {
 fn run_time_directory() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(directory) if !directory.is_empty() => PathBuf::from(directory),
-        _ => PathBuf::from("/run/onefold"),
+        _ => PathBuf::from(SYSTEM_DIRECTORY),
     }
 }
 
@@ -68,5 +86,17 @@ mod tests {
         let sockets = Sockets::of(Path::new("/nowhere/disk.onefold")).unwrap().unwrap();
         assert_eq!(sockets.export, Path::new("/nowhere/disk.onefold.sock"));
         assert_eq!(sockets.control, Path::new("/nowhere/disk.onefold.ctl"));
+    }
+
+    #[test]
+    fn a_link_to_a_file_leads_to_the_same_sockets() {
+        let directory = std::env::temp_dir().join(format!("onefold-place-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (file, link) = (directory.join("disk"), directory.join("link"));
+        std::fs::write(&file, "").unwrap();
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(Sockets::of(&link).unwrap(), Sockets::of(&file).unwrap());
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

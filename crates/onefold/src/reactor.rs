@@ -159,7 +159,7 @@ impl Reactor {
 
     /// Lets what is in service come to its end, for so long; then ends all connections.
     pub fn drain(&mut self, patience: Duration) -> anyhow::Result<()> {
-        self.server.stop();
+        self.server.stop(&mut self.core);
         let deadline = Instant::now() + patience;
         while !self.server.is_quiet() && Instant::now() < deadline {
             self.turn(Some(deadline.saturating_duration_since(Instant::now())))?;
@@ -317,9 +317,21 @@ fn limits(memory: u64, parameters: &Parameters, serving: bool) -> anyhow::Result
         "this pool has blocks of {} bytes; this program serves pools with blocks of {BLOCK} bytes",
         geometry.block_size
     );
+    let installed = installed_memory();
+    anyhow::ensure!(
+        !serving || memory <= installed,
+        "--memory asks for {}, and this machine has {}: ask for less",
+        size::show(memory),
+        size::show(installed)
+    );
     let staging = (STAGING_BLOCKS * BLOCK) as u64;
     match Limits::for_memory(memory.saturating_sub(staging), geometry) {
         Ok(limits) => Ok(limits),
+        Err(needed) if !serving && needed > installed => anyhow::bail!(
+            "this pool needs {} of memory, and this machine has {}",
+            size::show(needed),
+            size::show(installed)
+        ),
         Err(needed) if !serving => Limits::for_memory(needed, geometry)
             .map_err(|needed| anyhow::anyhow!("this pool needs {} of memory", size::show(needed))),
         Err(needed) => anyhow::bail!(
@@ -328,6 +340,14 @@ fn limits(memory: u64, parameters: &Parameters, serving: bool) -> anyhow::Result
             (needed + staging).div_ceil(1 << 20)
         ),
     }
+}
+
+/// The machine's memory; as much as there can be where the system does not tell.
+fn installed_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kibibytes.map_or(u64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
 }
 
 /// Words for a pool that cannot be opened.

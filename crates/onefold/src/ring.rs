@@ -244,6 +244,13 @@ impl Ring {
         self.push(opcode::Read::new(Fd(counter), arena.address(span), span.length as u32).build(), Tag::WakeUp);
     }
 
+    /// Submits what was asked for; true if nothing is left behind.
+    pub fn submit(&mut self) -> bool {
+        self.push_backlog();
+        let submitted = self.ring.submit();
+        submitted.is_ok() && self.backlog.is_empty() && self.ring.submission().is_empty()
+    }
+
     /// Submits what was asked for and waits until something completes or `timeout` has passed.
     pub fn submit_and_wait(&mut self, timeout: Option<Duration>) -> anyhow::Result<()> {
         self.push_backlog();
@@ -308,7 +315,8 @@ impl Ring {
             // SAFETY: what the entry points to stays where it is until the operation has completed: payload is in the arena,
             // which is never unmapped; vectors and message headers are boxed, belong to this ring, which lives as long as
             // the reactor, and are not changed before `completions` has seen the operation end (`in_flight`). File
-            // descriptors are numbers: one that is closed early makes the operation fail, nothing worse.
+            // descriptors are numbers, which the kernel looks up when the entry is submitted: whoever closes one calls
+            // `submit` first, or has seen the end of its operations.
             let pushed = unsafe { self.ring.submission().push(entry) };
             if pushed.is_ok() {
                 self.backlog.pop_front();

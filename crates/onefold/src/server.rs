@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use engine::{Error, Event, Limits, Nanos, Reply, RequestId};
 use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};
@@ -27,6 +28,10 @@ const HANDSHAKE_NANOS: Nanos = 10_000_000_000;
 const CROWDED_NANOS: Nanos = 1_000_000_000;
 /// How long a client may hold buffers that others wait for: for a piece of a write, and without taking any of a reply.
 const STALL_NANOS: Nanos = 30_000_000_000;
+/// When a silent TCP client is asked whether it is there, how often, and after how many questions it is gone.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_COUNT: u32 = 6;
 /// How long to wait before accepting again after a failure (too many open files).
 const RETRY_NANOS: Nanos = 100_000_000;
 /// A read of up to this is read as a whole before it is answered, where an error could not be told later.
@@ -116,7 +121,7 @@ impl Server {
         match socket {
             Some(socket) if !self.stopping => {
                 if self.listeners[listener].is_tcp() {
-                    let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+                    prepare_tcp(&socket);
                 }
                 // Without a free slot (two listeners, one slot) the client is turned away.
                 if let Some(slot) = self.free.pop() {
@@ -450,10 +455,13 @@ impl Server {
     }
 
     /// No more connections and no more requests: those in service are still answered.
-    pub fn stop(&mut self) {
+    pub fn stop(&mut self, core: &mut Core) {
         self.stopping = true;
-        self.listeners.clear();
-        self.accepting.clear();
+        // An accept that the kernel does not know yet would mean whatever gets the number of a closed listener.
+        if core.ring.submit() {
+            self.listeners.clear();
+            self.accepting.clear();
+        }
         for connection in self.connections.iter_mut().flatten() {
             connection.session.shut_down();
         }
@@ -479,6 +487,17 @@ impl Server {
     pub fn is_empty(&self) -> bool {
         self.connections.iter().all(Option::is_none)
     }
+}
+
+/// Replies leave at once, and a client whose machine is gone does not keep its slot for ever. That a system has other
+/// settings does no harm.
+fn prepare_tcp(socket: &OwnedFd) {
+    use rustix::net::sockopt;
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+    let _ = sockopt::set_socket_keepalive(socket, true);
+    let _ = sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE);
+    let _ = sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL);
+    let _ = sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT);
 }
 
 /// Takes a piece's answer to anything but a read, and replies when it was the last one.
