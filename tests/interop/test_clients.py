@@ -22,6 +22,29 @@ def connect(pool, volume="default", contexts=()):
     return client
 
 
+def raw_connection(pool):
+    """A connection that receives only what it is told to, in transmission, with simple replies."""
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(pool.path + ".sock")
+    client.recv(18, socket.MSG_WAITALL)
+    client.sendall(struct.pack(">I8sII7s", 3, b"IHAVEOPT", 1, 7, b"default"))
+    client.recv(10, socket.MSG_WAITALL)
+    return client
+
+
+def request(command, offset, length):
+    return struct.pack(">IHHQQI", 0x25609513, 0, command, offset, offset, length)
+
+
+def check_that_it_is_served(case, client, seconds):
+    cookies = [client.aio_pwrite(b"y" * BLOCK, 0), client.aio_pread(nbd.Buffer(BLOCK), BLOCK)]
+    deadline = time.time() + seconds
+    while client.aio_in_flight():
+        client.poll(1000)
+        case.assertLess(time.time(), deadline, "a client is not served")
+    case.assertTrue(all(client.aio_command_completed(cookie) for cookie in cookies))
+
+
 class Clients(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -139,23 +162,10 @@ class Clients(unittest.TestCase):
     def test_a_client_that_takes_no_replies_leaves_room_for_others(self):
         other = connect(self.pool)
         other.pwrite(os.urandom(8 << 20), 0)
-        with socket.socket(socket.AF_UNIX) as deaf:
-            deaf.connect(self.pool.path + ".sock")
-            deaf.recv(18, socket.MSG_WAITALL)
-            deaf.sendall(struct.pack(">I8sII7s", 3, b"IHAVEOPT", 1, 7, b"default"))
-            deaf.recv(10, socket.MSG_WAITALL)
-            requests = [struct.pack(">IHHQQI", 0x25609513, 0, 0, at, at * BLOCK, BLOCK) for at in range(1500)]
-            deaf.sendall(b"".join(requests))
+        with raw_connection(self.pool) as deaf:
+            deaf.sendall(b"".join(request(0, at * BLOCK, BLOCK) for at in range(1500)))
             time.sleep(0.5)
-            self.check_that_it_is_served(other)
-
-    def check_that_it_is_served(self, client):
-        cookies = [client.aio_pwrite(b"y" * BLOCK, 0), client.aio_pread(nbd.Buffer(BLOCK), BLOCK)]
-        deadline = time.time() + 10
-        while client.aio_in_flight():
-            client.poll(1000)
-            self.assertLess(time.time(), deadline, "another client is not served")
-        self.assertTrue(all(client.aio_command_completed(cookie) for cookie in cookies))
+            check_that_it_is_served(self, other, 10)
 
     def test_memory_stays_under_its_number(self):
         status = self.pool.status()
@@ -202,6 +212,36 @@ class LittleMemory(unittest.TestCase):
                 self.assertEqual(buffer.to_bytearray(), data[offset : offset + size])
             # The others are served too.
             self.assertEqual(connect(self.pool).pread(BLOCK, 0), data[:BLOCK])
+
+    def test_who_sends_or_takes_next_to_nothing_makes_room(self):
+        """Writes that trickle in hold all buffers, and a reader takes its reply slowly; only the writers are ended."""
+        client, slow = connect(self.pool), raw_connection(self.pool)
+        client.pwrite(os.urandom(4 << 20), 0)
+        writers = [raw_connection(self.pool) for _ in range(12)]
+        for connection in (slow, *writers):
+            self.addCleanup(connection.close)
+        for writer in writers:
+            writer.sendall(request(1, 0, 1 << 20))
+        slow.sendall(request(0, 0, 4 << 20))
+        left, started = 16 + (4 << 20), time.time()
+
+        def trickle():
+            nonlocal left
+            for writer in writers:
+                try:
+                    writer.sendall(b"x")
+                except OSError:
+                    pass
+            left -= len(slow.recv(min(left, 50_000), socket.MSG_WAITALL))
+
+        cookie = client.aio_pwrite(b"y" * BLOCK, 8 << 20)
+        while not client.aio_command_completed(cookie):
+            client.poll(500)
+            trickle()
+            self.assertLess(time.time() - started, 90, "writers that send nothing keep all buffers")
+        while left > 0 and time.time() - started < 90:
+            trickle()
+        self.assertEqual(left, 0)
 
 
 if __name__ == "__main__":

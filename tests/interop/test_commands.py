@@ -51,6 +51,22 @@ class Commands(unittest.TestCase):
             pool.stop()
             self.assertFalse(os.path.exists(pool.path + ".sock"), "a clean stop removes its socket")
 
+    def test_a_link_leads_to_the_server(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            link = os.path.join(pool.folder, "link")
+            os.symlink(pool.path, link)
+            onefold("volume", "create", link, "late", "--size", "16M")
+            run("nbdinfo", pool.uri("late"))
+            pool.stop()
+
+    def test_an_empty_file_becomes_a_pool(self):
+        with Pool("64M") as pool:
+            run("truncate", "-s", "10M", pool.path)
+            pool.serve("--memory", "64M")
+            self.assertIn("made the pool", pool.said())
+            pool.stop()
+            pool.check()
+
     def test_interrupt_stops_cleanly_with_a_client_connected(self):
         import nbd
 

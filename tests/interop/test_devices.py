@@ -1,9 +1,10 @@
 """A pool on a block device."""
 
 import os
+import subprocess
 import unittest
 
-from server import Pool, onefold, run
+from server import ONEFOLD, Pool, onefold, run
 
 
 @unittest.skipUnless(os.path.exists("/dev/loop-control"), "no loop devices")
@@ -34,6 +35,20 @@ class Devices(unittest.TestCase):
         self.assertNotIn("failed", run("qemu-io", "-f", "raw", "-c", "read -P 5 0 16M", pool.uri()).stdout)
         pool.stop()
         pool.check()
+
+    def test_a_server_with_another_environment_is_found(self):
+        onefold("create", self.device, "--capacity", "128M")
+        self.pool.path = self.device
+        runtime = os.path.join(self.pool.folder, "runtime")
+        session = {**os.environ, "XDG_RUNTIME_DIR": runtime}
+        system = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+        for environment in (system, session):
+            command = [ONEFOLD, "serve", self.device, "--memory", "64M", "--json"]
+            self.pool.server = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+            self.pool.server.stdout.readline()
+            run(ONEFOLD, "volume", "list", self.device, env=session)
+            self.pool.server.stdout.close()
+            self.pool.stop()
 
     def test_a_device_that_holds_something_else_or_is_too_small_is_refused(self):
         run("mkfs.ext4", "-q", "-F", self.device)

@@ -1,6 +1,7 @@
 """What cannot be opened, created or served is refused with a message that names it, and nothing is lost."""
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -55,6 +56,15 @@ class Refusals(unittest.TestCase):
             onefold("create", pool.path, "--capacity", "64M", "--force")
             onefold("check", pool.path)
 
+    def test_a_file_with_data_in_its_middle(self):
+        with Pool() as pool:
+            run("truncate", "-s", "1G", pool.path)
+            patch(pool.path, 500 << 20, b"my only thesis")
+            before = digest(pool.path)
+            self.refused("create", pool.path, "--capacity", "1G", says=[pool.path, "--force"])
+            self.refused("serve", pool.path, "--create", "--size", "1G", says=[pool.path])
+            self.assertEqual(digest(pool.path), before)
+
     def test_a_pool_is_not_created_over(self):
         with self.pool() as pool:
             before = digest(pool.path)
@@ -104,6 +114,16 @@ class Refusals(unittest.TestCase):
             self.refused("create", pool.path, "--capacity", "64M", "--force", says=[pool.path])
             run("nbdinfo", pool.uri())
 
+    def test_several_creators(self):
+        """One of them makes the pool, and what it said stays true."""
+        with Pool() as pool:
+            begin = [ONEFOLD, "create", pool.path, "--json", "--capacity"]
+            creators = [subprocess.Popen([*begin, f"{64 + number}M"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                        for number in range(6)]
+            said = [json.loads(text) for text in (creator.communicate()[0] for creator in creators) if text]
+            self.assertEqual(len(said), 1)
+            self.assertEqual(pool.status()["capacity_bytes"], said[0]["capacity_bytes"])
+
     def test_another_size_is_refused_naming_both(self):
         with self.pool() as pool:
             text = self.refused("serve", pool.path, "--create", "--size", "128M", says=[pool.path])
@@ -122,6 +142,7 @@ class Refusals(unittest.TestCase):
             self.refused("volume", "create", pool.path, "default", "--size", "1M", says=["default"])
             self.refused("volume", "create", pool.path, "odd", "--size", "1000", says=["4096"], status=2)
             self.refused("serve", pool.path, "--memory", "1M", says=["memory"])
+            self.refused("serve", pool.path, "--memory", "4P", says=["--memory", "4 PiB", "this machine has"])
 
     def test_damaged_metadata_is_named_and_data_elsewhere_is_read(self):
         """Every page of the pool's metadata is overwritten in turn in a copy: an error or the truth, never wrong data."""

@@ -568,3 +568,22 @@ fn report(failures: &mut Failures, entry: &Entry, error: Error) {
         explain(error).1
     ));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::Geometry;
+
+    #[test]
+    fn a_piece_fits_into_one_operation_whatever_the_pool_says() {
+        let geometry = Geometry { piece_blocks: 4096, ..Geometry::for_capacity(1 << 30).unwrap() };
+        let limits = Limits::for_memory(512 << 20, &geometry).unwrap();
+        let block = BLOCK as u64;
+        for piece_blocks in [1, 256, 257, 4096] {
+            let shared = Server::new(Vec::new(), &limits, piece_blocks).shared;
+            assert!(shared.piece_bytes / block < SPANS as u64);
+            assert!(shared.collect_bytes / shared.piece_bytes * CONNECTIONS_MAX as u64 <= u64::from(limits.requests));
+            assert_eq!(shared.piece_bytes, u64::from(piece_blocks.min(256)) * block);
+        }
+    }
+}
