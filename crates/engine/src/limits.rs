@@ -34,7 +34,8 @@ const BUFFER_TABLE_BYTES: u64 = 112;
 const FIXED_BYTES: u64 = 4 << 20;
 /// Bytes that a request can take for each of its blocks.
 const REQUEST_BLOCK_BYTES: u64 = 136;
-/// Requests in flight where there is little memory.
+/// Requests in flight, and where there is little memory.
+const MANY_REQUESTS: u64 = 1024;
 const FEW_REQUESTS: u64 = 128;
 const MIB: u64 = 1 << 20;
 
@@ -53,7 +54,8 @@ impl Limits {
         if memory < least {
             return Err(least.next_multiple_of(MIB));
         }
-        let requests = if memory - tables < 256 * MIB { FEW_REQUESTS } else { 1024 };
+        let many = request_bytes(MANY_REQUESTS) <= (memory - tables) / 8;
+        let requests = if many { MANY_REQUESTS } else { FEW_REQUESTS };
         let rest = memory - tables - request_bytes(requests);
         let block = geometry.block();
         let buffers = (rest / 2 / (block + BUFFER_TABLE_BYTES)) as u32;
@@ -80,12 +82,15 @@ mod tests {
 
     #[test]
     fn what_is_too_little_says_what_would_do() {
-        for capacity in [1u64 << 30, 1 << 40, 16 << 40] {
-            let geometry = Geometry::for_capacity(capacity).unwrap();
+        for (capacity, piece_blocks) in [(1u64 << 30, 256), (1 << 30, 4096), (1 << 40, 256), (16 << 40, 1)] {
+            let geometry = Geometry { piece_blocks, ..Geometry::for_capacity(capacity).unwrap() };
             let needed = Limits::for_memory(MIB, &geometry).unwrap_err();
             let limits = Limits::for_memory(needed, &geometry).unwrap();
-            let piece = geometry.piece_blocks;
+            let piece = geometry.piece_blocks.min(256);
             assert!(limits.write_buffers > 2 * piece && limits.pages > 256 && limits.delta_entries > 4 * piece);
+            for memory in (needed..needed + 2048 * MIB).step_by(64 << 20) {
+                Limits::for_memory(memory, &geometry).unwrap();
+            }
         }
     }
 }
