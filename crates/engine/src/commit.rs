@@ -255,14 +255,15 @@ impl Engine {
         if needed <= self.space.ready() {
             return true;
         }
-        if self.host_full && request.waits_since.is_none() {
-            // The host may have room again: ask once more.
+        let done = self.checkpoints_done;
+        let begins = request.waits_since.is_none();
+        let since = *self.requests.get_mut(id).waits_since.get_or_insert(done);
+        if begins {
+            // The host may have room again: ask once more, for each write that runs short.
             self.host_full = false;
         }
         let can_reserve = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
         if !can_reserve {
-            let done = self.checkpoints_done;
-            let since = *self.requests.get_mut(id).waits_since.get_or_insert(done);
             if self.metadata_full || !self.is_reclaimable() || done >= since + SPACE_ATTEMPTS {
                 self.fail_request(id, Error::NoSpace);
                 return false;
@@ -325,7 +326,7 @@ impl Engine {
         }
         let per_container = u64::from(self.store.geometry.slots_per_container);
         let ahead = (4 * per_container).max(2 * u64::from(self.store.geometry.piece_blocks) + 2);
-        if let Some((first, count)) = self.space.to_reserve(ahead, 8) {
+        if let Some((first, count)) = self.space.to_reserve(ahead, self.reserve_at_once) {
             let bytes = per_container * self.store.geometry.block();
             let offset = self.store.geometry.data_start() * self.store.geometry.block() + u64::from(first) * bytes;
             let purpose = Purpose::ReserveContainers(count);

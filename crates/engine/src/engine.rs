@@ -46,6 +46,9 @@ pub(crate) enum Phase {
     Dead,
 }
 
+/// Containers that are reserved at once while the host has room.
+const RESERVE_CONTAINERS: u32 = 8;
+
 /// Why a block's mapping is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unresolved {
@@ -118,6 +121,8 @@ pub struct Engine {
     pub(crate) recovery: Option<Box<Recovery>>,
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) reserving: bool,
+    /// Containers to reserve at once.
+    pub(crate) reserve_at_once: u32,
     /// Space for the metadata of a checkpoint could not be reserved: the host is full.
     pub(crate) metadata_full: bool,
     /// Reserving failed: the host is full. Cleared by the next tick.
@@ -190,6 +195,7 @@ impl Engine {
             recovery: Some(Box::new(Recovery::new())),
             rebuild: None,
             reserving: false,
+            reserve_at_once: RESERVE_CONTAINERS,
             metadata_full: false,
             host_full: false,
             pending_commands: Vec::new(),
@@ -486,7 +492,12 @@ impl Engine {
             Purpose::ReserveContainers(count) => {
                 self.reserving = false;
                 match result {
-                    Ok(_) => self.space.set_reserved(count),
+                    Ok(_) => {
+                        self.space.set_reserved(count);
+                        self.reserve_at_once = RESERVE_CONTAINERS;
+                    }
+                    // Next time for one: there may be room for less.
+                    Err(_) if self.reserve_at_once > 1 => self.reserve_at_once = 1,
                     Err(_) => self.host_full = true,
                 }
             }
