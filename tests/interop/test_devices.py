@@ -7,7 +7,7 @@ import unittest
 from server import ONEFOLD, Pool, onefold, run
 
 
-@unittest.skipUnless(os.path.exists("/dev/loop-control"), "no loop devices")
+@unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/loop-control"), "loop devices need root")
 class Devices(unittest.TestCase):
     def setUp(self):
         self.pool = Pool("64M")

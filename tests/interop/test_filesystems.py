@@ -8,6 +8,9 @@ import unittest
 from server import Pool, run, system_tree
 
 
+CAN_MOUNT = os.geteuid() == 0 and all(map(os.path.exists, ("/dev/fuse", "/dev/loop-control")))
+
+
 class Mounted:
     """A served volume as a loop device: nbdfuse presents it as a file."""
 
@@ -61,11 +64,11 @@ class FileSystems(unittest.TestCase):
             pool.stop()
             pool.check()
 
-    @unittest.skipUnless(os.path.exists("/dev/fuse") and os.path.exists("/dev/loop-control"), "no FUSE or loop devices")
+    @unittest.skipUnless(CAN_MOUNT, "mounting needs root, FUSE and loop devices")
     def test_ext4(self):
         self.live_on(["mkfs.ext4", "-q", "-F"], ["fsck.ext4", "-f", "-n"])
 
-    @unittest.skipUnless(os.path.exists("/dev/fuse") and os.path.exists("/dev/loop-control"), "no FUSE or loop devices")
+    @unittest.skipUnless(CAN_MOUNT, "mounting needs root, FUSE and loop devices")
     def test_xfs(self):
         with open("/proc/filesystems") as known:
             if "xfs" not in known.read() and run("modprobe", "xfs", check=False).returncode != 0:
