@@ -1,11 +1,11 @@
-//! Policies: which known blocks a write shares. Pure functions from what the index knows to decisions.
+//! Policies: which known blocks a write shares. `full` shares whatever it finds by looking up, `native` does not look.
 //!
 //! (POD's Select-Dedupe and iDedup decide over runs in a request; their place is here, and they see the whole piece.)
 
 use crate::contract::Policy;
 
 impl Policy {
-    /// Whether the policy looks at what the index knows at all.
+    /// Whether the policy looks at what the index knows, and shares it.
     pub(crate) fn looks_up(self) -> bool {
         match self {
             Policy::Native => false,
@@ -36,13 +36,5 @@ impl Policy {
             Policy::Native => "native",
             Policy::Full => "full",
         }
-    }
-}
-
-/// Whether a block that the index knows is shared.
-pub(crate) fn shares(policy: Policy, known: bool) -> bool {
-    match policy {
-        Policy::Native => false,
-        Policy::Full => known,
     }
 }

@@ -7,7 +7,6 @@ use crate::entry::{Entry, Key, Slot, check_bits};
 use crate::io::Purpose;
 use crate::journal::Unwritten;
 use crate::pages::Region;
-use crate::policy::shares;
 use crate::read::push_blocks;
 use crate::record::Change;
 use crate::request::{Kind, Stage};
@@ -58,7 +57,7 @@ impl Engine {
         }
         let volume = self.volume_index(self.requests.get(id).volume).expect("checked at submission");
         let policy = self.volumes[volume].policy;
-        if policy.looks_up() && !self.look_up(id, policy) {
+        if policy.looks_up() && !self.look_up(id) {
             return;
         }
         if !self.admit_space(id) {
@@ -201,7 +200,7 @@ impl Engine {
     // ---- lookup ----
 
     /// Finds out which blocks are known; false if summaries have to be read first.
-    fn look_up(&mut self, id: RequestId, policy: Policy) -> bool {
+    fn look_up(&mut self, id: RequestId) -> bool {
         let mut last: Option<Missing> = None;
         let mut waits = false;
         for at in 0..self.requests.get(id).blocks.len() {
@@ -210,7 +209,7 @@ impl Engine {
             block.hit = None;
             let Some(content) = block.content.filter(|content| !content.zero) else { continue };
             let hit = match self.known(content.digest) {
-                Known::Yes(slot, digest) if shares(policy, true) => match self.prove(id, at, slot, digest) {
+                Known::Yes(slot, digest) => match self.prove(id, at, slot, digest) {
                     Proof::Equal => Some(slot),
                     Proof::Unequal => None,
                     Proof::NotYet => {
@@ -218,7 +217,7 @@ impl Engine {
                         None
                     }
                 },
-                Known::Yes(..) | Known::No => None,
+                Known::No => None,
                 Known::NotYet(missing) => {
                     let request = self.requests.get_mut(id);
                     if request.attempts < VERIFY_ATTEMPTS && last != Some(missing) {
@@ -448,7 +447,7 @@ impl Engine {
         }
         let slot = self.index.lookup(self.sharing_digest(digest))?.slot;
         let equal = self.delta.live(slot).is_some_and(|recent| recent.digest == digest);
-        (equal && shares(policy, true)).then_some(slot)
+        equal.then_some(slot)
     }
 
     /// The active delta has lost its last reference to a slot. If no one else has one, the slot waits to become free.
