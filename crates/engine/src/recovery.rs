@@ -270,7 +270,7 @@ impl Engine {
             let root = &mut self.roots[tree as usize];
             if root.pointer.is_none() {
                 root.height = height;
-            } else if root.height != height {
+            } else if root.height > height {
                 let offset =
                     self.store.geometry.superblock_block(0, self.superblock.epoch) * self.store.geometry.block();
                 return Err(OpenError::DamagedPage { offset, what: "the superblock" });

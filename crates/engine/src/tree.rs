@@ -164,9 +164,34 @@ impl Writer {
         Writer { region, root, path: [None; MAX_LEVELS], written: 0 }
     }
 
-    /// The leaf, as a private page to change. `Ok(None)` if there is none and `create` is false.
+    /// The leaf, as a private page to change. `Ok(None)` if there is none and `create` is false. A leaf beyond the reach of
+    /// the root makes the tree higher.
     pub(crate) fn leaf(&mut self, store: &mut Store, leaf: u64, create: bool) -> Result<Option<PageId>, Stop> {
+        while leaf >= self.reach(store) {
+            if !create {
+                return Ok(None);
+            }
+            self.raise(store)?;
+        }
         self.seek(store, leaf, 0, create)
+    }
+
+    /// Leaves that a tree of this height can have.
+    fn reach(&self, store: &Store) -> u64 {
+        1u64.checked_shl(shift(&store.geometry) * u32::from(self.root.height)).unwrap_or(u64::MAX)
+    }
+
+    /// A new root, whose first child is the old one.
+    fn raise(&mut self, store: &mut Store) -> Result<(), Stop> {
+        let height = usize::from(self.root.height);
+        assert!(height + 1 < MAX_LEVELS, "addresses are shorter than that");
+        if !self.root.pointer.is_none() || self.path[height].is_some() {
+            let page = store.pages.allocate().ok_or(Stop::NoPage)?;
+            self.root.pointer.write(store.pages.bytes_mut(page), 0);
+            self.path[height + 1] = Some(Step { page, index: 0, before: 0 });
+        }
+        self.root = Root { pointer: Pointer::NONE, height: self.root.height + 1 };
+        Ok(())
     }
 
     /// Goes to page `index` of `level`.
@@ -266,6 +291,7 @@ impl Writer {
     ) -> Result<(), Stop> {
         let bits = shift(&store.geometry);
         let mask = store.geometry.fanout() - 1;
+        let end = end.min(self.reach(store));
         while *first < end {
             // The greatest subtree that begins here and ends inside.
             let mut level = 0;

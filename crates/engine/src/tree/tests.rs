@@ -94,6 +94,91 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
+/// A tree made for a few leaves gets as high as a later leaf needs; what it held stays where it was.
+#[test]
+fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
+    let (mut store, mut disk) = (store(), Disk::new());
+    let fanout = store.geometry.fanout();
+    let far = [0, 1, fanout - 1, fanout, fanout * fanout - 1, fanout * fanout];
+    let mut root = Root::default();
+    for (i, &leaf) in far.iter().enumerate() {
+        let mut writer = Writer::new(Region::Metadata, root);
+        // Also with the old root on the path, changed but not yet written.
+        let first = done(&mut store, &mut disk, |store| writer.leaf(store, 0, true)).expect("created");
+        store.pages.bytes_mut(first)[1] = i as u8 + 1;
+        let reach = fanout.pow(u32::from(root.height));
+        assert_eq!(done(&mut store, &mut disk, |store| writer.leaf(store, reach, false)), None);
+        let page = done(&mut store, &mut disk, |store| writer.leaf(store, leaf, true)).expect("created");
+        store.pages.bytes_mut(page)[0] = i as u8 + 1;
+        let before = root;
+        root = done(&mut store, &mut disk, |store| writer.finish(store));
+        perform(&mut store, &mut disk);
+        assert_eq!(root.height, height_for(leaf + 1, fanout));
+        for (j, &leaf) in far.iter().enumerate() {
+            let value = if j <= i { j as u8 + 1 } else { 0 };
+            assert_eq!(read(&mut store, &mut disk, root, leaf), value, "leaf {leaf} after {i}");
+            let value = if j < i { j as u8 + 1 } else { 0 };
+            assert_eq!(read(&mut store, &mut disk, before, leaf), value, "leaf {leaf} before {i}");
+        }
+        store.free_replaced();
+    }
+    let mut writer = Writer::new(Region::Metadata, root);
+    let (reach, mut cut) = (fanout.pow(3), Vec::new());
+    let (mut from, end) = (reach, reach * fanout);
+    done(&mut store, &mut disk, |store| writer.cut(store, &mut from, end, &mut cut));
+    assert_eq!(cut, []);
+    let mut from = fanout;
+    done(&mut store, &mut disk, |store| writer.cut(store, &mut from, end, &mut cut));
+    perform(&mut store, &mut disk);
+    let there: usize = cut.iter().map(|&(pointer, level)| leaves_of(&mut store, &mut disk, pointer, level)).sum();
+    assert_eq!(there, 3);
+    root = done(&mut store, &mut disk, |store| writer.finish(store));
+    perform(&mut store, &mut disk);
+    assert_eq!(read(&mut store, &mut disk, root, fanout - 1), 3);
+    assert_eq!(read(&mut store, &mut disk, root, fanout), 0);
+    store.free_replaced();
+    assert_eq!(store.pages.private_pages(), 0);
+}
+
+/// The map of metadata blocks, whose pages have fixed homes, is raised alike.
+#[test]
+fn the_map_of_metadata_blocks_gets_higher() {
+    let (mut store, mut disk) = (store(), Disk::new());
+    assert_eq!(store.geometry.meta_map_leaves(), 2);
+    let mut root = Root::default();
+    for leaf in [0, 1] {
+        let mut writer = Writer::new(Region::MetaMap, root);
+        let page = done(&mut store, &mut disk, |store| writer.leaf(store, leaf, true)).expect("created");
+        store.pages.bytes_mut(page)[0] = leaf as u8 + 1;
+        root = done(&mut store, &mut disk, |store| writer.finish(store));
+        perform(&mut store, &mut disk);
+    }
+    assert_eq!(root.height, 1);
+    for leaf in [0, 1] {
+        let value = done(&mut store, &mut disk, |store| match lookup(store, Region::MetaMap, root, leaf) {
+            Walk::Leaf(page) => Ok(store.pages.bytes(page)[0]),
+            Walk::Absent(_) => Ok(0),
+            Walk::Missing(missing) => Err(Stop::Missing(missing)),
+        });
+        assert_eq!(value, leaf as u8 + 1);
+    }
+    assert_eq!(store.pages.private_pages(), 0);
+}
+
+/// A root raised over an empty tree needs no page of its own.
+#[test]
+fn an_empty_tree_is_raised_without_a_page() {
+    let (mut store, mut disk) = (store(), Disk::new());
+    let mut writer = Writer::new(Region::Metadata, Root::default());
+    let far = store.geometry.fanout() + 5;
+    let page = done(&mut store, &mut disk, |store| writer.leaf(store, far, true)).expect("created");
+    store.pages.bytes_mut(page)[0] = 1;
+    let root = done(&mut store, &mut disk, |store| writer.finish(store));
+    assert_eq!((root.height, writer.written), (2, 3));
+    perform(&mut store, &mut disk);
+    assert_eq!(store.pages.private_pages(), 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
