@@ -24,7 +24,21 @@ pub const PIECE_SIZE: u32 = 1 << 20;
 /// Bits of a slot address in a map leaf.
 pub const SLOT_BITS: u32 = 36;
 
-/// The geometry of a pool. All fields are fixed at creation.
+/// How often metadata can be added to a pool.
+pub const GROWTHS: usize = 7;
+/// The growths of a pool that has not grown.
+pub const UNGROWN: [Growth; GROWTHS] = [Growth { metadata_blocks: 0, containers: 0 }; GROWTHS];
+
+/// What one growth appended at the end of the store; all zero if unused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Growth {
+    /// Blocks of copy-on-write metadata.
+    pub metadata_blocks: u32,
+    /// Containers of data.
+    pub containers: u32,
+}
+
+/// The geometry of a pool. All fields are fixed at creation, except those that say that they grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// Bytes per block: a power of two, 512 to 4096.
@@ -37,13 +51,15 @@ pub struct Geometry {
     pub place_b: u64,
     /// Blocks of the journal ring.
     pub journal_blocks: u32,
-    /// Blocks of copy-on-write metadata.
+    /// Blocks of copy-on-write metadata, those of growths included. Grows.
     pub metadata_blocks: u32,
-    /// Containers of data, the spare ones included.
+    /// Containers of data, the spare ones and those of growths included. Grows.
     pub containers: u32,
     /// Containers that do not count as capacity: with them a pool full of data can still be overwritten, because new blocks
-    /// need slots before the old ones are free.
+    /// need slots before the old ones are free. Grows.
     pub spare_containers: u32,
+    /// What growths appended, in order; the unused ones are last. The base has the rest.
+    pub growth: [Growth; GROWTHS],
 }
 
 /// Why a geometry is not possible.
@@ -81,6 +97,7 @@ impl Geometry {
             metadata_blocks,
             containers,
             spare_containers: spare as u32,
+            growth: UNGROWN,
         };
         geometry.validate()?;
         Ok(geometry)
@@ -107,11 +124,31 @@ impl Geometry {
         if self.journal_blocks < 16 || self.metadata_blocks < 16 || self.containers < 2 {
             return bad("journal, metadata or data are too small");
         }
+        self.validate_growth()?;
         if self.journal_blocks > 1 << 24 || self.metadata_blocks > 1 << 31 {
             return bad("journal or metadata are too large");
         }
         if self.slots() > 1 << SLOT_BITS {
             return bad("there are more slots than a slot address can name");
+        }
+        Ok(())
+    }
+
+    fn validate_growth(&self) -> Result<(), BadGeometry> {
+        let used = self.growth.iter().take_while(|growth| **growth != Growth::default()).count();
+        if self.growth[used..].iter().any(|growth| *growth != Growth::default()) {
+            return Err(BadGeometry("its growths have a gap"));
+        }
+        let (mut metadata_blocks, mut containers) = (0, 0);
+        for growth in &self.growth[..used] {
+            if growth.metadata_blocks == 0 || growth.containers == 0 {
+                return Err(BadGeometry("a growth without metadata or without containers"));
+            }
+            metadata_blocks += u64::from(growth.metadata_blocks);
+            containers += u64::from(growth.containers);
+        }
+        if metadata_blocks + 16 > u64::from(self.metadata_blocks) || containers + 2 > u64::from(self.containers) {
+            return Err(BadGeometry("its growths are more than the whole"));
         }
         Ok(())
     }

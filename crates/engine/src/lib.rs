@@ -45,7 +45,7 @@ pub use check::ReadMetadata;
 pub use contract::*;
 pub use engine::Engine;
 pub use format::{Format, format};
-pub use geometry::{BadGeometry, Geometry};
+pub use geometry::{BadGeometry, Geometry, Growth, UNGROWN};
 pub use io::Io;
 pub use limits::Limits;
 pub use request::Stage;

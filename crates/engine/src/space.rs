@@ -409,6 +409,7 @@ mod tests {
             metadata_blocks: 16,
             containers: 2,
             spare_containers: 0,
+            growth: crate::geometry::UNGROWN,
         })
     }
 

@@ -6,12 +6,13 @@
 use core::fmt;
 
 use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
-use crate::geometry::{BadGeometry, Geometry};
+use crate::contract::Policy;
+use crate::geometry::{BadGeometry, Geometry, Growth, UNGROWN};
 
 /// First eight bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"ONEFOLD\0";
 /// Version of the format that this engine reads and writes.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Feature flags that a reader must know to open the pool at all.
 pub const KNOWN_INCOMPATIBLE: u64 = 0;
 /// Feature flags that a reader must know to write.
@@ -19,7 +20,9 @@ pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
 /// Bytes of a superblock; the rest of its block is zero.
 pub const SUPERBLOCK_SIZE: usize = 480;
-const ROOTS_AT: usize = 232;
+const GROWTH_AT: usize = 192;
+const GROWTH_SIZE: usize = 8;
+const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 24;
 
 /// The digest function of a pool, recorded at creation.
@@ -40,7 +43,7 @@ impl DigestFunction {
     }
 }
 
-/// What is fixed when a pool is created.
+/// What is fixed when a pool is created, but for the geometry, which grows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
     /// Where things are.
@@ -132,7 +135,7 @@ pub const TREES: usize = 7;
 /// A superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Superblock {
-    /// What is fixed.
+    /// What the pool was made with, and where things are by now.
     pub parameters: Parameters,
     /// Grows with every superblock written.
     pub epoch: u64,
@@ -152,6 +155,12 @@ pub struct Superblock {
     pub data_used: u64,
     /// The number that the next volume gets.
     pub next_volume: u16,
+    /// The policy of volumes that have none of their own, if it has been set.
+    pub pool_policy: Option<Policy>,
+    /// Containers whose space on the store is reserved: the first so many.
+    pub reserved_containers: u32,
+    /// Bytes of memory that the pool is served with, 0 if that has not been set.
+    pub memory: u64,
     /// Roots, by [`TreeId`].
     pub roots: [Root; TREES],
 }
@@ -204,6 +213,9 @@ impl Superblock {
             clean: true,
             data_used: 0,
             next_volume: 1,
+            pool_policy: None,
+            reserved_containers: 0,
+            memory: 0,
             roots: [Root::default(); TREES],
         }
     }
@@ -235,7 +247,14 @@ impl Superblock {
         put_u64(b, 160, self.data_used);
         put_u32(b, 168, self.journal_position);
         put_u16(b, 172, self.next_volume);
+        b[174] = self.pool_policy.map_or(0, |policy| policy.code() + 1);
         put_u32(b, 176, g.spare_containers);
+        put_u32(b, 180, self.reserved_containers);
+        put_u64(b, 184, self.memory);
+        for (i, growth) in g.growth.iter().enumerate() {
+            put_u32(b, GROWTH_AT + i * GROWTH_SIZE, growth.metadata_blocks);
+            put_u32(b, GROWTH_AT + i * GROWTH_SIZE + 4, growth.containers);
+        }
         for (i, root) in self.roots.iter().enumerate() {
             let at = ROOTS_AT + i * ROOT_SIZE;
             root.pointer.write(b, at);
@@ -279,6 +298,11 @@ impl Superblock {
             2 => DigestFunction::Aegis128X2,
             code => return Err(SuperblockError::Digest(code)),
         };
+        let mut growth = UNGROWN;
+        for (i, growth) in growth.iter_mut().enumerate() {
+            let at = GROWTH_AT + i * GROWTH_SIZE;
+            *growth = Growth { metadata_blocks: u32_at(b, at), containers: u32_at(b, at + 4) };
+        }
         let geometry = Geometry {
             block_size: u32_at(b, 88),
             slots_per_container: u32_at(b, 92),
@@ -288,6 +312,7 @@ impl Superblock {
             metadata_blocks: u32_at(b, 104),
             containers: u32_at(b, 108),
             spare_containers: u32_at(b, 176),
+            growth,
         };
         geometry.validate().map_err(SuperblockError::Geometry)?;
         let (mut id, mut key) = ([0; 16], [0; 32]);
@@ -304,6 +329,17 @@ impl Superblock {
         if u16_at(b, 172) == 0 {
             return Err(SuperblockError::Geometry(BadGeometry("the next volume has no number")));
         }
+        let pool_policy = match b[174].checked_sub(1) {
+            None => None,
+            Some(code) => {
+                let policy = Policy::from_code(code);
+                Some(policy.ok_or(SuperblockError::Geometry(BadGeometry("the pool's policy does not exist")))?)
+            }
+        };
+        let reserved_containers = u32_at(b, 180);
+        if reserved_containers > geometry.containers {
+            return Err(SuperblockError::Geometry(BadGeometry("more containers are reserved than there are")));
+        }
         let journal_position = u32_at(b, 168);
         if journal_position >= geometry.journal_blocks {
             return Err(SuperblockError::Geometry(BadGeometry("the journal's position is outside the journal")));
@@ -319,6 +355,9 @@ impl Superblock {
             clean: u32_at(b, 12) & 1 != 0,
             data_used: u64_at(b, 160),
             next_volume: u16_at(b, 172),
+            pool_policy,
+            reserved_containers,
+            memory: u64_at(b, 184),
             roots,
         })
     }
@@ -329,11 +368,15 @@ mod tests {
     use super::*;
 
     fn sample() -> Superblock {
-        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let mut geometry = Geometry::for_capacity(1 << 30).unwrap();
+        geometry.growth[0] = Growth { metadata_blocks: 64, containers: 3 };
+        geometry.growth[1] = Growth { metadata_blocks: 32, containers: 1 };
         let parameters = Parameters { geometry, id: [7; 16], key: [9; 32], digest: DigestFunction::Blake3 };
         let mut superblock = Superblock::new(parameters);
         superblock.roots[3] = Root { pointer: Pointer { location: 5, birth: 6, checksum: 7 }, height: 2 };
-        Superblock { epoch: 12, included: 77, included_checksum: 3, journal_position: 9, sealed: 80, ..superblock }
+        let settings =
+            Superblock { pool_policy: Some(Policy::Native), reserved_containers: 17, memory: 1 << 40, ..superblock };
+        Superblock { epoch: 12, included: 77, included_checksum: 3, journal_position: 9, sealed: 80, ..settings }
     }
 
     #[test]
@@ -341,6 +384,27 @@ mod tests {
         let mut block = [1; 512];
         sample().encode(&mut block);
         assert_eq!(Superblock::decode(&block), Ok(sample()));
+    }
+
+    #[test]
+    fn fields_that_make_no_sense_are_refused() {
+        let refused = |change: &dyn Fn(&mut [u8])| {
+            let mut block = [0; 512];
+            sample().encode(&mut block);
+            change(&mut block);
+            let sum = checksum(0, &block[..SUPERBLOCK_SIZE - 8]);
+            put_u64(&mut block, SUPERBLOCK_SIZE - 8, sum);
+            matches!(Superblock::decode(&block), Err(SuperblockError::Geometry(_)))
+        };
+        assert!(!refused(&|_| ()));
+        assert!(refused(&|block| block[174] = 3));
+        assert!(refused(&|block| put_u16(block, 172, 0)));
+        assert!(refused(&|block| put_u32(block, 180, 265)));
+        // More metadata and more containers than there are in all; a gap; half a growth.
+        assert!(refused(&|block| put_u32(block, GROWTH_AT, 1 << 20)));
+        assert!(refused(&|block| put_u32(block, GROWTH_AT + 4, u32::MAX)));
+        assert!(refused(&|block| put_u64(block, GROWTH_AT, 0)));
+        assert!(refused(&|block| put_u32(block, GROWTH_AT + GROWTH_SIZE + 4, 0)));
     }
 
     #[test]

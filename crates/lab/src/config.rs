@@ -35,6 +35,7 @@ impl Config {
             metadata_blocks: 256,
             containers: 16,
             spare_containers: 0,
+            growth: engine::UNGROWN,
         };
         Config {
             seed,
@@ -69,6 +70,7 @@ impl Config {
             metadata_blocks: random.between(192, 512) as u32,
             containers: random.between(8, 32) as u32,
             spare_containers: random.between(0, 2) as u32,
+            growth: engine::UNGROWN,
         };
         let volume_count = random.between(1, 3);
         let policies: &[Policy] =

@@ -191,9 +191,9 @@ mod tests {
         let slots = [torn.clone(), vec![0; BLOCK]];
         assert_eq!(newest(slots.iter().map(Vec::as_slice)), Err(SuperblockError::Checksum));
         let mut newer = superblock(9);
-        newer[8] = 2;
+        newer[8] = 3;
         let slots = [newer, torn];
-        assert_eq!(newest(slots.iter().map(Vec::as_slice)), Err(SuperblockError::Version(2)));
+        assert_eq!(newest(slots.iter().map(Vec::as_slice)), Err(SuperblockError::Version(3)));
         assert_eq!(newest([vec![0; BLOCK]].iter().map(Vec::as_slice)), Err(SuperblockError::Foreign));
     }
 

@@ -22,6 +22,7 @@ fn store() -> Store {
         metadata_blocks: 8192,
         containers: 4,
         spare_containers: 0,
+        growth: crate::geometry::UNGROWN,
     };
     Store {
         geometry,
