@@ -28,6 +28,8 @@ struct Audit<'a> {
     reached: Vec<bool>,
     /// References to each slot from the trees.
     counts: Vec<u32>,
+    /// The space map.
+    states: Vec<SlotState>,
 }
 
 impl Engine {
@@ -41,8 +43,10 @@ impl Engine {
             good: true,
             reached: vec![false; self.geometry().metadata_blocks as usize],
             counts: vec![0; self.geometry().slots() as usize],
+            states: Vec::new(),
         };
         audit.at_rest();
+        audit.space_map();
         audit.volumes();
         audit.discards();
         audit.delta();
@@ -66,11 +70,13 @@ impl Engine {
             good: true,
             reached: vec![false; self.geometry().metadata_blocks as usize],
             counts: Vec::new(),
+            states: Vec::new(),
         };
         let block = self.geometry().block();
-        let offset = |slot| self.space.block_of(slot, self.geometry()) * block;
+        let offset = |slot: Slot| self.geometry().slot_block(slot.0) * block;
+        audit.space_map();
         audit.each_summary(&mut |audit, slot, digest| {
-            if audit.engine.space.state(slot) != SlotState::Free {
+            if audit.states[slot.0 as usize].is_used() {
                 visit(offset(slot), digest);
             }
         });
@@ -212,6 +218,25 @@ impl<'a> Audit<'a> {
         used
     }
 
+    /// Reads the space map.
+    fn space_map(&mut self) {
+        let engine = self.engine;
+        let slots = engine.geometry().slots();
+        let per_leaf = engine.geometry().space_leaf_slots();
+        self.states = vec![SlotState::Free; slots as usize];
+        let root = engine.roots[TreeId::SpaceMap as usize];
+        self.each_leaf(Region::Metadata, root, "the space map", &mut |audit, leaf, page| {
+            for at in 0..per_leaf {
+                let (slot, state) = (leaf * per_leaf + at, SlotState::read(page, at));
+                match audit.states.get_mut(slot as usize) {
+                    Some(place) => *place = state,
+                    None if state == SlotState::Free => {}
+                    None => audit.violation(format!("slot {slot} is {state:?} in the space map and does not exist")),
+                }
+            }
+        });
+    }
+
     fn discards(&mut self) {
         let engine = self.engine;
         for discard in &engine.discards {
@@ -235,8 +260,10 @@ impl<'a> Audit<'a> {
             if refs.remove(slot).unwrap_or(0) != recent.refs {
                 self.violation(format!("slot {}: the delta counts {} references wrongly", slot.0, recent.refs));
             }
-            if recent.fresh && engine.space.state(*slot) != SlotState::Free {
-                self.violation(format!("slot {} is new in the delta and in use in the space map", slot.0));
+            let state = self.states[slot.0 as usize];
+            if recent.fresh != (state == SlotState::Free) {
+                let fresh = recent.fresh;
+                self.violation(format!("slot {}: new in the delta {fresh}, {state:?} in the space map", slot.0));
             }
         }
         for slot in refs.keys() {
@@ -274,13 +301,15 @@ impl<'a> Audit<'a> {
         for number in 0..engine.geometry().slots() {
             let slot = Slot(number);
             let count = self.counts[number as usize];
-            let state = match count {
-                0 => SlotState::Free,
-                1 => SlotState::Single,
-                _ => SlotState::Shared,
+            let found = self.states[number as usize];
+            let known = engine.delta.slots.contains_key(&slot);
+            let fits = match count {
+                // Held for the delta, which settles it when it is merged.
+                0 => found == SlotState::Free || found == SlotState::Held && known,
+                1 => found == SlotState::Single,
+                _ => found == SlotState::Shared,
             };
-            if space.state(slot) != state {
-                let found = space.state(slot);
+            if !fits {
                 self.violation(format!("slot {number} has {count} references and is {found:?} in the space map"));
             }
             let written = stored.next_if(|&(at, _)| at == slot).map_or(0, |(_, count)| count);
@@ -288,11 +317,11 @@ impl<'a> Audit<'a> {
                 self.violation(format!("slot {number} has {count} references, {written} are stored"));
             }
             used += u64::from(count > 0);
-            free += u64::from(!space.is_taken(slot));
-            let referenced = count > 0 || engine.delta.live(slot).is_some();
+            let taken = found != SlotState::Free || space.is_taken(slot);
+            free += u64::from(!taken);
+            let referenced = count > 0 || found == SlotState::Held || engine.delta.live(slot).is_some();
             let waits = pending.binary_search(&slot).is_ok();
-            if u8::from(referenced) + u8::from(waits) + u8::from(!space.is_taken(slot)) != 1 {
-                let taken = space.is_taken(slot);
+            if u8::from(referenced) + u8::from(waits) + u8::from(!taken) != 1 {
                 self.violation(format!("slot {number}: referenced {referenced}, pending {waits}, taken {taken}"));
             }
         }
@@ -301,10 +330,10 @@ impl<'a> Audit<'a> {
             self.violation(format!("{used} slots used, {data_used} counted; {free} free, {counted} counted"));
         }
         for (number, container) in space.containers.iter().enumerate() {
-            let per = u64::from(engine.geometry().slots_per_container);
-            let slots = number as u64 * per..(number as u64 + 1) * per;
-            let live = slots.clone().filter(|&slot| space.state(Slot(slot)) != SlotState::Free).count();
-            let free = slots.filter(|&slot| !space.is_taken(Slot(slot))).count();
+            let free_in_map = |slot: &u64| self.states[*slot as usize] == SlotState::Free;
+            let slots = space.slots_of(number as u32);
+            let live = slots.clone().filter(|slot| !free_in_map(slot)).count();
+            let free = slots.filter(|slot| free_in_map(slot) && !space.is_taken(Slot(*slot))).count();
             if live != container.live as usize || free != container.free as usize {
                 self.violation(format!("container {number}: {live} live, {free} free, counted {container:?}"));
             }
@@ -332,12 +361,12 @@ impl<'a> Audit<'a> {
         let engine = self.engine;
         let mut checks = vec![None; engine.geometry().slots() as usize];
         self.each_summary(&mut |audit, slot, digest| {
-            if audit.engine.space.state(slot) != SlotState::Free {
+            if audit.states[slot.0 as usize] != SlotState::Free {
                 checks[slot.0 as usize] = Some(check_bits(digest));
             }
         });
         for (number, check) in checks.iter().enumerate() {
-            if check.is_none() && engine.space.state(Slot(number as u64)) != SlotState::Free {
+            if check.is_none() && self.states[number] != SlotState::Free {
                 self.violation(format!("slot {number} is in use and has no summary"));
             }
         }
@@ -377,7 +406,7 @@ impl<'a> Audit<'a> {
     /// Pages of the tables that have not been visited yet.
     fn tables(&mut self) {
         let engine = self.engine;
-        for tree in [TreeId::SpaceMap, TreeId::Containers, TreeId::Volumes, TreeId::Discards] {
+        for tree in [TreeId::Containers, TreeId::Volumes, TreeId::Discards] {
             let root = engine.roots[tree as usize];
             self.each_leaf(Region::Metadata, root, "a table", &mut |_, _, _| {});
         }

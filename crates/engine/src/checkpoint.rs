@@ -5,9 +5,9 @@
 //! Reserve     space for the metadata that merging may take
 //! Maps        volumes in order: clears, then points, in LBA order; learns which old slots lose a reference
 //! Discards    walks some of the subtrees that clears cut off
-//! Counts      applies all changes of reference counts, in slot order: space map and counts
+//! Counts      applies all changes of reference counts, in slot order: space map and counts, one leaf after the other
 //! Summaries   digest and owner of the new slots
-//! Tables      space map, containers, volumes, discard list, and last the map of metadata blocks
+//! Tables      containers, volumes, discard list, and last the map of metadata blocks
 //! Drain       until pages, carried blocks and the records included are written and durable
 //! Sync        pages durable
 //! Superblock  to both places
@@ -25,6 +25,7 @@ use crate::engine::{Engine, Phase};
 use crate::entry::{Entry, Key, Slot};
 use crate::io::Purpose;
 use crate::pages::{PageKey, Region};
+use crate::space::SlotState;
 use crate::superblock::{Pointer, Superblock, TreeId};
 use crate::tree::{Stop, Writer};
 
@@ -58,8 +59,7 @@ pub(crate) enum Stage {
 }
 
 /// The trees that the Tables stage writes, in this order.
-pub(crate) const TABLES: [TreeId; 5] =
-    [TreeId::SpaceMap, TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::MetaMap];
+pub(crate) const TABLES: [TreeId; 4] = [TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::MetaMap];
 
 /// A checkpoint under way.
 pub(crate) struct Checkpoint {
@@ -78,11 +78,16 @@ pub(crate) struct Checkpoint {
     pub point_at: usize,
     pub volume_at: usize,
     pub writer: Option<Writer>,
-    /// Changes of reference counts, found by Maps and Discards.
+    /// The writer of the space map, which changes together with the counts.
+    pub space_writer: Option<Writer>,
+    /// Changes of reference counts, found by Maps and Discards. Up to `change_at` they are merged: then in order of slots, with
+    /// the state that the slot has now.
     pub changes: Vec<(Slot, i32)>,
     pub change_at: usize,
-    /// Slots that lose their last reference, and the last record that referred to them.
-    pub freed: Vec<(Slot, u64)>,
+    /// Slots that lose their last reference.
+    pub freed: Vec<Slot>,
+    /// The records that refer, or referred, to slots which the merge leaves held: durable before the superblock is.
+    pub held_by: u64,
     pub cut_off: Vec<(Pointer, u8)>,
     pub discard_budget: u32,
     pub fresh: Vec<Slot>,
@@ -96,6 +101,23 @@ pub(crate) struct Checkpoint {
     next: Option<Superblock>,
     /// It used up its budget and can go on.
     yielded: bool,
+}
+
+impl Checkpoint {
+    /// The state of a slot whose count the merge has already changed.
+    pub(crate) fn merged_state(&self, slot: Slot) -> Option<SlotState> {
+        let merged = &self.changes[..self.change_at];
+        let at = merged.binary_search_by_key(&slot, |&(slot, _)| slot).ok()?;
+        Some(SlotState::from_code(merged[at].1 as u8))
+    }
+
+    /// The slots of a range whose counts the merge has already changed, each with its state as a number; some more than once.
+    pub(crate) fn merged_in(&self, slots: &core::ops::Range<u64>) -> &[(Slot, i32)] {
+        let merged = &self.changes[..self.change_at];
+        let first = merged.partition_point(|&(slot, _)| slot.0 < slots.start);
+        let end = merged.partition_point(|&(slot, _)| slot.0 < slots.end);
+        &merged[first..end]
+    }
 }
 
 /// What a step came to.
@@ -168,6 +190,9 @@ impl Engine {
         let fresh = self.frozen.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
         let mut fresh: Vec<_> = fresh.map(|(&slot, _)| slot).collect();
         fresh.sort_unstable();
+        // What this delta referred to for a while may be held: the merge looks.
+        let unreferenced = self.frozen.slots.iter().filter(|(_, recent)| !recent.fresh && recent.refs == 0);
+        let unreferenced = unreferenced.map(|(&slot, _)| (slot, 0)).collect();
         self.store.epoch = self.superblock.epoch + 1;
         let upto = self.journal.sequence - 1;
         self.want_durable = self.want_durable.max(upto);
@@ -185,9 +210,11 @@ impl Engine {
             point_at: 0,
             volume_at: 0,
             writer: None,
-            changes: Vec::new(),
+            space_writer: None,
+            changes: unreferenced,
             change_at: 0,
             freed: Vec::new(),
+            held_by: 0,
             cut_off: Vec::new(),
             discard_budget: self.limits.discard_pages,
             fresh,
@@ -249,7 +276,8 @@ impl Engine {
     }
 
     fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        if self.store.pages.writes > 0 || checkpoint.carried > 0 || self.journal.durable < checkpoint.upto {
+        let records = checkpoint.upto.max(checkpoint.held_by);
+        if self.store.pages.writes > 0 || checkpoint.carried > 0 || self.journal.durable < records {
             return Progress::Wait;
         }
         self.want_sync(checkpoint);
@@ -285,6 +313,7 @@ impl Engine {
             journal_position: checkpoint.position,
             clean: checkpoint.clean,
             data_used: self.space.data_used,
+            reserved_containers: self.space.reserved(),
             next_volume: self.volumes.last().map_or(1, |volume| volume.id.0 + 1).max(self.superblock.next_volume),
             roots: self.roots,
             ..self.superblock
@@ -327,8 +356,8 @@ impl Engine {
         self.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
         self.store.free_replaced();
         self.frozen.reset();
-        for (slot, sequence) in checkpoint.freed {
-            self.space.retire(slot, sequence);
+        for slot in checkpoint.freed {
+            self.space.retire(slot, checkpoint.upto);
         }
         self.checkpoints_done += 1;
         self.mature();
@@ -338,7 +367,7 @@ impl Engine {
     /// The pool has failed: what the checkpoint would have written stays unwritten. The frozen delta stays in force, so
     /// reads see what they saw.
     fn abandon_checkpoint(&mut self, mut checkpoint: Box<Checkpoint>) {
-        if let Some(writer) = &mut checkpoint.writer {
+        for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
             writer.abandon(&mut self.store);
         }
     }

@@ -6,10 +6,14 @@
 
 use crate::contract::*;
 use crate::engine::{Engine, Phase};
+use crate::entry::Slot;
 use crate::io::Purpose;
+use crate::pages::Region;
 use crate::record::{self, Change, Header};
 use crate::request::Stage;
-use crate::tree::height_for;
+use crate::space::SlotState;
+use crate::superblock::TreeId;
+use crate::tree::{Missing, Walk, height_for, lookup};
 use crate::write::SUMMARY_BYTES;
 
 /// The engine syncs by itself after this time,
@@ -228,8 +232,8 @@ impl Engine {
             + (2 * clears).min(map_leaves)
             + slots.min(geometry.slots().div_ceil(block / SUMMARY_BYTES))
             + slots.min(geometry.slots().div_ceil(block / 4))
-            + slots.min(self.space.map_leaves())
-            + self.space.container_leaves()
+            + slots.min(geometry.space_leaves())
+            + slots.min(self.space.container_leaves())
             + self.discard_table_leaves()
             + 4;
         // Every leaf may have its own path, but no more pages than the levels above have.
@@ -254,6 +258,11 @@ impl Engine {
         let needed = request.blocks.iter().filter(unknown).count() as u64;
         if needed <= self.space.ready() {
             return true;
+        }
+        if needed <= self.space.available() {
+            // The containers that have them are being opened.
+            self.block(id);
+            return false;
         }
         let done = self.checkpoints_done;
         let begins = request.waits_since.is_none();
@@ -319,13 +328,71 @@ impl Engine {
         }
     }
 
+    /// Slots that are kept at hand for the next writes.
+    fn slots_ahead(&self) -> u64 {
+        2 * u64::from(self.store.geometry.piece_blocks) + 2
+    }
+
+    /// Opens containers ahead of the allocator. One that is in use needs its part of the space map. True if one was opened.
+    pub(crate) fn open_ahead(&mut self) -> bool {
+        let mut opened = false;
+        while self.space.ready() < self.slots_ahead() {
+            let Some(container) = self.space.choose() else { break };
+            if self.space.is_empty(container) {
+                self.space.open(container, |_| true);
+                opened = true;
+                continue;
+            }
+            match self.free_slots(container) {
+                Ok(()) => opened = true,
+                Err(missing) if self.failed_page == Some(missing.key) => self.space.exclude(container),
+                Err(missing) => {
+                    self.store.load(missing, None);
+                    break;
+                }
+            }
+        }
+        opened
+    }
+
+    /// Opens a container of which some slots are in use.
+    fn free_slots(&mut self, container: u32) -> Result<(), Missing> {
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let root = self.roots[TreeId::SpaceMap as usize];
+        let slots = self.space.slots_of(container);
+        let mut states = alloc::vec::Vec::with_capacity(self.store.geometry.slots_per_container as usize);
+        while let next = slots.start + states.len() as u64
+            && next < slots.end
+        {
+            let end = slots.end.min((next / per_leaf + 1) * per_leaf);
+            match lookup(&mut self.store, Region::Metadata, root, next / per_leaf) {
+                Walk::Leaf(page) => {
+                    let page = self.store.pages.bytes(page);
+                    states.extend((next..end).map(|slot| SlotState::read(page, slot % per_leaf)));
+                }
+                Walk::Absent(_) => states.extend((next..end).map(|_| SlotState::Free)),
+                Walk::Missing(missing) => return Err(missing),
+            }
+        }
+        for &(slot, state) in self.checkpoint.iter().flat_map(|checkpoint| checkpoint.merged_in(&slots)) {
+            states[(slot.0 - slots.start) as usize] = SlotState::from_code(state as u8);
+        }
+        let free: alloc::vec::Vec<bool> = slots
+            .clone()
+            .zip(&states)
+            .map(|(slot, &state)| state == SlotState::Free && !self.space.is_taken(Slot(slot)))
+            .collect();
+        self.space.open(container, |place| free[place as usize]);
+        Ok(())
+    }
+
     /// Keeps space reserved ahead of the allocator.
     pub(crate) fn reserve_ahead(&mut self) {
         if self.reserving || self.host_full {
             return;
         }
         let per_container = u64::from(self.store.geometry.slots_per_container);
-        let ahead = (4 * per_container).max(2 * u64::from(self.store.geometry.piece_blocks) + 2);
+        let ahead = (4 * per_container).max(self.slots_ahead());
         if let Some((first, count)) = self.space.to_reserve(ahead, self.reserve_at_once) {
             let bytes = per_container * self.store.geometry.block();
             let offset = self.store.geometry.data_start() * self.store.geometry.block() + u64::from(first) * bytes;

@@ -565,6 +565,9 @@ impl Engine {
         if matches!(self.phase, Phase::Serving | Phase::Closing) && !self.to_audit {
             self.run_ready();
             self.retry_starved();
+            while self.open_ahead() && !self.blocked.is_empty() {
+                self.retry_blocked();
+            }
             self.retry_blocked();
             if !self.read_only {
                 self.step_jobs();

@@ -43,7 +43,7 @@ pub struct Growth {
 pub struct Geometry {
     /// Bytes per block: a power of two, 512 to 4096.
     pub block_size: u32,
-    /// Slots per container: a power of two, 4 to 65,536.
+    /// Slots per container: a power of two, 4 to 32,768.
     pub slots_per_container: u32,
     /// The most blocks that a read or write may touch, not counting the one more that an unaligned one does.
     pub piece_blocks: u32,
@@ -109,8 +109,8 @@ impl Geometry {
         if !self.block_size.is_power_of_two() || !(512..=4096).contains(&self.block_size) {
             return bad("the block size must be a power of two from 512 to 4096");
         }
-        if !self.slots_per_container.is_power_of_two() || !(4..=65536).contains(&self.slots_per_container) {
-            return bad("slots per container must be a power of two from 4 to 65536");
+        if !self.slots_per_container.is_power_of_two() || !(4..=32768).contains(&self.slots_per_container) {
+            return bad("slots per container must be a power of two from 4 to 32768");
         }
         if !(1..=4096).contains(&self.piece_blocks) {
             return bad("a piece must be 1 to 4096 blocks");
@@ -224,6 +224,21 @@ impl Geometry {
     /// Children of an interior page.
     pub fn fanout(&self) -> u64 {
         self.block() / 16
+    }
+
+    /// Slots of a leaf of the space map.
+    pub fn space_leaf_slots(&self) -> u64 {
+        self.block() * 4
+    }
+
+    /// Leaves of the space map.
+    pub fn space_leaves(&self) -> u64 {
+        self.slots().div_ceil(self.space_leaf_slots())
+    }
+
+    /// Block of the store where a slot lies.
+    pub fn slot_block(&self, slot: u64) -> u64 {
+        self.data_start() + slot
     }
 
     /// Entries of a map leaf.

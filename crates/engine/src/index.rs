@@ -24,7 +24,7 @@ pub(crate) struct Hint {
     pub slot: Slot,
     /// Whether the entry proves equality, provided that the container has this generation.
     pub proves: bool,
-    /// Low bits of the container's generation when the entry was made.
+    /// The container's generation when the entry was made.
     pub generation: u16,
 }
 
@@ -96,9 +96,9 @@ impl Index {
 
     /// Notes that `slot` holds what has this digest. Replaces what was known of the digest; a full bucket loses the entry
     /// used least recently.
-    pub(crate) fn insert(&mut self, digest: Digest, slot: Slot, generation: u32) {
+    pub(crate) fn insert(&mut self, digest: Digest, slot: Slot, generation: u16) {
         let tag = self.tag(digest);
-        let entry = (tag << self.slot_bits | u128::from(slot.0 + 1)) << GENERATION_BITS | u128::from(generation as u16);
+        let entry = (tag << self.slot_bits | u128::from(slot.0 + 1)) << GENERATION_BITS | u128::from(generation);
         let buckets = self.buckets(digest);
         let known = buckets.into_iter().find_map(|bucket| {
             (bucket..bucket + WAYS).find(|&at| self.matches(self.entries[at], tag)).map(|at| (bucket, at))
@@ -168,7 +168,7 @@ mod tests {
         let mut index = Index::new(1 << 16, 1 << 20, 0);
         let count = index.capacity() as u64 / 2;
         for n in 0..count {
-            index.insert(digest(n), Slot(n), n as u32);
+            index.insert(digest(n), Slot(n), n as u16);
         }
         for n in 0..count {
             let hint = index.lookup(digest(n)).expect("still there");

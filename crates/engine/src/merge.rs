@@ -66,8 +66,7 @@ impl Engine {
             }
             last = Some(leaf);
             leaves += 1;
-            let free = self.store.pages.available() > 2 * LOAD_AHEAD + self.store.pages.loads_in_flight();
-            if leaves > LOAD_AHEAD || !free || key.volume() != self.volumes[checkpoint.volume_at].id {
+            if leaves > LOAD_AHEAD || !self.may_load_ahead() || key.volume() != self.volumes[checkpoint.volume_at].id {
                 break;
             }
             let root = self.maps[checkpoint.volume_at];
@@ -195,6 +194,10 @@ impl Engine {
             if let Some(root) = self.finish_writer(checkpoint)? {
                 self.roots[TreeId::Counts as usize] = root;
             }
+            if let Some(writer) = &mut checkpoint.space_writer {
+                self.roots[TreeId::SpaceMap as usize] = writer.finish(&mut self.store)?;
+                checkpoint.space_writer = None;
+            }
             return Ok(Progress::Next);
         };
         let same = checkpoint.changes[checkpoint.change_at..].iter().take_while(|change| change.0 == slot);
@@ -203,25 +206,88 @@ impl Engine {
             many += 1;
             net += i64::from(change);
         }
-        if net != 0 {
-            self.change_count(checkpoint, slot, net)?;
+        if !self.space.contains(slot) {
+            // A leaf that passed its checksum names a slot that does not exist.
+            self.fail_pool();
+            return Ok(Progress::More);
+        }
+        let before = self.merging_state(checkpoint, slot)?;
+        let after = if net != 0 || before == SlotState::Held {
+            let Some(after) = self.change_count(checkpoint, slot, before, net)? else {
+                self.fail_pool();
+                return Ok(Progress::More);
+            };
+            after
+        } else {
+            before
+        };
+        for change in &mut checkpoint.changes[checkpoint.change_at..checkpoint.change_at + many] {
+            change.1 = after as i32;
         }
         checkpoint.change_at += many;
         Ok(Progress::More)
     }
 
-    fn change_count(&mut self, checkpoint: &mut Checkpoint, slot: Slot, net: i64) -> Result<(), Stop> {
-        if !self.space.contains(slot) {
-            // A leaf that passed its checksum names a slot that does not exist.
-            self.fail_pool();
-            return Ok(());
+    /// The state of a slot that the merge comes to: from the leaf at work, or from the tree.
+    fn merging_state(&mut self, checkpoint: &Checkpoint, slot: Slot) -> Result<SlotState, Stop> {
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let leaf = slot.0 / per_leaf;
+        let at_work = checkpoint.space_writer.as_ref().and_then(|writer| writer.at_work(leaf));
+        let page = match at_work {
+            Some(page) => page,
+            None => {
+                self.load_space_ahead(checkpoint);
+                let root = self.roots[TreeId::SpaceMap as usize];
+                match lookup(&mut self.store, Region::Metadata, root, leaf) {
+                    Walk::Leaf(page) => page,
+                    Walk::Absent(_) => return Ok(SlotState::Free),
+                    Walk::Missing(missing) => return Err(Stop::Missing(missing)),
+                }
+            }
+        };
+        Ok(SlotState::read(self.store.pages.bytes(page), slot.0 % per_leaf))
+    }
+
+    /// Asks for the leaves of the space map that the next changes need.
+    fn load_space_ahead(&mut self, checkpoint: &Checkpoint) {
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let root = self.roots[TreeId::SpaceMap as usize];
+        let mut at = checkpoint.change_at;
+        for _ in 0..LOAD_AHEAD {
+            let Some(&(slot, _)) = checkpoint.changes.get(at) else { break };
+            if !self.may_load_ahead() {
+                break;
+            }
+            let leaf = slot.0 / per_leaf;
+            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf) {
+                self.store.load(missing, None);
+            }
+            at += checkpoint.changes[at..].partition_point(|&(slot, _)| slot.0 / per_leaf == leaf);
         }
-        let state = self.space.state(slot);
-        let known = match state {
-            SlotState::Free => Some(0),
+    }
+
+    /// Whether there is room in the page cache for loads that nothing waits for yet.
+    fn may_load_ahead(&self) -> bool {
+        self.store.pages.available() > 2 * LOAD_AHEAD + self.store.pages.loads_in_flight()
+    }
+
+    /// Changes a slot's count and its state, and gives the new state. `None`: the tables contradict each other.
+    fn change_count(
+        &mut self,
+        checkpoint: &mut Checkpoint,
+        slot: Slot,
+        before: SlotState,
+        net: i64,
+    ) -> Result<Option<SlotState>, Stop> {
+        let known = match before {
+            SlotState::Free | SlotState::Held => Some(0),
             SlotState::Single => Some(1),
             SlotState::Shared => None,
         };
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let root = self.roots[TreeId::SpaceMap as usize];
+        let writer = checkpoint.space_writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
+        let space_page = writer.leaf(&mut self.store, slot.0 / per_leaf, true)?.expect("created");
         let mut new = known.map(|count| count + net);
         if new.is_none_or(|new| new > 1) {
             let per_leaf = self.store.geometry.block() / 4;
@@ -237,29 +303,30 @@ impl Engine {
             put_u32(bytes, at, if count > 1 { count as u32 } else { 0 });
             new = Some(count);
         }
-        match new.unwrap_or(0) {
-            0 => {
-                self.space.set_state(slot, SlotState::Free);
-                self.retire_merged(checkpoint, slot);
-            }
-            1 => self.space.set_state(slot, SlotState::Single),
-            2.. => self.space.set_state(slot, SlotState::Shared),
-            _ => self.fail_pool(),
+        let after = match new.unwrap_or(0) {
+            // Records of the active delta refer to it, or did: the merge of that delta settles it.
+            0 if self.delta.slots.contains_key(&slot) => SlotState::Held,
+            0 => SlotState::Free,
+            1 => SlotState::Single,
+            2.. => SlotState::Shared,
+            _ => return Ok(None),
+        };
+        let new_here = self.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh);
+        if new_here != (before == SlotState::Free) || self.space.merged(slot, before, after).is_none() {
+            return Ok(None);
         }
-        Ok(())
-    }
-
-    /// The trees no longer refer to a slot. Records of the active delta may, or may have. It is not free before the
-    /// checkpoint is durable: a superblock before it has the slot in its trees, and replay from there must not find it new.
-    fn retire_merged(&mut self, checkpoint: &mut Checkpoint, slot: Slot) {
-        match self.delta.slots.get(&slot).map(|recent| recent.refs) {
-            None => checkpoint.freed.push((slot, checkpoint.upto)),
-            Some(0) => {
-                self.delta.forget(slot);
-                checkpoint.freed.push((slot, self.journal.last()));
+        after.write(self.store.pages.bytes_mut(space_page), slot.0 % per_leaf);
+        match after {
+            // It is not free before the checkpoint is durable: a superblock before it has the slot in its trees, and replay
+            // from there must not find it new.
+            SlotState::Free => checkpoint.freed.push(slot),
+            SlotState::Held => {
+                checkpoint.held_by = self.journal.last();
+                self.want_durable = self.want_durable.max(checkpoint.held_by);
             }
-            Some(_) => {}
+            SlotState::Single | SlotState::Shared => {}
         }
+        Ok(Some(after))
     }
 
     // ---- summaries ----
@@ -317,7 +384,6 @@ impl Engine {
 
     fn next_table_leaf(&self, table: TreeId, from: u64) -> Option<u64> {
         match table {
-            TreeId::SpaceMap => self.space.next_dirty_map_leaf(from),
             TreeId::Containers => self.space.next_dirty_container_leaf(from),
             TreeId::MetaMap => self.store.meta.next_dirty_leaf(from),
             TreeId::Volumes => {
@@ -325,7 +391,7 @@ impl Engine {
                 (from < (self.volumes.len() as u64).div_ceil(per_leaf)).then_some(from)
             }
             TreeId::Discards => (from < self.discard_table_leaves().max(self.discard_leaves)).then_some(from),
-            TreeId::Counts | TreeId::Summaries => unreachable!("merged, not written from memory"),
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries => unreachable!("merged, not written from memory"),
         }
     }
 
@@ -337,7 +403,6 @@ impl Engine {
     fn fill_table_leaf(&mut self, table: TreeId, leaf: u64, page: PageId) {
         let store = &mut self.store;
         match table {
-            TreeId::SpaceMap => self.space.write_map_leaf(leaf, store.pages.bytes_mut(page)),
             TreeId::Containers => self.space.write_container_leaf(leaf, store.pages.bytes_mut(page)),
             TreeId::MetaMap => store.meta.write_leaf(leaf, store.pages.bytes_mut(page)),
             TreeId::Volumes => {
@@ -363,7 +428,7 @@ impl Engine {
                     }
                 }
             }
-            TreeId::Counts | TreeId::Summaries => unreachable!("merged, not written from memory"),
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries => unreachable!("merged, not written from memory"),
         }
     }
 }

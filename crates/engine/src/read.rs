@@ -164,7 +164,7 @@ impl Engine {
 
     fn read_run(&mut self, first: Slot, length: usize) {
         let block = self.store.geometry.block();
-        let offset = self.space.block_of(first, &self.store.geometry) * block;
+        let offset = self.store.geometry.slot_block(first.0) * block;
         let fills = &self.fills;
         let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
         self.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, Purpose::Fill { first });

@@ -45,9 +45,22 @@ impl Engine {
             }
             match lookup(&mut self.store, Region::Metadata, root, job.leaf) {
                 Walk::Leaf(page) => {
-                    for i in 0..per_leaf {
-                        let slot = Slot(job.leaf * per_leaf + i);
-                        if self.space.contains(slot) && self.space.state(slot) != SlotState::Free {
+                    let slots = job.leaf * per_leaf..((job.leaf + 1) * per_leaf).min(self.store.geometry.slots());
+                    // Its part of the space map: one leaf, or the end of one and the beginning of the next.
+                    let missing =
+                        [slots.start, slots.end - 1].into_iter().find_map(|slot| self.slot_state(Slot(slot)).err());
+                    if let Some(missing) = missing {
+                        if self.failed_page == Some(missing.key) {
+                            job.leaf += 1;
+                            continue;
+                        }
+                        job.waiting = true;
+                        self.store.load(missing, None);
+                        break;
+                    }
+                    for i in 0..slots.end - slots.start {
+                        let slot = Slot(slots.start + i);
+                        if self.slot_state(slot).is_ok_and(SlotState::is_used) {
                             let at = (i * SUMMARY_BYTES) as usize;
                             let mut digest = Digest::default();
                             digest.0.copy_from_slice(&self.store.pages.bytes(page)[at..at + 16]);

@@ -3,7 +3,7 @@
 //! ```text
 //! Sync         what is read may be only in a cache
 //! Superblocks  four slots; the newest valid one counts
-//! Tables       containers, space map, metadata map, volumes, discards come into memory
+//! Tables       containers, metadata map, volumes, discards come into memory
 //! Walk         the journal's chain from the checkpoint to its end
 //! Verify       records above the highest watermark, in order, by the digests of their blocks; the first that fails ends it
 //! Replay       what is believed fills the delta
@@ -29,7 +29,6 @@ use crate::journal::Journal;
 use crate::pages::Region;
 use crate::rebuild::Rebuild;
 use crate::record::{self, Change, Header};
-use crate::space::SlotState;
 use crate::superblock::{Pointer, Superblock, TreeId};
 use crate::tree::{Walk, height_for, lookup};
 use crate::volume::{self, MAX_VOLUMES, VOLUME_BYTES};
@@ -58,8 +57,8 @@ enum Step {
     SealSync,
 }
 
-/// The order in which tables are read: the space map counts on the containers.
-const TABLES: [TreeId; 5] = [TreeId::Containers, TreeId::SpaceMap, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards];
+/// The tables that are held in memory.
+const TABLES: [TreeId; 4] = [TreeId::Containers, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards];
 
 struct Walked {
     header: Header,
@@ -265,7 +264,7 @@ impl Engine {
         recovery.report.clean = self.superblock.clean;
         recovery.position = self.superblock.journal_position;
         recovery.mark = self.superblock.included.max(self.superblock.sealed);
-        for tree in TABLES.into_iter().chain([TreeId::Counts, TreeId::Summaries]) {
+        for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries]) {
             let height = height_for(self.table_leaves(tree), self.store.geometry.fanout());
             let root = &mut self.roots[tree as usize];
             if root.pointer.is_none() {
@@ -285,7 +284,7 @@ impl Engine {
         let block = geometry.block();
         match tree {
             TreeId::MetaMap => geometry.meta_map_leaves(),
-            TreeId::SpaceMap => self.space.map_leaves(),
+            TreeId::SpaceMap => geometry.space_leaves(),
             TreeId::Containers => self.space.container_leaves(),
             TreeId::Counts => geometry.slots().div_ceil(block / 4),
             TreeId::Summaries => geometry.slots().div_ceil(block / SUMMARY_BYTES),
@@ -299,6 +298,8 @@ impl Engine {
 
     fn read_tables(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
         let Some(&tree) = TABLES.get(recovery.table) else {
+            self.space.data_used = self.superblock.data_used;
+            self.space.set_reserved(self.superblock.reserved_containers.min(self.store.geometry.containers));
             self.journal.head = recovery.position;
             return Ok(Progress::Next(Step::Walk));
         };
@@ -342,7 +343,6 @@ impl Engine {
         let bytes = self.store.pages.bytes(page);
         match tree {
             TreeId::Containers => self.space.read_container_leaf(leaf, bytes)?,
-            TreeId::SpaceMap => self.space.read_map_leaf(leaf, bytes)?,
             TreeId::MetaMap => self.store.meta.read_leaf(leaf, bytes),
             TreeId::Volumes => {
                 for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
@@ -365,7 +365,7 @@ impl Engine {
                     }
                 }
             }
-            TreeId::Counts | TreeId::Summaries => {}
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries => {}
         }
         Some(())
     }
@@ -472,7 +472,7 @@ impl Engine {
             }
             recovery.checks = checks;
         }
-        self.replay(recovery);
+        self.replay(recovery)?;
         recovery.check_at = 0;
         Ok(Progress::Next(Step::Redo))
     }
@@ -502,11 +502,11 @@ impl Engine {
                 }
                 Change::Fresh { slot, digest, .. } => {
                     carried.remove(&slot);
-                    (slot, digest, self.space.block_of(slot, &self.store.geometry))
+                    (slot, digest, self.store.geometry.slot_block(slot.0))
                 }
                 Change::Share { slot, digest, .. } => match carried.get(&slot) {
                     Some((known, ..)) if *known == digest => continue,
-                    _ => (slot, digest, self.space.block_of(slot, &self.store.geometry)),
+                    _ => (slot, digest, self.store.geometry.slot_block(slot.0)),
                 },
                 Change::Zero { .. } | Change::Clear { .. } => continue,
             };
@@ -521,8 +521,7 @@ impl Engine {
         let (key, end) = match *change {
             Change::Clear { key, end } => (key, end),
             Change::Fresh { key, slot, .. } | Change::Carried { key, slot, .. } | Change::Share { key, slot, .. } => {
-                let shares = matches!(change, Change::Share { .. });
-                if !self.space.contains(slot) || (!shares && self.space.state(slot) != SlotState::Free) {
+                if !self.space.contains(slot) {
                     return false;
                 }
                 (key, key.lba() + 1)
@@ -555,7 +554,7 @@ impl Engine {
         let good = !content.zero && content.digest == check.digest;
         if recovery.step == Step::Redo && good {
             let block = self.store.geometry.block();
-            let offset = self.space.block_of(check.slot, &self.store.geometry) * block;
+            let offset = self.store.geometry.slot_block(check.slot.0) * block;
             let segment = [Segment::Buffer(buffer)];
             self.store.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
             recovery.outstanding += 1;
@@ -570,7 +569,7 @@ impl Engine {
     }
 
     /// What is believed fills the delta.
-    fn replay(&mut self, recovery: &mut Recovery) {
+    fn replay(&mut self, recovery: &mut Recovery) -> Result<(), OpenError> {
         for walked in &recovery.records {
             recovery.report.records += 1;
             recovery.report.entries += walked.changes.len() as u64;
@@ -578,17 +577,18 @@ impl Engine {
                 self.replay_change(change);
             }
         }
-        let live: Vec<Slot> =
-            self.delta.slots.iter().filter(|(_, recent)| recent.refs > 0).map(|(&slot, _)| slot).collect();
-        for slot in live {
-            self.space.take(slot);
-        }
-        // Nothing that these records did can be lost: the seal makes them durable.
-        let fresh = |slot: &Slot| self.space.state(*slot) == SlotState::Free;
-        self.delta.slots.retain(|slot, recent| recent.refs > 0 || !fresh(slot));
+        // Nothing that these records did can be lost, for the seal makes them durable: what was new and is no longer referred to
+        // is free. What was not new is in use in the space map, or held.
+        self.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
         let fresh: Vec<_> =
             self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, r.digest)).collect();
         for (slot, digest) in fresh {
+            // A container that is full in its table has no new block.
+            if self.space.take(slot).is_none() {
+                let block = self.store.geometry.slot_block(slot.0);
+                let offset = block * self.store.geometry.block();
+                return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
+            }
             self.note_known(digest, slot);
         }
         recovery.checks.clear();
@@ -599,6 +599,7 @@ impl Engine {
                 recovery.checks.push(Check { block, digest, slot, sequence });
             }
         }
+        Ok(())
     }
 
     fn replay_change(&mut self, change: &Change) {

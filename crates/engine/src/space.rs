@@ -1,17 +1,22 @@
 //! Slots and containers: which slots are referenced, which may be allocated, which wait to become free.
 //!
-//! Two views. The *space map* (two bits a slot: free, single, shared) is as of the newest merge, changes only there, and is
-//! what a checkpoint writes. The *taken* bits are the present: a slot is taken from its allocation until the loss of its last
-//! reference is known durable. In between it is pending (commit rule 3).
+//! Two views. The *space map* (two bits a slot) is as of the newest merge and changes only there. It is a tree of pages,
+//! read through the page cache: a container takes six bytes here, a slot none. The *taken* slots are the present: those
+//! that the map shows free and that must not be allocated, because they have been since, or because the loss of their last
+//! reference is not known durable yet. These are pending (commit rule 3).
 //!
-//! Containers are logical: the table gives where each lies, its generation (which grows before any of its slots is reused,
-//! so that what was known about its slots must be verified again) and how many slots are live.
+//! The allocator takes slots from *open* containers. A container is opened with a list of its free slots, made from its
+//! part of the space map and the taken slots; what becomes free meanwhile waits until it is opened again. With each opening
+//! the container's generation grows, so that what was known about its slots must be verified again before a slot is reused.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::bytes::{put_u32, u32_at};
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+
+use crate::bytes::{put_u16, u16_at};
 use crate::entry::Slot;
 use crate::geometry::Geometry;
 
@@ -21,81 +26,121 @@ pub(crate) enum SlotState {
     Free = 0,
     Single = 1,
     Shared = 2,
+    /// No tree refers to it, and it is not free: records after the checkpoint do, or did. The next merge settles it.
+    Held = 3,
 }
 
-/// Bytes of a container's entry on disk: location, generation, live slots, flags.
-pub(crate) const CONTAINER_BYTES: u64 = 16;
+impl SlotState {
+    /// The state of a slot in its leaf of the space map; `at` counts from the first slot of the leaf.
+    pub(crate) fn read(leaf: &[u8], at: u64) -> SlotState {
+        SlotState::from_code(leaf[(at / 4) as usize] >> (at % 4 * 2) & 3)
+    }
+
+    pub(crate) fn write(self, leaf: &mut [u8], at: u64) {
+        let shift = at % 4 * 2;
+        let byte = &mut leaf[(at / 4) as usize];
+        *byte = *byte & !(3 << shift) | (self as u8) << shift;
+    }
+
+    pub(crate) fn from_code(code: u8) -> SlotState {
+        match code {
+            0 => SlotState::Free,
+            1 => SlotState::Single,
+            2 => SlotState::Shared,
+            _ => SlotState::Held,
+        }
+    }
+
+    /// Whether a tree refers to the slot.
+    pub(crate) fn is_used(self) -> bool {
+        matches!(self, SlotState::Single | SlotState::Shared)
+    }
+}
+
+/// Bytes of a container's entry on disk: generation, slots that are not free in the space map.
+pub(crate) const CONTAINER_BYTES: u64 = 4;
+/// Containers whose greatest number of free slots is kept, so that finding one does not look at all.
+const GROUP: u32 = 1024;
 
 /// A container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Container {
-    /// Where it lies: container number on the store.
-    pub location: u32,
-    /// Grows whenever the container is opened to have slots reused, and when a slot becomes free that the allocator will
-    /// come to while the container is open.
-    pub generation: u32,
+    /// Grows whenever the container is opened.
+    pub generation: u16,
     /// Slots that are not free in the space map.
-    pub live: u32,
-    /// Whether its space on the store is reserved. Containers are reserved in order.
-    pub reserved: bool,
-    /// Slots that are not taken. Not on disk.
-    pub free: u32,
+    pub live: u16,
+    /// Slots that are free and not taken. Not on disk.
+    pub free: u16,
+}
+
+/// The greatest number of free slots among the containers of a group that can be opened.
+#[derive(Clone, Copy)]
+struct Group {
+    most: u16,
+    /// It may be less by now.
+    stale: bool,
+}
+
+/// An open container: slots that the allocator gives out, in order.
+struct Open {
+    container: u32,
+    /// A bit for each slot that is left.
+    slots: Vec<u64>,
+    left: u32,
 }
 
 /// All slots and containers.
 pub(crate) struct Space {
     slots: u64,
     per_container: u32,
-    block_size: u32,
-    map: Vec<u8>,
-    taken: Vec<u64>,
     pub(crate) containers: Vec<Container>,
+    groups: Vec<Group>,
+    taken: HashSet<Slot, FixedState>,
     /// Slots without a reference, and the record that took the last one away.
     pending: VecDeque<(Slot, u64)>,
-    open: Option<u32>,
-    cursor: u32,
+    open: VecDeque<Open>,
+    /// Containers that are open, and those whose part of the space map cannot be read.
+    closed_to: HashSet<u32, FixedState>,
+    excluded: Vec<u32>,
     search: u32,
     free: u64,
-    /// Containers below this have their space reserved; only they are allocated from.
+    /// Containers below this have their space reserved; only they are opened.
     reserved: u32,
     /// Free slots in them.
+    available: u64,
+    /// Slots left in open containers.
     ready: u64,
     /// Slots with at least one reference in the space map.
     pub(crate) data_used: u64,
     wrapped: Vec<u32>,
-    dirty_map: Vec<bool>,
+    leaf_entries: u64,
     dirty_containers: Vec<bool>,
 }
 
 impl Space {
     pub(crate) fn new(geometry: &Geometry) -> Space {
-        let slots = geometry.slots();
-        let per_container = geometry.slots_per_container;
-        let fresh = Container { location: 0, generation: 1, live: 0, reserved: false, free: per_container };
-        let containers: Vec<_> =
-            (0..geometry.containers).map(|number| Container { location: number, ..fresh }).collect();
-        let map_leaves = slots.div_ceil(geometry.block() * 4);
+        let fresh = Container { generation: 1, live: 0, free: geometry.slots_per_container as u16 };
+        let leaf_entries = geometry.block() / CONTAINER_BYTES;
+        let leaves = u64::from(geometry.containers).div_ceil(leaf_entries);
         Space {
-            slots,
-            per_container,
-            block_size: geometry.block_size,
-            map: vec![0; (map_leaves * geometry.block()) as usize],
-            taken: vec![0; slots.div_ceil(64) as usize],
+            slots: geometry.slots(),
+            per_container: geometry.slots_per_container,
+            containers: vec![fresh; geometry.containers as usize],
+            groups: vec![Group { most: 0, stale: true }; geometry.containers.div_ceil(GROUP) as usize],
+            taken: HashSet::with_hasher(FixedState::with_seed(9)),
             pending: VecDeque::new(),
-            open: None,
-            cursor: 0,
+            open: VecDeque::new(),
+            closed_to: HashSet::with_hasher(FixedState::with_seed(10)),
+            excluded: Vec::new(),
             search: 0,
-            free: slots,
+            free: geometry.slots(),
             reserved: 0,
+            available: 0,
             ready: 0,
             data_used: 0,
             wrapped: Vec::new(),
-            dirty_map: vec![false; map_leaves as usize],
-            dirty_containers: vec![
-                false;
-                (containers.len() as u64 * CONTAINER_BYTES).div_ceil(geometry.block()) as usize
-            ],
-            containers,
+            leaf_entries,
+            dirty_containers: vec![false; leaves as usize],
         }
     }
 
@@ -107,96 +152,96 @@ impl Space {
         (slot.0 / u64::from(self.per_container)) as u32
     }
 
-    pub(crate) fn generation(&self, slot: Slot) -> u32 {
+    pub(crate) fn generation(&self, slot: Slot) -> u16 {
         self.containers[self.container_of(slot) as usize].generation
     }
 
-    /// Block of the store where a slot lies.
-    pub(crate) fn block_of(&self, slot: Slot, geometry: &Geometry) -> u64 {
-        let container = &self.containers[self.container_of(slot) as usize];
-        let within = slot.0 % u64::from(self.per_container);
-        geometry.data_start() + u64::from(container.location) * u64::from(self.per_container) + within
+    /// The slots of a container.
+    pub(crate) fn slots_of(&self, container: u32) -> core::ops::Range<u64> {
+        let first = u64::from(container) * u64::from(self.per_container);
+        first..first + u64::from(self.per_container)
     }
 
-    pub(crate) fn state(&self, slot: Slot) -> SlotState {
-        match self.map[(slot.0 / 4) as usize] >> (slot.0 % 4 * 2) & 3 {
-            0 => SlotState::Free,
-            1 => SlotState::Single,
-            _ => SlotState::Shared,
-        }
-    }
-
-    /// Changes the space map: only a merge does.
-    pub(crate) fn set_state(&mut self, slot: Slot, state: SlotState) {
-        let before = self.state(slot);
-        let shift = slot.0 % 4 * 2;
-        let byte = &mut self.map[(slot.0 / 4) as usize];
-        *byte = *byte & !(3 << shift) | (state as u8) << shift;
-        self.dirty_map[(slot.0 / 4 / u64::from(self.block_size)) as usize] = true;
+    /// A merge has changed a slot's state. `None` if that cannot be: a slot that gets its first reference was taken before, and
+    /// the tables count what the map shows.
+    pub(crate) fn merged(&mut self, slot: Slot, before: SlotState, after: SlotState) -> Option<()> {
         let container = self.container_of(slot);
-        match (before == SlotState::Free, state == SlotState::Free) {
-            (true, false) => {
-                self.containers[container as usize].live += 1;
-                self.data_used += 1;
+        let live = &mut self.containers[container as usize].live;
+        match (before, after) {
+            (SlotState::Free, _) => {
+                self.taken.remove(&slot).then_some(())?;
+                *live += 1;
                 self.touch_container(container);
             }
-            (false, true) => {
-                self.containers[container as usize].live -= 1;
-                self.data_used -= 1;
+            (_, SlotState::Free) => {
+                *live = live.checked_sub(1)?;
+                self.taken.insert(slot);
                 self.touch_container(container);
             }
             _ => {}
         }
+        match (before.is_used(), after.is_used()) {
+            (false, true) => self.data_used += 1,
+            (true, false) => self.data_used = self.data_used.checked_sub(1)?,
+            _ => {}
+        }
+        Some(())
     }
 
     fn touch_container(&mut self, container: u32) {
-        self.dirty_containers[(u64::from(container) * CONTAINER_BYTES / u64::from(self.block_size)) as usize] = true;
+        self.dirty_containers[(u64::from(container) / self.leaf_entries) as usize] = true;
     }
 
+    /// Whether a slot that the space map shows free must not be allocated.
     pub(crate) fn is_taken(&self, slot: Slot) -> bool {
-        self.taken[(slot.0 / 64) as usize] >> (slot.0 % 64) & 1 != 0
+        self.taken.contains(&slot)
     }
 
-    /// Takes a slot: allocation, and replay.
-    pub(crate) fn take(&mut self, slot: Slot) {
-        if !self.is_taken(slot) {
-            self.taken[(slot.0 / 64) as usize] |= 1 << (slot.0 % 64);
-            self.free -= 1;
-            let container = self.container_of(slot);
-            self.containers[container as usize].free -= 1;
-            self.ready -= u64::from(container < self.reserved);
-        }
+    /// Takes a slot that the space map shows free: allocation, and replay. `None` if its container has no free slot.
+    pub(crate) fn take(&mut self, slot: Slot) -> Option<()> {
+        let container = self.container_of(slot);
+        let free = &mut self.containers[container as usize].free;
+        *free = free.checked_sub(1)?;
+        let new = self.taken.insert(slot);
+        debug_assert!(new, "a slot is taken once");
+        self.free -= 1;
+        self.available -= u64::from(self.counts(container));
+        self.groups[(container / GROUP) as usize].stale = true;
+        Some(())
     }
 
     /// Gives a slot back to the allocator.
-    pub(crate) fn give_back(&mut self, slot: Slot) {
-        assert!(self.is_taken(slot) && self.state(slot) == SlotState::Free);
-        self.taken[(slot.0 / 64) as usize] &= !(1 << (slot.0 % 64));
-        self.free += 1;
+    fn give_back(&mut self, slot: Slot) {
+        assert!(self.taken.remove(&slot));
         let container = self.container_of(slot);
-        self.containers[container as usize].free += 1;
-        self.ready += u64::from(container < self.reserved);
-        let place = slot.0 % u64::from(self.per_container);
-        if self.open == Some(container) && place >= u64::from(self.cursor) {
-            // The allocator will come by without opening the container again.
-            self.grow_generation(container);
+        let free = &mut self.containers[container as usize].free;
+        *free += 1;
+        self.free += 1;
+        let group = &mut self.groups[(container / GROUP) as usize];
+        if container < self.reserved && !self.closed_to.contains(&container) {
+            group.most = group.most.max(*free);
         }
+        self.available += u64::from(self.counts(container));
+    }
+
+    /// Whether the free slots of a container count as available.
+    fn counts(&self, container: u32) -> bool {
+        container < self.reserved && !self.excluded.contains(&container)
     }
 
     /// What was known about the container's slots has to be verified again.
     fn grow_generation(&mut self, container: u32) {
         let generation = &mut self.containers[container as usize].generation;
         *generation = generation.wrapping_add(1);
-        if *generation as u16 == 0 {
+        if *generation == 0 {
             self.wrapped.push(container);
         }
         self.touch_container(container);
     }
 
-    /// The slots of a container whose generation has come round in the 16 bits that the index keeps of it.
+    /// The slots of a container whose generation has come round.
     pub(crate) fn take_wrapped(&mut self) -> Option<core::ops::Range<u64>> {
-        let first = u64::from(self.wrapped.pop()?) * u64::from(self.per_container);
-        Some(first..first + u64::from(self.per_container))
+        self.wrapped.pop().map(|container| self.slots_of(container))
     }
 
     /// The last reference to a slot went away in record `sequence`.
@@ -227,164 +272,183 @@ impl Space {
         &self.pending
     }
 
-    /// Slots that can be allocated.
+    /// Slots that are free, also where no space is reserved yet.
     pub(crate) fn free(&self) -> u64 {
         self.free
     }
 
-    /// Free slots whose space is reserved: what [`Space::allocate`] can give now.
+    /// Slots that can be allocated at once.
     pub(crate) fn ready(&self) -> u64 {
         self.ready
     }
 
-    /// The next containers to reserve space for (first, count), if less than `ahead` free slots are ready.
+    /// Free slots whose space is reserved: what can be allocated once their containers are open.
+    pub(crate) fn available(&self) -> u64 {
+        self.available
+    }
+
+    /// Containers whose space is reserved: the first ones.
+    pub(crate) fn reserved(&self) -> u32 {
+        self.reserved
+    }
+
+    /// The next containers to reserve space for (first, count), if less than `ahead` free slots are available.
     pub(crate) fn to_reserve(&self, ahead: u64, at_once: u32) -> Option<(u32, u32)> {
         let left = self.containers.len() as u32 - self.reserved;
-        (left > 0 && self.ready < ahead).then_some((self.reserved, left.min(at_once)))
+        (left > 0 && self.available < ahead).then_some((self.reserved, left.min(at_once)))
     }
 
     /// Space is reserved for `count` more containers.
     pub(crate) fn set_reserved(&mut self, count: u32) {
-        for _ in 0..count {
-            let container = &mut self.containers[self.reserved as usize];
-            container.reserved = true;
-            self.ready += u64::from(container.free);
-            self.touch_container(self.reserved);
-            self.reserved += 1;
+        for container in self.reserved..self.reserved + count {
+            self.available += u64::from(self.containers[container as usize].free);
+            self.groups[(container / GROUP) as usize].stale = true;
         }
+        self.reserved += count;
     }
 
-    /// Allocates a slot by the `log` placement: the open container in slot order, then an empty one, then the emptiest.
-    pub(crate) fn allocate(&mut self) -> Option<Slot> {
-        if self.ready == 0 {
-            return None;
-        }
-        loop {
-            if let Some(container) = self.open {
-                while self.cursor < self.per_container {
-                    let slot = Slot(u64::from(container) * u64::from(self.per_container) + u64::from(self.cursor));
-                    self.cursor += 1;
-                    if !self.is_taken(slot) {
-                        self.take(slot);
-                        return Some(slot);
-                    }
+    // ---- opening ----
+
+    /// The greatest number of free slots among the containers of a group that can be opened.
+    fn most(&mut self, group: u32) -> u16 {
+        if self.groups[group as usize].stale {
+            let range = group * GROUP..((group + 1) * GROUP).min(self.reserved);
+            let mut most = 0;
+            for container in range {
+                let free = self.containers[container as usize].free;
+                if free > most && !self.closed_to.contains(&container) {
+                    most = free;
                 }
             }
-            self.open_next();
+            self.groups[group as usize] = Group { most, stale: false };
         }
+        self.groups[group as usize].most
     }
 
-    fn open_next(&mut self) {
-        let count = self.reserved;
-        let ready = &self.containers[..count as usize];
-        let empty = (0..count)
-            .map(|i| (self.search + i) % count)
-            .find(|&number| ready[number as usize].free == self.per_container);
-        let chosen = empty.unwrap_or_else(|| {
-            let emptiest = ready.iter().enumerate().max_by_key(|(_, container)| container.free);
-            emptiest.map_or(0, |(number, _)| number as u32)
-        });
-        self.search = (chosen + 1) % count;
-        self.open = Some(chosen);
-        self.cursor = 0;
-        self.grow_generation(chosen);
+    fn find(&self, containers: core::ops::Range<u32>, free: u16) -> Option<u32> {
+        let fits =
+            |container: &u32| self.containers[*container as usize].free == free && !self.closed_to.contains(container);
+        containers.into_iter().find(fits)
+    }
+
+    /// The container to open next, by the `log` placement: an empty one after the last, else the emptiest.
+    pub(crate) fn choose(&mut self) -> Option<u32> {
+        let groups = self.reserved.div_ceil(GROUP);
+        let reserved = self.reserved;
+        let end = |group: u32| ((group + 1) * GROUP).min(reserved);
+        let first = self.search / GROUP;
+        for i in 0..=groups {
+            let group = (first + i) % groups.max(1);
+            if i < groups && self.most(group) < self.per_container as u16 {
+                continue;
+            }
+            // The first group is looked at from where the search stopped, and again as a whole at the end.
+            let from = if i == 0 { self.search } else { group * GROUP };
+            if let Some(empty) = self.find(from..end(group), self.per_container as u16) {
+                return Some(empty);
+            }
+        }
+        let best = (0..groups).max_by_key(|&group| self.groups[group as usize].most)?;
+        let most = self.groups[best as usize].most;
+        if most > 0 {
+            return self.find(best * GROUP..end(best), most);
+        }
+        // What became free in an open container, after it was opened.
+        let grown = |open: &Open| u32::from(self.containers[open.container as usize].free) > open.left;
+        let at = self.open.iter().position(grown)?;
+        let open = self.open.remove(at)?;
+        self.ready -= u64::from(open.left);
+        self.closed(open.container);
+        Some(open.container)
+    }
+
+    /// Whether a container has no slot in use.
+    pub(crate) fn is_empty(&self, container: u32) -> bool {
+        u32::from(self.containers[container as usize].free) == self.per_container
+    }
+
+    /// Opens a container. `free` says which of its slots (by place) can be allocated.
+    pub(crate) fn open(&mut self, container: u32, free: impl Fn(u64) -> bool) {
+        let mut slots = vec![0; self.per_container.div_ceil(64) as usize];
+        for place in (0..u64::from(self.per_container)).filter(|&place| free(place)) {
+            slots[(place / 64) as usize] |= 1 << (place % 64);
+        }
+        let left = slots.iter().map(|word: &u64| word.count_ones()).sum();
+        debug_assert_eq!(left, u32::from(self.containers[container as usize].free));
+        self.ready += u64::from(left);
+        self.open.push_back(Open { container, slots, left });
+        self.closed_to.insert(container);
+        self.groups[(container / GROUP) as usize].stale = true;
+        self.search = container + 1;
+        self.grow_generation(container);
+    }
+
+    /// A container's part of the space map cannot be read: its free slots stay unused.
+    pub(crate) fn exclude(&mut self, container: u32) {
+        self.available -= u64::from(self.containers[container as usize].free);
+        self.excluded.push(container);
+        self.closed_to.insert(container);
+        self.groups[(container / GROUP) as usize].stale = true;
+    }
+
+    fn closed(&mut self, container: u32) {
+        self.closed_to.remove(&container);
+        self.groups[(container / GROUP) as usize].stale = true;
+    }
+
+    /// Allocates a slot from the open containers, if one is left there.
+    pub(crate) fn allocate(&mut self) -> Option<Slot> {
+        let first = self.slots_of(self.open.front()?.container).start;
+        let open = self.open.front_mut()?;
+        let word = open.slots.iter().position(|&word| word != 0)?;
+        let slot = Slot(first + word as u64 * 64 + u64::from(open.slots[word].trailing_zeros()));
+        open.slots[word] &= open.slots[word] - 1;
+        open.left -= 1;
+        self.ready -= 1;
+        self.take(slot)?;
+        if self.open.front()?.left == 0 {
+            let container = self.open.pop_front()?.container;
+            self.closed(container);
+        }
+        Some(slot)
     }
 
     // ---- leaves on disk ----
 
-    pub(crate) fn map_leaf_slots(&self) -> u64 {
-        u64::from(self.block_size) * 4
-    }
-
-    pub(crate) fn map_leaves(&self) -> u64 {
-        self.dirty_map.len() as u64
-    }
-
     pub(crate) fn container_leaves(&self) -> u64 {
         self.dirty_containers.len() as u64
-    }
-
-    pub(crate) fn next_dirty_map_leaf(&self, from: u64) -> Option<u64> {
-        (from as usize..self.dirty_map.len()).find(|&leaf| self.dirty_map[leaf]).map(|leaf| leaf as u64)
     }
 
     pub(crate) fn next_dirty_container_leaf(&self, from: u64) -> Option<u64> {
         (from as usize..self.dirty_containers.len()).find(|&leaf| self.dirty_containers[leaf]).map(|leaf| leaf as u64)
     }
 
-    pub(crate) fn write_map_leaf(&mut self, leaf: u64, page: &mut [u8]) {
-        let at = (leaf * u64::from(self.block_size)) as usize;
-        page.copy_from_slice(&self.map[at..at + page.len()]);
-        self.dirty_map[leaf as usize] = false;
-    }
-
-    /// Takes a leaf of the space map in, at opening. `None`: it holds a state that does not exist, or slots that do not.
-    pub(crate) fn read_map_leaf(&mut self, leaf: u64, page: &[u8]) -> Option<()> {
-        let first = leaf * self.map_leaf_slots();
-        for (i, &byte) in page.iter().enumerate() {
-            if byte == 0 {
-                continue;
-            }
-            for quarter in 0..4 {
-                let state = byte >> (quarter * 2) & 3;
-                let slot = Slot(first + i as u64 * 4 + quarter);
-                if state == 3 || (state != 0 && !self.contains(slot)) {
-                    return None;
-                }
-                if state != 0 {
-                    self.take(slot);
-                    self.data_used += 1;
-                    let container = self.container_of(slot);
-                    self.containers[container as usize].live += 1;
-                }
-            }
-        }
-        let at = (leaf * u64::from(self.block_size)) as usize;
-        self.map[at..at + page.len()].copy_from_slice(page);
-        Some(())
-    }
-
     pub(crate) fn write_container_leaf(&mut self, leaf: u64, page: &mut [u8]) {
         page.fill(0);
-        let per_leaf = u64::from(self.block_size) / CONTAINER_BYTES;
-        for (i, bytes) in page.chunks_exact_mut(CONTAINER_BYTES as usize).enumerate() {
-            if let Some(container) = self.containers.get((leaf * per_leaf) as usize + i) {
-                put_u32(bytes, 0, container.location);
-                put_u32(bytes, 4, container.generation);
-                put_u32(bytes, 8, container.live);
-                put_u32(bytes, 12, u32::from(container.reserved));
-            }
+        let first = (leaf * self.leaf_entries) as usize;
+        for (bytes, container) in page.chunks_exact_mut(CONTAINER_BYTES as usize).zip(&self.containers[first..]) {
+            put_u16(bytes, 0, container.generation);
+            put_u16(bytes, 2, container.live);
         }
         self.dirty_containers[leaf as usize] = false;
     }
 
     /// Takes a leaf of the container table in, at opening. `None`: it makes no sense.
     pub(crate) fn read_container_leaf(&mut self, leaf: u64, page: &[u8]) -> Option<()> {
-        let per_leaf = u64::from(self.block_size) / CONTAINER_BYTES;
-        let count = self.containers.len() as u32;
-        for (i, bytes) in page.chunks_exact(CONTAINER_BYTES as usize).enumerate() {
-            if let Some(container) = self.containers.get_mut((leaf * per_leaf) as usize + i) {
-                container.location = u32_at(bytes, 0);
-                container.generation = u32_at(bytes, 4);
-                // Counted anew from the space map, which is read next.
-                container.live = 0;
-                container.reserved = u32_at(bytes, 12) & 1 != 0;
-                let number = (leaf * per_leaf) as u32 + i as u32;
-                if container.reserved && number == self.reserved {
-                    self.reserved += 1;
-                    self.ready += u64::from(container.free);
-                }
-                if container.location >= count {
-                    return None;
-                }
-            }
+        let first = (leaf * self.leaf_entries) as usize;
+        let containers = self.containers.get_mut(first..)?;
+        for (bytes, container) in page.chunks_exact(CONTAINER_BYTES as usize).zip(containers) {
+            let live = u16_at(bytes, 2);
+            let free = (self.per_container as u16).checked_sub(live)?;
+            self.free -= u64::from(live);
+            *container = Container { generation: u16_at(bytes, 0), live, free };
         }
         Some(())
     }
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        (self.map.len() + self.taken.len() * 8 + self.containers.len() * core::mem::size_of::<Container>()) as u64
+        (self.containers.len() * core::mem::size_of::<Container>() + self.taken.capacity() * 10) as u64
             + self.pending.capacity() as u64 * 16
     }
 }
@@ -413,6 +477,22 @@ mod tests {
         })
     }
 
+    /// Opens the next container, as far as the taken slots tell (the space map of these tests is empty).
+    fn open_next(space: &mut Space) -> Option<u32> {
+        let container = space.choose()?;
+        let first = space.slots_of(container).start;
+        let free: Vec<_> = (0..4).map(|place| !space.is_taken(Slot(first + place))).collect();
+        space.open(container, |place| free[place as usize]);
+        Some(container)
+    }
+
+    fn allocate(space: &mut Space) -> Option<Slot> {
+        if space.ready() == 0 {
+            open_next(space)?;
+        }
+        space.allocate()
+    }
+
     fn mature(space: &mut Space, published: u64, busy: bool) -> usize {
         let mut matured = vec![];
         space.mature(published, |_| busy, &mut matured);
@@ -422,32 +502,47 @@ mod tests {
     #[test]
     fn nothing_is_allocated_before_its_space_is_reserved() {
         let mut space = space_without_reserve();
-        assert_eq!((space.allocate(), space.to_reserve(1, 1)), (None, Some((0, 1))));
+        assert_eq!((allocate(&mut space), space.to_reserve(1, 1)), (None, Some((0, 1))));
         space.set_reserved(1);
-        assert_eq!((space.ready(), space.allocate()), (4, Some(Slot(0))));
+        assert_eq!((space.available(), allocate(&mut space)), (4, Some(Slot(0))));
     }
 
     #[test]
     fn slots_are_allocated_in_order_and_holes_only_when_no_container_is_empty() {
         let mut space = space();
-        let all: Vec<_> = (0..8).map(|_| space.allocate().unwrap()).collect();
+        let all: Vec<_> = (0..8).map(|_| allocate(&mut space).unwrap()).collect();
         assert_eq!(all, (0..8).map(Slot).collect::<Vec<_>>());
-        assert_eq!(space.allocate(), None);
+        assert_eq!(allocate(&mut space), None);
         for slot in [1, 5, 6] {
             space.retire(Slot(slot), 9);
         }
         assert_eq!(mature(&mut space, 8, false), 0);
         assert_eq!(mature(&mut space, 9, false), 3);
         let before = space.generation(Slot(5));
-        assert_eq!(space.allocate(), Some(Slot(5)));
+        assert_eq!(allocate(&mut space), Some(Slot(5)));
         assert!(space.generation(Slot(5)) > before);
-        assert_eq!((space.allocate(), space.allocate(), space.allocate()), (Some(Slot(6)), Some(Slot(1)), None));
+        let rest = (allocate(&mut space), allocate(&mut space), allocate(&mut space));
+        assert_eq!(rest, (Some(Slot(6)), Some(Slot(1)), None));
+        assert_eq!((space.free(), space.available(), space.ready()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_becomes_free_in_an_open_container_is_found_when_nothing_else_is_left() {
+        let mut space = space();
+        let all: Vec<_> = (0..7).map(|_| allocate(&mut space).unwrap()).collect();
+        let generation = space.generation(Slot(4));
+        space.retire(all[5], 1);
+        mature(&mut space, 1, false);
+        assert_eq!((space.ready(), space.available()), (1, 2));
+        assert_eq!(open_next(&mut space), Some(1));
+        assert_eq!((space.ready(), space.generation(Slot(4))), (2, generation + 1));
+        assert_eq!((space.allocate(), space.allocate(), space.choose()), (Some(Slot(5)), Some(Slot(7)), None));
     }
 
     #[test]
     fn a_slot_that_is_still_being_read_or_written_is_not_given_back() {
         let mut space = space();
-        let slot = space.allocate().unwrap();
+        let slot = allocate(&mut space).unwrap();
         space.retire(slot, 1);
         assert_eq!(mature(&mut space, 1, true), 0);
         assert_eq!(space.pending().len(), 1);
@@ -455,21 +550,47 @@ mod tests {
     }
 
     #[test]
+    fn a_container_whose_map_cannot_be_read_is_left_alone() {
+        let mut space = space();
+        space.exclude(0);
+        assert_eq!((space.available(), allocate(&mut space)), (4, Some(Slot(4))));
+    }
+
+    #[test]
+    fn a_merge_only_gives_first_references_to_taken_slots() {
+        let mut space = space();
+        let slot = allocate(&mut space).unwrap();
+        assert_eq!(space.merged(slot, SlotState::Free, SlotState::Single), Some(()));
+        assert_eq!(space.merged(Slot(7), SlotState::Free, SlotState::Single), None);
+        assert_eq!((space.data_used, space.containers[0].live, space.is_taken(slot)), (1, 1, false));
+        space.merged(slot, SlotState::Single, SlotState::Held).unwrap();
+        assert_eq!((space.data_used, space.containers[0].live), (0, 1));
+        space.merged(slot, SlotState::Held, SlotState::Free).unwrap();
+        assert_eq!((space.containers[0].live, space.is_taken(slot), space.free()), (0, true, 7));
+    }
+
+    #[test]
     fn leaves_read_back() {
         let mut space = space();
         for _ in 0..3 {
-            let slot = space.allocate().unwrap();
-            space.set_state(slot, SlotState::Single);
+            let slot = allocate(&mut space).unwrap();
+            space.merged(slot, SlotState::Free, SlotState::Single).unwrap();
         }
-        space.set_state(Slot(1), SlotState::Shared);
-        let (mut map, mut table) = ([0; 512], [0; 512]);
-        space.write_map_leaf(0, &mut map);
+        let mut table = [0; 512];
         space.write_container_leaf(0, &mut table);
-        let mut again = self::space();
+        let mut again = space_without_reserve();
         again.read_container_leaf(0, &table).unwrap();
-        again.read_map_leaf(0, &map).unwrap();
-        assert_eq!(again.state(Slot(1)), SlotState::Shared);
-        assert_eq!((again.data_used, again.free(), again.containers[0].live), (3, 5, 3));
-        assert_eq!(again.read_map_leaf(0, &[0xff; 512]), None);
+        assert_eq!((again.free(), again.containers[0].live, again.containers[0].free), (5, 3, 1));
+        assert_eq!(again.read_container_leaf(0, &[0xff; 512]), None);
+    }
+
+    #[test]
+    fn states_are_packed_four_to_a_byte() {
+        let mut leaf = [0; 4];
+        SlotState::Shared.write(&mut leaf, 5);
+        SlotState::Held.write(&mut leaf, 6);
+        SlotState::Single.write(&mut leaf, 6);
+        let read: Vec<_> = (4..8).map(|at| SlotState::read(&leaf, at)).collect();
+        assert_eq!(read, [SlotState::Free, SlotState::Shared, SlotState::Single, SlotState::Free]);
     }
 }

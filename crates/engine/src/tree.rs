@@ -224,6 +224,11 @@ impl Writer {
         Ok(self.path[usize::from(level)].map(|step| step.page))
     }
 
+    /// The page of a leaf, if the writer is at it.
+    pub(crate) fn at_work(&self, leaf: u64) -> Option<PageId> {
+        self.path[0].filter(|step| step.index == leaf).map(|step| step.page)
+    }
+
     /// Writes out what the path holds at `level` and below.
     fn leave(&mut self, store: &mut Store, level: u8) -> Result<(), Stop> {
         for at in 0..=usize::from(level) {

@@ -314,12 +314,16 @@ impl Engine {
             let found = recent.digest;
             return if self.sharing_digest(found) == wanted { Known::Yes(slot, found) } else { Known::No };
         }
-        if self.space.state(slot) == SlotState::Free {
-            self.index.remove(wanted, slot);
-            return Known::No;
+        match self.slot_state(slot) {
+            Ok(state) if state.is_used() => {}
+            Ok(_) => {
+                self.index.remove(wanted, slot);
+                return Known::No;
+            }
+            Err(missing) => return Known::NotYet(missing),
         }
         let generation = self.space.generation(slot);
-        if hint.proves && hint.generation == generation as u16 && self.digests_prove() {
+        if hint.proves && hint.generation == generation && self.digests_prove() {
             return Known::Yes(slot, digest);
         }
         match self.summary(slot) {
@@ -332,6 +336,21 @@ impl Engine {
                 Known::No
             }
             Err(missing) => Known::NotYet(missing),
+        }
+    }
+
+    /// The state of a slot in the space map, as far as the merge under way has come. (Not to be asked from within a step of
+    /// the checkpoint.)
+    pub(crate) fn slot_state(&mut self, slot: Slot) -> Result<SlotState, Missing> {
+        if let Some(state) = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.merged_state(slot)) {
+            return Ok(state);
+        }
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let root = self.roots[TreeId::SpaceMap as usize];
+        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => Ok(SlotState::read(self.store.pages.bytes(page), slot.0 % per_leaf)),
+            Walk::Absent(_) => Ok(SlotState::Free),
+            Walk::Missing(missing) => Err(missing),
         }
     }
 
@@ -450,19 +469,12 @@ impl Engine {
         equal.then_some(slot)
     }
 
-    /// The active delta has lost its last reference to a slot. If no one else has one, the slot waits to become free.
+    /// The active delta may have lost its last reference to a slot. A slot that no tree and no older delta knows then waits
+    /// to become free; the others are settled when the delta is merged.
     pub(crate) fn retire_if_dead(&mut self, slot: Slot) {
-        if self.delta.live(slot).is_none()
-            && self.frozen.live(slot).is_none()
-            && self.space.state(slot) == SlotState::Free
-        {
-            let fresh = self.delta.slots.get(&slot).is_some_and(|recent| recent.fresh);
+        if self.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
             self.delta.forget(slot);
-            match &mut self.checkpoint {
-                // The superblock before the checkpoint under way may still have it in its trees.
-                Some(checkpoint) if !fresh => checkpoint.freed.push((slot, self.journal.sequence)),
-                _ => self.space.retire(slot, self.journal.sequence),
-            }
+            self.space.retire(slot, self.journal.sequence);
         }
     }
 
@@ -497,7 +509,7 @@ impl Engine {
                     && self.space.container_of(slot) == self.space.container_of(first.slot)
             };
             let length = (1..RUN_BLOCKS).find(|&i| !follows(i)).unwrap_or(RUN_BLOCKS);
-            let offset = self.space.block_of(first.slot, &self.store.geometry) * block_size;
+            let offset = self.store.geometry.slot_block(first.slot.0) * block_size;
             let bytes = length as u64 * block_size;
             let segments = rest[..length].iter().map(|block| Segment::Buffer(block.buffer));
             let purpose = Purpose::WriteSlots { first: first.slot, sequence, carried };
