@@ -24,6 +24,7 @@ use crate::contract::*;
 use crate::engine::{Engine, Phase};
 use crate::entry::{Entry, Key, Slot};
 use crate::io::Purpose;
+use crate::jobs::Turn;
 use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
 use crate::superblock::{Pointer, Superblock, TreeId};
@@ -31,6 +32,8 @@ use crate::tree::{Stop, Writer};
 
 /// Steps of a checkpoint between two looks at requests.
 const BUDGET: u32 = 64;
+/// Under load, checkpoints that only walk discards begin so long after the one before.
+const DISCARD_INTERVAL: Nanos = 1_000_000_000;
 
 /// A subtree that a discard cut off and that has not been walked yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,7 +144,14 @@ impl Engine {
             || self.delta.len() >= limit / 2
             || self.journal.is_half_full()
             || self.journal.entries >= 2 * limit as u64
-            || (!self.discards.is_empty() && self.phase == Phase::Serving)
+            || self.discards_are_due()
+    }
+
+    /// Whether a checkpoint is due only to walk what discards cut off.
+    fn discards_are_due(&self) -> bool {
+        let rested = self.is_idle() || self.is_pressed() || self.now >= self.last_checkpoint + DISCARD_INTERVAL;
+        let many = self.discards.len() as u64 >= u64::from(self.limits.discards) / 2;
+        !self.discards.is_empty() && self.phase == Phase::Serving && (rested || many)
     }
 
     pub(crate) fn step_checkpoint(&mut self) {
@@ -150,7 +160,15 @@ impl Engine {
         }
         let Some(mut checkpoint) = self.checkpoint.take() else { return };
         checkpoint.yielded = false;
-        let mut budget = BUDGET;
+        if checkpoint.stage < Stage::Drain && !self.read_only {
+            if self.turn() != Turn::Now {
+                checkpoint.yielded = true;
+                self.checkpoint = Some(checkpoint);
+                return;
+            }
+            self.begin_burst();
+        }
+        let mut budget = if self.is_at_full_speed() { BUDGET } else { BUDGET / 4 };
         loop {
             if self.read_only {
                 return self.abandon_checkpoint(checkpoint);
@@ -216,7 +234,7 @@ impl Engine {
             freed: Vec::new(),
             held_by: 0,
             cut_off: Vec::new(),
-            discard_budget: self.limits.discard_pages,
+            discard_budget: self.discard_budget(),
             fresh,
             fresh_at: 0,
             leaf_at: 0,
@@ -360,6 +378,7 @@ impl Engine {
             self.space.retire(slot, checkpoint.upto);
         }
         self.checkpoints_done += 1;
+        self.last_checkpoint = self.now;
         self.mature();
         self.needs_pump = true;
     }

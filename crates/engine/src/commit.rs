@@ -8,9 +8,10 @@ use crate::contract::*;
 use crate::engine::{Engine, Phase};
 use crate::entry::Slot;
 use crate::io::Purpose;
+use crate::jobs::Turn;
 use crate::pages::Region;
 use crate::record::{self, Change, Header};
-use crate::request::Stage;
+use crate::request::{Kind, Stage};
 use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Missing, Walk, height_for, lookup};
@@ -200,8 +201,13 @@ impl Engine {
         }
         let full_delta = self.delta.len() + more > self.limits.delta_entries as usize;
         let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
-        let full_metadata = self.pages_to_merge(more) > self.store.meta.free() as usize;
-        if full_delta || full_ring || full_metadata {
+        // What only frees has the last of the metadata to itself.
+        let clears = self.requests.get(id).kind == Kind::Clear;
+        let kept = if clears { 0 } else { self.metadata_reserve() };
+        let full_metadata = self.pages_to_merge(more) + kept > self.store.meta.free() as usize;
+        let cuts = self.discards.len() as u64 + self.delta.cuts + self.frozen.cuts;
+        let full_discards = clears && cuts > 0 && cuts + self.cuts_of(id) > u64::from(self.limits.discards);
+        if full_delta || full_ring || full_metadata || full_discards {
             let stuck = self.metadata_full && (full_delta || full_ring);
             if stuck || (full_metadata && !self.is_reclaimable()) {
                 self.fail_request(id, Error::NoSpace);
@@ -214,6 +220,34 @@ impl Engine {
         true
     }
 
+    /// Metadata blocks that only discards and deletes may use, so that they work when nothing else does.
+    fn metadata_reserve(&self) -> usize {
+        (self.store.geometry.metadata_blocks / 64) as usize
+    }
+
+    /// Pages of cut-off subtrees that a checkpoint walks: fewer where their slots' counts and states may find few pages.
+    pub(crate) fn discard_budget(&self) -> u32 {
+        let pages = 2 * self.store.geometry.map_leaf_entries() as u32;
+        (self.store.meta.free() / 2 / pages).clamp(1, self.limits.discard_pages)
+    }
+
+    /// The most subtrees that a clear can cut off a map.
+    fn cuts_of(&self, id: RequestId) -> u64 {
+        let request = self.requests.get(id);
+        let (offset, end) = (request.offset, request.offset + request.length);
+        let block = self.store.geometry.block();
+        if request.kind == Kind::Clear { self.cuts(offset.div_ceil(block), end / block) } else { 0 }
+    }
+
+    /// The most subtrees that clearing the blocks from `first` up to `end` can cut off a map.
+    pub(crate) fn cuts(&self, first: u64, end: u64) -> u64 {
+        let geometry = &self.store.geometry;
+        let per_leaf = geometry.map_leaf_entries();
+        let leaves = (end / per_leaf).saturating_sub(first.div_ceil(per_leaf));
+        let levels = u64::from(height_for(leaves, geometry.fanout())) + 1;
+        leaves.min(2 * (geometry.fanout() - 1) * levels)
+    }
+
     /// The most metadata pages that merging the delta and `more` changes can take.
     pub(crate) fn pages_to_merge(&self, more: usize) -> usize {
         let geometry = &self.store.geometry;
@@ -223,18 +257,20 @@ impl Engine {
         let changes = (self.delta.points.len() + self.frozen.points.len() + more) as u64;
         // Walked discards and partly cleared leaves release slots that no delta names.
         let walks = !self.discards.is_empty() || !self.delta.clears.is_empty() || !self.frozen.clears.is_empty();
-        let walked = if walks { u64::from(self.limits.discard_pages) } else { 0 };
+        let walked = if walks { u64::from(self.discard_budget()) } else { 0 };
         let released = (walked + 2 * clears) * geometry.map_leaf_entries();
-        let slots = (self.delta.slots.len() + self.frozen.slots.len() + 2 * more) as u64 + changes + released;
+        let named = (self.delta.slots.len() + self.frozen.slots.len() + 2 * more) as u64 + changes;
+        let slots = named + released;
         let map_leaves: u64 =
             self.volumes.iter().map(|volume| volume.size.div_ceil(block * geometry.map_leaf_entries())).sum();
         let leaves = changes.min(map_leaves)
             + (2 * clears).min(map_leaves)
-            + slots.min(geometry.slots().div_ceil(block / SUMMARY_BYTES))
+            + named.min(geometry.slots().div_ceil(block / SUMMARY_BYTES))
             + slots.min(geometry.slots().div_ceil(block / 4))
             + slots.min(geometry.space_leaves())
             + slots.min(self.space.container_leaves())
             + self.discard_table_leaves()
+            + (self.delta.cuts + self.frozen.cuts).div_ceil(block / crate::checkpoint::DISCARD_BYTES as u64)
             + 4;
         // Every leaf may have its own path, but no more pages than the levels above have.
         let levels = u64::from(height_for(map_leaves.max(geometry.slots()), geometry.fanout()));
@@ -432,7 +468,13 @@ impl Engine {
             || self.metadata_full
             || self.host_full;
         let open = self.phase != Phase::Closed;
-        self.work_left = open && !self.read_only && (self.checkpoint_can_step() || self.rebuild_can_step());
+        let work = open && !self.read_only && (self.checkpoint_can_step() || self.rebuild_can_step());
+        (self.work_left, self.job_timer) = match self.turn() {
+            _ if !work => (false, None),
+            Turn::Now => (true, None),
+            Turn::At(due) => (false, Some(due)),
+            Turn::AfterIo => (false, None),
+        };
         if !waits || self.read_only || self.phase == Phase::Closed {
             self.tick = None;
         } else {

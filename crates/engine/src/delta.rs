@@ -36,6 +36,8 @@ pub(crate) struct Delta {
     /// First to one past the last, not overlapping, not adjacent.
     pub(crate) clears: BTreeMap<u64, u64>,
     pub(crate) slots: HashMap<Slot, Recent, FixedState>,
+    /// The most subtrees that merging the clears can cut off.
+    pub(crate) cuts: u64,
 }
 
 impl Delta {
@@ -44,6 +46,7 @@ impl Delta {
             points: HashMap::with_capacity_and_hasher(entries, FixedState::with_seed(3)),
             clears: BTreeMap::new(),
             slots: HashMap::with_capacity_and_hasher(entries, FixedState::with_seed(4)),
+            cuts: 0,
         }
     }
 
@@ -147,6 +150,7 @@ impl Delta {
         self.points.clear();
         self.slots.clear();
         self.clears.clear();
+        self.cuts = 0;
     }
 }
 

@@ -21,6 +21,7 @@ use crate::entry::{Entry, Key, Slot};
 use crate::geometry::Geometry;
 use crate::index::Index;
 use crate::io::{Io, IoTable, Purpose};
+use crate::jobs::{Pace, Turn};
 use crate::journal::{Journal, Unwritten};
 use crate::limits::Limits;
 use crate::meta::MetaSpace;
@@ -134,7 +135,15 @@ pub struct Engine {
     pub(crate) discard_leaves: u64,
     /// A job stopped at its budget and can go on at once.
     pub(crate) work_left: bool,
+    /// The throttle of background work.
+    pub(crate) pace: Pace,
+    /// When a request last came or was answered.
+    pub(crate) last_request: Nanos,
+    /// When the last checkpoint ended.
+    pub(crate) last_checkpoint: Nanos,
     pub(crate) tick: Option<Nanos>,
+    /// When a job that rests goes on.
+    pub(crate) job_timer: Option<Nanos>,
     pub(crate) last_change: Nanos,
     pub(crate) needs_pump: bool,
     pub(crate) evicted: Vec<BufferId>,
@@ -202,7 +211,11 @@ impl Engine {
             failed_page: None,
             discard_leaves: 0,
             work_left: false,
+            pace: Pace::Rest(now),
+            last_request: now,
+            last_checkpoint: now,
             tick: None,
+            job_timer: None,
             last_change: now,
             needs_pump: true,
             evicted: Vec::new(),
@@ -239,7 +252,7 @@ impl Engine {
 
     /// When [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
     pub fn next_timer(&self) -> Option<Nanos> {
-        if self.work_left { Some(self.now) } else { self.tick }
+        if self.work_left { Some(self.now) } else { self.tick.into_iter().chain(self.job_timer).min() }
     }
 
     /// What an I/O is: operation, byte offset, byte length, segments, class.
@@ -315,6 +328,7 @@ impl Engine {
             Operation::Flush => Kind::Flush,
             Operation::Extents { .. } => Kind::Extents,
         };
+        self.last_request = self.now;
         let id = self.requests.begin(token, kind, volume, offset, length);
         let block = self.store.geometry.block();
         if let Operation::Write(inputs) = operation {
@@ -390,19 +404,24 @@ impl Engine {
         }
     }
 
+    fn end_request(&mut self, id: RequestId) {
+        self.last_request = self.now;
+        self.requests.end(id);
+    }
+
     /// Answers a request that changed or flushed something.
     pub(crate) fn answer_done(&mut self, id: RequestId) {
         self.drop_blocks(id);
         let token = self.requests.get(id).token;
         self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Done) });
-        self.requests.end(id);
+        self.end_request(id);
     }
 
     pub(crate) fn fail_request(&mut self, id: RequestId, error: Error) {
         self.drop_blocks(id);
         let token = self.requests.get(id).token;
         self.store.io.effects.push_back(Effect::Reply { token, result: Err(error) });
-        self.requests.end(id);
+        self.end_request(id);
     }
 
     /// Ends a request with an error, as soon as nothing is under way for it.
@@ -433,7 +452,7 @@ impl Engine {
     fn sent(&mut self, id: RequestId) {
         assert_eq!(self.requests.get(id).stage, Stage::Reply);
         self.drop_blocks(id);
-        self.requests.end(id);
+        self.end_request(id);
     }
 
     // ---- the map ----
@@ -602,12 +621,14 @@ impl Engine {
     /// One scheduler for jobs: each moves a bounded number of steps; a checkpoint comes before the rebuild of the index.
     fn step_jobs(&mut self) {
         self.step_checkpoint();
-        if self.checkpoint.is_none() {
+        if self.checkpoint.is_none() && self.rebuild.is_some() && self.turn() == Turn::Now {
+            self.begin_burst();
             self.step_rebuild();
         }
     }
 
     fn timer(&mut self) {
+        self.job_timer = self.job_timer.filter(|&due| due > self.now);
         if self.tick.is_some_and(|tick| tick <= self.now) {
             self.tick = None;
             if matches!(self.phase, Phase::Serving | Phase::Closing) && !self.read_only {

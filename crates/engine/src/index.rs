@@ -137,9 +137,8 @@ impl Index {
     }
 
     /// Entries that the table has room for.
-    #[cfg(test)]
-    pub(crate) fn capacity(&self) -> usize {
-        self.entries.len()
+    pub(crate) fn capacity(&self) -> u64 {
+        self.entries.len() as u64
     }
 
     /// Bytes of memory.
@@ -166,7 +165,7 @@ mod tests {
     #[test]
     fn an_index_at_half_its_size_forgets_nothing() {
         let mut index = Index::new(1 << 16, 1 << 20, 0);
-        let count = index.capacity() as u64 / 2;
+        let count = index.capacity() / 2;
         for n in 0..count {
             index.insert(digest(n), Slot(n), n as u16);
         }

@@ -23,6 +23,7 @@ mod format;
 pub mod geometry;
 mod index;
 mod io;
+mod jobs;
 mod journal;
 mod limits;
 mod merge;

@@ -22,6 +22,8 @@ pub struct Limits {
     pub delta_entries: u32,
     /// Pages of cut-off subtrees that one checkpoint walks.
     pub discard_pages: u32,
+    /// Cut-off subtrees that are kept to be walked, before discards have to wait. At least what one discard can cut off.
+    pub discards: u32,
     /// Requests in flight.
     pub requests: u32,
 }
@@ -42,13 +44,10 @@ const MIB: u64 = 1 << 20;
 impl Limits {
     /// Divides `memory` bytes for a pool; fails with what would do if that is too little.
     ///
-    /// Tables that are held in memory whole come first (three bits a slot, 24 bytes a container, one bit a metadata block);
-    /// of the rest half goes to payload buffers, a quarter to the index, an eighth each to metadata pages and the delta.
+    /// Tables that are held in memory whole come first (six bytes a container, one bit a metadata block: 2.5 MiB for a TiB); of
+    /// the rest half goes to payload buffers, a quarter to the index, an eighth each to metadata pages and the delta.
     pub fn for_memory(memory: u64, geometry: &Geometry) -> Result<Limits, u64> {
-        let tables = geometry.slots() * 3 / 8
-            + u64::from(geometry.containers) * 24
-            + u64::from(geometry.metadata_blocks) / 8
-            + FIXED_BYTES;
+        let tables = u64::from(geometry.containers) * 6 + u64::from(geometry.metadata_blocks) / 8 + FIXED_BYTES;
         let request_bytes = |requests| requests * (u64::from(geometry.piece_blocks) + 1) * REQUEST_BLOCK_BYTES;
         let least = tables + request_bytes(FEW_REQUESTS) + 28 * MIB;
         if memory < least {
@@ -71,6 +70,7 @@ impl Limits {
             sharing_digest_bits: 0,
             delta_entries: delta as u32,
             discard_pages: (delta / geometry.map_leaf_entries()).clamp(1, 1024) as u32,
+            discards: (delta / 4).max(4096) as u32,
             requests: requests as u32,
         })
     }

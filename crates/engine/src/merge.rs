@@ -13,9 +13,6 @@ use crate::tree::{Stop, Walk, Writer, lookup};
 use crate::volume::{self, VOLUME_BYTES};
 use crate::write::SUMMARY_BYTES;
 
-/// Leaves of a map that are loaded ahead of the merge.
-const LOAD_AHEAD: usize = 16;
-
 impl Engine {
     /// The writer of a tree: the one at work, or a new one.
     fn writer(checkpoint: &mut Checkpoint, region: Region, root: Root) -> &mut Writer {
@@ -43,7 +40,7 @@ impl Engine {
         } else if let Some(&(key, _)) = checkpoint.points.get(checkpoint.point_at)
             && in_volume(key.0)
         {
-            self.load_ahead(checkpoint);
+            self.load_maps_ahead(checkpoint);
             self.merge_points(checkpoint, key)?;
         } else {
             if let Some(root) = self.finish_writer(checkpoint)? {
@@ -55,7 +52,7 @@ impl Engine {
     }
 
     /// Asks for the leaves that the next points need.
-    fn load_ahead(&mut self, checkpoint: &Checkpoint) {
+    fn load_maps_ahead(&mut self, checkpoint: &Checkpoint) {
         let per_leaf = self.store.geometry.map_leaf_entries();
         let mut last = None;
         let mut leaves = 0;
@@ -66,7 +63,10 @@ impl Engine {
             }
             last = Some(leaf);
             leaves += 1;
-            if leaves > LOAD_AHEAD || !self.may_load_ahead() || key.volume() != self.volumes[checkpoint.volume_at].id {
+            if leaves > self.load_ahead()
+                || !self.may_load_ahead()
+                || key.volume() != self.volumes[checkpoint.volume_at].id
+            {
                 break;
             }
             let root = self.maps[checkpoint.volume_at];
@@ -253,7 +253,7 @@ impl Engine {
         let per_leaf = self.store.geometry.space_leaf_slots();
         let root = self.roots[TreeId::SpaceMap as usize];
         let mut at = checkpoint.change_at;
-        for _ in 0..LOAD_AHEAD {
+        for _ in 0..self.load_ahead() {
             let Some(&(slot, _)) = checkpoint.changes.get(at) else { break };
             if !self.may_load_ahead() {
                 break;
@@ -268,7 +268,7 @@ impl Engine {
 
     /// Whether there is room in the page cache for loads that nothing waits for yet.
     fn may_load_ahead(&self) -> bool {
-        self.store.pages.available() > 2 * LOAD_AHEAD + self.store.pages.loads_in_flight()
+        self.store.pages.available() > 2 * self.load_ahead() + self.store.pages.loads_in_flight()
     }
 
     /// Changes a slot's count and its state, and gives the new state. `None`: the tables contradict each other.

@@ -48,6 +48,8 @@ pub(crate) struct Load {
     pub waiters: Vec<RequestId>,
     /// The page was freed meanwhile: do not keep it.
     pub orphan: bool,
+    /// No request asked for it first.
+    background: bool,
 }
 
 /// The page cache.
@@ -59,6 +61,7 @@ pub(crate) struct PageCache {
     by_key: HashMap<PageKey, PageId, FixedState>,
     loads: HashMap<PageKey, Load, FixedState>,
     hand: usize,
+    background_loads: usize,
     /// Writes of pages in flight.
     pub(crate) writes: usize,
 }
@@ -74,6 +77,7 @@ impl PageCache {
             by_key: HashMap::with_capacity_and_hasher(pages as usize, FixedState::with_seed(1)),
             loads: HashMap::with_hasher(FixedState::with_seed(2)),
             hand: 0,
+            background_loads: 0,
             writes: 0,
         }
     }
@@ -201,7 +205,9 @@ impl PageCache {
     /// Notes a waiter for the page; true if the load has to be begun.
     pub(crate) fn want(&mut self, key: PageKey, pointer: Pointer, waiter: Option<RequestId>) -> bool {
         let new = !self.loads.contains_key(&key);
-        let load = self.loads.entry(key).or_insert(Load { pointer, waiters: Vec::new(), orphan: false });
+        let background = waiter.is_none();
+        self.background_loads += usize::from(new && background);
+        let load = self.loads.entry(key).or_insert(Load { pointer, waiters: Vec::new(), orphan: false, background });
         if let Some(waiter) = waiter {
             load.waiters.push(waiter);
         }
@@ -213,9 +219,16 @@ impl PageCache {
         self.loads.len()
     }
 
+    /// Loads in flight that no request asked for first.
+    pub(crate) fn background_loads(&self) -> usize {
+        self.background_loads
+    }
+
     /// A load has ended, whichever way.
     pub(crate) fn end_load(&mut self, key: PageKey) -> Load {
-        self.loads.remove(&key).expect("a load ends once")
+        let load = self.loads.remove(&key).expect("a load ends once");
+        self.background_loads -= usize::from(load.background);
+        load
     }
 
     /// Keeps bytes that have been read and checked. Without a free page they are dropped; whoever waits asks again.

@@ -18,13 +18,15 @@ const BUDGET: u32 = 8;
 pub(crate) struct Rebuild {
     leaf: u64,
     leaves: u64,
+    /// Slots that the index has been told of: no more than it has room for.
+    noted: u64,
     /// It waits for a page.
     waiting: bool,
 }
 
 impl Rebuild {
     pub(crate) fn new(slots: u64, block: u64) -> Rebuild {
-        Rebuild { leaf: 0, leaves: slots.div_ceil(block / SUMMARY_BYTES), waiting: false }
+        Rebuild { leaf: 0, leaves: slots.div_ceil(block / SUMMARY_BYTES), noted: 0, waiting: false }
     }
 }
 
@@ -39,7 +41,7 @@ impl Engine {
         let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
         job.waiting = false;
         for _ in 0..BUDGET {
-            if job.leaf >= job.leaves {
+            if job.leaf >= job.leaves || job.noted >= self.index.capacity() {
                 self.rebuild = None;
                 return;
             }
@@ -65,6 +67,7 @@ impl Engine {
                             let mut digest = Digest::default();
                             digest.0.copy_from_slice(&self.store.pages.bytes(page)[at..at + 16]);
                             self.note_known(digest, slot);
+                            job.noted += 1;
                         }
                     }
                     job.leaf += 1;

@@ -616,6 +616,7 @@ impl Engine {
             Change::Clear { key, end } => {
                 let mut dead = core::mem::take(&mut self.dead);
                 let stop = crate::entry::Key(key.0 - key.lba() + end);
+                self.delta.cuts += self.cuts(key.lba(), end);
                 self.delta.clear(key, stop, &mut dead);
                 dead.clear();
                 self.dead = dead;

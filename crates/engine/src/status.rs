@@ -26,10 +26,14 @@ pub struct Status {
     pub data_blocks_used: u64,
     /// Blocks of metadata in use: superblocks, journal, metadata pages.
     pub overhead_blocks_used: u64,
-    /// Blocks freed but not yet reusable; for a discard that is still being walked, one for each subtree left.
+    /// Blocks freed but not yet reusable.
     pub pending_blocks: u64,
+    /// Blocks in discarded ranges and deleted volumes that are still to be looked at in the background: at most so many.
+    pub discarded_blocks: u64,
     /// Mappings not yet merged.
     pub unmerged_entries: u64,
+    /// Whether a checkpoint is under way.
+    pub checkpoint_running: bool,
     /// Bytes of memory in use by the engine's tables and the buffers.
     pub memory_bytes: u64,
     /// Mode.
@@ -46,8 +50,10 @@ impl Engine {
             logical_blocks_used: self.volumes.iter().map(|volume| volume.logical_blocks_used).sum(),
             data_blocks_used: self.space.data_used,
             overhead_blocks_used: fixed + u64::from(self.store.meta.used()),
-            pending_blocks: (self.space.pending().len() + self.discards.len()) as u64,
+            pending_blocks: self.space.pending().len() as u64,
+            discarded_blocks: self.discarded_blocks(),
             unmerged_entries: (self.delta.len() + self.frozen.len()) as u64,
+            checkpoint_running: self.checkpoint.is_some(),
             memory_bytes: self.memory(),
             mode: match self.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
@@ -55,6 +61,19 @@ impl Engine {
                 _ => Mode::Normal,
             },
         }
+    }
+
+    /// What the subtrees that discards cut off can map, at most.
+    fn discarded_blocks(&self) -> u64 {
+        let geometry = self.geometry();
+        let mut most = 0u64;
+        for discard in &self.discards {
+            let leaves = geometry.fanout().saturating_pow(u32::from(discard.level));
+            let span = leaves.saturating_mul(geometry.map_leaf_entries());
+            let volume = self.volumes.iter().find(|volume| volume.id == discard.volume);
+            most = most.saturating_add(span.min(volume.map_or(u64::MAX, |volume| volume.size / geometry.block())));
+        }
+        most
     }
 
     fn memory(&self) -> u64 {

@@ -48,7 +48,7 @@ impl Engine {
         if !self.complete_blocks(id) {
             return;
         }
-        if !self.blocked.is_empty() {
+        if !self.blocked.is_empty() && !self.may_overtake(id) {
             // Others wait for room already: first come, first served.
             return self.block(id);
         }
@@ -64,6 +64,12 @@ impl Engine {
             return;
         }
         self.change(id, policy);
+    }
+
+    /// A clear does not wait behind writes that wait for space: it is what gives them some.
+    fn may_overtake(&self, id: RequestId) -> bool {
+        let waits_for_space = |&first: &RequestId| self.requests.get(first).waits_since.is_some();
+        self.requests.get(id).kind == Kind::Clear && self.blocked.front().is_some_and(waits_for_space)
     }
 
     /// The first and last block of a clear, where it covers only a part of them.
@@ -419,6 +425,7 @@ impl Engine {
         }
         let (start, stop) = (Key::new(request.volume, first), Key(Key::new(request.volume, 0).0 + end));
         self.journal.changes.push(Change::Clear { key: start, end });
+        self.delta.cuts += self.cuts(first, end);
         let mut dead = core::mem::take(&mut self.dead);
         self.delta.clear(start, stop, &mut dead);
         for slot in dead.drain(..) {

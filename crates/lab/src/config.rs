@@ -48,6 +48,7 @@ impl Config {
                 index_tag_bits: 0,
                 sharing_digest_bits: 0,
                 discard_pages: 2,
+                discards: 512,
                 delta_entries: 256,
                 requests: 16,
             },
@@ -119,6 +120,7 @@ fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
         index_tag_bits: random.pick(&[0, 0, 8]),
         sharing_digest_bits: random.pick(&[0, 0, 0, 8]),
         discard_pages: random.pick(&[1, 2, 3, 8, 1024]),
+        discards: random.pick(&[64, 512, 4096]),
         delta_entries: random.pick(&[64, 128, 256, 1024]),
         requests: random.between(4, 16) as u32,
     }

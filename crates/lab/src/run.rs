@@ -338,11 +338,12 @@ impl Run {
         Ok(())
     }
 
-    /// Waits until no I/O is in flight either. Timers that are not due may remain.
+    /// Waits until no I/O is in flight either, and no checkpoint under way. Timers that are not due may remain.
     pub(crate) fn rest(&mut self) -> Checked {
         self.drain()?;
         loop {
-            let horizon = if self.world.is_still() { self.world.now } else { Nanos::MAX };
+            let rests = self.world.is_still() && !self.world.engine.status().checkpoint_running;
+            let horizon = if rests { self.world.now } else { Nanos::MAX };
             if self.step(horizon)? == Step::Quiet {
                 return Ok(());
             }

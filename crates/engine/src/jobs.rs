@@ -1,0 +1,89 @@
+//! The scheduler of background work: one definition of idle, one throttle.
+//!
+//! A pool is *idle* when no request has been in flight for a while. Background work then goes at full speed, as it does when
+//! something waits for it ([`Engine::is_pressed`]). Otherwise it goes in bursts: a few steps, then as long as their I/O took,
+//! three times over, nothing. So whatever the device, background work takes a quarter of one queue of it at most, and it always
+//! gets that: its share when the foreground never rests.
+//!
+//! Who goes by it: checkpoints that nobody waits for (the walk of discards is a stage of theirs) and the rebuild of the index.
+
+use crate::contract::Nanos;
+use crate::engine::{Engine, Phase};
+
+/// A pool without a request in flight for so long is idle.
+const IDLE_AFTER: Nanos = 100_000_000;
+/// A burst is followed by a rest of so many times its length,
+const REST: Nanos = 3;
+/// but of no more than this.
+const REST_MAX: Nanos = 200_000_000;
+
+/// When background work may go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    Now,
+    At(Nanos),
+    /// When its I/O in flight is done.
+    AfterIo,
+}
+
+/// What the throttle remembers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pace {
+    /// Nothing before this time.
+    Rest(Nanos),
+    /// A burst that began then; its I/O may be in flight.
+    Burst(Nanos),
+}
+
+impl Engine {
+    /// Whether nobody would notice background work. The one definition of idle.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.requests.active() == 0 && self.now >= self.last_request + IDLE_AFTER
+    }
+
+    /// Whether something waits for a checkpoint, or soon would.
+    pub(crate) fn is_pressed(&self) -> bool {
+        let limit = self.limits.delta_entries as usize;
+        let full_delta = self.delta.len() >= limit / 2 && (self.frozen.len() > 0 || self.delta.len() >= limit / 4 * 3);
+        full_delta
+            || self.journal.used >= self.journal.ring / 4 * 3
+            || self.journal.entries >= 3 * limit as u64
+            || !self.blocked.is_empty()
+            || !self.pending_commands.is_empty()
+            || self.phase == Phase::Closing
+    }
+
+    /// Whether background work goes at full speed.
+    pub(crate) fn is_at_full_speed(&self) -> bool {
+        self.is_idle() || self.is_pressed()
+    }
+
+    /// When background work may take its next steps.
+    pub(crate) fn turn(&mut self) -> Turn {
+        if self.is_at_full_speed() {
+            self.pace = Pace::Rest(self.now);
+            return Turn::Now;
+        }
+        if let Pace::Burst(began) = self.pace {
+            if self.store.pages.writes + self.store.pages.background_loads() > 0 {
+                return Turn::AfterIo;
+            }
+            // Steps that needed no I/O are bounded by their budget alone.
+            self.pace = Pace::Rest(self.now + ((self.now - began) * REST).min(REST_MAX));
+        }
+        match self.pace {
+            Pace::Rest(until) if until > self.now => Turn::At(until),
+            _ => Turn::Now,
+        }
+    }
+
+    /// Background work takes steps.
+    pub(crate) fn begin_burst(&mut self) {
+        self.pace = Pace::Burst(self.now);
+    }
+
+    /// Pages that background work may load ahead of need.
+    pub(crate) fn load_ahead(&self) -> usize {
+        if self.is_at_full_speed() { 16 } else { 4 }
+    }
+}
