@@ -32,7 +32,8 @@ impl Rebuild {
 
 impl Engine {
     pub(crate) fn rebuild_can_step(&self) -> bool {
-        self.checkpoint.is_none() && self.rebuild.is_some_and(|job| !job.waiting)
+        let waits = self.store.pages.background_loads() > 0;
+        self.checkpoint.is_none() && self.rebuild.is_some_and(|job| !(job.waiting && waits))
     }
 
     pub(crate) fn step_rebuild(&mut self) {
