@@ -23,11 +23,12 @@ use alloc::vec::Vec;
 use crate::contract::*;
 use crate::engine::{Engine, Phase};
 use crate::entry::{Entry, Key, Slot};
+use crate::geometry::Geometry;
 use crate::io::Purpose;
 use crate::jobs::Turn;
 use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
-use crate::superblock::{Pointer, Superblock, TreeId};
+use crate::superblock::{Parameters, Pointer, Superblock, TreeId};
 use crate::tree::{Stop, Writer};
 
 /// Steps of a checkpoint between two looks at requests.
@@ -100,6 +101,8 @@ pub(crate) struct Checkpoint {
     carried: usize,
     /// Syncs that have to be finished.
     barrier: u64,
+    /// The geometry that its superblock puts into force, if that is another one.
+    grown: Option<Geometry>,
     superblocks: u32,
     next: Option<Superblock>,
     /// It used up its budget and can go on.
@@ -240,6 +243,7 @@ impl Engine {
             leaf_at: 0,
             carried: self.carried_writes,
             barrier: 0,
+            grown: None,
             superblocks: 0,
             next: None,
             yielded: false,
@@ -256,15 +260,27 @@ impl Engine {
         if wanted <= meta.reserved {
             return self.checkpoint_metadata_reserved(true);
         }
-        let ahead = (wanted + 1024).min(geometry.metadata_blocks);
         let block = geometry.block();
-        let offset = (geometry.metadata_start() + u64::from(meta.reserved)) * block;
-        let length = u64::from(ahead - meta.reserved) * block;
-        self.store.io.begin(IoOp::Reserve, offset, length, [], Purpose::ReserveMetadata(ahead));
+        let (first, together) = geometry.metadata_run(meta.reserved.into());
+        let count = u64::from(wanted + 1024 - meta.reserved).min(together);
+        let ahead = meta.reserved + count as u32;
+        self.store.io.begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
+    }
+
+    /// A reservation of metadata came to its end.
+    pub(crate) fn metadata_reserved(&mut self, upto: Option<u32>) {
+        match upto {
+            Some(upto) => {
+                self.store.meta.reserved = self.store.meta.reserved.max(upto);
+                // Where a growth begins, the rest takes a reservation of its own.
+                self.reserve_metadata();
+            }
+            None => self.checkpoint_metadata_reserved(false),
+        }
     }
 
     /// Goes on if there was room; if the host is full, tries again with the next tick.
-    pub(crate) fn checkpoint_metadata_reserved(&mut self, good: bool) {
+    fn checkpoint_metadata_reserved(&mut self, good: bool) {
         self.metadata_full = !good;
         if !good {
             return;
@@ -298,6 +314,7 @@ impl Engine {
         if self.store.pages.writes > 0 || checkpoint.carried > 0 || self.journal.durable < records {
             return Progress::Wait;
         }
+        checkpoint.grown = self.take_growth();
         self.want_sync(checkpoint);
         Progress::Next
     }
@@ -324,7 +341,9 @@ impl Engine {
             self.want_sync(checkpoint);
             return Ok(Progress::Next);
         }
+        let geometry = checkpoint.grown.unwrap_or(self.store.geometry);
         let next = Superblock {
+            parameters: Parameters { geometry, ..self.superblock.parameters },
             epoch: self.store.epoch,
             included: checkpoint.upto,
             included_checksum: checkpoint.upto_checksum,
@@ -373,6 +392,9 @@ impl Engine {
         self.superblock = checkpoint.next.expect("the superblock was written");
         self.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
         self.store.free_replaced();
+        if let Some(grown) = checkpoint.grown {
+            self.grow_to(grown);
+        }
         self.frozen.reset();
         for slot in checkpoint.freed {
             self.space.retire(slot, checkpoint.upto);

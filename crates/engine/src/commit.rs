@@ -431,7 +431,8 @@ impl Engine {
         let ahead = (4 * per_container).max(self.slots_ahead());
         if let Some((first, count)) = self.space.to_reserve(ahead, self.reserve_at_once) {
             let bytes = per_container * self.store.geometry.block();
-            let offset = self.store.geometry.data_start() * self.store.geometry.block() + u64::from(first) * bytes;
+            let (block, together) = self.store.geometry.container_run(first);
+            let (offset, count) = (block * self.store.geometry.block(), count.min(together));
             let purpose = Purpose::ReserveContainers(count);
             self.store.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
             self.reserving = true;

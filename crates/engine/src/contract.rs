@@ -12,6 +12,8 @@
 
 use core::fmt;
 
+use crate::geometry::BadGeometry;
+
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
 
@@ -165,6 +167,12 @@ pub enum Command<'a> {
         /// Its policy.
         policy: Policy,
     },
+    /// Make the pool larger. The store must have the length that [`crate::Geometry::grown`] gives for it, durably. Answered
+    /// when the pool has that geometry, also after a crash.
+    Grow {
+        /// Bytes of data that shall fit, at least.
+        capacity: u64,
+    },
     /// Answer when nothing is unmerged or pending, so that all figures of the status are exact.
     Settle,
     /// Finish what is in flight, checkpoint, mark the pool as cleanly closed. Nothing is served afterwards.
@@ -259,11 +267,14 @@ pub enum ControlError {
     BadName,
     /// The size is zero, not a multiple of the block size, or too large for the pool's map.
     BadSize,
+    /// The pool cannot grow to this capacity.
+    BadCapacity(BadGeometry),
     /// The pool has as many volumes as it can hold.
     TooManyVolumes,
     /// The pool is read-only after a failure, or being closed.
     ReadOnly,
-    /// The pool was closed without a checkpoint, because the host file system is full. Nothing is lost: the journal has it.
+    /// The host file system is full. After [`Command::Close`] the pool is closed without a checkpoint, and nothing is lost: the
+    /// journal has it. After [`Command::Grow`] it is what it was.
     HostFull,
 }
 

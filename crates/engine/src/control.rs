@@ -1,4 +1,4 @@
-//! Commands: creating volumes, settling, closing. Each is answered when what it promises is durable.
+//! Commands: creating volumes, growing, settling, closing. Each is answered when what it promises is durable.
 
 use alloc::string::String;
 
@@ -23,6 +23,9 @@ enum What {
         volume: VolumeId,
         checkpoints: u64,
     },
+    Grow {
+        capacity: u64,
+    },
     Settle,
     /// Done when so many checkpoints are; `None` until all requests are answered.
     Close {
@@ -34,6 +37,8 @@ impl Engine {
     pub(crate) fn command(&mut self, token: u64, command: Command<'_>) {
         let what = match command {
             Command::CreateVolume { name, size, policy } => self.create_volume(name, size, policy),
+            Command::Grow { .. } if self.read_only || self.phase != Phase::Serving => Err(ControlError::ReadOnly),
+            Command::Grow { capacity } => Ok(What::Grow { capacity }),
             Command::Settle if self.read_only || self.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Settle => Ok(What::Settle),
             Command::Close if self.phase != Phase::Serving => Err(ControlError::ReadOnly),
@@ -86,6 +91,7 @@ impl Engine {
             let Pending { token, what } = self.pending_commands[at];
             let done = match what {
                 What::Create { volume, checkpoints } => self.is_created(volume, checkpoints),
+                What::Grow { capacity } => self.step_growth(capacity),
                 What::Settle => self.is_settled(),
                 What::Close { checkpoints } => self.is_closed(at, checkpoints),
             };

@@ -19,6 +19,7 @@ use crate::control::Pending;
 use crate::delta::Delta;
 use crate::entry::{Entry, Key, Slot};
 use crate::geometry::Geometry;
+use crate::grow::Growing;
 use crate::index::Index;
 use crate::io::{Io, IoTable, Purpose};
 use crate::jobs::{Pace, Turn};
@@ -128,6 +129,7 @@ pub struct Engine {
     pub(crate) metadata_full: bool,
     /// Reserving failed: the host is full. Cleared by the next tick.
     pub(crate) host_full: bool,
+    pub(crate) growing: Option<Growing>,
     pub(crate) pending_commands: Vec<Pending>,
     /// The page of a tree that failed last.
     pub(crate) failed_page: Option<crate::pages::PageKey>,
@@ -207,6 +209,7 @@ impl Engine {
             reserve_at_once: RESERVE_CONTAINERS,
             metadata_full: false,
             host_full: false,
+            growing: None,
             pending_commands: Vec::new(),
             failed_page: None,
             discard_leaves: 0,
@@ -521,11 +524,9 @@ impl Engine {
                 }
             }
             Purpose::ReserveMetadata(blocks) => {
-                if result.is_ok() {
-                    self.store.meta.reserved = self.store.meta.reserved.max(blocks);
-                }
-                self.checkpoint_metadata_reserved(result.is_ok());
+                self.metadata_reserved(result.is_ok().then_some(blocks));
             }
+            Purpose::ReserveHomes => self.homes_reserved(result.is_ok()),
             Purpose::Superblock => self.superblock_written(&segments, result),
             Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
         }

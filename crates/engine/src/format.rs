@@ -26,6 +26,7 @@ pub fn format(parameters: Parameters) -> Format {
     // All four slots: what an older pool left in any of them must not outlive a crash in the middle of this.
     let slots = (0..4).map(|slot| (geometry.superblock_block(slot / 2, slot as u64 % 2) * block, block));
     // The homes of the meta map have no reserve of their own: this gives them their space.
-    let homes = (geometry.meta_map_start() * block, 2 * geometry.meta_map_pages() * block);
-    Format { zero: slots.chain([journal, homes]).collect(), blocks: blocks.collect() }
+    let homes = geometry.segments().map(|segment| (segment.homes.block * block, segment.homes.count * block));
+    let homes = homes.filter(|(_, length)| *length > 0);
+    Format { zero: slots.chain([journal]).chain(homes).collect(), blocks: blocks.collect() }
 }

@@ -48,6 +48,21 @@ impl Index {
         Index { entries: vec![0; (2 << bucket_bits) * WAYS], bucket_bits, slot_bits, tag_bits }
     }
 
+    /// The pool has more slots by now. Where their numbers take more bits, entries give up bits of their tags.
+    pub(crate) fn widen(&mut self, slots: u64) {
+        let slot_bits = 64 - slots.leading_zeros();
+        if slot_bits == self.slot_bits {
+            return;
+        }
+        let tag_bits = self.tag_bits.min(128 - GENERATION_BITS - slot_bits);
+        for entry in self.entries.iter_mut().filter(|entry| **entry != 0) {
+            let tag = *entry >> (GENERATION_BITS + self.slot_bits) & (u128::MAX >> (128 - tag_bits));
+            let low = *entry & ((1 << (GENERATION_BITS + self.slot_bits)) - 1);
+            *entry = tag << (GENERATION_BITS + slot_bits) | low;
+        }
+        (self.slot_bits, self.tag_bits) = (slot_bits, tag_bits);
+    }
+
     fn tag(&self, digest: Digest) -> u128 {
         u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - self.tag_bits))
     }
@@ -174,6 +189,26 @@ mod tests {
             assert_eq!((hint.slot, hint.generation, hint.proves), (Slot(n), n as u16, true));
         }
         assert_eq!(index.lookup(digest(count)), None);
+    }
+
+    #[test]
+    fn a_pool_that_grows_keeps_its_entries() {
+        let mut index = Index::new(1 << 12, 1 << 10, 0);
+        for n in 0..1000 {
+            index.insert(digest(n), Slot(n), n as u32);
+        }
+        for slots in [1 << 10, 1 << 20, 1 << 36] {
+            index.widen(slots);
+            for n in 0..1000 {
+                let hint = index.lookup(digest(n)).expect("still there");
+                assert_eq!((hint.slot, hint.generation), (Slot(n), n as u16));
+            }
+            assert_eq!(index.lookup(digest(1000)), None);
+        }
+        index.insert(digest(1), Slot((1 << 36) - 1), 1);
+        let hint = index.lookup(digest(1)).unwrap();
+        // 75 bits of tag and 8 of the bucket's number prove nothing any more.
+        assert_eq!((hint.slot, hint.proves), (Slot((1 << 36) - 1), false));
     }
 
     #[test]

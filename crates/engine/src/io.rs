@@ -43,6 +43,8 @@ pub(crate) enum Purpose {
     ReserveContainers(u32),
     /// Space for metadata blocks is reserved, up to this one.
     ReserveMetadata(u32),
+    /// Space for the homes of the meta map that come with a growth is reserved.
+    ReserveHomes,
     /// A copy of a superblock has been written.
     Superblock,
     /// A step of recovery; the number is the step's own.

@@ -21,6 +21,7 @@ mod engine;
 mod entry;
 mod format;
 pub mod geometry;
+mod grow;
 mod index;
 mod io;
 mod jobs;

@@ -35,6 +35,14 @@ impl MetaSpace {
         }
     }
 
+    /// Blocks are added at the end, up to `blocks`; they are free.
+    pub(crate) fn grow(&mut self, blocks: u32) {
+        self.free += blocks - self.blocks;
+        self.blocks = blocks;
+        self.used.resize(blocks.div_ceil(64) as usize, 0);
+        self.dirty.resize(u64::from(blocks).div_ceil(self.leaf_bits) as usize, false);
+    }
+
     fn mark_dirty(&mut self, block: u32) {
         self.dirty[(u64::from(block) / self.leaf_bits) as usize] = true;
     }
@@ -176,6 +184,17 @@ mod tests {
         assert_eq!(page[0], 0b110);
         meta.checkpoint_durable(|_| ());
         assert_eq!(meta.allocate(|_| false), Some(first));
+    }
+
+    #[test]
+    fn what_growing_adds_is_free_and_what_was_used_stays_so() {
+        let mut meta = MetaSpace::new(70, 512);
+        while meta.allocate(|_| false).is_some() {}
+        meta.grow(1100);
+        assert_eq!((meta.free(), meta.used()), (1030, 70));
+        assert_eq!(meta.allocate(|_| false), Some(71));
+        while meta.allocate(|_| false).is_some() {}
+        assert_eq!((meta.used(), meta.next_dirty_leaf(2)), (1100, Some(2)));
     }
 
     #[test]

@@ -144,6 +144,17 @@ impl Space {
         }
     }
 
+    /// Containers are added at the end, as the geometry says by now; they are free.
+    pub(crate) fn grow(&mut self, geometry: &Geometry) {
+        let fresh = Container { generation: 1, live: 0, free: geometry.slots_per_container as u16 };
+        self.containers.resize(geometry.containers as usize, fresh);
+        self.groups.resize(geometry.containers.div_ceil(GROUP) as usize, Group { most: 0, stale: true });
+        let leaves = u64::from(geometry.containers).div_ceil(self.leaf_entries);
+        self.dirty_containers.resize(leaves as usize, false);
+        self.free += geometry.slots() - self.slots;
+        self.slots = geometry.slots();
+    }
+
     pub(crate) fn contains(&self, slot: Slot) -> bool {
         slot.0 < self.slots
     }

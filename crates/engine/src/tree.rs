@@ -37,11 +37,12 @@ pub(crate) struct Store {
 impl Store {
     /// Byte offset of a page on the store.
     pub(crate) fn offset(&self, key: PageKey) -> u64 {
-        let start = match key.region {
-            Region::Metadata => self.geometry.metadata_start(),
-            Region::MetaMap => self.geometry.meta_map_start(),
+        let number = u64::from(key.location) - 1;
+        let block = match key.region {
+            Region::Metadata => self.geometry.metadata_block(number),
+            Region::MetaMap => self.geometry.home_block(number),
         };
-        (start + u64::from(key.location) - 1) * self.geometry.block()
+        block * self.geometry.block()
     }
 
     /// A checkpoint is durable: what it replaced is no longer part of anything.
@@ -279,7 +280,7 @@ impl Writer {
                 store.meta.allocate(busy).ok_or(Stop::NoSpace)
             }
             Region::MetaMap => {
-                let first = 2 * (meta_map_page(&store.geometry, level, step.index) as u32) + 1;
+                let first = 2 * (store.geometry.meta_map_page(level, step.index) as u32) + 1;
                 Ok(if step.before == first { first + 1 } else { first })
             }
         }
@@ -341,16 +342,6 @@ impl Writer {
             store.pages.release(step.page);
         }
     }
-}
-
-/// Number of a page of the meta map, counted over all its levels, leaves first.
-pub(crate) fn meta_map_page(geometry: &Geometry, level: usize, index: u64) -> u64 {
-    let (mut pages, mut before) = (geometry.meta_map_leaves(), 0);
-    for _ in 0..level {
-        before += pages;
-        pages = pages.div_ceil(geometry.fanout());
-    }
-    before + index
 }
 
 #[cfg(test)]
