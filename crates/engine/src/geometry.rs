@@ -68,10 +68,10 @@ pub struct Geometry {
     pub growth: [Growth; GROWTHS],
 }
 
-/// A growth without new metadata leaves at most so many slots for each metadata block: summaries and counts take a block for
-/// 145 slots, the rest is for maps and for copies.
+/// A growth without new metadata leaves at most so many slots for each metadata block of 4096 bytes: summaries and counts take a
+/// block for 145 slots, the rest is for maps and for copies.
 const MOST_SLOTS_PER_METADATA_BLOCK: u64 = 48;
-/// Slots for each metadata block after a growth with new metadata: the pool can then double without any; after one of the
+/// Slots for each metadata block of 4096 bytes after a growth with new metadata: the pool can then double without any; after one of the
 /// later growths, of which few are left, become four times as large. So small steps from a gibibyte get to terabytes.
 const GROWN_SLOTS_PER_METADATA_BLOCK: [u64; GROWTHS] = [24, 24, 24, 12, 12, 12, 12];
 
@@ -357,7 +357,8 @@ impl Geometry {
         let mut grown = Geometry { containers, spare_containers: spare as u32, ..*self };
         let added = containers - self.containers;
         let begun = self.growth.iter().take_while(|growth| growth.containers > 0).count();
-        if u64::from(self.metadata_blocks) * MOST_SLOTS_PER_METADATA_BLOCK >= grown.slots() {
+        let most = self.per_metadata_block(MOST_SLOTS_PER_METADATA_BLOCK);
+        if u64::from(self.metadata_blocks) * most >= grown.slots() {
             if let Some(last) = begun.checked_sub(1) {
                 grown.growth[last].containers += added;
             }
@@ -365,9 +366,10 @@ impl Geometry {
             let new = grown.growth.get_mut(begun).ok_or(BadGeometry(
                 "metadata has been added as often as it can be, and is too little for that capacity",
             ))?;
-            let blocks = u64::from(containers) * u64::from(self.slots_per_container);
-            let metadata = (blocks / GROWN_SLOTS_PER_METADATA_BLOCK[begun]).min(self.max_metadata_blocks());
-            if metadata * MOST_SLOTS_PER_METADATA_BLOCK < blocks {
+            let slots = u64::from(containers) * u64::from(self.slots_per_container);
+            let metadata = slots / self.per_metadata_block(GROWN_SLOTS_PER_METADATA_BLOCK[begun]);
+            let metadata = metadata.min(self.max_metadata_blocks());
+            if metadata * most < slots {
                 return Err(BadGeometry("the capacity is too large for one pool"));
             }
             let metadata = metadata as u32 - self.metadata_blocks;
@@ -376,6 +378,11 @@ impl Geometry {
         }
         grown.validate()?;
         Ok(grown)
+    }
+
+    /// A number of slots for a metadata block of 4096 bytes, in blocks of this geometry.
+    fn per_metadata_block(&self, slots: u64) -> u64 {
+        (slots * self.block() / u64::from(BLOCK_SIZE)).max(1)
     }
 
     /// The greatest capacity in bytes that [`Geometry::grown`] gives: at least the present one.
@@ -524,7 +531,7 @@ mod tests {
                 g = g.grown(capacity).unwrap();
                 assert!(g.capacity_bytes() >= capacity && g.spare_containers >= before.spare_containers);
                 assert!(g.containers >= before.containers && g.total_blocks() >= before.total_blocks());
-                assert!(g == before || u64::from(g.metadata_blocks) * 48 >= g.slots());
+                assert!(g == before || u64::from(g.metadata_blocks) * 6 >= g.slots());
                 check_places(&g);
                 for (old, new) in places(&before).iter().zip(places(&g)) {
                     assert_eq!(old[..], new[..old.len()], "a growth from {before:?} to {g:?} moved something");

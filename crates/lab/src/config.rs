@@ -1,6 +1,6 @@
 //! The parameters of a run, all drawn from its seed: a swarm of tiny, nasty pools.
 
-use engine::{DigestFunction, Geometry, Limits, Parameters, Policy};
+use engine::{DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
 
 use crate::random::Random;
 
@@ -21,6 +21,8 @@ pub struct Config {
     pub pace: u64,
     /// How many contents are written again and again.
     pub contents: u32,
+    /// Whether the pool grows.
+    pub grows: bool,
 }
 
 impl Config {
@@ -56,13 +58,14 @@ impl Config {
             depth: 4,
             pace: 6,
             contents: 8,
+            grows: false,
         }
     }
 
     /// The swarm: every parameter drawn from the seed.
     pub fn swarm(seed: u64) -> Config {
         let random = &mut Random::new(seed ^ 0x6366_6700);
-        let geometry = Geometry {
+        let mut geometry = Geometry {
             block_size: random.pick(&[512, 512, 512, 512, 1024]),
             slots_per_container: random.pick(&[4, 8, 16]),
             piece_blocks: random.pick(&[4, 8, 16]),
@@ -73,6 +76,12 @@ impl Config {
             spare_containers: random.between(0, 2) as u32,
             growth: engine::UNGROWN,
         };
+        // A stream of its own: seeds without growth stay what they are.
+        let growth = &mut Random::new(seed ^ 0x6772_6f77);
+        if growth.one_in(3) {
+            has_grown(&mut geometry, growth);
+        }
+        let grows = growth.one_in(3);
         let volume_count = random.between(1, 3);
         let policies: &[Policy] =
             random.pick(&[&[Policy::Full][..], &[Policy::Full], &[Policy::Full, Policy::Native], &[Policy::Native]]);
@@ -86,6 +95,7 @@ impl Config {
             depth: random.pick(&[1, 2, 4, 8, 12]),
             pace: random.pick(&[0, 2, 6, 20]),
             contents,
+            grows,
         }
     }
 
@@ -94,6 +104,16 @@ impl Config {
         let all_full = self.volumes.iter().all(|(_, policy)| *policy == Policy::Full);
         let room = u64::from(self.limits.index_entries) >= 4 * self.parameters.geometry.slots();
         all_full && room && self.limits.index_tag_bits == 0 && self.limits.sharing_digest_bits == 0
+    }
+}
+
+/// The pool begins with growths behind it: segments far smaller than any that it would come to by itself.
+fn has_grown(geometry: &mut Geometry, random: &mut Random) {
+    for number in 0..random.between(1, 4) as usize {
+        let added = Growth { metadata_blocks: random.between(1, 200) as u32, containers: random.between(1, 6) as u32 };
+        geometry.growth[number] = added;
+        geometry.metadata_blocks += added.metadata_blocks;
+        geometry.containers += added.containers;
     }
 }
 

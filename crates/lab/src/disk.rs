@@ -118,6 +118,12 @@ impl Disk {
         self.durable.len() as u64
     }
 
+    /// Makes it larger, with zeroes; never smaller.
+    pub fn grow(&mut self, blocks: u64) {
+        let blocks = self.blocks().max(blocks);
+        Rc::make_mut(&mut self.durable).resize(blocks as usize, Content::Payload(ZERO));
+    }
+
     /// Puts a block there, durable at once: for formatting.
     pub fn put(&mut self, block: u64, content: Content) {
         Rc::make_mut(&mut self.durable)[block as usize] = content;

@@ -20,10 +20,13 @@ impl Run {
         disk.crash(cut, &mut Random::new(seed));
         let mut model = snapshot.model.clone();
         model.crash();
-        let config = Config { seed, ..config };
+        let mut config = Config { seed, ..config };
+        config.parameters.geometry = snapshot.geometry.0;
         let mut run = Run::on_disk(config, disk, model, trace, snapshot.now, snapshot.epoch)?;
         run.is_exact = false;
         run.counts.crashes = 1;
+        run.growing = snapshot.geometry.1;
+        run.take_geometry()?;
         run.snapshots = keep.then(Vec::new);
         run.open_fully(None)?;
         run.serve()?;
@@ -73,7 +76,7 @@ impl Run {
         let random = Random::new(self.random.draw());
         let (parameters, limits) = (self.config.parameters, self.config.limits);
         self.world = World::open(parameters, limits, disk, self.world.now, random, trace)?;
-        Ok(())
+        self.take_geometry()
     }
 
     /// Steps until the pool is open or cannot be opened (true), or for at most so many steps (false).

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    BlockInput, Command, ControlError, Error, Nanos, OpenError, Operation as EngineOperation, Policy, Recovered, Submit,
+    BadGeometry, BlockInput, Command, ControlError, Error, Geometry, Nanos, OpenError, Operation as EngineOperation,
+    Policy, Recovered, Submit,
 };
 
 use crate::config::Config;
@@ -38,6 +39,8 @@ pub struct Snapshot {
     pub now: Nanos,
     /// The newest epoch that was opened.
     pub epoch: u64,
+    /// What the pool has grown to for certain, and what it may have grown to.
+    pub geometry: (Geometry, Option<Geometry>),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +50,7 @@ pub(crate) enum Pending {
     Extents { limit: u32 },
     Flush,
     Create { name: String },
+    Grow { grown: Result<Geometry, BadGeometry> },
     Settle,
     Close,
 }
@@ -74,7 +78,7 @@ pub struct Run {
     pub model: Model,
     /// Figures.
     pub counts: Counts,
-    /// The config, with the memory that the engine asked for.
+    /// The config, with the geometry that the pool has grown to.
     pub config: Config,
     /// Whether deduplication must be exact: not after a reopening, since the index is rebuilt lazily.
     pub(crate) is_exact: bool,
@@ -85,6 +89,8 @@ pub struct Run {
     pub(crate) opened: Option<Result<Recovered, OpenError>>,
     pub(crate) epoch: u64,
     pub(crate) names: u32,
+    /// What the pool may have grown to, unanswered.
+    pub(crate) growing: Option<Geometry>,
     points: u64,
     pub(crate) snapshots: Option<Vec<Snapshot>>,
 }
@@ -132,6 +138,7 @@ impl Run {
             opened: None,
             epoch,
             names: 0,
+            growing: None,
             points: 0,
             snapshots: None,
         })
@@ -178,6 +185,7 @@ impl Run {
                 self.submit(token, range, false, EngineOperation::Extents { limit: *limit })
             }
             Operation::CreateVolume { size_blocks, policy } => self.create_volume(*size_blocks, *policy),
+            Operation::Grow { containers } => self.grow(*containers),
             Operation::Drain => self.drain(),
             Operation::Idle(time) => {
                 self.drain()?;
@@ -316,6 +324,40 @@ impl Run {
         Ok(())
     }
 
+    /// Makes the disk larger and then the pool, by so many containers.
+    fn grow(&mut self, containers: u64) -> Checked {
+        while self.pending.values().any(|pending| matches!(pending, Pending::Grow { .. })) {
+            self.wait()?;
+        }
+        let geometry = self.config.parameters.geometry;
+        let container = geometry.block() * u64::from(geometry.slots_per_container);
+        let capacity = geometry.capacity_bytes() + containers * container;
+        let grown = geometry.grown(capacity);
+        if let Ok(grown) = grown {
+            self.world.disk.grow(grown.total_blocks());
+            self.growing = Some(grown);
+        }
+        let token = self.token(Pending::Grow { grown });
+        self.world.control(token, Command::Grow { capacity });
+        Ok(())
+    }
+
+    /// After an opening: the pool has grown to what was answered, or to what was asked for last.
+    pub(crate) fn take_geometry(&mut self) -> Checked {
+        let (found, answered) = (self.world.geometry(), self.config.parameters.geometry);
+        if found != answered && Some(found) != self.growing {
+            return violated(format!("found {found:?}, answered {answered:?}, asked for {:?}", self.growing));
+        }
+        self.has_grown(found);
+        Ok(())
+    }
+
+    fn has_grown(&mut self, geometry: Geometry) {
+        self.config.parameters.geometry = geometry;
+        self.growing = None;
+        self.is_exact &= self.config.has_room_in_index();
+    }
+
     /// Compares the engine's list of volumes with the model's.
     pub(crate) fn reconcile(&mut self) -> Checked {
         let block = self.config.parameters.geometry.block();
@@ -403,6 +445,7 @@ impl Run {
                 model: self.model.clone(),
                 now: self.world.now,
                 epoch: self.epoch,
+                geometry: (self.config.parameters.geometry, self.growing),
             });
         }
     }
@@ -451,6 +494,17 @@ impl Run {
         };
         match (&pending, result) {
             (Pending::Settle | Pending::Close, Ok(())) => Ok(()),
+            (Pending::Grow { grown: Ok(grown) }, Ok(())) => {
+                self.has_grown(*grown);
+                let capacity = self.world.engine.status().capacity_bytes;
+                if capacity != grown.capacity_bytes() {
+                    return violated(format!("grown to {grown:?}, and the capacity is {capacity}"));
+                }
+                Ok(())
+            }
+            (Pending::Grow { grown: Err(expected) }, Err(ControlError::BadCapacity(error))) if *expected == error => {
+                Ok(())
+            }
             (Pending::Create { name }, Ok(())) => {
                 self.model.end_create(name, true);
                 self.reconcile()

@@ -20,7 +20,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 10;
+pub const FIXED: u64 = 12;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -70,6 +70,17 @@ pub fn scenario(number: u64) -> Scenario {
             config.parameters.geometry.journal_blocks = 24;
             (0..20).map(|index| patch(index % 2, 3 * index, 9, index as u32 + 1)).collect()
         }),
+        10 => ("a full pool grows and takes more", {
+            config.parameters.geometry.containers = 4;
+            config.parameters.geometry.slots_per_container = 4;
+            growing(&[1, 5])
+        }),
+        11 => ("growths with metadata of their own", {
+            config.parameters.geometry.containers = 3;
+            config.parameters.geometry.slots_per_container = 4;
+            config.parameters.geometry.metadata_blocks = 128;
+            growing(&[1550, 1])
+        }),
         _ => {
             let mut config = Config::swarm(number);
             for (size_blocks, _) in &mut config.volumes {
@@ -81,6 +92,16 @@ pub fn scenario(number: u64) -> Scenario {
         }
     };
     Scenario { number, name, config, operations }
+}
+
+/// Fills the pool, grows it by these numbers of containers, and writes what would not have fitted after each.
+fn growing(steps: &[u64]) -> Vec<Operation> {
+    let mut operations = vec![write(0, 0, 8, 1), write(0, 8, 8, 10), Operation::Flush];
+    for (round, &containers) in (1..).zip(steps) {
+        operations.extend([Operation::Grow { containers }, write(1, 0, 4, 100 * round), Operation::Drain]);
+        operations.extend([write(1, 4, 8, 100 * round + 20), patch(1, 100, 3, 7), Operation::Flush]);
+    }
+    operations
 }
 
 fn first_words() -> Vec<Operation> {

@@ -63,6 +63,11 @@ pub enum Operation {
         /// Policy.
         policy: Policy,
     },
+    /// Make the pool larger.
+    Grow {
+        /// By so many containers.
+        containers: u64,
+    },
     /// Wait for all answers.
     Drain,
     /// Let virtual time pass.
@@ -86,7 +91,7 @@ pub enum Operation {
 pub struct Generator<'a> {
     config: &'a Config,
     random: Random,
-    weights: [u32; 12],
+    weights: [u32; 13],
     fresh: u32,
 }
 
@@ -96,7 +101,10 @@ impl Generator<'_> {
     pub fn new(config: &Config, seed: u64, crashes: bool) -> Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6];
-        let mut weights = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
+        let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
+        let mut weights = [0; 13];
+        weights[..12].copy_from_slice(&drawn);
+        weights[12] = if config.grows { 8 } else { 0 };
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -128,7 +136,8 @@ impl Generator<'_> {
             8 => Operation::Idle(self.random.pick(&[100_000, 10_000_000, 1_500_000_000, 10_000_000_000])),
             9 => Operation::Settle,
             10 => Operation::Reopen,
-            _ => self.crash(),
+            11 => self.crash(),
+            _ => Operation::Grow { containers: self.random.pick(&[0, 1, 1, 2, 5, 20, 700]) },
         }
     }
 
@@ -219,6 +228,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 12, "{letters:?}");
+        assert_eq!(letters.len(), 13, "{letters:?}");
     }
 }

@@ -11,8 +11,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use engine::{
-    BlockContent, BufferId, Command, ControlError, DataSegment, Effect, Engine, Error, Event, Extent, Io, IoId, IoOp,
-    Limits, Nanos, OpenError, Outcome, PageId, Parameters, Recovered, Reply, RequestId, Segment, Submit, Superblock,
+    BlockContent, BufferId, Command, ControlError, DataSegment, Effect, Engine, Error, Event, Extent, Geometry, Io,
+    IoId, IoOp, Limits, Nanos, OpenError, Outcome, PageId, Parameters, Recovered, Reply, RequestId, Segment, Submit,
+    Superblock,
 };
 
 use crate::buffers::Buffers;
@@ -128,16 +129,15 @@ pub fn formatted(parameters: Parameters) -> Disk {
     disk
 }
 
-/// Finds the parameters as the driver must: from any superblock slot that is valid.
+/// Finds the parameters as the driver must: from the newest superblock that is valid.
 fn find_parameters(disk: &Disk, place_b: u64) -> Option<Parameters> {
-    [0, 1, place_b, place_b + 1].into_iter().find_map(|block| {
-        let bytes = disk.read(block).to_bytes(disk.block_size());
-        Superblock::decode(&bytes).ok().map(|superblock| superblock.parameters)
-    })
+    let slots = [0, 1, place_b, place_b + 1].into_iter();
+    let valid = slots.filter_map(|block| Superblock::decode(&disk.read(block).to_bytes(disk.block_size())).ok());
+    valid.max_by_key(|superblock| superblock.epoch).map(|superblock| superblock.parameters)
 }
 
 impl World {
-    /// Begins to open the pool on `disk`, which was made with `parameters`.
+    /// Begins to open the pool on `disk`, which was made with `parameters`. It may have grown since.
     pub fn open(
         parameters: Parameters,
         limits: Limits,
@@ -147,8 +147,12 @@ impl World {
         trace: Trace,
     ) -> Checked<World> {
         let found = find_parameters(&disk, parameters.geometry.place_b);
-        if found != Some(parameters) {
+        let made = found.map(|found| Parameters { geometry: parameters.geometry, ..found });
+        let Some(parameters) = found.filter(|_| made == Some(parameters)) else {
             return violated(format!("the superblocks say {found:?}, the pool was made with {parameters:?}"));
+        };
+        if parameters.geometry.total_blocks() > disk.blocks() {
+            return violated(format!("{parameters:?} on a disk of {} blocks", disk.blocks()));
         }
         Ok(World {
             engine: Engine::open(parameters, limits, now),
@@ -166,6 +170,11 @@ impl World {
             choice: Box::new(|_| false),
             held: Vec::new(),
         })
+    }
+
+    /// What the superblocks said at opening.
+    pub fn geometry(&self) -> Geometry {
+        self.parameters.geometry
     }
 
     /// From here on, I/O that begins and is chosen does not complete, until [`World::let_go`]. It replaces the choice
@@ -410,7 +419,8 @@ impl World {
         let uses_store = !matches!(io.op, IoOp::Sync | IoOp::Merge { .. } | IoOp::Compare);
         let end = io.offset.checked_add(io.length);
         let is_aligned = io.offset.is_multiple_of(geometry.block()) && io.length.is_multiple_of(geometry.block());
-        if uses_store && (!is_aligned || io.length == 0 || end.is_none_or(|end| end > geometry.total_bytes())) {
+        let size = self.disk.blocks() * geometry.block();
+        if uses_store && (!is_aligned || io.length == 0 || end.is_none_or(|end| end > size)) {
             return violated(format!("an I/O that is empty, unaligned or outside the store: {io:?}"));
         }
         let per_block = matches!(io.op, IoOp::Write | IoOp::ReadBlocks);
