@@ -167,8 +167,8 @@ pub enum Command<'a> {
         /// Its policy.
         policy: Policy,
     },
-    /// Make the pool larger. The store must have the length that [`crate::Geometry::grown`] gives for it, durably. Answered
-    /// when the pool has that geometry, also after a crash.
+    /// Make the pool larger. The store has the length that [`crate::Geometry::grown`] gives for it already, and a sync makes that
+    /// durable. Answered when the pool has that geometry, also after a crash.
     Grow {
         /// Bytes of data that shall fit, at least.
         capacity: u64,
@@ -273,8 +273,9 @@ pub enum ControlError {
     TooManyVolumes,
     /// The pool is read-only after a failure, or being closed.
     ReadOnly,
-    /// The host file system is full. After [`Command::Close`] the pool is closed without a checkpoint, and nothing is lost: the
-    /// journal has it. After [`Command::Grow`] it is what it was.
+    /// The host file system has no room for the tables of a larger pool. The pool is what it was.
+    NoRoom,
+    /// The pool was closed without a checkpoint, because the host file system is full. Nothing is lost: the journal has it.
     HostFull,
 }
 

@@ -638,7 +638,8 @@ impl Engine {
         }
     }
 
-    pub(crate) fn geometry(&self) -> &Geometry {
+    /// Where things are on the store, by now.
+    pub fn geometry(&self) -> &Geometry {
         &self.store.geometry
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Reserving   space for the homes of the meta map that come with the growth, if any
-//! Ready       until a checkpoint comes to its sync, which makes the reservation durable
+//! Ready       until a checkpoint comes to its sync, which makes the reservation and the store's length durable
 //! taken       that checkpoint's superblock says the new geometry; once it is durable in both places, it is in force
 //! ```
 //!
@@ -40,12 +40,12 @@ impl Engine {
             },
             Some(Growing::Failed) => {
                 self.growing = None;
-                Some(Err(ControlError::HostFull))
+                Some(Err(ControlError::NoRoom))
             }
             // The checkpoint that would take it finds no room.
             Some(Growing::Ready(_)) if self.metadata_full => {
                 self.growing = None;
-                Some(Err(ControlError::HostFull))
+                Some(Err(ControlError::NoRoom))
             }
             Some(Growing::Ready(_)) => {
                 if self.checkpoint.is_none() && !self.want_checkpoint {

@@ -180,6 +180,27 @@ impl Store {
         self.settle_for_what_works()
     }
 
+    /// Makes a file at least `size` bytes long, keeping what it holds. Not for devices.
+    pub fn extend_to(&mut self, size: u64) -> io::Result<()> {
+        if size > self.size {
+            self.file.set_len(size)?;
+            self.size = size;
+        }
+        Ok(())
+    }
+
+    /// Finds out the size anew: a device may have been made larger.
+    pub fn measure_again(&mut self) -> anyhow::Result<()> {
+        self.size = self.measure()?;
+        Ok(())
+    }
+
+    /// Another handle on the same open store; the lock lasts as long as one of them.
+    pub fn share(&self) -> anyhow::Result<Store> {
+        let file = self.file.try_clone().with_context(|| format!("cannot share {}", self.path.display()))?;
+        Ok(Store { file, path: self.path.clone(), ..*self })
+    }
+
     /// Reads at a multiple of [`ALIGNMENT`], a multiple of it; what is beyond the end of a file reads as zeroes.
     pub fn read(&self, offset: u64, length: usize) -> io::Result<AlignedBytes> {
         let mut buffer = AlignedBytes::new(length);
@@ -374,6 +395,23 @@ mod tests {
         assert!(store.read(0, 8192).unwrap().bytes().iter().all(|byte| *byte == 0));
         store.sync().unwrap();
         store.sync_directory().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_gets_longer_and_never_shorter() {
+        let path = scratch("longer");
+        let mut store = Store::open(&path, Access::CreateNew).unwrap();
+        store.reset_to(8192).unwrap();
+        store.write(4096, &[7; 4096]).unwrap();
+        store.extend_to(3 * 4096).unwrap();
+        store.extend_to(4096).unwrap();
+        assert_eq!((store.size(), std::fs::metadata(&path).unwrap().len()), (3 * 4096, 3 * 4096));
+        assert_eq!(store.read(4096, 4096).unwrap().bytes()[0], 7);
+        let shared = store.share().unwrap();
+        drop(store);
+        assert!(Store::open(&path, Access::Read).is_err(), "the lock is gone");
+        drop(shared);
         std::fs::remove_file(&path).unwrap();
     }
 

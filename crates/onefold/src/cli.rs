@@ -28,6 +28,8 @@ pub struct Cli {
 pub enum Command {
     /// Make an empty pool in a file or on a block device
     Create(CreateArgs),
+    /// Make a pool larger, also while it is served
+    Grow(GrowArgs),
     /// Create and list the volumes of a pool
     #[command(subcommand)]
     Volume(VolumeCommand),
@@ -50,6 +52,19 @@ pub struct CreateArgs {
     /// Overwrite whatever the file or device holds
     #[arg(long)]
     pub force: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold grow`.
+#[derive(Args, Debug)]
+pub struct GrowArgs {
+    /// File or block device of the pool; a device must have been made larger before
+    pub pool: PathBuf,
+    /// How much data shall fit, all in all
+    #[arg(long, value_parser = size::parse)]
+    pub capacity: u64,
     /// Report as JSON
     #[arg(long)]
     pub json: bool,

@@ -49,6 +49,11 @@ pub enum Request {
         /// Its policy.
         policy: String,
     },
+    /// Make the pool larger; answered when that is durable.
+    Grow {
+        /// How much data shall fit.
+        capacity_bytes: u64,
+    },
     /// Stop cleanly; answered at once.
     Stop,
 }

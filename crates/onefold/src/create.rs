@@ -10,6 +10,7 @@ use engine::{Geometry, Parameters, Superblock};
 
 use crate::backing::{self, Access, Kind, Store};
 use crate::digest;
+use crate::grow;
 use crate::probe::{self, Contents};
 use crate::progress::Progress;
 use crate::size;
@@ -78,17 +79,7 @@ fn write_pool(store: &mut Store, parameters: Parameters) -> anyhow::Result<()> {
     let needed = parameters.geometry.total_bytes();
     match store.kind() {
         Kind::File => store.reset_to(needed)?,
-        Kind::Device => {
-            if store.size() < needed {
-                bail!(
-                    "{} is {} long; a pool of {} needs {} with its tables: choose a smaller --capacity",
-                    store.path().display(),
-                    size::show(store.size()),
-                    size::show(parameters.geometry.capacity_bytes()),
-                    size::show(needed)
-                );
-            }
-        }
+        Kind::Device => grow::require_length(store, &parameters.geometry)?,
     }
     let format = engine::format(parameters);
     let total: u64 = format.zero.iter().map(|(_, length)| length).sum();

@@ -82,6 +82,11 @@ enum Work {
 }
 
 impl Disk {
+    /// The store has become longer.
+    pub fn grown(&mut self, size: u64) {
+        self.size = size;
+    }
+
     /// For a store.
     pub fn new(staging_blocks: usize, store: &Store) -> Disk {
         let slot = |_| Slot {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main, cli                 what is asked for
-//! create, serve, offline, check    what is done about it
+//! create, grow, serve, offline, check    what is done about it
 //! reactor                   one thread: waits, takes in, lets the engine decide, carries out
 //!   disk, backing           ... on the store
 //!   server, connection, request, output    ... for clients
@@ -19,6 +19,7 @@ mod control;
 mod create;
 mod digest;
 mod disk;
+mod grow;
 mod listen;
 mod notice;
 mod offline;
@@ -40,7 +41,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 
-use cli::{Cli, Command, CreateArgs, StatusArgs, VolumeCommand};
+use cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, VolumeCommand};
 use control::Request;
 use notice::{notice, print, print_json};
 
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Create(arguments) => create_pool(arguments),
+        Command::Grow(arguments) => grow_pool(arguments),
         Command::Volume(VolumeCommand::Create { pool, name, size, policy, json }) => {
             if let Some(problem) = wrong_size(*size) {
                 return Ok(wrong_usage(&problem));
@@ -120,6 +122,18 @@ fn create_pool(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
             "made the pool {pool}: capacity {capacity}, {total} with its tables when full\n\
              next: onefold volume create {pool} NAME --size SIZE\n"
         ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn grow_pool(arguments: &GrowArgs) -> anyhow::Result<ExitCode> {
+    let request = Request::Grow { capacity_bytes: arguments.capacity };
+    let report = offline::request(&arguments.pool, &request)?;
+    if arguments.json {
+        print_json(&report);
+    } else {
+        let capacity = size::show(report.capacity_bytes);
+        print(format_args!("{} has a capacity of {capacity} now\n", arguments.pool.display()));
     }
     Ok(ExitCode::SUCCESS)
 }

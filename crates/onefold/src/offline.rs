@@ -31,6 +31,13 @@ pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
     let result = match request {
         Request::Status { settle: true } => reactor.command(Command::Settle)?,
         Request::Status { settle: false } | Request::Stop => Ok(()),
+        Request::Grow { capacity_bytes: capacity } => match reactor.prepare_growth(*capacity) {
+            Ok(()) => reactor.command(Command::Grow { capacity: *capacity })?,
+            Err(error) => {
+                reactor.close()?;
+                return Err(error);
+            }
+        },
         Request::CreateVolume { name, size_bytes, policy } => {
             let policy = status::policy_from(policy).context("the policy is native or full")?;
             reactor.command(Command::CreateVolume { name, size: *size_bytes, policy })?

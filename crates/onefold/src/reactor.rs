@@ -16,6 +16,7 @@ use crate::backing::Store;
 use crate::control::{Mailbox, Message, Request, Response};
 use crate::digest::Digester;
 use crate::disk::{Core, Disk};
+use crate::grow;
 use crate::listen::Listener;
 use crate::notice::notice;
 use crate::ring::{Completion, Ring, Tag};
@@ -58,6 +59,10 @@ pub struct Reactor {
     mailbox: Mailbox,
     started: Instant,
     memory: u64,
+    store: Store,
+    serving: bool,
+    /// The command that makes the pool larger, while there is one.
+    growing: Option<u64>,
     completions: Vec<Completion>,
     waiters: HashMap<u64, Waiter>,
     next_token: u64,
@@ -96,6 +101,9 @@ impl Reactor {
             mailbox,
             started: Instant::now(),
             memory,
+            store: store.share()?,
+            serving,
+            growing: None,
             completions: Vec::new(),
             waiters: HashMap::new(),
             next_token: 0,
@@ -146,6 +154,16 @@ impl Reactor {
             }
             self.turn(None)?;
         }
+    }
+
+    /// Makes room for a larger pool, before [`Command::Grow`]. One at a time: what the next growth needs depends on what this
+    /// one comes to.
+    pub fn prepare_growth(&mut self, capacity: u64) -> anyhow::Result<()> {
+        anyhow::ensure!(self.growing.is_none(), "the pool is growing already: try again in a moment");
+        let memory = self.serving.then(|| self.memory.saturating_sub((STAGING_BLOCKS * BLOCK) as u64));
+        let size = grow::prepare(&mut self.store, self.core.engine.geometry(), capacity, memory)?;
+        self.disk.grown(size);
+        Ok(())
     }
 
     /// Serves until a stop is asked for.
@@ -247,6 +265,15 @@ impl Reactor {
     }
 
     fn perform(&mut self, effect: Effect) {
+        if let Effect::ControlReply { token, result } = effect
+            && self.growing == Some(token)
+        {
+            self.growing = None;
+            if result.is_ok() {
+                let capacity = size::show(self.core.engine.status().capacity_bytes);
+                notice(format_args!("{} has a capacity of {capacity} now", self.store.path().display()));
+            }
+        }
         match effect {
             Effect::Io(io) => self.disk.take(io, &mut self.core),
             Effect::Reply { token, result } => self.server.reply(token, result, &mut self.core),
@@ -266,12 +293,13 @@ impl Reactor {
         }
     }
 
-    fn submit_command(&mut self, command: Command<'_>, waiter: Waiter) {
+    fn submit_command(&mut self, command: Command<'_>, waiter: Waiter) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
         self.waiters.insert(token, waiter);
         self.core.now = self.clock();
         self.core.engine.handle(self.core.now, Event::Control { token, command });
+        token
     }
 
     fn take_message(&mut self, message: Message) {
@@ -294,10 +322,19 @@ impl Reactor {
                 self.stop = true;
                 let _ = client.send(Response::Done(Box::new(self.report())));
             }
-            Request::Status { settle: true } | Request::CreateVolume { .. } if !ready => {
+            Request::Status { settle: true } | Request::CreateVolume { .. } | Request::Grow { .. } if !ready => {
                 refuse(client, "the pool is still being opened: try again in a moment");
             }
-            Request::Status { settle: true } => self.submit_command(Command::Settle, Waiter::Client(client)),
+            Request::Status { settle: true } => {
+                self.submit_command(Command::Settle, Waiter::Client(client));
+            }
+            Request::Grow { capacity_bytes: capacity } => match self.prepare_growth(capacity) {
+                Ok(()) => {
+                    let token = self.submit_command(Command::Grow { capacity }, Waiter::Client(client));
+                    self.growing = Some(token);
+                }
+                Err(error) => refuse(client, &format!("{error:#}")),
+            },
             Request::CreateVolume { name, size_bytes, policy } => match status::policy_from(&policy) {
                 Some(policy) => {
                     let command = Command::CreateVolume { name: &name, size: size_bytes, policy };
@@ -382,6 +419,10 @@ pub fn explain_control(error: ControlError) -> &'static str {
             "this size is not possible: it must be a multiple of 4096, not zero, and not beyond the map"
         }
         ControlError::TooManyVolumes => "the pool has as many volumes as it can hold",
+        ControlError::BadCapacity(error) => error.0,
+        ControlError::NoRoom => {
+            "the host file system has no room for the tables of a larger pool; the pool is what it was"
+        }
         ControlError::HostFull => {
             "closed without a checkpoint, because the host file system is full; nothing is lost, the next start replays the \
              journal"
