@@ -145,6 +145,36 @@ fn a_slot_shared_during_a_checkpoint_is_not_reused_before_the_superblock() {
     crash_and_check(&mut bench, &durable);
 }
 
+/// Not a story but a warning: a full pool grows, and the superblock that says so is written but not durable. A write that
+/// needs the new space must wait: acknowledged as durable, it would be lost with that superblock.
+#[test]
+fn what_a_growth_adds_is_not_used_before_its_superblock_is_durable() {
+    let mut bench = Bench::new(tight(2), 64);
+    bench.write(0, &[10, 11, 12, 13, 14, 15, 16, 17]);
+    bench.settle();
+    let geometry = bench.geometry();
+    let capacity = geometry.capacity_bytes() + 4 * 4 * geometry.block();
+    bench.world.disk.grow(geometry.grown(capacity).unwrap().total_blocks());
+    bench.world.hold_back(superblocks(geometry));
+    let grow = bench.begin_command(Command::Grow { capacity });
+    bench.until_held(2);
+    let token = bench.begin_write(8, &[30], true);
+    bench.pass(10 * SECOND);
+    assert_eq!((bench.command_answer(grow), bench.answer(token)), (None, None));
+    crash_and_check(&mut bench, &[(0, 10), (7, 17)]);
+    assert_eq!(bench.world.geometry(), geometry);
+    // The same without a crash; then one that loses whatever is not durable.
+    bench.world.hold_back(superblocks(geometry));
+    let grow = bench.begin_command(Command::Grow { capacity });
+    bench.until_held(2);
+    let token = bench.begin_write(8, &[30], true);
+    bench.let_all_go();
+    assert_eq!(bench.wait(token), Ok(Answer::Done));
+    assert_eq!(bench.command_answer(grow), Some(Ok(())));
+    crash_and_check(&mut bench, &[(0, 10), (7, 17), (8, 30)]);
+    assert_eq!(Ok(bench.world.geometry()), geometry.grown(capacity));
+}
+
 // ---- a request that runs again decides again ----
 
 /// The first four cells of a block that a write makes equal to block 2.

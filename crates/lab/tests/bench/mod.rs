@@ -234,6 +234,11 @@ impl Bench {
         assert_eq!(result, Ok(()));
     }
 
+    /// The answer to a command, if it has come.
+    pub fn command_answer(&mut self, token: u64) -> Option<Result<(), ControlError>> {
+        self.commands.remove(&token)
+    }
+
     /// Merges everything, and waits until what was freed can be allocated again.
     pub fn settle(&mut self) {
         self.command(Command::Settle);
