@@ -160,6 +160,33 @@ class Grow(unittest.TestCase):
             pool.stop()
             pool.check()
 
+    @unittest.skipUnless(os.geteuid() == 0, "mounting a small file system needs root")
+    def test_a_full_host_has_no_room_for_the_tables(self):
+        with Pool() as pool:
+            folder = os.path.join(pool.folder, "small")
+            os.mkdir(folder)
+            run("mount", "-t", "tmpfs", "-o", "size=120m", "tmpfs", folder)
+            try:
+                pool.path = os.path.join(folder, "disk.onefold")
+                onefold("create", pool.path, "--capacity", "64M")
+                onefold("volume", "create", pool.path, "default", "--size", "400M")
+                pool.serve("--memory", "128M", create=False)
+                ballast = os.path.join(folder, "ballast")
+                run("dd", "if=/dev/zero", f"of={ballast}", "bs=4k", check=False)
+                done = onefold("grow", pool.path, "--capacity", "100G", check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("no room", done.stderr)
+                self.assertEqual(pool.status()["capacity_bytes"], 64 * MIB)
+                os.remove(ballast)
+                onefold("grow", pool.path, "--capacity", "100G")
+                self.assertEqual(pool.status()["capacity_bytes"], 100 * 1024 * MIB)
+                pool.stop()
+                pool.check()
+            finally:
+                if pool.server is not None:
+                    pool.kill()
+                run("umount", folder)
+
     @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/loop-control"), "loop devices need root")
     def test_a_device_has_to_be_large_enough(self):
         with Pool() as pool:

@@ -175,6 +175,44 @@ fn what_a_growth_adds_is_not_used_before_its_superblock_is_durable() {
     assert_eq!(Ok(bench.world.geometry()), geometry.grown(capacity));
 }
 
+/// Metadata of a growth is used, and the leaf of the meta map that came with it, and the interior page above both leaves that was
+/// not there before: after crashes everything is where it was.
+#[test]
+fn metadata_goes_on_in_a_growth_and_the_meta_map_gets_higher() {
+    const PIECE: usize = 32;
+    // Each leaf of the volume's map is a metadata block of 64 entries.
+    const BLOCKS: u64 = 64 * 4400;
+    let mut config = tight(64);
+    let geometry = &mut config.parameters.geometry;
+    (geometry.piece_blocks, geometry.metadata_blocks, geometry.journal_blocks) = (PIECE as u32, 2000, 1024);
+    (config.limits.buffers, config.limits.write_buffers, config.limits.pages) = (512, 256, 1024);
+    config.limits.delta_entries = 16384;
+    let mut bench = Bench::new(config, BLOCKS);
+    let geometry = bench.geometry();
+    let capacity = geometry.capacity_bytes() + 5000 * 4 * geometry.block();
+    let grown = geometry.grown(capacity).unwrap();
+    assert!(grown.metadata_blocks > 6000 && grown.meta_map_leaves() == 2, "{grown:?}");
+    bench.world.disk.grow(grown.total_blocks());
+    bench.grow(capacity);
+    for first in (0..BLOCKS).step_by(PIECE) {
+        bench.write(first, &[7; PIECE]);
+    }
+    bench.settle();
+    assert!(bench.world.engine.status().overhead_blocks_used > 4096 + 1024 + 2 * grown.meta_map_pages());
+    for cut in [Cut::Lost, Cut::Torn, Cut::Kept] {
+        bench.write(3, &[8; PIECE]);
+        bench.settle();
+        bench.write_durably(BLOCKS - 1, 9);
+        bench.crash(cut).expect("it opens");
+        for block in [0, BLOCKS / 2, BLOCKS - 2] {
+            bench.assert_holds(block, 7);
+        }
+        bench.assert_holds(3, 8);
+        bench.assert_holds(BLOCKS - 1, 9);
+        bench.audit();
+    }
+}
+
 // ---- a request that runs again decides again ----
 
 /// The first four cells of a block that a write makes equal to block 2.

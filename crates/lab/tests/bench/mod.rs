@@ -234,6 +234,11 @@ impl Bench {
         assert_eq!(result, Ok(()));
     }
 
+    /// Makes the pool larger. The disk has to be as large.
+    pub fn grow(&mut self, capacity: u64) {
+        self.command(Command::Grow { capacity });
+    }
+
     /// The answer to a command, if it has come.
     pub fn command_answer(&mut self, token: u64) -> Option<Result<(), ControlError>> {
         self.commands.remove(&token)
