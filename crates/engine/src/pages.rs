@@ -219,6 +219,11 @@ impl PageCache {
         self.loads.len()
     }
 
+    /// Whether a page is on its way.
+    pub(crate) fn is_loading(&self, key: PageKey) -> bool {
+        self.loads.contains_key(&key)
+    }
+
     /// Loads in flight that no request asked for first.
     pub(crate) fn background_loads(&self) -> usize {
         self.background_loads

@@ -4,7 +4,7 @@
 use crate::contract::Digest;
 use crate::engine::Engine;
 use crate::entry::Slot;
-use crate::pages::Region;
+use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Walk, lookup};
@@ -20,27 +20,27 @@ pub(crate) struct Rebuild {
     leaves: u64,
     /// Slots that the index has been told of: no more than it has room for.
     noted: u64,
-    /// It waits for a page.
-    waiting: bool,
+    /// The page that it waits for.
+    waiting: Option<PageKey>,
 }
 
 impl Rebuild {
     pub(crate) fn new(slots: u64, block: u64) -> Rebuild {
-        Rebuild { leaf: 0, leaves: slots.div_ceil(block / SUMMARY_BYTES), noted: 0, waiting: false }
+        Rebuild { leaf: 0, leaves: slots.div_ceil(block / SUMMARY_BYTES), noted: 0, waiting: None }
     }
 }
 
 impl Engine {
     pub(crate) fn rebuild_can_step(&self) -> bool {
-        let waits = self.store.pages.background_loads() > 0;
-        self.checkpoint.is_none() && self.rebuild.is_some_and(|job| !(job.waiting && waits))
+        let waits = |job: &Rebuild| job.waiting.is_some_and(|key| self.store.pages.is_loading(key));
+        self.checkpoint.is_none() && self.rebuild.as_ref().is_some_and(|job| !waits(job))
     }
 
     pub(crate) fn step_rebuild(&mut self) {
         let Some(mut job) = self.rebuild else { return };
         let root = self.roots[TreeId::Summaries as usize];
         let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
-        job.waiting = false;
+        job.waiting = None;
         for _ in 0..BUDGET {
             if job.leaf >= job.leaves || job.noted >= self.index.capacity() {
                 self.rebuild = None;
@@ -57,7 +57,7 @@ impl Engine {
                             job.leaf += 1;
                             continue;
                         }
-                        job.waiting = true;
+                        job.waiting = Some(missing.key);
                         self.store.load(missing, None);
                         break;
                     }
@@ -79,7 +79,7 @@ impl Engine {
                 }
                 Walk::Missing(missing) if self.failed_page == Some(missing.key) => job.leaf += 1,
                 Walk::Missing(missing) => {
-                    job.waiting = true;
+                    job.waiting = Some(missing.key);
                     self.store.load(missing, None);
                     break;
                 }
