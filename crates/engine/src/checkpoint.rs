@@ -174,7 +174,7 @@ impl Engine {
         let mut budget = if self.is_at_full_speed() { BUDGET } else { BUDGET / 4 };
         loop {
             if self.read_only {
-                return self.abandon_checkpoint(checkpoint);
+                return self.abandon_checkpoint(&mut checkpoint);
             }
             if budget == 0 {
                 checkpoint.yielded = true;
@@ -405,9 +405,10 @@ impl Engine {
         self.needs_pump = true;
     }
 
-    /// The pool has failed: what the checkpoint would have written stays unwritten. The frozen delta stays in force, so
-    /// reads see what they saw.
-    fn abandon_checkpoint(&mut self, mut checkpoint: Box<Checkpoint>) {
+    /// What the checkpoint would have written stays unwritten: the pool has failed, or is closed early. The frozen delta stays
+    /// in force, so reads see what they saw.
+    pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
+        checkpoint.yielded = false;
         for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
             writer.abandon(&mut self.store);
         }

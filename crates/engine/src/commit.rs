@@ -188,6 +188,10 @@ impl Engine {
 
     /// Lets a write wait for room, in order.
     pub(crate) fn block(&mut self, id: RequestId) {
+        if self.closes_early {
+            // Room comes with a checkpoint, and there will be none.
+            return self.fail_request(id, Error::ShuttingDown);
+        }
         self.requests.get_mut(id).stage = Stage::Admit;
         self.blocked.push_back(id);
     }

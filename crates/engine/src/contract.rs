@@ -177,6 +177,9 @@ pub enum Command<'a> {
     Settle,
     /// Finish what is in flight, checkpoint, mark the pool as cleanly closed. Nothing is served afterwards.
     Close,
+    /// Close without the checkpoint, or end a close that is under way without it: what was answered is made durable in the
+    /// journal, and that is all. Writes that wait for room are refused. A close that was waiting is answered, too.
+    CloseEarly,
 }
 
 /// Which known blocks a volume shares when they are written again. (POD's `select` and iDedup have their place here.)
@@ -277,6 +280,8 @@ pub enum ControlError {
     NoRoom,
     /// The pool was closed without a checkpoint, because the host file system is full. Nothing is lost: the journal has it.
     HostFull,
+    /// The pool was closed without a checkpoint, as it was asked to. Nothing is lost: the journal has it.
+    NoCheckpoint,
 }
 
 /// What opening found and did.

@@ -46,6 +46,14 @@ impl Engine {
                 self.phase = Phase::Closing;
                 Ok(What::Close { checkpoints: None })
             }
+            Command::CloseEarly if !matches!(self.phase, Phase::Serving | Phase::Closing) => {
+                Err(ControlError::ReadOnly)
+            }
+            Command::CloseEarly => {
+                self.phase = Phase::Closing;
+                self.give_up_checkpoint();
+                Ok(What::Close { checkpoints: None })
+            }
         };
         match what {
             Ok(what) => self.pending_commands.push(Pending { token, what }),
@@ -132,13 +140,40 @@ impl Engine {
         None
     }
 
+    /// No checkpoint will end any more: what waits for one is refused.
+    fn give_up_checkpoint(&mut self) {
+        self.closes_early = true;
+        self.rebuild = None;
+        if let Some(mut checkpoint) = self.checkpoint.take() {
+            self.abandon_checkpoint(&mut checkpoint);
+            // Requests in flight still ask it for the states of slots.
+            self.checkpoint = Some(checkpoint);
+        }
+        while let Some(id) = self.blocked.pop_front() {
+            self.fail_request(id, Error::ShuttingDown);
+        }
+        self.fail_commands();
+    }
+
     fn is_closed(&mut self, at: usize, checkpoints: Option<u64>) -> Option<Result<(), ControlError>> {
-        if self.requests.active() > 0 || self.pending_commands.len() > 1 {
+        let closes = |pending: &Pending| matches!(pending.what, What::Close { .. });
+        if self.requests.active() > 0 || !self.pending_commands.iter().all(closes) {
             return None;
         }
         if self.read_only {
             self.phase = Phase::Closed;
             return Some(Err(ControlError::ReadOnly));
+        }
+        if self.closes_early {
+            if self.want_durable < self.journal.last() {
+                self.want_durable = self.journal.last();
+                self.needs_pump = true;
+            }
+            if self.journal.last() > self.journal.durable || self.store.io.in_flight() > 0 {
+                return None;
+            }
+            self.phase = Phase::Closed;
+            return Some(Err(ControlError::NoCheckpoint));
         }
         if self.metadata_full && self.journal.last() <= self.journal.durable && self.store.io.in_flight() == 0 {
             // The checkpoint finds no room on the host. The journal has everything that it would hold.
@@ -158,7 +193,7 @@ impl Engine {
         Some(Ok(()))
     }
 
-    /// The pool has failed: what waits for something durable will not see it.
+    /// What waits for something durable will not see it: the pool has failed, or is closed without a checkpoint.
     pub(crate) fn fail_commands(&mut self) {
         let Engine { pending_commands, store, .. } = self;
         pending_commands.retain(|pending| {

@@ -131,6 +131,8 @@ pub struct Engine {
     pub(crate) host_full: bool,
     pub(crate) growing: Option<Growing>,
     pub(crate) pending_commands: Vec<Pending>,
+    /// Closing must not wait for a checkpoint.
+    pub(crate) closes_early: bool,
     /// The page of a tree that failed last.
     pub(crate) failed_page: Option<crate::pages::PageKey>,
     /// Leaves of the discard list as last written.
@@ -211,6 +213,7 @@ impl Engine {
             host_full: false,
             growing: None,
             pending_commands: Vec::new(),
+            closes_early: false,
             failed_page: None,
             discard_leaves: 0,
             work_left: false,
@@ -621,6 +624,9 @@ impl Engine {
 
     /// One scheduler for jobs: each moves a bounded number of steps; a checkpoint comes before the rebuild of the index.
     fn step_jobs(&mut self) {
+        if self.closes_early {
+            return;
+        }
         self.step_checkpoint();
         if self.checkpoint.is_none() && self.rebuild.is_some() && self.turn() == Turn::Now {
             self.begin_burst();

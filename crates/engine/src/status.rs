@@ -36,6 +36,10 @@ pub struct Status {
     pub checkpoint_running: bool,
     /// Bytes of memory in use by the engine's tables and the buffers.
     pub memory_bytes: u64,
+    /// Checkpoints finished since the pool was opened.
+    pub checkpoints: u64,
+    /// Whether one is under way.
+    pub checkpoint_under_way: bool,
     /// Mode.
     pub mode: Mode,
 }
@@ -55,6 +59,8 @@ impl Engine {
             unmerged_entries: (self.delta.len() + self.frozen.len()) as u64,
             checkpoint_running: self.checkpoint.is_some(),
             memory_bytes: self.memory(),
+            checkpoints: self.checkpoints_done,
+            checkpoint_under_way: self.checkpoint.is_some(),
             mode: match self.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
                 _ if self.read_only => Mode::ReadOnly,

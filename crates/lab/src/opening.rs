@@ -3,14 +3,14 @@
 //! What must hold: a pool opens after every crash; each opening begins a later epoch; after a clean closing the pool is
 //! found clean and nothing is lost; every volume whose creation was answered is there.
 
-use engine::Command;
+use engine::{Command, Nanos};
 
 use crate::config::Config;
 use crate::disk::Cut;
 use crate::random::Random;
 use crate::run::{Pending, Run, Snapshot};
 use crate::trace::Trace;
-use crate::world::World;
+use crate::world::{Step, World};
 use crate::{Checked, violated};
 
 impl Run {
@@ -35,7 +35,7 @@ impl Run {
 
     pub(crate) fn reopen(&mut self) -> Checked {
         self.drain()?;
-        let token = self.token(Pending::Close);
+        let token = self.token(Pending::Close { early: false });
         self.world.control(token, Command::Close);
         self.drain()?;
         self.rest()?;
@@ -47,6 +47,34 @@ impl Run {
         if !matches!(self.opened, Some(Ok(recovered)) if recovered.clean) {
             return violated(format!("a pool that was closed cleanly was not found so: {:?}", self.opened));
         }
+        self.verify_all()
+    }
+
+    /// Closes; after some steps the checkpoint is given up. Whether it has ended by then or not, all that was answered is
+    /// durable when the commands are answered.
+    pub(crate) fn close_early(&mut self, after: u64) -> Checked {
+        // Other requests may be in service.
+        while self.pending.values().any(|pending| matches!(pending, Pending::Create { .. } | Pending::Settle)) {
+            self.wait()?;
+        }
+        let token = self.token(Pending::Close { early: true });
+        self.world.control(token, Command::Close);
+        for _ in 0..after {
+            if self.pending.is_empty() || self.step(Nanos::MAX)? == Step::Quiet {
+                break;
+            }
+        }
+        if !self.pending.is_empty() {
+            let token = self.token(Pending::Close { early: true });
+            self.world.control(token, Command::CloseEarly);
+            self.drain()?;
+        }
+        self.rest()?;
+        self.model.closed();
+        let cut = self.random.pick(&[Cut::Lost, Cut::Kept, Cut::Torn]);
+        self.begin_opening(cut)?;
+        self.open_fully(None)?;
+        self.serve()?;
         self.verify_all()
     }
 

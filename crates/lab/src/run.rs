@@ -52,7 +52,7 @@ pub(crate) enum Pending {
     Create { name: String },
     Grow { grown: Result<Geometry, BadGeometry> },
     Settle,
-    Close,
+    Close { early: bool },
 }
 
 /// Figures of a run.
@@ -195,6 +195,7 @@ impl Run {
             }
             Operation::Settle => self.settle_and_audit(),
             Operation::Reopen => self.reopen(),
+            Operation::CloseEarly { after } => self.close_early(*after),
             Operation::Crash { cut, again, verify } => self.crash(*cut, again, *verify),
         }
     }
@@ -409,7 +410,7 @@ impl Run {
         Ok(step)
     }
 
-    fn step(&mut self, horizon: Nanos) -> Checked<Step> {
+    pub(crate) fn step(&mut self, horizon: Nanos) -> Checked<Step> {
         let changes = self.world.disk.changes();
         let step = self.world.step(horizon)?;
         self.steps_without_answer += 1;
@@ -470,6 +471,10 @@ impl Run {
                 }
                 self.model.end_change(token, false);
             }
+            // It waited for room, which comes with a checkpoint, and the checkpoint was given up.
+            (Pending::Change { .. }, Err(Error::ShuttingDown)) if self.closes_early() => {
+                self.model.end_change(token, false);
+            }
             (Pending::Flush, Ok(Answer::Done)) => self.model.end_flush(token, true),
             (Pending::Read, Ok(Answer::Data(cells))) => self.model.end_read(token, cells)?,
             (Pending::Extents { limit }, Ok(Answer::Extents(extents))) => {
@@ -488,12 +493,15 @@ impl Run {
         2 * (self.model.blocks_that_may_take_space() + in_flight) >= self.config.parameters.geometry.slots()
     }
 
+    fn closes_early(&self) -> bool {
+        self.pending.values().any(|pending| matches!(pending, Pending::Close { early: true }))
+    }
+
     fn commanded(&mut self, token: u64, result: Result<(), ControlError>) -> Checked {
         let Some(pending) = self.pending.remove(&token) else {
             return violated(format!("an answer to command {token}, which waits for none: {result:?}"));
         };
         match (&pending, result) {
-            (Pending::Settle | Pending::Close, Ok(())) => Ok(()),
             (Pending::Grow { grown: Ok(grown) }, Ok(())) => {
                 self.has_grown(*grown);
                 let capacity = self.world.engine.status().capacity_bytes;
@@ -505,6 +513,8 @@ impl Run {
             (Pending::Grow { grown: Err(expected) }, Err(ControlError::BadCapacity(error))) if *expected == error => {
                 Ok(())
             }
+            (Pending::Settle | Pending::Close { .. }, Ok(())) => Ok(()),
+            (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => Ok(()),
             (Pending::Create { name }, Ok(())) => {
                 self.model.end_create(name, true);
                 self.reconcile()

@@ -20,7 +20,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 12;
+pub const FIXED: u64 = 13;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -81,6 +81,7 @@ pub fn scenario(number: u64) -> Scenario {
             config.parameters.geometry.metadata_blocks = 128;
             growing(&[1550, 1])
         }),
+        12 => ("closing is cut short at several moments", closing()),
         _ => {
             let mut config = Config::swarm(number);
             for (size_blocks, _) in &mut config.volumes {
@@ -185,6 +186,15 @@ fn timed() -> Vec<Operation> {
         trim(1, 0, 24),
         Operation::Idle(3 * SECONDS),
     ]
+}
+
+/// The checkpoint is given up before it begins, while it merges, and about when its superblocks are written.
+fn closing() -> Vec<Operation> {
+    let round = |(index, after): (u32, u64)| {
+        let content = 10 * index + 1;
+        [write(0, 0, 3, content), trim(1, 0, 2), write(1, 1, 2, content), Operation::CloseEarly { after }]
+    };
+    (0..).zip([0, 6, 20, 34, 36, 38, 40, 60]).flat_map(round).collect()
 }
 
 #[cfg(test)]

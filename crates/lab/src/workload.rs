@@ -76,6 +76,11 @@ pub enum Operation {
     Settle,
     /// Close cleanly, cut the power, open again.
     Reopen,
+    /// Begin to close, after so many steps give the checkpoint up; then cut the power, open again.
+    CloseEarly {
+        /// Steps of the world.
+        after: u64,
+    },
     /// Crash now, whatever is in flight, and open again; perhaps crash again some steps into the opening.
     Crash {
         /// What happens to unsynced writes.
@@ -135,6 +140,7 @@ impl Generator<'_> {
             7 => Operation::Drain,
             8 => Operation::Idle(self.random.pick(&[100_000, 10_000_000, 1_500_000_000, 10_000_000_000])),
             9 => Operation::Settle,
+            10 if self.random.one_in(2) => Operation::CloseEarly { after: self.random.below(300) },
             10 => Operation::Reopen,
             11 => self.crash(),
             _ => Operation::Grow { containers: self.random.pick(&[0, 1, 1, 2, 5, 20, 700]) },

@@ -427,6 +427,9 @@ pub fn explain_control(error: ControlError) -> &'static str {
             "closed without a checkpoint, because the host file system is full; nothing is lost, the next start replays the \
              journal"
         }
+        ControlError::NoCheckpoint => {
+            "closed without a checkpoint, as it was asked to; nothing is lost, the next start replays the journal"
+        }
         ControlError::ReadOnly => "the pool is read-only after a failure, or is being closed; see 'onefold status'",
     }
 }
