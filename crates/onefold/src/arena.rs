@@ -6,7 +6,7 @@
 //! (the two above are registered with the ring)
 //! zeroes            only ever read: what zero blocks are sent from
 //! wake-up           eight bytes that the event counter is read into
-//! connections       a receive area and a header area each
+//! connections       a receive area and a header area each, of which the kernel has given only what was used
 //! ```
 //!
 //! Invariants: the mapping is never unmapped or moved, so an address given to the kernel stays good until the process ends,
@@ -84,6 +84,8 @@ impl Arena {
         // SAFETY: the advice covers a part of the mapping just made and does not change its contents. It is only advice:
         // that it may fail (no huge pages in this kernel) does not matter.
         let _ = unsafe { rustix::mm::madvise(base, registered, Advice::LinuxHugepage) };
+        // SAFETY: as above. Huge pages would give every silent connection the memory of a busy one.
+        let _ = unsafe { rustix::mm::madvise(base.byte_add(registered), size - registered, Advice::LinuxNoHugepage) };
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Arena { base, size, buffers, staging_blocks, connections })
     }
@@ -130,6 +132,15 @@ impl Arena {
     /// Where a connection's headers are sent from.
     pub fn header_area(&self, connection: usize) -> Span {
         Span { start: self.receive_area(connection).end(), length: HEADER_AREA }
+    }
+
+    /// Gives the memory of a connection's areas back: it reads as zeroes from here on. Nothing may be in flight there.
+    pub fn forget(&mut self, connection: usize) {
+        let (receive, headers) = (self.receive_area(connection), self.header_area(connection));
+        let areas = Span { start: receive.start, length: headers.end() - receive.start };
+        // SAFETY: the areas lie inside the mapping (checked by `address`) and are whole pages; they belong to this
+        // connection alone, no I/O uses them, and `&mut self` says that no reference into the arena exists.
+        let _ = unsafe { rustix::mm::madvise(self.address(areas).cast(), areas.length, Advice::LinuxDontNeed) };
     }
 
     /// The address of a span, for the kernel.
@@ -206,6 +217,21 @@ mod tests {
         let (into, from) = arena.buffer_pair(BufferId(1), BufferId(2));
         into.copy_from_slice(from);
         assert!(arena.bytes(arena.buffer(BufferId(1))).iter().all(|byte| *byte == 1));
+    }
+
+    #[test]
+    fn what_a_connection_forgets_is_its_own() {
+        let mut arena = Arena::new(1, 1, 3).unwrap();
+        for connection in 0..3 {
+            arena.bytes_mut(arena.receive_area(connection)).fill(7);
+            arena.bytes_mut(arena.header_area(connection)).fill(7);
+        }
+        arena.forget(1);
+        for connection in 0..3 {
+            for area in [arena.receive_area(connection), arena.header_area(connection)] {
+                assert!(arena.bytes(area).iter().all(|byte| *byte == if connection == 1 { 0 } else { 7 }));
+            }
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::cli::CheckArgs;
 use crate::control::{self, Request};
 use crate::digest::Digester;
 use crate::disk::{compare, merge};
-use crate::notice::{notice, print, print_json};
+use crate::print::{complain, print, print_json};
 use crate::probe;
 use crate::progress::Progress;
 use crate::reactor::explain_open;
@@ -208,7 +208,7 @@ impl Audit {
     fn perform(&mut self, id: IoId) -> Result<Performed, IoError> {
         let io = self.engine.io(id).clone();
         let failed = |error: std::io::Error| {
-            notice(format_args!("cannot read at byte {}: {error}", io.offset));
+            complain(format_args!("cannot read at byte {}: {error}", io.offset));
             IoError::Failed
         };
         match io.op {

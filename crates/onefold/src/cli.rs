@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::listen::Address;
+use crate::log::Level;
 use crate::size;
 
 /// A block device that stores every block once, served over NBD.
@@ -128,12 +129,22 @@ pub struct ServeArgs {
     /// Capacity of the pool and size of the volume 'default' (with --create)
     #[arg(long, value_parser = size::parse, requires = "create")]
     pub size: Option<u64>,
-    /// Where to listen: unix:PATH or tcp:HOST:PORT, several times if wanted [default: unix:POOL.sock]
+    /// Where to listen: unix:PATH or tcp:HOST:PORT, several times if wanted [default: unix:POOL.sock, unless the service
+    /// manager hands sockets over]
     #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     pub listen: Vec<Address>,
     /// Memory for everything: buffers, caches, tables
     #[arg(long, value_parser = size::parse, default_value = "512M")]
     pub memory: u64,
+    /// Clients at a time (with little memory, fewer)
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16384), default_value_t = 1024)]
+    pub max_connections: u32,
+    /// When stopping: give up the last checkpoint after so many seconds; the next start replays the journal
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86400), default_value_t = 30)]
+    pub stop_timeout: u64,
+    /// How much to log, to the error output
+    #[arg(long, value_name = "LEVEL", value_enum, env = "ONEFOLD_LOG", default_value_t = Level::Info)]
+    pub log: Level,
     /// Let tcp: listen on addresses that other machines reach (there is no encryption and no password)
     #[arg(long)]
     pub allow_remote: bool,

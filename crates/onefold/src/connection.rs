@@ -7,36 +7,71 @@
 //! file: what is outstanding is answered first) or dead (error: what is outstanding is only given back).
 //!
 //! Back-pressure: nothing is received while the engine has no room for a request or no buffers for a piece, or while the
-//! client does not take its replies; what one client does not take is bounded, so that it leaves room for others. Buffers for a piece, or for a read that is collected, are taken all or none, in order of
-//! arrival; who has them needs nothing else that a connection could hold, so connections cannot wait for each other.
+//! client does not take its replies; what one client does not take is bounded, so that it leaves room for others. Buffers for
+//! a piece, or for a read that is collected, are taken all or none, in order of arrival; who has them needs nothing else
+//! that a connection could hold, so connections cannot wait for each other.
+//!
+//! Memory: a connection begins with a small share of memory to receive and send with. One whose client sends more than
+//! that at once gets a large share while there are any, and keeps it.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use engine::{BlockInput, BufferId, Event, Mode, Nanos, Operation, Submit, VolumeId};
 use nbd::{Command, ExportInfo, Request, Session, Step};
 
-use crate::arena::{BLOCK, RECEIVE_AREA, Span};
+use crate::arena::{BLOCK, HEADER_AREA, RECEIVE_AREA, Span};
 use crate::disk::{Core, push_span};
 use crate::output::Output;
 use crate::request::{Pieces, Table, token, touched_bytes};
 
 /// Requests of one connection that may wait for their answers.
 const REQUESTS_MAX: u32 = 1024;
-/// Items that may wait to be sent before no more requests are taken.
-const OUTPUT_MAX: usize = 1024;
-/// Bytes of headers that may wait to be sent before no more requests are taken.
-const HEADER_BYTES_MAX: usize = 64 << 10;
+/// What connections may use: most of them little, some of them much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Share {
+    /// Bytes received at once.
+    receive_bytes: usize,
+    /// Bytes of headers sent at once.
+    send_header_bytes: usize,
+    /// Items that may wait to be sent before no more requests are taken.
+    output: usize,
+    /// Replies that may wait for one in several parts.
+    deferred: usize,
+    /// Bytes of headers that may wait to be sent before no more requests are taken.
+    header_bytes: usize,
+}
+
+const SMALL: Share =
+    Share { receive_bytes: 8 << 10, send_header_bytes: 4 << 10, output: 128, deferred: 16, header_bytes: 4 << 10 };
+const LARGE: Share = Share {
+    receive_bytes: RECEIVE_AREA,
+    send_header_bytes: HEADER_AREA,
+    output: 1024,
+    deferred: 1024,
+    header_bytes: 64 << 10,
+};
+
+/// Memory that a connection with a small share uses at most, apart from the buffers of its requests.
+pub const CONNECTION_BYTES: u64 = 20 << 10;
+/// The same with a large share.
+pub const LARGE_CONNECTION_BYTES: u64 = 192 << 10;
+
 /// Bytes of reads that one connection may have in flight, unless it is a single piece or a single request.
 const READ_WINDOW: u64 = 8 << 20;
 /// A long payload is followed by few headers: receiving more behind it would only mean copying the next payload.
 const TAIL_BEHIND_PAYLOAD: usize = 4096;
 const LONG_PAYLOAD: usize = 32 << 10;
+/// Entries of lists that a connection with a small share keeps.
+const FEW_BLOCKS: usize = 16;
 /// The most extents of one answer.
 const EXTENTS_MAX: u32 = 128;
 
 /// Limits and tables that all connections share.
 pub struct Shared {
+    /// Large shares that are left.
+    pub large_left: u32,
     /// Places in the engine's table of requests that one connection may take.
     pub pieces_max: u32,
     /// Requests in service.
@@ -60,6 +95,41 @@ pub enum State {
     Draining,
     /// Closed as soon as the kernel and the engine are done with it.
     Dead,
+}
+
+/// Why a connection ended that did not say goodbye.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The client broke the protocol.
+    Violation(nbd::Violation),
+    /// The handshake took too long.
+    LateHandshake,
+    /// Too many handshakes at once; this was the oldest.
+    Displaced,
+    /// It held buffers that others waited for, or took none of its last replies.
+    Stalled,
+    /// A read failed when its reply had begun.
+    ReadFailed,
+    /// The client went away in the middle of something.
+    Gone,
+    /// The server stops.
+    Stopping,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Violation(violation) => write!(f, "{violation}"),
+            End::LateHandshake => f.write_str("its handshake took too long"),
+            End::Displaced => f.write_str("too many handshakes at once, and its own was the oldest"),
+            End::Stalled => {
+                f.write_str("it stalled: others waited for what it held, or it took no replies before its end")
+            }
+            End::ReadFailed => f.write_str("a read failed after its reply had begun"),
+            End::Gone => f.write_str("the client went away"),
+            End::Stopping => f.write_str("the server stops"),
+        }
+    }
 }
 
 /// Why [`Connection::advance`] stopped.
@@ -110,8 +180,14 @@ pub struct Connection {
     pub socket: OwnedFd,
     /// The protocol's state.
     pub session: Session,
+    /// Who is at the other end.
+    pub peer: String,
+    /// The place in the order of all that came.
+    pub number: u64,
     /// How it stands.
     pub state: State,
+    /// Why it is dead.
+    pub end: Option<End>,
     /// When the handshake must be over.
     pub deadline: Option<Nanos>,
     /// What is to be sent.
@@ -130,12 +206,14 @@ pub struct Connection {
     pub waiting: bool,
     /// When it last began to send, or sent anything.
     pub last_progress: Nanos,
+    /// Whether it has a large share.
+    pub is_large: bool,
     volume: VolumeId,
     slot: u32,
     /// The part of the receive area that is not used up.
     input: Span,
-    /// Payload bytes that the receive in flight takes first.
-    receiving: Option<usize>,
+    /// Payload bytes that the receive in flight takes first, and how many in all.
+    receiving: Option<(usize, usize)>,
     current: Current,
     incoming: Incoming,
     spans: Vec<Span>,
@@ -143,13 +221,16 @@ pub struct Connection {
 
 impl Connection {
     /// A new connection, with its greeting ready to be sent.
-    pub fn new(slot: u32, socket: OwnedFd, deadline: Nanos, core: &Core) -> Connection {
+    pub fn new(slot: u32, socket: OwnedFd, (number, peer): (u64, String), deadline: Nanos, core: &Core) -> Connection {
         let mut output = Output::default();
         let session = output.write(Session::new);
         Connection {
             socket,
             session,
+            peer,
+            number,
             state: State::Open,
+            end: None,
             deadline: Some(deadline),
             output,
             requests: 0,
@@ -159,6 +240,7 @@ impl Connection {
             deferred: VecDeque::new(),
             waiting: false,
             last_progress: core.now,
+            is_large: false,
             volume: VolumeId(0),
             slot,
             input: core.arena.receive_area(slot as usize).first(0),
@@ -167,6 +249,25 @@ impl Connection {
             incoming: Incoming::default(),
             spans: Vec::new(),
         }
+    }
+
+    /// Its place in the table.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    fn share(&self) -> &'static Share {
+        if self.is_large { &LARGE } else { &SMALL }
+    }
+
+    /// Bytes of headers that it may send at once.
+    pub fn send_header_bytes(&self) -> usize {
+        self.share().send_header_bytes
+    }
+
+    /// Whether its handshake is going on.
+    pub fn is_half_open(&self) -> bool {
+        self.state != State::Dead && self.session.is_in_handshake()
     }
 
     /// Whether the kernel uses its memory.
@@ -210,9 +311,9 @@ impl Connection {
     /// Whether so much waits that no more requests are taken.
     fn is_choked(&self) -> bool {
         self.requests >= REQUESTS_MAX
-            || self.output.len() >= OUTPUT_MAX
-            || self.output.header_bytes() >= HEADER_BYTES_MAX
-            || self.deferred.len() >= OUTPUT_MAX
+            || self.output.len() >= self.share().output
+            || self.output.header_bytes() >= self.share().header_bytes
+            || self.deferred.len() >= self.share().deferred
     }
 
     /// Receives: the rest of the payload of the current piece, and what follows.
@@ -220,7 +321,7 @@ impl Connection {
         let area = core.arena.receive_area(self.slot as usize);
         self.spans.clear();
         let payload = self.incoming.length - self.incoming.received;
-        let mut tail = RECEIVE_AREA;
+        let mut tail = self.share().receive_bytes;
         if payload > 0 {
             self.incoming.rest(core, &mut self.spans);
             if self.incoming.length >= LONG_PAYLOAD {
@@ -229,13 +330,13 @@ impl Connection {
         }
         push_span(&mut self.spans, area.first(tail));
         self.input = area.first(0);
-        self.receiving = Some(payload);
+        self.receiving = Some((payload, payload + tail));
         core.ring.receive(self.slot, self.socket.as_raw_fd(), &core.arena, &self.spans);
     }
 
     /// A receive ended.
-    pub fn received(&mut self, result: i32, core: &mut Core) {
-        let payload = self.receiving.take().unwrap_or(0);
+    pub fn received(&mut self, result: i32, shared: &mut Shared, core: &mut Core) {
+        let (payload, most) = self.receiving.take().unwrap_or((0, 0));
         if self.state == State::Dead || result == -libc::EINTR || result == -libc::EAGAIN {
             return;
         }
@@ -243,14 +344,18 @@ impl Connection {
             // The end of file between requests is a goodbye; anywhere else the client is gone.
             let goodbye = result == 0 && self.current == Current::None && !self.session.is_in_handshake();
             if goodbye {
-                self.state = State::Draining;
+                self.drain(core.now);
             } else {
-                self.kill();
+                self.kill(End::Gone);
             }
             return;
         }
         let count = result as usize;
         let direct = count.min(payload);
+        if count == most && count > direct && !self.is_large && shared.large_left > 0 {
+            shared.large_left -= 1;
+            self.is_large = true;
+        }
         self.incoming.received += direct;
         self.incoming.digest(core);
         self.input = core.arena.receive_area(self.slot as usize).first(count - direct);
@@ -269,7 +374,7 @@ impl Connection {
         };
         self.input = self.input.from(progress.consumed);
         match progress.step {
-            Step::Proceed if progress.consumed == 0 => self.kill(),
+            Step::Proceed if progress.consumed == 0 => self.kill(End::Gone),
             Step::Proceed => {}
             Step::Established { export } => {
                 self.deadline = None;
@@ -282,8 +387,8 @@ impl Connection {
                 self.deferred.push_back(Deferred::Bytes(bytes));
             }
             Step::Refused(refused) => self.output.write(|output| refused.reply(output)),
-            Step::Disconnect => self.state = State::Draining,
-            Step::ProtocolError(_) => self.kill(),
+            Step::Disconnect => self.drain(core.now),
+            Step::ProtocolError(violation) => self.kill(End::Violation(violation)),
         }
     }
 
@@ -405,6 +510,10 @@ impl Connection {
         let inputs = std::mem::take(&mut self.incoming.inputs);
         self.submit(token(place, piece), &request, (offset, length), Operation::Write(&inputs), core);
         self.incoming.reset(inputs);
+        if !self.is_large {
+            self.incoming.inputs.shrink_to(FEW_BLOCKS);
+            self.spans.shrink_to(FEW_BLOCKS);
+        }
         None
     }
 
@@ -422,10 +531,18 @@ impl Connection {
         core.engine.handle(core.now, Event::Submit(submit));
     }
 
+    /// Takes no more requests; it is closed when its replies have left.
+    fn drain(&mut self, now: Nanos) {
+        self.state = State::Draining;
+        self.deadline = None;
+        self.last_progress = now;
+    }
+
     /// Makes it dead: what the kernel is doing for it comes to an end.
-    pub fn kill(&mut self) {
+    pub fn kill(&mut self, end: End) {
         if self.state != State::Dead {
             self.state = State::Dead;
+            self.end = Some(end);
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         }
     }

@@ -72,7 +72,7 @@ pub enum Response {
 pub enum Message {
     /// A request, and where the answer goes.
     Request(Request, Sender<Response>),
-    /// A signal asks for a clean stop.
+    /// A signal asks for a clean stop; once more, for one without a checkpoint.
     Stop,
 }
 

@@ -8,12 +8,14 @@
 
 use std::collections::VecDeque;
 
+use tracing::{error, warn};
+
 use engine::{BlockContent, BufferId, Engine, Event, IoError, IoId, IoOp, Nanos, Outcome, Segment};
 
 use crate::arena::{Arena, BLOCK, Span};
 use crate::backing::{Kind, Store};
 use crate::digest::Digester;
-use crate::notice::{Failures, notice};
+use crate::log::Failures;
 use crate::ring::{DISK_SLOTS, Ring, SPANS};
 
 /// What the sides of the reactor share: the engine and what it is driven with.
@@ -44,6 +46,18 @@ pub struct Disk {
     /// Bytes of the store.
     size: u64,
     failures: Failures,
+    /// The last write or sync that failed, in words.
+    failed: Option<String>,
+    host: Host,
+}
+
+/// What reserving space says about the file system under the pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Host {
+    /// When it last had no room.
+    pub full: Option<Nanos>,
+    /// When it last had room.
+    pub room: Option<Nanos>,
 }
 
 enum Report {
@@ -110,7 +124,19 @@ impl Disk {
             is_device: store.kind() == Kind::Device,
             size: store.size(),
             failures: Failures::default(),
+            failed: None,
+            host: Host::default(),
         }
+    }
+
+    /// The last write or sync that failed, in words.
+    pub fn last_failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    /// What is known about the file system under the pool.
+    pub fn host(&self) -> Host {
+        self.host
     }
 
     /// Takes an I/O that the engine wants.
@@ -126,7 +152,7 @@ impl Disk {
             // It would wait for ever.
             IoOp::ReadPages | IoOp::Write if staged_blocks(wanted) > self.staging.used.len() => {
                 let (length, offset) = (wanted.length, wanted.offset);
-                notice(format_args!("I/O of {length} bytes of metadata at byte {offset} exceeds the staging area"));
+                error!("I/O of {length} bytes of metadata at byte {offset} exceeds the staging area");
                 self.reports.push((io, Report::Failed(IoError::Failed)));
             }
             _ => {
@@ -263,10 +289,20 @@ impl Disk {
             (_, _) if result == -libc::ENOSPC || result == -libc::EDQUOT => Some(IoError::NoSpace),
             (_, _) => Some(IoError::Failed),
         };
-        if let Some(error) = error
-            && let Some(number) = self.failures.add()
-        {
-            report_failure(slot, result, error, number);
+        match (slot.work, error) {
+            // Whoever needs the space is told; that the host is full is said once (`watch`).
+            (Work::Reserve, Some(IoError::NoSpace)) => self.host.full = Some(core.now),
+            (Work::Reserve, None) => self.host.room = Some(core.now),
+            (_, None) => {}
+            (work, Some(_)) => {
+                let failure = describe_failure(slot, result);
+                if let Some(number) = self.failures.add() {
+                    warn!("{failure} (failure {number} since the start)");
+                }
+                if matches!(work, Work::Write | Work::Sync) {
+                    self.failed = Some(failure);
+                }
+            }
         }
         self.deliver(index, error, core);
     }
@@ -423,7 +459,8 @@ pub fn compare(segments: &[Segment], arena: &Arena) -> bool {
     blocks.next() == blocks.next()
 }
 
-fn report_failure(slot: &Slot, result: i32, error: IoError, number: u64) {
+/// What failed, where, and why.
+fn describe_failure(slot: &Slot, result: i32) -> String {
     let what = match slot.work {
         Work::ReadBlocks | Work::ReadPages => "read",
         Work::Write => "write",
@@ -435,12 +472,10 @@ fn report_failure(slot: &Slot, result: i32, error: IoError, number: u64) {
         (_, Work::Write) => "nothing was written".into(),
         (_, _) => "the store ends there".into(),
     };
-    let hint =
-        if error == IoError::NoSpace { " (the file system under the pool is full: free space there)" } else { "" };
-    notice(format_args!(
-        "{what} of {} bytes at byte {} of the store failed: {why}{hint} (failure {number} since the start)",
-        slot.length, slot.offset
-    ));
+    match slot.work {
+        Work::Sync => format!("a {what} of the store failed: {why}"),
+        _ => format!("{what} of {} bytes at byte {} of the store failed: {why}", slot.length, slot.offset),
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -75,12 +75,14 @@ impl fmt::Display for Address {
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// On a Unix socket, whose file is removed when the listener is dropped.
+    /// On a Unix socket, whose file is removed when the listener is dropped, if we made it.
     Unix {
         /// The socket.
         socket: UnixListener,
         /// Absolute path of its file.
         path: PathBuf,
+        /// Whether it was handed over to us, and stays when we are gone.
+        inherited: bool,
     },
     /// On a TCP port.
     Tcp {
@@ -88,12 +90,14 @@ pub enum Listener {
         socket: TcpListener,
         /// The address that it got.
         address: SocketAddr,
+        /// Whether it was handed over to us.
+        inherited: bool,
     },
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Listener::Unix { path, .. } = self {
+        if let Listener::Unix { path, inherited: false, .. } = self {
             let _ = fs::remove_file(path);
         }
     }
@@ -118,15 +122,8 @@ impl Listener {
                     .to_socket_addrs()
                     .with_context(|| format!("cannot find an address for '{host}' of {address}"))?
                     .collect();
-                if let Some(remote) = found.iter().find(|found| !found.ip().is_loopback())
-                    && !allow_remote
-                {
-                    bail!(
-                        "{address} ({}) is reachable from other machines, and NBD here has no password and no \
-                         encryption: listen on 127.0.0.1 and use an SSH tunnel, or add --allow-remote if the network \
-                         is trusted",
-                        remote.ip()
-                    );
+                for found in &found {
+                    refuse_remote(&address.to_string(), found.ip(), allow_remote)?;
                 }
                 if found.is_empty() {
                     bail!("'{host}' of {address} has no address");
@@ -143,7 +140,7 @@ impl Listener {
         remove_stale(&path)?;
         let socket = bind_with_mode(&path, mode)
             .with_context(|| format!("cannot listen on {} (does its directory exist?)", path.display()))?;
-        Ok(Listener::Unix { socket, path })
+        Ok(Listener::Unix { socket, path, inherited: false })
     }
 
     fn bind_tcp(found: SocketAddr, address: &Address) -> anyhow::Result<Listener> {
@@ -151,7 +148,22 @@ impl Listener {
             format!("cannot listen on {address} ({found}): is another server there? choose another port")
         })?;
         let address = socket.local_addr().context("cannot read the address of a socket")?;
-        Ok(Listener::Tcp { socket, address })
+        Ok(Listener::Tcp { socket, address, inherited: false })
+    }
+
+    /// Whether the socket was handed over to us: clients that come later are someone else's.
+    pub fn is_inherited(&self) -> bool {
+        match self {
+            Listener::Unix { inherited, .. } | Listener::Tcp { inherited, .. } => *inherited,
+        }
+    }
+
+    /// What it listens on, in the words of the command line.
+    pub fn address(&self) -> String {
+        match self {
+            Listener::Unix { path, .. } => format!("unix:{}", path.display()),
+            Listener::Tcp { address, .. } => format!("tcp:{address}"),
+        }
     }
 
     /// Whether connections are TCP.
@@ -168,6 +180,17 @@ impl Listener {
             Listener::Tcp { address, .. } => format!("nbd://{address}/{}", encode(export, "")),
         }
     }
+}
+
+/// Refuses an address that other machines reach, unless that is allowed. `what` has it.
+pub fn refuse_remote(what: &str, address: IpAddr, allow_remote: bool) -> anyhow::Result<()> {
+    if !address.is_loopback() && !allow_remote {
+        bail!(
+            "{what} ({address}) is reachable from other machines, and NBD here has no password and no encryption: listen \
+             on 127.0.0.1 and use an SSH tunnel, or add --allow-remote if the network is trusted"
+        );
+    }
+    Ok(())
 }
 
 /// Refuses a path that no Unix socket can have, with advice.
@@ -279,7 +302,7 @@ mod tests {
         assert!(Listener::bind_unix(&path, None).is_err());
         fs::remove_dir_all(&directory).unwrap();
         let address = "127.0.0.1:10809".parse().unwrap();
-        let tcp = Listener::Tcp { socket: TcpListener::bind("127.0.0.1:0").unwrap(), address };
+        let tcp = Listener::Tcp { socket: TcpListener::bind("127.0.0.1:0").unwrap(), address, inherited: false };
         assert_eq!(tcp.uri("default"), "nbd://127.0.0.1:10809/default");
     }
 

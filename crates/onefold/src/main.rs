@@ -3,15 +3,17 @@
 //! ```text
 //! main, cli                 what is asked for
 //! create, grow, serve, offline, check    what is done about it
+//! log, watch, service       what an operator, and the service manager, are told
 //! reactor                   one thread: waits, takes in, lets the engine decide, carries out
 //!   disk, backing           ... on the store
 //!   server, connection, request, output    ... for clients
 //!   control                 ... for operators
-//! ring, arena               the kernel's side: the only unsafe code
+//! ring, arena               the kernel's side: the only unsafe code (and one descriptor in service)
 //! ```
 
 mod arena;
 mod backing;
+mod capacity;
 mod check;
 mod cli;
 mod connection;
@@ -21,10 +23,11 @@ mod digest;
 mod disk;
 mod grow;
 mod listen;
-mod notice;
+mod log;
 mod offline;
 mod output;
 mod place;
+mod print;
 mod probe;
 mod progress;
 mod reactor;
@@ -32,8 +35,10 @@ mod request;
 mod ring;
 mod serve;
 mod server;
+mod service;
 mod size;
 mod status;
+mod watch;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,23 +48,30 @@ use serde_json::json;
 
 use cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, VolumeCommand};
 use control::Request;
-use notice::{notice, print, print_json};
+use log::Level;
+use print::{complain, print, print_json};
+use service::Inherited;
 
 /// The exit status for wrong usage; clap's too.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    // Before anything is opened.
+    let inherited = service::inherited();
     let cli = Cli::parse();
-    match run(&cli.command) {
+    if !matches!(cli.command, Command::Serve(_)) {
+        log::start(Level::Warn);
+    }
+    match run(&cli.command, inherited) {
         Ok(code) => code,
         Err(error) => {
-            notice(format_args!("{error:#}"));
+            complain(format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(command: &Command) -> anyhow::Result<ExitCode> {
+fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::Result<ExitCode> {
     match command {
         Command::Create(arguments) => create_pool(arguments),
         Command::Grow(arguments) => grow_pool(arguments),
@@ -74,7 +86,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             if let Some(problem) = arguments.size.and_then(wrong_size) {
                 return Ok(wrong_usage(&problem));
             }
-            serve::serve(arguments).map(|()| ExitCode::SUCCESS)
+            serve::serve(arguments, inherited?)
         }
         Command::Status(arguments) => show_status(arguments),
         Command::Check(arguments) => {
@@ -96,7 +108,7 @@ fn wrong_size(bytes: u64) -> Option<String> {
 }
 
 fn wrong_usage(problem: &str) -> ExitCode {
-    notice(format_args!("{problem}"));
+    complain(format_args!("{problem}"));
     ExitCode::from(USAGE)
 }
 

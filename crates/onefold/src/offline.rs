@@ -9,6 +9,7 @@ use crate::backing::{Access, Store};
 use crate::control::{self, Request};
 use crate::probe;
 use crate::reactor::{Opening, Reactor, explain_control};
+use crate::service::Manager;
 use crate::status::{self, Report};
 
 /// Memory for a command that opens the pool itself, unless the pool needs more.
@@ -24,8 +25,15 @@ pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
     let superblock = probe::require_pool(&store)?;
     // Nobody sends to this mailbox: the sending end only keeps it open.
     let (mailbox, _sending) = control::mailbox()?;
-    let opening =
-        Opening { store: &store, parameters: superblock.parameters, memory: MEMORY, listeners: Vec::new(), mailbox };
+    let opening = Opening {
+        store: &store,
+        parameters: superblock.parameters,
+        memory: MEMORY,
+        listeners: Vec::new(),
+        connections: 1,
+        manager: Manager::none(),
+        mailbox,
+    };
     let mut reactor = Reactor::new(opening)?;
     reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
     let result = match request {
@@ -34,7 +42,7 @@ pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
         Request::Grow { capacity_bytes: capacity } => match reactor.prepare_growth(*capacity) {
             Ok(()) => reactor.command(Command::Grow { capacity: *capacity })?,
             Err(error) => {
-                reactor.close()?;
+                reactor.close(None)?;
                 return Err(error);
             }
         },
@@ -44,7 +52,7 @@ pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
         }
     };
     let report = reactor.report();
-    reactor.close()?;
+    reactor.close(None)?;
     result.map_err(|error| anyhow::anyhow!("{}", explain_control(error)))?;
     Ok(report)
 }

@@ -19,6 +19,10 @@ const SEND_BYTES: usize = 1 << 20;
 /// Answers of the engine whose data has left, with the bytes of buffers that each held.
 pub type Departed = Vec<(RequestId, u64)>;
 
+/// What a queue keeps when it is empty: entries, and bytes of headers.
+const FEW: usize = 16;
+const FEW_BYTES: usize = 1024;
+
 enum Item {
     /// So many of the bytes of headers.
     Headers(usize),
@@ -112,11 +116,20 @@ impl Output {
     }
 
     /// Starts a send of what is ready, if none is in flight. Adds to `departed` what needed no sending.
-    pub fn send(&mut self, connection: u32, socket: RawFd, core: &mut Core, departed: &mut Departed) {
+    ///
+    /// Takes at most `header_bytes` of headers at once.
+    pub fn send(
+        &mut self,
+        connection: u32,
+        socket: RawFd,
+        header_bytes: usize,
+        core: &mut Core,
+        departed: &mut Departed,
+    ) {
         if self.in_flight || self.items.is_empty() {
             return;
         }
-        self.fill(connection, &core.engine, &mut core.arena);
+        self.fill(connection, header_bytes, &core.engine, &mut core.arena);
         if self.sending.is_empty() {
             departed.append(&mut self.leaving);
             return;
@@ -160,6 +173,24 @@ impl Output {
         true
     }
 
+    /// Lets go of memory that only a long queue needs. Not while a send is in flight.
+    pub fn shrink(&mut self) {
+        for spans in [&mut self.sending, &mut self.window] {
+            if spans.is_empty() && spans.capacity() > FEW {
+                spans.shrink_to(FEW);
+            }
+        }
+        if self.items.is_empty() && self.items.capacity() > FEW {
+            self.items.shrink_to(FEW);
+        }
+        if self.headers.is_empty() && self.headers.capacity() > FEW_BYTES {
+            self.headers.shrink_to(FEW_BYTES);
+        }
+        if self.parts.capacity() > FEW {
+            self.parts.shrink_to(FEW);
+        }
+    }
+
     /// Forgets everything; adds to `departed` the answers that were still held. No send may be in flight.
     pub fn clear(&mut self, departed: &mut Departed) {
         assert!(!self.in_flight, "what is being sent is not given back");
@@ -172,9 +203,9 @@ impl Output {
     }
 
     /// Takes items from the queue until a message is full.
-    fn fill(&mut self, connection: u32, engine: &Engine, arena: &mut Arena) {
+    fn fill(&mut self, connection: u32, header_bytes: usize, engine: &Engine, arena: &mut Arena) {
         self.sending.clear();
-        let mut area = arena.header_area(connection as usize);
+        let mut area = arena.header_area(connection as usize).first(header_bytes);
         let mut room = SEND_BYTES;
         while self.sending.len() < SEND_SPANS {
             // What needs no room is never left behind: an answer departs with its last byte.

@@ -13,26 +13,39 @@ use engine::{Command, ControlError, Effect, Engine, Event, Limits, Nanos, OpenEr
 
 use crate::arena::{Arena, BLOCK};
 use crate::backing::Store;
+use crate::capacity::{Connections, allow_files};
 use crate::control::{Mailbox, Message, Request, Response};
 use crate::digest::Digester;
 use crate::disk::{Core, Disk};
 use crate::grow;
 use crate::listen::Listener;
-use crate::notice::notice;
 use crate::ring::{Completion, Ring, Tag};
-use crate::server::{CONNECTIONS_MAX, Server};
+use crate::server::Server;
+use crate::service::Manager;
 use crate::size;
 use crate::status::{self, Report};
+use crate::watch::Watch;
 
 use std::os::fd::AsRawFd;
+
+use tracing::{info, warn};
 
 /// Blocks of staging for metadata on its way.
 const STAGING_BLOCKS: usize = 1024;
 
+/// How long requests in service, and then connections, may take to come to their ends when the server stops.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the store may take to make the journal durable when the checkpoint was given up.
+const LAST_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is told how a stop goes on.
+const REPORT_PERIOD: Duration = Duration::from_secs(1);
+/// How long after something has happened the pool's figures are looked at.
+const WATCH_NANOS: Nanos = 200_000_000;
+
 /// Who waits for a command.
 enum Waiter {
-    /// A client of the control socket.
-    Client(Sender<Response>),
+    /// A client of the control socket, and what to log when it is done.
+    Client(Sender<Response>, Option<String>),
     /// [`Reactor::command`].
     Ourselves,
 }
@@ -47,6 +60,10 @@ pub struct Opening<'a> {
     pub memory: u64,
     /// Where to serve; empty for a command that only looks.
     pub listeners: Vec<Listener>,
+    /// The most clients at a time.
+    pub connections: u32,
+    /// Who is told how the opening and the end go on.
+    pub manager: Manager,
     /// What other threads say.
     pub mailbox: Mailbox,
 }
@@ -69,21 +86,28 @@ pub struct Reactor {
     /// The result of the command that we wait for ourselves.
     finished: Option<Result<(), ControlError>>,
     opened: Option<Result<Recovered, OpenError>>,
-    stop: bool,
+    /// How often a stop was asked for.
+    stops: u32,
+    manager: Manager,
+    connections: Connections,
+    limits: Limits,
+    /// What is looked at while the pool is served, and when.
+    watch: Option<Watch>,
+    watch_due: Option<Nanos>,
 }
 
 impl Reactor {
     /// Sets everything up and lets the engine begin to open the pool.
     pub fn new(opening: Opening<'_>) -> anyhow::Result<Reactor> {
-        let Opening { store, parameters, memory, listeners, mailbox } = opening;
+        let Opening { store, parameters, memory, listeners, connections, manager, mailbox } = opening;
         let serving = !listeners.is_empty();
-        let limits = limits(memory, &parameters, serving)?;
-        let connections = if serving { CONNECTIONS_MAX } else { 1 };
-        let arena = Arena::new(limits.buffers as usize, STAGING_BLOCKS, connections)
+        let wanted = if serving { allow_files(connections) } else { 1 };
+        let (limits, connections) = limits(memory, &parameters, serving, wanted)?;
+        let arena = Arena::new(limits.buffers as usize, STAGING_BLOCKS, connections.most as usize)
             .with_context(|| format!("cannot get {} of memory", size::show(memory)))?;
         let ring = Ring::new(&arena, store.as_raw_fd(), serving)?;
         if serving && !ring.has_registered_buffers() {
-            notice(format_args!("buffers are not registered with the kernel ('ulimit -l' is low): a little slower"));
+            warn!("buffers are not registered with the kernel ('ulimit -l', LimitMEMLOCK= is low): a little slower");
         }
         let mut core = Core {
             engine: Engine::open(parameters, limits, 0),
@@ -93,7 +117,7 @@ impl Reactor {
             now: 0,
         };
         core.ring.wake_up(mailbox.counter(), &core.arena);
-        let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks);
+        let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections);
         Ok(Reactor {
             core,
             disk: Disk::new(STAGING_BLOCKS, store),
@@ -109,21 +133,34 @@ impl Reactor {
             next_token: 0,
             finished: None,
             opened: None,
-            stop: false,
+            stops: 0,
+            manager,
+            connections,
+            limits,
+            watch: None,
+            watch_due: None,
         })
     }
 
-    /// Goes on until the pool is open, or cannot be opened. A stop that is asked for meanwhile is heeded after that.
-    pub fn open(&mut self) -> anyhow::Result<Recovered> {
+    /// Goes on until the pool is open, or cannot be opened. `None` if a stop was asked for meanwhile: that is as safe as a
+    /// crash, and the next start recovers from the beginning.
+    pub fn open(&mut self) -> anyhow::Result<Option<Recovered>> {
         let mut said = false;
         loop {
             if let Some(opened) = self.opened {
-                return opened.map_err(|error| anyhow::anyhow!(explain_open(error)));
+                return opened.map(Some).map_err(|error| anyhow::anyhow!(explain_open(error)));
+            }
+            if self.stops > 0 {
+                return Ok(None);
             }
             self.turn(Some(Duration::from_secs(1)))?;
-            if !said && self.opened.is_none() && self.started.elapsed() > Duration::from_secs(2) {
-                said = true;
-                notice(format_args!("recovering what was not closed cleanly: this takes seconds, not minutes"));
+            if self.opened.is_none() && self.started.elapsed() > Duration::from_secs(2) {
+                self.manager.extend();
+                if !said {
+                    said = true;
+                    info!("recovering what was not closed cleanly");
+                    self.manager.status("recovering what was not closed cleanly");
+                }
             }
         }
     }
@@ -166,24 +203,38 @@ impl Reactor {
         Ok(())
     }
 
+    /// How many clients there can be, and how the engine's memory is divided.
+    pub fn shares(&self) -> (Connections, &Limits) {
+        (self.connections, &self.limits)
+    }
+
     /// Serves until a stop is asked for.
-    pub fn serve(&mut self) -> anyhow::Result<()> {
+    pub fn serve(&mut self, status: &str) -> anyhow::Result<()> {
         self.server.start(&mut self.core);
-        while !self.stop {
+        self.watch = Some(Watch::default());
+        self.watch_due = Some(0);
+        self.manager.ready(status);
+        while self.stops == 0 {
             self.turn(None)?;
         }
         Ok(())
     }
 
-    /// Lets what is in service come to its end, for so long; then ends all connections.
-    pub fn drain(&mut self, patience: Duration) -> anyhow::Result<()> {
+    /// Stops serving: no more clients; what is in service comes to its end, for so long; then all connections end.
+    pub fn drain(&mut self) -> anyhow::Result<()> {
+        self.manager.stopping();
         self.server.stop(&mut self.core);
-        let deadline = Instant::now() + patience;
-        while !self.server.is_quiet() && Instant::now() < deadline {
-            self.turn(Some(deadline.saturating_duration_since(Instant::now())))?;
+        let (clients, busy) = self.server.in_service();
+        self.say(&format!(
+            "stopping: {clients} clients, {busy} with requests or replies in service, up to {} s for these",
+            PATIENCE.as_secs()
+        ));
+        let deadline = Instant::now() + PATIENCE;
+        while !self.server.is_quiet() && Instant::now() < deadline && self.stops < 2 {
+            self.turn_until(deadline)?;
         }
         self.server.disconnect();
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + PATIENCE;
         self.settle();
         while !self.server.is_empty() && Instant::now() < deadline {
             self.turn(Some(Duration::from_millis(50)))?;
@@ -191,14 +242,71 @@ impl Reactor {
         Ok(())
     }
 
-    /// Finishes what is in flight and marks the pool as cleanly closed.
-    pub fn close(&mut self) -> anyhow::Result<()> {
-        match self.command(Command::Close)? {
+    /// Finishes what is in flight and marks the pool as cleanly closed. The checkpoint of that is given up at the deadline,
+    /// or when a stop is asked for once more: the journal has everything.
+    pub fn close(&mut self, deadline: Option<Instant>) -> anyhow::Result<()> {
+        self.finished = None;
+        self.submit_command(Command::Close, Waiter::Ourselves);
+        let result = match self.closed_until(deadline, true)? {
+            Some(result) => result,
+            None => {
+                self.say("giving up the last checkpoint: making the journal durable");
+                self.submit_command(Command::CloseEarly, Waiter::Ourselves);
+                let last = self.closed_until(Some(Instant::now() + LAST_PATIENCE), false)?;
+                last.context(
+                    "the store does not answer: what was not flushed may be lost; the next start recovers the rest",
+                )?
+            }
+        };
+        self.look();
+        match result {
             Ok(()) => Ok(()),
+            Err(error @ (ControlError::NoCheckpoint | ControlError::HostFull)) => {
+                warn!("{}", explain_control(error));
+                Ok(())
+            }
             Err(error) => Err(anyhow::anyhow!(
                 "the pool could not be marked as cleanly closed ({error:?}); it will be recovered when it is opened next"
             )),
         }
+    }
+
+    /// Waits for the end of closing; `None` at the deadline, or if it `hurries` when a stop is asked for once more.
+    fn closed_until(
+        &mut self,
+        deadline: Option<Instant>,
+        hurries: bool,
+    ) -> anyhow::Result<Option<Result<(), ControlError>>> {
+        loop {
+            self.settle();
+            if let Some(result) = self.finished.take() {
+                return Ok(Some(result));
+            }
+            let Some(deadline) = deadline else {
+                self.turn(None)?;
+                continue;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || (hurries && self.stops > 1) {
+                return Ok(None);
+            }
+            let mappings = self.core.engine.status().unmerged_entries;
+            self.manager.status(&format!("closing: {mappings} mappings to merge, {} s left", left.as_secs()));
+            self.turn_until(deadline)?;
+        }
+    }
+
+    /// A turn on the way to the end, which the service manager is told of.
+    fn turn_until(&mut self, deadline: Instant) -> anyhow::Result<()> {
+        self.manager.extend();
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.turn(Some(left.min(REPORT_PERIOD)))
+    }
+
+    /// Tells the log and the service manager.
+    fn say(&self, text: &str) {
+        info!("{text}");
+        self.manager.status(text);
     }
 
     /// One turn. Waits for at most `limit` if nothing happens.
@@ -209,16 +317,31 @@ impl Reactor {
         self.core.now = self.clock();
         let mut completions = std::mem::take(&mut self.completions);
         self.core.ring.completions(&mut completions);
+        let mut active = !completions.is_empty();
         for completion in completions.drain(..) {
             self.completed(completion);
         }
         self.completions = completions;
         if self.core.engine.next_timer().is_some_and(|due| due <= self.core.now) {
             self.core.engine.handle(self.core.now, Event::Timer);
+            active = true;
+        }
+        if active && self.watch_due.is_none() {
+            self.watch_due = Some(self.core.now + WATCH_NANOS);
         }
         self.server.expire(&mut self.core);
         self.settle();
+        if self.watch_due.is_some_and(|due| due <= self.core.now) {
+            self.look();
+        }
         Ok(())
+    }
+
+    /// Looks whether an operator has to know something.
+    fn look(&mut self) {
+        let status = self.core.engine.status();
+        let (now, failure, host) = (self.core.now, self.disk.last_failure(), self.disk.host());
+        self.watch_due = self.watch.as_mut().and_then(|watch| watch.look(now, &status, failure, host));
     }
 
     fn clock(&self) -> Nanos {
@@ -226,7 +349,8 @@ impl Reactor {
     }
 
     fn timeout(&self, limit: Option<Duration>) -> Option<Duration> {
-        let due = [self.core.engine.next_timer(), self.server.next_deadline()].into_iter().flatten().min();
+        let due =
+            [self.core.engine.next_timer(), self.server.next_deadline(), self.watch_due].into_iter().flatten().min();
         let until = due.map(|due| Duration::from_nanos(due.saturating_sub(self.clock())));
         [until, limit].into_iter().flatten().min()
     }
@@ -238,6 +362,8 @@ impl Reactor {
             Tag::Receive(connection) => self.server.received(connection, result, core),
             Tag::Send(connection) => self.server.sent(connection, result, core),
             Tag::Accept(listener) => self.server.accepted(listener, result, completion.socket, core),
+            // The accept itself says how it ended.
+            Tag::Cancel => {}
             Tag::WakeUp => {
                 core.ring.wake_up(self.mailbox.counter(), &core.arena);
                 while let Some(message) = self.mailbox.next() {
@@ -271,7 +397,7 @@ impl Reactor {
             self.growing = None;
             if result.is_ok() {
                 let capacity = size::show(self.core.engine.status().capacity_bytes);
-                notice(format_args!("{} has a capacity of {capacity} now", self.store.path().display()));
+                info!("the pool has a capacity of {capacity} now");
             }
         }
         match effect {
@@ -279,11 +405,14 @@ impl Reactor {
             Effect::Reply { token, result } => self.server.reply(token, result, &mut self.core),
             Effect::ControlReply { token, result } => match self.waiters.remove(&token) {
                 Some(Waiter::Ourselves) => self.finished = Some(result),
-                Some(Waiter::Client(client)) => {
+                Some(Waiter::Client(client, done)) => {
                     let response = match result {
                         Ok(()) => Response::Done(Box::new(self.report())),
                         Err(error) => Response::Failed(explain_control(error).into()),
                     };
+                    if let (true, Some(done)) = (result.is_ok(), done) {
+                        info!("{done}");
+                    }
                     // The client may be gone.
                     let _ = client.send(response);
                 }
@@ -305,7 +434,7 @@ impl Reactor {
     fn take_message(&mut self, message: Message) {
         let (request, client) = match message {
             Message::Stop => {
-                self.stop = true;
+                self.stops += 1;
                 return;
             }
             Message::Request(request, client) => (request, client),
@@ -319,18 +448,18 @@ impl Reactor {
                 let _ = client.send(Response::Done(Box::new(self.report())));
             }
             Request::Stop => {
-                self.stop = true;
+                self.stops += 1;
                 let _ = client.send(Response::Done(Box::new(self.report())));
             }
             Request::Status { settle: true } | Request::CreateVolume { .. } | Request::Grow { .. } if !ready => {
                 refuse(client, "the pool is still being opened: try again in a moment");
             }
             Request::Status { settle: true } => {
-                self.submit_command(Command::Settle, Waiter::Client(client));
+                self.submit_command(Command::Settle, Waiter::Client(client, None));
             }
             Request::Grow { capacity_bytes: capacity } => match self.prepare_growth(capacity) {
                 Ok(()) => {
-                    let token = self.submit_command(Command::Grow { capacity }, Waiter::Client(client));
+                    let token = self.submit_command(Command::Grow { capacity }, Waiter::Client(client, None));
                     self.growing = Some(token);
                 }
                 Err(error) => refuse(client, &format!("{error:#}")),
@@ -338,7 +467,12 @@ impl Reactor {
             Request::CreateVolume { name, size_bytes, policy } => match status::policy_from(&policy) {
                 Some(policy) => {
                     let command = Command::CreateVolume { name: &name, size: size_bytes, policy };
-                    self.submit_command(command, Waiter::Client(client));
+                    let done = format!(
+                        "made the volume '{name}' of {}, policy {}",
+                        size::show(size_bytes),
+                        status::policy_name(policy)
+                    );
+                    self.submit_command(command, Waiter::Client(client, Some(done)));
                 }
                 None => refuse(client, "the policy is not known: it is native or full"),
             },
@@ -347,7 +481,7 @@ impl Reactor {
 }
 
 /// Divides the memory. A command that only looks takes what the pool needs at least.
-fn limits(memory: u64, parameters: &Parameters, serving: bool) -> anyhow::Result<Limits> {
+fn limits(memory: u64, parameters: &Parameters, serving: bool, wanted: u32) -> anyhow::Result<(Limits, Connections)> {
     let geometry = &parameters.geometry;
     anyhow::ensure!(
         geometry.block_size as usize == BLOCK,
@@ -362,19 +496,36 @@ fn limits(memory: u64, parameters: &Parameters, serving: bool) -> anyhow::Result
         size::show(installed)
     );
     let staging = (STAGING_BLOCKS * BLOCK) as u64;
-    match Limits::for_memory(memory.saturating_sub(staging), geometry) {
-        Ok(limits) => Ok(limits),
+    let mut connections = Connections::within(memory, wanted);
+    let within = |connections: &Connections| {
+        Limits::for_memory(memory.saturating_sub(staging + connections.memory_bytes()), geometry)
+    };
+    let mut divided = within(&connections);
+    if divided.is_err() {
+        connections = Connections::least(wanted);
+        divided = within(&connections);
+    }
+    match divided {
+        Ok(limits) => {
+            if connections.most < wanted {
+                let (most, memory) = (connections.most, size::show(memory));
+                info!("at most {most} clients at a time instead of {wanted}: --memory {memory} has no room for more");
+            }
+            Ok((limits, connections))
+        }
         Err(needed) if !serving && needed > installed => anyhow::bail!(
             "this pool needs {} of memory, and this machine has {}",
             size::show(needed),
             size::show(installed)
         ),
-        Err(needed) if !serving => Limits::for_memory(needed, geometry)
-            .map_err(|needed| anyhow::anyhow!("this pool needs {} of memory", size::show(needed))),
+        Err(needed) if !serving => match Limits::for_memory(needed, geometry) {
+            Ok(limits) => Ok((limits, connections)),
+            Err(needed) => anyhow::bail!("this pool needs {} of memory", size::show(needed)),
+        },
         Err(needed) => anyhow::bail!(
             "{} of memory are too little for this pool: give it --memory {}M or more",
             size::show(memory),
-            (needed + staging).div_ceil(1 << 20)
+            (needed + staging + connections.memory_bytes()).div_ceil(1 << 20)
         ),
     }
 }

@@ -44,6 +44,9 @@ pub fn touched_bytes(offset: u64, length: u64, block: u64) -> u64 {
     (offset + length).next_multiple_of(block) - offset / block * block
 }
 
+/// Reads that are collected at a time: each keeps its places in the engine's table until it is complete.
+pub const COLLECTING_MAX: u32 = 128;
+
 /// The reply to a read, as far as it has come.
 pub struct ReadProgress {
     /// What the protocol wants sent.
@@ -81,6 +84,8 @@ pub struct Entry {
 pub struct Table {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
+    /// Reads that are being collected.
+    collecting: u32,
     /// Lists of answers, to be used again.
     spare: Vec<Vec<Option<Result<RequestId, Error>>>>,
 }
@@ -94,7 +99,8 @@ impl Table {
             answers.resize(pieces.count() as usize, None);
             let reply = ReadReply::new(request);
             let whole = reply.wants_one_piece() || request.flags.do_not_fragment();
-            let collect = whole && u64::from(request.length) <= collect_bytes;
+            let collect = whole && u64::from(request.length) <= collect_bytes && self.collecting < COLLECTING_MAX;
+            self.collecting += u32::from(collect);
             let holds_stream = whole && !collect && pieces.count() > 1;
             ReadProgress { reply, answers, next: 0, collect, holds_stream }
         });
@@ -120,6 +126,7 @@ impl Table {
     pub fn remove(&mut self, place: u32) {
         let entry = self.entries[place as usize].take().expect("a request is taken out once");
         if let Some(read) = entry.read {
+            self.collecting -= u32::from(read.collect);
             self.spare.push(read.answers);
         }
         self.free.push(place);

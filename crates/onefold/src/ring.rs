@@ -29,6 +29,9 @@ pub const SPANS: usize = 260;
 /// The most spans of one send: the kernel's limit for a message.
 pub const SEND_SPANS: usize = 1024;
 
+/// Vectors that are kept to be used again, of each size.
+const SPARE_MAX: usize = 64;
+
 /// What a completion belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tag {
@@ -42,6 +45,8 @@ pub enum Tag {
     Accept(u32),
     /// The event counter that other threads raise.
     WakeUp,
+    /// The end of an accept that is not wanted any more.
+    Cancel,
 }
 
 impl Tag {
@@ -52,6 +57,7 @@ impl Tag {
             Tag::Send(index) => (2, index),
             Tag::Accept(index) => (3, index),
             Tag::WakeUp => (4, 0),
+            Tag::Cancel => (5, 0),
         };
         kind << 32 | u64::from(index)
     }
@@ -63,7 +69,8 @@ impl Tag {
             1 => Tag::Receive(index),
             2 => Tag::Send(index),
             3 => Tag::Accept(index),
-            _ => Tag::WakeUp,
+            4 => Tag::WakeUp,
+            _ => Tag::Cancel,
         }
     }
 }
@@ -122,14 +129,54 @@ impl Vectors {
     }
 }
 
+/// The operation of a connection in one direction. Only what needs vectors has them, and only while it is in flight: there
+/// are many connections, and most of them are silent.
+#[derive(Default)]
+struct Transfer {
+    in_flight: bool,
+    vectors: Option<Vectors>,
+}
+
+impl Transfer {
+    fn begin(&mut self) {
+        assert!(!self.in_flight, "a connection has one operation in flight in each direction");
+        self.in_flight = true;
+    }
+}
+
+/// The spans of an operation that is not long.
+const FEW_SPANS: usize = 64;
+
+/// Vectors that are not in use: for few spans, and for as many as there can be.
+#[derive(Default)]
+struct Spare {
+    few: Vec<Vectors>,
+    many: Vec<Vectors>,
+}
+
+impl Spare {
+    fn take(&mut self, spans: usize) -> Vectors {
+        let (list, size) = if spans <= FEW_SPANS { (&mut self.few, FEW_SPANS) } else { (&mut self.many, SEND_SPANS) };
+        list.pop().unwrap_or_else(|| Vectors::new(size))
+    }
+
+    fn give(&mut self, vectors: Vectors) {
+        let list = if vectors.spans.len() <= FEW_SPANS { &mut self.few } else { &mut self.many };
+        if list.len() < SPARE_MAX {
+            list.push(vectors);
+        }
+    }
+}
+
 /// The ring.
 pub struct Ring {
     ring: IoUring,
     /// What did not fit into the submission queue.
     backlog: VecDeque<squeue::Entry>,
     disk: Vec<Vectors>,
-    receive: Vec<Option<Vectors>>,
-    send: Vec<Option<Vectors>>,
+    receive: Vec<Transfer>,
+    send: Vec<Transfer>,
+    spare: Spare,
     /// Whether buffers and staging are registered.
     registered: Option<Span>,
 }
@@ -147,13 +194,14 @@ impl Ring {
         if register && register_buffers(&ring, arena).is_ok() {
             registered = Some(arena.registered());
         }
-        let unused = |count: usize| std::iter::repeat_with(|| None).take(count).collect();
+        let unused = |count: usize| std::iter::repeat_with(Transfer::default).take(count).collect();
         Ok(Ring {
             ring,
             backlog: VecDeque::new(),
             disk: (0..DISK_SLOTS).map(|_| Vectors::new(SPANS)).collect(),
             receive: unused(arena.connections()),
             send: unused(arena.connections()),
+            spare: Spare::default(),
             registered,
         })
     }
@@ -209,25 +257,29 @@ impl Ring {
 
     /// Receives into spans, in order.
     pub fn receive(&mut self, connection: u32, socket: RawFd, arena: &Arena, spans: &[Span]) {
-        let vectors = self.receive[connection as usize].get_or_insert_with(|| Vectors::new(SPANS));
-        assert!(!vectors.in_flight, "a connection has one receive in flight");
-        vectors.in_flight = true;
+        let transfer = &mut self.receive[connection as usize];
+        transfer.begin();
         let entry = match spans {
             [span] => opcode::Recv::new(Fd(socket), arena.address(*span), span.length as u32).build(),
-            _ => opcode::RecvMsg::new(Fd(socket), vectors.fill_message(arena, spans)).build(),
+            _ => {
+                let vectors = transfer.vectors.insert(self.spare.take(spans.len()));
+                opcode::RecvMsg::new(Fd(socket), vectors.fill_message(arena, spans)).build()
+            }
         };
         self.push(entry, Tag::Receive(connection));
     }
 
     /// Sends spans, in order.
     pub fn send(&mut self, connection: u32, socket: RawFd, arena: &Arena, spans: &[Span]) {
-        let vectors = self.send[connection as usize].get_or_insert_with(|| Vectors::new(SEND_SPANS));
-        assert!(!vectors.in_flight, "a connection has one send in flight");
-        vectors.in_flight = true;
+        let transfer = &mut self.send[connection as usize];
+        transfer.begin();
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let entry = match spans {
             [span] => opcode::Send::new(Fd(socket), arena.address(*span), span.length as u32).flags(flags).build(),
-            _ => opcode::SendMsg::new(Fd(socket), vectors.fill_message(arena, spans)).flags(flags as u32).build(),
+            _ => {
+                let vectors = transfer.vectors.insert(self.spare.take(spans.len()));
+                opcode::SendMsg::new(Fd(socket), vectors.fill_message(arena, spans)).flags(flags as u32).build()
+            }
         };
         self.push(entry, Tag::Send(connection));
     }
@@ -236,6 +288,11 @@ impl Ring {
     pub fn accept(&mut self, listener: u32, socket: RawFd) {
         let entry = opcode::Accept::new(Fd(socket), std::ptr::null_mut(), std::ptr::null_mut());
         self.push(entry.flags(libc::SOCK_CLOEXEC).build(), Tag::Accept(listener));
+    }
+
+    /// Gives up an accept. Its own completion says how it ended.
+    pub fn cancel_accept(&mut self, listener: u32) {
+        self.push(opcode::AsyncCancel::new(Tag::Accept(listener).encode()).build(), Tag::Cancel);
     }
 
     /// Waits for the event counter of other threads to be raised, and takes it back to zero.
@@ -277,14 +334,18 @@ impl Ring {
         let done = self.ring.completion();
         completions.extend(done.map(|done| Completion::new(done.user_data(), done.result())));
         for completion in &completions[first..] {
-            let vectors = match completion.tag {
-                Tag::Disk(slot) => Some(&mut self.disk[slot as usize]),
-                Tag::Receive(connection) => self.receive[connection as usize].as_mut(),
-                Tag::Send(connection) => self.send[connection as usize].as_mut(),
-                Tag::Accept(_) | Tag::WakeUp => None,
+            let transfer = match completion.tag {
+                Tag::Disk(slot) => {
+                    self.disk[slot as usize].in_flight = false;
+                    continue;
+                }
+                Tag::Receive(connection) => &mut self.receive[connection as usize],
+                Tag::Send(connection) => &mut self.send[connection as usize],
+                Tag::Accept(_) | Tag::WakeUp | Tag::Cancel => continue,
             };
-            if let Some(vectors) = vectors {
-                vectors.in_flight = false;
+            transfer.in_flight = false;
+            if let Some(vectors) = transfer.vectors.take() {
+                self.spare.give(vectors);
             }
         }
     }
@@ -331,11 +392,11 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // Operations that are still in flight may use vectors and messages: they stay until the process ends.
-        for vectors in self.disk.drain(..).chain(self.receive.drain(..).flatten()).chain(self.send.drain(..).flatten())
-        {
-            if vectors.in_flight {
-                std::mem::forget(vectors);
-            }
+        for vectors in self.disk.drain(..).filter(|vectors| vectors.in_flight) {
+            std::mem::forget(vectors);
+        }
+        for transfer in self.receive.drain(..).chain(self.send.drain(..)).filter(|transfer| transfer.in_flight) {
+            std::mem::forget(transfer);
         }
     }
 }
@@ -440,7 +501,7 @@ mod tests {
 
     #[test]
     fn tags_read_back() {
-        for tag in [Tag::Disk(7), Tag::Receive(0), Tag::Send(u32::MAX), Tag::Accept(1), Tag::WakeUp] {
+        for tag in [Tag::Disk(7), Tag::Receive(0), Tag::Send(u32::MAX), Tag::Accept(1), Tag::WakeUp, Tag::Cancel] {
             assert_eq!(Tag::decode(tag.encode()), tag);
         }
     }

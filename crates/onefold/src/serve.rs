@@ -1,64 +1,123 @@
 //! `onefold serve`: opens the pool, serves it, and closes it when asked to stop.
 
 use std::path::Path;
-use std::time::Duration;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use engine::{Geometry, Parameters, Policy};
+use engine::{Geometry, Parameters, Policy, Recovered};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tracing::{error, info, warn};
 
 use crate::backing::{self, Access, Store};
 use crate::cli::ServeArgs;
 use crate::control::{self, Message, Sending};
 use crate::create;
 use crate::listen::{Address, Listener};
-use crate::notice::{notice, print, print_json};
+use crate::log;
 use crate::place::Sockets;
+use crate::print::{print, print_json};
 use crate::probe;
 use crate::reactor::{Opening, Reactor, explain_control};
+use crate::service::{Inherited, Manager};
 use crate::size;
 
 /// The volume of `--create`.
 const DEFAULT_VOLUME: &str = "default";
-/// How long requests in service may take when the server stops.
-const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Serves until it is told to stop.
-pub fn serve(arguments: &ServeArgs) -> anyhow::Result<()> {
+/// Serves until it is told to stop. Errors before it is ready are for whoever typed the command; what comes later is logged.
+pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result<ExitCode> {
+    log::start(arguments.log);
+    let began = Instant::now();
     let path = &arguments.pool;
+    let manager = Manager::from_environment()?;
+    info!("onefold {}: opening the pool {}", env!("CARGO_PKG_VERSION"), path.display());
     let (store, parameters) = open_store(arguments)?;
     if !store.is_direct() {
-        notice(format_args!("the file system of {} has no O_DIRECT: using the page cache", path.display()));
+        warn!("the file system of {} has no O_DIRECT: using the page cache", path.display());
     }
     let Some(sockets) = Sockets::of(path)? else { bail!("{} holds no pool", path.display()) };
     sockets.prepare(store.kind())?;
-    let listeners = listen(arguments, &sockets)?;
+    let listeners = listen(arguments, inherited, &sockets)?;
     let (mailbox, sending) = control::mailbox()?;
     let control = control::listen(&sockets.control, sending.clone())?;
     catch_signals(sending)?;
-    let opening = Opening { store: &store, parameters, memory: arguments.memory, listeners, mailbox };
+    let connections = arguments.max_connections;
+    let opening =
+        Opening { store: &store, parameters, memory: arguments.memory, listeners, connections, manager, mailbox };
     let mut reactor = Reactor::new(opening)?;
     let recovered = reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
-    if !recovered.clean {
-        notice(format_args!(
-            "{} was not closed cleanly: recovered {} records with {} changes",
-            path.display(),
-            recovered.records,
-            recovered.entries
-        ));
-    }
+    let Some(recovered) = recovered else {
+        info!("stopped before the pool was open; nothing is lost, the next start opens it from the beginning");
+        return Ok(ExitCode::SUCCESS);
+    };
+    log_opening(path, &recovered, began.elapsed());
     if let (true, Some(size)) = (arguments.create, arguments.size) {
         ensure_default_volume(&mut reactor, path, size)?;
     }
+    log_start(&reactor, arguments, &parameters);
     announce(&reactor, arguments, &sockets.control);
-    reactor.serve()?;
-    notice(format_args!("stopping; once more to stop at once"));
-    reactor.drain(PATIENCE)?;
-    reactor.close()?;
+    let result = run(&mut reactor, arguments);
     drop(control);
-    notice(format_args!("{} is closed", path.display()));
-    Ok(())
+    Ok(match result {
+        Ok(()) => {
+            info!("{} is closed", path.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// From ready to closed.
+fn run(reactor: &mut Reactor, arguments: &ServeArgs) -> anyhow::Result<()> {
+    reactor.serve(&format!("serving {}", arguments.pool.display()))?;
+    let deadline = Instant::now() + Duration::from_secs(arguments.stop_timeout);
+    reactor.drain()?;
+    reactor.close(Some(deadline))
+}
+
+fn log_opening(path: &Path, recovered: &Recovered, took: Duration) {
+    let (path, took, epoch) = (path.display(), took.as_secs_f64(), recovered.epoch);
+    if recovered.clean && recovered.records == 0 {
+        info!("opened {path} in {took:.3} s: closed cleanly, epoch {epoch}");
+    } else {
+        info!(
+            "opened {path} in {took:.3} s: not closed cleanly, recovered {} records with {} changes, {} blocks redone, \
+             epoch {epoch}",
+            recovered.records, recovered.entries, recovered.blocks_redone
+        );
+    }
+}
+
+/// What is served, to whom, and with which memory.
+fn log_start(reactor: &Reactor, arguments: &ServeArgs, parameters: &Parameters) {
+    let status = reactor.engine().status();
+    let (connections, limits) = reactor.shares();
+    let block = |count: u32| size::show(u64::from(count) * u64::from(engine::geometry::BLOCK_SIZE));
+    let listeners: Vec<String> = reactor.server().listeners().iter().map(Listener::address).collect();
+    info!(
+        "serving the pool {:032x}: capacity {}, {} volumes; listening on {}; at most {} clients",
+        u128::from_be_bytes(parameters.id),
+        size::show(status.capacity_bytes),
+        reactor.engine().volumes().len(),
+        listeners.join(", "),
+        connections.most
+    );
+    info!(
+        "memory {}: buffers {} (half for writes), metadata pages {}, index {} entries, delta {} entries, {} requests, \
+         clients {}",
+        size::show(arguments.memory),
+        block(limits.buffers),
+        block(limits.pages),
+        limits.index_entries,
+        limits.delta_entries,
+        limits.requests,
+        size::show(connections.memory_bytes())
+    );
 }
 
 /// Opens the store, or makes it with `--create`.
@@ -93,7 +152,7 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters)> {
 }
 
 fn say_made(path: &Path, size: u64) {
-    notice(format_args!("made the pool {} with a capacity of {}", path.display(), size::show(size)));
+    info!("made the pool {} with a capacity of {}", path.display(), size::show(size));
 }
 
 fn refuse_other_capacity(path: &Path, geometry: &Geometry, size: u64) -> anyhow::Result<()> {
@@ -131,17 +190,24 @@ fn ensure_default_volume(reactor: &mut Reactor, path: &Path, size: u64) -> anyho
     reactor.command(command)?.map_err(|error| anyhow::anyhow!("volume '{DEFAULT_VOLUME}': {}", explain_control(error)))
 }
 
-fn listen(arguments: &ServeArgs, sockets: &Sockets) -> anyhow::Result<Vec<Listener>> {
-    let default = [Address::Unix(sockets.export.clone())];
-    let addresses = if arguments.listen.is_empty() { &default[..] } else { &arguments.listen };
+/// What was handed over, and what is asked for; the default only where there is neither.
+fn listen(arguments: &ServeArgs, inherited: Vec<Inherited>, sockets: &Sockets) -> anyhow::Result<Vec<Listener>> {
+    let remote = arguments.allow_remote;
     let mut listeners = Vec::new();
-    for address in addresses {
-        listeners.extend(Listener::bind(address, arguments.allow_remote)?);
+    for inherited in inherited {
+        listeners.push(inherited.into_listener(remote)?);
+    }
+    for address in &arguments.listen {
+        listeners.extend(Listener::bind(address, remote)?);
+    }
+    if listeners.is_empty() {
+        listeners.extend(Listener::bind(&Address::Unix(sockets.export.clone()), remote)?);
     }
     Ok(listeners)
 }
 
-/// The first signal stops the server cleanly, the second at once: what was flushed is safe either way.
+/// Every signal asks for a stop: the first for a clean one, the second for one without the last checkpoint. More do not
+/// make it faster, and none makes it less safe.
 fn catch_signals(sending: Sending) -> anyhow::Result<()> {
     let mut caught = vec![SIGINT, SIGTERM];
     if !ignores_hangup() {
@@ -149,10 +215,9 @@ fn catch_signals(sending: Sending) -> anyhow::Result<()> {
     }
     let mut signals = signal_hook::iterator::Signals::new(caught).context("cannot catch signals")?;
     let watch = move || {
-        for (count, _) in signals.forever().enumerate() {
-            if count > 0 || !sending.send(Message::Stop) {
-                std::process::exit(1);
-            }
+        for _ in signals.forever() {
+            // The reactor may have come to its end, and the process with it.
+            sending.send(Message::Stop);
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(watch).context("cannot start a thread")?;

@@ -5,23 +5,26 @@
 //! waits for the engine is served in order of arrival.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use engine::{Error, Event, Limits, Nanos, Reply, RequestId};
 use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};
+use tracing::{debug, warn};
 
 use crate::arena::BLOCK;
-use crate::connection::{Connection, Deferred, Progress, Shared, State};
+use crate::capacity::Connections;
+use crate::connection::{Connection, Deferred, End, Progress, Shared, State};
 use crate::disk::Core;
 use crate::listen::Listener;
-use crate::notice::{Failures, notice};
+use crate::log::Failures;
 use crate::output::Departed;
-use crate::request::{Entry, Table, explain, from_token, touched_bytes};
+use crate::request::{COLLECTING_MAX, Entry, Table, explain, from_token, touched_bytes};
 use crate::ring::SPANS;
 
-/// Connections at a time.
-pub const CONNECTIONS_MAX: usize = 128;
+/// Handshakes at a time: when more come, the oldest goes.
+const HALF_OPEN_MAX: usize = 128;
 /// How long a client may take to choose an export.
 const HANDSHAKE_NANOS: Nanos = 10_000_000_000;
 /// The same while there is no room for another client.
@@ -55,12 +58,16 @@ pub struct Server {
     runs: Vec<Run>,
     deadline: Option<Nanos>,
     stopping: bool,
+    /// Connections accepted so far.
+    accepted: u64,
     failures: Failures,
+    dropped: Failures,
+    unaccepted: Failures,
 }
 
 impl Server {
     /// A server on these listeners; it accepts nothing before [`Server::start`].
-    pub fn new(listeners: Vec<Listener>, limits: &Limits, piece_blocks: u32) -> Server {
+    pub fn new(listeners: Vec<Listener>, limits: &Limits, piece_blocks: u32, connections: Connections) -> Server {
         let block = BLOCK as u64;
         let for_reads = u64::from(limits.buffers.saturating_sub(limits.write_buffers)) * block;
         // A piece must fit into the write buffers several times over, and into one operation of the ring with the area
@@ -69,10 +76,11 @@ impl Server {
         let piece_blocks = u64::from(piece_blocks.min(most).max(1));
         let read_budget = (for_reads / 2).max(piece_blocks * block);
         // Reads that are being collected keep their places in the engine's table until they are complete: there is room for
-        // one of every connection. An unaligned one has a piece more.
-        let collect_pieces = (u64::from(limits.requests) / CONNECTIONS_MAX as u64).saturating_sub(1);
+        // all of them. An unaligned one has a piece more.
+        let collect_pieces = u64::from(limits.requests / COLLECTING_MAX).saturating_sub(1);
         let piece_bytes = piece_blocks * block;
         let shared = Shared {
+            large_left: connections.large,
             pieces_max: (limits.requests / TABLE_SHARE).max(1),
             table: Table::default(),
             read_budget,
@@ -83,8 +91,8 @@ impl Server {
         Server {
             accepting: vec![false; listeners.len()],
             listeners,
-            connections: std::iter::repeat_with(|| None).take(CONNECTIONS_MAX).collect(),
-            free: (0..CONNECTIONS_MAX as u32).rev().collect(),
+            connections: std::iter::repeat_with(|| None).take(connections.most as usize).collect(),
+            free: (0..connections.most).rev().collect(),
             shared,
             waiting: VecDeque::new(),
             ready: Vec::new(),
@@ -92,7 +100,10 @@ impl Server {
             runs: Vec::new(),
             deadline: None,
             stopping: false,
+            accepted: 0,
             failures: Failures::default(),
+            dropped: Failures::default(),
+            unaccepted: Failures::default(),
         }
     }
 
@@ -120,25 +131,53 @@ impl Server {
         }
         match socket {
             Some(socket) if !self.stopping => {
-                if self.listeners[listener].is_tcp() {
+                let is_tcp = self.listeners[listener].is_tcp();
+                if is_tcp {
                     prepare_tcp(&socket);
                 }
                 // Without a free slot (two listeners, one slot) the client is turned away.
                 if let Some(slot) = self.free.pop() {
-                    let deadline = core.now + HANDSHAKE_NANOS;
-                    self.connections[slot as usize] = Some(Box::new(Connection::new(slot, socket, deadline, core)));
-                    self.wake_at(deadline);
-                    self.advance(slot, core);
-                    if self.free.is_empty() {
-                        self.hurry(core.now + CROWDED_NANOS);
-                    }
+                    self.welcome(slot, socket, is_tcp, core);
                 }
             }
             Some(_) => {}
             None if result == -libc::ECONNABORTED || result == -libc::EINTR => {}
-            None => return self.wake_at(core.now + RETRY_NANOS),
+            None if self.stopping => {}
+            None => {
+                if let Some(number) = self.unaccepted.add() {
+                    let error = std::io::Error::from_raw_os_error(-result);
+                    warn!(
+                        "no client can be accepted on {}: {error} (number {number})",
+                        self.listeners[listener].address()
+                    );
+                }
+                return self.wake_at(core.now + RETRY_NANOS);
+            }
         }
         self.start(core);
+    }
+
+    /// Begins with a client; where too many are at their handshakes, the oldest of these makes room.
+    fn welcome(&mut self, slot: u32, socket: OwnedFd, is_tcp: bool, core: &mut Core) {
+        let most = HALF_OPEN_MAX.min(self.connections.len() / 2).max(1);
+        let half_open = |connection: &&mut Box<Connection>| connection.is_half_open();
+        if self.connections.iter_mut().flatten().filter(half_open).count() >= most
+            && let Some(oldest) =
+                self.connections.iter_mut().flatten().filter(half_open).min_by_key(|connection| connection.number)
+        {
+            oldest.kill(End::Displaced);
+            self.ready.push(oldest.slot());
+        }
+        self.accepted += 1;
+        let (number, peer) = (self.accepted, peer_of(&socket, is_tcp));
+        debug!("client {number} ({peer}) came");
+        let deadline = core.now + HANDSHAKE_NANOS;
+        self.connections[slot as usize] = Some(Box::new(Connection::new(slot, socket, (number, peer), deadline, core)));
+        self.wake_at(deadline);
+        self.advance(slot, core);
+        if self.free.is_empty() {
+            self.hurry(core.now + CROWDED_NANOS);
+        }
     }
 
     /// Every slot is taken: handshakes that are not over by then make room for others.
@@ -152,7 +191,7 @@ impl Server {
     /// A receive of a connection ended.
     pub fn received(&mut self, slot: u32, result: i32, core: &mut Core) {
         if let Some(connection) = self.connections[slot as usize].as_mut() {
-            connection.received(result, core);
+            connection.received(result, &mut self.shared, core);
             self.advance(slot, core);
         }
     }
@@ -163,7 +202,9 @@ impl Server {
         let socket = connection.socket.as_raw_fd();
         connection.last_progress = core.now;
         if !connection.output.completed(result, slot, socket, core, &mut self.departed) {
-            connection.kill();
+            connection.kill(End::Gone);
+        } else if !connection.is_large && !connection.output.is_sending() {
+            connection.output.shrink();
         }
         self.release(slot, core);
         self.advance(slot, core);
@@ -177,6 +218,9 @@ impl Server {
         if progress == Progress::Engine && !connection.waiting {
             connection.waiting = true;
             self.waiting.push_back(slot);
+            self.wake_at(core.now + STALL_NANOS);
+        }
+        if self.connections[slot as usize].as_ref().is_some_and(|connection| connection.state == State::Draining) {
             self.wake_at(core.now + STALL_NANOS);
         }
         self.ready.push(slot);
@@ -210,7 +254,9 @@ impl Server {
                 if !connection.output.is_sending() {
                     connection.last_progress = core.now;
                 }
-                connection.output.send(slot, connection.socket.as_raw_fd(), core, &mut self.departed);
+                let header_bytes = connection.send_header_bytes();
+                let socket = connection.socket.as_raw_fd();
+                connection.output.send(slot, socket, header_bytes, core, &mut self.departed);
             }
             if self.release(slot, core) {
                 any = true;
@@ -337,7 +383,7 @@ impl Server {
             }
         }
         if cut {
-            connection.kill();
+            connection.kill(End::ReadFailed);
         }
         connection.holder = read.reply.holds_stream().then_some(place);
         if complete && read.next as usize == read.answers.len() {
@@ -385,7 +431,10 @@ impl Server {
         }
         if let Some(connection) = self.connections[slot as usize].take() {
             self.shared.read_bytes -= connection.read_bytes;
+            self.shared.large_left += u32::from(connection.is_large);
+            report_end(&mut self.dropped, &connection);
         }
+        core.arena.forget(slot as usize);
         self.waiting.retain(|waiting| *waiting != slot);
         self.free.push(slot);
         self.start(core);
@@ -442,13 +491,15 @@ impl Server {
             let Some(connection) = connection else { continue };
             let late = connection.deadline.is_some_and(|deadline| deadline <= core.now);
             let kept = connection.keeps_buffers_since().map_or(0, |since| core.now.saturating_sub(since));
-            let stalled = starving && kept > STALL_NANOS;
-            if late || stalled {
-                connection.kill();
+            let leaving = connection.state == State::Draining && connection.output.is_sending();
+            let lingers = leaving && core.now.saturating_sub(connection.last_progress) > STALL_NANOS;
+            if late || lingers || (starving && kept > STALL_NANOS) {
+                connection.kill(if late { End::LateHandshake } else { End::Stalled });
                 self.ready.push(slot as u32);
-            } else if let Some(deadline) = connection.deadline {
-                next = Some(next.map_or(deadline, |next| next.min(deadline)));
+                continue;
             }
+            let again = leaving.then_some(core.now + STALL_NANOS / 10);
+            next = [next, connection.deadline, again].into_iter().flatten().min();
         }
         self.deadline = next;
         self.start(core);
@@ -457,6 +508,12 @@ impl Server {
     /// No more connections and no more requests: those in service are still answered.
     pub fn stop(&mut self, core: &mut Core) {
         self.stopping = true;
+        for (number, listener) in self.listeners.iter().enumerate() {
+            // Clients that come from now on are for whoever handed the socket over.
+            if listener.is_inherited() && self.accepting[number] {
+                core.ring.cancel_accept(number as u32);
+            }
+        }
         // An accept that the kernel does not know yet would mean whatever gets the number of a closed listener.
         if core.ring.submit() {
             self.listeners.clear();
@@ -473,11 +530,18 @@ impl Server {
         self.connections.iter().flatten().all(|connection| quiet(connection))
     }
 
+    /// Connections, and among them those with requests or replies in service.
+    pub fn in_service(&self) -> (usize, usize) {
+        let busy = |connection: &&Box<Connection>| connection.requests > 0 || !connection.output.is_empty();
+        let connections = || self.connections.iter().flatten();
+        (connections().count(), connections().filter(busy).count())
+    }
+
     /// Ends all connections.
     pub fn disconnect(&mut self) {
         for (slot, connection) in self.connections.iter_mut().enumerate() {
             if let Some(connection) = connection {
-                connection.kill();
+                connection.kill(End::Stopping);
                 self.ready.push(slot as u32);
             }
         }
@@ -556,17 +620,40 @@ fn fill_runs(segments: &[engine::DataSegment], runs: &mut Vec<Run>) {
     }));
 }
 
-/// Says on the error output that a request failed.
+/// Who is at the other end of a connection.
+fn peer_of(socket: &OwnedFd, is_tcp: bool) -> String {
+    if !is_tcp {
+        return "unix".into();
+    }
+    let address = rustix::net::getpeername(socket).ok().and_then(|address| SocketAddr::try_from(address?).ok());
+    address.map_or_else(|| "tcp".into(), |address| address.to_string())
+}
+
+/// Logs that a connection has ended, and why if it was we who ended it.
+fn report_end(dropped: &mut Failures, connection: &Connection) {
+    let (number, peer) = (connection.number, &connection.peer);
+    match connection.end {
+        None => debug!("client {number} ({peer}) left"),
+        Some(end @ (End::Gone | End::Stopping)) => debug!("client {number} ({peer}): {end}"),
+        Some(end) => {
+            if let Some(count) = dropped.add() {
+                warn!("client {number} ({peer}) was disconnected: {end} (disconnection {count} since the start)");
+            }
+        }
+    }
+}
+
+/// Logs that a request failed.
 fn report(failures: &mut Failures, entry: &Entry, error: Error) {
     let Some(number) = failures.add() else { return };
     let request = entry.request;
-    notice(format_args!(
+    warn!(
         "{:?} of {} bytes at byte {} failed: {} (failure {number} since the start)",
         request.command,
         request.length,
         request.offset,
         explain(error).1
-    ));
+    );
 }
 
 #[cfg(test)]
@@ -580,9 +667,11 @@ mod tests {
         let limits = Limits::for_memory(512 << 20, &geometry).unwrap();
         let block = BLOCK as u64;
         for piece_blocks in [1, 256, 257, 4096] {
-            let shared = Server::new(Vec::new(), &limits, piece_blocks).shared;
+            let shared = Server::new(Vec::new(), &limits, piece_blocks, Connections { most: 1024, large: 8 }).shared;
             assert!(shared.piece_bytes / block < SPANS as u64);
-            assert!(shared.collect_bytes / shared.piece_bytes * CONNECTIONS_MAX as u64 <= u64::from(limits.requests));
+            assert!(
+                shared.collect_bytes / shared.piece_bytes * u64::from(COLLECTING_MAX) <= u64::from(limits.requests)
+            );
             assert_eq!(shared.piece_bytes, u64::from(piece_blocks.min(256)) * block);
         }
     }

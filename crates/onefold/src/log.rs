@@ -1,0 +1,85 @@
+//! The log: one line on the error output for each event that an operator has to know, none for an I/O that went well.
+
+use std::fs::Metadata;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+
+use clap::ValueEnum;
+use tracing::level_filters::LevelFilter;
+
+/// What is logged, from the least on. Each level has those before it.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// What has failed
+    Error,
+    /// What will fail, or did for one client
+    Warn,
+    /// What happens: start, stop, recovery, volumes
+    Info,
+    /// Every client that comes and goes
+    Debug,
+}
+
+impl From<Level> for LevelFilter {
+    fn from(level: Level) -> LevelFilter {
+        match level {
+            Level::Error => LevelFilter::ERROR,
+            Level::Warn => LevelFilter::WARN,
+            Level::Info => LevelFilter::INFO,
+            Level::Debug => LevelFilter::DEBUG,
+        }
+    }
+}
+
+/// Begins to log. Once in a process.
+pub fn start(level: Level) {
+    // A log that cannot be written must not end the server.
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::from(level))
+        .with_target(false)
+        .log_internal_errors(false)
+        .with_writer(std::io::stderr);
+    if goes_to_journal() { lines.without_time().init() } else { lines.init() }
+}
+
+/// Whether the error output is the systemd journal, which has its own timestamps: `JOURNAL_STREAM` names device and inode.
+fn goes_to_journal() -> bool {
+    let Some(stream) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    let output = std::io::stderr().as_fd().try_clone_to_owned().map(std::fs::File::from);
+    let metadata = output.and_then(|file| file.metadata());
+    metadata.is_ok_and(|metadata| stream.to_str() == Some(&stream_of(&metadata)))
+}
+
+fn stream_of(metadata: &Metadata) -> String {
+    format!("{}:{}", metadata.dev(), metadata.ino())
+}
+
+/// Failures of one kind that are reported one by one.
+const REPORTS_MAX: u64 = 20;
+
+/// Counts failures and says which are worth a line: whoever reads the log slowly must not hold up the server.
+#[derive(Default)]
+pub struct Failures {
+    count: u64,
+}
+
+impl Failures {
+    /// Counts a failure; returns its number if it is to be reported: the first ones each, later ones now and then.
+    pub fn add(&mut self) -> Option<u64> {
+        self.count += 1;
+        (self.count <= REPORTS_MAX || self.count.is_multiple_of(1000)).then_some(self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_failures_is_reported_now_and_then() {
+        let mut failures = Failures::default();
+        let reported: Vec<u64> = (0..2500).filter_map(|_| failures.add()).collect();
+        assert_eq!(reported[..20], (1..=20).collect::<Vec<u64>>());
+        assert_eq!(reported[20..], [1000, 2000]);
+    }
+}

@@ -1,0 +1,189 @@
+//! What an operator has to know about the pool while it is served: each change is logged once, when it is seen.
+//!
+//! The reactor looks now and then, not at every request. A figure near a threshold must not fill the log: what was
+//! reported has to go away by some distance, or for some time, before it is reported again.
+
+use std::fmt::Arguments;
+
+use engine::{Mode, Nanos, Status};
+use tracing::{error, info, warn};
+
+use crate::disk::Host;
+use crate::size;
+
+/// How full the pool is when a warning is due, in percent.
+const NEARLY_FULL: [u64; 3] = [80, 90, 95];
+/// How far below a threshold the pool must be before it counts as below, in percent.
+const HYSTERESIS: u64 = 2;
+/// A checkpoint that takes longer is slow.
+const SLOW: Nanos = 10_000_000_000;
+/// How long the host must have had room before it counts as not full.
+const CALM: Nanos = 5_000_000_000;
+const SECOND: Nanos = 1_000_000_000;
+
+/// What was last seen, and reported.
+#[derive(Default)]
+pub struct Watch {
+    read_only: bool,
+    host_full: bool,
+    /// How many of the thresholds are reached.
+    thresholds: usize,
+    /// The checkpoint under way: its number, since when, and whether it was reported.
+    checkpoint: Option<(u64, Nanos, bool)>,
+}
+
+impl Watch {
+    /// Looks; returns when it wants to look again at the latest, if it waits for something.
+    pub fn look(&mut self, now: Nanos, status: &Status, failure: Option<&str>, host: Host) -> Option<Nanos> {
+        self.look_at_mode(status, failure);
+        self.look_at_space(status);
+        let host_again = self.look_at_host(now, host);
+        let checkpoint_again = self.look_at_checkpoint(now, status);
+        [host_again, checkpoint_again].into_iter().flatten().min()
+    }
+
+    fn look_at_mode(&mut self, status: &Status, failure: Option<&str>) {
+        if status.mode == Mode::ReadOnly && !self.read_only {
+            self.read_only = true;
+            let cause = failure.unwrap_or("a page of metadata cannot be read or is damaged ('onefold check' names it)");
+            error!("the pool is read-only from here on: {cause}. Reads go on; check the disk, then start again");
+        }
+    }
+
+    fn look_at_space(&mut self, status: &Status) {
+        let (used, capacity) = (status.data_blocks_used.saturating_mul(4096), status.capacity_bytes.max(1));
+        let now = thresholds(self.thresholds, used, capacity);
+        let say = |rest: Arguments<'_>| {
+            let percent = u128::from(used) * 100 / u128::from(capacity);
+            format!(
+                "{percent} % of the pool's capacity are in use ({} of {}){rest}",
+                size::show(used),
+                size::show(capacity)
+            )
+        };
+        if now > self.thresholds {
+            warn!("{}", say(format_args!(": the pool is nearly full; trim or delete what is not needed")));
+        } else if now < self.thresholds {
+            info!("{}", say(format_args!(": less than before")));
+        }
+        self.thresholds = now;
+    }
+
+    fn look_at_host(&mut self, now: Nanos, host: Host) -> Option<Nanos> {
+        let full = host.full?;
+        let room_since = host.room.filter(|room| *room > full);
+        if !self.host_full && now.saturating_sub(full) < CALM {
+            self.host_full = true;
+            warn!("the file system under the pool is full: writes of new blocks get ENOSPC until there is room");
+        } else if self.host_full && room_since.is_some() && now.saturating_sub(full) >= CALM {
+            self.host_full = false;
+            info!("the file system under the pool has room again");
+        }
+        self.host_full.then_some(now + SECOND)
+    }
+
+    fn look_at_checkpoint(&mut self, now: Nanos, status: &Status) -> Option<Nanos> {
+        let number = status.checkpoints + 1;
+        if let Some((known, since, true)) = self.checkpoint
+            && !(status.checkpoint_under_way && known == number)
+        {
+            info!("the slow checkpoint ended after {} s", (now - since) / SECOND);
+        }
+        if !status.checkpoint_under_way {
+            self.checkpoint = None;
+            return None;
+        }
+        let (since, said) = match self.checkpoint {
+            Some((known, since, said)) if known == number => (since, said),
+            _ => (now, false),
+        };
+        let slow = now - since > SLOW;
+        if slow && !said {
+            let unmerged = status.unmerged_entries;
+            warn!(
+                "a checkpoint takes longer than {} s ({unmerged} mappings to merge): is the disk slow?",
+                SLOW / SECOND
+            );
+        }
+        self.checkpoint = Some((number, since, said || slow));
+        Some(now + SECOND)
+    }
+}
+
+/// How many thresholds count as reached, after so many were.
+fn thresholds(before: usize, used: u64, capacity: u64) -> usize {
+    let reached = |percent: u64| u128::from(used) * 100 >= u128::from(capacity) * u128::from(percent);
+    let up = NEARLY_FULL.iter().filter(|percent| reached(**percent)).count();
+    let down = NEARLY_FULL.iter().filter(|percent| reached(**percent - HYSTERESIS)).count();
+    before.clamp(up, down)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_hovers_about_a_threshold_is_reported_once() {
+        let after = |before, percent| thresholds(before, percent, 100);
+        assert_eq!(after(0, 79), 0);
+        assert_eq!(after(0, 80), 1);
+        assert_eq!(after(1, 79), 1, "not below yet");
+        assert_eq!(after(1, 78), 1);
+        assert_eq!(after(1, 77), 0);
+        assert_eq!(after(0, 96), 3);
+        assert_eq!(after(3, 94), 3);
+        assert_eq!(after(3, 88), 2);
+        assert_eq!(after(3, 0), 0);
+        assert_eq!(thresholds(0, u64::MAX, u64::MAX), 3);
+        assert_eq!(thresholds(0, 5, 1), 3, "spare slots are in use, too");
+    }
+
+    fn status(checkpoints: u64, checkpoint_under_way: bool) -> Status {
+        Status {
+            capacity_bytes: 1 << 30,
+            logical_blocks_used: 0,
+            data_blocks_used: 0,
+            overhead_blocks_used: 0,
+            pending_blocks: 0,
+            unmerged_entries: 0,
+            memory_bytes: 0,
+            checkpoints,
+            checkpoint_under_way,
+            mode: Mode::Normal,
+        }
+    }
+
+    #[test]
+    fn each_slow_checkpoint_is_reported_once() {
+        let mut watch = Watch::default();
+        let mut look = |seconds: u64, status: &Status| {
+            watch.look(seconds * SECOND, status, None, Host::default());
+            watch.checkpoint.map(|(_, _, said)| said)
+        };
+        assert_eq!(look(0, &status(0, false)), None);
+        assert_eq!(look(1, &status(0, true)), Some(false));
+        assert_eq!(look(11, &status(0, true)), Some(false));
+        assert_eq!(look(12, &status(0, true)), Some(true));
+        assert_eq!(look(30, &status(1, true)), Some(false), "another one");
+        assert_eq!(look(41, &status(1, true)), Some(true));
+        assert_eq!(look(42, &status(2, false)), None);
+    }
+
+    #[test]
+    fn a_full_host_counts_as_full_until_it_has_had_room_for_a_while() {
+        let mut watch = Watch::default();
+        let mut look = |seconds: u64, full: Option<u64>, room: Option<u64>| {
+            let host = Host { full: full.map(|full| full * SECOND), room: room.map(|room| room * SECOND) };
+            watch.look(seconds * SECOND, &status(0, false), None, host);
+            watch.host_full
+        };
+        assert!(!look(1, None, Some(1)));
+        assert!(look(2, Some(2), Some(1)));
+        assert!(look(4, Some(2), Some(3)), "room for one container is not yet room");
+        assert!(look(9, Some(9), Some(8)));
+        assert!(look(20, Some(9), Some(8)), "nobody has asked since");
+        assert!(!look(21, Some(9), Some(20)));
+        assert!(!look(40, Some(9), Some(20)));
+        assert!(look(41, Some(41), Some(20)));
+    }
+}
