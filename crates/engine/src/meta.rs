@@ -39,7 +39,9 @@ impl MetaSpace {
     pub(crate) fn grow(&mut self, blocks: u32) {
         self.free += blocks - self.blocks;
         self.blocks = blocks;
-        self.used.resize(blocks.div_ceil(64) as usize, 0);
+        let words = blocks.div_ceil(64) as usize;
+        self.used.reserve_exact(words - self.used.len());
+        self.used.resize(words, 0);
         self.dirty.resize(u64::from(blocks).div_ceil(self.leaf_bits) as usize, false);
     }
 

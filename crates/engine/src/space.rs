@@ -147,6 +147,7 @@ impl Space {
     /// Containers are added at the end, as the geometry says by now; they are free.
     pub(crate) fn grow(&mut self, geometry: &Geometry) {
         let fresh = Container { generation: 1, live: 0, free: geometry.slots_per_container as u16 };
+        self.containers.reserve_exact(geometry.containers as usize - self.containers.len());
         self.containers.resize(geometry.containers as usize, fresh);
         self.groups.resize(geometry.containers.div_ceil(GROUP) as usize, Group { most: 0, stale: true });
         let leaves = u64::from(geometry.containers).div_ceil(self.leaf_entries);
@@ -462,6 +463,12 @@ impl Space {
         (self.containers.len() * core::mem::size_of::<Container>() + self.taken.capacity() * 10) as u64
             + self.pending.capacity() as u64 * 16
     }
+}
+
+/// Makes a table longer, and no longer than that in memory.
+fn lengthen<T: Clone>(table: &mut Vec<T>, length: usize, value: T) {
+    table.reserve_exact(length - table.len());
+    table.resize(length, value);
 }
 
 #[cfg(test)]
