@@ -181,7 +181,7 @@ impl<'a> Audit<'a> {
         for (volume, &root) in engine.volumes.iter().zip(&engine.maps) {
             let what = format!("volume {}", volume.name);
             let mut used = 0;
-            let blocks = volume.size.div_ceil(engine.geometry().block());
+            let blocks = volume.merged_size.div_ceil(engine.geometry().block());
             self.each_leaf(Region::Metadata, root, &what, &mut |audit, leaf, page| {
                 for (i, bytes) in page.chunks_exact(8).enumerate() {
                     let (entry, lba) = (Entry(u64_at(bytes, 0)), leaf * per_leaf + i as u64);
@@ -237,12 +237,15 @@ impl<'a> Audit<'a> {
         });
     }
 
+    /// What is left of volumes that are gone.
     fn discards(&mut self) {
         let engine = self.engine;
-        for discard in &engine.discards {
-            if !engine.volumes.iter().any(|volume| volume.id == discard.volume) {
-                self.violation(format!("a discard belongs to volume {}, which does not exist", discard.volume.0));
-            }
+        let mut gone: Vec<u16> = engine.discards.iter().map(|discard| discard.volume.0).collect();
+        gone.sort_unstable();
+        gone.dedup();
+        gone.retain(|&id| !engine.volumes.iter().any(|volume| volume.id.0 == id));
+        for id in gone {
+            self.discarded_blocks(id);
         }
     }
 

@@ -3,7 +3,8 @@
 //! ```text
 //! cut         close the open record; the active delta becomes the frozen one
 //! Reserve     space for the metadata that merging may take
-//! Maps        volumes in order: clears, then points, in LBA order; learns which old slots lose a reference
+//! Maps        volumes in order: clears, then points, in LBA order; learns which old slots lose a reference; deleted
+//!             volumes leave the list
 //! Discards    walks some of the subtrees that clears cut off
 //! Counts      applies all changes of reference counts, in slot order: space map and counts, one leaf after the other
 //! Summaries   digest and owner of the new slots
@@ -215,6 +216,9 @@ impl Engine {
         let unreferenced = self.frozen.slots.iter().filter(|(_, recent)| !recent.fresh && recent.refs == 0);
         let unreferenced = unreferenced.map(|(&slot, _)| (slot, 0)).collect();
         self.store.epoch = self.superblock.epoch + 1;
+        for volume in &mut self.volumes {
+            volume.merged_size = volume.size;
+        }
         let upto = self.journal.sequence - 1;
         self.want_durable = self.want_durable.max(upto);
         self.checkpoint = Some(Box::new(Checkpoint {
@@ -351,7 +355,13 @@ impl Engine {
             clean: checkpoint.clean,
             data_used: self.space.data_used,
             reserved_containers: self.space.reserved(),
-            next_volume: self.volumes.last().map_or(1, |volume| volume.id.0 + 1).max(self.superblock.next_volume),
+            next_volume: self
+                .volumes
+                .last()
+                .map_or(1, |volume| volume.id.0.saturating_add(1))
+                .max(self.superblock.next_volume),
+            pool_policy: self.pool_policy,
+            memory: self.pool_memory,
             roots: self.roots,
             ..self.superblock
         };

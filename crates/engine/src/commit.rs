@@ -6,7 +6,7 @@
 
 use crate::contract::*;
 use crate::engine::{Engine, Phase};
-use crate::entry::Slot;
+use crate::entry::{Key, Slot};
 use crate::io::Purpose;
 use crate::jobs::Turn;
 use crate::pages::Region;
@@ -15,6 +15,7 @@ use crate::request::{Kind, Stage};
 use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Missing, Walk, height_for, lookup};
+use crate::volume::Volume;
 use crate::write::SUMMARY_BYTES;
 
 /// The engine syncs by itself after this time,
@@ -27,6 +28,16 @@ const IDLE_MERGE: Nanos = 5_000_000_000;
 const CARRIED_BATCH: usize = 64;
 /// Checkpoints that a write waits for space before it fails.
 const SPACE_ATTEMPTS: u64 = 3;
+
+/// Whether there is room for changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    Enough,
+    /// After the checkpoint that is under way or asked for.
+    Later,
+    /// There is nothing left to reclaim.
+    Never,
+}
 
 impl Engine {
     pub(crate) fn run_flush(&mut self, id: RequestId) {
@@ -199,29 +210,36 @@ impl Engine {
     /// Whether there is room for a write in record, ring, delta and metadata; if not it waits.
     pub(crate) fn admit(&mut self, id: RequestId) -> bool {
         let more = self.requests.get(id).blocks.len() + 1;
+        match self.room_for(more, self.cuts_of(id)) {
+            Room::Enough => return true,
+            Room::Later => self.block(id),
+            Room::Never => self.fail_request(id, Error::NoSpace),
+        }
+        false
+    }
+
+    /// Whether there is room for so many changes in record, ring, delta and metadata; sees to it that there will be. What only
+    /// frees says how many subtrees it can cut off.
+    pub(crate) fn room_for(&mut self, more: usize, cuts: Option<u64>) -> Room {
         if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
-            self.block(id);
-            return false;
+            return Room::Later;
         }
         let full_delta = self.delta.len() + more > self.limits.delta_entries as usize;
         let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
         // What only frees has the last of the metadata to itself.
-        let clears = self.requests.get(id).kind == Kind::Clear;
-        let kept = if clears { 0 } else { self.metadata_reserve() };
+        let kept = if cuts.is_some() { 0 } else { self.metadata_reserve() };
         let full_metadata = self.pages_to_merge(more) + kept > self.store.meta.free() as usize;
-        let cuts = self.discards.len() as u64 + self.delta.cuts + self.frozen.cuts;
-        let full_discards = clears && cuts > 0 && cuts + self.cuts_of(id) > u64::from(self.limits.discards);
-        if full_delta || full_ring || full_metadata || full_discards {
-            let stuck = self.metadata_full && (full_delta || full_ring);
-            if stuck || (full_metadata && !self.is_reclaimable()) {
-                self.fail_request(id, Error::NoSpace);
-                return false;
-            }
-            self.want_checkpoint = true;
-            self.block(id);
-            return false;
+        let cut_off = self.discards.len() as u64 + self.delta.cuts + self.frozen.cuts;
+        let full_discards = cut_off > 0 && cuts.is_some_and(|cuts| cut_off + cuts > u64::from(self.limits.discards));
+        if !full_delta && !full_ring && !full_metadata && !full_discards {
+            return Room::Enough;
         }
-        true
+        let stuck = self.metadata_full && (full_delta || full_ring);
+        if stuck || (full_metadata && !self.is_reclaimable()) {
+            return Room::Never;
+        }
+        self.want_checkpoint = true;
+        Room::Later
     }
 
     /// Metadata blocks that only discards and deletes may use, so that they work when nothing else does.
@@ -235,19 +253,27 @@ impl Engine {
         (self.store.meta.free() / 2 / pages).clamp(1, self.limits.discard_pages)
     }
 
-    /// The most subtrees that a clear can cut off a map.
-    fn cuts_of(&self, id: RequestId) -> u64 {
+    /// The most subtrees that a request can cut off a map, if it is a clear.
+    fn cuts_of(&self, id: RequestId) -> Option<u64> {
         let request = self.requests.get(id);
         let (offset, end) = (request.offset, request.offset + request.length);
-        let block = self.store.geometry.block();
-        if request.kind == Kind::Clear { self.cuts(offset.div_ceil(block), end / block) } else { 0 }
+        let (start, block) = (Key::new(request.volume, 0), self.store.geometry.block());
+        let clears = request.kind == Kind::Clear;
+        clears.then(|| self.cuts(Key(start.0 + offset.div_ceil(block)), Key(start.0 + end / block)))
     }
 
-    /// The most subtrees that clearing the blocks from `first` up to `end` can cut off a map.
-    pub(crate) fn cuts(&self, first: u64, end: u64) -> u64 {
+    /// The most subtrees that clearing the blocks from `start` up to `stop` can cut off a map.
+    pub(crate) fn cuts(&self, start: Key, stop: Key) -> u64 {
         let geometry = &self.store.geometry;
         let per_leaf = geometry.map_leaf_entries();
-        let leaves = (end / per_leaf).saturating_sub(first.div_ceil(per_leaf));
+        let Ok(at) = self.volumes.binary_search_by_key(&start.volume(), |volume| volume.id) else { return 0 };
+        let reach = geometry.fanout().saturating_pow(self.maps[at].height.into());
+        let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
+        let (first, end) = (first.div_ceil(per_leaf), (end / per_leaf).min(reach));
+        if first == 0 && end == reach {
+            return 1;
+        }
+        let leaves = end.saturating_sub(first);
         let levels = u64::from(height_for(leaves, geometry.fanout())) + 1;
         leaves.min(2 * (geometry.fanout() - 1) * levels)
     }
@@ -265,8 +291,10 @@ impl Engine {
         let released = (walked + 2 * clears) * geometry.map_leaf_entries();
         let named = (self.delta.slots.len() + self.frozen.slots.len() + 2 * more) as u64 + changes;
         let slots = named + released;
+        // A map may be as large as its volume was before it shrank.
+        let most_size = |volume: &Volume| volume.size.max(volume.merged_size);
         let map_leaves: u64 =
-            self.volumes.iter().map(|volume| volume.size.div_ceil(block * geometry.map_leaf_entries())).sum();
+            self.volumes.iter().map(|volume| most_size(volume).div_ceil(block * geometry.map_leaf_entries())).sum();
         let leaves = changes.min(map_leaves)
             + (2 * clears).min(map_leaves)
             + named.min(geometry.slots().div_ceil(block / SUMMARY_BYTES))
@@ -277,7 +305,8 @@ impl Engine {
             + (self.delta.cuts + self.frozen.cuts).div_ceil(block / crate::checkpoint::DISCARD_BYTES as u64)
             + 4;
         // Every leaf may have its own path, but no more pages than the levels above have.
-        let levels = u64::from(height_for(map_leaves.max(geometry.slots()), geometry.fanout()));
+        let highest = self.maps.iter().map(|root| root.height).max().unwrap_or(0);
+        let levels = u64::from(height_for(map_leaves.max(geometry.slots()), geometry.fanout()).max(highest));
         (leaves + (leaves / geometry.fanout() + 2) * (levels + self.volumes.len() as u64 + 6)) as usize
     }
 
@@ -345,7 +374,7 @@ impl Engine {
         for _ in 0..self.blocked.len() {
             let Some(id) = self.blocked.pop_front() else { break };
             let others = core::mem::take(&mut self.blocked);
-            self.run_write(id);
+            self.run(id);
             let still = !self.blocked.is_empty();
             self.blocked.extend(others);
             if still {
@@ -473,14 +502,15 @@ impl Engine {
             || self.metadata_full
             || self.host_full;
         let open = self.phase != Phase::Closed;
-        let work = open && !self.read_only && (self.checkpoint_can_step() || self.rebuild_can_step());
+        let writes = !self.read_only && !self.untouched;
+        let work = open && writes && (self.checkpoint_can_step() || self.rebuild_can_step());
         (self.work_left, self.job_timer) = match self.turn() {
             _ if !work => (false, None),
             Turn::Now => (true, None),
             Turn::At(due) => (false, Some(due)),
             Turn::AfterIo => (false, None),
         };
-        if !waits || self.read_only || self.phase == Phase::Closed {
+        if !waits || !writes || self.phase == Phase::Closed {
             self.tick = None;
         } else {
             let due = self.now + SELF_SYNC;

@@ -33,7 +33,7 @@ pub struct IoId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RequestId(pub u32);
 
-/// A volume of the pool. Never reused within a pool.
+/// A volume of the pool. Used again only when all numbers have been used, and only when nothing of the old volume is left.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct VolumeId(pub u16);
 
@@ -164,8 +164,37 @@ pub enum Command<'a> {
         name: &'a str,
         /// Size in bytes, a multiple of the block size.
         size: u64,
-        /// Its policy.
-        policy: Policy,
+        /// Its own policy; `None` to follow the pool.
+        policy: Option<Policy>,
+    },
+    /// Delete a volume, whoever uses it: what is asked of it from here on fails. Answered when it is durable. Its name is
+    /// free at once, its space bit by bit.
+    DeleteVolume {
+        /// Which.
+        volume: VolumeId,
+    },
+    /// Change the size of a volume. What is beyond the new end is gone. Answered when it is durable.
+    ResizeVolume {
+        /// Which.
+        volume: VolumeId,
+        /// Size in bytes, a multiple of the block size.
+        size: u64,
+    },
+    /// Change properties of a volume; `None` leaves one as it is. In force at once, answered when it is durable.
+    SetVolume {
+        /// Which.
+        volume: VolumeId,
+        /// Its own policy; `Some(None)` to follow the pool.
+        policy: Option<Option<Policy>>,
+        /// Whether writes are refused.
+        read_only: Option<bool>,
+    },
+    /// Change properties of the pool; `None` leaves one as it is. In force at once, answered when it is durable.
+    SetPool {
+        /// The policy of volumes without one of their own; `Some(None)` for the default.
+        policy: Option<Option<Policy>>,
+        /// Memory to serve it with, in bytes; 0 for the default.
+        memory: Option<u64>,
     },
     /// Make the pool larger. The store has the length that [`crate::Geometry::grown`] gives for it already, and a sync makes that
     /// durable. Answered when the pool has that geometry, also after a crash.
@@ -255,7 +284,7 @@ pub enum Error {
     NoSpace,
     /// No such volume, or the range is not inside it.
     Invalid,
-    /// The pool is read-only after a failure.
+    /// The volume or the pool is read-only.
     ReadOnly,
     /// The pool is being closed.
     ShuttingDown,
@@ -274,7 +303,11 @@ pub enum ControlError {
     BadCapacity(BadGeometry),
     /// The pool has as many volumes as it can hold.
     TooManyVolumes,
-    /// The pool is read-only after a failure, or being closed.
+    /// There is no such volume (any more).
+    NoVolume,
+    /// The pool's tables have no room for the change, after everything reclaimable has been reclaimed.
+    NoSpace,
+    /// The pool is read-only, or being closed.
     ReadOnly,
     /// The host file system has no room for the tables of a larger pool. The pool is what it was.
     NoRoom,

@@ -1,13 +1,8 @@
-//! Commands: creating volumes, growing, settling, closing. Each is answered when what it promises is durable.
-
-use alloc::string::String;
+//! Commands: volumes and properties, growing, settling, closing. Each is answered when what it promises is durable.
 
 use crate::contract::*;
 use crate::engine::{Engine, Phase};
-use crate::entry::LBA_BITS;
-use crate::superblock::{Pointer, Root};
-use crate::tree::height_for;
-use crate::volume::{MAX_VOLUMES, Volume, is_name};
+use crate::volumes::VolumeChange;
 
 /// A command that has not been answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,12 +14,17 @@ pub(crate) struct Pending {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
     /// Done when so many checkpoints are.
-    Create {
-        volume: VolumeId,
+    Checkpoint {
         checkpoints: u64,
     },
     Grow {
         capacity: u64,
+    },
+    /// Waits for room.
+    Change(VolumeChange),
+    /// Done when this record is durable.
+    Record {
+        sequence: u64,
     },
     Settle,
     /// Done when so many checkpoints are; `None` until all requests are answered.
@@ -35,9 +35,20 @@ enum What {
 
 impl Engine {
     pub(crate) fn command(&mut self, token: u64, command: Command<'_>) {
+        let checkpoint = |checkpoints| What::Checkpoint { checkpoints };
         let what = match command {
-            Command::CreateVolume { name, size, policy } => self.create_volume(name, size, policy),
-            Command::Grow { .. } if self.read_only || self.phase != Phase::Serving => Err(ControlError::ReadOnly),
+            Command::CreateVolume { name, size, policy } => self.create_volume(name, size, policy).map(checkpoint),
+            Command::SetVolume { volume, policy, read_only } => {
+                self.set_volume(volume, policy, read_only).map(checkpoint)
+            }
+            Command::SetPool { policy, memory } => self.set_pool(policy, memory).map(checkpoint),
+            Command::DeleteVolume { .. } | Command::ResizeVolume { .. } | Command::Grow { .. }
+                if !self.takes_changes() =>
+            {
+                Err(ControlError::ReadOnly)
+            }
+            Command::DeleteVolume { volume } => Ok(What::Change(VolumeChange::Delete { volume })),
+            Command::ResizeVolume { volume, size } => self.resizing(volume, size).map(What::Change),
             Command::Grow { capacity } => Ok(What::Grow { capacity }),
             Command::Settle if self.read_only || self.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Settle => Ok(What::Settle),
@@ -62,34 +73,9 @@ impl Engine {
     }
 
     /// Checkpoints after which everything of this moment is durable.
-    fn after_next_checkpoint(&mut self) -> u64 {
+    pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
         self.want_checkpoint = true;
         self.checkpoints_done + if self.checkpoint.is_some() { 2 } else { 1 }
-    }
-
-    fn create_volume(&mut self, name: &str, size: u64, policy: Policy) -> Result<What, ControlError> {
-        let block = self.geometry().block();
-        if self.read_only || self.phase != Phase::Serving {
-            return Err(ControlError::ReadOnly);
-        }
-        if !is_name(name) {
-            return Err(ControlError::BadName);
-        }
-        if self.volumes.iter().any(|volume| volume.name == name) {
-            return Err(ControlError::Exists);
-        }
-        if size == 0 || !size.is_multiple_of(block) || size / block > 1 << (LBA_BITS - 1) || size > i64::MAX as u64 {
-            return Err(ControlError::BadSize);
-        }
-        let next = self.volumes.last().map_or(0, |volume| volume.id.0).max(self.superblock.next_volume - 1);
-        let id = next.checked_add(1).filter(|_| self.volumes.len() < MAX_VOLUMES);
-        let id = VolumeId(id.ok_or(ControlError::TooManyVolumes)?);
-        let leaves = (size / block).div_ceil(self.geometry().map_leaf_entries());
-        let height = height_for(leaves, self.geometry().fanout());
-        let name = String::from(name);
-        self.volumes.push(Volume { id, name, size, policy, logical_blocks_used: 0, visible: false });
-        self.maps.push(Root { pointer: Pointer::NONE, height });
-        Ok(What::Create { volume: id, checkpoints: self.after_next_checkpoint() })
     }
 
     /// Answers what is done.
@@ -98,7 +84,9 @@ impl Engine {
         while at < self.pending_commands.len() {
             let Pending { token, what } = self.pending_commands[at];
             let done = match what {
-                What::Create { volume, checkpoints } => self.is_created(volume, checkpoints),
+                What::Checkpoint { checkpoints } => (self.checkpoints_done >= checkpoints).then_some(Ok(())),
+                What::Change(change) => self.begin_change(at, change),
+                What::Record { sequence } => (self.journal.durable >= sequence).then_some(Ok(())),
                 What::Grow { capacity } => self.step_growth(capacity),
                 What::Settle => self.is_settled(),
                 What::Close { checkpoints } => self.is_closed(at, checkpoints),
@@ -113,17 +101,25 @@ impl Engine {
         }
     }
 
-    fn is_created(&mut self, id: VolumeId, checkpoints: u64) -> Option<Result<(), ControlError>> {
-        if self.checkpoints_done < checkpoints {
-            return None;
+    /// Does a change as soon as there is room for it; then its record has to become durable.
+    fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
+        match self.change_volume(change) {
+            Ok(Some(sequence)) => {
+                self.want_durable = self.want_durable.max(sequence);
+                self.pending_commands[at].what = What::Record { sequence };
+                self.needs_pump = true;
+                None
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
         }
-        let volume = self.volumes.iter_mut().find(|volume| volume.id == id)?;
-        volume.visible = true;
-        Some(Ok(()))
     }
 
     fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
         let unmerged = self.delta.len() > 0 || !self.discards.is_empty();
+        if self.untouched {
+            return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
+        }
         if unmerged || self.checkpoint.is_some() {
             if unmerged && self.checkpoint.is_none() && !self.want_checkpoint {
                 self.want_checkpoint = true;
@@ -163,6 +159,10 @@ impl Engine {
         if self.read_only {
             self.phase = Phase::Closed;
             return Some(Err(ControlError::ReadOnly));
+        }
+        if self.untouched {
+            self.phase = Phase::Closed;
+            return Some(Ok(()));
         }
         if self.closes_early {
             if self.want_durable < self.journal.last() {

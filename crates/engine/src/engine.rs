@@ -80,6 +80,10 @@ pub struct Engine {
     pub(crate) read_only: bool,
     /// Opened to be audited: after recovery it rests.
     to_audit: bool,
+    /// Opened to be read: what would change something is refused.
+    pub(crate) reads_only: bool,
+    /// Opened to be read, and found cleanly closed: nothing at all is written.
+    pub(crate) untouched: bool,
     /// The newest superblock that is durable in both places.
     pub(crate) superblock: Superblock,
     pub(crate) store: Store,
@@ -87,6 +91,9 @@ pub struct Engine {
     pub(crate) volumes: Vec<Volume>,
     /// Map roots, in the order of `volumes`.
     pub(crate) maps: Vec<Root>,
+    /// Properties of the pool, as the next checkpoint writes them.
+    pub(crate) pool_policy: Option<Policy>,
+    pub(crate) pool_memory: u64,
     pub(crate) delta: Delta,
     /// What the checkpoint under way merges; empty if there is none.
     pub(crate) frozen: Delta,
@@ -137,6 +144,8 @@ pub struct Engine {
     pub(crate) failed_page: Option<crate::pages::PageKey>,
     /// Leaves of the discard list as last written.
     pub(crate) discard_leaves: u64,
+    /// Leaves of the volume table as last written.
+    pub(crate) volume_leaves: u64,
     /// A job stopped at its budget and can go on at once.
     pub(crate) work_left: bool,
     /// The throttle of background work.
@@ -177,11 +186,15 @@ impl Engine {
             phase: Phase::Recovering,
             read_only: false,
             to_audit: false,
+            reads_only: false,
+            untouched: false,
             superblock: Superblock::new(parameters),
             store,
             roots: [Root::default(); TREES],
             volumes: Vec::new(),
             maps: Vec::new(),
+            pool_policy: None,
+            pool_memory: 0,
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),
             discards: Vec::new(),
@@ -216,6 +229,7 @@ impl Engine {
             closes_early: false,
             failed_page: None,
             discard_leaves: 0,
+            volume_leaves: 0,
             work_left: false,
             pace: Pace::Rest(now),
             last_request: now,
@@ -233,6 +247,12 @@ impl Engine {
     /// As [`Engine::open`], for [`Engine::check`]: after recovery the engine rests. It takes no requests and starts no job.
     pub fn open_to_audit(parameters: Parameters, limits: Limits, now: Nanos) -> Engine {
         Engine { to_audit: true, ..Engine::open(parameters, limits, now) }
+    }
+
+    /// As [`Engine::open`], to be read only: requests and commands that change something are refused. A pool that was not
+    /// closed cleanly is recovered, which writes to it; to one that was, nothing is written.
+    pub fn open_to_read(parameters: Parameters, limits: Limits, now: Nanos) -> Engine {
+        Engine { reads_only: true, ..Engine::open(parameters, limits, now) }
     }
 
     /// Takes one event in.
@@ -367,13 +387,11 @@ impl Engine {
         if self.phase != Phase::Serving {
             return Some(Error::ShuttingDown);
         }
-        let Some(volume) = self.volume_index(request.volume) else { return Some(Error::Invalid) };
+        if let Some(error) = self.misplaced(id) {
+            return Some(error);
+        }
         if kind == Kind::Flush {
             return self.read_only.then_some(Error::Io);
-        }
-        let end = request.offset.checked_add(request.length);
-        if request.length == 0 || end.is_none_or(|end| end > self.volumes[volume].size) {
-            return Some(Error::Invalid);
         }
         let blocks = request.length.div_ceil(self.store.geometry.block());
         let piece = u64::from(self.store.geometry.piece_blocks);
@@ -384,10 +402,10 @@ impl Engine {
     }
 
     /// Runs a request from its first stage.
-    fn run(&mut self, id: RequestId) {
-        let request = self.requests.get_mut(id);
+    pub(crate) fn run(&mut self, id: RequestId) {
+        let request = self.requests.get(id);
         debug_assert_eq!(request.waiting, 0);
-        if let Some(error) = request.error {
+        if let Some(error) = request.error.or_else(|| self.misplaced(id)) {
             return self.fail_request(id, error);
         }
         match request.kind {
@@ -462,10 +480,6 @@ impl Engine {
     }
 
     // ---- the map ----
-
-    pub(crate) fn volume_index(&self, id: VolumeId) -> Option<usize> {
-        self.volumes.binary_search_by_key(&id, |volume| volume.id).ok().filter(|&at| self.volumes[at].visible)
-    }
 
     /// What a block maps to.
     pub(crate) fn resolve(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
@@ -592,7 +606,7 @@ impl Engine {
                 self.retry_blocked();
             }
             self.retry_blocked();
-            if !self.read_only {
+            if !self.read_only && !self.untouched {
                 self.step_jobs();
                 self.commit();
                 self.relieve_pressure();
@@ -638,7 +652,7 @@ impl Engine {
         self.job_timer = self.job_timer.filter(|&due| due > self.now);
         if self.tick.is_some_and(|tick| tick <= self.now) {
             self.tick = None;
-            if matches!(self.phase, Phase::Serving | Phase::Closing) && !self.read_only {
+            if matches!(self.phase, Phase::Serving | Phase::Closing) && !self.read_only && !self.untouched {
                 self.self_sync();
             }
         }

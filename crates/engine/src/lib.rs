@@ -41,6 +41,7 @@ mod status;
 pub mod superblock;
 mod tree;
 mod volume;
+mod volumes;
 mod write;
 
 pub use check::ReadMetadata;

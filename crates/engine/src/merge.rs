@@ -43,10 +43,17 @@ impl Engine {
             self.load_maps_ahead(checkpoint);
             self.merge_points(checkpoint, key)?;
         } else {
+            let deleted = volume.deleted.is_some_and(|sequence| sequence <= checkpoint.upto);
             if let Some(root) = self.finish_writer(checkpoint)? {
                 self.maps[checkpoint.volume_at] = root;
             }
-            checkpoint.volume_at += 1;
+            if deleted {
+                let root = self.maps.remove(checkpoint.volume_at);
+                assert!(root.pointer.is_none(), "the map of a deleted volume has been cut off");
+                self.volumes.remove(checkpoint.volume_at);
+            } else {
+                checkpoint.volume_at += 1;
+            }
         }
         Ok(Progress::More)
     }
@@ -367,9 +374,11 @@ impl Engine {
             if let Some(root) = self.finish_writer(checkpoint)? {
                 self.roots[table as usize] = root;
             }
-            if table == TreeId::Discards {
-                // Only now: leaves that a shorter list no longer fills have been emptied.
-                self.discard_leaves = self.discard_table_leaves();
+            // Only now: leaves that a shorter list no longer fills have been emptied.
+            match table {
+                TreeId::Discards => self.discard_leaves = self.discard_table_leaves(),
+                TreeId::Volumes => self.volume_leaves = self.volume_table_leaves(),
+                _ => {}
             }
             checkpoint.leaf_at = 0;
             return Ok(Progress::Next);
@@ -386,13 +395,16 @@ impl Engine {
         match table {
             TreeId::Containers => self.space.next_dirty_container_leaf(from),
             TreeId::MetaMap => self.store.meta.next_dirty_leaf(from),
-            TreeId::Volumes => {
-                let per_leaf = self.store.geometry.block() / VOLUME_BYTES;
-                (from < (self.volumes.len() as u64).div_ceil(per_leaf)).then_some(from)
-            }
+            TreeId::Volumes => (from < self.volume_table_leaves().max(self.volume_leaves)).then_some(from),
             TreeId::Discards => (from < self.discard_table_leaves().max(self.discard_leaves)).then_some(from),
             TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries => unreachable!("merged, not written from memory"),
         }
+    }
+
+    /// Leaves that the volumes of the checkpoint under way fill.
+    fn volume_table_leaves(&self) -> u64 {
+        let volumes = self.volumes.iter().filter(|volume| volume.since <= self.checkpoints_done + 1).count() as u64;
+        volumes.div_ceil(self.store.geometry.block() / VOLUME_BYTES)
     }
 
     /// Leaves that the discard list fills.
@@ -409,11 +421,12 @@ impl Engine {
                 let bytes = store.pages.bytes_mut(page);
                 bytes.fill(0);
                 let per_leaf = bytes.len() / VOLUME_BYTES as usize;
-                for (i, out) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).enumerate() {
-                    let at = leaf as usize * per_leaf + i;
-                    if let (Some(volume), Some(&root)) = (self.volumes.get(at), self.maps.get(at)) {
-                        volume::encode(volume, root, out);
-                    }
+                // Volumes that came after the checkpoint began are not part of it: the table keeps still.
+                let known = self.volumes.iter().zip(&self.maps);
+                let known = known.filter(|(volume, _)| volume.since <= self.checkpoints_done + 1);
+                let here = known.skip(leaf as usize * per_leaf);
+                for (out, (volume, &root)) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).zip(here) {
+                    volume::encode(volume, root, out);
                 }
             }
             TreeId::Discards => {

@@ -63,7 +63,7 @@ impl Engine {
 
     /// Finds the entries of all blocks, all at one moment; false if pages have to be loaded first.
     fn resolve_blocks(&mut self, id: RequestId) -> bool {
-        let volume = self.volume_index(self.requests.get(id).volume).expect("checked at submission");
+        let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
         let mut last: Option<Missing> = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let key = self.requests.get(id).blocks[at].key;
@@ -269,7 +269,7 @@ impl Engine {
         request.stage = Stage::LoadMap;
         request.extents.clear();
         let (volume, offset, length, limit) = (request.volume, request.offset, request.length, request.limit);
-        let index = self.volume_index(volume).expect("checked at submission");
+        let index = self.volume_index(volume).expect("checked when it began to run");
         let block = self.store.geometry.block();
         let (first, end) = (offset / block, (offset + length).div_ceil(block));
         let (mut lba, mut budget) = (first, EXTENT_BLOCKS);

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::contract::{Digest, VolumeId};
 use crate::entry::{Key, LBA_BITS, Slot};
+use crate::volume::MAX_BLOCKS;
 
 const MAGIC: u32 = 0x314a_464f; // "OFJ1"
 /// Bytes before the first entry.
@@ -30,6 +31,10 @@ pub(crate) enum Change {
     Zero { key: Key },
     /// The range reads as zeroes.
     Clear { key: Key, end: u64 },
+    /// The volume is gone: its map, and nothing of it is seen again.
+    DeleteVolume { volume: VolumeId },
+    /// The volume has so many blocks now; those beyond are unmapped.
+    ResizeVolume { volume: VolumeId, blocks: u64 },
 }
 
 /// What a record says of itself.
@@ -63,6 +68,8 @@ fn encode_change(change: &Change, out: &mut [u8]) {
         Change::Share { key, slot, digest } => (3, 0, key, slot.0, digest),
         Change::Zero { key } => (4, 0, key, 0, Digest::default()),
         Change::Clear { key, end } => (5, 0, key, end, Digest::default()),
+        Change::DeleteVolume { volume } => (6, 0, Key::new(volume, 0), 0, Digest::default()),
+        Change::ResizeVolume { volume, blocks } => (7, 0, Key::new(volume, 0), blocks, Digest::default()),
     };
     out[0] = kind;
     put_u16(out, 2, block);
@@ -88,6 +95,10 @@ fn decode_change(bytes: &[u8]) -> Option<Change> {
         3 => Change::Share { key, slot, digest },
         4 => Change::Zero { key },
         5 if value > lba && value >> LBA_BITS == 0 => Change::Clear { key, end: value },
+        6 if lba == 0 => Change::DeleteVolume { volume: key.volume() },
+        7 if lba == 0 && (1..=MAX_BLOCKS).contains(&value) => {
+            Change::ResizeVolume { volume: key.volume(), blocks: value }
+        }
         _ => return None,
     })
 }
@@ -164,6 +175,8 @@ mod tests {
             Change::Share { key, slot: Slot(3), digest },
             Change::Zero { key },
             Change::Clear { key, end: 100 },
+            Change::DeleteVolume { volume: VolumeId(3) },
+            Change::ResizeVolume { volume: VolumeId(2), blocks: 77 },
         ];
         changes.extend([Change::Zero { key }; 20]);
         let pages = pages_for(changes.len(), 512) as u16;

@@ -16,6 +16,7 @@
 //! the journal still carries are written. An I/O error, a damaged page, or a damaged record that was known durable ends the
 //! opening with an error that names it; nothing is written then.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use foldhash::fast::FixedState;
@@ -23,7 +24,7 @@ use hashbrown::HashMap;
 
 use crate::contract::*;
 use crate::engine::{Engine, Phase};
-use crate::entry::{Entry, Slot};
+use crate::entry::{Entry, Key, Slot};
 use crate::io::Purpose;
 use crate::journal::Journal;
 use crate::pages::Region;
@@ -32,6 +33,7 @@ use crate::record::{self, Change, Header};
 use crate::superblock::{Pointer, Superblock, TreeId};
 use crate::tree::{Walk, height_for, lookup};
 use crate::volume::{self, MAX_VOLUMES, VOLUME_BYTES};
+use crate::volumes::VolumeChange;
 use crate::write::SUMMARY_BYTES;
 
 /// Ring blocks read at once.
@@ -98,6 +100,8 @@ pub(crate) struct Recovery {
     failed_check: bool,
     /// What the journal carries, by slot: digest, block of the store.
     carried: HashMap<Slot, (Digest, u64, u64), FixedState>,
+    /// Blocks of each volume, as of the record that is being verified.
+    sizes: BTreeMap<VolumeId, u64>,
     report: Recovered,
 }
 
@@ -120,6 +124,7 @@ impl Recovery {
             check_at: 0,
             failed_check: false,
             carried: HashMap::with_hasher(FixedState::with_seed(8)),
+            sizes: BTreeMap::new(),
             report: Recovered::default(),
         }
     }
@@ -260,6 +265,7 @@ impl Engine {
         let valid = recovery.found.iter().flatten().filter(|found| found.parameters == ours);
         self.superblock = *valid.max_by_key(|found| found.epoch).ok_or(OpenError::NoSuperblock)?;
         self.roots = self.superblock.roots;
+        (self.pool_policy, self.pool_memory) = (self.superblock.pool_policy, self.superblock.memory);
         self.store.epoch = self.superblock.epoch;
         recovery.report.clean = self.superblock.clean;
         recovery.position = self.superblock.journal_position;
@@ -301,6 +307,12 @@ impl Engine {
             self.space.data_used = self.superblock.data_used;
             self.space.set_reserved(self.superblock.reserved_containers.min(self.store.geometry.containers));
             self.journal.head = recovery.position;
+            if self.reads_only && self.superblock.clean {
+                recovery.report.epoch = self.superblock.epoch;
+                return Ok(self.rest());
+            }
+            let block = self.store.geometry.block();
+            recovery.sizes = self.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
             return Ok(Progress::Next(Step::Walk));
         };
         let region = if tree == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
@@ -352,6 +364,7 @@ impl Engine {
                     }
                     self.volumes.push(volume);
                     self.maps.push(root);
+                    self.volume_leaves = leaf + 1;
                 }
             }
             TreeId::Discards => {
@@ -461,8 +474,9 @@ impl Engine {
                 recovery.verify_at += 1;
                 continue;
             }
-            let Some(walked) = recovery.records.get(recovery.verify_at) else { break };
-            let (checks, valid) = self.checks_of(walked, &mut recovery.carried, recovery.mark);
+            let Recovery { records, carried, sizes, mark, .. } = recovery;
+            let Some(walked) = records.get(recovery.verify_at) else { break };
+            let (checks, valid) = self.checks_of(walked, carried, sizes, *mark);
             if !valid {
                 return Err(OpenError::DamagedJournal { sequence: walked.header.sequence });
             }
@@ -482,6 +496,7 @@ impl Engine {
         &self,
         walked: &Walked,
         carried: &mut HashMap<Slot, (Digest, u64, u64), FixedState>,
+        sizes: &mut BTreeMap<VolumeId, u64>,
         mark: u64,
     ) -> (Vec<Check>, bool) {
         let header = &walked.header;
@@ -490,7 +505,7 @@ impl Engine {
         let first_block = u64::from(header.position) + u64::from(header.pages);
         let mut checks = Vec::new();
         for change in &walked.changes {
-            if !self.makes_sense(change) {
+            if !self.makes_sense(change, sizes) {
                 return (checks, false);
             }
             let (slot, digest, block) = match *change {
@@ -508,7 +523,10 @@ impl Engine {
                     Some((known, ..)) if *known == digest => continue,
                     _ => (slot, digest, self.store.geometry.slot_block(slot.0)),
                 },
-                Change::Zero { .. } | Change::Clear { .. } => continue,
+                Change::Zero { .. }
+                | Change::Clear { .. }
+                | Change::DeleteVolume { .. }
+                | Change::ResizeVolume { .. } => continue,
             };
             if !proven {
                 checks.push(Check { block, digest, slot, sequence: header.sequence });
@@ -517,7 +535,8 @@ impl Engine {
         (checks, true)
     }
 
-    fn makes_sense(&self, change: &Change) -> bool {
+    /// Whether a change can be, where the volumes have these sizes; keeps the sizes up to date.
+    fn makes_sense(&self, change: &Change, sizes: &mut BTreeMap<VolumeId, u64>) -> bool {
         let (key, end) = match *change {
             Change::Clear { key, end } => (key, end),
             Change::Fresh { key, slot, .. } | Change::Carried { key, slot, .. } | Change::Share { key, slot, .. } => {
@@ -527,9 +546,13 @@ impl Engine {
                 (key, key.lba() + 1)
             }
             Change::Zero { key } => (key, key.lba() + 1),
+            Change::DeleteVolume { volume } => return sizes.remove(&volume).is_some(),
+            Change::ResizeVolume { volume, blocks } => {
+                let possible = blocks <= i64::MAX as u64 / self.store.geometry.block();
+                return possible && sizes.get_mut(&volume).map(|size| *size = blocks).is_some();
+            }
         };
-        let block = self.store.geometry.block();
-        self.volume_index(key.volume()).is_some_and(|at| end <= self.volumes[at].size.div_ceil(block))
+        sizes.get(&key.volume()).is_some_and(|&size| end <= size)
     }
 
     /// Reads the next blocks whose digests have to be checked.
@@ -574,7 +597,7 @@ impl Engine {
             recovery.report.records += 1;
             recovery.report.entries += walked.changes.len() as u64;
             for change in &walked.changes {
-                self.replay_change(change);
+                self.replay_change(change, walked.header.sequence);
             }
         }
         // Nothing that these records did can be lost, for the seal makes them durable: what was new and is no longer referred to
@@ -602,7 +625,7 @@ impl Engine {
         Ok(())
     }
 
-    fn replay_change(&mut self, change: &Change) {
+    fn replay_change(&mut self, change: &Change, sequence: u64) {
         let (key, entry, digest, fresh) = match *change {
             Change::Fresh { key, slot, digest } | Change::Carried { key, slot, digest, .. } => {
                 // The slot's former life, if this delta knew it, ended before.
@@ -613,17 +636,24 @@ impl Engine {
             }
             Change::Share { key, slot, digest } => (key, Entry::whole(slot, digest), digest, false),
             Change::Zero { key } => (key, Entry::ZERO, Digest::default(), false),
-            Change::Clear { key, end } => {
-                let mut dead = core::mem::take(&mut self.dead);
-                let stop = crate::entry::Key(key.0 - key.lba() + end);
-                self.delta.cuts += self.cuts(key.lba(), end);
-                self.delta.clear(key, stop, &mut dead);
-                dead.clear();
-                self.dead = dead;
-                return;
+            Change::Clear { key, end } => return self.replay_clear(key, Key(key.0 - key.lba() + end)),
+            Change::DeleteVolume { volume } => {
+                return self.replay_volume_change(VolumeChange::Delete { volume }, sequence);
+            }
+            Change::ResizeVolume { volume, blocks } => {
+                return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
             }
         };
         self.delta.put(key, entry, digest, fresh);
+    }
+
+    /// What loses its last reference here is found when all has been replayed.
+    pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
+        self.delta.cuts += self.cuts(start, stop);
+        let mut dead = core::mem::take(&mut self.dead);
+        self.delta.clear(start, stop, &mut dead);
+        dead.clear();
+        self.dead = dead;
     }
 
     /// Copies what the journal carried to its slots.
@@ -666,9 +696,27 @@ impl Engine {
         Ok(Progress::Next(Step::Seal))
     }
 
+    /// To be read only, and closed cleanly: the tables say everything, and nothing is written.
+    fn rest(&mut self) -> Progress {
+        let Superblock { included, included_checksum, journal_position, .. } = self.superblock;
+        let geometry = self.store.geometry;
+        self.journal = Journal::new(
+            geometry.journal_blocks,
+            geometry.block_size,
+            included,
+            included_checksum,
+            journal_position,
+            0,
+        );
+        self.untouched = true;
+        Progress::Done
+    }
+
     fn serve(&mut self, recovery: &Recovery) {
         self.phase = Phase::Serving;
-        self.rebuild = Some(Rebuild::new(self.store.geometry.slots(), self.store.geometry.block()));
+        if !self.reads_only {
+            self.rebuild = Some(Rebuild::new(self.store.geometry.slots(), self.store.geometry.block()));
+        }
         self.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
     }
 }

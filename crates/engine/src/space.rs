@@ -465,12 +465,6 @@ impl Space {
     }
 }
 
-/// Makes a table longer, and no longer than that in memory.
-fn lengthen<T: Clone>(table: &mut Vec<T>, length: usize, value: T) {
-    table.reserve_exact(length - table.len());
-    table.resize(length, value);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,6 @@
 //! Figures.
 
 use crate::engine::{Engine, Phase};
-use crate::volume::Volume;
 
 /// Whether requests are served, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,7 +9,7 @@ pub enum Mode {
     Recovering,
     /// Reads and writes.
     Normal,
-    /// Reads only, after a failure.
+    /// Reads only: opened so, or after a failure.
     ReadOnly,
 }
 
@@ -63,7 +62,7 @@ impl Engine {
             checkpoint_under_way: self.checkpoint.is_some(),
             mode: match self.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
-                _ if self.read_only => Mode::ReadOnly,
+                _ if self.read_only || self.reads_only => Mode::ReadOnly,
                 _ => Mode::Normal,
             },
         }
@@ -92,11 +91,5 @@ impl Engine {
             + self.index.memory()
             + self.cache.memory()
             + delta as u64
-    }
-
-    /// The volumes, in order of creation.
-    pub fn volumes(&self) -> &[Volume] {
-        let visible = self.volumes.iter().position(|volume| !volume.visible).unwrap_or(self.volumes.len());
-        &self.volumes[..visible]
     }
 }

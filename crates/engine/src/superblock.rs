@@ -153,7 +153,7 @@ pub struct Superblock {
     pub clean: bool,
     /// Slots with at least one reference in the checkpoint.
     pub data_used: u64,
-    /// The number that the next volume gets.
+    /// The number that the next volume gets, unless the numbers have run out.
     pub next_volume: u16,
     /// The policy of volumes that have none of their own, if it has been set.
     pub pool_policy: Option<Policy>,
@@ -373,6 +373,7 @@ mod tests {
         geometry.growth[1] = Growth { metadata_blocks: 32, containers: 1 };
         let parameters = Parameters { geometry, id: [7; 16], key: [9; 32], digest: DigestFunction::Blake3 };
         let mut superblock = Superblock::new(parameters);
+        (superblock.pool_policy, superblock.memory) = (Some(Policy::Native), 1 << 30);
         superblock.roots[3] = Root { pointer: Pointer { location: 5, birth: 6, checksum: 7 }, height: 2 };
         let settings =
             Superblock { pool_policy: Some(Policy::Native), reserved_containers: 17, memory: 1 << 40, ..superblock };

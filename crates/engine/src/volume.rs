@@ -4,15 +4,22 @@ use alloc::string::String;
 
 use crate::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::contract::{Policy, VolumeId};
+use crate::entry::LBA_BITS;
 use crate::superblock::{Pointer, Root};
 
-/// Bytes of a volume's entry: number, policy, length of the name, height, size, blocks used, root, name.
+/// Bytes of a volume's entry: number, policy, length of the name, height, flags, size, blocks used, root, name.
 pub(crate) const VOLUME_BYTES: u64 = 128;
 /// The longest name in bytes.
 pub const NAME_BYTES: usize = 63;
 /// The most volumes of a pool.
 pub const MAX_VOLUMES: usize = 1024;
+/// The most blocks of a volume. No key of one volume lies beside one of another.
+pub(crate) const MAX_BLOCKS: u64 = 1 << (LBA_BITS - 1);
 const NAME_AT: usize = 48;
+/// The code of "no policy of its own".
+const INHERITS: u8 = 255;
+/// Flag: nothing may be written.
+const READ_ONLY: u8 = 1;
 
 /// A volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,12 +30,18 @@ pub struct Volume {
     pub name: String,
     /// Size in bytes.
     pub size: u64,
-    /// Policy.
-    pub policy: Policy,
+    /// Its own policy; `None`: the pool's.
+    pub policy: Option<Policy>,
+    /// Writes are refused.
+    pub read_only: bool,
     /// Mapped, non-zero blocks (merged ones).
     pub logical_blocks_used: u64,
-    /// Its creation is durable.
-    pub(crate) visible: bool,
+    /// Its creation is durable when so many checkpoints are done. No checkpoint before that one knows it.
+    pub(crate) since: u64,
+    /// The record that deletes it. It stays until a checkpoint that includes the record has taken its map away.
+    pub(crate) deleted: Option<u64>,
+    /// Its size when the last checkpoint began: what the table on disk says.
+    pub(crate) merged_size: u64,
 }
 
 /// Whether a name can be a volume's: 1 to 63 bytes of letters, digits, `.`, `_`, `-`, not beginning with `.` or `-`.
@@ -41,10 +54,11 @@ pub fn is_name(name: &str) -> bool {
 pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     out.fill(0);
     put_u16(out, 0, volume.id.0);
-    out[2] = volume.policy.code();
+    out[2] = volume.policy.map_or(INHERITS, Policy::code);
     out[3] = volume.name.len() as u8;
     out[4] = root.height;
-    put_u64(out, 8, volume.size);
+    out[5] = if volume.read_only { READ_ONLY } else { 0 };
+    put_u64(out, 8, volume.merged_size);
     put_u64(out, 16, volume.logical_blocks_used);
     root.pointer.write(out, 24);
     out[NAME_AT..NAME_AT + volume.name.len()].copy_from_slice(volume.name.as_bytes());
@@ -58,17 +72,24 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     }
     let name = bytes.get(NAME_AT..NAME_AT + usize::from(bytes[3])).ok_or(())?;
     let name = core::str::from_utf8(name).map_err(|_| ())?;
-    let policy = Policy::from_code(bytes[2]).ok_or(())?;
-    if !is_name(name) || bytes[4] > 7 {
+    let policy = match bytes[2] {
+        INHERITS => None,
+        code => Some(Policy::from_code(code).ok_or(())?),
+    };
+    if !is_name(name) || bytes[4] > 7 || bytes[5] & !READ_ONLY != 0 {
         return Err(());
     }
+    let size = u64_at(bytes, 8);
     let volume = Volume {
         id,
         name: String::from(name),
-        size: u64_at(bytes, 8),
+        size,
         policy,
+        read_only: bytes[5] & READ_ONLY != 0,
         logical_blocks_used: u64_at(bytes, 16),
-        visible: true,
+        since: 0,
+        deleted: None,
+        merged_size: size,
     };
     Ok(Some((volume, Root { pointer: Pointer::read(bytes, 24), height: bytes[4] })))
 }
@@ -79,14 +100,29 @@ mod tests {
 
     #[test]
     fn an_entry_reads_back_and_nonsense_is_refused() {
-        let name = String::from("db-1.main_x");
-        let (id, policy) = (VolumeId(7), Policy::Native);
-        let volume = Volume { id, name, size: 1 << 30, policy, logical_blocks_used: 5, visible: true };
+        let (id, name, size) = (VolumeId(7), String::from("db-1.main_x"), 1 << 30);
+        let volume = Volume {
+            id,
+            name,
+            size,
+            policy: Some(Policy::Native),
+            read_only: true,
+            logical_blocks_used: 5,
+            since: 0,
+            deleted: None,
+            merged_size: size,
+        };
         let root = Root { pointer: Pointer { location: 1, birth: 2, checksum: 3 }, height: 2 };
         let mut bytes = [0; VOLUME_BYTES as usize];
         assert_eq!(decode(&bytes), Ok(None));
         encode(&volume, root, &mut bytes);
-        assert_eq!(decode(&bytes), Ok(Some((volume, root))));
+        assert_eq!(decode(&bytes), Ok(Some((volume.clone(), root))));
+        let inherits = Volume { policy: None, read_only: false, ..volume };
+        encode(&inherits, root, &mut bytes);
+        assert_eq!(decode(&bytes), Ok(Some((inherits, root))));
+        bytes[5] = 2;
+        assert_eq!(decode(&bytes), Err(()));
+        bytes[5] = 0;
         bytes[3] = 255;
         assert_eq!(decode(&bytes), Err(()));
         bytes[3] = 3;

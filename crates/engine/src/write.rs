@@ -55,8 +55,8 @@ impl Engine {
         if !self.admit(id) {
             return;
         }
-        let volume = self.volume_index(self.requests.get(id).volume).expect("checked at submission");
-        let policy = self.volumes[volume].policy;
+        let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
+        let policy = self.policy_of(&self.volumes[volume]);
         if policy.looks_up() && !self.look_up(id) {
             return;
         }
@@ -98,7 +98,7 @@ impl Engine {
 
     /// Completes partial blocks from what they map to; false if that has to be waited for.
     fn complete_blocks(&mut self, id: RequestId) -> bool {
-        let volume = self.volume_index(self.requests.get(id).volume).expect("checked at submission");
+        let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
         let whole = self.store.geometry.block_size;
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
@@ -425,7 +425,12 @@ impl Engine {
         }
         let (start, stop) = (Key::new(request.volume, first), Key(Key::new(request.volume, 0).0 + end));
         self.journal.changes.push(Change::Clear { key: start, end });
-        self.delta.cuts += self.cuts(first, end);
+        self.clear_keys(start, stop);
+    }
+
+    /// Puts a clear into the delta, and gives up what it covers there.
+    pub(crate) fn clear_keys(&mut self, start: Key, stop: Key) {
+        self.delta.cuts += self.cuts(start, stop);
         let mut dead = core::mem::take(&mut self.dead);
         self.delta.clear(start, stop, &mut dead);
         for slot in dead.drain(..) {

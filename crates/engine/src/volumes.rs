@@ -1,0 +1,236 @@
+//! How volumes come, change and go.
+//!
+//! Creation and properties are part of a checkpoint: its volume table has them. Deletion and size are records of the
+//! journal, in order with the writes, so that a crash leaves a prefix of both; in memory they are in force at once. A
+//! checkpoint writes the sizes as they were when it began, because the records after that speak of them.
+//!
+//! A deleted volume is a clear of its whole map. It stays in the list, unseen, until the checkpoint that includes its
+//! record has cut its map off into the discard list.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+
+use crate::commit::Room;
+use crate::contract::*;
+use crate::engine::{Engine, Phase};
+use crate::entry::{Key, LBA_BITS};
+use crate::record::Change;
+use crate::request::Kind;
+use crate::superblock::{Pointer, Root};
+use crate::tree::height_for;
+use crate::volume::{MAX_BLOCKS, MAX_VOLUMES, Volume, is_name};
+
+/// A change of volumes that is a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum VolumeChange {
+    Delete { volume: VolumeId },
+    Resize { volume: VolumeId, blocks: u64 },
+}
+
+impl Engine {
+    /// Where a volume is in the list, if it can be used.
+    pub(crate) fn volume_index(&self, id: VolumeId) -> Option<usize> {
+        let at = self.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
+        self.is_visible(&self.volumes[at]).then_some(at)
+    }
+
+    /// The volumes, in order of their numbers.
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes.iter().filter(|volume| self.is_visible(volume))
+    }
+
+    fn is_visible(&self, volume: &Volume) -> bool {
+        volume.since <= self.checkpoints_done && volume.deleted.is_none()
+    }
+
+    /// The policy that is in force for a volume.
+    pub fn policy_of(&self, volume: &Volume) -> Policy {
+        volume.policy.or(self.pool_policy).unwrap_or_default()
+    }
+
+    /// The pool's policy, if it says something.
+    pub fn pool_policy(&self) -> Option<Policy> {
+        self.pool_policy
+    }
+
+    /// Memory that the pool says it shall be served with, in bytes; 0 if it says nothing.
+    pub fn pool_memory(&self) -> u64 {
+        self.pool_memory
+    }
+
+    /// Why a request cannot be done, or not any more: volumes go, shrink and become read-only while requests wait.
+    pub(crate) fn misplaced(&self, id: RequestId) -> Option<Error> {
+        let request = self.requests.get(id);
+        let Some(at) = self.volume_index(request.volume) else { return Some(Error::Invalid) };
+        if request.kind == Kind::Flush {
+            return None;
+        }
+        let end = request.offset.checked_add(request.length);
+        if request.length == 0 || end.is_none_or(|end| end > self.volumes[at].size) {
+            return Some(Error::Invalid);
+        }
+        let writes = matches!(request.kind, Kind::Write | Kind::Clear);
+        (writes && (self.reads_only || self.volumes[at].read_only)).then_some(Error::ReadOnly)
+    }
+
+    // ---- commands ----
+
+    /// Whether commands that change something are taken.
+    pub(crate) fn takes_changes(&self) -> bool {
+        self.phase == Phase::Serving && !self.read_only && !self.reads_only
+    }
+
+    /// Enters a volume; it is created when so many checkpoints are done.
+    pub(crate) fn create_volume(&mut self, name: &str, size: u64, policy: Option<Policy>) -> Result<u64, ControlError> {
+        if !self.takes_changes() {
+            return Err(ControlError::ReadOnly);
+        }
+        if !is_name(name) {
+            return Err(ControlError::BadName);
+        }
+        if self.volumes.iter().any(|volume| volume.name == name && volume.deleted.is_none()) {
+            return Err(ControlError::Exists);
+        }
+        let blocks = self.blocks_of_size(size)?;
+        let id = self.free_number().filter(|_| self.volumes.len() < MAX_VOLUMES);
+        let id = id.ok_or(ControlError::TooManyVolumes)?;
+        let since = self.after_next_checkpoint();
+        let leaves = blocks.div_ceil(self.geometry().map_leaf_entries());
+        let root = Root { pointer: Pointer::NONE, height: height_for(leaves, self.geometry().fanout()) };
+        let volume = Volume {
+            id,
+            name: String::from(name),
+            size,
+            policy,
+            read_only: false,
+            logical_blocks_used: 0,
+            since,
+            deleted: None,
+            merged_size: size,
+        };
+        let at = self.volumes.partition_point(|known| known.id < id);
+        self.volumes.insert(at, volume);
+        self.maps.insert(at, root);
+        if let Some(checkpoint) = &mut self.checkpoint
+            && at <= checkpoint.volume_at
+        {
+            checkpoint.volume_at += 1;
+        }
+        Ok(since)
+    }
+
+    fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
+        let block = self.geometry().block();
+        let possible = size > 0 && size.is_multiple_of(block) && size / block <= MAX_BLOCKS && size <= i64::MAX as u64;
+        if possible { Ok(size / block) } else { Err(ControlError::BadSize) }
+    }
+
+    /// A number for a volume: the next one; when they have run out, one of which nothing is left.
+    fn free_number(&self) -> Option<VolumeId> {
+        let of_key = |key: u64| (key >> LBA_BITS) as u16;
+        let mut used: BTreeSet<u16> = self.volumes.iter().map(|volume| volume.id.0).collect();
+        let next = self.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
+        used.extend(self.discards.iter().map(|discard| discard.volume.0));
+        for delta in [&self.delta, &self.frozen] {
+            used.extend(delta.clears.keys().map(|&key| of_key(key)));
+            used.extend(delta.points.keys().map(|key| of_key(key.0)));
+        }
+        (next..=u16::MAX).chain(1..next).find(|number| !used.contains(number)).map(VolumeId)
+    }
+
+    /// What a command to resize asks for, as a change.
+    pub(crate) fn resizing(&self, volume: VolumeId, size: u64) -> Result<VolumeChange, ControlError> {
+        Ok(VolumeChange::Resize { volume, blocks: self.blocks_of_size(size)? })
+    }
+
+    /// Changes properties. They are durable when so many checkpoints are done.
+    pub(crate) fn set_volume(
+        &mut self,
+        volume: VolumeId,
+        policy: Option<Option<Policy>>,
+        read_only: Option<bool>,
+    ) -> Result<u64, ControlError> {
+        if !self.takes_changes() {
+            return Err(ControlError::ReadOnly);
+        }
+        let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
+        let volume = &mut self.volumes[at];
+        volume.policy = policy.unwrap_or(volume.policy);
+        volume.read_only = read_only.unwrap_or(volume.read_only);
+        Ok(self.after_next_checkpoint())
+    }
+
+    pub(crate) fn set_pool(
+        &mut self,
+        policy: Option<Option<Policy>>,
+        memory: Option<u64>,
+    ) -> Result<u64, ControlError> {
+        if !self.takes_changes() {
+            return Err(ControlError::ReadOnly);
+        }
+        self.pool_policy = policy.unwrap_or(self.pool_policy);
+        self.pool_memory = memory.unwrap_or(self.pool_memory);
+        Ok(self.after_next_checkpoint())
+    }
+
+    // ---- records ----
+
+    /// Does a change, if there is room for it, and gives the record that has it; `None` if it has to wait.
+    pub(crate) fn change_volume(&mut self, change: VolumeChange) -> Result<Option<u64>, ControlError> {
+        let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
+        let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
+        let cuts = match change {
+            VolumeChange::Delete { volume } => self.cuts(Key::new(volume, 0), end_of(volume)),
+            VolumeChange::Resize { volume, blocks } => self.cuts(Key::new(volume, blocks), end_of(volume)),
+        };
+        match self.room_for(1, Some(cuts)) {
+            Room::Enough => {}
+            Room::Later => return Ok(None),
+            Room::Never => return Err(ControlError::NoSpace),
+        }
+        let sequence = self.journal.sequence;
+        match change {
+            VolumeChange::Delete { volume } => {
+                self.journal.changes.push(Change::DeleteVolume { volume });
+                self.clear_keys(Key::new(volume, 0), end_of(volume));
+                self.volumes[at].deleted = Some(sequence);
+                // Its space comes back from here on, and its place in the table.
+                self.want_checkpoint = true;
+            }
+            VolumeChange::Resize { volume, blocks } => {
+                self.journal.changes.push(Change::ResizeVolume { volume, blocks });
+                let size = blocks * self.store.geometry.block();
+                if size < self.volumes[at].size {
+                    self.clear_keys(Key::new(volume, blocks), end_of(volume));
+                }
+                self.volumes[at].size = size;
+            }
+        }
+        self.last_change = self.now;
+        Ok(Some(sequence))
+    }
+
+    /// Does what record `sequence` says again.
+    pub(crate) fn replay_volume_change(&mut self, change: VolumeChange, sequence: u64) {
+        let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
+        let at = self.volume_index(volume).expect("checked before it was believed");
+        match change {
+            VolumeChange::Delete { volume } => {
+                self.replay_clear(Key::new(volume, 0), end_of(volume));
+                self.volumes[at].deleted = Some(sequence);
+            }
+            VolumeChange::Resize { volume, blocks } => {
+                let size = blocks * self.store.geometry.block();
+                if size < self.volumes[at].size {
+                    self.replay_clear(Key::new(volume, blocks), end_of(volume));
+                }
+                self.volumes[at].size = size;
+            }
+        }
+    }
+}
+
+/// The end of everything that a volume can have: whole subtrees are cut off there.
+fn end_of(volume: VolumeId) -> Key {
+    Key::new(volume, MAX_BLOCKS)
+}
