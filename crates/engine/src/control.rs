@@ -193,16 +193,20 @@ impl Engine {
         Some(Ok(()))
     }
 
-    /// What waits for something durable will not see it: the pool has failed, or is closed without a checkpoint.
+    /// What waits for a checkpoint will not see it, and, if the pool has failed, nor will what waits for its record.
     pub(crate) fn fail_commands(&mut self) {
-        let Engine { pending_commands, store, .. } = self;
+        let Engine { pending_commands, store, read_only, .. } = self;
         pending_commands.retain(|pending| {
-            let closes = matches!(pending.what, What::Close { .. });
-            if !closes {
+            let stays = match pending.what {
+                What::Close { .. } => true,
+                What::Record { .. } => !*read_only,
+                _ => false,
+            };
+            if !stays {
                 let result = Err(ControlError::ReadOnly);
                 store.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
             }
-            closes
+            stays
         });
     }
 }

@@ -23,6 +23,8 @@ pub struct Config {
     pub contents: u32,
     /// Whether the pool grows.
     pub grows: bool,
+    /// Whether volumes are deleted, resized and set.
+    pub changes_volumes: bool,
 }
 
 impl Config {
@@ -59,6 +61,7 @@ impl Config {
             pace: 6,
             contents: 8,
             grows: false,
+            changes_volumes: true,
         }
     }
 
@@ -96,6 +99,7 @@ impl Config {
             pace: random.pick(&[0, 2, 6, 20]),
             contents,
             grows,
+            changes_volumes: random.one_in(2),
         }
     }
 

@@ -15,6 +15,9 @@ impl Run {
         self.drain()?;
         let piece = u64::from(self.config.parameters.geometry.piece_blocks) * CELLS as u64;
         for volume in 0..self.model.volumes().len() {
+            if !self.model.volumes()[volume].is_usable() {
+                continue;
+            }
             let end = self.model.volumes()[volume].size_blocks * CELLS as u64;
             for first in (0..end).step_by(piece as usize) {
                 self.read(Range { volume, first, count: piece.min(end - first) })?;
@@ -69,7 +72,8 @@ impl Run {
             return wrong("the number of logical blocks is wrong");
         }
         let data = status.data_blocks_used;
-        let is_exact = self.is_exact && self.model.volumes().iter().all(|volume| volume.policy == Policy::Full);
+        let is_exact =
+            self.is_exact && self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
         if data > logical || data < distinct || (is_exact && data != distinct) {
             return wrong("the number of data blocks is wrong");
         }
@@ -77,8 +81,9 @@ impl Run {
         if status.capacity_bytes != geometry.capacity_bytes() || data > geometry.slots() {
             return wrong("the capacity is wrong");
         }
-        for (listed, used) in self.world.engine.volumes().iter().zip(&used) {
-            if listed.logical_blocks_used != *used {
+        for listed in self.world.engine.volumes() {
+            let at = self.model.volumes().iter().position(|volume| volume.id == Some(listed.id));
+            if Some(listed.logical_blocks_used) != at.map(|at| used[at]) {
                 return wrong(&format!("volume {} says {} logical blocks", listed.name, listed.logical_blocks_used));
             }
         }

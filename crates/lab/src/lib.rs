@@ -17,6 +17,7 @@ pub mod random;
 pub mod run;
 pub mod scenario;
 pub mod trace;
+mod volumes;
 pub mod workload;
 pub mod world;
 

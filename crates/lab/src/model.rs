@@ -12,6 +12,37 @@ use crate::block::{Block, MOST_CHANGES, Moment};
 use crate::content::{CELLS, Cells, ZERO};
 use crate::{Checked, violated};
 
+/// What is set of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Properties {
+    /// Its own policy.
+    pub policy: Option<Policy>,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// Whether a volume is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Existence {
+    /// Its creation is in flight: after a crash it may be there or not.
+    Creating,
+    /// Its creation was answered: it is there.
+    Certain,
+    /// Its deletion is in flight: it may be there or not.
+    Deleting,
+    /// Its deletion was answered: it is not there, and never again.
+    Gone,
+}
+
+/// How often something was asked for that makes requests fail: which of them may is known by what they saw.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stamp {
+    /// Deletions and shrinkings.
+    reshaped: u32,
+    /// Times that it was made read-only.
+    locked: u32,
+}
+
 /// A volume as the model sees it.
 #[derive(Clone, Debug)]
 pub struct ModelVolume {
@@ -19,13 +50,35 @@ pub struct ModelVolume {
     pub name: String,
     /// Blocks.
     pub size_blocks: u64,
-    /// Its policy.
-    pub policy: Policy,
+    /// The size that a resizing in flight asks for.
+    pub resizing: Option<u64>,
+    /// What is set.
+    pub properties: Properties,
+    /// What may be set after a crash.
+    possible: Vec<Properties>,
     /// Its number, once the engine has listed it.
     pub id: Option<VolumeId>,
-    /// Whether its creation was answered: it must exist from then on.
-    is_certain: bool,
+    /// Whether it is there.
+    pub existence: Existence,
+    stamp: Stamp,
     blocks: Vec<Rc<Block>>,
+}
+
+impl ModelVolume {
+    /// Blocks that requests may touch, whichever size is in force.
+    pub fn safe_blocks(&self) -> u64 {
+        self.size_blocks.min(self.resizing.unwrap_or(u64::MAX))
+    }
+
+    /// Whether requests may be sent to it.
+    pub fn is_usable(&self) -> bool {
+        self.id.is_some() && self.existence != Existence::Gone
+    }
+
+    fn set_size(&mut self, blocks: u64) {
+        self.size_blocks = blocks;
+        self.blocks.resize_with(blocks as usize, || Rc::new(Block::new(ZERO)));
+    }
 }
 
 /// A volume as the engine lists it.
@@ -37,8 +90,8 @@ pub struct Listing {
     pub name: String,
     /// Blocks.
     pub size_blocks: u64,
-    /// Its policy.
-    pub policy: Policy,
+    /// What is set.
+    pub properties: Properties,
 }
 
 /// A run of cells of one volume.
@@ -105,61 +158,176 @@ enum Request {
 pub struct Model {
     volumes: Vec<ModelVolume>,
     requests: BTreeMap<u64, Request>,
+    pool_policy: Option<Policy>,
+    /// What the pool's policy may be after a crash, while its change is in flight.
+    possible_pool_policies: Vec<Option<Policy>>,
     now: Moment,
     floor: Moment,
 }
 
 impl Model {
-    /// The volumes, those whose creation is in flight last.
+    /// The volumes, and what is left of those that are gone.
     pub fn volumes(&self) -> &[ModelVolume] {
         &self.volumes
     }
 
+    /// The pool's policy.
+    pub fn pool_policy(&self) -> Option<Policy> {
+        self.pool_policy
+    }
+
     /// A volume's creation is submitted.
-    pub fn begin_create(&mut self, name: &str, size_blocks: u64, policy: Policy) {
+    pub fn begin_create(&mut self, name: &str, size_blocks: u64, policy: Option<Policy>) {
         let block = Rc::new(Block::new(ZERO));
         let blocks = (0..size_blocks).map(|_| block.clone()).collect();
+        let properties = Properties { policy, read_only: false };
         self.volumes.push(ModelVolume {
             name: name.to_string(),
             size_blocks,
-            policy,
+            resizing: None,
+            properties,
+            possible: vec![properties],
             id: None,
-            is_certain: false,
+            existence: Existence::Creating,
+            stamp: Stamp::default(),
             blocks,
         });
     }
 
     /// A volume's creation is answered.
     pub fn end_create(&mut self, name: &str, succeeded: bool) {
-        let index = self.volumes.iter().position(|volume| volume.name == name).expect("it is being created");
-        if succeeded {
-            self.volumes[index].is_certain = true;
-        } else {
-            self.volumes.remove(index);
-        }
+        let created = |volume: &&mut ModelVolume| volume.name == name && volume.existence == Existence::Creating;
+        let volume = self.volumes.iter_mut().find(created).expect("it is being created");
+        volume.existence = if succeeded { Existence::Certain } else { Existence::Gone };
     }
 
-    /// Compares with the engine's list when no creation is in flight (after an answer, or after opening).
-    pub fn reconcile(&mut self, listed: &[Listing]) -> Checked {
-        let exists = |name: &str| listed.iter().find(|volume| volume.name == name);
-        self.volumes.retain(|volume| volume.is_certain || exists(&volume.name).is_some());
+    /// A volume's deletion is submitted.
+    pub fn begin_delete(&mut self, volume: usize) {
+        self.volumes[volume].existence = Existence::Deleting;
+        self.volumes[volume].stamp.reshaped += 1;
+    }
+
+    /// A volume's deletion is answered.
+    pub fn end_delete(&mut self, volume: usize) {
+        self.volumes[volume].existence = Existence::Gone;
+        self.volumes[volume].blocks.clear();
+    }
+
+    /// A new size is asked for. No request may be in flight that a later growth would let through.
+    pub fn begin_resize(&mut self, volume: usize, blocks: u64) {
+        let volume = &mut self.volumes[volume];
+        volume.resizing = Some(blocks);
+        volume.stamp.reshaped += u32::from(blocks < volume.size_blocks);
+    }
+
+    /// The new size is answered.
+    pub fn end_resize(&mut self, volume: usize) {
+        let blocks = self.volumes[volume].resizing.take().expect("it is being resized");
+        self.volumes[volume].set_size(blocks);
+    }
+
+    /// Properties are set: in force from here on.
+    pub fn begin_set(&mut self, volume: usize, properties: Properties) {
+        let volume = &mut self.volumes[volume];
+        volume.stamp.locked += u32::from(properties.read_only);
+        volume.properties = properties;
+        volume.possible.push(properties);
+    }
+
+    /// That is answered.
+    pub fn end_set(&mut self, volume: usize) {
+        let volume = &mut self.volumes[volume];
+        volume.possible = vec![volume.properties];
+    }
+
+    /// The pool's policy is set: in force from here on.
+    pub fn begin_set_pool(&mut self, policy: Option<Policy>) {
+        self.possible_pool_policies.extend([self.pool_policy, policy]);
+        self.pool_policy = policy;
+    }
+
+    /// That is answered.
+    pub fn end_set_pool(&mut self) {
+        self.possible_pool_policies.clear();
+    }
+
+    /// The policy in force for a volume.
+    pub fn policy_of(&self, volume: &ModelVolume) -> Policy {
+        volume.properties.policy.or(self.pool_policy).unwrap_or_default()
+    }
+
+    /// What a request to a volume sees when it is submitted.
+    pub fn stamp(&self, volume: usize) -> Stamp {
+        self.volumes[volume].stamp
+    }
+
+    /// Whether a request may have been refused because its range is not there any more.
+    pub fn may_be_outside(&self, volume: usize, stamp: Stamp) -> bool {
+        let volume = &self.volumes[volume];
+        volume.stamp.reshaped != stamp.reshaped || matches!(volume.existence, Existence::Deleting | Existence::Gone)
+    }
+
+    /// Whether a write may have been refused because its volume has become read-only.
+    pub fn may_be_locked(&self, volume: usize, stamp: Stamp) -> bool {
+        self.volumes[volume].stamp.locked != stamp.locked
+    }
+
+    /// Compares with the engine's list; after an opening, with nothing in flight, takes over what it decides.
+    pub fn reconcile(&mut self, listed: &[Listing], pool_policy: Option<Policy>, opened: bool) -> Checked {
+        let known: BTreeSet<_> = self.volumes.iter().filter_map(|volume| volume.id).collect();
+        let names: BTreeSet<_> = listed.iter().map(|volume| &volume.name).collect();
+        let ids: BTreeSet<_> = listed.iter().map(|volume| volume.id).collect();
+        if ids.len() != listed.len() || names.len() != listed.len() {
+            return violated(format!("volumes share a number or a name: {listed:?}"));
+        }
+        let mut expected = 0;
         for volume in &mut self.volumes {
-            let Some(found) = exists(&volume.name) else {
-                return violated(format!("volume {} is gone, its creation was answered", volume.name));
+            let found = listed.iter().find(|listed| match volume.id {
+                Some(id) => listed.id == id,
+                // A creation that failed leaves nothing; its name may be another's.
+                None => {
+                    let failed = volume.existence == Existence::Gone;
+                    !failed && listed.name == volume.name && !known.contains(&listed.id)
+                }
+            });
+            let Some(found) = found else {
+                if volume.existence == Existence::Certain {
+                    return violated(format!("volume {} is gone, its creation was answered", volume.name));
+                }
+                if opened {
+                    volume.existence = Existence::Gone;
+                }
+                continue;
             };
-            let same_id = volume.id.is_none_or(|id| id == found.id);
-            if !same_id || found.size_blocks != volume.size_blocks || found.policy != volume.policy {
-                return violated(format!("volume {} has become {found:?}", volume.name));
+            if volume.existence == Existence::Gone {
+                return violated(format!("volume {} is back, its deletion was answered", volume.name));
+            }
+            expected += 1;
+            let good_size = found.size_blocks == volume.size_blocks || Some(found.size_blocks) == volume.resizing;
+            let good_properties = if opened { &volume.possible[..] } else { &[volume.properties] };
+            if found.name != volume.name || !good_size || !good_properties.contains(&found.properties) {
+                return violated(format!("volume {} ({volume:?}) has become {found:?}", volume.name));
             }
             volume.id = Some(found.id);
-            volume.is_certain = true;
+            if opened {
+                volume.existence = Existence::Certain;
+                volume.resizing = None;
+                volume.set_size(found.size_blocks);
+                volume.properties = found.properties;
+                volume.possible = vec![found.properties];
+            }
         }
-        if listed.len() != self.volumes.len() {
+        if listed.len() != expected {
             return violated(format!("there are volumes that nobody created: {listed:?}"));
         }
-        let ids: BTreeSet<_> = listed.iter().map(|volume| volume.id).collect();
-        if ids.len() != listed.len() {
-            return violated(format!("volumes share a number: {listed:?}"));
+        if pool_policy != self.pool_policy && !(opened && self.possible_pool_policies.contains(&pool_policy)) {
+            return violated(format!("the pool's policy is {pool_policy:?}, expected {:?}", self.pool_policy));
+        }
+        if opened {
+            assert!(self.requests.is_empty(), "nothing survives a crash");
+            self.pool_policy = pool_policy;
+            self.possible_pool_policies.clear();
+            self.volumes.retain(|volume| volume.existence == Existence::Certain);
         }
         Ok(())
     }
@@ -167,7 +335,14 @@ impl Model {
     /// Whether a change of the range would exceed what the oracle can follow: wait for an answer.
     pub fn is_crowded(&self, range: Range) -> bool {
         let blocks = &self.volumes[range.volume].blocks;
-        range.parts().any(|part| blocks[part.block as usize].changes_in_flight() >= MOST_CHANGES)
+        let changes = |part: Part| blocks.get(part.block as usize).map_or(0, |block| block.changes_in_flight());
+        range.parts().any(|part| changes(part) >= MOST_CHANGES)
+    }
+
+    /// Whether a range can still be asked for: its volume may have gone or shrunk since it was chosen.
+    pub fn is_there(&self, range: Range) -> bool {
+        let volume = &self.volumes[range.volume];
+        volume.is_usable() && range.first + range.count <= volume.safe_blocks() * CELLS as u64
     }
 
     /// A write, zeroing or discard is submitted; `value` gives each cell, counted from the start of the range.
@@ -192,7 +367,9 @@ impl Model {
         self.now += 1;
         let keep = self.oldest_interest();
         for part in range.parts() {
-            let block = Rc::make_mut(&mut self.volumes[range.volume].blocks[part.block as usize]);
+            // What was cut off, or deleted with its volume, holds nothing any more.
+            let Some(block) = self.volumes[range.volume].blocks.get_mut(part.block as usize) else { break };
+            let block = Rc::make_mut(block);
             block.end_change(self.now, token, succeeded);
             block.forget_before(keep);
         }
@@ -223,7 +400,8 @@ impl Model {
             rest = others;
             let mut values = ZERO;
             values[part.from..part.to].copy_from_slice(mine);
-            let block = &mut self.volumes[range.volume].blocks[part.block as usize];
+            // An answer that was on its way when its blocks were cut off.
+            let Some(block) = self.volumes[range.volume].blocks.get_mut(part.block as usize) else { break };
             if block.is_simple() && part.is_whole() && block.only() == Some(values) {
                 continue;
             }
@@ -261,7 +439,7 @@ impl Model {
             if extent.hole {
                 let hole = Range { first, count, ..range };
                 for part in hole.parts() {
-                    let block = &self.volumes[range.volume].blocks[part.block as usize];
+                    let Some(block) = self.volumes[range.volume].blocks.get(part.block as usize) else { break };
                     let is_zero = |content: &Cells| content[part.from..part.to].iter().all(|&cell| cell == 0);
                     if !block.possible_since(since).iter().any(is_zero) {
                         return wrong(&format!("a hole at block {}, which is not zero", part.block));
@@ -367,7 +545,7 @@ mod tests {
 
     fn pool() -> Model {
         let mut model = Model::default();
-        model.begin_create("a", 4, Policy::Full);
+        model.begin_create("a", 4, Some(Policy::Full));
         model.end_create("a", true);
         model
     }
@@ -483,20 +661,58 @@ mod tests {
     #[test]
     fn a_volume_whose_creation_was_answered_must_be_there_after_a_crash() {
         let mut model = pool();
-        model.begin_create("b", 2, Policy::Native);
+        model.begin_create("b", 2, Some(Policy::Native));
         let listed = |name: &str, blocks: u64, policy, id| Listing {
             id: VolumeId(id),
             name: name.into(),
             size_blocks: blocks,
-            policy,
+            properties: Properties { policy: Some(policy), read_only: false },
         };
         let (a, b) = (listed("a", 4, Policy::Full, 1), listed("b", 2, Policy::Native, 2));
-        assert!(model.clone().reconcile(std::slice::from_ref(&a)).is_ok(), "b may be lost");
-        assert!(model.clone().reconcile(&[a.clone(), b.clone()]).is_ok());
-        assert!(model.clone().reconcile(std::slice::from_ref(&b)).is_err());
+        let opens = |model: &Model, listed: &[Listing]| model.clone().reconcile(listed, None, true).is_ok();
+        assert!(opens(&model, std::slice::from_ref(&a)), "b may be lost");
+        assert!(opens(&model, &[a.clone(), b.clone()]));
+        assert!(!opens(&model, std::slice::from_ref(&b)));
         model.end_create("b", true);
-        assert!(model.clone().reconcile(std::slice::from_ref(&a)).is_err());
-        assert!(model.reconcile(&[a, Listing { size_blocks: 1, ..b }]).is_err());
+        assert!(!opens(&model, std::slice::from_ref(&a)));
+        assert!(!opens(&model, &[a, Listing { size_blocks: 1, ..b }]));
+    }
+
+    #[test]
+    fn what_was_asked_of_a_volume_may_be_lost_what_was_answered_may_not() {
+        let mut model = pool();
+        let listing =
+            Listing { id: VolumeId(1), name: "a".into(), size_blocks: 4, properties: model.volumes[0].properties };
+        model.reconcile(std::slice::from_ref(&listing), None, true).unwrap();
+        let opens = |model: &Model, listed: &[Listing]| model.clone().reconcile(listed, None, true).is_ok();
+        let larger = Listing { size_blocks: 9, ..listing.clone() };
+        model.begin_resize(0, 9);
+        assert!(opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
+        model.end_resize(0);
+        assert!(!opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
+        let properties = Properties { policy: None, read_only: true };
+        let locked = Listing { properties, ..larger.clone() };
+        model.begin_set(0, properties);
+        assert!(opens(&model, std::slice::from_ref(&larger)) && opens(&model, std::slice::from_ref(&locked)));
+        model.end_set(0);
+        assert!(!opens(&model, std::slice::from_ref(&larger)));
+        model.begin_delete(0);
+        assert!(opens(&model, std::slice::from_ref(&locked)) && opens(&model, &[]));
+        model.end_delete(0);
+        assert!(!opens(&model, std::slice::from_ref(&locked)) && opens(&model, &[]));
+    }
+
+    #[test]
+    fn what_a_shrinking_cut_off_is_zero_when_it_grows_again() {
+        let mut model = pool();
+        write(&mut model, 1, range(0, 32), 7);
+        flush(&mut model, 2);
+        for blocks in [2, 4] {
+            model.begin_resize(0, blocks);
+            model.end_resize(0);
+        }
+        assert!(reads(&model, range(0, 16), &[7; 16]) && reads(&model, range(16, 16), &[0; 16]));
+        assert!(!reads(&model, range(16, 16), &[7; 16]));
     }
 
     #[test]

@@ -129,6 +129,6 @@ impl Run {
         }
         self.counts.openings += 1;
         self.names = 0;
-        self.reconcile()
+        self.reconcile(true)
     }
 }

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    BadGeometry, BlockInput, Command, ControlError, Error, Geometry, Nanos, OpenError, Operation as EngineOperation,
-    Policy, Recovered, Submit,
+    BadGeometry, BlockInput, Command, Error, Geometry, Nanos, OpenError, Operation as EngineOperation, Policy,
+    Recovered, Submit,
 };
 
 use crate::config::Config;
 use crate::content::CELLS;
 use crate::disk::Disk;
-use crate::model::{Listing, Model, Part, Range};
+use crate::model::{Existence, Model, ModelVolume, Part, Range, Stamp};
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::workload::{Operation, Place};
@@ -23,8 +23,6 @@ use crate::{Checked, violated};
 
 /// Steps without any answer after which something hangs.
 const MOST_STEPS_WITHOUT_ANSWER: u64 = 200_000;
-/// The most volumes that a run creates.
-const MOST_VOLUMES: usize = 6;
 
 /// What a crash at some point finds.
 #[derive(Clone, Debug)]
@@ -45,14 +43,50 @@ pub struct Snapshot {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Pending {
-    Change { range: Range, is_write: bool },
-    Read,
-    Extents { limit: u32 },
-    Flush,
-    Create { name: String },
-    Grow { grown: Result<Geometry, BadGeometry> },
+    Change {
+        range: Range,
+        is_write: bool,
+        stamp: Stamp,
+    },
+    /// A write to a read-only volume.
+    Refused {
+        volume: usize,
+        stamp: Stamp,
+    },
+    Read {
+        volume: usize,
+        stamp: Stamp,
+    },
+    Extents {
+        volume: usize,
+        stamp: Stamp,
+        limit: u32,
+    },
+    Flush {
+        volume: usize,
+        stamp: Stamp,
+    },
+    Create {
+        name: String,
+        takes_name: bool,
+    },
+    Delete {
+        volume: usize,
+    },
+    Resize {
+        volume: usize,
+    },
+    Set {
+        volume: usize,
+    },
+    SetPool,
+    Grow {
+        grown: Result<Geometry, BadGeometry>,
+    },
     Settle,
-    Close { early: bool },
+    Close {
+        early: bool,
+    },
 }
 
 /// Figures of a run.
@@ -106,7 +140,7 @@ impl Run {
         run.snapshots = keep_snapshots.then(Vec::new);
         run.serve()?;
         for (size_blocks, policy) in config.volumes {
-            run.create_volume(size_blocks, policy)?;
+            run.create_volume(size_blocks, Some(policy))?;
             run.drain()?;
         }
         if run.model.volumes().is_empty() {
@@ -160,10 +194,11 @@ impl Run {
 
     fn perform_one(&mut self, operation: &Operation) -> Checked {
         self.lull()?;
-        if !self.model.volumes().iter().any(|volume| volume.id.is_some()) {
-            // A crash took the first volume before its creation was answered.
+        let certain = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;
+        if !self.model.volumes().iter().any(certain) {
+            // A crash took the first volume before its creation was answered, or the last one is deleted.
             self.drain()?;
-            self.create_volume(self.config.volumes[0].0, Policy::Full)?;
+            self.create_volume(self.config.volumes[0].0, Some(Policy::Full))?;
             self.drain()?;
         }
         match operation {
@@ -173,19 +208,31 @@ impl Run {
             Operation::Trim { place, fua } => self.zero(self.range(*place), EngineOperation::Trim, *fua),
             Operation::Flush => {
                 self.wait_for_room(None)?;
-                let token = self.token(Pending::Flush);
+                if !self.model.volumes().iter().any(|volume| volume.is_usable()) {
+                    return Ok(());
+                }
+                let volume = self.volume(0);
+                let token = self.token(Pending::Flush { volume, stamp: self.model.stamp(volume) });
                 self.model.begin_flush(token);
-                self.submit(token, Range { volume: 0, first: 0, count: 0 }, false, EngineOperation::Flush)
+                self.submit(token, Range { volume, first: 0, count: 0 }, false, EngineOperation::Flush)
             }
             Operation::Extents { place, limit } => {
-                self.wait_for_room(None)?;
                 let range = self.range(*place);
-                let token = self.token(Pending::Extents { limit: *limit });
+                self.wait_for_room(None)?;
+                if !self.model.is_there(range) {
+                    return Ok(());
+                }
+                let (volume, stamp) = (range.volume, self.model.stamp(range.volume));
+                let token = self.token(Pending::Extents { volume, stamp, limit: *limit });
                 self.model.begin_observation(token, range);
                 self.submit(token, range, false, EngineOperation::Extents { limit: *limit })
             }
             Operation::CreateVolume { size_blocks, policy } => self.create_volume(*size_blocks, *policy),
             Operation::Grow { containers } => self.grow(*containers),
+            Operation::DeleteVolume { volume } => self.delete_volume(*volume),
+            Operation::ResizeVolume { volume, size_blocks } => self.resize_volume(*volume, *size_blocks),
+            Operation::SetVolume { volume, policy, read_only } => self.set_volume(*volume, *policy, *read_only),
+            Operation::SetPool { policy } => self.set_pool(*policy),
             Operation::Drain => self.drain(),
             Operation::Idle(time) => {
                 self.drain()?;
@@ -202,11 +249,17 @@ impl Run {
 
     /// The place in the volume that it means, cut at the volume's end.
     fn range(&self, place: Place) -> Range {
-        let known = self.model.volumes().iter().filter(|volume| volume.id.is_some()).count();
-        let volume = place.volume as usize % known;
-        let cells = self.model.volumes()[volume].size_blocks * CELLS as u64;
+        let volume = self.volume(place.volume);
+        let cells = self.model.volumes()[volume].safe_blocks() * CELLS as u64;
         let first = place.first % cells;
         Range { volume, first, count: place.count.min(cells - first) }
+    }
+
+    /// The volume that a number means, in the model.
+    pub(crate) fn volume(&self, number: u64) -> usize {
+        let volumes = self.model.volumes().iter().enumerate();
+        let usable: Vec<usize> = volumes.filter(|(_, volume)| volume.is_usable()).map(|(index, _)| index).collect();
+        usable[number as usize % usable.len()]
     }
 
     /// Sometimes lets the world go on a little before the next submission.
@@ -248,13 +301,15 @@ impl Run {
         };
         let inputs = loop {
             self.wait_for_room(Some(range))?;
+            if !self.model.is_there(range) {
+                return Ok(());
+            }
             if let Some(inputs) = self.receive(&parts, value)? {
                 break inputs;
             }
             self.wait()?;
         };
-        let token = self.token(Pending::Change { range, is_write: true });
-        self.model.begin_change(token, range, value, fua);
+        let token = self.begin_change(range, true, value, fua);
         self.submit(token, range, fua, EngineOperation::Write(&inputs))
     }
 
@@ -279,15 +334,32 @@ impl Run {
     /// Submits a read of at most a piece.
     pub(crate) fn read(&mut self, range: Range) -> Checked {
         self.wait_for_room(None)?;
-        let token = self.token(Pending::Read);
+        if !self.model.is_there(range) {
+            return Ok(());
+        }
+        let (volume, stamp) = (range.volume, self.model.stamp(range.volume));
+        let token = self.token(Pending::Read { volume, stamp });
         self.model.begin_observation(token, range);
         self.submit(token, range, false, EngineOperation::Read { object: 0 })
     }
 
+    /// Tells the model of a change, unless its volume is read-only.
+    fn begin_change(&mut self, range: Range, is_write: bool, value: impl Fn(Part, usize) -> u32, fua: bool) -> u64 {
+        let (volume, stamp) = (range.volume, self.model.stamp(range.volume));
+        if self.model.volumes()[volume].properties.read_only {
+            return self.token(Pending::Refused { volume, stamp });
+        }
+        let token = self.token(Pending::Change { range, is_write, stamp });
+        self.model.begin_change(token, range, value, fua);
+        token
+    }
+
     fn zero(&mut self, range: Range, operation: EngineOperation<'_>, fua: bool) -> Checked {
         self.wait_for_room(Some(range))?;
-        let token = self.token(Pending::Change { range, is_write: false });
-        self.model.begin_change(token, range, |_, _| 0, fua);
+        if !self.model.is_there(range) {
+            return Ok(());
+        }
+        let token = self.begin_change(range, false, |_, _| 0, fua);
         self.submit(token, range, fua, operation)
     }
 
@@ -307,22 +379,6 @@ impl Run {
 
     pub(crate) fn cell_bytes(&self) -> u64 {
         self.config.parameters.geometry.block() / CELLS as u64
-    }
-
-    fn create_volume(&mut self, size_blocks: u64, policy: Policy) -> Checked {
-        while self.pending.values().any(|pending| matches!(pending, Pending::Create { .. })) {
-            self.wait()?;
-        }
-        if self.model.volumes().len() >= MOST_VOLUMES {
-            return Ok(());
-        }
-        self.names += 1;
-        let name = format!("volume-{}-{}", self.epoch, self.names);
-        let token = self.token(Pending::Create { name: name.clone() });
-        self.model.begin_create(&name, size_blocks, policy);
-        let size = size_blocks * self.config.parameters.geometry.block();
-        self.world.control(token, Command::CreateVolume { name: &name, size, policy });
-        Ok(())
     }
 
     /// Makes the disk larger and then the pool, by so many containers.
@@ -353,24 +409,10 @@ impl Run {
         Ok(())
     }
 
-    fn has_grown(&mut self, geometry: Geometry) {
+    pub(crate) fn has_grown(&mut self, geometry: Geometry) {
         self.config.parameters.geometry = geometry;
         self.growing = None;
         self.is_exact &= self.config.has_room_in_index();
-    }
-
-    /// Compares the engine's list of volumes with the model's.
-    pub(crate) fn reconcile(&mut self) -> Checked {
-        let block = self.config.parameters.geometry.block();
-        let volumes = self.world.engine.volumes().iter();
-        let listed = volumes.map(|volume| Listing {
-            id: volume.id,
-            name: volume.name.clone(),
-            // A size that is no multiple of the block size is nobody's.
-            size_blocks: if volume.size.is_multiple_of(block) { volume.size / block } else { u64::MAX },
-            policy: volume.policy,
-        });
-        self.model.reconcile(&listed.collect::<Vec<_>>())
     }
 
     /// Waits for the answers to everything submitted.
@@ -458,7 +500,7 @@ impl Run {
         self.counts.answers += 1;
         match (&pending, result) {
             (Pending::Change { .. }, Ok(Answer::Done)) => self.model.end_change(token, true),
-            (Pending::Change { range, is_write }, Err(Error::NoSpace)) => {
+            (Pending::Change { range, is_write, .. }, Err(Error::NoSpace)) => {
                 self.counts.without_space += 1;
                 let needs_no_space = !*is_write && range.is_aligned();
                 if needs_no_space || !self.may_be_full() {
@@ -475,9 +517,16 @@ impl Run {
             (Pending::Change { .. }, Err(Error::ShuttingDown)) if self.closes_early() => {
                 self.model.end_change(token, false);
             }
-            (Pending::Flush, Ok(Answer::Done)) => self.model.end_flush(token, true),
-            (Pending::Read, Ok(Answer::Data(cells))) => self.model.end_read(token, cells)?,
-            (Pending::Extents { limit }, Ok(Answer::Extents(extents))) => {
+            (Pending::Flush { .. }, Ok(Answer::Done)) => self.model.end_flush(token, true),
+            (Pending::Refused { .. }, Err(Error::ReadOnly)) => {}
+            (_, Err(Error::Invalid | Error::ReadOnly)) if self.is_refusal_due(&pending, result) => match pending {
+                Pending::Change { .. } => self.model.end_change(token, false),
+                Pending::Read { .. } | Pending::Extents { .. } => self.model.drop_observation(token),
+                Pending::Flush { .. } => self.model.end_flush(token, false),
+                _ => {}
+            },
+            (Pending::Read { .. }, Ok(Answer::Data(cells))) => self.model.end_read(token, cells)?,
+            (Pending::Extents { limit, .. }, Ok(Answer::Extents(extents))) => {
                 let cell_bytes = self.cell_bytes();
                 self.model.end_extents(token, extents, *limit, cell_bytes)?;
             }
@@ -493,37 +542,7 @@ impl Run {
         2 * (self.model.blocks_that_may_take_space() + in_flight) >= self.config.parameters.geometry.slots()
     }
 
-    fn closes_early(&self) -> bool {
+    pub(crate) fn closes_early(&self) -> bool {
         self.pending.values().any(|pending| matches!(pending, Pending::Close { early: true }))
-    }
-
-    fn commanded(&mut self, token: u64, result: Result<(), ControlError>) -> Checked {
-        let Some(pending) = self.pending.remove(&token) else {
-            return violated(format!("an answer to command {token}, which waits for none: {result:?}"));
-        };
-        match (&pending, result) {
-            (Pending::Grow { grown: Ok(grown) }, Ok(())) => {
-                self.has_grown(*grown);
-                let capacity = self.world.engine.status().capacity_bytes;
-                if capacity != grown.capacity_bytes() {
-                    return violated(format!("grown to {grown:?}, and the capacity is {capacity}"));
-                }
-                Ok(())
-            }
-            (Pending::Grow { grown: Err(expected) }, Err(ControlError::BadCapacity(error))) if *expected == error => {
-                Ok(())
-            }
-            (Pending::Settle | Pending::Close { .. }, Ok(())) => Ok(()),
-            (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => Ok(()),
-            (Pending::Create { name }, Ok(())) => {
-                self.model.end_create(name, true);
-                self.reconcile()
-            }
-            (Pending::Create { name }, Err(ControlError::TooManyVolumes)) => {
-                self.model.end_create(name, false);
-                Ok(())
-            }
-            _ => violated(format!("command {pending:?} was answered with {result:?}, and nothing had failed")),
-        }
     }
 }

@@ -20,7 +20,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 13;
+pub const FIXED: u64 = 16;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -82,6 +82,9 @@ pub fn scenario(number: u64) -> Scenario {
             growing(&[1550, 1])
         }),
         12 => ("closing is cut short at several moments", closing()),
+        13 => ("a volume is deleted, and another takes its name", deletion()),
+        14 => ("a volume shrinks and grows again", resizing()),
+        15 => ("properties are set", properties()),
         _ => {
             let mut config = Config::swarm(number);
             for (size_blocks, _) in &mut config.volumes {
@@ -150,7 +153,7 @@ fn reuse() -> Vec<Operation> {
 }
 
 fn creation() -> Vec<Operation> {
-    let create = |size_blocks| Operation::CreateVolume { size_blocks, policy: Policy::Full };
+    let create = |size_blocks| Operation::CreateVolume { size_blocks, policy: Some(Policy::Full) };
     vec![
         write(0, 0, 2, 1),
         create(8),
@@ -159,6 +162,61 @@ fn creation() -> Vec<Operation> {
         write(2, 0, 4, 1),
         Operation::Flush,
         create(9),
+        Operation::Drain,
+    ]
+}
+
+fn deletion() -> Vec<Operation> {
+    vec![
+        write(0, 0, 8, 1),
+        write(1, 0, 8, 1),
+        Operation::Settle,
+        write(0, 4, 8, 20),
+        Operation::DeleteVolume { volume: 0 },
+        write(0, 0, 4, 40),
+        Operation::CreateVolume { size_blocks: 80, policy: None },
+        write(1, 2, 4, 50),
+        Operation::Drain,
+        write(1, 0, 4, 60),
+        Operation::Idle(8 * SECONDS),
+        Operation::DeleteVolume { volume: 0 },
+        Operation::Idle(8 * SECONDS),
+    ]
+}
+
+fn resizing() -> Vec<Operation> {
+    let resize = |size_blocks| Operation::ResizeVolume { volume: 0, size_blocks };
+    vec![
+        write(0, 0, 8, 1),
+        write(0, 16, 8, 20),
+        Operation::Settle,
+        write(0, 12, 8, 40),
+        resize(6),
+        write(0, 2, 4, 50),
+        Operation::Drain,
+        resize(2200),
+        Operation::Drain,
+        write(0, 14, 4, 60),
+        write(0, 2190, 8, 70),
+        Operation::Flush,
+        Operation::Idle(8 * SECONDS),
+        resize(17),
+    ]
+}
+
+fn properties() -> Vec<Operation> {
+    let set = |policy, read_only| Operation::SetVolume { volume: 0, policy, read_only };
+    vec![
+        write(0, 0, 4, 1),
+        set(Some(Some(Policy::Native)), None),
+        write(0, 4, 4, 1),
+        set(None, Some(true)),
+        write(0, 0, 4, 20),
+        Operation::SetPool { policy: Some(Policy::Native) },
+        write(1, 0, 4, 1),
+        Operation::Drain,
+        set(Some(None), Some(false)),
+        write(0, 8, 4, 1),
         Operation::Drain,
     ]
 }

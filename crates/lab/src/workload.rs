@@ -60,8 +60,34 @@ pub enum Operation {
     CreateVolume {
         /// Blocks.
         size_blocks: u64,
-        /// Policy.
-        policy: Policy,
+        /// Its own policy.
+        policy: Option<Policy>,
+    },
+    /// Delete a volume, whatever is in flight.
+    DeleteVolume {
+        /// Number of the volume.
+        volume: u64,
+    },
+    /// Resize a volume; shrinks it whatever is in flight.
+    ResizeVolume {
+        /// Number of the volume.
+        volume: u64,
+        /// Blocks.
+        size_blocks: u64,
+    },
+    /// Change properties of a volume.
+    SetVolume {
+        /// Number of the volume.
+        volume: u64,
+        /// Its own policy.
+        policy: Option<Option<Policy>>,
+        /// Whether writes are refused.
+        read_only: Option<bool>,
+    },
+    /// Change the policy of the pool.
+    SetPool {
+        /// The policy.
+        policy: Option<Policy>,
     },
     /// Make the pool larger.
     Grow {
@@ -96,7 +122,7 @@ pub enum Operation {
 pub struct Generator<'a> {
     config: &'a Config,
     random: Random,
-    weights: [u32; 13],
+    weights: [u32; 17],
     fresh: u32,
 }
 
@@ -105,11 +131,17 @@ impl Generator<'_> {
     /// nor reopening is written.
     pub fn new(config: &Config, seed: u64, crashes: bool) -> Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
-        let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6];
+        let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 13];
-        weights[..12].copy_from_slice(&drawn);
-        weights[12] = if config.grows { 8 } else { 0 };
+        let mut weights = [0; 17];
+        weights[..16].copy_from_slice(&drawn);
+        if config.changes_volumes {
+            // What is deleted has to be made again.
+            weights[6] = weights[6].max(8);
+        } else {
+            weights[12..16].fill(0);
+        }
+        weights[16] = if config.grows { 8 } else { 0 };
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -135,7 +167,7 @@ impl Generator<'_> {
             5 => Operation::Extents { place: self.any_length(), limit: self.random.pick(&[1, 2, 8, 1000]) },
             6 => Operation::CreateVolume {
                 size_blocks: self.random.between(1, 96),
-                policy: self.random.pick(&[Policy::Full, Policy::Full, Policy::Native]),
+                policy: self.random.pick(&[Some(Policy::Full), None, Some(Policy::Native)]),
             },
             7 => Operation::Drain,
             8 => Operation::Idle(self.random.pick(&[100_000, 10_000_000, 1_500_000_000, 10_000_000_000])),
@@ -143,6 +175,10 @@ impl Generator<'_> {
             10 if self.random.one_in(2) => Operation::CloseEarly { after: self.random.below(300) },
             10 => Operation::Reopen,
             11 => self.crash(),
+            12 => Operation::DeleteVolume { volume: self.random.below(8) },
+            13 => Operation::ResizeVolume { volume: self.random.below(8), size_blocks: self.size_blocks() },
+            14 => self.set_volume(),
+            15 => Operation::SetPool { policy: self.random.pick(&[None, Some(Policy::Full), Some(Policy::Native)]) },
             _ => Operation::Grow { containers: self.random.pick(&[0, 1, 1, 2, 5, 20, 700]) },
         }
     }
@@ -208,6 +244,21 @@ impl Generator<'_> {
         }
     }
 
+    /// Mostly small; sometimes so large that the map gets higher.
+    fn size_blocks(&mut self) -> u64 {
+        if self.random.one_in(10) { self.random.between(1000, 4000) } else { self.random.between(1, 200) }
+    }
+
+    /// Volumes are writable most of the time.
+    fn set_volume(&mut self) -> Operation {
+        let inherits = Some(None);
+        Operation::SetVolume {
+            volume: self.random.below(8),
+            policy: self.random.pick(&[None, inherits, Some(Some(Policy::Full)), Some(Some(Policy::Native))]),
+            read_only: self.random.pick(&[None, Some(false), Some(false), Some(true)]),
+        }
+    }
+
     fn crash(&mut self) -> Operation {
         let again = if self.random.one_in(3) { self.random.between(1, 3) } else { 0 };
         Operation::Crash {
@@ -234,6 +285,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 13, "{letters:?}");
+        assert_eq!(letters.len(), 17, "{letters:?}");
     }
 }

@@ -77,8 +77,8 @@ impl Bench {
         };
         bench.open().expect("a new pool opens");
         let size = blocks * bench.geometry().block();
-        bench.command(Command::CreateVolume { name: "disk", size, policy: Policy::Full });
-        bench.volume = bench.world.engine.volumes()[0].id;
+        bench.command(Command::CreateVolume { name: "disk", size, policy: Some(Policy::Full) });
+        bench.volume = bench.world.engine.volumes().next().expect("it was created").id;
         bench
     }
 
