@@ -68,8 +68,17 @@ const FEW_BLOCKS: usize = 16;
 /// The most extents of one answer.
 const EXTENTS_MAX: u32 = 128;
 
+/// What a connection may have although others hold most of everything: bytes of buffers for reads, and places in the
+/// engine's table. Clients that take no replies keep what they hold; whoever asks for little does not wait for them.
+const SURE_READ_BYTES: u64 = 64 << 10;
+const SURE_PIECES: u32 = 2;
+
 /// Limits and tables that all connections share.
 pub struct Shared {
+    /// Places in the engine's table of requests.
+    pub places: u32,
+    /// Of these, how many are taken.
+    pub places_taken: u32,
     /// Large shares that are left.
     pub large_left: u32,
     /// Places in the engine's table of requests that one connection may take.
@@ -137,8 +146,26 @@ impl fmt::Display for End {
 pub enum Progress {
     /// It waits for its client: to send, or to take replies.
     Client,
-    /// It waits for the engine: a request or buffers must become free.
-    Engine,
+    /// It waits for the engine.
+    Engine(Wants),
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wants {
+    /// A place in the table, or buffers for a read.
+    Place,
+    /// Buffers for a piece of a write.
+    Buffers,
+}
+
+/// Whether nobody who came earlier waits for the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// ... for a place, or buffers for a read.
+    pub place: bool,
+    /// ... for buffers for a write.
+    pub buffers: bool,
 }
 
 /// A reply that waits until a reply in several parts is complete.
@@ -202,8 +229,8 @@ pub struct Connection {
     pub holder: Option<u32>,
     /// Replies that wait for that.
     pub deferred: VecDeque<Deferred>,
-    /// Whether it is in the queue of those that wait for the engine.
-    pub waiting: bool,
+    /// What it waits for, if it is in the queue of those that wait for the engine.
+    pub waiting: Option<Wants>,
     /// When it last began to send, or sent anything.
     pub last_progress: Nanos,
     /// Whether it has a large share.
@@ -238,7 +265,7 @@ impl Connection {
             read_bytes: 0,
             holder: None,
             deferred: VecDeque::new(),
-            waiting: false,
+            waiting: None,
             last_progress: core.now,
             is_large: false,
             volume: VolumeId(0),
@@ -284,8 +311,8 @@ impl Connection {
         both.into_iter().flatten().min()
     }
 
-    /// Goes on as far as it can. Only with `first` may it take what connections compete for.
-    pub fn advance(&mut self, first: bool, shared: &mut Shared, core: &mut Core) -> Progress {
+    /// Goes on as far as it can. What connections compete for it may take only when it is its turn.
+    pub fn advance(&mut self, turn: Turn, shared: &mut Shared, core: &mut Core) -> Progress {
         while self.receiving.is_none() && self.state != State::Dead {
             let progress = match self.current {
                 Current::None if self.state == State::Draining || self.is_choked() => Some(Progress::Client),
@@ -297,9 +324,9 @@ impl Connection {
                     self.parse(shared, core);
                     None
                 }
-                Current::Plain(place) => self.submit_plain(place, first, shared, core),
-                Current::Read(place, piece) => self.submit_read(place, piece, first, shared, core),
-                Current::Write(place, piece) => self.take_write(place, piece, first, shared, core),
+                Current::Plain(place) => self.submit_plain(place, turn.place, shared, core),
+                Current::Read(place, piece) => self.submit_read(place, piece, turn.place, shared, core),
+                Current::Write(place, piece) => self.take_write(place, piece, turn.buffers, shared, core),
             };
             if let Some(progress) = progress {
                 return progress;
@@ -413,8 +440,8 @@ impl Connection {
         if self.pieces >= shared.pieces_max {
             return Some(Progress::Client);
         }
-        if !first || !core.engine.can_submit() {
-            return Some(Progress::Engine);
+        if !self.may_take_place(first, shared) || !core.engine.can_submit() {
+            return Some(Progress::Engine(Wants::Place));
         }
         let entry = shared.table.get(place);
         let request = entry.request;
@@ -427,7 +454,7 @@ impl Connection {
             Command::Read | Command::Write => unreachable!("reads and writes are submitted in pieces"),
         };
         (entry.outstanding, entry.submitted) = (1, true);
-        self.submit(token(place, 0), &request, (request.offset, u64::from(request.length)), operation, core);
+        self.submit(token(place, 0), &request, (request.offset, u64::from(request.length)), operation, shared, core);
         self.current = Current::None;
         None
     }
@@ -461,18 +488,30 @@ impl Connection {
             return Some(Progress::Client);
         }
         // What is paid for waits for nobody: others may be waiting for what it holds.
-        let affordable =
-            charge == 0 || first && (shared.read_bytes == 0 || shared.read_bytes + charge <= shared.read_budget);
+        let affordable = charge == 0 || self.may_take_place(first, shared) && self.may_read(charge, first, shared);
         if !affordable || !core.engine.can_submit() {
-            return Some(Progress::Engine);
+            return Some(Progress::Engine(Wants::Place));
         }
+        let entry = shared.table.get(place);
         shared.read_bytes += charge;
         self.read_bytes += charge;
         entry.outstanding += 1;
         entry.submitted = piece + 1 == pieces.count();
         self.current = if entry.submitted { Current::None } else { Current::Read(place, piece + 1) };
-        self.submit(token(place, piece), &request, (offset, length), Operation::Read { object: 0 }, core);
+        self.submit(token(place, piece), &request, (offset, length), Operation::Read { object: 0 }, shared, core);
         None
+    }
+
+    /// Whether there is a place in the engine's table for it: half of them are for those who have none.
+    fn may_take_place(&self, first: bool, shared: &Shared) -> bool {
+        self.pieces < SURE_PIECES || first && shared.places_taken < shared.places / 2
+    }
+
+    /// Whether there are buffers for a read that needs so many bytes of them: a quarter is for those who hold few.
+    fn may_read(&self, charge: u64, first: bool, shared: &Shared) -> bool {
+        let (taken, budget) = (shared.read_bytes, shared.read_budget);
+        let sure = self.read_bytes + charge <= SURE_READ_BYTES && taken + charge <= budget;
+        sure || first && (taken == 0 || taken + charge <= budget / 4 * 3)
     }
 
     /// Takes in a piece of a write: buffers, payload, submission.
@@ -490,7 +529,7 @@ impl Connection {
             return Some(Progress::Client);
         }
         if self.incoming.inputs.is_empty() && !(first && self.incoming.begin(offset, length as usize, core)) {
-            return Some(Progress::Engine);
+            return Some(Progress::Engine(Wants::Buffers));
         }
         let count = self.input.length.min(self.incoming.length - self.incoming.received);
         self.incoming.copy(self.input.first(count), core);
@@ -501,14 +540,14 @@ impl Connection {
         }
         // A complete piece waits for nobody: others may be waiting for its buffers.
         if !core.engine.can_submit() {
-            return Some(Progress::Engine);
+            return Some(Progress::Engine(Wants::Buffers));
         }
         entry.outstanding += 1;
         entry.submitted = piece + 1 == entry.pieces.count();
         self.current = if entry.submitted { Current::None } else { Current::Write(place, piece + 1) };
         let request = entry.request;
         let inputs = std::mem::take(&mut self.incoming.inputs);
-        self.submit(token(place, piece), &request, (offset, length), Operation::Write(&inputs), core);
+        self.submit(token(place, piece), &request, (offset, length), Operation::Write(&inputs), shared, core);
         self.incoming.reset(inputs);
         if !self.is_large {
             self.incoming.inputs.shrink_to(FEW_BLOCKS);
@@ -523,10 +562,12 @@ impl Connection {
         request: &Request,
         (offset, length): (u64, u64),
         operation: Operation<'_>,
+        shared: &mut Shared,
         core: &mut Core,
     ) {
         let fua = request.flags.force_unit_access();
         self.pieces += 1;
+        shared.places_taken += 1;
         let submit = Submit { token, volume: self.volume, offset, length, fua, operation };
         core.engine.handle(core.now, Event::Submit(submit));
     }

@@ -296,7 +296,7 @@ impl Disk {
             (_, None) => {}
             (work, Some(_)) => {
                 let failure = describe_failure(slot, result);
-                if let Some(number) = self.failures.add() {
+                if let Some(number) = self.failures.add(core.now) {
                     warn!("{failure} (failure {number} since the start)");
                 }
                 if matches!(work, Work::Write | Work::Sync) {

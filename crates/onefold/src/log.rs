@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
 use clap::ValueEnum;
+use engine::Nanos;
 use tracing::level_filters::LevelFilter;
 
 /// What is logged, from the least on. Each level has those before it.
@@ -54,20 +55,28 @@ fn stream_of(metadata: &Metadata) -> String {
     format!("{}:{}", metadata.dev(), metadata.ino())
 }
 
-/// Failures of one kind that are reported one by one.
-const REPORTS_MAX: u64 = 20;
+/// Failures of one kind that are reported in a period.
+const REPORTS_MAX: u32 = 20;
+const PERIOD: Nanos = 60_000_000_000;
 
 /// Counts failures and says which are worth a line: whoever reads the log slowly must not hold up the server.
 #[derive(Default)]
 pub struct Failures {
     count: u64,
+    /// Since when, and how many of them were reported.
+    period: (Nanos, u32),
 }
 
 impl Failures {
-    /// Counts a failure; returns its number if it is to be reported: the first ones each, later ones now and then.
-    pub fn add(&mut self) -> Option<u64> {
+    /// Counts a failure; returns its number if it is to be reported: the first ones of each minute.
+    pub fn add(&mut self, now: Nanos) -> Option<u64> {
         self.count += 1;
-        (self.count <= REPORTS_MAX || self.count.is_multiple_of(1000)).then_some(self.count)
+        let (since, reported) = &mut self.period;
+        if now.saturating_sub(*since) >= PERIOD {
+            (*since, *reported) = (now, 0);
+        }
+        *reported = reported.saturating_add(1);
+        (*reported <= REPORTS_MAX).then_some(self.count)
     }
 }
 
@@ -78,8 +87,9 @@ mod tests {
     #[test]
     fn a_flood_of_failures_is_reported_now_and_then() {
         let mut failures = Failures::default();
-        let reported: Vec<u64> = (0..2500).filter_map(|_| failures.add()).collect();
-        assert_eq!(reported[..20], (1..=20).collect::<Vec<u64>>());
-        assert_eq!(reported[20..], [1000, 2000]);
+        let mut reported = |now| (0..2500).filter_map(|_| failures.add(now)).collect::<Vec<u64>>();
+        assert_eq!(reported(5), (1..=20).collect::<Vec<u64>>());
+        assert!(reported(PERIOD - 1).is_empty());
+        assert_eq!(reported(PERIOD), (5001..=5020).collect::<Vec<u64>>());
     }
 }

@@ -223,6 +223,7 @@ impl Reactor {
     /// Stops serving: no more clients; what is in service comes to its end, for so long; then all connections end.
     pub fn drain(&mut self) -> anyhow::Result<()> {
         self.manager.stopping();
+        self.manager.extend();
         self.server.stop(&mut self.core);
         let (clients, busy) = self.server.in_service();
         self.say(&format!(

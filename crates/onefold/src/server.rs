@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 
 use crate::arena::BLOCK;
 use crate::capacity::Connections;
-use crate::connection::{Connection, Deferred, End, Progress, Shared, State};
+use crate::connection::{Connection, Deferred, End, Progress, Shared, State, Turn, Wants};
 use crate::disk::Core;
 use crate::listen::Listener;
 use crate::log::Failures;
@@ -52,6 +52,8 @@ pub struct Server {
     shared: Shared,
     /// Connections that wait for the engine, in order.
     waiting: VecDeque<u32>,
+    /// How many of them wait for each thing ([`Wants`]).
+    waiting_for: [u32; 2],
     /// Connections that may have something to send.
     ready: Vec<u32>,
     departed: Departed,
@@ -80,6 +82,8 @@ impl Server {
         let collect_pieces = u64::from(limits.requests / COLLECTING_MAX).saturating_sub(1);
         let piece_bytes = piece_blocks * block;
         let shared = Shared {
+            places: limits.requests,
+            places_taken: 0,
             large_left: connections.large,
             pieces_max: (limits.requests / TABLE_SHARE).max(1),
             table: Table::default(),
@@ -95,6 +99,7 @@ impl Server {
             free: (0..connections.most).rev().collect(),
             shared,
             waiting: VecDeque::new(),
+            waiting_for: [0; 2],
             ready: Vec::new(),
             departed: Vec::new(),
             runs: Vec::new(),
@@ -144,7 +149,7 @@ impl Server {
             None if result == -libc::ECONNABORTED || result == -libc::EINTR => {}
             None if self.stopping => {}
             None => {
-                if let Some(number) = self.unaccepted.add() {
+                if let Some(number) = self.unaccepted.add(core.now) {
                     let error = std::io::Error::from_raw_os_error(-result);
                     warn!(
                         "no client can be accepted on {}: {error} (number {number})",
@@ -212,11 +217,16 @@ impl Server {
 
     /// Lets a connection go on, and sees whether it has come to its end.
     fn advance(&mut self, slot: u32, core: &mut Core) {
-        let first = self.waiting.front().is_none_or(|front| *front == slot);
         let Some(connection) = self.connections[slot as usize].as_mut() else { return };
-        let progress = connection.advance(first, &mut self.shared, core);
-        if progress == Progress::Engine && !connection.waiting {
-            connection.waiting = true;
+        // Whoever is in the queue has its turn when the queue is gone through.
+        let queued = connection.waiting.is_some();
+        let nobody = |wants| !queued && self.waiting_for[wants as usize] == 0;
+        let turn = Turn { place: nobody(Wants::Place), buffers: nobody(Wants::Buffers) };
+        if let Progress::Engine(wants) = connection.advance(turn, &mut self.shared, core)
+            && !queued
+        {
+            connection.waiting = Some(wants);
+            self.waiting_for[wants as usize] += 1;
             self.waiting.push_back(slot);
             self.wake_at(core.now + STALL_NANOS);
         }
@@ -226,21 +236,36 @@ impl Server {
         self.ready.push(slot);
     }
 
-    /// Lets those go on that wait for the engine; true if any did. Only the first may take what they compete for; the
+    /// Lets those go on that wait for the engine; true if any did. Only the first that waits for something may take it; the
     /// others go on if they have it already.
     pub fn resume(&mut self, core: &mut Core) -> bool {
         let (mut any, mut at) = (false, 0);
+        let mut turn = Turn { place: true, buffers: true };
         while let Some(slot) = self.waiting.get(at).copied() {
-            if let Some(connection) = self.connections[slot as usize].as_mut() {
-                if connection.advance(at == 0, &mut self.shared, core) == Progress::Engine {
-                    at += 1;
-                    continue;
-                }
-                connection.waiting = false;
-                self.ready.push(slot);
-                any = true;
+            let Some(connection) = self.connections[slot as usize].as_mut() else {
+                self.waiting.remove(at);
+                continue;
+            };
+            let before = connection.waiting.take();
+            if let Some(wants) = before {
+                self.waiting_for[wants as usize] -= 1;
             }
-            self.waiting.remove(at);
+            match connection.advance(turn, &mut self.shared, core) {
+                Progress::Engine(wants) => {
+                    connection.waiting = Some(wants);
+                    self.waiting_for[wants as usize] += 1;
+                    match wants {
+                        Wants::Place => turn.place = false,
+                        Wants::Buffers => turn.buffers = false,
+                    }
+                    at += 1;
+                }
+                Progress::Client => {
+                    self.ready.push(slot);
+                    self.waiting.remove(at);
+                    any = true;
+                }
+            }
         }
         any
     }
@@ -277,6 +302,7 @@ impl Server {
                 connection.read_bytes -= bytes;
                 connection.pieces -= 1;
             }
+            self.shared.places_taken -= 1;
             core.engine.handle(core.now, Event::Sent(answer));
         }
         any
@@ -289,7 +315,7 @@ impl Server {
         entry.outstanding -= 1;
         let slot = entry.connection;
         if let Err(error) = result {
-            report(&mut self.failures, entry, error);
+            report(&mut self.failures, core.now, entry, error);
         }
         let Some(connection) = self.connections[slot as usize].as_mut() else {
             unreachable!("a connection stays until its requests are answered")
@@ -297,6 +323,7 @@ impl Server {
         // All but data goes back to the engine at once.
         if !matches!(result, Ok(Reply::Data(_))) || connection.state == State::Dead {
             connection.pieces -= 1;
+            self.shared.places_taken -= 1;
         }
         if connection.state == State::Dead {
             if let Ok(Reply::Data(answer) | Reply::Extents(answer)) = result {
@@ -374,6 +401,7 @@ impl Server {
                     self.shared.read_bytes -= bytes;
                     connection.read_bytes -= bytes;
                     connection.pieces -= 1;
+                    self.shared.places_taken -= 1;
                     core.engine.handle(core.now, Event::Sent(answer));
                 }
                 Err(_) => {
@@ -430,9 +458,12 @@ impl Server {
             }
         }
         if let Some(connection) = self.connections[slot as usize].take() {
+            if let Some(wants) = connection.waiting {
+                self.waiting_for[wants as usize] -= 1;
+            }
             self.shared.read_bytes -= connection.read_bytes;
             self.shared.large_left += u32::from(connection.is_large);
-            report_end(&mut self.dropped, &connection);
+            report_end(&mut self.dropped, core.now, &connection);
         }
         core.arena.forget(slot as usize);
         self.waiting.retain(|waiting| *waiting != slot);
@@ -463,6 +494,7 @@ impl Server {
         }
         let mut any = !answers.is_empty();
         connection.pieces -= answers.len() as u32;
+        self.shared.places_taken -= answers.len() as u32;
         for answer in answers {
             core.engine.handle(core.now, Event::Sent(answer));
         }
@@ -532,9 +564,9 @@ impl Server {
 
     /// Connections, and among them those with requests or replies in service.
     pub fn in_service(&self) -> (usize, usize) {
-        let busy = |connection: &&Box<Connection>| connection.requests > 0 || !connection.output.is_empty();
         let connections = || self.connections.iter().flatten();
-        (connections().count(), connections().filter(busy).count())
+        let busy = connections().filter(|connection| connection.requests > 0 || !connection.output.is_empty());
+        (connections().count(), busy.count())
     }
 
     /// Ends all connections.
@@ -630,13 +662,13 @@ fn peer_of(socket: &OwnedFd, is_tcp: bool) -> String {
 }
 
 /// Logs that a connection has ended, and why if it was we who ended it.
-fn report_end(dropped: &mut Failures, connection: &Connection) {
+fn report_end(dropped: &mut Failures, now: Nanos, connection: &Connection) {
     let (number, peer) = (connection.number, &connection.peer);
     match connection.end {
         None => debug!("client {number} ({peer}) left"),
         Some(end @ (End::Gone | End::Stopping)) => debug!("client {number} ({peer}): {end}"),
         Some(end) => {
-            if let Some(count) = dropped.add() {
+            if let Some(count) = dropped.add(now) {
                 warn!("client {number} ({peer}) was disconnected: {end} (disconnection {count} since the start)");
             }
         }
@@ -644,8 +676,8 @@ fn report_end(dropped: &mut Failures, connection: &Connection) {
 }
 
 /// Logs that a request failed.
-fn report(failures: &mut Failures, entry: &Entry, error: Error) {
-    let Some(number) = failures.add() else { return };
+fn report(failures: &mut Failures, now: Nanos, entry: &Entry, error: Error) {
+    let Some(number) = failures.add(now) else { return };
     let request = entry.request;
     warn!(
         "{:?} of {} bytes at byte {} failed: {} (failure {number} since the start)",

@@ -189,7 +189,7 @@ mod tests {
             manager.extend();
             manager.extend();
             manager.stopping();
-            let mut next = || {
+            let next = || {
                 let mut bytes = [0; 100];
                 let count = socket.recv(&mut bytes).unwrap();
                 String::from_utf8(bytes[..count].to_vec()).unwrap()
