@@ -234,3 +234,35 @@ impl Engine {
 fn end_of(volume: VolumeId) -> Key {
     Key::new(volume, MAX_BLOCKS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Discard;
+    use crate::geometry::Geometry;
+    use crate::limits::Limits;
+    use crate::superblock::{DigestFunction, Parameters, Superblock};
+
+    /// The number after the last one used to be 0, and a superblock with that is refused: the pool would have been lost.
+    #[test]
+    fn numbers_are_used_again_when_they_have_run_out_but_not_while_anything_names_them() {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let parameters = Parameters { geometry, id: [7; 16], key: [9; 32], digest: DigestFunction::Blake3 };
+        let limits = Limits::for_memory(128 << 20, &geometry).unwrap();
+        let mut engine = Engine::open(parameters, limits, 0);
+        engine.phase = Phase::Serving;
+        engine.superblock = Superblock { next_volume: u16::MAX, ..engine.superblock };
+        let mut create = |engine: &mut Engine, name: &str| {
+            engine.create_volume(name, 4096, None).unwrap();
+            engine.volumes.iter().find(|volume| volume.name == name).unwrap().id.0
+        };
+        assert_eq!(create(&mut engine, "last"), u16::MAX);
+        assert_eq!(create(&mut engine, "a"), 1);
+        engine.discards.push(Discard { pointer: Pointer::NONE, volume: VolumeId(2), level: 0 });
+        engine.delta.put(Key::new(VolumeId(3), 5), crate::entry::Entry::ZERO, Digest::default(), false);
+        engine.frozen.clear(Key::new(VolumeId(4), 0), end_of(VolumeId(4)), &mut alloc::vec![]);
+        assert_eq!(create(&mut engine, "b"), 5);
+        let numbers: alloc::vec::Vec<u16> = engine.volumes.iter().map(|volume| volume.id.0).collect();
+        assert_eq!(numbers, [1, 5, u16::MAX]);
+    }
+}

@@ -172,6 +172,8 @@ fn deletion() -> Vec<Operation> {
         write(1, 0, 8, 1),
         Operation::Settle,
         write(0, 4, 8, 20),
+        // While a checkpoint that began before is under way.
+        Operation::CreateVolume { size_blocks: 8, policy: None },
         Operation::DeleteVolume { volume: 0 },
         write(0, 0, 4, 40),
         Operation::CreateVolume { size_blocks: 80, policy: None },
@@ -191,6 +193,9 @@ fn resizing() -> Vec<Operation> {
         write(0, 16, 8, 20),
         Operation::Settle,
         write(0, 12, 8, 40),
+        // Starts a checkpoint; the rest is for the next one.
+        Operation::CreateVolume { size_blocks: 8, policy: None },
+        write(0, 8, 4, 44),
         resize(6),
         write(0, 2, 4, 50),
         Operation::Drain,

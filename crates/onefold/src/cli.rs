@@ -31,11 +31,30 @@ pub enum Command {
     Create(CreateArgs),
     /// Make a pool larger, also while it is served
     Grow(GrowArgs),
-    /// Create and list the volumes of a pool
+    /// Create, delete, resize, set and list the volumes of a pool
     #[command(subcommand)]
     Volume(VolumeCommand),
     /// Serve the volumes of a pool over NBD until SIGTERM or Ctrl-C
     Serve(ServeArgs),
+    /// Set a property of a pool, for the volumes that do not set it themselves
+    Set {
+        /// File or block device of the pool
+        pool: PathBuf,
+        /// policy
+        key: String,
+        /// policy: native, full, or inherit (the default)
+        value: String,
+    },
+    /// Show the properties of a pool and where they come from
+    Get {
+        /// File or block device of the pool
+        pool: PathBuf,
+        /// Only this property: policy
+        key: Option<String>,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Show what a pool holds and what it saves
     Status(StatusArgs),
     /// Audit everything that can be checked at rest; reads only
@@ -83,9 +102,60 @@ pub enum VolumeCommand {
         /// Size as clients see it, a multiple of 4096; it may exceed the pool's capacity
         #[arg(long, value_parser = size::parse)]
         size: u64,
-        /// What to share: nothing (native) or every known block (full)
-        #[arg(long, value_enum, default_value_t = PolicyArg::Full)]
+        /// What to share: nothing (native), every known block (full), or what the pool says (inherit)
+        #[arg(long, value_enum, default_value_t = PolicyArg::Inherit)]
         policy: PolicyArg,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete a volume for good; refused while clients are connected to it
+    Delete {
+        /// File or block device of the pool
+        pool: PathBuf,
+        /// Which
+        name: String,
+        /// Disconnect its clients
+        #[arg(long)]
+        force: bool,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change the size of a volume; connected clients see it when they connect again
+    Resize {
+        /// File or block device of the pool
+        pool: PathBuf,
+        /// Which
+        name: String,
+        /// The new size, a multiple of 4096
+        #[arg(value_parser = size::parse)]
+        size: u64,
+        /// Make it smaller: what lies beyond the new end is lost
+        #[arg(long)]
+        force: bool,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Set properties of a volume: policy=native|full|inherit, read-only=on|off
+    Set {
+        /// File or block device of the pool
+        pool: PathBuf,
+        /// Which
+        name: String,
+        /// What to set, such as policy=native
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        properties: Vec<String>,
+    },
+    /// Show the properties of a volume and where they come from
+    Get {
+        /// File or block device of the pool
+        pool: PathBuf,
+        /// Which
+        name: String,
+        /// Only this property: policy or read-only
+        key: Option<String>,
         /// Report as JSON
         #[arg(long)]
         json: bool,
@@ -107,13 +177,17 @@ pub enum PolicyArg {
     Native,
     /// Shares every known block
     Full,
+    /// As the pool says
+    Inherit,
 }
 
-impl From<PolicyArg> for engine::Policy {
-    fn from(policy: PolicyArg) -> engine::Policy {
-        match policy {
-            PolicyArg::Native => engine::Policy::Native,
-            PolicyArg::Full => engine::Policy::Full,
+impl PolicyArg {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            PolicyArg::Native => "native",
+            PolicyArg::Full => "full",
+            PolicyArg::Inherit => "inherit",
         }
     }
 }
@@ -145,6 +219,10 @@ pub struct ServeArgs {
     /// How much to log, to the error output
     #[arg(long, value_name = "LEVEL", value_enum, env = "ONEFOLD_LOG", default_value_t = Level::Info)]
     pub log: Level,
+    /// Serve every volume read-only. A pool that was closed cleanly is not written at all, and may be in a file that cannot
+    /// be written; one that was not is recovered first, which writes to it
+    #[arg(long, conflicts_with = "create")]
+    pub read_only: bool,
     /// Let tcp: listen on addresses that other machines reach (there is no encryption and no password)
     #[arg(long)]
     pub allow_remote: bool,

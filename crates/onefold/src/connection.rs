@@ -297,6 +297,11 @@ impl Connection {
         self.state != State::Dead && self.session.is_in_handshake()
     }
 
+    /// The volume that its client has chosen; 0, which is none, before that.
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
     /// Whether the kernel uses its memory.
     pub fn is_in_kernel(&self) -> bool {
         self.receiving.is_some() || self.output.is_sending()
@@ -688,13 +693,13 @@ impl Incoming {
 /// What can be selected now, and the volume that each export is. The default one is called `default`, or is the first.
 fn exports(engine: &engine::Engine) -> (Vec<ExportInfo>, Vec<VolumeId>) {
     let read_only = engine.status().mode == Mode::ReadOnly;
-    let volumes = engine.volumes();
-    let default = volumes.iter().find(|volume| volume.name == "default").or(volumes.first()).map(|volume| volume.id);
+    let default = engine.volumes().find(|volume| volume.name == "default").or(engine.volumes().next());
+    let default = default.map(|volume| volume.id);
     let (mut exports, mut ids) = (Vec::new(), Vec::new());
-    for volume in volumes {
+    for volume in engine.volumes() {
         // A size that the protocol cannot express is not offered.
         if let Ok(export) = ExportInfo::new(&volume.name, "", volume.size) {
-            exports.push(export.read_only(read_only).default_export(default == Some(volume.id)));
+            exports.push(export.read_only(read_only || volume.read_only).default_export(default == Some(volume.id)));
             ids.push(volume.id);
         }
     }

@@ -46,13 +46,43 @@ pub enum Request {
         name: String,
         /// Its size.
         size_bytes: u64,
-        /// Its policy.
+        /// Its policy, or `inherit`.
         policy: String,
     },
     /// Make the pool larger; answered when that is durable.
     Grow {
         /// How much data shall fit.
         capacity_bytes: u64,
+    },
+    /// The end of a volume; answered when it is durable.
+    DeleteVolume {
+        /// Which.
+        name: String,
+        /// Whether to disconnect its clients.
+        force: bool,
+    },
+    /// Another size for a volume; answered when it is durable.
+    ResizeVolume {
+        /// Which.
+        name: String,
+        /// The new size.
+        size_bytes: u64,
+        /// Whether it may become smaller.
+        force: bool,
+    },
+    /// Other properties of a volume; answered when they are durable.
+    SetVolume {
+        /// Which.
+        name: String,
+        /// Its policy, or `inherit`.
+        policy: Option<String>,
+        /// Whether writes are refused.
+        read_only: Option<bool>,
+    },
+    /// Other properties of the pool; answered when they are durable.
+    SetPool {
+        /// Its policy, or `inherit`.
+        policy: Option<String>,
     },
     /// Stop cleanly; answered at once.
     Stop,

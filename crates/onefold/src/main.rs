@@ -3,6 +3,7 @@
 //! ```text
 //! main, cli                 what is asked for
 //! create, grow, serve, offline, check    what is done about it
+//!   command, properties     ... by commands to the engine
 //! log, watch, service       what an operator, and the service manager, are told
 //! reactor                   one thread: waits, takes in, lets the engine decide, carries out
 //!   disk, backing           ... on the store
@@ -16,6 +17,7 @@ mod backing;
 mod capacity;
 mod check;
 mod cli;
+mod command;
 mod connection;
 mod control;
 mod create;
@@ -30,6 +32,7 @@ mod place;
 mod print;
 mod probe;
 mod progress;
+mod properties;
 mod reactor;
 mod request;
 mod ring;
@@ -50,7 +53,9 @@ use cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, VolumeCommand};
 use control::Request;
 use log::Level;
 use print::{complain, print, print_json};
+use properties::Property;
 use service::Inherited;
+use status::Report;
 
 /// The exit status for wrong usage; clap's too.
 const USAGE: u8 = 2;
@@ -79,7 +84,35 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             if let Some(problem) = wrong_size(*size) {
                 return Ok(wrong_usage(&problem));
             }
-            create_volume(pool, name, *size, (*policy).into(), *json)
+            create_volume(pool, name, *size, policy.name(), *json)
+        }
+        Command::Volume(VolumeCommand::Delete { pool, name, force, json }) => delete_volume(pool, name, *force, *json),
+        Command::Volume(VolumeCommand::Resize { pool, name, size, force, json }) => {
+            if let Some(problem) = wrong_size(*size) {
+                return Ok(wrong_usage(&problem));
+            }
+            resize_volume(pool, name, *size, *force, *json)
+        }
+        Command::Volume(VolumeCommand::Set { pool, name, properties }) => {
+            match properties::volume_request(name, properties) {
+                Ok(request) => ask_about(pool, name, &request).map(|_| ExitCode::SUCCESS),
+                Err(problem) => Ok(wrong_usage(&problem)),
+            }
+        }
+        Command::Volume(VolumeCommand::Get { pool, name, key, json }) => {
+            let report = offline::request(pool, &Request::Status { settle: false })?;
+            let volume = report.volumes.iter().find(|volume| volume.name == *name);
+            let volume = volume.ok_or_else(|| anyhow::Error::msg(command::no_volume(name)))?;
+            Ok(show_properties(properties::select(properties::of_volume(volume), key.as_deref()), *json))
+        }
+        Command::Set { pool, key, value } => match properties::pool_request(key, value) {
+            Ok(request) => offline::request(pool, &request).map(|_| ExitCode::SUCCESS),
+            Err(problem) => Ok(wrong_usage(&problem)),
+        },
+        Command::Get { pool, key, json } => {
+            let report = offline::request(pool, &Request::Status { settle: false })?;
+            let name = pool.display().to_string();
+            Ok(show_properties(properties::select(properties::of_pool(&name, &report), key.as_deref()), *json))
         }
         Command::Volume(VolumeCommand::List { pool, json }) => list_volumes(pool, *json),
         Command::Serve(arguments) => {
@@ -150,17 +183,59 @@ fn grow_pool(arguments: &GrowArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn create_volume(pool: &Path, name: &str, size: u64, policy: engine::Policy, json: bool) -> anyhow::Result<ExitCode> {
-    let policy = status::policy_name(policy);
+fn create_volume(pool: &Path, name: &str, size: u64, policy: &str, json: bool) -> anyhow::Result<ExitCode> {
     let request = Request::CreateVolume { name: name.into(), size_bytes: size, policy: policy.into() };
-    let report = offline::request(pool, &request).map_err(|error| error.context(format!("volume '{name}'")))?;
+    let report = ask_about(pool, name, &request)?;
     let made = report.volumes.iter().find(|volume| volume.name == name);
     if json {
         print_json(&json!({ "version": status::VERSION, "volume": made }));
     } else {
+        let policy = made.map_or(policy, |volume| &volume.policy);
         print(format_args!("made the volume '{name}' of {}, policy {policy}\n", size::show(size)));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A request about a volume; errors name it.
+fn ask_about(pool: &Path, name: &str, request: &Request) -> anyhow::Result<Report> {
+    offline::request(pool, request).map_err(|error| error.context(format!("volume '{name}'")))
+}
+
+fn delete_volume(pool: &Path, name: &str, force: bool, json: bool) -> anyhow::Result<ExitCode> {
+    ask_about(pool, name, &Request::DeleteVolume { name: name.into(), force })?;
+    if json {
+        print_json(&json!({ "version": status::VERSION, "deleted": name }));
+    } else {
+        print(format_args!("deleted the volume '{name}'; its space comes back in the background\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn resize_volume(pool: &Path, name: &str, size: u64, force: bool, json: bool) -> anyhow::Result<ExitCode> {
+    let report = ask_about(pool, name, &Request::ResizeVolume { name: name.into(), size_bytes: size, force })?;
+    let resized = report.volumes.iter().find(|volume| volume.name == name);
+    if json {
+        print_json(&json!({ "version": status::VERSION, "volume": resized }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(format_args!("the volume '{name}' has {} now\n", size::show(size)));
+    match resized.map_or(0, |volume| volume.clients) {
+        0 => {}
+        1 => print(format_args!("1 client is connected: it sees the new size when it connects again\n")),
+        clients => {
+            print(format_args!("{clients} clients are connected: they see the new size when they connect again\n"))
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_properties(selected: Result<Vec<Property>, String>, json: bool) -> ExitCode {
+    match selected {
+        Ok(properties) if json => print_json(&json!({ "version": status::VERSION, "properties": properties })),
+        Ok(properties) => print(format_args!("{}", properties::table(&properties))),
+        Err(problem) => return wrong_usage(&problem),
+    }
+    ExitCode::SUCCESS
 }
 
 fn list_volumes(pool: &Path, json: bool) -> anyhow::Result<ExitCode> {

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use anyhow::Context;
-use engine::Command;
 
 use crate::backing::{Access, Store};
+use crate::command::{self, Wanted};
 use crate::control::{self, Request};
 use crate::probe;
 use crate::reactor::{Opening, Reactor, explain_control};
 use crate::service::Manager;
-use crate::status::{self, Report};
+use crate::status::Report;
 
 /// Memory for a command that opens the pool itself, unless the pool needs more.
 const MEMORY: u64 = 128 << 20;
@@ -33,26 +33,21 @@ pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
         connections: 1,
         manager: Manager::none(),
         mailbox,
+        read_only: false,
     };
     let mut reactor = Reactor::new(opening)?;
     reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
-    let result = match request {
-        Request::Status { settle: true } => reactor.command(Command::Settle)?,
-        Request::Status { settle: false } | Request::Stop => Ok(()),
-        Request::Grow { capacity_bytes: capacity } => match reactor.prepare_growth(*capacity) {
-            Ok(()) => reactor.command(Command::Grow { capacity: *capacity })?,
-            Err(error) => {
-                reactor.close(None)?;
-                return Err(error);
-            }
+    // Nobody is connected to a pool that is not served.
+    let result = match command::wanted(request, reactor.engine(), |_| 0) {
+        Ok(Wanted::Command(command, _)) => match reactor.prepare(&command) {
+            Ok(()) => reactor.command(command)?.map_err(|error| explain_control(error).to_string()),
+            Err(error) => Err(format!("{error:#}")),
         },
-        Request::CreateVolume { name, size_bytes, policy } => {
-            let policy = status::policy_from(policy).context("the policy is native or full")?;
-            reactor.command(Command::CreateVolume { name, size: *size_bytes, policy })?
-        }
+        Ok(Wanted::Figures | Wanted::Stop) => Ok(()),
+        Err(refusal) => Err(refusal),
     };
     let report = reactor.report();
     reactor.close(None)?;
-    result.map_err(|error| anyhow::anyhow!("{}", explain_control(error)))?;
+    result.map_err(anyhow::Error::msg)?;
     Ok(report)
 }

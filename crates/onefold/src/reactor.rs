@@ -9,11 +9,12 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use engine::{Command, ControlError, Effect, Engine, Event, Limits, Nanos, OpenError, Parameters, Recovered};
+use engine::{Command, ControlError, Effect, Engine, Event, Limits, Nanos, OpenError, Parameters, Recovered, VolumeId};
 
 use crate::arena::{Arena, BLOCK};
 use crate::backing::Store;
 use crate::capacity::{Connections, allow_files};
+use crate::command::{self, Wanted};
 use crate::control::{Mailbox, Message, Request, Response};
 use crate::digest::Digester;
 use crate::disk::{Core, Disk};
@@ -23,7 +24,7 @@ use crate::ring::{Completion, Ring, Tag};
 use crate::server::Server;
 use crate::service::Manager;
 use crate::size;
-use crate::status::{self, Report};
+use crate::status::Report;
 use crate::watch::Watch;
 
 use std::os::fd::AsRawFd;
@@ -44,8 +45,14 @@ const WATCH_NANOS: Nanos = 200_000_000;
 
 /// Who waits for a command.
 enum Waiter {
-    /// A client of the control socket, and what to log when it is done.
-    Client(Sender<Response>, Option<String>),
+    /// A client of the control socket.
+    Client {
+        reply: Sender<Response>,
+        /// The volume whose clients leave when the command is done.
+        leaving: Option<VolumeId>,
+        /// What to log then.
+        done: Option<String>,
+    },
     /// [`Reactor::command`].
     Ourselves,
 }
@@ -66,6 +73,8 @@ pub struct Opening<'a> {
     pub manager: Manager,
     /// What other threads say.
     pub mailbox: Mailbox,
+    /// Whether nothing is to be changed.
+    pub read_only: bool,
 }
 
 /// The reactor.
@@ -99,7 +108,7 @@ pub struct Reactor {
 impl Reactor {
     /// Sets everything up and lets the engine begin to open the pool.
     pub fn new(opening: Opening<'_>) -> anyhow::Result<Reactor> {
-        let Opening { store, parameters, memory, listeners, connections, manager, mailbox } = opening;
+        let Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only } = opening;
         let serving = !listeners.is_empty();
         let wanted = if serving { allow_files(connections) } else { 1 };
         let (limits, connections) = limits(memory, &parameters, serving, wanted)?;
@@ -109,13 +118,9 @@ impl Reactor {
         if serving && !ring.has_registered_buffers() {
             warn!("buffers are not registered with the kernel ('ulimit -l', LimitMEMLOCK= is low): a little slower");
         }
-        let mut core = Core {
-            engine: Engine::open(parameters, limits, 0),
-            arena,
-            ring,
-            digester: Digester::new(&parameters),
-            now: 0,
-        };
+        let open = if read_only { Engine::open_to_read } else { Engine::open };
+        let mut core =
+            Core { engine: open(parameters, limits, 0), arena, ring, digester: Digester::new(&parameters), now: 0 };
         core.ring.wake_up(mailbox.counter(), &core.arena);
         let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections);
         Ok(Reactor {
@@ -167,7 +172,7 @@ impl Reactor {
 
     /// The engine's figures.
     pub fn report(&self) -> Report {
-        Report::new(&self.core.engine, self.memory)
+        Report::new(&self.core.engine, self.memory, |volume| self.server.clients_of(volume))
     }
 
     /// The engine.
@@ -193,9 +198,16 @@ impl Reactor {
         }
     }
 
-    /// Makes room for a larger pool, before [`Command::Grow`]. One at a time: what the next growth needs depends on what this
-    /// one comes to.
-    pub fn prepare_growth(&mut self, capacity: u64) -> anyhow::Result<()> {
+    /// What has to be there before the engine is given a command.
+    pub fn prepare(&mut self, command: &Command<'_>) -> anyhow::Result<()> {
+        match *command {
+            Command::Grow { capacity } => self.prepare_growth(capacity),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes room for a larger pool. One growth at a time: what the next one needs depends on what this one comes to.
+    fn prepare_growth(&mut self, capacity: u64) -> anyhow::Result<()> {
         anyhow::ensure!(self.growing.is_none(), "the pool is growing already: try again in a moment");
         let memory = self.serving.then(|| self.memory.saturating_sub((STAGING_BLOCKS * BLOCK) as u64));
         let size = grow::prepare(&mut self.store, self.core.engine.geometry(), capacity, memory)?;
@@ -234,7 +246,7 @@ impl Reactor {
         while !self.server.is_quiet() && Instant::now() < deadline && self.stops < 2 {
             self.turn_until(deadline)?;
         }
-        self.server.disconnect();
+        self.server.disconnect(|_| true);
         let deadline = Instant::now() + PATIENCE;
         self.settle();
         while !self.server.is_empty() && Instant::now() < deadline {
@@ -406,7 +418,10 @@ impl Reactor {
             Effect::Reply { token, result } => self.server.reply(token, result, &mut self.core),
             Effect::ControlReply { token, result } => match self.waiters.remove(&token) {
                 Some(Waiter::Ourselves) => self.finished = Some(result),
-                Some(Waiter::Client(client, done)) => {
+                Some(Waiter::Client { reply, leaving, done }) => {
+                    if let (Ok(()), Some(volume)) = (result, leaving) {
+                        self.server.disconnect(|connection| connection.volume() == volume);
+                    }
                     let response = match result {
                         Ok(()) => Response::Done(Box::new(self.report())),
                         Err(error) => Response::Failed(explain_control(error).into()),
@@ -415,7 +430,7 @@ impl Reactor {
                         info!("{done}");
                     }
                     // The client may be gone.
-                    let _ = client.send(response);
+                    let _ = reply.send(response);
                 }
                 None => {}
             },
@@ -440,43 +455,29 @@ impl Reactor {
             }
             Message::Request(request, client) => (request, client),
         };
-        let ready = matches!(self.opened, Some(Ok(_)));
-        let refuse = |client: Sender<Response>, text: &str| {
-            let _ = client.send(Response::Failed(text.into()));
-        };
-        match request {
-            Request::Status { settle: false } => {
+        let waits = !matches!(request, Request::Status { settle: false } | Request::Stop);
+        if waits && !matches!(self.opened, Some(Ok(_))) {
+            let _ = client.send(Response::Failed("the pool is still being opened: try again in a moment".into()));
+            return;
+        }
+        match command::wanted(&request, &self.core.engine, |volume| self.server.clients_of(volume)) {
+            Ok(Wanted::Command(command, leaving)) => {
+                if let Err(error) = self.prepare(&command) {
+                    let _ = client.send(Response::Failed(format!("{error:#}")));
+                    return;
+                }
+                let grows = matches!(command, Command::Grow { .. });
+                let waiter = Waiter::Client { reply: client, leaving, done: command::done(&request) };
+                let token = self.submit_command(command, waiter);
+                self.growing = self.growing.or(grows.then_some(token));
+            }
+            Ok(wanted) => {
+                self.stops += u32::from(wanted == Wanted::Stop);
                 let _ = client.send(Response::Done(Box::new(self.report())));
             }
-            Request::Stop => {
-                self.stops += 1;
-                let _ = client.send(Response::Done(Box::new(self.report())));
+            Err(refusal) => {
+                let _ = client.send(Response::Failed(refusal));
             }
-            Request::Status { settle: true } | Request::CreateVolume { .. } | Request::Grow { .. } if !ready => {
-                refuse(client, "the pool is still being opened: try again in a moment");
-            }
-            Request::Status { settle: true } => {
-                self.submit_command(Command::Settle, Waiter::Client(client, None));
-            }
-            Request::Grow { capacity_bytes: capacity } => match self.prepare_growth(capacity) {
-                Ok(()) => {
-                    let token = self.submit_command(Command::Grow { capacity }, Waiter::Client(client, None));
-                    self.growing = Some(token);
-                }
-                Err(error) => refuse(client, &format!("{error:#}")),
-            },
-            Request::CreateVolume { name, size_bytes, policy } => match status::policy_from(&policy) {
-                Some(policy) => {
-                    let command = Command::CreateVolume { name: &name, size: size_bytes, policy };
-                    let done = format!(
-                        "made the volume '{name}' of {}, policy {}",
-                        size::show(size_bytes),
-                        status::policy_name(policy)
-                    );
-                    self.submit_command(command, Waiter::Client(client, Some(done)));
-                }
-                None => refuse(client, "the policy is not known: it is native or full"),
-            },
         }
     }
 }
@@ -570,6 +571,10 @@ pub fn explain_control(error: ControlError) -> &'static str {
         ControlError::BadSize => {
             "this size is not possible: it must be a multiple of 4096, not zero, and not beyond the map"
         }
+        ControlError::NoVolume => "there is no such volume any more: 'onefold volume list' shows them all",
+        ControlError::NoSpace => {
+            "the pool's tables have no room for this change: discard something, or wait until what was deleted is freed"
+        }
         ControlError::TooManyVolumes => "the pool has as many volumes as it can hold",
         ControlError::BadCapacity(error) => error.0,
         ControlError::NoRoom => {
@@ -582,6 +587,8 @@ pub fn explain_control(error: ControlError) -> &'static str {
         ControlError::NoCheckpoint => {
             "closed without a checkpoint, as it was asked to; nothing is lost, the next start replays the journal"
         }
-        ControlError::ReadOnly => "the pool is read-only after a failure, or is being closed; see 'onefold status'",
+        ControlError::ReadOnly => {
+            "the pool is served read-only, is read-only after a failure, or is being closed; see 'onefold status'"
+        }
     }
 }

@@ -154,8 +154,8 @@ pub fn explain(error: Error) -> (ErrorCode, &'static str) {
     match error {
         Error::Io => (ErrorCode::InputOutput, "the backing store failed, or a block failed its check"),
         Error::NoSpace => (ErrorCode::NoSpace, "the pool has no room for another block"),
-        Error::Invalid => (ErrorCode::Invalid, "the request does not fit the volume"),
-        Error::ReadOnly => (ErrorCode::NotPermitted, "the pool is read-only after a failure; see 'onefold status'"),
+        Error::Invalid => (ErrorCode::Invalid, "the volume has shrunk or is gone: connect again to see what is there"),
+        Error::ReadOnly => (ErrorCode::NotPermitted, "the volume or the pool is read-only; see 'onefold status'"),
         Error::ShuttingDown => (ErrorCode::Shutdown, "the server is stopping"),
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use engine::{Geometry, Parameters, Policy, Recovered};
+use engine::{Geometry, Parameters, Recovered};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info, warn};
@@ -43,9 +43,9 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let (mailbox, sending) = control::mailbox()?;
     let control = control::listen(&sockets.control, sending.clone())?;
     catch_signals(sending)?;
-    let connections = arguments.max_connections;
-    let opening =
-        Opening { store: &store, parameters, memory: arguments.memory, listeners, connections, manager, mailbox };
+    let (connections, read_only) = (arguments.max_connections, arguments.read_only);
+    let memory = arguments.memory;
+    let opening = Opening { store: &store, parameters, memory, listeners, connections, manager, mailbox, read_only };
     let mut reactor = Reactor::new(opening)?;
     let recovered = reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
     let Some(recovered) = recovered else {
@@ -103,7 +103,7 @@ fn log_start(reactor: &Reactor, arguments: &ServeArgs, parameters: &Parameters) 
         "serving the pool {:032x}: capacity {}, {} volumes; listening on {}; at most {} clients",
         u128::from_be_bytes(parameters.id),
         size::show(status.capacity_bytes),
-        reactor.engine().volumes().len(),
+        reactor.engine().volumes().count(),
         listeners.join(", "),
         connections.most
     );
@@ -130,7 +130,7 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters)> {
                 path = path.display()
             );
         }
-        let store = Store::open(path, Access::Write)?;
+        let store = if arguments.read_only { open_to_read(path)? } else { Store::open(path, Access::Write)? };
         let superblock = probe::require_pool(&store)?;
         return Ok((store, superblock.parameters));
     }
@@ -149,6 +149,21 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters)> {
     let superblock = probe::require_pool(&store)?;
     refuse_other_capacity(path, &superblock.parameters.geometry, size)?;
     Ok((store, superblock.parameters))
+}
+
+/// Opens a store that is only read, unless its pool has to be recovered first.
+fn open_to_read(path: &Path) -> anyhow::Result<Store> {
+    let store = Store::open(path, Access::Read)?;
+    if probe::require_pool(&store)?.clean {
+        return Ok(store);
+    }
+    drop(store);
+    Store::open(path, Access::Write).with_context(|| {
+        format!(
+            "{} was not closed cleanly: recovering it means writing to it, also with --read-only. Make it writable, or serve a copy",
+            path.display()
+        )
+    })
 }
 
 fn say_made(path: &Path, size: u64) {
@@ -172,7 +187,7 @@ fn refuse_other_capacity(path: &Path, geometry: &Geometry, size: u64) -> anyhow:
 
 /// Makes the volume of `--create` if it is missing; refuses one of another size.
 fn ensure_default_volume(reactor: &mut Reactor, path: &Path, size: u64) -> anyhow::Result<()> {
-    let known = reactor.engine().volumes().iter().find(|volume| volume.name == DEFAULT_VOLUME);
+    let known = reactor.engine().volumes().find(|volume| volume.name == DEFAULT_VOLUME);
     if let Some(volume) = known {
         if volume.size != size {
             bail!(
@@ -186,7 +201,7 @@ fn ensure_default_volume(reactor: &mut Reactor, path: &Path, size: u64) -> anyho
         }
         return Ok(());
     }
-    let command = engine::Command::CreateVolume { name: DEFAULT_VOLUME, size, policy: Policy::default() };
+    let command = engine::Command::CreateVolume { name: DEFAULT_VOLUME, size, policy: None };
     reactor.command(command)?.map_err(|error| anyhow::anyhow!("volume '{DEFAULT_VOLUME}': {}", explain_control(error)))
 }
 
@@ -249,7 +264,7 @@ struct Export<'a> {
 
 /// Says where clients can connect.
 fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path) {
-    let volumes = reactor.engine().volumes();
+    let volumes: Vec<&engine::Volume> = reactor.engine().volumes().collect();
     let listeners = reactor.server().listeners();
     let uris = |name: &str| listeners.iter().map(|listener| listener.uri(name)).collect::<Vec<_>>();
     let pool = arguments.pool.display();
@@ -266,8 +281,9 @@ fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path) {
         return;
     }
     let capacity = size::show(reactor.engine().status().capacity_bytes);
-    let mut text = format!("serving {pool}: capacity {capacity}, memory {}\n", size::show(arguments.memory));
-    for volume in volumes {
+    let how = if arguments.read_only { " read-only" } else { "" };
+    let mut text = format!("serving {pool}{how}: capacity {capacity}, memory {}\n", size::show(arguments.memory));
+    for volume in &volumes {
         for uri in uris(&volume.name) {
             text.push_str(&format!("  {uri}\n"));
         }

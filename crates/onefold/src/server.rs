@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use engine::{Error, Event, Limits, Nanos, Reply, RequestId};
+use engine::{Error, Event, Limits, Nanos, Reply, RequestId, VolumeId};
 use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};
 use tracing::{debug, warn};
 
@@ -569,10 +569,18 @@ impl Server {
         (connections().count(), busy.count())
     }
 
-    /// Ends all connections.
-    pub fn disconnect(&mut self) {
+    /// Clients connected to a volume.
+    pub fn clients_of(&self, volume: VolumeId) -> usize {
+        let uses = |connection: &Connection| connection.volume() == volume && connection.state != State::Dead;
+        self.connections.iter().flatten().filter(|connection| uses(connection)).count()
+    }
+
+    /// Ends the connections that are chosen.
+    pub fn disconnect(&mut self, chosen: impl Fn(&Connection) -> bool) {
         for (slot, connection) in self.connections.iter_mut().enumerate() {
-            if let Some(connection) = connection {
+            if let Some(connection) = connection
+                && chosen(connection)
+            {
                 connection.kill(End::Stopping);
                 self.ready.push(slot as u32);
             }

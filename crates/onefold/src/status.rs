@@ -1,6 +1,6 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
-use engine::{Engine, Mode, Policy};
+use engine::{Engine, Mode, Policy, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::size;
@@ -33,6 +33,8 @@ pub struct Report {
     pub memory_cap_bytes: u64,
     /// `normal`, `recovering` or `read-only`.
     pub mode: String,
+    /// The pool's policy, if it is set.
+    pub pool_policy: Option<String>,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
 }
@@ -46,18 +48,31 @@ pub struct VolumeReport {
     pub size_bytes: u64,
     /// `native` or `full`.
     pub policy: String,
+    /// Who set that: `default`, `pool` or `volume`.
+    pub policy_source: String,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Clients connected to it.
+    pub clients: usize,
     /// Mapped, non-zero blocks.
     pub logical_blocks_used: u64,
 }
 
 impl Report {
     /// The engine's figures now.
-    pub fn new(engine: &Engine, memory_cap_bytes: u64) -> Report {
+    pub fn new(engine: &Engine, memory_cap_bytes: u64, clients: impl Fn(VolumeId) -> usize) -> Report {
         let status = engine.status();
-        let volumes = engine.volumes().iter().map(|volume| VolumeReport {
+        let volumes = engine.volumes().map(|volume| VolumeReport {
             name: volume.name.clone(),
             size_bytes: volume.size,
-            policy: policy_name(volume.policy).into(),
+            policy: policy_name(engine.policy_of(volume)).into(),
+            policy_source: match (volume.policy, engine.pool_policy()) {
+                (Some(_), _) => "volume".into(),
+                (None, Some(_)) => "pool".into(),
+                (None, None) => "default".into(),
+            },
+            read_only: volume.read_only,
+            clients: clients(volume.id),
             logical_blocks_used: volume.logical_blocks_used,
         });
         Report {
@@ -72,6 +87,7 @@ impl Report {
             memory_bytes: status.memory_bytes,
             memory_cap_bytes,
             mode: mode_name(status.mode).into(),
+            pool_policy: engine.pool_policy().map(|policy| policy_name(policy).into()),
             volumes: volumes.collect(),
         }
     }
@@ -108,7 +124,8 @@ pub fn volumes_text(volumes: &[VolumeReport]) -> String {
     for volume in volumes {
         let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
         let (name, size) = (&volume.name, size::show(volume.size_bytes));
-        text.push_str(&format!("  {name:<width$}{size:<12}{:<8}{holds}\n", volume.policy));
+        let locked = if volume.read_only { ", read-only" } else { "" };
+        text.push_str(&format!("  {name:<width$}{size:<12}{:<8}{holds}{locked}\n", volume.policy));
     }
     text
 }
@@ -171,6 +188,9 @@ mod tests {
             name: name.into(),
             size_bytes: 10 << 30,
             policy: "full".into(),
+            policy_source: "default".into(),
+            read_only: false,
+            clients: 0,
             logical_blocks_used: 256,
         };
         let text = volumes_text(&[volume("a"), volume("a-long-name")]);

@@ -1,0 +1,111 @@
+//! What operators ask for, as commands of the engine: the same checks whether a server runs or not.
+
+use engine::{Command, Engine, Policy, Volume, VolumeId};
+
+use crate::control::Request;
+use crate::size;
+use crate::status::policy_from;
+
+/// What a request comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted<'a> {
+    /// Only the figures.
+    Figures,
+    /// A command; when it is done, the clients of a volume have nothing to do here any more.
+    Command(Command<'a>, Option<VolumeId>),
+    /// The end.
+    Stop,
+}
+
+/// Checks a request against the pool as it is; `clients` counts the connections of a volume.
+pub fn wanted<'a>(
+    request: &'a Request,
+    engine: &Engine,
+    clients: impl Fn(VolumeId) -> usize,
+) -> Result<Wanted<'a>, String> {
+    let command = match request {
+        Request::Status { settle: false } => return Ok(Wanted::Figures),
+        Request::Status { settle: true } => Command::Settle,
+        Request::Stop => return Ok(Wanted::Stop),
+        Request::CreateVolume { name, size_bytes, policy } => {
+            Command::CreateVolume { name, size: *size_bytes, policy: inheritable(policy)? }
+        }
+        Request::DeleteVolume { name, force } => {
+            let volume = find(engine, name)?;
+            let count = clients(volume.id);
+            if count > 0 && !force {
+                return Err(format!(
+                    "the volume '{name}' is in use by {}: --force disconnects them and deletes it",
+                    plural(count)
+                ));
+            }
+            return Ok(Wanted::Command(Command::DeleteVolume { volume: volume.id }, Some(volume.id)));
+        }
+        Request::ResizeVolume { name, size_bytes, force } => {
+            let volume = find(engine, name)?;
+            if *size_bytes < volume.size && !force {
+                return Err(format!(
+                    "the volume '{name}' has {}, and what lies beyond {} would be lost: --force cuts it off",
+                    size::show(volume.size),
+                    size::show(*size_bytes)
+                ));
+            }
+            Command::ResizeVolume { volume: volume.id, size: *size_bytes }
+        }
+        Request::SetVolume { name, policy, read_only } => {
+            let policy = policy.as_deref().map(inheritable).transpose()?;
+            Command::SetVolume { volume: find(engine, name)?.id, policy, read_only: *read_only }
+        }
+        Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
+        Request::SetPool { policy } => {
+            Command::SetPool { policy: policy.as_deref().map(inheritable).transpose()?, memory: None }
+        }
+    };
+    Ok(Wanted::Command(command, None))
+}
+
+/// What to log when a request is done.
+pub fn done(request: &Request) -> Option<String> {
+    Some(match request {
+        Request::Status { .. } | Request::Stop | Request::Grow { .. } => return None,
+        Request::CreateVolume { name, size_bytes, policy } => {
+            format!("made the volume '{name}' of {}, policy {policy}", size::show(*size_bytes))
+        }
+        Request::DeleteVolume { name, .. } => format!("deleted the volume '{name}'"),
+        Request::ResizeVolume { name, size_bytes, .. } => {
+            format!("the volume '{name}' has {} now", size::show(*size_bytes))
+        }
+        Request::SetVolume { name, policy, read_only } => {
+            let policy = policy.iter().map(|policy| format!("policy={policy}"));
+            let set: Vec<_> = policy.chain(read_only.map(|value| format!("read-only={value}"))).collect();
+            format!("the volume '{name}': set {}", set.join(", "))
+        }
+        Request::SetPool { policy } => format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit")),
+    })
+}
+
+fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {
+    let mut volumes = engine.volumes();
+    volumes.find(|volume| volume.name == name).ok_or_else(|| no_volume(name))
+}
+
+/// Words for a volume that is not there.
+pub fn no_volume(name: &str) -> String {
+    format!("there is no volume '{name}': 'onefold volume list' shows them all")
+}
+
+/// A policy, or none.
+fn inheritable(name: &str) -> Result<Option<Policy>, String> {
+    match name {
+        "inherit" => Ok(None),
+        name => match policy_from(name) {
+            Some(policy) => Ok(Some(policy)),
+            None => Err(format!("the policy '{name}' is not known: it is native, full or inherit")),
+        },
+    }
+}
+
+/// So many clients, in words.
+pub fn plural(clients: usize) -> String {
+    if clients == 1 { "1 client".into() } else { format!("{clients} clients") }
+}

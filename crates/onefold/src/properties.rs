@@ -1,0 +1,147 @@
+//! Properties of pools and volumes as they are written: `KEY=VALUE` in, a table with the source of each value out.
+
+use serde::Serialize;
+
+use crate::control::Request;
+use crate::status::{Report, VolumeReport};
+
+/// Where the value of a property comes from when nobody has set it.
+const DEFAULT: &str = "default";
+
+/// A row of `get`.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+pub struct Property {
+    /// Of which volume, or the pool.
+    pub name: String,
+    /// Which property.
+    pub property: &'static str,
+    /// Its value.
+    pub value: String,
+    /// Who set it: `default`, `pool` or `volume`.
+    pub source: &'static str,
+}
+
+/// The properties of a volume.
+pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
+    let name = &volume.name;
+    let policy_source = match volume.policy_source.as_str() {
+        "volume" => "volume",
+        "pool" => "pool",
+        _ => DEFAULT,
+    };
+    let (read_only, read_only_source) = if volume.read_only { ("on", "volume") } else { ("off", DEFAULT) };
+    vec![
+        Property { name: name.clone(), property: "policy", value: volume.policy.clone(), source: policy_source },
+        Property { name: name.clone(), property: "read-only", value: read_only.into(), source: read_only_source },
+    ]
+}
+
+/// The properties of a pool.
+pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
+    let (value, source) = match &report.pool_policy {
+        Some(policy) => (policy.clone(), "pool"),
+        None => (crate::status::policy_name(engine::Policy::default()).into(), DEFAULT),
+    };
+    vec![Property { name: name.into(), property: "policy", value, source }]
+}
+
+/// The one that is asked for, or all; an error names the choices.
+pub fn select(properties: Vec<Property>, key: Option<&str>) -> Result<Vec<Property>, String> {
+    let Some(key) = key else { return Ok(properties) };
+    let known: Vec<&str> = properties.iter().map(|property| property.property).collect();
+    if !known.contains(&key) {
+        return Err(unknown_key(key, &known));
+    }
+    Ok(properties.into_iter().filter(|property| property.property == key).collect())
+}
+
+fn unknown_key(key: &str, known: &[&str]) -> String {
+    format!("there is no property '{key}': it is {}", known.join(" or "))
+}
+
+/// What `volume set` asks for.
+pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
+    let (mut policy, mut read_only) = (None, None);
+    for pair in pairs {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(format!("'{pair}' is not of the form KEY=VALUE, such as policy=native"));
+        };
+        match key {
+            "policy" => policy = Some(policy_value(value)?),
+            "read-only" => read_only = Some(switch(key, value)?),
+            _ => return Err(unknown_key(key, &["policy", "read-only"])),
+        }
+    }
+    Ok(Request::SetVolume { name: name.into(), policy, read_only })
+}
+
+/// What `set` asks for.
+pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
+    match key {
+        "policy" => Ok(Request::SetPool { policy: Some(policy_value(value)?) }),
+        _ => Err(unknown_key(key, &["policy"])),
+    }
+}
+
+fn policy_value(value: &str) -> Result<String, String> {
+    match value {
+        "native" | "full" | "inherit" => Ok(value.into()),
+        _ => Err(format!("policy={value} is not possible: it is native, full or inherit")),
+    }
+}
+
+fn switch(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("{key}={value} is not possible: it is on or off")),
+    }
+}
+
+/// A table, for people.
+pub fn table(properties: &[Property]) -> String {
+    let width = |heading: &str, text: &dyn Fn(&Property) -> usize| {
+        properties.iter().map(text).max().unwrap_or(0).max(heading.len()) + 2
+    };
+    let name = width("NAME", &|property| property.name.len());
+    let key = width("PROPERTY", &|property| property.property.len());
+    let value = width("VALUE", &|property| property.value.len());
+    let mut text = format!("{:<name$}{:<key$}{:<value$}SOURCE\n", "NAME", "PROPERTY", "VALUE");
+    for property in properties {
+        let Property { name: of, property, value: set, source } = property;
+        text.push_str(&format!("{of:<name$}{property:<key$}{set:<value$}{source}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_read_and_wrong_ones_name_the_choices() {
+        let set =
+            |pairs: &[&str]| volume_request("v", &pairs.iter().map(|pair| (*pair).to_string()).collect::<Vec<_>>());
+        let request = Request::SetVolume { name: "v".into(), policy: Some("native".into()), read_only: Some(true) };
+        assert_eq!(set(&["policy=native", "read-only=on"]), Ok(request));
+        for (pair, choice) in [("policy=some", "native"), ("read-only=1", "on or off"), ("x=1", "policy or read-only")]
+        {
+            assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
+        }
+        assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
+        assert!(pool_request("size", "1").unwrap_err().contains("policy"));
+    }
+
+    #[test]
+    fn the_table_lines_up() {
+        let row = |name: &str, value: &str| Property {
+            name: name.into(),
+            property: "policy",
+            value: value.into(),
+            source: "pool",
+        };
+        let text = table(&[row("a", "full"), row("a-long-name", "native")]);
+        let columns: Vec<_> = text.lines().skip(1).map(|line| line.find("pool")).collect();
+        assert_eq!(columns[0], columns[1]);
+    }
+}

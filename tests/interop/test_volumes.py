@@ -1,0 +1,352 @@
+"""Volumes come, change and go: served or not, with clients connected, and after a crash."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+import unittest
+
+import nbd
+
+from server import ONEFOLD, Pool, onefold, run
+
+MIB = 1 << 20
+
+
+def connect(pool, volume="default"):
+    client = nbd.NBD()
+    client.connect_uri(pool.uri(volume))
+    return client
+
+
+def volume(pool, name):
+    return {entry["name"]: entry for entry in pool.status()["volumes"]}.get(name)
+
+
+def properties(pool, *arguments):
+    command = ["get", pool.path] if not arguments else ["volume", "get", pool.path, *arguments]
+    rows = json.loads(onefold(*command, "--json").stdout)["properties"]
+    return {row["property"]: (row["value"], row["source"]) for row in rows}
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Volumes(unittest.TestCase):
+    def refused(self, *arguments, status=1):
+        done = onefold(*arguments, check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stderr
+
+    def fails(self, code, call, *arguments):
+        with self.assertRaises(nbd.Error) as caught:
+            call(*arguments)
+        self.assertEqual(caught.exception.errnum, code, caught.exception)
+
+    def each_way(self, check):
+        """Runs a check on a pool that is served and on one that is not."""
+        for served in (True, False):
+            with self.subTest(served=served), Pool("64M").serve("--memory", "64M") as pool:
+                if not served:
+                    pool.stop()
+                check(pool)
+                if served:
+                    pool.stop()
+                pool.check()
+
+    def test_a_deleted_volume_is_gone_and_its_name_is_free(self):
+        def check(pool):
+            onefold("volume", "create", pool.path, "db", "--size", "16M")
+            self.assertIn("deleted", onefold("volume", "delete", pool.path, "db").stdout)
+            self.assertIsNone(volume(pool, "db"))
+            self.assertIn("'db'", self.refused("volume", "delete", pool.path, "db"))
+            onefold("volume", "create", pool.path, "db", "--size", "8M")
+            self.assertEqual(volume(pool, "db")["size_bytes"], 8 * MIB)
+
+        self.each_way(check)
+
+    def test_space_comes_back_after_a_deletion(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            onefold("volume", "create", pool.path, "big", "--size", "1T")
+            client = connect(pool, "big")
+            for part in range(32):
+                client.pwrite(os.urandom(MIB), (part << 35))
+            client.shutdown()
+            self.assertEqual(pool.settled()["data_blocks_used"], 32 * 256)
+            begin = time.time()
+            onefold("volume", "delete", pool.path, "big")
+            self.assertLess(time.time() - begin, 5)
+            after = pool.settled()
+            self.assertEqual((after["data_blocks_used"], after["logical_blocks_used"]), (0, 0))
+            pool.stop()
+            pool.check()
+
+    def test_a_volume_in_use_is_deleted_only_by_force(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            onefold("volume", "create", pool.path, "db", "--size", "16M")
+            clients = [connect(pool, "db") for _ in range(2)]
+            other = connect(pool)
+            self.assertIn("2 clients", self.refused("volume", "delete", pool.path, "db"))
+            clients[0].pwrite(b"x" * 4096, 0)
+            onefold("volume", "delete", pool.path, "db", "--force")
+            for client in clients:
+                with self.assertRaises(nbd.Error):
+                    client.pread(4096, 0)
+            other.pwrite(b"y" * 4096, 0)
+            self.assertEqual(other.pread(4096, 0), b"y" * 4096)
+            with self.assertRaises(nbd.Error):
+                connect(pool, "db")
+            pool.stop()
+            pool.check()
+
+    def test_deleting_by_force_in_the_middle_of_writes_harms_nobody(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            onefold("volume", "create", pool.path, "db", "--size", "16M")
+            done = []
+
+            def write():
+                client = connect(pool, "db")
+                with self.assertRaises(nbd.Error):
+                    while True:
+                        client.pwrite(os.urandom(MIB), 0)
+                        done.append(1)
+
+            writers = [threading.Thread(target=write) for _ in range(3)]
+            for writer in writers:
+                writer.start()
+            other = connect(pool)
+            while len(done) < 50:
+                time.sleep(0.02)
+            onefold("volume", "delete", pool.path, "db", "--force")
+            for writer in writers:
+                writer.join(timeout=60)
+                self.assertFalse(writer.is_alive())
+            other.pwrite(b"z" * MIB, 0)
+            self.assertEqual(other.pread(MIB, 0), b"z" * MIB)
+            self.assertEqual(pool.settled()["data_blocks_used"], 1)
+            pool.stop()
+            pool.check()
+
+    def test_a_larger_volume_keeps_its_data_and_clients_see_it_after_connecting_again(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            client = connect(pool)
+            client.pwrite(b"a" * 4096, 64 * MIB - 4096)
+            said = onefold("volume", "resize", pool.path, "default", "4T").stdout
+            self.assertIn("4 TiB", said)
+            self.assertIn("1 client is connected", said)
+            self.assertEqual(client.get_size(), 64 * MIB)
+            self.assertEqual(client.pread(4096, 64 * MIB - 4096), b"a" * 4096)
+            client.shutdown()
+            client = connect(pool)
+            self.assertEqual(client.get_size(), 4 << 40)
+            client.pwrite(b"b" * 4096, (4 << 40) - 4096)
+            pool.settled()
+            self.assertEqual(client.pread(4096, 64 * MIB - 4096), b"a" * 4096)
+            self.assertEqual(client.pread(4096, (4 << 40) - 4096), b"b" * 4096)
+            client.shutdown()
+            pool.stop()
+            pool.check()
+            pool.serve(create=False)
+            client = connect(pool)
+            self.assertEqual(client.pread(4096, (4 << 40) - 4096), b"b" * 4096)
+            client.shutdown()
+            pool.stop()
+
+    def test_shrinking_needs_force_and_cuts_off_for_good(self):
+        def check(pool):
+            error = self.refused("volume", "resize", pool.path, "default", "1M")
+            self.assertIn("--force", error)
+            onefold("volume", "resize", pool.path, "default", "1M", "--force")
+            self.assertEqual(volume(pool, "default")["size_bytes"], MIB)
+
+        self.each_way(check)
+        with Pool("64M").serve("--memory", "64M") as pool:
+            client = connect(pool)
+            client.pwrite(os.urandom(4 * MIB), 0)
+            onefold("volume", "resize", pool.path, "default", "1M", "--force")
+            self.fails(errno.EINVAL, client.pread, 4096, 2 * MIB)
+            self.fails(errno.EINVAL, client.pwrite, b"q" * 4096, 2 * MIB)
+            self.assertEqual(len(client.pread(4096, 0)), 4096)
+            onefold("volume", "resize", pool.path, "default", "8M")
+            self.assertEqual(client.pread(MIB, 2 * MIB), bytes(MIB))
+            client.shutdown()
+            self.assertEqual(pool.settled()["data_blocks_used"], 256)
+            pool.stop()
+            pool.check()
+
+    def test_what_was_answered_holds_after_kill(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            for name in ("one", "two", "three"):
+                onefold("volume", "create", pool.path, name, "--size", "16M")
+            client = connect(pool, "two")
+            client.pwrite(b"w" * (8 * MIB), 0)
+            client.flush()
+            client.shutdown()
+            onefold("volume", "delete", pool.path, "one")
+            pool.kill()
+            pool.serve(create=False)
+            self.assertIsNone(volume(pool, "one"))
+            onefold("volume", "resize", pool.path, "two", "4M", "--force")
+            pool.kill()
+            pool.serve(create=False)
+            self.assertEqual(volume(pool, "two")["size_bytes"], 4 * MIB)
+            onefold("volume", "resize", pool.path, "two", "32G")
+            onefold("volume", "set", pool.path, "three", "policy=native", "read-only=on")
+            onefold("set", pool.path, "policy", "native")
+            pool.kill()
+            pool.check()
+            pool.serve(create=False)
+            self.assertEqual(volume(pool, "two")["size_bytes"], 32 << 30)
+            client = connect(pool, "two")
+            self.assertEqual(client.pread(4 * MIB, 0), b"w" * (4 * MIB))
+            self.assertEqual(client.pread(4 * MIB, 4 * MIB), bytes(4 * MIB))
+            client.shutdown()
+            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume")})
+            self.assertEqual(properties(pool), {"policy": ("native", "pool")})
+            pool.stop()
+            pool.check()
+
+    def test_properties_have_values_and_sources(self):
+        def check(pool):
+            self.assertEqual(properties(pool), {"policy": ("full", "default")})
+            self.assertEqual(properties(pool, "default"), {"policy": ("full", "default"), "read-only": ("off", "default")})
+            onefold("set", pool.path, "policy", "native")
+            self.assertEqual(properties(pool, "default", "policy"), {"policy": ("native", "pool")})
+            onefold("volume", "set", pool.path, "default", "policy=full")
+            self.assertEqual(properties(pool, "default", "policy"), {"policy": ("full", "volume")})
+            onefold("volume", "set", pool.path, "default", "policy=inherit")
+            onefold("set", pool.path, "policy", "inherit")
+            self.assertEqual(properties(pool, "default", "policy"), {"policy": ("full", "default")})
+            table = onefold("volume", "get", pool.path, "default").stdout.splitlines()
+            self.assertEqual(table[0].split(), ["NAME", "PROPERTY", "VALUE", "SOURCE"])
+            self.assertEqual(table[1].split(), ["default", "policy", "full", "default"])
+
+        self.each_way(check)
+
+    def test_the_policy_is_in_force_at_once(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            client = connect(pool)
+            onefold("set", pool.path, "policy", "native")
+            client.pwrite(b"n" * MIB, 0)
+            self.assertEqual(pool.settled()["data_blocks_used"], 256)
+            onefold("volume", "set", pool.path, "default", "policy=full")
+            client.pwrite(b"f" * MIB, MIB)
+            self.assertEqual(pool.settled()["data_blocks_used"], 257)
+            client.shutdown()
+            pool.stop()
+
+    def test_a_read_only_volume_refuses_writes_also_of_clients_that_were_there(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            client = connect(pool)
+            client.pwrite(b"r" * 4096, 0)
+            onefold("volume", "set", pool.path, "default", "read-only=on")
+            self.fails(errno.EPERM, client.pwrite, b"s" * 4096, 0)
+            self.fails(errno.EPERM, client.trim, 4096, 0)
+            self.assertEqual(client.pread(4096, 0), b"r" * 4096)
+            client.flush()
+            later = connect(pool)
+            self.assertTrue(later.is_read_only())
+            later.shutdown()
+            onefold("volume", "set", pool.path, "default", "read-only=off")
+            client.pwrite(b"s" * 4096, 0)
+            client.shutdown()
+            self.assertFalse(connect(pool).is_read_only())
+            pool.stop()
+
+    def test_a_pool_served_read_only_is_not_written(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            run("qemu-io", "-f", "raw", "-c", "write -P 7 0 8M", pool.uri())
+            pool.stop()
+            before = digest(pool.path)
+            os.chmod(pool.path, 0o400)
+            pool.serve("--read-only", "--memory", "64M", create=False)
+            client = connect(pool)
+            self.assertTrue(client.is_read_only())
+            self.assertEqual(client.pread(MIB, 4 * MIB), b"\x07" * MIB)
+            client.set_strict_mode(0)
+            self.fails(errno.EPERM, client.pwrite, b"x" * 4096, 0)
+            client.flush()
+            client.shutdown()
+            status = pool.status()
+            self.assertEqual(status["mode"], "read-only")
+            for command in (["volume", "create", pool.path, "v", "--size", "1M"], ["volume", "delete", pool.path, "default"],
+                            ["volume", "resize", pool.path, "default", "1G"], ["set", pool.path, "policy", "native"],
+                            ["volume", "set", pool.path, "default", "policy=native"]):
+                self.assertIn("read-only", self.refused(*command))
+            time.sleep(2.5)
+            pool.stop()
+            self.assertEqual(digest(pool.path), before)
+            os.chmod(pool.path, 0o600)
+            pool.check()
+
+    def test_a_pool_that_was_not_closed_is_recovered_before_it_is_served_read_only(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            client = connect(pool)
+            client.pwrite(b"k" * MIB, 0)
+            client.flush()
+            pool.kill()
+            copy = os.path.join(pool.folder, "copy")
+            shutil.copy(pool.path, copy)
+            pool.serve("--read-only", "--memory", "64M", create=False)
+            client = connect(pool)
+            self.assertEqual(client.pread(MIB, 0), b"k" * MIB)
+            client.shutdown()
+            pool.stop()
+            pool.check()
+            self.refuses_an_unwritable_one(copy)
+
+    def refuses_an_unwritable_one(self, path):
+        """Whoever tests as root may write to anything: another user tries."""
+        os.chmod(path, 0o444)
+        arguments = [ONEFOLD, "serve", path, "--read-only", "--memory", "64M"]
+        if os.geteuid() == 0:
+            folder = tempfile.mkdtemp(prefix="onefold-test-")
+            try:
+                program = shutil.copy(ONEFOLD, folder)
+                path = shutil.copy(path, folder)
+                for name in (folder, program):
+                    os.chmod(name, 0o777)
+                os.chmod(path, 0o444)
+                arguments = ["setpriv", "--reuid=65534", "--clear-groups", program, "serve", path, "--read-only"]
+                done = run(*arguments, check=False)
+            finally:
+                shutil.rmtree(folder)
+        else:
+            done = run(*arguments, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not closed cleanly", done.stderr)
+
+    def test_wrong_input_names_the_choices(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            for served in (True, False):
+                if not served:
+                    pool.stop()
+                for arguments, choice in (
+                    (["volume", "set", pool.path, "default", "policy=some"], "native, full or inherit"),
+                    (["volume", "set", pool.path, "default", "colour=red"], "policy or read-only"),
+                    (["volume", "set", pool.path, "default", "read-only=1"], "on or off"),
+                    (["volume", "set", pool.path, "default", "policy"], "KEY=VALUE"),
+                    (["volume", "get", pool.path, "default", "colour"], "policy or read-only"),
+                    (["set", pool.path, "colour", "red"], "policy"),
+                    (["set", pool.path, "policy", "red"], "native, full or inherit"),
+                    (["get", pool.path, "colour"], "policy"),
+                    (["volume", "resize", pool.path, "default", "0"], "zero"),
+                    (["volume", "resize", pool.path, "default", "4097"], "8192"),
+                ):
+                    self.assertIn(choice, self.refused(*arguments, status=2))
+                for arguments in (["delete"], ["get"], ["resize"], ["set"]):
+                    more = {"resize": ["1G"], "set": ["policy=full"]}.get(arguments[0], [])
+                    error = self.refused("volume", *arguments, pool.path, "nobody", *more)
+                    self.assertIn("'nobody'", error)
+                self.assertIn("not possible", self.refused("volume", "resize", pool.path, "default", "8388608T"))
+                self.assertEqual(volume(pool, "default")["size_bytes"], 64 * MIB)
+
+
+if __name__ == "__main__":
+    unittest.main()
