@@ -252,7 +252,7 @@ mod tests {
         let mut engine = Engine::open(parameters, limits, 0);
         engine.phase = Phase::Serving;
         engine.superblock = Superblock { next_volume: u16::MAX, ..engine.superblock };
-        let mut create = |engine: &mut Engine, name: &str| {
+        let create = |engine: &mut Engine, name: &str| {
             engine.create_volume(name, 4096, None).unwrap();
             engine.volumes.iter().find(|volume| volume.name == name).unwrap().id.0
         };
