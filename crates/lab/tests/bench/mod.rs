@@ -25,7 +25,7 @@ const FOREVER: Nanos = 60 * SECOND;
 pub struct Bench {
     pub world: World,
     pub config: Config,
-    volume: VolumeId,
+    pub volume: VolumeId,
     next_token: u64,
     answers: BTreeMap<u64, Result<Answer, Error>>,
     commands: BTreeMap<u64, Result<(), ControlError>>,
@@ -228,8 +228,13 @@ impl Bench {
         token
     }
 
-    fn command(&mut self, command: Command<'_>) {
+    pub fn command(&mut self, command: Command<'_>) {
         let token = self.begin_command(command);
+        self.await_command(token);
+    }
+
+    /// Waits until a command is done.
+    pub fn await_command(&mut self, token: u64) {
         let result = self.until("a command's answer", |bench| bench.commands.remove(&token));
         assert_eq!(result, Ok(()));
     }
