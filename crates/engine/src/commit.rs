@@ -26,7 +26,7 @@ const SELF_SYNC_BYTES: u64 = 64 << 20;
 const IDLE_MERGE: Nanos = 5_000_000_000;
 /// Blocks that the journal has carried are written to their slots when there are this many.
 const CARRIED_BATCH: usize = 64;
-/// Checkpoints that a write waits for space before it fails.
+/// Checkpoints that a write waits for space before it fails, once all that was discarded has been walked.
 const SPACE_ATTEMPTS: u64 = 3;
 
 /// Whether there is room for changes.
@@ -342,7 +342,8 @@ impl Engine {
         }
         let can_reserve = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
         if !can_reserve {
-            if self.metadata_full || !self.is_reclaimable() || done >= since + SPACE_ATTEMPTS {
+            let tried = done >= since + SPACE_ATTEMPTS && self.discards.is_empty();
+            if self.metadata_full || !self.is_reclaimable() || tried {
                 self.fail_request(id, Error::NoSpace);
                 return false;
             }

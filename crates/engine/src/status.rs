@@ -31,13 +31,11 @@ pub struct Status {
     pub discarded_blocks: u64,
     /// Mappings not yet merged.
     pub unmerged_entries: u64,
-    /// Whether a checkpoint is under way.
-    pub checkpoint_running: bool,
     /// Bytes of memory in use by the engine's tables and the buffers.
     pub memory_bytes: u64,
     /// Checkpoints finished since the pool was opened.
     pub checkpoints: u64,
-    /// Whether one is under way.
+    /// Whether one is under way; it may be resting.
     pub checkpoint_under_way: bool,
     /// Mode.
     pub mode: Mode,
@@ -56,7 +54,6 @@ impl Engine {
             pending_blocks: self.space.pending().len() as u64,
             discarded_blocks: self.discarded_blocks(),
             unmerged_entries: (self.delta.len() + self.frozen.len()) as u64,
-            checkpoint_running: self.checkpoint.is_some(),
             memory_bytes: self.memory(),
             checkpoints: self.checkpoints_done,
             checkpoint_under_way: self.checkpoint.is_some(),

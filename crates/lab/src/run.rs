@@ -427,7 +427,7 @@ impl Run {
     pub(crate) fn rest(&mut self) -> Checked {
         self.drain()?;
         loop {
-            let rests = self.world.is_still() && !self.world.engine.status().checkpoint_running;
+            let rests = self.world.is_still() && !self.world.engine.status().checkpoint_under_way;
             let horizon = if rests { self.world.now } else { Nanos::MAX };
             if self.step(horizon)? == Step::Quiet {
                 return Ok(());
