@@ -195,7 +195,7 @@ mod tests {
     fn a_pool_that_grows_keeps_its_entries() {
         let mut index = Index::new(1 << 12, 1 << 10, 0);
         for n in 0..1000 {
-            index.insert(digest(n), Slot(n), n as u32);
+            index.insert(digest(n), Slot(n), n as u16);
         }
         for slots in [1 << 10, 1 << 20, 1 << 36] {
             index.widen(slots);
