@@ -3,6 +3,7 @@
 //! A page that a checkpoint replaces is freed "later": it stays in use until the checkpoint's superblock is durable in both
 //! places, because the superblock before it still leads to it. The map that a checkpoint writes already shows it as free.
 
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -10,8 +11,8 @@ use alloc::vec::Vec;
 pub(crate) struct MetaSpace {
     blocks: u32,
     used: Vec<u64>,
-    /// Freed by the checkpoint under way.
-    freed: Vec<u32>,
+    /// Freed by the checkpoint under way. In order: each leaf that is written looks at its own part.
+    freed: BTreeSet<u32>,
     free: u32,
     lowest: u32,
     leaf_bits: u64,
@@ -26,7 +27,7 @@ impl MetaSpace {
         MetaSpace {
             blocks,
             used: vec![0; blocks.div_ceil(64) as usize],
-            freed: Vec::new(),
+            freed: BTreeSet::new(),
             free: blocks,
             lowest: 0,
             leaf_bits,
@@ -80,13 +81,13 @@ impl MetaSpace {
     /// The checkpoint under way has replaced the page at `location`.
     pub(crate) fn free_later(&mut self, location: u32) {
         debug_assert!(self.is_used(location));
-        self.freed.push(location);
+        self.freed.insert(location);
         self.mark_dirty(location - 1);
     }
 
     /// The checkpoint is durable in both places: what it replaced is free, and named to `freed`.
     pub(crate) fn checkpoint_durable(&mut self, mut freed: impl FnMut(u32)) {
-        while let Some(location) = self.freed.pop() {
+        while let Some(location) = self.freed.pop_first() {
             freed(location);
             let block = location - 1;
             let bit = 1 << (block % 64);
@@ -131,12 +132,10 @@ impl MetaSpace {
                 bytes.copy_from_slice(&word.to_le_bytes());
             }
         }
-        for &location in &self.freed {
-            let block = u64::from(location - 1);
-            if block / self.leaf_bits == leaf {
-                let bit = (block % self.leaf_bits) as usize;
-                page[bit / 8] &= !(1 << (bit % 8));
-            }
+        let blocks = leaf * self.leaf_bits..((leaf + 1) * self.leaf_bits).min(u64::from(self.blocks));
+        for &location in self.freed.range(blocks.start as u32 + 1..=blocks.end as u32) {
+            let bit = (u64::from(location - 1) % self.leaf_bits) as usize;
+            page[bit / 8] &= !(1 << (bit % 8));
         }
         self.dirty[leaf as usize] = false;
     }
