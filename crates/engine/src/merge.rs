@@ -60,6 +60,9 @@ impl Engine {
 
     /// Asks for the leaves that the next points need.
     fn load_maps_ahead(&mut self, checkpoint: &Checkpoint) {
+        if !self.should_load_ahead() {
+            return;
+        }
         let per_leaf = self.store.geometry.map_leaf_entries();
         let mut last = None;
         let mut leaves = 0;
@@ -257,6 +260,9 @@ impl Engine {
 
     /// Asks for the leaves of the space map that the next changes need.
     fn load_space_ahead(&mut self, checkpoint: &Checkpoint) {
+        if !self.should_load_ahead() {
+            return;
+        }
         let per_leaf = self.store.geometry.space_leaf_slots();
         let root = self.roots[TreeId::SpaceMap as usize];
         let mut at = checkpoint.change_at;
@@ -271,6 +277,12 @@ impl Engine {
             }
             at += checkpoint.changes[at..].partition_point(|&(slot, _)| slot.0 / per_leaf == leaf);
         }
+    }
+
+    /// Whether so many of the loads ahead have come that it is worth looking for more: with every single one would be the same
+    /// walks again and again.
+    fn should_load_ahead(&self) -> bool {
+        self.store.pages.background_loads() <= self.load_ahead() / 2
     }
 
     /// Whether there is room in the page cache for loads that nothing waits for yet.
