@@ -38,6 +38,6 @@ pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
 }
 
 /// The checksum of metadata: XXH3-64, seeded with the pool, so that another pool's pages never pass.
-pub(crate) fn checksum(seed: u64, bytes: &[u8]) -> u64 {
+pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     xxh3_64_with_seed(bytes, seed)
 }

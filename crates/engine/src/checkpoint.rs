@@ -182,6 +182,7 @@ impl Engine {
                 break;
             }
             budget -= 1;
+            self.counters.checkpoint_steps += 1;
             match self.step(&mut checkpoint) {
                 Ok(Progress::More) => {}
                 Ok(Progress::Next) if checkpoint.stage == Stage::Commit => return self.checkpoint_done(*checkpoint),

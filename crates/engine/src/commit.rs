@@ -393,7 +393,8 @@ impl Engine {
         if self.carried.len() >= CARRIED_BATCH || scarce {
             self.write_carried();
         }
-        if self.journal.unsynced_bytes >= SELF_SYNC_BYTES {
+        // Once: a goal that moves on with every write that comes meanwhile would never be reached.
+        if self.journal.unsynced_bytes >= SELF_SYNC_BYTES && self.want_durable <= self.journal.durable {
             self.want_durable = self.want_durable.max(self.journal.last());
         }
     }

@@ -32,6 +32,7 @@ use crate::rebuild::Rebuild;
 use crate::recovery::Recovery;
 use crate::request::{Kind, Request, Requests, Stage};
 use crate::space::Space;
+use crate::status::Counters;
 use crate::superblock::{Parameters, Root, Superblock, TREES};
 use crate::tree::{Store, Walk, lookup};
 use crate::volume::Volume;
@@ -127,6 +128,8 @@ pub struct Engine {
     pub(crate) want_checkpoint: bool,
     pub(crate) checkpoint: Option<Box<Checkpoint>>,
     pub(crate) checkpoints_done: u64,
+    /// What of the counters is not kept elsewhere.
+    pub(crate) counters: Counters,
     pub(crate) recovery: Option<Box<Recovery>>,
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) reserving: bool,
@@ -177,6 +180,7 @@ impl Engine {
             meta: MetaSpace::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
             io: IoTable::new(),
             epoch: 0,
+            page_visits: 0,
         };
         let entries = limits.delta_entries as usize;
         let cached = limits.buffers.saturating_sub(limits.write_buffers) as usize;
@@ -218,6 +222,7 @@ impl Engine {
             want_checkpoint: false,
             checkpoint: None,
             checkpoints_done: 0,
+            counters: Counters::default(),
             recovery: Some(Box::new(Recovery::new())),
             rebuild: None,
             reserving: false,
@@ -403,6 +408,7 @@ impl Engine {
 
     /// Runs a request from its first stage.
     pub(crate) fn run(&mut self, id: RequestId) {
+        self.counters.request_runs += 1;
         let request = self.requests.get(id);
         debug_assert_eq!(request.waiting, 0);
         if let Some(error) = request.error.or_else(|| self.misplaced(id)) {
@@ -644,7 +650,10 @@ impl Engine {
         self.step_checkpoint();
         if self.checkpoint.is_none() && self.rebuild.is_some() && self.turn() == Turn::Now {
             self.begin_burst();
+            let (visits, loads) = (self.store.page_visits, self.store.pages.loads_in_flight());
             self.step_rebuild();
+            self.counters.rebuild_page_visits += self.store.page_visits - visits;
+            self.counters.rebuild_loads += (self.store.pages.loads_in_flight() - loads) as u64;
         }
     }
 

@@ -58,7 +58,7 @@ impl SlotState {
 }
 
 /// Bytes of a container's entry on disk: generation, slots that are not free in the space map.
-pub(crate) const CONTAINER_BYTES: u64 = 4;
+pub const CONTAINER_BYTES: u64 = 4;
 /// Containers whose greatest number of free slots is kept, so that finding one does not look at all.
 const GROUP: u32 = 1024;
 

@@ -41,7 +41,30 @@ pub struct Status {
     pub mode: Mode,
 }
 
+/// What the engine has done since it was made, for whoever looks at the cost of requests. Nothing here depends on time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Pages of trees looked at: one for each page on the path of each lookup that found it in memory, and one for each page
+    /// that a writer took onto its path. Those of the rebuild are among them.
+    pub page_visits: u64,
+    /// Times that a request was run from its first stage.
+    pub request_runs: u64,
+    /// Steps of checkpoints, those that had to wait included.
+    pub checkpoint_steps: u64,
+    /// Checkpoints that are durable.
+    pub checkpoints: u64,
+    /// Page visits of the rebuild of the index.
+    pub rebuild_page_visits: u64,
+    /// Pages that were loaded for the rebuild of the index.
+    pub rebuild_loads: u64,
+}
+
 impl Engine {
+    /// What has been done so far.
+    pub fn counters(&self) -> Counters {
+        Counters { page_visits: self.store.page_visits, checkpoints: self.checkpoints_done, ..self.counters }
+    }
+
     /// Figures.
     pub fn status(&self) -> Status {
         let geometry = self.geometry();

@@ -64,7 +64,7 @@ impl fmt::Debug for Parameters {
 
 impl Parameters {
     /// Seed of the checksums of this pool's metadata.
-    pub(crate) fn seed(&self) -> u64 {
+    pub fn seed(&self) -> u64 {
         u64_at(&self.id, 0) ^ u64_at(&self.id, 8).rotate_left(32)
     }
 }
@@ -93,7 +93,8 @@ impl Pointer {
         Pointer { location: u32_at(bytes, at), birth: u32_at(bytes, at + 4), checksum: u64_at(bytes, at + 8) }
     }
 
-    pub(crate) fn write(self, bytes: &mut [u8], at: usize) {
+    /// Writes its 16 bytes at `at`.
+    pub fn write(self, bytes: &mut [u8], at: usize) {
         put_u32(bytes, at, self.location);
         put_u32(bytes, at + 4, self.birth);
         put_u64(bytes, at + 8, self.checksum);

@@ -32,6 +32,8 @@ pub(crate) struct Store {
     pub io: IoTable,
     /// The epoch that pages written now belong to.
     pub epoch: u64,
+    /// Pages of trees looked at, see [`crate::Counters`].
+    pub page_visits: u64,
 }
 
 impl Store {
@@ -89,7 +91,7 @@ pub(crate) enum Walk {
 }
 
 /// The height of a tree with this many leaves.
-pub(crate) fn height_for(leaves: u64, fanout: u64) -> u8 {
+pub fn height_for(leaves: u64, fanout: u64) -> u8 {
     let (mut height, mut reach) = (0, 1u64);
     while reach < leaves {
         reach = reach.saturating_mul(fanout);
@@ -122,6 +124,7 @@ pub(crate) fn lookup(store: &mut Store, region: Region, root: Root, leaf: u64) -
         let Some(page) = store.pages.get(key) else {
             return Walk::Missing(Missing { key, pointer });
         };
+        store.page_visits += 1;
         if level == 0 {
             return Walk::Leaf(page);
         }
@@ -220,6 +223,7 @@ impl Writer {
             } else {
                 return Ok(None);
             };
+            store.page_visits += 1;
             self.path[usize::from(at)] = Some(Step { page, index: wanted, before: pointer.location });
         }
         Ok(self.path[usize::from(level)].map(|step| step.page))

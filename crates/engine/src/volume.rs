@@ -8,7 +8,7 @@ use crate::entry::LBA_BITS;
 use crate::superblock::{Pointer, Root};
 
 /// Bytes of a volume's entry: number, policy, length of the name, height, flags, size, blocks used, root, name.
-pub(crate) const VOLUME_BYTES: u64 = 128;
+pub const VOLUME_BYTES: u64 = 128;
 /// The longest name in bytes.
 pub const NAME_BYTES: usize = 63;
 /// The most volumes of a pool.

@@ -31,6 +31,7 @@ fn store() -> Store {
         meta: MetaSpace::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
         io: IoTable::new(),
         epoch: 1,
+        page_visits: 0,
     }
 }
 
