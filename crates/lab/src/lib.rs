@@ -1,7 +1,7 @@
 //! The lab: the engine, unchanged, in virtual time over a simulated disk, with crashes at every I/O.
 //!
 //! A run is a pure function of (config, seed): nothing here reads a clock, spawns a thread or iterates a container in an
-//! order that is not fixed. Two safety nets judge it: [`model`] knows the exact set of contents that each block may legally
+//! order that is not fixed. (`scale` makes its pools with all cores; the pools are the same whoever makes which part.) Two safety nets judge it: [`model`] knows the exact set of contents that each block may legally
 //! have, and the engine's own audit accounts for its whole state whenever it is at rest.
 
 pub mod block;
@@ -15,6 +15,7 @@ pub mod model;
 pub mod opening;
 pub mod random;
 pub mod run;
+pub mod scale;
 pub mod scenario;
 pub mod trace;
 mod volumes;

@@ -1,5 +1,6 @@
 //! `lab`: runs the engine in virtual time and says whether it ever loses or mixes up data.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -7,9 +8,10 @@ use lab::config::Config;
 use lab::crash::{Plan, enumerate};
 use lab::random::mix;
 use lab::run::Run;
+use lab::scale::report::{excesses, parse_size, replace_tables, size_name, tables};
 use lab::trace::Trace;
 use lab::workload::Generator;
-use lab::{Checked, guarded};
+use lab::{Checked, guarded, scale};
 
 /// The engine in virtual time, with crashes at every I/O.
 #[derive(Parser)]
@@ -59,10 +61,21 @@ enum Command {
         #[arg(long)]
         trace: bool,
     },
+    /// What requests cost, and how long opening after a crash takes, in full pools of many sizes on a simulated SSD. Fails if
+    /// that is more than docs/performance.md states.
+    Scale {
+        /// How much is mapped: numbers with G or T.
+        #[arg(long, value_delimiter = ',', default_value = "1G,100G,1T", value_parser = parse_size)]
+        sizes: Vec<u64>,
+        /// A document whose tables are replaced by these.
+        #[arg(long)]
+        write: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
         Command::Seed { seed, trace, operations } => run_seed(seed, trace, operations),
         Command::Crash { seeds, depth, seed, point, variant, second_point, second_variant, trace } => {
             let progress = !trace;
@@ -108,4 +121,38 @@ fn run_crash(plan: &Plan) -> ExitCode {
     }
     println!("{}", tally.line());
     if tally.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_scale(sizes: &[u64], document: Option<&Path>) -> ExitCode {
+    let mut all = Vec::new();
+    let mut good = true;
+    for &bytes in sizes {
+        eprintln!("{}", size_name(bytes));
+        match guarded(|| scale::measure(bytes, false)) {
+            Ok(results) => {
+                for excess in excesses(&results) {
+                    println!("too much: {excess}");
+                    good = false;
+                }
+                all.push(results);
+            }
+            Err(violation) => {
+                println!("violation: {violation}");
+                good = false;
+            }
+        }
+    }
+    let tables = tables(&all);
+    let Some(path) = document else {
+        println!("{tables}");
+        return if good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    };
+    let written = std::fs::read_to_string(path).and_then(|text| {
+        let text = replace_tables(&text, &tables);
+        std::fs::write(path, text.ok_or_else(|| std::io::Error::other("it has no comments that mark the tables"))?)
+    });
+    if let Err(error) = &written {
+        eprintln!("{}: {error}", path.display());
+    }
+    if good && written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,0 +1,137 @@
+//! An SSD in virtual time: when each command completes, given all that came before it.
+//!
+//! Not the timing of the crash tests (`world.rs`), which takes each I/O by itself and shuffles completions on purpose. Here
+//! commands compete, and that is all: a controller that takes one after the other, flash channels that each serve one read at a
+//! time, and a bus for each direction. Nothing is random, so equal runs have equal times.
+//!
+//! The figures are round numbers for a datacenter drive behind PCIe 3 or 4, on the slow side of what such drives are sold
+//! with (80 us for a random read of 4 KiB, acknowledged writes from a cache with power-loss protection). They are parameters
+//! of the model and no measurement. Left out: garbage collection, and reads that wait behind the programming of flash.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use engine::Nanos;
+
+/// What a drive can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ssd {
+    /// From the moment at which a channel takes a read until its data is in the controller.
+    pub read_nanos: Nanos,
+    /// From the moment at which the data of a write has arrived until it is acknowledged from the cache.
+    pub write_nanos: Nanos,
+    /// A flush, once everything before it has arrived.
+    pub flush_nanos: Nanos,
+    /// Reads that are served at the same time.
+    pub channels: usize,
+    /// Bytes per second from the drive.
+    pub read_bytes_per_second: u64,
+    /// Bytes per second to the drive.
+    pub write_bytes_per_second: u64,
+    /// Commands per second, of all kinds.
+    pub commands_per_second: u64,
+}
+
+/// The drive of all tables in docs/performance.md.
+pub const SSD: Ssd = Ssd {
+    read_nanos: 80_000,
+    write_nanos: 20_000,
+    flush_nanos: 100_000,
+    channels: 32,
+    read_bytes_per_second: 3_000_000_000,
+    write_bytes_per_second: 2_000_000_000,
+    commands_per_second: 500_000,
+};
+
+/// A command to the drive. Where it goes does not matter to an SSD.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Read so many bytes.
+    Read(u64),
+    /// Write so many bytes.
+    Write(u64),
+    /// Make durable what has been written.
+    Flush,
+}
+
+/// A drive at work.
+#[derive(Clone, Debug)]
+pub struct Device {
+    ssd: Ssd,
+    /// When the controller takes the next command.
+    controller: Nanos,
+    /// When each channel is free.
+    channels: BinaryHeap<Reverse<Nanos>>,
+    read_bus: Nanos,
+    write_bus: Nanos,
+}
+
+impl Device {
+    /// An idle drive.
+    pub fn new(ssd: Ssd) -> Device {
+        let channels = (0..ssd.channels).map(|_| Reverse(0)).collect();
+        Device { ssd, controller: 0, channels, read_bus: 0, write_bus: 0 }
+    }
+
+    /// When a command that is submitted now completes. `now` never goes backwards.
+    pub fn submit(&mut self, now: Nanos, command: Command) -> Nanos {
+        let taken = self.controller.max(now);
+        self.controller = taken + 1_000_000_000 / self.ssd.commands_per_second;
+        match command {
+            Command::Read(bytes) => {
+                let Reverse(free) = self.channels.pop().expect("a drive has channels");
+                let ready = free.max(taken) + self.ssd.read_nanos;
+                self.channels.push(Reverse(ready));
+                self.read_bus = self.read_bus.max(ready) + transfer(bytes, self.ssd.read_bytes_per_second);
+                self.read_bus
+            }
+            Command::Write(bytes) => {
+                self.write_bus = self.write_bus.max(taken) + transfer(bytes, self.ssd.write_bytes_per_second);
+                self.write_bus + self.ssd.write_nanos
+            }
+            Command::Flush => self.write_bus.max(taken) + self.ssd.flush_nanos,
+        }
+    }
+}
+
+fn transfer(bytes: u64, bytes_per_second: u64) -> Nanos {
+    bytes * 1_000_000_000 / bytes_per_second
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Commands per second when `depth` of them are always under way.
+    fn rate(depth: usize, command: Command) -> u64 {
+        let mut device = Device::new(SSD);
+        let mut calendar: BinaryHeap<_> = (0..depth).map(|_| Reverse(device.submit(0, command))).collect();
+        let (mut count, second) = (0, 1_000_000_000);
+        while let Some(Reverse(now)) = calendar.pop()
+            && now < second
+        {
+            count += 1;
+            calendar.push(Reverse(device.submit(now, command)));
+        }
+        count
+    }
+
+    #[test]
+    fn the_drive_does_what_its_figures_say() {
+        assert_eq!(Device::new(SSD).submit(0, Command::Read(4096)), 80_000 + 1365);
+        assert_eq!(Device::new(SSD).submit(0, Command::Write(4096)), 20_000 + 2048);
+        assert!((12_000..12_500).contains(&rate(1, Command::Read(4096))), "one at a time: latency");
+        assert!((380_000..400_000).contains(&rate(32, Command::Read(4096))), "one a channel");
+        assert!((390_000..401_000).contains(&rate(64, Command::Read(4096))), "no more than the channels serve");
+        assert!((22_000..23_000).contains(&rate(32, Command::Read(1 << 17))), "3 GB/s");
+        assert!((480_000..490_000).contains(&rate(32, Command::Write(4096))), "2 GB/s");
+        assert!((495_000..501_000).contains(&rate(32, Command::Write(512))), "the controller");
+    }
+
+    #[test]
+    fn a_flush_waits_for_what_was_written_before() {
+        let mut device = Device::new(SSD);
+        device.submit(0, Command::Write(2_000_000));
+        assert_eq!(device.submit(0, Command::Flush), 1_000_000 + 100_000);
+    }
+}

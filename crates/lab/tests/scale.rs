@@ -1,0 +1,35 @@
+//! The synthesised pools are true ones, and what was found with them.
+
+use std::rc::Rc;
+
+use engine::Limits;
+use lab::scale::load::{Clients, Workload};
+use lab::scale::machine::{Machine, Store};
+use lab::scale::pool::Pool;
+use lab::scale::{MEMORY, measure};
+
+#[test]
+fn a_synthesised_pool_passes_the_audit_before_and_after_everything() {
+    // An odd size: the last leaf of every table is partly filled.
+    for bytes in [512 << 20, (300 << 20) + 12 * 4096] {
+        let results = measure(bytes, true).unwrap();
+        assert!(results.openings.iter().all(|opening| opening.recovered.entries > 2_000), "{:?}", results.openings);
+    }
+}
+
+/// The engine syncs by itself after 64 MiB. The goal of that sync was the open record, anew with each event, so under a steady
+/// stream of writes it was never reached: no sync, and a small record for every few writes.
+#[test]
+fn a_steady_stream_of_writes_is_synced_every_64_mib() {
+    let pool = Rc::new(Pool::new(1 << 30, 2 << 30).unwrap());
+    let limits = Limits::for_memory(MEMORY, &pool.parameters.geometry).unwrap();
+    assert!(limits.delta_entries > 200_000, "no checkpoint comes into it");
+    let mut machine = Machine::open(Store::new(pool), limits, 0);
+    machine.opened().unwrap();
+    let mut clients = Clients::new(1);
+    let cost = clients.work(&mut machine, Workload::RandomWrite, &mut |_, answered| answered >= 80_000).unwrap();
+    assert_eq!(cost.counters.checkpoints, 0);
+    // 80,000 blocks are 312 MiB.
+    assert!((4..=8).contains(&cost.io.syncs), "{:?}", cost.io);
+    assert!(cost.io.journal_writes < 100, "{:?}", cost.io);
+}
