@@ -145,6 +145,7 @@ mod tests {
             data_blocks_used: 0,
             overhead_blocks_used: 0,
             pending_blocks: 0,
+            discarded_blocks: 0,
             unmerged_entries: 0,
             memory_bytes: 0,
             checkpoints,
