@@ -2,6 +2,8 @@
 //!
 //! Holders: the driver while it receives payload, a request, an answer on its way, a block not yet in its slot, the read
 //! cache. Blocks that are being received or wait for their slot are limited, so that reads always find buffers.
+//!
+//! How many there are can change. Numbers from the new count on are retired: a held one goes when nobody holds it any more.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,6 +20,10 @@ pub(crate) struct Buffers {
     /// What the map must say of the digest of the block in it.
     checks: Vec<u32>,
     limit: u32,
+    /// Buffers there are to be.
+    count: u32,
+    /// Held ones beyond that.
+    leaving: u32,
 }
 
 impl Buffers {
@@ -29,7 +35,43 @@ impl Buffers {
             is_incoming: vec![false; count as usize],
             checks: vec![0; count as usize],
             limit,
+            count,
+            leaving: 0,
         }
+    }
+
+    /// There are to be so many buffers, and so many of them for incoming payload.
+    pub(crate) fn set_count(&mut self, count: u32, limit: u32) {
+        let before = self.count;
+        (self.count, self.limit) = (count, limit);
+        self.free.retain(|buffer| buffer.0 < count);
+        let numbers = self.holds.len().max(count as usize);
+        self.holds.resize(numbers, 0);
+        self.is_incoming.resize(numbers, false);
+        self.checks.resize(numbers, 0);
+        let free = (before..count).rev().filter(|&number| self.holds[number as usize] == 0);
+        self.free.extend(free.map(BufferId));
+        self.leaving = self.holds[count as usize..].iter().filter(|&&holds| holds > 0).count() as u32;
+        self.trim();
+    }
+
+    /// Forgets the numbers that are no longer in use.
+    fn trim(&mut self) {
+        if self.leaving == 0 {
+            let count = self.count as usize;
+            self.holds.truncate(count);
+            self.is_incoming.truncate(count);
+            self.checks.truncate(count);
+            self.holds.shrink_to_fit();
+            self.is_incoming.shrink_to_fit();
+            self.checks.shrink_to_fit();
+            self.free.shrink_to(count);
+        }
+    }
+
+    /// Whether the buffer goes as soon as nobody holds it.
+    pub(crate) fn is_retired(&self, buffer: BufferId) -> bool {
+        buffer.0 >= self.count
     }
 
     pub(crate) fn free(&self) -> usize {
@@ -93,7 +135,11 @@ impl Buffers {
         *holds -= 1;
         if *holds == 0 {
             self.arrived(buffer);
-            self.free.push(buffer);
+            if buffer.0 < self.count {
+                return self.free.push(buffer);
+            }
+            self.leaving -= 1;
+            self.trim();
         }
     }
 
@@ -101,8 +147,17 @@ impl Buffers {
         self.holds[buffer.0 as usize]
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.holds.len()
+    /// Numbers from this one on are not in use.
+    pub(crate) fn numbers(&self) -> u32 {
+        self.holds.len() as u32
+    }
+
+    /// Bytes of memory, apart from the buffers themselves.
+    pub(crate) fn memory(&self) -> u64 {
+        (self.holds.capacity() * 4
+            + self.free.capacity() * 4
+            + self.checks.capacity() * 4
+            + self.is_incoming.capacity()) as u64
     }
 
     pub(crate) fn incoming(&self) -> u32 {
@@ -113,6 +168,26 @@ impl Buffers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn held_buffers_stay_until_they_are_released_when_there_are_to_be_fewer() {
+        let mut buffers = Buffers::new(8, 8);
+        let held: Vec<BufferId> = (0..8).map(|_| buffers.take().unwrap()).collect();
+        for &buffer in &held[..6] {
+            buffers.release(buffer);
+        }
+        buffers.set_count(4, 2);
+        assert_eq!((buffers.free(), buffers.numbers()), (4, 8));
+        buffers.release(held[6]);
+        buffers.set_count(7, 2);
+        // 4, 5 and 6 are back, 7 is still to go.
+        assert_eq!((buffers.free(), buffers.numbers(), buffers.is_retired(held[7])), (7, 8, true));
+        buffers.release(held[7]);
+        assert_eq!((buffers.free(), buffers.numbers()), (7, 7));
+        let mut all: Vec<u32> = core::iter::from_fn(|| buffers.take()).map(|buffer| buffer.0).collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4, 5, 6]);
+    }
 
     /// A shared block is in memory once, and every block of every answer on its way holds it: the count was of 16 bits.
     #[test]

@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 
 use crate::contract::BufferId;
 use crate::entry::Slot;
+use crate::limits::table_bytes;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum List {
@@ -58,6 +59,66 @@ impl ReadCache {
             by_slot: HashMap::with_capacity_and_hasher(2 * capacity + 1, FixedState::with_seed(5)),
             lists: [Ends { newest: NONE, oldest: NONE, length: 0 }; 4],
         }
+    }
+
+    /// There is to be room for `capacity` blocks. Keeps what was used last, of the buffers that `keep` allows; the others go
+    /// to `evicted`.
+    pub(crate) fn resize(&mut self, capacity: usize, keep: impl Fn(BufferId) -> bool, evicted: &mut Vec<BufferId>) {
+        let all = [List::Recent, List::Frequent, List::RecentGhost, List::FrequentGhost];
+        let mut kept = all.map(|list| self.newest_first(list));
+        let target = self.target.min(capacity);
+        *self = ReadCache::new(0);
+        for nodes in &mut kept[..2] {
+            nodes.retain(|node| {
+                let good = keep(node.buffer);
+                if !good {
+                    evicted.push(node.buffer);
+                }
+                good
+            });
+        }
+        while kept[0].len() + kept[1].len() > capacity {
+            let longer = usize::from(kept[1].len() > kept[0].len());
+            evicted.extend(kept[longer].pop().map(|node| node.buffer));
+        }
+        kept[2].truncate(capacity - kept[0].len());
+        let held = kept[0].len() + kept[1].len() + kept[2].len();
+        kept[3].truncate(2 * capacity - held);
+        *self = ReadCache::new(capacity);
+        self.target = target;
+        for (list, nodes) in all.into_iter().zip(kept) {
+            for node in nodes.into_iter().rev() {
+                let at = self.add(node);
+                self.push(at, list);
+            }
+        }
+    }
+
+    fn newest_first(&self, list: List) -> Vec<Node> {
+        let mut nodes = Vec::with_capacity(self.length(list));
+        let mut at = self.lists[list as usize].newest;
+        while at != NONE {
+            let node = self.nodes[at as usize];
+            nodes.push(node);
+            at = node.older;
+        }
+        nodes
+    }
+
+    /// Enters a node, in no list yet.
+    fn add(&mut self, node: Node) -> u32 {
+        let at = match self.unused.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.by_slot.insert(node.slot, at);
+        at
     }
 
     fn length(&self, list: List) -> usize {
@@ -177,17 +238,7 @@ impl ReadCache {
             self.make_room(false, evicted);
         }
         let node = Node { slot, buffer, list: List::Recent, newer: NONE, older: NONE };
-        let at = match self.unused.pop() {
-            Some(at) => {
-                self.nodes[at as usize] = node;
-                at
-            }
-            None => {
-                self.nodes.push(node);
-                (self.nodes.len() - 1) as u32
-            }
-        };
-        self.by_slot.insert(slot, at);
+        let at = self.add(node);
         self.push(at, List::Recent);
     }
 
@@ -244,7 +295,8 @@ impl ReadCache {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        (self.nodes.capacity() * core::mem::size_of::<Node>() + self.by_slot.capacity() * 17) as u64
+        (self.nodes.capacity() * core::mem::size_of::<Node>() + self.unused.capacity() * 4) as u64
+            + table_bytes(&self.by_slot)
     }
 }
 
@@ -268,18 +320,42 @@ mod tests {
         assert!((0..4).all(|slot| cache.get(Slot(slot)).is_some()));
     }
 
+    #[test]
+    fn a_smaller_cache_keeps_what_was_used_last() {
+        let mut cache = ReadCache::new(8);
+        let mut evicted = vec![];
+        for slot in 0..8 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        for slot in [1, 2, 3, 4] {
+            cache.get(Slot(slot));
+        }
+        // Recent: 0 5 6 7, frequent: 1 2 3 4, each from the oldest on.
+        cache.resize(4, |buffer| buffer.0 != 4, &mut evicted);
+        evicted.sort_unstable();
+        assert_eq!(evicted, [0, 1, 4, 5].map(BufferId));
+        let left: Vec<_> = (0..8).filter(|&slot| cache.peek(Slot(slot)).is_some()).collect();
+        assert_eq!(left, [2, 3, 6, 7]);
+        cache.resize(100, |_| true, &mut evicted);
+        assert_eq!((cache.len(), evicted.len()), (4, 4));
+    }
+
     proptest! {
         #[test]
         fn every_buffer_is_either_cached_once_or_let_go_once(
-            capacity in 1usize..9, steps in proptest::collection::vec((0u8..8, 0u64..24), 1..300)
+            first in 1usize..9, steps in proptest::collection::vec((0u8..9, 0u64..24), 1..300)
         ) {
-            let mut cache = ReadCache::new(capacity);
+            let (mut capacity, mut cache) = (first, ReadCache::new(first));
             let (mut next, mut held, mut evicted) = (0, alloc::collections::BTreeSet::new(), vec![]);
             for (kind, slot) in steps {
                 match kind {
                     0 => { if let Some(buffer) = cache.remove(Slot(slot)) { evicted.push(buffer) } }
                     1 => { if let Some(buffer) = cache.evict() { evicted.push(buffer) } }
                     2..5 => { prop_assert_eq!(cache.peek(Slot(slot)), cache.get(Slot(slot))); }
+                    5 => {
+                        capacity = slot as usize % 9;
+                        cache.resize(capacity, |buffer| !buffer.0.is_multiple_of(3), &mut evicted);
+                    }
                     _ => {
                         held.insert(next);
                         cache.insert(Slot(slot), BufferId(next), &mut evicted);

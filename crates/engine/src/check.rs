@@ -431,7 +431,7 @@ impl<'a> Audit<'a> {
     /// At rest, buffers are held by the read cache, by blocks not in their slots, or by the driver.
     fn buffers(&mut self) {
         let engine = self.engine;
-        let mut holds = vec![0u32; engine.buffers.count()];
+        let mut holds = vec![0u32; engine.buffers.numbers() as usize];
         for (_, buffer) in engine.cache.iter() {
             holds[buffer.0 as usize] += 1;
         }

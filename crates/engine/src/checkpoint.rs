@@ -22,11 +22,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::contract::*;
+use crate::delta::Recent;
 use crate::engine::{Engine, Phase};
 use crate::entry::{Entry, Key, Slot};
 use crate::geometry::Geometry;
 use crate::io::Purpose;
 use crate::jobs::Turn;
+use crate::memory::list_bytes;
 use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
 use crate::superblock::{Parameters, Pointer, Superblock, TreeId};
@@ -118,6 +120,15 @@ impl Checkpoint {
         Some(SlotState::from_code(merged[at].1 as u8))
     }
 
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        list_bytes(&self.clears)
+            + list_bytes(&self.points)
+            + list_bytes(&self.changes)
+            + list_bytes(&self.freed)
+            + list_bytes(&self.fresh)
+    }
+
     /// The slots of a range whose counts the merge has already changed, each with its state as a number; some more than once.
     pub(crate) fn merged_in(&self, slots: &core::ops::Range<u64>) -> &[(Slot, i32)] {
         let merged = &self.changes[..self.change_at];
@@ -146,6 +157,8 @@ impl Engine {
         let limit = self.limits.delta_entries as usize;
         self.want_checkpoint
             || self.delta.len() >= limit / 2
+            || self.delta.room() < limit / 2
+            || self.delta.releases >= self.limits.releases(&self.store.geometry) / 2
             || self.journal.is_half_full()
             || self.journal.entries >= 2 * limit as u64
             || self.discards_are_due()
@@ -155,7 +168,7 @@ impl Engine {
     fn discards_are_due(&self) -> bool {
         let rested = self.is_idle() || self.is_pressed() || self.now >= self.last_checkpoint + DISCARD_INTERVAL;
         let many = self.discards.len() as u64 >= u64::from(self.limits.discards) / 2;
-        !self.discards.is_empty() && self.phase == Phase::Serving && (rested || many)
+        !self.discards.is_empty() && self.phase == Phase::Serving && !self.has_much_pending() && (rested || many)
     }
 
     pub(crate) fn step_checkpoint(&mut self) {
@@ -210,8 +223,9 @@ impl Engine {
         debug_assert!(self.delta.points.is_empty());
         let mut points: Vec<_> = self.frozen.points.iter().map(|(&key, &entry)| (key, entry)).collect();
         points.sort_unstable_by_key(|&(key, _)| key);
-        let fresh = self.frozen.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
-        let mut fresh: Vec<_> = fresh.map(|(&slot, _)| slot).collect();
+        let is_new = |(_, recent): &(_, &Recent)| recent.fresh && recent.refs > 0;
+        let mut fresh = Vec::with_capacity(self.frozen.slots.iter().filter(is_new).count());
+        fresh.extend(self.frozen.slots.iter().filter(is_new).map(|(&slot, _)| slot));
         fresh.sort_unstable();
         // What this delta referred to for a while may be held: the merge looks.
         let unreferenced = self.frozen.slots.iter().filter(|(_, recent)| !recent.fresh && recent.refs == 0);
@@ -242,7 +256,7 @@ impl Engine {
             freed: Vec::new(),
             held_by: 0,
             cut_off: Vec::new(),
-            discard_budget: self.discard_budget(),
+            discard_budget: if self.has_much_pending() { 0 } else { self.discard_budget() },
             fresh,
             fresh_at: 0,
             leaf_at: 0,
@@ -406,13 +420,16 @@ impl Engine {
         if let Some(grown) = checkpoint.grown {
             self.grow_to(grown);
         }
-        self.frozen.reset();
+        self.frozen.reset(self.limits.delta_entries as usize);
         for slot in checkpoint.freed {
             self.space.retire(slot, checkpoint.upto);
         }
         self.checkpoints_done += 1;
         self.last_checkpoint = self.now;
         self.mature();
+        if self.has_much_pending() {
+            self.publish_pending();
+        }
         self.needs_pump = true;
     }
 

@@ -39,6 +39,15 @@ pub(crate) enum Room {
     Never,
 }
 
+/// The most that a clear can do to a map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cleared {
+    /// Subtrees that it cuts off.
+    pub cuts: u64,
+    /// Slots that it releases in leaves that it covers in part.
+    pub releases: u64,
+}
+
 impl Engine {
     pub(crate) fn run_flush(&mut self, id: RequestId) {
         if self.read_only {
@@ -210,7 +219,7 @@ impl Engine {
     /// Whether there is room for a write in record, ring, delta and metadata; if not it waits.
     pub(crate) fn admit(&mut self, id: RequestId) -> bool {
         let more = self.requests.get(id).blocks.len() + 1;
-        match self.room_for(more, self.cuts_of(id)) {
+        match self.room_for(more, self.cleared_by(id)) {
             Room::Enough => return true,
             Room::Later => self.block(id),
             Room::Never => self.fail_request(id, Error::NoSpace),
@@ -219,18 +228,23 @@ impl Engine {
     }
 
     /// Whether there is room for so many changes in record, ring, delta and metadata; sees to it that there will be. What only
-    /// frees says how many subtrees it can cut off.
-    pub(crate) fn room_for(&mut self, more: usize, cuts: Option<u64>) -> Room {
+    /// frees says what it clears.
+    pub(crate) fn room_for(&mut self, more: usize, cleared: Option<Cleared>) -> Room {
         if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
             return Room::Later;
         }
-        let full_delta = self.delta.len() + more > self.limits.delta_entries as usize;
+        let full_delta = self.delta.len() + more > self.limits.delta_entries as usize
+            || self.delta.room() < more
+            || cleared.is_some_and(|cleared| {
+                self.delta.releases + cleared.releases > self.limits.releases(&self.store.geometry)
+            });
         let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
         // What only frees has the last of the metadata to itself.
-        let kept = if cuts.is_some() { 0 } else { self.metadata_reserve() };
+        let kept = if cleared.is_some() { 0 } else { self.metadata_reserve() };
         let full_metadata = self.pages_to_merge(more) + kept > self.store.meta.free() as usize;
         let cut_off = self.discards.len() as u64 + self.delta.cuts + self.frozen.cuts;
-        let full_discards = cut_off > 0 && cuts.is_some_and(|cuts| cut_off + cuts > u64::from(self.limits.discards));
+        let most = u64::from(self.limits.discards);
+        let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
         if !full_delta && !full_ring && !full_metadata && !full_discards {
             return Room::Enough;
         }
@@ -253,13 +267,23 @@ impl Engine {
         (self.store.meta.free() / 2 / pages).clamp(1, self.limits.discard_pages)
     }
 
-    /// The most subtrees that a request can cut off a map, if it is a clear.
-    fn cuts_of(&self, id: RequestId) -> Option<u64> {
+    /// Whether so many slots are pending that no more should become so before some are published.
+    pub(crate) fn has_much_pending(&self) -> bool {
+        self.space.pending().len() > self.limits.pending()
+    }
+
+    /// What a request clears, if it does.
+    fn cleared_by(&self, id: RequestId) -> Option<Cleared> {
         let request = self.requests.get(id);
         let (offset, end) = (request.offset, request.offset + request.length);
         let (start, block) = (Key::new(request.volume, 0), self.store.geometry.block());
         let clears = request.kind == Kind::Clear;
-        clears.then(|| self.cuts(Key(start.0 + offset.div_ceil(block)), Key(start.0 + end / block)))
+        clears.then(|| self.cleared(Key(start.0 + offset.div_ceil(block)), Key(start.0 + end / block)))
+    }
+
+    /// The most that clearing the blocks from `start` up to `stop` can do to a map.
+    pub(crate) fn cleared(&self, start: Key, stop: Key) -> Cleared {
+        Cleared { cuts: self.cuts(start, stop), releases: self.releases(start, stop) }
     }
 
     /// The most subtrees that clearing the blocks from `start` up to `stop` can cut off a map.
@@ -276,6 +300,19 @@ impl Engine {
         let leaves = end.saturating_sub(first);
         let levels = u64::from(height_for(leaves, geometry.fanout())) + 1;
         leaves.min(2 * (geometry.fanout() - 1) * levels)
+    }
+
+    /// The most slots that clearing the blocks from `start` up to `stop` can release in leaves that it covers in part.
+    pub(crate) fn releases(&self, start: Key, stop: Key) -> u64 {
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
+        if first >= end {
+            0
+        } else if first / per_leaf == end / per_leaf {
+            end - first
+        } else {
+            first.next_multiple_of(per_leaf) - first + end % per_leaf
+        }
     }
 
     /// The most metadata pages that merging the delta and `more` changes can take.

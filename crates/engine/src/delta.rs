@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 
 use crate::contract::Digest;
 use crate::entry::{Entry, Key, Slot};
+use crate::limits::table_bytes;
 
 /// A slot that points of a delta refer to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,8 @@ pub(crate) struct Delta {
     pub(crate) slots: HashMap<Slot, Recent, FixedState>,
     /// The most subtrees that merging the clears can cut off.
     pub(crate) cuts: u64,
+    /// The most slots that merging the clears can release in leaves that they cover in part.
+    pub(crate) releases: u64,
 }
 
 impl Delta {
@@ -47,7 +50,18 @@ impl Delta {
             clears: BTreeMap::new(),
             slots: HashMap::with_capacity_and_hasher(entries, FixedState::with_seed(4)),
             cuts: 0,
+            releases: 0,
         }
+    }
+
+    /// How many more points, with their slots, there is room for before a table would have to grow.
+    pub(crate) fn room(&self) -> usize {
+        (self.points.capacity() - self.points.len()).min(self.slots.capacity() - self.slots.len())
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        table_bytes(&self.points) + table_bytes(&self.slots)
     }
 
     /// The mapping of a block, if it is one of these.
@@ -145,12 +159,34 @@ impl Delta {
         self.points.len() + self.clears.len()
     }
 
-    /// Empties it, keeping the memory of the tables.
-    pub(crate) fn reset(&mut self) {
+    /// Empties it, keeping the memory of the tables if they are as large as they should be.
+    pub(crate) fn reset(&mut self, entries: usize) {
         self.points.clear();
         self.slots.clear();
         self.clears.clear();
-        self.cuts = 0;
+        (self.cuts, self.releases) = (0, 0);
+        self.fit(entries);
+    }
+
+    /// Whether its tables are as large as they should be.
+    pub(crate) fn fits(&self, entries: usize) -> bool {
+        let fits = |capacity: usize| (entries..=2 * entries.max(16)).contains(&capacity);
+        fits(self.points.capacity()) && fits(self.slots.capacity())
+    }
+
+    /// Whether it knows nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0 && self.slots.is_empty()
+    }
+
+    /// Makes the tables of an empty delta as large as they should be.
+    pub(crate) fn fit(&mut self, entries: usize) {
+        debug_assert!(self.is_empty());
+        if !self.fits(entries) {
+            // What is too large goes before what replaces it comes.
+            *self = Delta::with_capacity(0);
+            *self = Delta::with_capacity(entries);
+        }
     }
 }
 

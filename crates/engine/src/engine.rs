@@ -341,6 +341,15 @@ impl Engine {
         self.buffers.take()
     }
 
+    /// Puts a block into the read cache, unless its buffer is to go.
+    pub(crate) fn keep_cached(&mut self, slot: Slot, buffer: BufferId) {
+        if self.buffers.is_retired(buffer) {
+            self.evicted.push(buffer);
+        } else {
+            self.cache.insert(slot, buffer, &mut self.evicted);
+        }
+    }
+
     /// Releases what the read cache let go of.
     pub(crate) fn release_evicted(&mut self) {
         while let Some(buffer) = self.evicted.pop() {
@@ -364,6 +373,7 @@ impl Engine {
         let block = self.store.geometry.block();
         if let Operation::Write(inputs) = operation {
             let request = self.requests.get_mut(id);
+            request.blocks.reserve_exact(inputs.len());
             for (i, input) in inputs.iter().enumerate() {
                 let start = (offset / block + i as u64) * block;
                 let from = offset.max(start) - start;

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::contract::{Effect, IoId, IoOp, RequestId, Segment};
 use crate::entry::Slot;
+use crate::memory::list_bytes;
 use crate::pages::PageKey;
 
 /// An I/O that the engine wants.
@@ -109,6 +110,12 @@ impl IoTable {
     pub(crate) fn recycle(&mut self, io: IoId, segments: Vec<Segment>) {
         self.flights[io.0 as usize].io.segments = segments;
         self.free.push(io.0);
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        let segments = self.flights.iter().map(|flight| list_bytes(&flight.io.segments));
+        list_bytes(&self.flights) + list_bytes(&self.free) + segments.sum::<u64>()
     }
 
     /// I/Os in flight.

@@ -28,6 +28,7 @@ mod io;
 mod jobs;
 mod journal;
 mod limits;
+mod memory;
 mod merge;
 mod meta;
 mod pages;

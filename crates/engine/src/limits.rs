@@ -1,5 +1,9 @@
 //! One number of memory, divided among the engine's structures.
 
+use core::hash::{BuildHasher, Hash};
+
+use hashbrown::HashMap;
+
 use crate::geometry::Geometry;
 
 /// How much memory the engine may use, by structure.
@@ -28,28 +32,84 @@ pub struct Limits {
     pub requests: u32,
 }
 
-/// Bytes that a mapping of the delta can take, in both deltas and in what a checkpoint makes of them.
-const DELTA_ENTRY_BYTES: u64 = 256;
-/// Bytes of the read cache's and buffers' tables per buffer.
-const BUFFER_TABLE_BYTES: u64 = 112;
-/// What the tables of I/Os and the like take.
+/// What the tables of I/Os, records and volumes take, and what an allocator keeps beside.
 const FIXED_BYTES: u64 = 4 << 20;
 /// Bytes that a request can take for each of its blocks.
 const REQUEST_BLOCK_BYTES: u64 = 136;
 /// Requests in flight, and where there is little memory.
 const MANY_REQUESTS: u64 = 1024;
 const FEW_REQUESTS: u64 = 128;
+/// What is divided, at least.
+const LEAST: u64 = 28 * MIB;
+/// Where less than this is divided, the index gets less of it.
+const LITTLE: u64 = 64 * MIB;
+/// The most mappings in a delta: more would not make a checkpoint cheaper.
+const MOST_DELTA: u64 = 1 << 20;
+/// Bytes of an entry and a slot's content, as the journal and the delta know them while the journal is replayed.
+const REPLAY_ENTRY_BYTES: u64 = 320;
 const MIB: u64 = 1 << 20;
+
+/// Bytes of a hash table made for `entries` of `size` bytes: a power of two of buckets, seven eighths of them in use.
+fn table(entries: u64, size: u64) -> u64 {
+    (entries * 8).div_ceil(7).next_power_of_two() * (size + 1)
+}
+
+/// Bytes of a hash table whose entries come and go: what was removed may be in the way until it has doubled once.
+fn busy_table(entries: u64, size: u64) -> u64 {
+    table(2 * entries, size)
+}
+
+/// Bytes of a hash table as it is.
+pub(crate) fn table_bytes<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S>) -> u64 {
+    map.allocation_size() as u64
+}
+
+/// Payload buffers, half of them for what comes in, with the read cache, the tables of blocks that are not in their slots
+/// yet, and the I/Os of reads.
+fn buffer_bytes(count: u64, block: u64) -> u64 {
+    let (cached, dirty) = (count - count / 2, count / 2);
+    let cache = 2 * cached * (24 + 8) + busy_table(2 * cached + 1, 16);
+    count * (block + 13) + cache + busy_table(dirty, 16) + dirty * 32 + count / 4 * 140
+}
+
+/// Metadata pages with their table.
+fn page_bytes(count: u64, block: u64) -> u64 {
+    count * (block + 16) + busy_table(count, 12)
+}
+
+/// Both deltas, each with points and slots; what a checkpoint makes of one: its points, new slots, six changes of counts and
+/// four freed slots for each, replaced pages; and slots that are taken: new in both deltas, and pending.
+fn delta_bytes(entries: u64) -> u64 {
+    let tables = 2 * (table(entries, 16) + table(entries, 40));
+    let checkpoint = entries * (16 + 8 + 6 * 16 + 4 * 8 + 24);
+    tables + checkpoint + busy_table(4 * entries, 8) + 4 * entries * 16
+}
+
+/// The greatest number below `most` for which `bytes` fits into `room`.
+fn greatest(room: u64, most: u64, bytes: impl Fn(u64) -> u64) -> u64 {
+    let (mut fits, mut too_many) = (0, most);
+    while too_many - fits > 1 {
+        let middle = fits + (too_many - fits) / 2;
+        if bytes(middle) <= room {
+            fits = middle;
+        } else {
+            too_many = middle;
+        }
+    }
+    fits
+}
 
 impl Limits {
     /// Divides `memory` bytes for a pool; fails with what would do if that is too little.
     ///
-    /// Tables that are held in memory whole come first (six bytes a container, one bit a metadata block: 2.5 MiB for a TiB); of
-    /// the rest half goes to payload buffers, a quarter to the index, an eighth each to metadata pages and the delta.
+    /// Tables that are held in memory whole come first (six bytes a container, one bit a metadata block: 2.5 MiB for a TiB).
+    /// Of the rest a quarter goes to the index, an eighth to the delta, an eighth to metadata pages (where there is little: an
+    /// eighth to the index, a quarter to the pages), and half and all that is left to payload buffers. Each part pays for
+    /// its own tables.
     pub fn for_memory(memory: u64, geometry: &Geometry) -> Result<Limits, u64> {
         let tables = u64::from(geometry.containers) * 6 + u64::from(geometry.metadata_blocks) / 8 + FIXED_BYTES;
         let request_bytes = |requests| requests * (u64::from(geometry.piece_blocks) + 1) * REQUEST_BLOCK_BYTES;
-        let least = tables + request_bytes(FEW_REQUESTS) + 28 * MIB;
+        let least = tables + request_bytes(FEW_REQUESTS) + LEAST;
         if memory < least {
             return Err(least.next_multiple_of(MIB));
         }
@@ -57,15 +117,21 @@ impl Limits {
         let requests = if many { MANY_REQUESTS } else { FEW_REQUESTS };
         let rest = memory - tables - request_bytes(requests);
         let block = geometry.block();
-        let buffers = (rest / 2 / (block + BUFFER_TABLE_BYTES)) as u32;
-        // No more entries than the pool has slots, twice over so that buckets stay half empty; what is left over stays free.
-        let index = (rest / 4 / 16).min((geometry.slots() * 2).next_power_of_two()).max(1024);
-        let delta = (rest / 8 / DELTA_ENTRY_BYTES).clamp(4096, 1 << 20);
+        // No more entries than the pool has slots, twice over so that buckets stay half empty.
+        let (for_index, for_pages) = if rest < LITTLE { (rest / 8, rest / 4) } else { (rest / 4, rest / 8) };
+        let index = (for_index / 16).min((geometry.slots() * 2).next_power_of_two()).max(1024);
+        let index = 1u64 << index.ilog2().min(31);
+        // What rounding leaves over goes on to the next: from the index to the delta, and at last to the buffers.
+        let for_delta = rest / 8 + for_index.saturating_sub(index * 16);
+        let delta = greatest(for_delta, MOST_DELTA + 1, delta_bytes).max(1024);
+        let pages = greatest(for_pages, 1 << 31, |pages| page_bytes(pages, block));
+        let used = index * 16 + delta_bytes(delta) + page_bytes(pages, block);
+        let buffers = greatest(rest.saturating_sub(used), 1 << 31, |buffers| buffer_bytes(buffers, block));
         Ok(Limits {
-            buffers,
-            write_buffers: buffers / 2,
-            pages: (rest / 8 / (block + 96)) as u32,
-            index_entries: 1 << index.ilog2().min(31),
+            buffers: buffers as u32,
+            write_buffers: (buffers / 2) as u32,
+            pages: pages as u32,
+            index_entries: index as u32,
             index_tag_bits: 0,
             sharing_digest_bits: 0,
             delta_entries: delta as u32,
@@ -73,6 +139,23 @@ impl Limits {
             discards: (delta / 4).max(4096) as u32,
             requests: requests as u32,
         })
+    }
+
+    /// The most slots that partly cleared leaves may release in one delta. At least what one clear can.
+    pub(crate) fn releases(&self, geometry: &Geometry) -> u64 {
+        (2 * u64::from(self.delta_entries)).max(4 * geometry.map_leaf_entries())
+    }
+
+    /// The most slots that may be pending before they are hurried on.
+    pub(crate) fn pending(&self) -> usize {
+        2 * self.delta_entries as usize
+    }
+
+    /// The most journal entries that can be replayed: in the memory of the buffers, which are not in use then. A server with
+    /// these limits never leaves more behind than four times its delta.
+    pub fn replayable_entries(&self, geometry: &Geometry) -> u64 {
+        let buffers = u64::from(self.buffers) * geometry.block() / REPLAY_ENTRY_BYTES;
+        buffers.max(8 * u64::from(self.delta_entries) + 4 * u64::from(geometry.piece_blocks))
     }
 }
 

@@ -1,8 +1,11 @@
-//! The page cache: metadata pages in memory, in one arena of fixed size.
+//! The page cache: metadata pages in memory, in chunks of many.
 //!
 //! States of a page: free; private (a writer's or a record's, not found by key); loading; clean; writing (clean, but must
 //! stay until its write is done). Cached pages never change: trees are copy-on-write, a changed page is a new page.
 //! Victims are clean pages, by second chance.
+//!
+//! The number of pages can change. Pages from the new number on are retired: at once, or when their user is done with them.
+//! A chunk whose pages are all retired is given back.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,6 +14,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::contract::{PageId, RequestId};
+use crate::limits::table_bytes;
 use crate::superblock::Pointer;
 
 /// Which of the two regions of pages: copy-on-write metadata, or the homes of the meta map.
@@ -33,7 +37,12 @@ enum State {
     Private,
     Clean,
     Writing,
+    /// There are to be fewer pages.
+    Retired,
 }
+
+/// Pages that are allocated together.
+const CHUNK_PAGES: usize = 256;
 
 #[derive(Clone, Copy)]
 struct Frame {
@@ -55,9 +64,13 @@ pub(crate) struct Load {
 /// The page cache.
 pub(crate) struct PageCache {
     block_size: usize,
-    arena: Vec<u8>,
+    chunks: Vec<Vec<u8>>,
     frames: Vec<Frame>,
     free: Vec<u32>,
+    /// Pages there are to be: those from this number on are retired when they are done with.
+    count: usize,
+    /// Of these, how many are still in use.
+    leaving: usize,
     by_key: HashMap<PageKey, PageId, FixedState>,
     loads: HashMap<PageKey, Load, FixedState>,
     hand: usize,
@@ -68,30 +81,115 @@ pub(crate) struct PageCache {
 
 impl PageCache {
     pub(crate) fn new(pages: u32, block_size: u32) -> PageCache {
-        let nothing = Frame { state: State::Free, key: PageKey { region: Region::Metadata, location: 0 }, used: false };
-        PageCache {
+        let mut cache = PageCache {
             block_size: block_size as usize,
-            arena: vec![0; pages as usize * block_size as usize],
-            frames: vec![nothing; pages as usize],
-            free: (0..pages).rev().collect(),
-            by_key: HashMap::with_capacity_and_hasher(pages as usize, FixedState::with_seed(1)),
+            chunks: Vec::new(),
+            frames: Vec::new(),
+            free: Vec::new(),
+            count: 0,
+            leaving: 0,
+            by_key: HashMap::with_hasher(FixedState::with_seed(1)),
             loads: HashMap::with_hasher(FixedState::with_seed(2)),
             hand: 0,
             background_loads: 0,
             writes: 0,
+        };
+        cache.set_count(pages);
+        cache
+    }
+
+    /// There are to be so many pages. Fewer: those beyond go as soon as they are done with.
+    pub(crate) fn set_count(&mut self, pages: u32) {
+        let (before, count) = (self.count, pages as usize);
+        self.count = count;
+        for at in count..self.frames.len() {
+            let frame = self.frames[at];
+            match frame.state {
+                State::Clean => {
+                    self.by_key.remove(&frame.key);
+                    self.frames[at].state = State::Retired;
+                }
+                State::Free => self.frames[at].state = State::Retired,
+                State::Private | State::Writing | State::Retired => {}
+            }
+        }
+        self.free.retain(|&page| (page as usize) < count);
+        let nothing =
+            Frame { state: State::Retired, key: PageKey { region: Region::Metadata, location: 0 }, used: false };
+        self.frames.resize(self.frames.len().max(count), nothing);
+        for at in (before..count).rev() {
+            if self.frames[at].state == State::Retired {
+                self.frames[at].state = State::Free;
+                self.free.push(at as u32);
+            }
+        }
+        self.leaving = self.frames[count..].iter().filter(|frame| frame.state != State::Retired).count();
+        self.fit_chunks();
+        let spare = self.by_key.len().max(count);
+        self.by_key.shrink_to(spare);
+        self.by_key.reserve(spare - self.by_key.len());
+        self.free.shrink_to(count);
+    }
+
+    /// Allocates the chunks that are needed, and gives back those that are not.
+    fn fit_chunks(&mut self) {
+        if self.leaving == 0 {
+            self.frames.truncate(self.count);
+            self.frames.shrink_to_fit();
+        }
+        self.chunks.resize(self.frames.len().div_ceil(CHUNK_PAGES), Vec::new());
+        self.hand = self.hand.min(self.frames.len().saturating_sub(1));
+        for (number, chunk) in self.chunks.iter_mut().enumerate() {
+            let first = number * CHUNK_PAGES;
+            let frames = &self.frames[first..self.frames.len().min(first + CHUNK_PAGES)];
+            let is_used = frames.iter().any(|frame| frame.state != State::Retired);
+            let bytes = if is_used { frames.len() * self.block_size } else { 0 };
+            if bytes == 0 {
+                *chunk = Vec::new();
+            } else if chunk.is_empty() {
+                *chunk = vec![0; bytes];
+            } else if chunk.len() != bytes {
+                chunk.resize(bytes, 0);
+                chunk.shrink_to_fit();
+            }
         }
     }
 
+    /// Whether pages that are to go are still in use.
+    pub(crate) fn is_shrinking(&self) -> bool {
+        self.leaving > 0
+    }
+
+    /// A page is done with: it is free, or goes.
+    fn let_go(&mut self, page: u32) {
+        if (page as usize) < self.count {
+            self.frames[page as usize].state = State::Free;
+            self.free.push(page);
+            return;
+        }
+        self.frames[page as usize].state = State::Retired;
+        self.leaving -= 1;
+        if self.leaving == 0 {
+            self.fit_chunks();
+        }
+    }
+
+    /// Chunk of a page, and where it begins there.
+    fn place(&self, page: PageId) -> (usize, usize) {
+        let page = page.0 as usize;
+        (page / CHUNK_PAGES, page % CHUNK_PAGES * self.block_size)
+    }
+
     pub(crate) fn bytes(&self, page: PageId) -> &[u8] {
-        let at = page.0 as usize * self.block_size;
-        &self.arena[at..at + self.block_size]
+        let (chunk, at) = self.place(page);
+        &self.chunks[chunk][at..at + self.block_size]
     }
 
     /// The bytes of a private page.
     pub(crate) fn bytes_mut(&mut self, page: PageId) -> &mut [u8] {
         assert_eq!(self.frames[page.0 as usize].state, State::Private, "only private pages change");
-        let at = page.0 as usize * self.block_size;
-        &mut self.arena[at..at + self.block_size]
+        let (chunk, at) = self.place(page);
+        &mut self.chunks[chunk][at..at + self.block_size]
     }
 
     /// The cached page at `key`.
@@ -124,6 +222,7 @@ impl PageCache {
 
     fn evict(&mut self) -> Option<PageId> {
         for _ in 0..2 * self.frames.len() {
+            // Retired ones are passed over like those in use.
             self.hand = (self.hand + 1) % self.frames.len();
             let frame = &mut self.frames[self.hand];
             if frame.state != State::Clean {
@@ -145,17 +244,21 @@ impl PageCache {
         let copy = self.allocate();
         self.frames[source.0 as usize].state = state;
         let copy = copy?;
-        let from = source.0 as usize * self.block_size;
-        self.arena.copy_within(from..from + self.block_size, copy.0 as usize * self.block_size);
+        let ((from_chunk, from), (chunk, at)) = (self.place(source), self.place(copy));
+        if from_chunk == chunk {
+            self.chunks[chunk].copy_within(from..from + self.block_size, at);
+        } else {
+            let mut into = core::mem::take(&mut self.chunks[chunk]);
+            into[at..at + self.block_size].copy_from_slice(self.bytes(source));
+            self.chunks[chunk] = into;
+        }
         Some(copy)
     }
 
     /// A private page is done with.
     pub(crate) fn release(&mut self, page: PageId) {
-        let frame = &mut self.frames[page.0 as usize];
-        assert_eq!(frame.state, State::Private);
-        frame.state = State::Free;
-        self.free.push(page.0);
+        assert_eq!(self.frames[page.0 as usize].state, State::Private);
+        self.let_go(page.0);
     }
 
     /// A private page becomes the cached page at `key`; its write is under way.
@@ -176,9 +279,12 @@ impl PageCache {
         let frame = &mut self.frames[page.0 as usize];
         assert_eq!((frame.state, frame.key), (State::Writing, key));
         frame.state = State::Clean;
-        if self.by_key.get(&key) != Some(&page) {
-            frame.state = State::Free;
-            self.free.push(page.0);
+        let is_current = self.by_key.get(&key) == Some(&page);
+        if is_current && page.0 as usize >= self.count {
+            self.by_key.remove(&key);
+        }
+        if !is_current || page.0 as usize >= self.count {
+            self.let_go(page.0);
         }
     }
 
@@ -188,10 +294,8 @@ impl PageCache {
             load.orphan = true;
         }
         if let Some(page) = self.by_key.remove(&key) {
-            let frame = &mut self.frames[page.0 as usize];
-            if frame.state == State::Clean {
-                frame.state = State::Free;
-                self.free.push(page.0);
+            if self.frames[page.0 as usize].state == State::Clean {
+                self.let_go(page.0);
             }
         }
     }
@@ -251,6 +355,54 @@ impl PageCache {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        self.arena.len() as u64 + self.frames.len() as u64 * 64
+        let pages: usize = self.chunks.iter().map(Vec::len).sum();
+        let tables = self.frames.len() * core::mem::size_of::<Frame>() + self.free.capacity() * 4;
+        (pages + tables) as u64 + table_bytes(&self.by_key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(location: u32) -> PageKey {
+        PageKey { region: Region::Metadata, location }
+    }
+
+    #[test]
+    fn pages_in_use_stay_until_they_are_done_with_when_there_are_to_be_fewer() {
+        let mut cache = PageCache::new(600, 512);
+        let pages: Vec<PageId> = (0..600).map(|_| cache.allocate().unwrap()).collect();
+        for &page in &pages {
+            cache.bytes_mut(page).fill(page.0 as u8);
+        }
+        let [private, writing] = [pages[599], pages[598]];
+        cache.publish(writing, key(1));
+        for &page in &pages[..598] {
+            cache.release(page);
+        }
+        cache.set_count(300);
+        assert!(cache.is_shrinking());
+        assert_eq!(cache.available(), 300);
+        // A copy of a page that is to go.
+        let copy = cache.copy_of(writing).unwrap();
+        assert_eq!(cache.bytes(copy), cache.bytes(writing));
+        assert_eq!(cache.bytes(private), [private.0 as u8; 512]);
+        cache.written(key(1), writing);
+        assert_eq!(cache.get(key(1)), None);
+        let before = cache.memory();
+        cache.release(private);
+        assert!(!cache.is_shrinking() && cache.memory() < before - 290 * 512);
+        cache.release(copy);
+        assert_eq!((cache.available(), cache.frames.len()), (300, 300));
+        // More again, while one of them is still in use.
+        cache.set_count(1000);
+        let pages: Vec<PageId> = (0..1000).map(|_| cache.allocate().unwrap()).collect();
+        assert_eq!(cache.allocate(), None);
+        cache.set_count(10);
+        cache.set_count(900);
+        assert_eq!(cache.available(), 0);
+        pages.into_iter().for_each(|page| cache.release(page));
+        assert_eq!((cache.available(), cache.is_shrinking()), (900, false));
     }
 }

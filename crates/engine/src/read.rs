@@ -223,7 +223,7 @@ impl Engine {
             }
             if good {
                 self.buffers.set_check(fill.buffer, fill.check);
-                self.cache.insert(slot, fill.buffer, &mut self.evicted);
+                self.keep_cached(slot, fill.buffer);
                 self.release_evicted();
             } else {
                 self.buffers.release(fill.buffer);

@@ -92,6 +92,8 @@ pub(crate) struct Recovery {
     position: u32,
     walked_blocks: u32,
     records: Vec<Walked>,
+    /// Entries in them.
+    entries: u64,
     /// The last record that is durable for certain.
     mark: u64,
     verify_at: usize,
@@ -118,6 +120,7 @@ impl Recovery {
             position: 0,
             walked_blocks: 0,
             records: Vec::new(),
+            entries: 0,
             mark: 0,
             verify_at: 0,
             checks: Vec::new(),
@@ -389,6 +392,7 @@ impl Engine {
     fn walk(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
         let block = self.store.geometry.block_size as usize;
         let ring = self.store.geometry.journal_blocks;
+        let most = self.limits.replayable_entries(&self.store.geometry);
         loop {
             let have = (recovery.window.len() / block) as u32;
             let needed = match self.next_record(recovery) {
@@ -403,7 +407,12 @@ impl Engine {
                     if bytes < blocks as usize * block {
                         recovery.window.clear();
                     }
+                    recovery.entries += walked.changes.len() as u64;
                     recovery.records.push(*walked);
+                    if recovery.entries > most {
+                        // There is no memory to replay them all: they are only counted.
+                        recovery.records.iter_mut().for_each(|walked| walked.changes = Vec::new());
+                    }
                     continue;
                 }
                 Next::End => break,
@@ -421,6 +430,9 @@ impl Engine {
         let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
         if recovery.mark > last {
             return Err(OpenError::DamagedJournal { sequence: last + 1 });
+        }
+        if recovery.entries > most {
+            return Err(OpenError::TooLittleMemory { entries: recovery.entries });
         }
         Ok(Progress::Next(Step::Verify))
     }
@@ -650,6 +662,7 @@ impl Engine {
     /// What loses its last reference here is found when all has been replayed.
     pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
         self.delta.cuts += self.cuts(start, stop);
+        self.delta.releases += self.releases(start, stop);
         let mut dead = core::mem::take(&mut self.dead);
         self.delta.clear(start, stop, &mut dead);
         dead.clear();

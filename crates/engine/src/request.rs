@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, RequestId, VolumeId};
 use crate::entry::{Entry, Key, Slot};
+use crate::memory::{list_bytes, request_bytes};
 
 /// The stages of requests, in the order in which a request passes them. Docs, traces and crash points use these names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -104,6 +105,13 @@ pub(crate) struct Request {
     active: bool,
 }
 
+impl Request {
+    /// Gives the memory of its lists back.
+    fn forget_lists(&mut self) {
+        (self.blocks, self.data, self.extents) = (Vec::new(), Vec::new(), Vec::new());
+    }
+}
+
 /// All requests. Entries are reused with the memory of their lists.
 pub(crate) struct Requests {
     table: Vec<Request>,
@@ -117,7 +125,21 @@ impl Requests {
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        !self.free.is_empty() || self.table.len() < self.limit
+        self.active() < self.limit
+    }
+
+    /// There may be so many from here on. Those that are in flight beyond that come to their end.
+    pub(crate) fn set_limit(&mut self, limit: u32) {
+        self.limit = limit as usize;
+        for request in self.table.iter_mut().filter(|request| !request.active) {
+            request.forget_lists();
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        let lists = self.table.iter().map(|each| request_bytes(&each.blocks, &each.data, &each.extents));
+        list_bytes(&self.table) + list_bytes(&self.free) + lists.sum::<u64>()
     }
 
     /// Requests in flight.
@@ -127,8 +149,8 @@ impl Requests {
 
     /// A new request without blocks.
     pub(crate) fn begin(&mut self, token: u64, kind: Kind, volume: VolumeId, offset: u64, length: u64) -> RequestId {
+        assert!(self.has_room(), "the driver asks can_submit first");
         let at = self.free.pop().unwrap_or_else(|| {
-            assert!(self.table.len() < self.limit, "the driver asks can_submit first");
             self.table.push(Request {
                 token,
                 kind,
@@ -186,6 +208,9 @@ impl Requests {
         request.blocks.clear();
         request.data.clear();
         request.extents.clear();
+        if id.0 as usize >= self.limit {
+            request.forget_lists();
+        }
         self.free.push(id.0);
     }
 

@@ -460,7 +460,7 @@ impl Space {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        (self.containers.len() * core::mem::size_of::<Container>() + self.taken.capacity() * 10) as u64
+        (self.containers.len() * core::mem::size_of::<Container>() + self.taken.allocation_size()) as u64
             + self.pending.capacity() as u64 * 16
     }
 }

@@ -100,16 +100,4 @@ impl Engine {
         }
         most
     }
-
-    fn memory(&self) -> u64 {
-        let delta = (self.delta.points.capacity() + self.frozen.points.capacity()) * 20
-            + (self.delta.slots.capacity() + self.frozen.slots.capacity()) * 56;
-        self.buffers.count() as u64 * self.geometry().block()
-            + self.store.pages.memory()
-            + self.store.meta.memory()
-            + self.space.memory()
-            + self.index.memory()
-            + self.cache.memory()
-            + delta as u64
-    }
 }

@@ -179,11 +179,11 @@ impl Engine {
     pub(crate) fn change_volume(&mut self, change: VolumeChange) -> Result<Option<u64>, ControlError> {
         let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
-        let cuts = match change {
-            VolumeChange::Delete { volume } => self.cuts(Key::new(volume, 0), end_of(volume)),
-            VolumeChange::Resize { volume, blocks } => self.cuts(Key::new(volume, blocks), end_of(volume)),
+        let cleared = match change {
+            VolumeChange::Delete { volume } => self.cleared(Key::new(volume, 0), end_of(volume)),
+            VolumeChange::Resize { volume, blocks } => self.cleared(Key::new(volume, blocks), end_of(volume)),
         };
-        match self.room_for(1, Some(cuts)) {
+        match self.room_for(1, Some(cleared)) {
             Room::Enough => {}
             Room::Later => return Ok(None),
             Room::Never => return Err(ControlError::NoSpace),

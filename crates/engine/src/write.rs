@@ -431,6 +431,7 @@ impl Engine {
     /// Puts a clear into the delta, and gives up what it covers there.
     pub(crate) fn clear_keys(&mut self, start: Key, stop: Key) {
         self.delta.cuts += self.cuts(start, stop);
+        self.delta.releases += self.releases(start, stop);
         let mut dead = core::mem::take(&mut self.dead);
         self.delta.clear(start, stop, &mut dead);
         for slot in dead.drain(..) {
@@ -551,7 +552,7 @@ impl Engine {
             let buffer = self.dirty.remove(&slot).expect("a dirty block is written once");
             self.buffers.arrived(buffer);
             if good {
-                self.cache.insert(slot, buffer, &mut self.evicted);
+                self.keep_cached(slot, buffer);
             } else {
                 // The pool is read-only from here on: keep the only copy readable.
                 self.dirty.insert(slot, buffer);

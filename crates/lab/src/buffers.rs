@@ -45,6 +45,21 @@ impl Buffers {
         Buffers { buffers: vec![buffer; count as usize], block_size }
     }
 
+    /// There are this many from here on. Those that go must not be in use.
+    pub fn set_count(&mut self, count: u32) -> Checked {
+        if let Some(number) = self.buffers.iter().skip(count as usize).position(Buffer::is_in_use) {
+            return violated(format!("buffer {} of {count} is in use", count as usize + number));
+        }
+        let buffer = Buffer { cells: POISON, taken: false, readers: 0, filling: false, replies: 0 };
+        self.buffers.resize(count as usize, buffer);
+        Ok(())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.buffers.len() as u32
+    }
+
     /// The driver takes a buffer that the engine hands out, and fills the cells that have a value.
     pub fn take(&mut self, id: BufferId, cells: &[Option<u32>; CELLS]) -> Checked {
         let count = self.buffers.len();

@@ -68,6 +68,9 @@ impl Run {
         if status.pending_blocks != 0 || status.unmerged_entries != 0 {
             return wrong("something is pending or unmerged after settling");
         }
+        if self.world.engine.is_resizing() {
+            return wrong("the limits are not in force though nothing is in flight");
+        }
         if status.logical_blocks_used != logical {
             return wrong("the number of logical blocks is wrong");
         }
@@ -94,16 +97,16 @@ impl Run {
         let mut taken = Vec::new();
         while let Some(buffer) = self.world.take_buffer(&[None; CELLS])? {
             taken.push(buffer);
-            if taken.len() > self.config.limits.write_buffers as usize {
-                return violated(format!("more buffers were handed out than {}", self.config.limits.write_buffers));
+            if taken.len() > self.limits.write_buffers as usize {
+                return violated(format!("more buffers were handed out than {}", self.limits.write_buffers));
             }
         }
         let count = taken.len();
         for buffer in taken {
             self.world.return_buffer(buffer);
         }
-        if count != self.config.limits.write_buffers as usize {
-            return violated(format!("{count} of {} buffers are left at rest", self.config.limits.write_buffers));
+        if count != self.limits.write_buffers as usize {
+            return violated(format!("{count} of {} buffers are left at rest", self.limits.write_buffers));
         }
         Ok(())
     }

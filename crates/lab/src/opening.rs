@@ -103,6 +103,7 @@ impl Run {
         self.pending.clear();
         let random = Random::new(self.random.draw());
         let (parameters, limits) = (self.config.parameters, self.config.limits);
+        self.limits = limits;
         self.world = World::open(parameters, limits, disk, self.world.now, random, trace)?;
         self.take_geometry()
     }

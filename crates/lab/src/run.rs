@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    BadGeometry, BlockInput, Command, Error, Geometry, Nanos, OpenError, Operation as EngineOperation, Policy,
-    Recovered, Submit,
+    BadGeometry, BlockInput, Command, Error, Geometry, Limits, Nanos, OpenError, Operation as EngineOperation,
+    Policy, Recovered, Submit,
 };
 
 use crate::config::Config;
@@ -114,6 +114,8 @@ pub struct Run {
     pub counts: Counts,
     /// The config, with the geometry that the pool has grown to.
     pub config: Config,
+    /// The limits in force.
+    pub(crate) limits: Limits,
     /// Whether deduplication must be exact: not after a reopening, since the index is rebuilt lazily.
     pub(crate) is_exact: bool,
     pub(crate) random: Random,
@@ -164,6 +166,7 @@ impl Run {
             model,
             counts: Counts::default(),
             is_exact: config.has_room_in_index(),
+            limits: config.limits,
             config,
             random,
             pending: BTreeMap::new(),
@@ -233,6 +236,12 @@ impl Run {
             Operation::ResizeVolume { volume, size_blocks } => self.resize_volume(*volume, *size_blocks),
             Operation::SetVolume { volume, policy, read_only } => self.set_volume(*volume, *policy, *read_only),
             Operation::SetPool { policy } => self.set_pool(*policy),
+            Operation::SetLimits(limits) => {
+                // Until the index is filled again, known blocks are written again.
+                self.is_exact = false;
+                self.limits = *limits;
+                self.world.set_limits(*limits)
+            }
             Operation::Drain => self.drain(),
             Operation::Idle(time) => {
                 self.drain()?;

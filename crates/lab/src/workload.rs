@@ -1,7 +1,7 @@
 //! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
-use engine::{Nanos, Policy};
+use engine::{Limits, Nanos, Policy};
 
 use crate::config::Config;
 use crate::content::CELLS;
@@ -94,6 +94,8 @@ pub enum Operation {
         /// By so many containers.
         containers: u64,
     },
+    /// Divide the memory anew, whatever is in flight.
+    SetLimits(Limits),
     /// Wait for all answers.
     Drain,
     /// Let virtual time pass.
@@ -122,7 +124,7 @@ pub enum Operation {
 pub struct Generator<'a> {
     config: &'a Config,
     random: Random,
-    weights: [u32; 17],
+    weights: [u32; 18],
     fresh: u32,
 }
 
@@ -133,7 +135,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 17];
+        let mut weights = [0; 18];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -142,6 +144,7 @@ impl Generator<'_> {
             weights[12..16].fill(0);
         }
         weights[16] = if config.grows { 8 } else { 0 };
+        weights[17] = 6 * random.pick(&[0, 1, 1, 2, 4]);
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -179,7 +182,8 @@ impl Generator<'_> {
             13 => Operation::ResizeVolume { volume: self.random.below(8), size_blocks: self.size_blocks() },
             14 => self.set_volume(),
             15 => Operation::SetPool { policy: self.random.pick(&[None, Some(Policy::Full), Some(Policy::Native)]) },
-            _ => Operation::Grow { containers: self.random.pick(&[0, 1, 1, 2, 5, 20, 700]) },
+            16 => Operation::Grow { containers: self.random.pick(&[0, 1, 1, 2, 5, 20, 700]) },
+            _ => Operation::SetLimits(self.limits()),
         }
     }
 
@@ -259,6 +263,24 @@ impl Generator<'_> {
         }
     }
 
+    /// Other limits: never a larger delta, so that a pool can always be opened with the limits of the config.
+    fn limits(&mut self) -> Limits {
+        let ours = self.config.limits;
+        let piece = self.config.parameters.geometry.piece_blocks + 1;
+        let write_buffers = piece * self.random.between(2, 6) as u32;
+        Limits {
+            buffers: write_buffers + piece * self.random.between(2, 6) as u32 + self.random.below(64) as u32,
+            write_buffers,
+            pages: self.random.pick(&[64, 96, 128, 256, 600]),
+            index_entries: self.random.pick(&[ours.index_entries, ours.index_entries, 16, 256]),
+            delta_entries: self.random.pick(&[64, 128, 256, 1024]).min(ours.delta_entries),
+            discard_pages: self.random.pick(&[1, 2, ours.discard_pages]),
+            discards: self.random.pick(&[64, ours.discards]),
+            requests: self.random.between(2, 20) as u32,
+            ..ours
+        }
+    }
+
     fn crash(&mut self) -> Operation {
         let again = if self.random.one_in(3) { self.random.between(1, 3) } else { 0 };
         Operation::Crash {
@@ -285,6 +307,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 17, "{letters:?}");
+        assert_eq!(letters.len(), 18, "{letters:?}");
     }
 }

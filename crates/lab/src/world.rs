@@ -100,7 +100,6 @@ pub struct World {
     /// The record.
     pub trace: Trace,
     parameters: Parameters,
-    limits: Limits,
     random: Random,
     calendar: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
     sequence: u64,
@@ -160,7 +159,6 @@ impl World {
             now,
             trace,
             parameters,
-            limits,
             random,
             calendar: BinaryHeap::new(),
             sequence: 0,
@@ -210,6 +208,7 @@ impl World {
 
     /// Takes one effect, or delivers the next event that is due no later than `horizon`.
     pub fn step(&mut self, horizon: Nanos) -> Checked<Step> {
+        self.follow_buffers()?;
         if let Some(effect) = self.engine.next_effect() {
             return self.perform(effect);
         }
@@ -253,6 +252,22 @@ impl World {
             }
         }
         self.engine.handle(self.now, Event::Submit(submit));
+    }
+
+    /// Divides the memory anew.
+    pub fn set_limits(&mut self, limits: Limits) -> Checked {
+        self.trace.note(self.now, 11, &[u64::from(limits.buffers), u64::from(limits.pages)], || format!("{limits:?}"));
+        self.buffers.set_count(self.buffers.count().max(limits.buffers))?;
+        self.engine.set_limits(limits);
+        self.follow_buffers()
+    }
+
+    /// Gives back the memory of buffers that the engine no longer uses.
+    fn follow_buffers(&mut self) -> Checked {
+        if self.engine.buffer_numbers() < self.buffers.count() {
+            self.buffers.set_count(self.engine.buffer_numbers())?;
+        }
+        Ok(())
     }
 
     /// Gives the engine a command.
@@ -427,7 +442,7 @@ impl World {
         if per_block && io.segments.len() as u64 * geometry.block() != io.length {
             return violated(format!("an I/O whose segments do not make up its length: {io:?}"));
         }
-        let unknown = |segment: &Segment| matches!(segment, Segment::Buffer(id) if id.0 >= self.limits.buffers);
+        let unknown = |segment: &Segment| matches!(segment, Segment::Buffer(id) if id.0 >= self.buffers.count());
         if io.segments.iter().any(unknown) {
             return violated(format!("an I/O with a buffer that does not exist: {io:?}"));
         }

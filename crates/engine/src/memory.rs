@@ -1,0 +1,101 @@
+//! Memory while serving: dividing it anew, and counting it.
+//!
+//! Growing is done at once. Shrinking goes as far as it can at once, and the rest of the way as what is in use is done with:
+//! buffers and pages that are held go when they are released, the tables of a delta when a checkpoint has merged it. Meanwhile
+//! everything is served as before. [`Engine::is_resizing`] tells when the end is reached.
+
+use alloc::vec::Vec;
+
+use crate::contract::{DataSegment, Extent};
+use crate::engine::{Engine, Phase};
+use crate::index::Index;
+use crate::limits::{Limits, table_bytes};
+use crate::rebuild::Rebuild;
+use crate::request::Block;
+
+impl Engine {
+    /// From here on the engine keeps to these limits. The numbers of new buffers must be good already; those that are to go
+    /// can be used until [`Engine::buffer_numbers`] has come down.
+    ///
+    /// The index starts anew if its size changes: until it is filled again in the background, some known blocks are written
+    /// once more.
+    pub fn set_limits(&mut self, limits: Limits) {
+        let before = core::mem::replace(&mut self.limits, limits);
+        self.buffers.set_count(limits.buffers, limits.write_buffers);
+        let Engine { cache, buffers, evicted, .. } = self;
+        let cached = limits.buffers.saturating_sub(limits.write_buffers) as usize;
+        cache.resize(cached, |buffer| !buffers.is_retired(buffer), evicted);
+        self.release_evicted();
+        self.evicted.shrink_to(0);
+        self.dirty.shrink_to(limits.write_buffers as usize);
+        self.store.pages.set_count(limits.pages);
+        self.requests.set_limit(limits.requests);
+        let index = |limits: Limits| (limits.index_entries, limits.index_tag_bits);
+        if index(before) != index(limits) {
+            let slots = self.store.geometry.slots();
+            // The old one goes before the new one comes.
+            self.index = Index::new(0, slots, limits.index_tag_bits);
+            self.index = Index::new(limits.index_entries, slots, limits.index_tag_bits);
+            if !matches!(self.phase, Phase::Recovering | Phase::Dead) {
+                self.rebuild = Some(Rebuild::new(slots, self.store.geometry.block()));
+            }
+        }
+        let entries = limits.delta_entries as usize;
+        if self.delta.is_empty() {
+            self.delta.fit(entries);
+        }
+        if self.frozen.is_empty() && self.checkpoint.is_none() {
+            self.frozen.fit(entries);
+        }
+        self.want_checkpoint |= !self.delta.fits(entries) && self.phase == Phase::Serving;
+        self.needs_pump = true;
+    }
+
+    /// The limits in force, or on their way.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether [`Engine::set_limits`] has not come to its end yet.
+    pub fn is_resizing(&self) -> bool {
+        let entries = self.limits.delta_entries as usize;
+        self.buffers.numbers() > self.limits.buffers
+            || self.store.pages.is_shrinking()
+            || !self.delta.fits(entries)
+            || !self.frozen.fits(entries)
+    }
+
+    /// Buffers from this number on are not in use.
+    pub fn buffer_numbers(&self) -> u32 {
+        self.buffers.numbers()
+    }
+
+    /// Bytes of memory in use: everything that [`Limits::for_memory`] divides.
+    pub(crate) fn memory(&self) -> u64 {
+        let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.memory());
+        u64::from(self.buffers.numbers()) * self.geometry().block()
+            + self.buffers.memory()
+            + self.store.pages.memory()
+            + self.store.meta.memory()
+            + self.store.io.memory()
+            + self.space.memory()
+            + self.index.memory()
+            + self.cache.memory()
+            + table_bytes(&self.dirty)
+            + self.delta.memory()
+            + self.frozen.memory()
+            + self.requests.memory()
+            + list_bytes(&self.discards)
+            + checkpoint
+    }
+}
+
+/// Bytes of a list.
+pub(crate) fn list_bytes<T>(list: &Vec<T>) -> u64 {
+    (list.capacity() * core::mem::size_of::<T>()) as u64
+}
+
+/// Bytes of the lists of a request.
+pub(crate) fn request_bytes(blocks: &Vec<Block>, data: &Vec<DataSegment>, extents: &Vec<Extent>) -> u64 {
+    list_bytes(blocks) + list_bytes(data) + list_bytes(extents)
+}
