@@ -1,13 +1,16 @@
 //! All memory that the kernel reads or writes on our behalf: one mapping, divided once.
 //!
 //! ```text
-//! block buffers     the engine's numbered buffers of payload
-//! staging           metadata pages on their way to and from the store
-//! (the two above are registered with the ring)
 //! zeroes            only ever read: what zero blocks are sent from
 //! wake-up           eight bytes that the event counter is read into
 //! connections       a receive area and a header area each, of which the kernel has given only what was used
+//! staging           metadata pages on their way to and from the store
+//! block buffers     the engine's numbered buffers of payload, as many as there can ever be
+//! (the last two are registered with the ring: of the buffers, those that there are)
 //! ```
+//!
+//! Buffers come and go with the memory that the server may use: addresses are there for all that the machine has room for,
+//! memory only for those in use.
 //!
 //! Invariants: the mapping is never unmapped or moved, so an address given to the kernel stays good until the process ends,
 //! whatever becomes of the I/O. A [`Span`] is checked against the mapping when it is turned into an address or a slice.
@@ -63,14 +66,17 @@ pub struct Arena {
     base: NonNull<u8>,
     size: usize,
     buffers: usize,
+    buffers_max: usize,
     staging_blocks: usize,
     connections: usize,
 }
 
 impl Arena {
-    /// Maps memory for so many block buffers, blocks of staging and connections.
-    pub fn new(buffers: usize, staging_blocks: usize, connections: usize) -> io::Result<Arena> {
-        let size = (buffers + staging_blocks) * BLOCK + ZEROES + BLOCK + connections * (RECEIVE_AREA + HEADER_AREA);
+    /// Maps memory for so many block buffers (now, and at most), blocks of staging and connections.
+    pub fn new((buffers, buffers_max): (usize, usize), staging_blocks: usize, connections: usize) -> io::Result<Arena> {
+        assert!(buffers <= buffers_max, "there are no more buffers than there can be");
+        let others = ZEROES + BLOCK + connections * (RECEIVE_AREA + HEADER_AREA);
+        let size = others + (staging_blocks + buffers_max) * BLOCK;
         // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no memory that exists.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
@@ -80,14 +86,13 @@ impl Arena {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         }?;
-        let registered = (buffers + staging_blocks) * BLOCK;
         // SAFETY: the advice covers a part of the mapping just made and does not change its contents. It is only advice:
         // that it may fail (no huge pages in this kernel) does not matter.
-        let _ = unsafe { rustix::mm::madvise(base, registered, Advice::LinuxHugepage) };
+        let _ = unsafe { rustix::mm::madvise(base.byte_add(others), size - others, Advice::LinuxHugepage) };
         // SAFETY: as above. Huge pages would give every silent connection the memory of a busy one.
-        let _ = unsafe { rustix::mm::madvise(base.byte_add(registered), size - registered, Advice::LinuxNoHugepage) };
+        let _ = unsafe { rustix::mm::madvise(base, others, Advice::LinuxNoHugepage) };
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Arena { base, size, buffers, staging_blocks, connections })
+        Ok(Arena { base, size, buffers, buffers_max, staging_blocks, connections })
     }
 
     /// Number of connections that there is room for.
@@ -98,23 +103,55 @@ impl Arena {
     /// A block buffer.
     pub fn buffer(&self, buffer: BufferId) -> Span {
         assert!((buffer.0 as usize) < self.buffers, "the engine numbers its buffers below its limit");
-        Span { start: buffer.0 as usize * BLOCK, length: BLOCK }
+        Span { start: self.buffers_start() + buffer.0 as usize * BLOCK, length: BLOCK }
     }
 
     /// Blocks of staging, from one on.
     pub fn staging(&self, first: usize, blocks: usize) -> Span {
         assert!(first + blocks <= self.staging_blocks, "staging is allocated inside its area");
-        Span { start: (self.buffers + first) * BLOCK, length: blocks * BLOCK }
+        Span { start: self.staging_start() + first * BLOCK, length: blocks * BLOCK }
     }
 
-    /// What is registered with the ring: buffers and staging.
-    pub fn registered(&self) -> Span {
-        Span { start: 0, length: (self.buffers + self.staging_blocks) * BLOCK }
+    fn staging_start(&self) -> usize {
+        self.zeroes().end() + BLOCK + self.connections * (RECEIVE_AREA + HEADER_AREA)
+    }
+
+    fn buffers_start(&self) -> usize {
+        self.staging_start() + self.staging_blocks * BLOCK
+    }
+
+    /// All of the staging area.
+    pub fn all_staging(&self) -> Span {
+        self.staging(0, self.staging_blocks)
+    }
+
+    /// The buffers that there are.
+    pub fn buffers(&self) -> Span {
+        Span { start: self.buffers_start(), length: self.buffers * BLOCK }
+    }
+
+    /// How many buffers there can be.
+    pub fn buffers_max(&self) -> usize {
+        self.buffers_max
+    }
+
+    /// There are so many buffers from here on, at most [`Arena::buffers_max`]. The memory of those that go is given back: no
+    /// I/O may use it any more.
+    pub fn set_buffers(&mut self, count: usize) {
+        assert!(count <= self.buffers_max, "there are no more buffers than there can be");
+        let before = self.buffers();
+        self.buffers = count;
+        if self.buffers().end() < before.end() {
+            let gone = Span { start: self.buffers().end(), length: before.end() - self.buffers().end() };
+            // SAFETY: the span lies inside the mapping (checked by `address`) and is whole pages; nobody owns these buffers
+            // any more, so no I/O uses them, and `&mut self` says that no reference into the arena exists.
+            let _ = unsafe { rustix::mm::madvise(self.address(gone).cast(), gone.length, Advice::LinuxDontNeed) };
+        }
     }
 
     /// Zeroes, to be read only.
     pub fn zeroes(&self) -> Span {
-        Span { start: self.registered().end(), length: ZEROES }
+        Span { start: 0, length: ZEROES }
     }
 
     /// What the event counter is read into.
@@ -194,18 +231,12 @@ mod tests {
 
     #[test]
     fn the_parts_do_not_overlap() {
-        let mut arena = Arena::new(3, 2, 2).unwrap();
-        let mut parts = vec![
-            arena.buffer(BufferId(0)),
-            arena.buffer(BufferId(2)),
-            arena.staging(0, 1),
-            arena.staging(1, 1),
-            arena.zeroes(),
-            arena.wake_up(),
-        ];
+        let mut arena = Arena::new((3, 5), 2, 2).unwrap();
+        let mut parts = vec![arena.zeroes(), arena.wake_up()];
         for connection in 0..2 {
             parts.extend([arena.receive_area(connection), arena.header_area(connection)]);
         }
+        parts.extend([arena.staging(0, 1), arena.staging(1, 1), arena.buffer(BufferId(0)), arena.buffer(BufferId(2))]);
         for pair in parts.windows(2) {
             assert!(pair[0].end() <= pair[1].start, "{pair:?}");
         }
@@ -221,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_a_connection_forgets_is_its_own() {
-        let mut arena = Arena::new(1, 1, 3).unwrap();
+        let mut arena = Arena::new((1, 1), 1, 3).unwrap();
         for connection in 0..3 {
             arena.bytes_mut(arena.receive_area(connection)).fill(7);
             arena.bytes_mut(arena.header_area(connection)).fill(7);
@@ -237,8 +268,24 @@ mod tests {
     #[test]
     #[should_panic(expected = "inside the arena")]
     fn a_span_outside_is_caught() {
-        let arena = Arena::new(1, 1, 1).unwrap();
-        let end = arena.header_area(0).end();
+        let arena = Arena::new((1, 1), 1, 1).unwrap();
+        let end = arena.buffer(BufferId(0)).end();
         arena.bytes(Span { start: end, length: 1 });
+    }
+
+    #[test]
+    fn buffers_come_and_go() {
+        let mut arena = Arena::new((4, 8), 1, 1).unwrap();
+        let fill = |arena: &mut Arena, number, value| {
+            let span = arena.buffer(BufferId(number));
+            arena.bytes_mut(span).fill(value);
+        };
+        fill(&mut arena, 1, 7);
+        fill(&mut arena, 3, 7);
+        arena.set_buffers(2);
+        arena.set_buffers(8);
+        fill(&mut arena, 7, 7);
+        assert!(arena.bytes(arena.buffer(BufferId(1))).iter().all(|byte| *byte == 7));
+        assert!(crate::digest::is_zero(arena.bytes(arena.buffer(BufferId(3)))), "its memory was given back");
     }
 }

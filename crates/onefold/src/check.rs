@@ -70,7 +70,7 @@ pub fn check(arguments: &CheckArgs) -> anyhow::Result<bool> {
         .or_else(|needed| Limits::for_memory(needed, &geometry))
         .map_err(|needed| anyhow::anyhow!("the audit of this pool needs {} of memory", size::show(needed)))?;
     let overlay = Overlay { store, blocks: HashMap::new() };
-    let arena = Arena::new(limits.buffers as usize, 1, 1).context("cannot get memory")?;
+    let arena = Arena::new((limits.buffers as usize, limits.buffers as usize), 1, 1).context("cannot get memory")?;
     let mut audit = Audit {
         engine: Engine::open_to_audit(parameters, limits, 0),
         arena,

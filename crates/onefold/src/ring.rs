@@ -14,14 +14,16 @@ use anyhow::{Context, anyhow};
 use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
-use crate::arena::{Arena, Span};
+use crate::arena::{Arena, BLOCK, Span};
 
 /// Entries of the submission queue; the completion queue has eight times as many.
 const ENTRIES: u32 = 512;
 /// Where the store is in the table of registered files.
 const STORE: Fixed = Fixed(0);
-/// The kernel registers buffers of at most 1 GiB each.
-const REGISTERED_CHUNK: usize = 1 << 30;
+/// Block buffers are registered in chunks of so many bytes, so that they can come and go.
+const REGISTERED_CHUNK: usize = 32 << 20;
+/// The most entries of the table of registered buffers; what is beyond is used as it is.
+const REGISTERED_MAX: usize = 1 << 14;
 /// Disk operations in flight.
 pub const DISK_SLOTS: usize = 256;
 /// The most spans of one disk operation or receive.
@@ -177,8 +179,29 @@ pub struct Ring {
     receive: Vec<Transfer>,
     send: Vec<Transfer>,
     spare: Spare,
-    /// Whether buffers and staging are registered.
-    registered: Option<Span>,
+    registered: Option<Registered>,
+}
+
+/// What is registered as buffers: the staging area, and then the block buffers in chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Registered {
+    staging: Span,
+    buffers: Span,
+    /// Whether the kernel can change single entries of the table (Linux 5.19).
+    can_change: bool,
+}
+
+impl Registered {
+    /// The part of a chunk that is registered.
+    fn chunk(&self, number: usize) -> Span {
+        let at = (number * REGISTERED_CHUNK).min(self.buffers.length);
+        self.buffers.from(at).first((self.buffers.length - at).min(REGISTERED_CHUNK))
+    }
+
+    /// Chunks that hold something.
+    fn chunks(&self) -> usize {
+        self.buffers.length.div_ceil(REGISTERED_CHUNK).min(REGISTERED_MAX - 1)
+    }
 }
 
 impl Ring {
@@ -190,10 +213,7 @@ impl Ring {
             return Err(anyhow!("this kernel's io_uring is too old: Linux 5.11 or newer is needed"));
         }
         ring.submitter().register_files(&[store]).context("cannot register the store with io_uring")?;
-        let mut registered = None;
-        if register && register_buffers(&ring, arena).is_ok() {
-            registered = Some(arena.registered());
-        }
+        let registered = if register { register_buffers(&ring, arena) } else { None };
         let unused = |count: usize| std::iter::repeat_with(Transfer::default).take(count).collect();
         Ok(Ring {
             ring,
@@ -209,6 +229,30 @@ impl Ring {
     /// Whether I/O goes through registered buffers.
     pub fn has_registered_buffers(&self) -> bool {
         self.registered.is_some()
+    }
+
+    /// The arena has other buffers now, or is about to lose those that are not among `buffers`: what is registered follows.
+    /// Operations in flight keep what they use.
+    pub fn follow_buffers(&mut self, arena: &Arena, buffers: Span) {
+        let Some(before) = self.registered else { return };
+        let after = Registered { buffers, ..before };
+        for number in 0..before.chunks().max(after.chunks()) {
+            let chunk = after.chunk(number);
+            if before.chunk(number) == chunk {
+                continue;
+            }
+            let vector = if chunk.length == 0 { NOTHING } else { vector(arena, chunk) };
+            // SAFETY: the chunk lies in the arena, which stays mapped until the process ends.
+            let update =
+                || unsafe { self.ring.submitter().register_buffers_update(1 + number as u32, &[vector], None) };
+            if !before.can_change || update().is_err() {
+                // Without registered buffers everything works as well, a little slower.
+                let _ = self.ring.submitter().unregister_buffers();
+                self.registered = None;
+                return;
+            }
+        }
+        self.registered = Some(after);
     }
 
     /// Reads from the store.
@@ -354,8 +398,16 @@ impl Ring {
     fn fixed(&self, spans: &[Span]) -> Option<u16> {
         let [span] = spans else { return None };
         let registered = self.registered?;
-        let (first, last) = (span.start / REGISTERED_CHUNK, (span.end() - 1) / REGISTERED_CHUNK);
-        (span.end() <= registered.end() && first == last).then_some(first as u16)
+        let (staging, buffers) = (registered.staging, registered.buffers);
+        if span.start >= staging.start && span.end() <= staging.end() {
+            return Some(0);
+        }
+        if span.start < buffers.start || span.end() > buffers.end() {
+            return None;
+        }
+        let (from, to) = (span.start - buffers.start, span.end() - buffers.start);
+        let (first, last) = (from / REGISTERED_CHUNK, (to - 1) / REGISTERED_CHUNK);
+        (first == last && first < registered.chunks()).then_some(1 + first as u16)
     }
 
     fn push_disk(&mut self, slot: u32, entry: squeue::Entry) {
@@ -401,17 +453,31 @@ impl Drop for Ring {
     }
 }
 
-fn register_buffers(ring: &IoUring, arena: &Arena) -> io::Result<()> {
-    let all = arena.registered();
-    let chunks: Vec<libc::iovec> = (0..all.length)
-        .step_by(REGISTERED_CHUNK)
-        .map(|at| {
-            let chunk = Span { start: all.start + at, length: (all.length - at).min(REGISTERED_CHUNK) };
-            libc::iovec { iov_base: arena.address(chunk).cast(), iov_len: chunk.length }
-        })
-        .collect();
-    // SAFETY: the chunks lie in the arena, which stays mapped until the process ends.
-    unsafe { ring.submitter().register_buffers(&chunks) }
+/// An entry of the table of registered buffers that holds nothing.
+const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+fn vector(arena: &Arena, span: Span) -> libc::iovec {
+    libc::iovec { iov_base: arena.address(span).cast(), iov_len: span.length }
+}
+
+/// Registers staging and buffers; `None` where that is not allowed.
+fn register_buffers(ring: &IoUring, arena: &Arena) -> Option<Registered> {
+    let mut registered = Registered { staging: arena.all_staging(), buffers: arena.buffers(), can_change: true };
+    let chunks = (0..registered.chunks()).map(|number| vector(arena, registered.chunk(number)));
+    let vectors: Vec<libc::iovec> = std::iter::once(vector(arena, registered.staging)).chain(chunks).collect();
+    let most = 1 + (arena.buffers_max() * BLOCK).div_ceil(REGISTERED_CHUNK);
+    let submitter = ring.submitter();
+    if submitter.register_buffers_sparse(most.min(REGISTERED_MAX) as u32).is_ok() {
+        // SAFETY: staging and chunks lie in the arena, which stays mapped until the process ends.
+        if unsafe { submitter.register_buffers_update(0, &vectors, None) }.is_ok() {
+            return Some(registered);
+        }
+        let _ = submitter.unregister_buffers();
+        return None;
+    }
+    registered.can_change = false;
+    // SAFETY: as above.
+    unsafe { submitter.register_buffers(&vectors) }.is_ok().then_some(registered)
 }
 
 /// Builds the ring with what the kernel has of: work done only when we ask, one submitter.
@@ -471,7 +537,7 @@ mod tests {
     fn blocks_and_messages_arrive_where_they_should() {
         let path = std::env::temp_dir().join(format!("onefold-ring-{}", std::process::id()));
         let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
-        let mut arena = Arena::new(8, 2, 1).unwrap();
+        let mut arena = Arena::new((8, 16), 2, 1).unwrap();
         let mut ring = Ring::new(&arena, file.as_raw_fd(), true).unwrap();
         let block = |number| arena.buffer(engine::BufferId(number));
         let (zero, two, five) = (block(0), block(2), block(5));
@@ -484,6 +550,22 @@ mod tests {
         ring.read(3, &arena, &[five], 8192);
         assert_eq!(wait(&mut ring, Tag::Disk(3)), 4096);
         assert!(arena.bytes(five).iter().all(|byte| *byte == 2));
+
+        // More buffers, then fewer: what is registered follows.
+        for count in [16, 3, 6] {
+            if count < 8 {
+                let buffers = arena.buffers().first(count * BLOCK);
+                ring.follow_buffers(&arena, buffers);
+                arena.set_buffers(count);
+            } else {
+                arena.set_buffers(count);
+                ring.follow_buffers(&arena, arena.buffers());
+            }
+            let last = arena.buffer(engine::BufferId(count as u32 - 1));
+            ring.read(3, &arena, &[last], 8192);
+            assert_eq!(wait(&mut ring, Tag::Disk(3)), 4096);
+            assert!(arena.bytes(last).iter().all(|byte| *byte == 2));
+        }
 
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         ring.send(0, theirs.as_raw_fd(), &arena, &[zero.first(3), two.first(2)]);
