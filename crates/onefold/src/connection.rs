@@ -74,13 +74,14 @@ const SURE_READ_BYTES: u64 = 64 << 10;
 const SURE_PIECES: u32 = 2;
 
 /// Limits and tables that all connections share.
+#[derive(Default)]
 pub struct Shared {
     /// Places in the engine's table of requests.
     pub places: u32,
     /// Of these, how many are taken.
     pub places_taken: u32,
     /// Large shares that are left.
-    pub large_left: u32,
+    pub large_left: i64,
     /// Places in the engine's table of requests that one connection may take.
     pub pieces_max: u32,
     /// Requests in service.

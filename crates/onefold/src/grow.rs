@@ -4,14 +4,20 @@
 //! sync before the superblock that relies on it. If growing fails later, the file stays longer, which does no harm.
 
 use anyhow::{Context, bail};
-use engine::{Geometry, Limits};
+use engine::Geometry;
 
 use crate::backing::{Kind, Store};
+use crate::memory::Division;
 use crate::size;
 
-/// Makes room for a pool of this geometry that grows to `capacity` bytes, which its server must be able to manage with `memory`
-/// bytes (if it is served); the store's new length.
-pub fn prepare(store: &mut Store, geometry: &Geometry, capacity: u64, memory: Option<u64>) -> anyhow::Result<u64> {
+/// Makes room for a pool of this geometry that grows to `capacity` bytes, which its server must be able to manage with its
+/// memory (in bytes, for so many clients; if it is served); the store's new length.
+pub fn prepare(
+    store: &mut Store,
+    geometry: &Geometry,
+    capacity: u64,
+    memory: Option<(u64, u32)>,
+) -> anyhow::Result<u64> {
     let (now, wanted) = (size::show(geometry.capacity_bytes()), size::show(capacity));
     let grown = match geometry.grown(capacity) {
         Ok(grown) => grown,
@@ -20,11 +26,11 @@ pub fn prepare(store: &mut Store, geometry: &Geometry, capacity: u64, memory: Op
             size::show(geometry.greatest_capacity())
         ),
     };
-    if let Some(memory) = memory
-        && let Err(needed) = Limits::for_memory(memory, &grown)
+    if let Some((memory, clients)) = memory
+        && let Err(needed) = Division::new(memory, &grown, clients)
     {
         bail!(
-            "a pool of {wanted} needs more memory than its server has: restart it with --memory {}M or more",
+            "a pool of {wanted} needs more memory than its server has: give it {}M or more",
             needed.div_ceil(1 << 20)
         );
     }

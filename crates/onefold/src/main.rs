@@ -26,6 +26,7 @@ mod disk;
 mod grow;
 mod listen;
 mod log;
+mod memory;
 mod offline;
 mod output;
 mod place;

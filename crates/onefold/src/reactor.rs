@@ -9,17 +9,20 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use engine::{Command, ControlError, Effect, Engine, Event, Limits, Nanos, OpenError, Parameters, Recovered, VolumeId};
+use engine::{
+    Command, ControlError, Effect, Engine, Event, Geometry, Nanos, OpenError, Parameters, Recovered, VolumeId,
+};
 
 use crate::arena::{Arena, BLOCK};
 use crate::backing::Store;
-use crate::capacity::{Connections, allow_files};
+use crate::capacity::allow_files;
 use crate::command::{self, Wanted};
 use crate::control::{Mailbox, Message, Request, Response};
 use crate::digest::Digester;
 use crate::disk::{Core, Disk};
 use crate::grow;
 use crate::listen::Listener;
+use crate::memory::{self, Division, STAGING_BLOCKS};
 use crate::ring::{Completion, Ring, Tag};
 use crate::server::Server;
 use crate::service::Manager;
@@ -30,9 +33,6 @@ use crate::watch::Watch;
 use std::os::fd::AsRawFd;
 
 use tracing::{info, warn};
-
-/// Blocks of staging for metadata on its way.
-const STAGING_BLOCKS: usize = 1024;
 
 /// How long requests in service, and then connections, may take to come to their ends when the server stops.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -84,7 +84,10 @@ pub struct Reactor {
     server: Server,
     mailbox: Mailbox,
     started: Instant,
-    memory: u64,
+    /// How the memory is divided, or on its way to be.
+    division: Division,
+    /// The clients that were asked for.
+    wanted: u32,
     store: Store,
     serving: bool,
     /// The command that makes the pool larger, while there is one.
@@ -98,8 +101,6 @@ pub struct Reactor {
     /// How often a stop was asked for.
     stops: u32,
     manager: Manager,
-    connections: Connections,
-    limits: Limits,
     /// What is looked at while the pool is served, and when.
     watch: Option<Watch>,
     watch_due: Option<Nanos>,
@@ -111,8 +112,13 @@ impl Reactor {
         let Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only } = opening;
         let serving = !listeners.is_empty();
         let wanted = if serving { allow_files(connections) } else { 1 };
-        let (limits, connections) = limits(memory, &parameters, serving, wanted)?;
-        let arena = Arena::new(limits.buffers as usize, STAGING_BLOCKS, connections.most as usize)
+        let division = divide(memory, &parameters.geometry, serving, wanted)?;
+        let (limits, connections) = (division.limits, division.connections);
+        if connections.most < wanted {
+            let (most, memory) = (connections.most, size::show(memory));
+            info!("at most {most} clients at a time instead of {wanted}: {memory} of memory have no room for more");
+        }
+        let arena = arena(limits.buffers as usize, wanted as usize, serving)
             .with_context(|| format!("cannot get {} of memory", size::show(memory)))?;
         let ring = Ring::new(&arena, store.as_raw_fd(), serving)?;
         if serving && !ring.has_registered_buffers() {
@@ -122,14 +128,15 @@ impl Reactor {
         let mut core =
             Core { engine: open(parameters, limits, 0), arena, ring, digester: Digester::new(&parameters), now: 0 };
         core.ring.wake_up(mailbox.counter(), &core.arena);
-        let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections);
+        let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections, wanted);
         Ok(Reactor {
             core,
             disk: Disk::new(STAGING_BLOCKS, store),
             server,
             mailbox,
             started: Instant::now(),
-            memory,
+            division,
+            wanted,
             store: store.share()?,
             serving,
             growing: None,
@@ -140,8 +147,6 @@ impl Reactor {
             opened: None,
             stops: 0,
             manager,
-            connections,
-            limits,
             watch: None,
             watch_due: None,
         })
@@ -153,7 +158,7 @@ impl Reactor {
         let mut said = false;
         loop {
             if let Some(opened) = self.opened {
-                return opened.map(Some).map_err(|error| anyhow::anyhow!(explain_open(error)));
+                return opened.map(Some).map_err(|error| self.explain_opening(error));
             }
             if self.stops > 0 {
                 return Ok(None);
@@ -170,9 +175,26 @@ impl Reactor {
         }
     }
 
+    /// Words for a pool that cannot be opened, with the memory that would do where there is too little.
+    fn explain_opening(&self, error: OpenError) -> anyhow::Error {
+        let OpenError::TooLittleMemory { entries } = error else { return anyhow::anyhow!(explain_open(error)) };
+        let geometry = self.core.engine.geometry();
+        let fits = |memory: &u64| {
+            Division::new(*memory, geometry, self.wanted)
+                .is_ok_and(|division| division.limits.replayable_entries(geometry) >= entries)
+        };
+        let enough = (1..).map(|steps| self.division.memory + steps * (64 << 20)).find(fits).unwrap_or(u64::MAX);
+        anyhow::anyhow!(
+            "it was served with more memory and not closed cleanly: {} of memory are too little to replay its journal, {}M \
+             would do, this once",
+            size::show(self.division.memory),
+            enough.div_ceil(1 << 20)
+        )
+    }
+
     /// The engine's figures.
     pub fn report(&self) -> Report {
-        Report::new(&self.core.engine, self.memory, |volume| self.server.clients_of(volume))
+        Report::new(&self.core.engine, self.division.memory, |volume| self.server.clients_of(volume))
     }
 
     /// The engine.
@@ -209,15 +231,48 @@ impl Reactor {
     /// Makes room for a larger pool. One growth at a time: what the next one needs depends on what this one comes to.
     fn prepare_growth(&mut self, capacity: u64) -> anyhow::Result<()> {
         anyhow::ensure!(self.growing.is_none(), "the pool is growing already: try again in a moment");
-        let memory = self.serving.then(|| self.memory.saturating_sub((STAGING_BLOCKS * BLOCK) as u64));
+        let memory = self.serving.then_some((self.division.memory, self.wanted));
         let size = grow::prepare(&mut self.store, self.core.engine.geometry(), capacity, memory)?;
         self.disk.grown(size);
         Ok(())
     }
 
-    /// How many clients there can be, and how the engine's memory is divided.
-    pub fn shares(&self) -> (Connections, &Limits) {
-        (self.connections, &self.limits)
+    /// How the memory is divided.
+    pub fn division(&self) -> &Division {
+        &self.division
+    }
+
+    /// Divides the memory anew, while serving. What is in use beyond it goes as soon as it is done with.
+    fn set_memory(&mut self, memory: u64) -> anyhow::Result<()> {
+        let geometry = *self.core.engine.geometry();
+        let division = divide(memory, &geometry, true, self.wanted)?;
+        let buffers = division.limits.buffers as usize;
+        let core = &mut self.core;
+        anyhow::ensure!(
+            buffers <= core.arena.buffers_max(),
+            "this server cannot get {}: restart it with --memory {}M",
+            size::show(memory),
+            memory.div_ceil(1 << 20)
+        );
+        if buffers * BLOCK > core.arena.buffers().length {
+            core.arena.set_buffers(buffers);
+            core.ring.follow_buffers(&core.arena, core.arena.buffers());
+        }
+        core.engine.set_limits(division.limits);
+        self.server.divide(&division.limits, geometry.piece_blocks, division.connections);
+        self.division = division;
+        self.follow_buffers();
+        Ok(())
+    }
+
+    /// Gives back the memory of buffers that the engine no longer uses.
+    fn follow_buffers(&mut self) {
+        let core = &mut self.core;
+        let numbers = core.engine.buffer_numbers() as usize;
+        if numbers * BLOCK < core.arena.buffers().length {
+            core.ring.follow_buffers(&core.arena, core.arena.buffers().first(numbers * BLOCK));
+            core.arena.set_buffers(numbers);
+        }
     }
 
     /// Serves until a stop is asked for.
@@ -343,6 +398,7 @@ impl Reactor {
             self.watch_due = Some(self.core.now + WATCH_NANOS);
         }
         self.server.expire(&mut self.core);
+        self.follow_buffers();
         self.settle();
         if self.watch_due.is_some_and(|due| due <= self.core.now) {
             self.look();
@@ -411,6 +467,12 @@ impl Reactor {
             if result.is_ok() {
                 let capacity = size::show(self.core.engine.status().capacity_bytes);
                 info!("the pool has a capacity of {capacity} now");
+                // Its tables have become longer: what is left is divided anew.
+                if self.serving
+                    && let Err(error) = self.set_memory(self.division.memory)
+                {
+                    warn!("{error}");
+                }
             }
         }
         match effect {
@@ -483,61 +545,46 @@ impl Reactor {
 }
 
 /// Divides the memory. A command that only looks takes what the pool needs at least.
-fn limits(memory: u64, parameters: &Parameters, serving: bool, wanted: u32) -> anyhow::Result<(Limits, Connections)> {
-    let geometry = &parameters.geometry;
+fn divide(memory: u64, geometry: &Geometry, serving: bool, wanted: u32) -> anyhow::Result<Division> {
     anyhow::ensure!(
         geometry.block_size as usize == BLOCK,
         "this pool has blocks of {} bytes; this program serves pools with blocks of {BLOCK} bytes",
         geometry.block_size
     );
-    let installed = installed_memory();
+    let installed = memory::installed();
     anyhow::ensure!(
         !serving || memory <= installed,
-        "--memory asks for {}, and this machine has {}: ask for less",
+        "{} of memory are asked for, and this machine has {}: ask for less",
         size::show(memory),
         size::show(installed)
     );
-    let staging = (STAGING_BLOCKS * BLOCK) as u64;
-    let mut connections = Connections::within(memory, wanted);
-    let within = |connections: &Connections| {
-        Limits::for_memory(memory.saturating_sub(staging + connections.memory_bytes()), geometry)
-    };
-    let mut divided = within(&connections);
-    if divided.is_err() {
-        connections = Connections::least(wanted);
-        divided = within(&connections);
-    }
-    match divided {
-        Ok(limits) => {
-            if connections.most < wanted {
-                let (most, memory) = (connections.most, size::show(memory));
-                info!("at most {most} clients at a time instead of {wanted}: --memory {memory} has no room for more");
-            }
-            Ok((limits, connections))
-        }
+    match Division::new(memory, geometry, wanted) {
+        Ok(division) => Ok(division),
         Err(needed) if !serving && needed > installed => anyhow::bail!(
             "this pool needs {} of memory, and this machine has {}",
             size::show(needed),
             size::show(installed)
         ),
-        Err(needed) if !serving => match Limits::for_memory(needed, geometry) {
-            Ok(limits) => Ok((limits, connections)),
-            Err(needed) => anyhow::bail!("this pool needs {} of memory", size::show(needed)),
-        },
+        Err(needed) if !serving => Division::new(needed, geometry, wanted)
+            .map_err(|needed| anyhow::anyhow!("this pool needs {} of memory", size::show(needed))),
         Err(needed) => anyhow::bail!(
-            "{} of memory are too little for this pool: give it --memory {}M or more",
+            "{} of memory are too little for this pool: {}M would do",
             size::show(memory),
-            (needed + staging + connections.memory_bytes()).div_ceil(1 << 20)
+            needed.div_ceil(1 << 20)
         ),
     }
 }
 
-/// The machine's memory; as much as there can be where the system does not tell.
-fn installed_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kibibytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kibibytes.map_or(u64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
+/// The arena: for a server with addresses for all buffers that the machine has room for.
+fn arena(buffers: usize, connections: usize, serving: bool) -> std::io::Result<Arena> {
+    let most = usize::try_from(memory::installed()).unwrap_or(usize::MAX) / BLOCK;
+    if serving && most < usize::MAX / BLOCK && most > buffers {
+        // It fails where addresses count as memory: then there can be no more than now.
+        if let Ok(arena) = Arena::new((buffers, most), STAGING_BLOCKS, connections) {
+            return Ok(arena);
+        }
+    }
+    Arena::new((buffers, buffers), STAGING_BLOCKS, connections)
 }
 
 /// Words for a pool that cannot be opened.
@@ -549,6 +596,11 @@ pub fn explain_open(error: OpenError) -> String {
             format!(
                 "its metadata is damaged: a page of {what} at byte {offset} fails its checksum or makes no sense. Restore it from a copy"
             )
+        }
+        OpenError::TooLittleMemory { .. } => {
+            "its journal has more than this memory has room for: the server before had more. Start it once with as much as \
+             that had"
+                .into()
         }
         OpenError::DamagedJournal { sequence } => {
             format!(

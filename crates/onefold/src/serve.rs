@@ -16,6 +16,7 @@ use crate::control::{self, Message, Sending};
 use crate::create;
 use crate::listen::{Address, Listener};
 use crate::log;
+use crate::memory::Division;
 use crate::place::Sockets;
 use crate::print::{print, print_json};
 use crate::probe;
@@ -56,7 +57,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     if let (true, Some(size)) = (arguments.create, arguments.size) {
         ensure_default_volume(&mut reactor, path, size)?;
     }
-    log_start(&reactor, arguments, &parameters);
+    log_start(&reactor, &parameters);
     announce(&reactor, arguments, &sockets.control);
     let result = run(&mut reactor, arguments);
     drop(control);
@@ -94,9 +95,9 @@ fn log_opening(path: &Path, recovered: &Recovered, took: Duration) {
 }
 
 /// What is served, to whom, and with which memory.
-fn log_start(reactor: &Reactor, arguments: &ServeArgs, parameters: &Parameters) {
+fn log_start(reactor: &Reactor, parameters: &Parameters) {
     let status = reactor.engine().status();
-    let (connections, limits) = reactor.shares();
+    let Division { memory, connections, limits } = reactor.division();
     let block = |count: u32| size::show(u64::from(count) * u64::from(engine::geometry::BLOCK_SIZE));
     let listeners: Vec<String> = reactor.server().listeners().iter().map(Listener::address).collect();
     info!(
@@ -110,7 +111,7 @@ fn log_start(reactor: &Reactor, arguments: &ServeArgs, parameters: &Parameters) 
     info!(
         "memory {}: buffers {} (half for writes), metadata pages {}, index {} entries, delta {} entries, {} requests, \
          clients {}",
-        size::show(arguments.memory),
+        size::show(*memory),
         block(limits.buffers),
         block(limits.pages),
         limits.index_entries,
@@ -282,7 +283,7 @@ fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path) {
     }
     let capacity = size::show(reactor.engine().status().capacity_bytes);
     let how = if arguments.read_only { " read-only" } else { "" };
-    let mut text = format!("serving {pool}{how}: capacity {capacity}, memory {}\n", size::show(arguments.memory));
+    let mut text = format!("serving {pool}{how}: capacity {capacity}, memory {}\n", size::show(reactor.division().memory));
     for volume in &volumes {
         for uri in uris(&volume.name) {
             text.push_str(&format!("  {uri}\n"));

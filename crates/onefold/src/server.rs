@@ -20,7 +20,7 @@ use crate::disk::Core;
 use crate::listen::Listener;
 use crate::log::Failures;
 use crate::output::Departed;
-use crate::request::{COLLECTING_MAX, Entry, Table, explain, from_token, touched_bytes};
+use crate::request::{COLLECTING_MAX, Entry, explain, from_token, touched_bytes};
 use crate::ring::SPANS;
 
 /// Handshakes at a time: when more come, the oldest goes.
@@ -49,6 +49,8 @@ pub struct Server {
     accepting: Vec<bool>,
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<u32>,
+    /// The most connections at a time.
+    most: usize,
     shared: Shared,
     /// Connections that wait for the engine, in order.
     waiting: VecDeque<u32>,
@@ -68,36 +70,22 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server on these listeners; it accepts nothing before [`Server::start`].
-    pub fn new(listeners: Vec<Listener>, limits: &Limits, piece_blocks: u32, connections: Connections) -> Server {
-        let block = BLOCK as u64;
-        let for_reads = u64::from(limits.buffers.saturating_sub(limits.write_buffers)) * block;
-        // A piece must fit into the write buffers several times over, and into one operation of the ring with the area
-        // for what follows it; the pool's number is only the most that the engine takes.
-        let most = (limits.write_buffers / 4).min(SPANS as u32 - 4);
-        let piece_blocks = u64::from(piece_blocks.min(most).max(1));
-        let read_budget = (for_reads / 2).max(piece_blocks * block);
-        // Reads that are being collected keep their places in the engine's table until they are complete: there is room for
-        // all of them. An unaligned one has a piece more.
-        let collect_pieces = u64::from(limits.requests / COLLECTING_MAX).saturating_sub(1);
-        let piece_bytes = piece_blocks * block;
-        let shared = Shared {
-            places: limits.requests,
-            places_taken: 0,
-            large_left: connections.large,
-            pieces_max: (limits.requests / TABLE_SHARE).max(1),
-            table: Table::default(),
-            read_budget,
-            read_bytes: 0,
-            piece_bytes,
-            collect_bytes: COLLECT_BYTES.min(read_budget / 4).min(collect_pieces * piece_bytes),
-        };
-        Server {
+    /// A server on these listeners, with memory that is divided so, for `wanted` clients if there is ever memory for them;
+    /// it accepts nothing before [`Server::start`].
+    pub fn new(
+        listeners: Vec<Listener>,
+        limits: &Limits,
+        piece_blocks: u32,
+        connections: Connections,
+        wanted: u32,
+    ) -> Server {
+        let mut server = Server {
             accepting: vec![false; listeners.len()],
             listeners,
-            connections: std::iter::repeat_with(|| None).take(connections.most as usize).collect(),
-            free: (0..connections.most).rev().collect(),
-            shared,
+            connections: Vec::new(),
+            free: Vec::new(),
+            most: 0,
+            shared: Shared::default(),
             waiting: VecDeque::new(),
             waiting_for: [0; 2],
             ready: Vec::new(),
@@ -109,7 +97,39 @@ impl Server {
             failures: Failures::default(),
             dropped: Failures::default(),
             unaccepted: Failures::default(),
-        }
+        };
+        server.connections.resize_with(wanted as usize, || None);
+        server.free = (0..wanted).rev().collect();
+        server.divide(limits, piece_blocks, connections);
+        server
+    }
+
+    /// Keeps to this division of the memory from here on. What is in service goes on as it began.
+    pub fn divide(&mut self, limits: &Limits, piece_blocks: u32, connections: Connections) {
+        let block = BLOCK as u64;
+        let for_reads = u64::from(limits.buffers.saturating_sub(limits.write_buffers)) * block;
+        // A piece must fit into the write buffers several times over, and into one operation of the ring with the area
+        // for what follows it; the pool's number is only the most that the engine takes.
+        let most = (limits.write_buffers / 4).min(SPANS as u32 - 4);
+        let piece_blocks = u64::from(piece_blocks.min(most).max(1));
+        let read_budget = (for_reads / 2).max(piece_blocks * block);
+        // Reads that are being collected keep their places in the engine's table until they are complete: there is room for
+        // all of them. An unaligned one has a piece more.
+        let collect_pieces = u64::from(limits.requests / COLLECTING_MAX).saturating_sub(1);
+        let piece_bytes = piece_blocks * block;
+        let large = self.connections.iter().flatten().filter(|connection| connection.is_large).count();
+        self.most = connections.most as usize;
+        self.shared.large_left = i64::from(connections.large) - large as i64;
+        self.shared.places = limits.requests;
+        self.shared.pieces_max = (limits.requests / TABLE_SHARE).max(1);
+        self.shared.read_budget = read_budget;
+        self.shared.piece_bytes = piece_bytes;
+        self.shared.collect_bytes = COLLECT_BYTES.min(read_budget / 4).min(collect_pieces * piece_bytes);
+    }
+
+    /// Whether one more client may come.
+    fn has_room(&self) -> bool {
+        self.connections.len() - self.free.len() < self.most && !self.free.is_empty()
     }
 
     /// The listeners.
@@ -119,7 +139,7 @@ impl Server {
 
     /// Accepts wherever no accept is in flight and there is room.
     pub fn start(&mut self, core: &mut Core) {
-        if self.stopping || self.free.is_empty() {
+        if self.stopping || !self.has_room() {
             return;
         }
         for (number, accepting) in self.accepting.iter_mut().enumerate().filter(|(_, accepting)| !**accepting) {
@@ -141,7 +161,9 @@ impl Server {
                     prepare_tcp(&socket);
                 }
                 // Without a free slot (two listeners, one slot) the client is turned away.
-                if let Some(slot) = self.free.pop() {
+                if self.has_room()
+                    && let Some(slot) = self.free.pop()
+                {
                     self.welcome(slot, socket, is_tcp, core);
                 }
             }
@@ -164,7 +186,7 @@ impl Server {
 
     /// Begins with a client; where too many are at their handshakes, the oldest of these makes room.
     fn welcome(&mut self, slot: u32, socket: OwnedFd, is_tcp: bool, core: &mut Core) {
-        let most = HALF_OPEN_MAX.min(self.connections.len() / 2).max(1);
+        let most = HALF_OPEN_MAX.min(self.most / 2).max(1);
         let half_open = |connection: &&mut Box<Connection>| connection.is_half_open();
         if self.connections.iter_mut().flatten().filter(half_open).count() >= most
             && let Some(oldest) =
@@ -180,7 +202,7 @@ impl Server {
         self.connections[slot as usize] = Some(Box::new(Connection::new(slot, socket, (number, peer), deadline, core)));
         self.wake_at(deadline);
         self.advance(slot, core);
-        if self.free.is_empty() {
+        if !self.has_room() {
             self.hurry(core.now + CROWDED_NANOS);
         }
     }
@@ -462,8 +484,8 @@ impl Server {
                 self.waiting_for[wants as usize] -= 1;
             }
             self.shared.read_bytes -= connection.read_bytes;
-            self.shared.large_left += u32::from(connection.is_large);
-            report_end(&mut self.dropped, core.now, &connection);
+            self.shared.large_left += i64::from(connection.is_large);
+            report_end(&mut self.dropped, &connection);
         }
         core.arena.forget(slot as usize);
         self.waiting.retain(|waiting| *waiting != slot);
@@ -707,7 +729,8 @@ mod tests {
         let limits = Limits::for_memory(512 << 20, &geometry).unwrap();
         let block = BLOCK as u64;
         for piece_blocks in [1, 256, 257, 4096] {
-            let shared = Server::new(Vec::new(), &limits, piece_blocks, Connections { most: 1024, large: 8 }).shared;
+            let shared =
+                Server::new(Vec::new(), &limits, piece_blocks, Connections { most: 1024, large: 8 }, 1024).shared;
             assert!(shared.piece_bytes / block < SPANS as u64);
             assert!(
                 shared.collect_bytes / shared.piece_bytes * u64::from(COLLECTING_MAX) <= u64::from(limits.requests)
