@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    BadGeometry, BlockInput, Command, Error, Geometry, Limits, Nanos, OpenError, Operation as EngineOperation,
-    Policy, Recovered, Submit,
+    BadGeometry, BlockInput, Command, Error, Geometry, Limits, Nanos, OpenError, Operation as EngineOperation, Policy,
+    Recovered, Submit,
 };
 
 use crate::config::Config;
