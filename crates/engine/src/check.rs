@@ -100,7 +100,7 @@ impl<'a> Audit<'a> {
     fn at_rest(&mut self) {
         let engine = self.engine;
         let rest = engine.checkpoint.is_none()
-            && engine.frozen.len() == 0
+            && engine.frozen.is_empty()
             && engine.requests.active() == 0
             && engine.store.io.in_flight() == 0
             && engine.store.meta.freed_count() == 0;

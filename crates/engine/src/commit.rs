@@ -524,7 +524,7 @@ impl Engine {
         self.mature();
         self.publish_pending();
         let idle = self.now >= self.last_change + IDLE_MERGE;
-        if idle && (self.delta.len() > 0 || !self.discards.is_empty()) {
+        if idle && (!self.delta.is_empty() || !self.discards.is_empty()) {
             self.want_checkpoint = true;
         }
     }
@@ -534,7 +534,7 @@ impl Engine {
         let waits = unsafe_records
             || !self.carried.is_empty()
             || !self.space.pending().is_empty()
-            || self.delta.len() > 0
+            || !self.delta.is_empty()
             || !self.discards.is_empty()
             || !self.blocked.is_empty()
             || self.checkpoint.is_some()

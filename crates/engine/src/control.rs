@@ -121,7 +121,7 @@ impl Engine {
     }
 
     fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
-        let unmerged = self.delta.len() > 0 || !self.discards.is_empty();
+        let unmerged = !self.delta.is_empty() || !self.discards.is_empty();
         if self.untouched {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }

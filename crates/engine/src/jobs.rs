@@ -44,7 +44,8 @@ impl Engine {
     /// Whether something waits for a checkpoint, or soon would.
     pub(crate) fn is_pressed(&self) -> bool {
         let limit = self.limits.delta_entries as usize;
-        let full_delta = self.delta.len() >= limit / 2 && (self.frozen.len() > 0 || self.delta.len() >= limit / 4 * 3);
+        let full_delta =
+            self.delta.len() >= limit / 2 && (!self.frozen.is_empty() || self.delta.len() >= limit / 4 * 3);
         full_delta
             || self.journal.used >= self.journal.ring / 4 * 3
             || self.journal.entries >= 3 * limit as u64

@@ -293,10 +293,10 @@ impl PageCache {
         if let Some(load) = self.loads.get_mut(&key) {
             load.orphan = true;
         }
-        if let Some(page) = self.by_key.remove(&key) {
-            if self.frames[page.0 as usize].state == State::Clean {
-                self.let_go(page.0);
-            }
+        if let Some(page) = self.by_key.remove(&key)
+            && self.frames[page.0 as usize].state == State::Clean
+        {
+            self.let_go(page.0);
         }
     }
 

@@ -283,7 +283,8 @@ fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path) {
     }
     let capacity = size::show(reactor.engine().status().capacity_bytes);
     let how = if arguments.read_only { " read-only" } else { "" };
-    let mut text = format!("serving {pool}{how}: capacity {capacity}, memory {}\n", size::show(reactor.division().memory));
+    let mut text =
+        format!("serving {pool}{how}: capacity {capacity}, memory {}\n", size::show(reactor.division().memory));
     for volume in &volumes {
         for uri in uris(&volume.name) {
             text.push_str(&format!("  {uri}\n"));

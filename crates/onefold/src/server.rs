@@ -485,7 +485,7 @@ impl Server {
             }
             self.shared.read_bytes -= connection.read_bytes;
             self.shared.large_left += i64::from(connection.is_large);
-            report_end(&mut self.dropped, &connection);
+            report_end(&mut self.dropped, core.now, &connection);
         }
         core.arena.forget(slot as usize);
         self.waiting.retain(|waiting| *waiting != slot);
