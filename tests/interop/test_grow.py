@@ -155,7 +155,7 @@ class Grow(unittest.TestCase):
             onefold("volume", "create", pool.path, "default", "--size", "64M")
             pool.serve("--memory", "64M", create=False)
             all_refused()
-            refused("4T", "--memory")
+            refused("64T", "--memory")
             self.assertEqual(pool.status()["capacity_bytes"], 64 * MIB)
             pool.stop()
             pool.check()

@@ -247,7 +247,7 @@ class Logs(unittest.TestCase):
                 client.pread(BLOCK, block * BLOCK)
             client.flush()
             client.shutdown()
-            self.assertIn("made the volume 'late' of 16 MiB, policy full", pool.said())
+            self.assertIn("made the volume 'late' of 16 MiB", pool.said())
             pool.kill()
             pool.serve("--memory", "64M", create=False)
             self.assertRegex(pool.said(), r"not closed cleanly, recovered \d+ records with \d+ changes, \d+ blocks redone")

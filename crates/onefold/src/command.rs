@@ -69,7 +69,8 @@ pub fn done(request: &Request) -> Option<String> {
     Some(match request {
         Request::Status { .. } | Request::Stop | Request::Grow { .. } => return None,
         Request::CreateVolume { name, size_bytes, policy } => {
-            format!("made the volume '{name}' of {}, policy {policy}", size::show(*size_bytes))
+            let policy = if policy == "inherit" { String::new() } else { format!(", policy {policy}") };
+            format!("made the volume '{name}' of {}{policy}", size::show(*size_bytes))
         }
         Request::DeleteVolume { name, .. } => format!("deleted the volume '{name}'"),
         Request::ResizeVolume { name, size_bytes, .. } => {
