@@ -1,6 +1,8 @@
 """--memory is a cap on everything: the process keeps to it, pools that need more are refused, and it can be changed."""
 
+import os
 import re
+import signal
 import subprocess
 import time
 import unittest
@@ -20,7 +22,8 @@ def fio(pool, seconds):
             "--dedupe_percentage=50", "--rate_iops=400,400"]
     discards = ["--name=discard", "--rw=randtrim", "--bs=1m", "--iodepth=2", "--rate_iops=5,5,5"]
     command = ["fio", *common, *load, *discards]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 class Memory(unittest.TestCase):
@@ -37,6 +40,8 @@ class Memory(unittest.TestCase):
             clients = fio(pool, 60)
             time.sleep(5)
             pool.kill()
+            # A job of fio whose server is gone may wait for ever.
+            os.killpg(clients.pid, signal.SIGKILL)
             clients.wait()
             clients.stderr.close()
             pool.serve("--memory", "64M", create=False)

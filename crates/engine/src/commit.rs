@@ -445,7 +445,11 @@ impl Engine {
     pub(crate) fn open_ahead(&mut self) -> bool {
         let mut opened = false;
         while self.space.ready() < self.slots_ahead() {
-            let Some(container) = self.space.choose() else { break };
+            let fresh = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
+            let Some(container) = self.space.choose(fresh) else {
+                self.wants_fresh = fresh;
+                break;
+            };
             if self.space.is_empty(container) {
                 self.space.open(container, |_| true);
                 opened = true;
@@ -500,7 +504,10 @@ impl Engine {
             return;
         }
         let per_container = u64::from(self.store.geometry.slots_per_container);
-        let ahead = (4 * per_container).max(self.slots_ahead());
+        let mut ahead = (4 * per_container).max(self.slots_ahead());
+        if core::mem::take(&mut self.wants_fresh) {
+            ahead = u64::MAX;
+        }
         if let Some((first, count)) = self.space.to_reserve(ahead, self.reserve_at_once) {
             let bytes = per_container * self.store.geometry.block();
             let (block, together) = self.store.geometry.container_run(first);

@@ -133,6 +133,8 @@ pub struct Engine {
     pub(crate) recovery: Option<Box<Recovery>>,
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) reserving: bool,
+    /// The allocator waits for fresh containers rather than to fill holes.
+    pub(crate) wants_fresh: bool,
     /// Containers to reserve at once.
     pub(crate) reserve_at_once: u32,
     /// Space for the metadata of a checkpoint could not be reserved: the host is full.
@@ -226,6 +228,7 @@ impl Engine {
             recovery: Some(Box::new(Recovery::new())),
             rebuild: None,
             reserving: false,
+            wants_fresh: false,
             reserve_at_once: RESERVE_CONTAINERS,
             metadata_full: false,
             host_full: false,

@@ -343,8 +343,9 @@ impl Space {
         containers.into_iter().find(fits)
     }
 
-    /// The container to open next, by the `log` placement: an empty one after the last, else the emptiest.
-    pub(crate) fn choose(&mut self) -> Option<u32> {
+    /// The container to open next, by the `log` placement: an empty one after the last, else the emptiest. Where fresh ones
+    /// can be reserved, one that is more than half full is no choice: its holes make small writes.
+    pub(crate) fn choose(&mut self, fresh: bool) -> Option<u32> {
         let groups = self.reserved.div_ceil(GROUP);
         let reserved = self.reserved;
         let end = |group: u32| ((group + 1) * GROUP).min(reserved);
@@ -362,6 +363,9 @@ impl Space {
         }
         let best = (0..groups).max_by_key(|&group| self.groups[group as usize].most)?;
         let most = self.groups[best as usize].most;
+        if fresh && u32::from(most) < self.per_container / 2 {
+            return None;
+        }
         if most > 0 {
             return self.find(best * GROUP..end(best), most);
         }
@@ -491,7 +495,7 @@ mod tests {
 
     /// Opens the next container, as far as the taken slots tell (the space map of these tests is empty).
     fn open_next(space: &mut Space) -> Option<u32> {
-        let container = space.choose()?;
+        let container = space.choose(false)?;
         let first = space.slots_of(container).start;
         let free: Vec<_> = (0..4).map(|place| !space.is_taken(Slot(first + place))).collect();
         space.open(container, |place| free[place as usize]);
@@ -539,6 +543,18 @@ mod tests {
     }
 
     #[test]
+    fn holes_are_filled_before_fresh_containers_only_where_half_is_free() {
+        let mut space = space();
+        while allocate(&mut space).is_some() {}
+        space.retire(Slot(1), 1);
+        mature(&mut space, 1, false);
+        assert_eq!((space.choose(true), space.choose(false)), (None, Some(0)));
+        space.retire(Slot(2), 1);
+        mature(&mut space, 1, false);
+        assert_eq!(space.choose(true), Some(0));
+    }
+
+    #[test]
     fn what_becomes_free_in_an_open_container_is_found_when_nothing_else_is_left() {
         let mut space = space();
         let all: Vec<_> = (0..7).map(|_| allocate(&mut space).unwrap()).collect();
@@ -548,7 +564,7 @@ mod tests {
         assert_eq!((space.ready(), space.available()), (1, 2));
         assert_eq!(open_next(&mut space), Some(1));
         assert_eq!((space.ready(), space.generation(Slot(4))), (2, generation + 1));
-        assert_eq!((space.allocate(), space.allocate(), space.choose()), (Some(Slot(5)), Some(Slot(7)), None));
+        assert_eq!((space.allocate(), space.allocate(), space.choose(false)), (Some(Slot(5)), Some(Slot(7)), None));
     }
 
     #[test]

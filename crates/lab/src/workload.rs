@@ -307,6 +307,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 18, "{letters:?}");
+        assert_eq!(letters.len(), 19, "{letters:?}");
     }
 }
