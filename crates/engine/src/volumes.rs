@@ -76,7 +76,7 @@ impl Engine {
     // ---- commands ----
 
     /// Whether commands that change something are taken.
-    pub(crate) fn takes_changes(&self) -> bool {
+    pub fn takes_changes(&self) -> bool {
         self.phase == Phase::Serving && !self.read_only && !self.reads_only
     }
 

@@ -36,20 +36,20 @@ pub enum Command {
     Volume(VolumeCommand),
     /// Serve the volumes of a pool over NBD until SIGTERM or Ctrl-C
     Serve(ServeArgs),
-    /// Set a property of a pool, for the volumes that do not set it themselves
+    /// Set a property of a pool: its memory, or the policy of volumes that do not set one themselves
     Set {
         /// File or block device of the pool
         pool: PathBuf,
-        /// policy
+        /// policy or memory
         key: String,
-        /// policy: native, full, or inherit (the default)
+        /// policy: native, full, or inherit (the default); memory: a size, or default (512M); at once, also while serving
         value: String,
     },
     /// Show the properties of a pool and where they come from
     Get {
         /// File or block device of the pool
         pool: PathBuf,
-        /// Only this property: policy
+        /// Only this property: policy or memory
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]
@@ -207,9 +207,9 @@ pub struct ServeArgs {
     /// manager hands sockets over]
     #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     pub listen: Vec<Address>,
-    /// Memory for everything: buffers, caches, tables
-    #[arg(long, value_parser = size::parse, default_value = "512M")]
-    pub memory: u64,
+    /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M]
+    #[arg(long, value_parser = size::parse)]
+    pub memory: Option<u64>,
     /// Clients at a time (with little memory, fewer)
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16384), default_value_t = 1024)]
     pub max_connections: u32,

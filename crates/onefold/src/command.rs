@@ -57,8 +57,8 @@ pub fn wanted<'a>(
             Command::SetVolume { volume: find(engine, name)?.id, policy, read_only: *read_only }
         }
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
-        Request::SetPool { policy } => {
-            Command::SetPool { policy: policy.as_deref().map(inheritable).transpose()?, memory: None }
+        Request::SetPool { policy, memory_bytes } => {
+            Command::SetPool { policy: policy.as_deref().map(inheritable).transpose()?, memory: *memory_bytes }
         }
     };
     Ok(Wanted::Command(command, None))
@@ -81,7 +81,10 @@ pub fn done(request: &Request) -> Option<String> {
             let set: Vec<_> = policy.chain(read_only.map(|value| format!("read-only={value}"))).collect();
             format!("the volume '{name}': set {}", set.join(", "))
         }
-        Request::SetPool { policy } => format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit")),
+        Request::SetPool { memory_bytes: Some(bytes), .. } => {
+            format!("the pool: set memory={}", if *bytes == 0 { "default".into() } else { size::show(*bytes) })
+        }
+        Request::SetPool { policy, .. } => format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit")),
     })
 }
 

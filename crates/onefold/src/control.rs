@@ -83,6 +83,9 @@ pub enum Request {
     SetPool {
         /// Its policy, or `inherit`.
         policy: Option<String>,
+        /// Bytes of memory to serve it with, from now on; 0 for the default.
+        #[serde(default)]
+        memory_bytes: Option<u64>,
     },
     /// Stop cleanly; answered at once.
     Stop,

@@ -8,6 +8,36 @@ use crate::capacity::Connections;
 /// Blocks of staging for metadata on its way.
 pub const STAGING_BLOCKS: usize = 1024;
 
+/// What a server uses if nobody says anything, in bytes.
+pub const DEFAULT: u64 = 512 << 20;
+
+/// Who said how much memory there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Nobody.
+    Default,
+    /// The pool: it was set.
+    Pool,
+    /// `--memory`.
+    CommandLine,
+}
+
+impl Source {
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Default => "default",
+            Source::Pool => "pool",
+            Source::CommandLine => "command line",
+        }
+    }
+}
+
+/// The memory of a pool that was set to `pool` bytes (0: not set).
+pub fn of_pool(pool: u64) -> (u64, Source) {
+    if pool == 0 { (DEFAULT, Source::Default) } else { (pool, Source::Pool) }
+}
+
 /// A division of so much memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Division {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use crate::backing::{Access, Store};
 use crate::command::{self, Wanted};
 use crate::control::{self, Request};
+use crate::memory::Source;
 use crate::probe;
 use crate::reactor::{Opening, Reactor, explain_control};
 use crate::service::Manager;
@@ -28,7 +29,7 @@ pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
     let opening = Opening {
         store: &store,
         parameters: superblock.parameters,
-        memory: MEMORY,
+        memory: (MEMORY, Source::Default),
         listeners: Vec::new(),
         connections: 1,
         manager: Manager::none(),

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::control::Request;
+use crate::size;
 use crate::status::{Report, VolumeReport};
 
 /// Where the value of a property comes from when nobody has set it.
@@ -17,7 +18,7 @@ pub struct Property {
     pub property: &'static str,
     /// Its value.
     pub value: String,
-    /// Who set it: `default`, `pool` or `volume`.
+    /// Who set it: `default`, `pool`, `volume` or `command line`.
     pub source: &'static str,
 }
 
@@ -42,7 +43,23 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
         Some(policy) => (policy.clone(), "pool"),
         None => (crate::status::policy_name(engine::Policy::default()).into(), DEFAULT),
     };
-    vec![Property { name: name.into(), property: "policy", value, source }]
+    let memory_source = match report.memory_source.as_str() {
+        "command line" => "command line",
+        "pool" => "pool",
+        _ => DEFAULT,
+    };
+    vec![
+        Property { name: name.into(), property: "policy", value, source },
+        Property { name: name.into(), property: "memory", value: memory_text(report), source: memory_source },
+    ]
+}
+
+/// The memory, exact in whole units.
+fn memory_text(report: &Report) -> String {
+    let bytes = report.memory_cap_bytes;
+    let unit =
+        ["", "K", "M", "G", "T"].iter().enumerate().rev().find(|(power, _)| bytes.is_multiple_of(1 << (10 * power)));
+    unit.map_or_else(|| bytes.to_string(), |(power, unit)| format!("{}{unit}", bytes >> (10 * power)))
 }
 
 /// The one that is asked for, or all; an error names the choices.
@@ -78,8 +95,16 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
 /// What `set` asks for.
 pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
     match key {
-        "policy" => Ok(Request::SetPool { policy: Some(policy_value(value)?) }),
-        _ => Err(unknown_key(key, &["policy"])),
+        "policy" => Ok(Request::SetPool { policy: Some(policy_value(value)?), memory_bytes: None }),
+        "memory" => {
+            let bytes = if value == DEFAULT { Ok(0) } else { size::parse(value) };
+            let bytes = bytes.map_err(|error| format!("memory={value} is not possible: {error}"))?;
+            if bytes == 0 && value != DEFAULT {
+                return Err("memory=0 is not possible: it is a size, such as 2G, or default".into());
+            }
+            Ok(Request::SetPool { policy: None, memory_bytes: Some(bytes) })
+        }
+        _ => Err(unknown_key(key, &["policy", "memory"])),
     }
 }
 
@@ -129,7 +154,12 @@ mod tests {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
-        assert!(pool_request("size", "1").unwrap_err().contains("policy"));
+        assert!(pool_request("size", "1").unwrap_err().contains("policy or memory"));
+        let memory = |memory_bytes| Ok(Request::SetPool { policy: None, memory_bytes: Some(memory_bytes) });
+        assert_eq!((pool_request("memory", "2G"), pool_request("memory", "default")), (memory(2 << 30), memory(0)));
+        for value in ["0", "much", "2X"] {
+            assert!(pool_request("memory", value).unwrap_err().contains("memory="));
+        }
     }
 
     #[test]

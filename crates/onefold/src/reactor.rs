@@ -22,7 +22,7 @@ use crate::digest::Digester;
 use crate::disk::{Core, Disk};
 use crate::grow;
 use crate::listen::Listener;
-use crate::memory::{self, Division, STAGING_BLOCKS};
+use crate::memory::{self, Division, STAGING_BLOCKS, Source};
 use crate::ring::{Completion, Ring, Tag};
 use crate::server::Server;
 use crate::service::Manager;
@@ -63,8 +63,8 @@ pub struct Opening<'a> {
     pub store: &'a Store,
     /// The pool's parameters.
     pub parameters: Parameters,
-    /// The most memory to use.
-    pub memory: u64,
+    /// The most memory to use, and who said so.
+    pub memory: (u64, Source),
     /// Where to serve; empty for a command that only looks.
     pub listeners: Vec<Listener>,
     /// The most clients at a time.
@@ -86,6 +86,7 @@ pub struct Reactor {
     started: Instant,
     /// How the memory is divided, or on its way to be.
     division: Division,
+    memory_source: Source,
     /// The clients that were asked for.
     wanted: u32,
     store: Store,
@@ -112,6 +113,7 @@ impl Reactor {
         let Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only } = opening;
         let serving = !listeners.is_empty();
         let wanted = if serving { allow_files(connections) } else { 1 };
+        let (memory, memory_source) = memory;
         let division = divide(memory, &parameters.geometry, serving, wanted)?;
         let (limits, connections) = (division.limits, division.connections);
         if connections.most < wanted {
@@ -136,6 +138,7 @@ impl Reactor {
             mailbox,
             started: Instant::now(),
             division,
+            memory_source,
             wanted,
             store: store.share()?,
             serving,
@@ -194,7 +197,10 @@ impl Reactor {
 
     /// The engine's figures.
     pub fn report(&self) -> Report {
-        Report::new(&self.core.engine, self.division.memory, |volume| self.server.clients_of(volume))
+        let engine = &self.core.engine;
+        let served = (self.division.memory, self.memory_source);
+        let memory = if self.serving { served } else { memory::of_pool(engine.pool_memory()) };
+        Report::new(engine, memory, |volume| self.server.clients_of(volume))
     }
 
     /// The engine.
@@ -224,6 +230,17 @@ impl Reactor {
     pub fn prepare(&mut self, command: &Command<'_>) -> anyhow::Result<()> {
         match *command {
             Command::Grow { capacity } => self.prepare_growth(capacity),
+            Command::SetPool { memory: Some(memory), .. } => {
+                let (bytes, source) = memory::of_pool(memory);
+                if !self.serving {
+                    // Whoever serves it next must be able to.
+                    return divide(bytes, self.core.engine.geometry(), true, self.wanted).map(drop);
+                }
+                anyhow::ensure!(self.core.engine.takes_changes(), "{}", explain_control(ControlError::ReadOnly));
+                self.set_memory(bytes)?;
+                self.memory_source = source;
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -16,7 +16,7 @@ use crate::control::{self, Message, Sending};
 use crate::create;
 use crate::listen::{Address, Listener};
 use crate::log;
-use crate::memory::Division;
+use crate::memory::{self, Division, Source};
 use crate::place::Sockets;
 use crate::print::{print, print_json};
 use crate::probe;
@@ -34,7 +34,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let path = &arguments.pool;
     let manager = Manager::from_environment()?;
     info!("onefold {}: opening the pool {}", env!("CARGO_PKG_VERSION"), path.display());
-    let (store, parameters) = open_store(arguments)?;
+    let (store, parameters, pool_memory) = open_store(arguments)?;
     if !store.is_direct() {
         warn!("the file system of {} has no O_DIRECT: using the page cache", path.display());
     }
@@ -45,7 +45,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let control = control::listen(&sockets.control, sending.clone())?;
     catch_signals(sending)?;
     let (connections, read_only) = (arguments.max_connections, arguments.read_only);
-    let memory = arguments.memory;
+    let memory = arguments.memory.map_or_else(|| memory::of_pool(pool_memory), |memory| (memory, Source::CommandLine));
     let opening = Opening { store: &store, parameters, memory, listeners, connections, manager, mailbox, read_only };
     let mut reactor = Reactor::new(opening)?;
     let recovered = reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
@@ -121,8 +121,8 @@ fn log_start(reactor: &Reactor, parameters: &Parameters) {
     );
 }
 
-/// Opens the store, or makes it with `--create`.
-fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters)> {
+/// Opens the store, or makes it with `--create`; the pool's parameters, and the memory that it is set to.
+fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters, u64)> {
     let path = &arguments.pool;
     if !arguments.create {
         if backing::kind_of(path)?.is_none() {
@@ -133,23 +133,23 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters)> {
         }
         let store = if arguments.read_only { open_to_read(path)? } else { Store::open(path, Access::Write)? };
         let superblock = probe::require_pool(&store)?;
-        return Ok((store, superblock.parameters));
+        return Ok((store, superblock.parameters, superblock.memory));
     }
     let size = arguments.size.context("--create needs --size")?;
     if backing::kind_of(path)?.is_none() {
-        let made = create::create(path, size, false)?;
+        let (store, parameters) = create::create(path, size, false)?;
         say_made(path, size);
-        return Ok(made);
+        return Ok((store, parameters, 0));
     }
     let mut store = Store::open(path, Access::Write)?;
     if let probe::Contents::Empty = probe::probe(&store)? {
         let parameters = create::fill(&mut store, create::geometry_for(size)?)?;
         say_made(path, size);
-        return Ok((store, parameters));
+        return Ok((store, parameters, 0));
     }
     let superblock = probe::require_pool(&store)?;
     refuse_other_capacity(path, &superblock.parameters.geometry, size)?;
-    Ok((store, superblock.parameters))
+    Ok((store, superblock.parameters, superblock.memory))
 }
 
 /// Opens a store that is only read, unless its pool has to be recovered first.

@@ -3,6 +3,7 @@
 use engine::{Engine, Mode, Policy, VolumeId};
 use serde::{Deserialize, Serialize};
 
+use crate::memory::Source;
 use crate::size;
 
 /// Version of the JSON that `status` and `volume list` print.
@@ -31,6 +32,10 @@ pub struct Report {
     pub memory_bytes: u64,
     /// Memory that may be used.
     pub memory_cap_bytes: u64,
+    /// Who said so: `default`, `pool` or `command line`.
+    pub memory_source: String,
+    /// Whether memory that is in use beyond the cap is still to be given back.
+    pub memory_resizing: bool,
     /// `normal`, `recovering` or `read-only`.
     pub mode: String,
     /// The pool's policy, if it is set.
@@ -60,7 +65,7 @@ pub struct VolumeReport {
 
 impl Report {
     /// The engine's figures now.
-    pub fn new(engine: &Engine, memory_cap_bytes: u64, clients: impl Fn(VolumeId) -> usize) -> Report {
+    pub fn new(engine: &Engine, memory: (u64, Source), clients: impl Fn(VolumeId) -> usize) -> Report {
         let status = engine.status();
         let volumes = engine.volumes().map(|volume| VolumeReport {
             name: volume.name.clone(),
@@ -85,7 +90,9 @@ impl Report {
             unmerged_entries: status.unmerged_entries,
             saving_percent: saving_percent(status.logical_blocks_used, status.data_blocks_used),
             memory_bytes: status.memory_bytes,
-            memory_cap_bytes,
+            memory_cap_bytes: memory.0,
+            memory_source: memory.1.name().into(),
+            memory_resizing: engine.is_resizing(),
             mode: mode_name(status.mode).into(),
             pool_policy: engine.pool_policy().map(|policy| policy_name(policy).into()),
             volumes: volumes.collect(),
@@ -103,7 +110,9 @@ impl Report {
         row("data", format!("{:<12}what is stored for it", blocks(self.data_blocks_used)));
         row("saving", format!("{:.1} %", self.saving_percent));
         row("overhead", format!("{:<12}the pool's own tables", blocks(self.overhead_blocks_used)));
-        row("memory", format!("{} of {}", size::show(self.memory_bytes), size::show(self.memory_cap_bytes)));
+        let resizing = if self.memory_resizing { " (resizing)" } else { "" };
+        let (used, cap) = (size::show(self.memory_bytes), size::show(self.memory_cap_bytes));
+        row("memory", format!("{used} of {cap}{resizing}"));
         if !settled {
             let (unmerged, pending) = (self.unmerged_entries, self.pending_blocks);
             row("unsettled", format!("{unmerged} mappings, {pending} blocks; --settle waits for exact figures"));
