@@ -60,7 +60,7 @@ class Memory(unittest.TestCase):
             enough = re.search(r"(\d+)M would do", refused.stderr)
             self.assertIsNotNone(enough, refused.stderr)
             self.assertLess(int(enough.group(1)), 80)
-            less = onefold("serve", pool.path, "--memory", f"{int(enough.group(1)) - 1}M", check=False)
+            less = onefold("serve", pool.path, "--memory", f"{int(enough.group(1)) - 4}M", check=False)
             self.assertEqual(less.returncode, 1)
             pool.serve("--memory", f"{enough.group(1)}M", create=False)
             pool.stop()
