@@ -27,8 +27,8 @@ def volume(pool, name):
     return {entry["name"]: entry for entry in pool.status()["volumes"]}.get(name)
 
 
-def properties(pool, *arguments):
-    command = ["get", pool.path] if not arguments else ["volume", "get", pool.path, *arguments]
+def properties(pool, *arguments, of_pool=False):
+    command = ["get", pool.path, *arguments] if of_pool else ["volume", "get", pool.path, *arguments]
     rows = json.loads(onefold(*command, "--json").stdout)["properties"]
     return {row["property"]: (row["value"], row["source"]) for row in rows}
 
@@ -208,13 +208,13 @@ class Volumes(unittest.TestCase):
             self.assertEqual(client.pread(4 * MIB, 4 * MIB), bytes(4 * MIB))
             client.shutdown()
             self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume")})
-            self.assertEqual(properties(pool), {"policy": ("native", "pool")})
+            self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("native", "pool")})
             pool.stop()
             pool.check()
 
     def test_properties_have_values_and_sources(self):
         def check(pool):
-            self.assertEqual(properties(pool), {"policy": ("full", "default")})
+            self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("full", "default")})
             self.assertEqual(properties(pool, "default"), {"policy": ("full", "default"), "read-only": ("off", "default")})
             onefold("set", pool.path, "policy", "native")
             self.assertEqual(properties(pool, "default", "policy"), {"policy": ("native", "pool")})

@@ -30,7 +30,7 @@ pub fn prepare(
         && let Err(needed) = Division::new(memory, &grown, clients)
     {
         bail!(
-            "a pool of {wanted} needs more memory than its server has: give it {}M or more",
+            "a pool of {wanted} needs more memory than its server has: {}M would do ('onefold set POOL memory', or --memory)",
             needed.div_ceil(1 << 20)
         );
     }

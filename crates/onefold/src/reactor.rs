@@ -571,7 +571,7 @@ fn divide(memory: u64, geometry: &Geometry, serving: bool, wanted: u32) -> anyho
     let installed = memory::installed();
     anyhow::ensure!(
         !serving || memory <= installed,
-        "{} of memory are asked for, and this machine has {}: ask for less",
+        "{} of memory are asked for (--memory, or what the pool was set to), and this machine has {}: ask for less",
         size::show(memory),
         size::show(installed)
     );
