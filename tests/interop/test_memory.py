@@ -62,6 +62,7 @@ class Memory(unittest.TestCase):
             self.assertLess(int(enough.group(1)), 80)
             less = onefold("serve", pool.path, "--memory", f"{int(enough.group(1)) - 4}M", check=False)
             self.assertEqual(less.returncode, 1)
+            onefold("volume", "create", pool.path, "default", "--size", "12T")
             pool.serve("--memory", f"{enough.group(1)}M", create=False)
             pool.stop()
 
