@@ -36,6 +36,8 @@ use crate::tree::{Stop, Writer};
 
 /// Steps of a checkpoint between two looks at requests.
 const BUDGET: u32 = 64;
+/// Pages that have failed and are remembered.
+const FAILED_PAGES: usize = 64;
 /// Under load, checkpoints that only walk discards begin so long after the one before.
 const DISCARD_INTERVAL: Nanos = 1_000_000_000;
 
@@ -106,6 +108,8 @@ pub(crate) struct Checkpoint {
     barrier: u64,
     /// The geometry that its superblock puts into force, if that is another one.
     grown: Option<Geometry>,
+    /// Containers whose reserved space the last sync covers.
+    reserved: u32,
     superblocks: u32,
     next: Option<Superblock>,
     /// It used up its budget and can go on.
@@ -201,7 +205,7 @@ impl Engine {
                 Ok(Progress::Next) if checkpoint.stage == Stage::Commit => return self.checkpoint_done(*checkpoint),
                 Ok(Progress::Next) => checkpoint.stage = next_stage(checkpoint.stage),
                 Ok(Progress::Wait) | Err(Stop::NoPage) => break,
-                Err(Stop::Missing(missing)) if self.failed_page != Some(missing.key) => {
+                Err(Stop::Missing(missing)) if !self.failed_pages.contains(&missing.key) => {
                     self.store.load(missing, None);
                     break;
                 }
@@ -217,7 +221,7 @@ impl Engine {
             return;
         }
         self.want_checkpoint = false;
-        self.failed_page = None;
+        self.failed_pages.clear();
         self.write_carried();
         core::mem::swap(&mut self.delta, &mut self.frozen);
         debug_assert!(self.delta.points.is_empty());
@@ -243,7 +247,8 @@ impl Engine {
             position: self.journal.head,
             ring_blocks: self.journal.used,
             ring_entries: self.journal.entries,
-            clean: self.phase == Phase::Closing,
+            // What still runs may bring records that this checkpoint does not have.
+            clean: self.phase == Phase::Closing && self.requests.active() == 0 && self.only_closes(),
             clears: self.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
             points,
             clear_at: 0,
@@ -263,6 +268,7 @@ impl Engine {
             carried: self.carried_writes,
             barrier: 0,
             grown: None,
+            reserved: 0,
             superblocks: 0,
             next: None,
             yielded: false,
@@ -300,12 +306,11 @@ impl Engine {
 
     /// Goes on if there was room; if the host is full, tries again with the next tick.
     fn checkpoint_metadata_reserved(&mut self, good: bool) {
-        self.metadata_full = !good;
-        if !good {
-            return;
-        }
-        if let Some(checkpoint) = &mut self.checkpoint
-            && checkpoint.stage == Stage::Reserve
+        let waiting = self.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == Stage::Reserve);
+        // One that comes late has nothing to say any more.
+        self.metadata_full = !good && waiting.is_some();
+        if let Some(checkpoint) = waiting
+            && good
         {
             checkpoint.stage = Stage::Maps;
         }
@@ -334,6 +339,7 @@ impl Engine {
             return Progress::Wait;
         }
         checkpoint.grown = self.take_growth();
+        checkpoint.reserved = self.space.reserved();
         self.want_sync(checkpoint);
         Progress::Next
     }
@@ -369,7 +375,7 @@ impl Engine {
             journal_position: checkpoint.position,
             clean: checkpoint.clean,
             data_used: self.space.data_used,
-            reserved_containers: self.space.reserved(),
+            reserved_containers: checkpoint.reserved,
             next_volume: self
                 .volumes
                 .last()
@@ -453,7 +459,10 @@ impl Engine {
             };
             self.recovery_failed(error);
         } else {
-            self.failed_page = Some(key);
+            if self.failed_pages.len() == FAILED_PAGES {
+                self.failed_pages.remove(0);
+            }
+            self.failed_pages.push(key);
         }
     }
 

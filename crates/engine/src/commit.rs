@@ -344,7 +344,8 @@ impl Engine {
         // Every leaf may have its own path, but no more pages than the levels above have.
         let highest = self.maps.iter().map(|root| root.height).max().unwrap_or(0);
         let levels = u64::from(height_for(map_leaves.max(geometry.slots()), geometry.fanout()).max(highest));
-        (leaves + (leaves / geometry.fanout() + 2) * (levels + self.volumes.len() as u64 + 6)) as usize
+        let maps = (self.volumes.len() as u64).min(changes + clears);
+        (leaves + (leaves / geometry.fanout() + 2) * (levels + maps + 6)) as usize
     }
 
     /// Whether a checkpoint or a published watermark could free something.
@@ -409,16 +410,25 @@ impl Engine {
 
     /// Runs the writes that wait for room, in order, until one still has to.
     pub(crate) fn retry_blocked(&mut self) {
-        for _ in 0..self.blocked.len() {
-            let Some(id) = self.blocked.pop_front() else { break };
-            let others = core::mem::take(&mut self.blocked);
+        let mut others = core::mem::take(&mut self.blocked);
+        while self.blocked.is_empty()
+            && let Some(id) = others.pop_front()
+        {
             self.run(id);
-            let still = !self.blocked.is_empty();
-            self.blocked.extend(others);
-            if still {
-                break;
+        }
+        // Clears go before writes that wait for space, until one has to wait itself.
+        let mut at = 0;
+        while let Some(&id) = others.get(at)
+            && self.blocked.len() == 1
+        {
+            if self.may_overtake(id) {
+                others.remove(at);
+                self.run(id);
+            } else {
+                at += 1;
             }
         }
+        self.blocked.extend(others);
     }
 
     /// Blocks that wait to be written are written sooner when buffers get scarce, or when there are many.
@@ -441,7 +451,7 @@ impl Engine {
         2 * u64::from(self.store.geometry.piece_blocks) + 2
     }
 
-    /// Opens containers ahead of the allocator. One that is in use needs its part of the space map. True if one was opened.
+    /// Opens containers ahead of the allocator, which needs their part of the space map. True if one was opened.
     pub(crate) fn open_ahead(&mut self) -> bool {
         let mut opened = false;
         while self.space.ready() < self.slots_ahead() {
@@ -450,14 +460,12 @@ impl Engine {
                 self.wants_fresh = fresh;
                 break;
             };
-            if self.space.is_empty(container) {
-                self.space.open(container, |_| true);
-                opened = true;
-                continue;
-            }
             match self.free_slots(container) {
-                Ok(()) => opened = true,
-                Err(missing) if self.failed_page == Some(missing.key) => self.space.exclude(container),
+                Ok(()) => {
+                    opened = true;
+                    self.forget_wrapped();
+                }
+                Err(missing) if self.failed_pages.contains(&missing.key) => self.space.exclude(container),
                 Err(missing) => {
                     self.store.load(missing, None);
                     break;
@@ -467,7 +475,7 @@ impl Engine {
         opened
     }
 
-    /// Opens a container of which some slots are in use.
+    /// Opens a container, with the slots that are free in its part of the space map and not taken.
     fn free_slots(&mut self, container: u32) -> Result<(), Missing> {
         let per_leaf = self.store.geometry.space_leaf_slots();
         let root = self.roots[TreeId::SpaceMap as usize];
@@ -494,6 +502,11 @@ impl Engine {
             .zip(&states)
             .map(|(slot, &state)| state == SlotState::Free && !self.space.is_taken(Slot(slot)))
             .collect();
+        if free.iter().filter(|&&free| free).count() != usize::from(self.space.containers[container as usize].free) {
+            // The tables contradict each other: whatever is free there stays unused.
+            self.space.exclude(container);
+            return Ok(());
+        }
         self.space.open(container, |place| free[place as usize]);
         Ok(())
     }
@@ -549,7 +562,8 @@ impl Engine {
             || self.host_full;
         let open = self.phase != Phase::Closed;
         let writes = !self.read_only && !self.untouched;
-        let work = open && writes && (self.checkpoint_can_step() || self.rebuild_can_step());
+        let jobs = !self.closes_early && (self.checkpoint_can_step() || self.rebuild_can_step());
+        let work = open && writes && jobs;
         (self.work_left, self.job_timer) = match self.turn() {
             _ if !work => (false, None),
             Turn::Now => (true, None),

@@ -113,7 +113,7 @@ impl Engine {
             }
             Ok(None) => {
                 // The checkpoint that makes room has just been asked for.
-                self.needs_pump |= !asked;
+                self.needs_pump |= !asked && self.want_checkpoint;
                 None
             }
             Err(error) => Some(Err(error)),
@@ -156,9 +156,13 @@ impl Engine {
         self.fail_commands();
     }
 
+    /// Whether no command is pending but to close.
+    pub(crate) fn only_closes(&self) -> bool {
+        self.pending_commands.iter().all(|pending| matches!(pending.what, What::Close { .. }))
+    }
+
     fn is_closed(&mut self, at: usize, checkpoints: Option<u64>) -> Option<Result<(), ControlError>> {
-        let closes = |pending: &Pending| matches!(pending.what, What::Close { .. });
-        if self.requests.active() > 0 || !self.pending_commands.iter().all(closes) {
+        if self.requests.active() > 0 || !self.only_closes() {
             return None;
         }
         if self.read_only {

@@ -145,8 +145,8 @@ pub struct Engine {
     pub(crate) pending_commands: Vec<Pending>,
     /// Closing must not wait for a checkpoint.
     pub(crate) closes_early: bool,
-    /// The page of a tree that failed last.
-    pub(crate) failed_page: Option<crate::pages::PageKey>,
+    /// Pages of trees that failed last: what needs one of them does not ask again.
+    pub(crate) failed_pages: Vec<crate::pages::PageKey>,
     /// Leaves of the discard list as last written.
     pub(crate) discard_leaves: u64,
     /// Leaves of the volume table as last written.
@@ -235,7 +235,7 @@ impl Engine {
             growing: None,
             pending_commands: Vec::new(),
             closes_early: false,
-            failed_page: None,
+            failed_pages: Vec::new(),
             discard_leaves: 0,
             volume_leaves: 0,
             work_left: false,
@@ -585,7 +585,7 @@ impl Engine {
                 && crate::bytes::checksum(self.store.seed, bytes) == load.pointer.checksum;
             if good && !load.orphan {
                 self.store.pages.fill(key, bytes);
-                self.failed_page = self.failed_page.filter(|&failed| failed != key);
+                self.failed_pages.retain(|&failed| failed != key);
             }
         }
         // Whoever waited for a page that is no longer part of anything looks again.
@@ -594,7 +594,9 @@ impl Engine {
             self.page_failed(key, result.is_err());
         }
         for waiter in load.waiters {
-            self.arrived(waiter, failed);
+            // What would prove a known block is no reason to fail: the block is not shared.
+            let proves = self.requests.get(waiter).stage == Stage::Verify;
+            self.arrived(waiter, failed && !proves);
         }
     }
 
@@ -621,7 +623,8 @@ impl Engine {
         if matches!(self.phase, Phase::Serving | Phase::Closing) && !self.to_audit {
             self.run_ready();
             self.retry_starved();
-            while self.open_ahead() && !self.blocked.is_empty() {
+            let writes = !self.read_only && !self.untouched;
+            while writes && self.open_ahead() && !self.blocked.is_empty() {
                 self.retry_blocked();
             }
             self.retry_blocked();

@@ -53,7 +53,7 @@ impl Engine {
                     let missing =
                         [slots.start, slots.end - 1].into_iter().find_map(|slot| self.slot_state(Slot(slot)).err());
                     if let Some(missing) = missing {
-                        if self.failed_page == Some(missing.key) {
+                        if self.failed_pages.contains(&missing.key) {
                             job.leaf += 1;
                             continue;
                         }
@@ -77,7 +77,7 @@ impl Engine {
                     let span = self.store.geometry.fanout().saturating_pow(u32::from(level));
                     job.leaf = (job.leaf / span).saturating_add(1).saturating_mul(span);
                 }
-                Walk::Missing(missing) if self.failed_page == Some(missing.key) => job.leaf += 1,
+                Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => job.leaf += 1,
                 Walk::Missing(missing) => {
                     job.waiting = Some(missing.key);
                     self.store.load(missing, None);

@@ -378,11 +378,6 @@ impl Space {
         Some(open.container)
     }
 
-    /// Whether a container has no slot in use.
-    pub(crate) fn is_empty(&self, container: u32) -> bool {
-        u32::from(self.containers[container as usize].free) == self.per_container
-    }
-
     /// Opens a container. `free` says which of its slots (by place) can be allocated.
     pub(crate) fn open(&mut self, container: u32, free: impl Fn(u64) -> bool) {
         let mut slots = vec![0; self.per_container.div_ceil(64) as usize];

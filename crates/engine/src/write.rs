@@ -67,7 +67,7 @@ impl Engine {
     }
 
     /// A clear does not wait behind writes that wait for space: it is what gives them some.
-    fn may_overtake(&self, id: RequestId) -> bool {
+    pub(crate) fn may_overtake(&self, id: RequestId) -> bool {
         let waits_for_space = |&first: &RequestId| self.requests.get(first).waits_since.is_some();
         self.requests.get(id).kind == Kind::Clear && self.blocked.front().is_some_and(waits_for_space)
     }
