@@ -1,14 +1,153 @@
-"""The file system under the pool is full: ENOSPC for new blocks, everything else goes on, and space comes back."""
+"""The pool, or the file system under it, is full: ENOSPC for new blocks, everything else goes on, and space comes back."""
 
+import errno
+import hashlib
 import os
 import time
 import unittest
 
 import nbd
 
-from server import Pool, run
+from server import Pool, onefold, run
+from test_filesystems import CAN_MOUNT, Mounted
 
 MIB = 1 << 20
+
+
+def overcommitted(size):
+    """A pool with a volume that is larger than itself."""
+    pool = Pool(size)
+    onefold("create", pool.path, "--capacity", size)
+    onefold("volume", "create", pool.path, "default", "--size", "4G")
+    return pool
+
+
+class FullPool(unittest.TestCase):
+    def test_new_blocks_are_refused_and_everything_else_goes_on(self):
+        with overcommitted("128M") as pool:
+            pool.serve("--memory", "64M", create=False)
+            client = nbd.NBD()
+            client.connect_uri(pool.uri())
+            written = self.fill(client)
+            self.assertGreater(len(written), 120)
+            client.flush()
+            # What is known takes no space, zeroes do not either.
+            first = written[0]
+            client.pwrite(first, 3000 * MIB)
+            client.pwrite(bytes(MIB), 3001 * MIB)
+            self.verify(client, written)
+            # Log and status say so; new blocks stop at the capacity, and what is there can still be overwritten.
+            status = pool.status()
+            self.assertGreaterEqual(status["data_percent"], 95)
+            self.assertLessEqual(status["data_percent"], 100)
+            self.assertIn("nearly full", onefold("status", pool.path).stdout)
+            deadline = time.time() + 20
+            while "nearly full" not in pool.said() and time.time() < deadline:
+                time.sleep(0.1)
+            self.assertRegex(pool.said(), r"\d+ % of the pool's capacity are in use .* nearly full")
+            for number in range(0, len(written), 3):
+                written[number] = os.urandom(MIB)
+                client.pwrite(written[number], number * MIB)
+            client.flush()
+            self.verify(client, written)
+            # Space comes back, on discard and on deletion, and the same again after a crash.
+            client.trim(32 * MIB, 0)
+            self.assertEqual(client.pread(MIB, 0), bytes(MIB))
+            again = self.fill(client, first=2000, most=24)
+            self.assertEqual(len(again), 24)
+            client.flush()
+            pool.kill()
+            pool.serve("--memory", "64M", create=False)
+            client = nbd.NBD()
+            client.connect_uri(pool.uri())
+            self.verify(client, written[32:], first=32)
+            self.verify(client, again, first=2000)
+            self.assertEqual(client.pread(MIB, 3000 * MIB), first)
+            client.shutdown()
+            onefold("volume", "delete", pool.path, "default", "--force")
+            onefold("volume", "create", pool.path, "other", "--size", "4G")
+            client = nbd.NBD()
+            client.connect_uri(pool.uri("other"))
+            self.assertGreater(len(self.fill(client)), 120)
+            client.shutdown()
+            pool.stop()
+            pool.check()
+
+    def fill(self, client, first=0, most=400):
+        written = []
+        while len(written) < most:
+            data = os.urandom(MIB)
+            try:
+                client.pwrite(data, (first + len(written)) * MIB)
+            except nbd.Error as error:
+                self.assertEqual(error.errnum, errno.ENOSPC)
+                break
+            written.append(data)
+        return written
+
+    def verify(self, client, written, first=0):
+        for number, data in enumerate(written, first):
+            self.assertEqual(client.pread(MIB, number * MIB), data, number)
+
+    def test_fio_sees_enospc_and_never_wrong_data(self):
+        with overcommitted("96M") as pool:
+            pool.serve("--memory", "64M", create=False)
+            job = ["fio", "--name=full", "--ioengine=nbd", f"--uri={pool.uri()}", "--size=512M", "--bs=64k", "--iodepth=8",
+                   "--verify=crc32c", "--refill_buffers", "--verify_fatal=1"]
+            filled = run(*job, "--rw=write", "--do_verify=0", check=False)
+            self.assertIn("No space left", filled.stdout + filled.stderr)
+            # What was written before the error reads back: fio checks each block's header and sum.
+            kept = run(*job, "--rw=read", "--verify_only", "--io_size=80M", check=False)
+            self.assertNotIn("verify:", kept.stdout + kept.stderr)
+            pool.stop()
+            pool.check()
+
+    @unittest.skipUnless(CAN_MOUNT, "mounting needs root, FUSE and loop devices")
+    def test_ext4_sees_errors_and_what_was_synced_is_there(self):
+        with overcommitted("128M") as pool:
+            pool.serve("--memory", "64M", create=False)
+            mount = os.path.join(pool.folder, "mount")
+            os.mkdir(mount)
+            volume = Mounted(pool)
+            run("mkfs.ext4", "-q", "-F", "-O", "^has_journal", volume.device)
+            run("mount", volume.device, mount)
+            sums = {}
+            for number in range(200):
+                data, path = os.urandom(MIB), os.path.join(mount, f"file-{number}")
+                try:
+                    with open(path, "wb") as file:
+                        file.write(data)
+                        file.flush()
+                        os.fsync(file.fileno())
+                except OSError as error:
+                    self.assertIn(error.errno, (errno.ENOSPC, errno.EIO))
+                    break
+                sums[path] = hashlib.sha256(data).digest()
+            self.assertGreater(len(sums), 60)
+            self.assertLess(len(sums), 200)
+            run("umount", mount)
+            volume.close()
+            pool.stop()
+            pool.check()
+            pool.serve("--memory", "64M", create=False)
+            volume = Mounted(pool)
+            run("fsck.ext4", "-f", "-y", volume.device, check=False)
+            run("mount", volume.device, mount)
+            for path, expected in sums.items():
+                with open(path, "rb") as file:
+                    self.assertEqual(hashlib.sha256(file.read()).digest(), expected, path)
+            for path in list(sums)[:40]:
+                os.remove(path)
+            run("fstrim", mount)
+            for number in range(20):
+                with open(os.path.join(mount, f"again-{number}"), "wb") as file:
+                    file.write(os.urandom(MIB))
+                    file.flush()
+                    os.fsync(file.fileno())
+            run("umount", mount)
+            volume.close()
+            pool.stop()
+            pool.check()
 
 
 @unittest.skipUnless(os.geteuid() == 0, "mounting a small file system needs root")

@@ -5,7 +5,7 @@
 //! (commit rule 4). A sync covers what was seen complete when it was submitted (rule 1).
 
 use crate::contract::*;
-use crate::engine::{Engine, Phase};
+use crate::engine::{Engine, Phase, Unresolved};
 use crate::entry::{Key, Slot};
 use crate::io::Purpose;
 use crate::jobs::Turn;
@@ -363,22 +363,23 @@ impl Engine {
         let unknown =
             |block: &&crate::request::Block| block.hit.is_none() && block.content.is_some_and(|content| !content.zero);
         let needed = request.blocks.iter().filter(unknown).count() as u64;
-        if needed <= self.space.ready() {
+        let Some(kept) = self.is_kept_from(id, needed) else { return false };
+        if !kept && needed <= self.space.ready() {
             return true;
         }
-        if needed <= self.space.available() {
+        if !kept && needed <= self.space.available() {
             // The containers that have them are being opened.
             self.block(id);
             return false;
         }
         let done = self.checkpoints_done;
-        let begins = request.waits_since.is_none();
+        let begins = self.requests.get(id).waits_since.is_none();
         let since = *self.requests.get_mut(id).waits_since.get_or_insert(done);
         if begins {
             // The host may have room again: ask once more, for each write that runs short.
             self.host_full = false;
         }
-        let can_reserve = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
+        let can_reserve = !kept && !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
         if !can_reserve {
             let tried = done >= since + SPACE_ATTEMPTS && self.discards.is_empty();
             if self.metadata_full || !self.is_reclaimable() || tried {
@@ -390,6 +391,41 @@ impl Engine {
         }
         self.block(id);
         false
+    }
+
+    /// Whether a write of `needed` new slots is kept from the spare ones: these are for blocks that take the place of others, so
+    /// that a full pool can be overwritten. Looks at the map only where it matters; `None` if that has to be waited for.
+    fn is_kept_from(&mut self, id: RequestId, needed: u64) -> Option<bool> {
+        let geometry = &self.store.geometry;
+        let spare = u64::from(geometry.spare_containers) * u64::from(geometry.slots_per_container);
+        let free = self.space.free();
+        if needed == 0 || spare == 0 || free >= needed + spare {
+            return Some(false);
+        }
+        let volume = self.volume_index(self.requests.get(id).volume)?;
+        let (mut new, mut last) = (0, None);
+        for at in 0..self.requests.get(id).blocks.len() {
+            let block = self.requests.get(id).blocks[at];
+            if block.hit.is_some() || block.content.is_none_or(|content| content.zero) {
+                continue;
+            }
+            match self.resolve(volume, block.key) {
+                Ok(entry) => new += u64::from(entry.slot().is_none()),
+                Err(Unresolved::Damaged) => {
+                    self.fail_when_quiet(id, Error::Io);
+                    return None;
+                }
+                Err(Unresolved::Missing(missing)) if last == Some(missing) => {}
+                Err(Unresolved::Missing(missing)) => {
+                    let request = self.requests.get_mut(id);
+                    request.stage = Stage::LoadMap;
+                    request.waiting += 1;
+                    self.store.load(missing, Some(id));
+                    last = Some(missing);
+                }
+            }
+        }
+        (self.requests.get(id).waiting == 0).then_some(new > 0 && free < new + spare)
     }
 
     /// Makes the records that freed the pending slots durable, and then published: if need be by an empty record.

@@ -25,6 +25,10 @@ pub struct Status {
     pub data_blocks_used: u64,
     /// Blocks of metadata in use: superblocks, journal, metadata pages.
     pub overhead_blocks_used: u64,
+    /// Blocks of metadata that there are for maps, summaries and tables,
+    pub metadata_blocks: u64,
+    /// and those of them in use.
+    pub metadata_blocks_used: u64,
     /// Blocks freed but not yet reusable.
     pub pending_blocks: u64,
     /// Blocks in discarded ranges and deleted volumes that are still to be looked at in the background: at most so many.
@@ -74,6 +78,8 @@ impl Engine {
             logical_blocks_used: self.volumes.iter().map(|volume| volume.logical_blocks_used).sum(),
             data_blocks_used: self.space.data_used,
             overhead_blocks_used: fixed + u64::from(self.store.meta.used()),
+            metadata_blocks: u64::from(geometry.metadata_blocks),
+            metadata_blocks_used: u64::from(self.store.meta.used()),
             pending_blocks: self.space.pending().len() as u64,
             discarded_blocks: self.discarded_blocks(),
             unmerged_entries: (self.delta.len() + self.frozen.len()) as u64,

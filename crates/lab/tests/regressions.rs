@@ -5,7 +5,7 @@
 mod bench;
 
 use bench::{Bench, SECOND, metadata_reservations, page_reads, records, superblocks, tight};
-use engine::{Command, Geometry, IoOp, Limits};
+use engine::{Command, Error, Geometry, IoOp, Limits};
 use lab::config::Config;
 use lab::content::CELLS;
 use lab::disk::Cut;
@@ -387,6 +387,30 @@ fn a_piece_longer_than_four_containers_finds_room() {
     let values: Vec<u32> = (0..16 * CELLS).map(|cell| 1000 + cell as u32).collect();
     bench.write_cells(16 * CELLS as u64 + 4, &values);
     bench.assert_holds(15, 25);
+    bench.audit();
+}
+
+/// The spare containers, which are there so that a full pool can be overwritten, were given to new blocks like all others. A
+/// volume larger than the pool filled them too.
+///
+/// Lost: nothing, but a pool with more data than its capacity, in which no block could be overwritten any more.
+#[test]
+fn new_blocks_stop_at_the_capacity_and_overwriting_goes_on() {
+    let mut config = tight(4);
+    config.parameters.geometry.spare_containers = 2;
+    let mut bench = Bench::new(config, 64);
+    bench.write(0, &[10, 11, 12, 13]);
+    bench.write(4, &[14, 15, 16, 17]);
+    let token = bench.begin_write(8, &[18], false);
+    assert_eq!(bench.wait(token), Err(Error::NoSpace));
+    for round in 1..4 {
+        bench.write(0, &[20 * round, 20 * round + 1, 20 * round + 2, 20 * round + 3]);
+        bench.write(4, &[20 * round + 4, 20 * round + 5, 20 * round + 6, 20 * round + 7]);
+    }
+    bench.trim(3);
+    bench.settle();
+    bench.write(8, &[18]);
+    bench.assert_holds(8, 18);
     bench.audit();
 }
 

@@ -22,8 +22,14 @@ pub struct Report {
     pub data_blocks_used: u64,
     /// Blocks of the pool's own tables.
     pub overhead_blocks_used: u64,
+    /// Data in percent of the capacity: from 80 on the pool is nearly full.
+    pub data_percent: u64,
+    /// Metadata in use in percent of what there is.
+    pub metadata_percent: u64,
     /// Blocks freed and not yet usable.
     pub pending_blocks: u64,
+    /// Blocks in discarded ranges and deleted volumes that are still to be freed in the background: at most so many.
+    pub discarded_blocks: u64,
     /// Mappings that are not counted exactly yet.
     pub unmerged_entries: u64,
     /// (logical - data) / logical, in percent.
@@ -86,7 +92,10 @@ impl Report {
             logical_blocks_used: status.logical_blocks_used,
             data_blocks_used: status.data_blocks_used,
             overhead_blocks_used: status.overhead_blocks_used,
+            data_percent: percent(status.data_blocks_used, status.capacity_bytes / 4096),
+            metadata_percent: percent(status.metadata_blocks_used, status.metadata_blocks),
             pending_blocks: status.pending_blocks,
+            discarded_blocks: status.discarded_blocks,
             unmerged_entries: status.unmerged_entries,
             saving_percent: saving_percent(status.logical_blocks_used, status.data_blocks_used),
             memory_bytes: status.memory_bytes,
@@ -113,6 +122,21 @@ impl Report {
         let resizing = if self.memory_resizing { " (resizing)" } else { "" };
         let (used, cap) = (size::show(self.memory_bytes), size::show(self.memory_cap_bytes));
         row("memory", format!("{used} of {cap}{resizing}"));
+        if self.discarded_blocks > 0 {
+            row(
+                "freeing",
+                format!("{:<12}at most, discarded or deleted, in the background", blocks(self.discarded_blocks)),
+            );
+        }
+        let (data, metadata) = (self.data_percent, self.metadata_percent);
+        for (percent, what) in [(data, "capacity"), (metadata, "room for maps and tables")] {
+            if percent >= 80 {
+                row(
+                    "nearly full",
+                    format!("{percent} % of the {what}: trim or delete what is not needed, or grow the pool"),
+                );
+            }
+        }
         if !settled {
             let (unmerged, pending) = (self.unmerged_entries, self.pending_blocks);
             row("unsettled", format!("{unmerged} mappings, {pending} blocks; --settle waits for exact figures"));
@@ -162,6 +186,11 @@ fn mode_name(mode: Mode) -> &'static str {
         Mode::Normal => "normal",
         Mode::ReadOnly => "read-only",
     }
+}
+
+/// Whole percents.
+fn percent(part: u64, all: u64) -> u64 {
+    u64::try_from(u128::from(part) * 100 / u128::from(all.max(1))).unwrap_or(u64::MAX)
 }
 
 fn saving_percent(logical: u64, data: u64) -> f64 {

@@ -3,8 +3,6 @@
 //! The reactor looks now and then, not at every request. A figure near a threshold must not fill the log: what was
 //! reported has to go away by some distance, or for some time, before it is reported again.
 
-use std::fmt::Arguments;
-
 use engine::{Mode, Nanos, Status};
 use tracing::{error, info, warn};
 
@@ -26,8 +24,8 @@ const SECOND: Nanos = 1_000_000_000;
 pub struct Watch {
     read_only: bool,
     host_full: bool,
-    /// How many of the thresholds are reached.
-    thresholds: usize,
+    /// How many of the thresholds are reached, by data and by metadata.
+    thresholds: [usize; 2],
     /// The checkpoint under way: its number, since when, and whether it was reported.
     checkpoint: Option<(u64, Nanos, bool)>,
 }
@@ -51,22 +49,20 @@ impl Watch {
     }
 
     fn look_at_space(&mut self, status: &Status) {
-        let (used, capacity) = (status.data_blocks_used.saturating_mul(4096), status.capacity_bytes.max(1));
-        let now = thresholds(self.thresholds, used, capacity);
-        let say = |rest: Arguments<'_>| {
-            let percent = u128::from(used) * 100 / u128::from(capacity);
-            format!(
-                "{percent} % of the pool's capacity are in use ({} of {}){rest}",
-                size::show(used),
-                size::show(capacity)
-            )
-        };
-        if now > self.thresholds {
-            warn!("{}", say(format_args!(": the pool is nearly full; trim or delete what is not needed")));
-        } else if now < self.thresholds {
-            info!("{}", say(format_args!(": less than before")));
+        let data = (status.data_blocks_used, status.capacity_bytes / 4096, "capacity");
+        let metadata = (status.metadata_blocks_used, status.metadata_blocks, "room for maps and tables");
+        for (before, (used, all, what)) in self.thresholds.iter_mut().zip([data, metadata]) {
+            let now = thresholds(*before, used, all.max(1));
+            let percent = u128::from(used) * 100 / u128::from(all.max(1));
+            let (used, all) = (size::show(used.saturating_mul(4096)), size::show(all.saturating_mul(4096)));
+            let said = format!("{percent} % of the pool's {what} are in use ({used} of {all})");
+            if now > *before {
+                warn!("{said}: the pool is nearly full; trim or delete what is not needed, or grow it");
+            } else if now < *before {
+                info!("{said}: less than before");
+            }
+            *before = now;
         }
-        self.thresholds = now;
     }
 
     fn look_at_host(&mut self, now: Nanos, host: Host) -> Option<Nanos> {
@@ -146,6 +142,8 @@ mod tests {
             overhead_blocks_used: 0,
             pending_blocks: 0,
             discarded_blocks: 0,
+            metadata_blocks: 8192,
+            metadata_blocks_used: 0,
             unmerged_entries: 0,
             memory_bytes: 0,
             checkpoints,
