@@ -14,10 +14,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, OFlags};
 
+use crate::control;
+
 /// What O_DIRECT needs of offsets, lengths and addresses, at most.
 pub const ALIGNMENT: usize = 4096;
-/// How long to try for the lock.
+/// How long to try for the lock,
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// and how long where no server answers: who holds it is dead, or a command that will soon be done.
+const LOCK_PATIENCE_UNSERVED: Duration = Duration::from_secs(15);
 /// The longest read or write of the blocking paths.
 const STEP: usize = 1 << 20;
 
@@ -337,14 +341,18 @@ fn explain_open(error: io::Error, path: &Path) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("cannot open {}{advice}", path.display()))
 }
 
-/// Takes the lock. It is tried for a moment: the kernel lets go of a dead process's ring, and with it of the store, only
-/// when the last write in flight has ended.
+/// Takes the lock. It is tried for a while: the kernel lets go of a dead process's ring, and with it of the store, only when
+/// the last write in flight has ended; and a command that opens the pool itself is soon done.
 fn lock(file: &File, path: &Path) -> anyhow::Result<()> {
-    let deadline = Instant::now() + LOCK_PATIENCE;
+    let began = Instant::now();
+    let is_over = || {
+        let waited = began.elapsed();
+        waited >= LOCK_PATIENCE_UNSERVED || (waited >= LOCK_PATIENCE && control::is_served(path))
+    };
     loop {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+            Err(rustix::io::Errno::WOULDBLOCK) if !is_over() => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             Err(rustix::io::Errno::WOULDBLOCK) => bail!(

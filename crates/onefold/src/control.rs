@@ -231,6 +231,12 @@ pub fn call_server_of(pool: &Path, request: &Request) -> anyhow::Result<Option<R
     Ok(None)
 }
 
+/// Whether a server of the pool at `pool` listens.
+pub fn is_served(pool: &Path) -> bool {
+    let sockets = Sockets::candidates(pool).into_iter().flatten();
+    sockets.into_iter().any(|sockets| UnixStream::connect(sockets.control).is_ok())
+}
+
 /// Asks the server behind a control socket; `None` if there is no server.
 fn call(path: &Path, request: &Request) -> anyhow::Result<Option<Report>> {
     let mut socket = match UnixStream::connect(path) {
