@@ -6,6 +6,7 @@
 //! Maps        volumes in order: clears, then points, in LBA order; learns which old slots lose a reference; deleted
 //!             volumes leave the list
 //! Discards    walks some of the subtrees that clears cut off
+//! Sort        brings all changes of reference counts into the order of slots
 //! Counts      applies all changes of reference counts, in slot order: space map and counts, one leaf after the other
 //! Summaries   digest and owner of the new slots
 //! Tables      containers, volumes, discard list, and last the map of metadata blocks
@@ -20,6 +21,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::contract::*;
 use crate::delta::Recent;
@@ -38,6 +40,8 @@ use crate::tree::{Stop, Writer};
 const BUDGET: u32 = 64;
 /// Pages that have failed and are remembered.
 const FAILED_PAGES: usize = 64;
+/// Changes that one step sorts.
+const SORTED_AT_ONCE: usize = 1 << 14;
 /// Under load, checkpoints that only walk discards begin so long after the one before.
 const DISCARD_INTERVAL: Nanos = 1_000_000_000;
 
@@ -58,6 +62,7 @@ pub(crate) enum Stage {
     Reserve,
     Maps,
     Discards,
+    Sort,
     Counts,
     Summaries,
     Tables(usize),
@@ -93,6 +98,8 @@ pub(crate) struct Checkpoint {
     /// the state that the slot has now.
     pub changes: Vec<(Slot, i32)>,
     pub change_at: usize,
+    /// The parts of the changes that are still to be sorted, the first part last.
+    pub unsorted: Vec<Range<usize>>,
     /// Slots that lose their last reference.
     pub freed: Vec<Slot>,
     /// The records that refer, or referred, to slots which the merge leaves held: durable before the superblock is.
@@ -134,7 +141,7 @@ impl Checkpoint {
     }
 
     /// The slots of a range whose counts the merge has already changed, each with its state as a number; some more than once.
-    pub(crate) fn merged_in(&self, slots: &core::ops::Range<u64>) -> &[(Slot, i32)] {
+    pub(crate) fn merged_in(&self, slots: &Range<u64>) -> &[(Slot, i32)] {
         let merged = &self.changes[..self.change_at];
         let first = merged.partition_point(|&(slot, _)| slot.0 < slots.start);
         let end = merged.partition_point(|&(slot, _)| slot.0 < slots.end);
@@ -148,6 +155,8 @@ pub(crate) enum Progress {
     More,
     /// The stage is done.
     Next,
+    /// Go on, but look at requests first: it took long.
+    Pause,
     /// Wait for an I/O.
     Wait,
 }
@@ -202,8 +211,17 @@ impl Engine {
             self.counters.checkpoint_steps += 1;
             match self.step(&mut checkpoint) {
                 Ok(Progress::More) => {}
+                Ok(Progress::Pause) => {
+                    checkpoint.yielded = true;
+                    break;
+                }
                 Ok(Progress::Next) if checkpoint.stage == Stage::Commit => return self.checkpoint_done(*checkpoint),
-                Ok(Progress::Next) => checkpoint.stage = next_stage(checkpoint.stage),
+                Ok(Progress::Next) => {
+                    checkpoint.stage = next_stage(checkpoint.stage);
+                    if checkpoint.stage == Stage::Sort {
+                        checkpoint.unsorted = Vec::from([0..checkpoint.changes.len()]);
+                    }
+                }
                 Ok(Progress::Wait) | Err(Stop::NoPage) => break,
                 Err(Stop::Missing(missing)) if !self.failed_pages.contains(&missing.key) => {
                     self.store.load(missing, None);
@@ -258,6 +276,7 @@ impl Engine {
             space_writer: None,
             changes: unreferenced,
             change_at: 0,
+            unsorted: Vec::new(),
             freed: Vec::new(),
             held_by: 0,
             cut_off: Vec::new(),
@@ -321,6 +340,7 @@ impl Engine {
             Stage::Reserve => Ok(Progress::Wait),
             Stage::Maps => self.merge_maps(checkpoint),
             Stage::Discards => self.walk_discards(checkpoint),
+            Stage::Sort => Ok(sort_changes(checkpoint)),
             Stage::Counts => self.merge_counts(checkpoint),
             Stage::Summaries => self.merge_summaries(checkpoint),
             Stage::Tables(at) => self.write_table(checkpoint, TABLES[at]),
@@ -473,11 +493,26 @@ impl Engine {
     }
 }
 
+/// Sorts one part of the changes, or divides it in two.
+fn sort_changes(checkpoint: &mut Checkpoint) -> Progress {
+    let Some(part) = checkpoint.unsorted.pop() else { return Progress::Next };
+    let changes = &mut checkpoint.changes[part.clone()];
+    if changes.len() > SORTED_AT_ONCE {
+        let middle = changes.len() / 2;
+        changes.select_nth_unstable(middle);
+        checkpoint.unsorted.extend([part.start + middle..part.end, part.start..part.start + middle]);
+    } else {
+        changes.sort_unstable();
+    }
+    Progress::Pause
+}
+
 fn next_stage(stage: Stage) -> Stage {
     match stage {
         Stage::Reserve => Stage::Maps,
         Stage::Maps => Stage::Discards,
-        Stage::Discards => Stage::Counts,
+        Stage::Discards => Stage::Sort,
+        Stage::Sort => Stage::Counts,
         Stage::Counts => Stage::Summaries,
         Stage::Summaries => Stage::Tables(0),
         Stage::Tables(at) if at + 1 < TABLES.len() => Stage::Tables(at + 1),

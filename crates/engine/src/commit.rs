@@ -14,7 +14,7 @@ use crate::record::{self, Change, Header};
 use crate::request::{Kind, Stage};
 use crate::space::SlotState;
 use crate::superblock::TreeId;
-use crate::tree::{Missing, Walk, height_for, lookup};
+use crate::tree::{Missing, Walk, height_for, lookup, subtrees};
 use crate::volume::Volume;
 use crate::write::SUMMARY_BYTES;
 
@@ -26,6 +26,8 @@ const SELF_SYNC_BYTES: u64 = 64 << 20;
 const IDLE_MERGE: Nanos = 5_000_000_000;
 /// Blocks that the journal has carried are written to their slots when there are this many.
 const CARRIED_BATCH: usize = 64;
+/// Slots that are given back at once.
+const MATURE_AT_ONCE: usize = 4096;
 /// Checkpoints that a write waits for space before it fails, once all that was discarded has been walked.
 const SPACE_ATTEMPTS: u64 = 3;
 
@@ -108,11 +110,11 @@ impl Engine {
         }
     }
 
-    /// Gives back what a crash can no longer bring back.
+    /// Gives back what a crash can no longer bring back: some of it, and the rest when the jobs go on.
     pub(crate) fn mature(&mut self) {
         let Engine { space, dirty, fills, dead, .. } = self;
         let busy = |slot| dirty.contains_key(&slot) || fills.contains_key(&slot);
-        space.mature(self.journal.published, busy, dead);
+        self.mature_left = space.mature(self.journal.published, MATURE_AT_ONCE, busy, dead);
         self.forget_wrapped();
         while let Some(slot) = self.dead.pop() {
             if let Some(buffer) = self.cache.remove(slot) {
@@ -242,7 +244,7 @@ impl Engine {
         // What only frees has the last of the metadata to itself.
         let kept = if cleared.is_some() { 0 } else { self.metadata_reserve() };
         let full_metadata = self.pages_to_merge(more) + kept > self.store.meta.free() as usize;
-        let cut_off = self.discards.len() as u64 + self.delta.cuts + self.frozen.cuts;
+        let cut_off = self.discards.len() as u64 + self.cuts_to_merge();
         let most = u64::from(self.limits.discards);
         let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
         if !full_delta && !full_ring && !full_metadata && !full_discards {
@@ -297,9 +299,13 @@ impl Engine {
         if first == 0 && end == reach {
             return 1;
         }
-        let leaves = end.saturating_sub(first);
-        let levels = u64::from(height_for(leaves, geometry.fanout())) + 1;
-        leaves.min(2 * (geometry.fanout() - 1) * levels)
+        subtrees(first, end, geometry.fanout())
+    }
+
+    /// The most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.
+    fn cuts_to_merge(&self) -> u64 {
+        let joined = (self.delta.releases + self.frozen.releases) / self.store.geometry.map_leaf_entries();
+        self.delta.cuts + self.frozen.cuts + joined
     }
 
     /// The most slots that clearing the blocks from `start` up to `stop` can release in leaves that it covers in part.
@@ -339,7 +345,7 @@ impl Engine {
             + slots.min(geometry.space_leaves())
             + slots.min(self.space.container_leaves())
             + self.discard_table_leaves()
-            + (self.delta.cuts + self.frozen.cuts).div_ceil(block / crate::checkpoint::DISCARD_BYTES as u64)
+            + self.cuts_to_merge().div_ceil(block / crate::checkpoint::DISCARD_BYTES as u64)
             + 4;
         // Every leaf may have its own path, but no more pages than the levels above have.
         let highest = self.maps.iter().map(|root| root.height).max().unwrap_or(0);
@@ -606,6 +612,7 @@ impl Engine {
             Turn::At(due) => (false, Some(due)),
             Turn::AfterIo => (false, None),
         };
+        self.work_left |= self.mature_left && open && writes && !self.closes_early;
         if !waits || !writes || self.phase == Phase::Closed {
             self.tick = None;
         } else {

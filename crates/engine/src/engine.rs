@@ -153,6 +153,8 @@ pub struct Engine {
     pub(crate) volume_leaves: u64,
     /// A job stopped at its budget and can go on at once.
     pub(crate) work_left: bool,
+    /// More of the pending slots may be given back.
+    pub(crate) mature_left: bool,
     /// The throttle of background work.
     pub(crate) pace: Pace,
     /// When a request last came or was answered.
@@ -239,6 +241,7 @@ impl Engine {
             discard_leaves: 0,
             volume_leaves: 0,
             work_left: false,
+            mature_left: false,
             pace: Pace::Rest(now),
             last_request: now,
             last_checkpoint: now,
@@ -662,6 +665,9 @@ impl Engine {
     fn step_jobs(&mut self) {
         if self.closes_early {
             return;
+        }
+        if self.mature_left {
+            self.mature();
         }
         self.step_checkpoint();
         if self.checkpoint.is_none() && self.rebuild.is_some() && self.turn() == Turn::Now {

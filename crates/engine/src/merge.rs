@@ -197,9 +197,6 @@ impl Engine {
 
     /// Applies the changes of one slot's count.
     pub(crate) fn merge_counts(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        if checkpoint.change_at == 0 {
-            checkpoint.changes.sort_unstable();
-        }
         let Some(&(slot, _)) = checkpoint.changes.get(checkpoint.change_at) else {
             if let Some(root) = self.finish_writer(checkpoint)? {
                 self.roots[TreeId::Counts as usize] = root;

@@ -263,12 +263,19 @@ impl Space {
     }
 
     /// Gives back the pending slots whose record is at or below `published`, except those that `busy` holds on to, and
-    /// lists them in `matured`.
-    pub(crate) fn mature(&mut self, published: u64, busy: impl Fn(Slot) -> bool, matured: &mut Vec<Slot>) {
-        for _ in 0..self.pending.len() {
+    /// lists them in `matured`. Looks at `most` of them; true if some were given back and there may be more.
+    pub(crate) fn mature(
+        &mut self,
+        published: u64,
+        most: usize,
+        busy: impl Fn(Slot) -> bool,
+        matured: &mut Vec<Slot>,
+    ) -> bool {
+        let before = matured.len();
+        for _ in 0..self.pending.len().min(most) {
             let Some(&(slot, sequence)) = self.pending.front() else { break };
             if sequence > published {
-                break;
+                return false;
             }
             self.pending.pop_front();
             if busy(slot) {
@@ -278,6 +285,7 @@ impl Space {
                 matured.push(slot);
             }
         }
+        !self.pending.is_empty() && matured.len() > before
     }
 
     pub(crate) fn pending(&self) -> &VecDeque<(Slot, u64)> {
@@ -506,7 +514,7 @@ mod tests {
 
     fn mature(space: &mut Space, published: u64, busy: bool) -> usize {
         let mut matured = vec![];
-        space.mature(published, |_| busy, &mut matured);
+        space.mature(published, 100, |_| busy, &mut matured);
         matured.len()
     }
 

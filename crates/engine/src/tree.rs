@@ -100,6 +100,19 @@ pub fn height_for(leaves: u64, fanout: u64) -> u8 {
     height
 }
 
+/// Whole subtrees that [`Writer::cut`] cuts off for the leaves from `first` up to `end`, where all of them have pages.
+pub(crate) fn subtrees(first: u64, end: u64, fanout: u64) -> u64 {
+    let (mut first, mut end, mut count) = (first, end.max(first), 0);
+    loop {
+        let (above, end_above) = (first.div_ceil(fanout), end / fanout);
+        if above >= end_above {
+            return count + end - first;
+        }
+        count += above * fanout - first + end - end_above * fanout;
+        (first, end) = (above, end_above);
+    }
+}
+
 fn shift(geometry: &Geometry) -> u32 {
     geometry.fanout().trailing_zeros()
 }

@@ -96,6 +96,28 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
+/// What a clear can cut off was taken for far more than it is: about 1530 subtrees for 4 GiB instead of 8. A flood of discards
+/// waited for room in the list of discards, with all writes behind it, when there was plenty.
+#[test]
+fn subtrees_are_counted_as_a_cut_cuts_them() {
+    let fanout = 4;
+    for first in 0..70 {
+        for end in first..70 {
+            let (mut at, mut count) = (first, 0);
+            while at < end {
+                let mut span = 1;
+                while at % (span * fanout) == 0 && end - at >= span * fanout {
+                    span *= fanout;
+                }
+                at += span;
+                count += 1;
+            }
+            assert_eq!(super::subtrees(first, end, fanout), count, "{first}..{end}");
+        }
+    }
+    assert_eq!(super::subtrees(2048, 4096, 256), 8, "4 GiB");
+}
+
 /// A tree made for a few leaves gets as high as a later leaf needs; what it held stays where it was.
 #[test]
 fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
