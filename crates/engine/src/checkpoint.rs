@@ -219,7 +219,7 @@ impl Engine {
                 Ok(Progress::Next) => {
                     checkpoint.stage = next_stage(checkpoint.stage);
                     if checkpoint.stage == Stage::Sort {
-                        checkpoint.unsorted = Vec::from([0..checkpoint.changes.len()]);
+                        checkpoint.unsorted.push(0..checkpoint.changes.len());
                     }
                 }
                 Ok(Progress::Wait) | Err(Stop::NoPage) => break,

@@ -8,7 +8,8 @@ use lab::config::Config;
 use lab::crash::{Plan, enumerate};
 use lab::random::mix;
 use lab::run::Run;
-use lab::scale::report::{excesses, parse_size, replace_tables, size_name, tables};
+use lab::scale::report::{self, excesses, parse_size, replace_tables, size_name, tables};
+use lab::scale::{discard, discard_report};
 use lab::trace::Trace;
 use lab::workload::Generator;
 use lab::{Checked, guarded, scale};
@@ -71,11 +72,28 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
+    /// What a load on one volume notices when another one is discarded, in pools with room and in full ones on a simulated SSD.
+    /// Fails if the p99 of its latencies becomes more than twice what it was.
+    Discard {
+        /// How much is discarded: a number with G or T.
+        #[arg(long, default_value = "1T", value_parser = parse_size)]
+        size: u64,
+        /// Virtual seconds for which latencies are taken, before and after.
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        seconds: u64,
+        /// Also measure the time of the processor: real time, for information only.
+        #[arg(long)]
+        processor: bool,
+        /// A document whose table is replaced by this one.
+        #[arg(long)]
+        write: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
+        Command::Discard { size, seconds, processor, write } => run_discard(size, seconds, processor, write.as_deref()),
         Command::Seed { seed, trace, operations } => run_seed(seed, trace, operations),
         Command::Crash { seeds, depth, seed, point, variant, second_point, second_variant, trace } => {
             let progress = !trace;
@@ -142,17 +160,44 @@ fn run_scale(sizes: &[u64], document: Option<&Path>) -> ExitCode {
             }
         }
     }
-    let tables = tables(&all);
+    finish(good, &tables(&all), document, report::BEGIN)
+}
+
+/// Prints the tables, or puts them into the document.
+fn finish(good: bool, tables: &str, document: Option<&Path>, begin: &str) -> ExitCode {
     let Some(path) = document else {
         println!("{tables}");
         return if good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     };
     let written = std::fs::read_to_string(path).and_then(|text| {
-        let text = replace_tables(&text, &tables);
+        let text = replace_tables(&text, tables, begin);
         std::fs::write(path, text.ok_or_else(|| std::io::Error::other("it has no comments that mark the tables"))?)
     });
     if let Err(error) = &written {
         eprintln!("{}: {error}", path.display());
     }
     if good && written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_discard(bytes: u64, seconds: u64, processor: bool, document: Option<&Path>) -> ExitCode {
+    let mut all = Vec::new();
+    let mut good = true;
+    for spare in discard::SPARES {
+        let results = guarded(|| discard::measure_all(bytes, spare, seconds, processor));
+        match results {
+            Ok(results) => all.extend(results),
+            Err(violation) => {
+                println!("violation: {violation}");
+                good = false;
+            }
+        }
+    }
+    for excess in all.iter().flat_map(discard_report::excesses) {
+        println!("too much: {excess}");
+        good = false;
+    }
+    if processor {
+        println!("{}", discard_report::processor_table(&all));
+    }
+    finish(good, &discard_report::table(&all), document, discard_report::BEGIN)
 }

@@ -1,17 +1,19 @@
 //! Clients in virtual time: a number of requests under way, a new one at most every so often, and what each cost.
 //!
+//! Or clients that do not wait for each other ([`OpenLoad`]): requests come at random times.
+//!
 //! Every block that is read is compared with what was written last; after a crash, with what a flush had covered or anything
 //! written since. No two requests to the same block are under way at once, so that is all that can be.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use engine::{Counters, Nanos, Operation, Submit};
+use engine::{Command, Counters, Nanos, Operation, Submit};
 
 use crate::content::{CELLS, Cells};
 use crate::random::Random;
 use crate::scale::machine::{IoCounts, Machine, Step};
-use crate::scale::pool::VOLUME;
-use crate::{Checked, violated};
+use crate::scale::pool::{OTHER_VOLUME, VOLUME};
+use crate::{Checked, Violation, violated};
 
 /// Blocks of a sequential request: 128 KiB.
 const SEQUENTIAL_BLOCKS: u64 = 32;
@@ -106,9 +108,93 @@ impl Cost {
 
     /// The latency that `percent` of the requests did not exceed.
     pub fn percentile(&self, percent: usize) -> Nanos {
-        let mut sorted = self.latencies.clone();
-        sorted.sort_unstable();
-        sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0)
+        permille(&self.latencies, 10 * percent)
+    }
+}
+
+/// The latency that `permille` of a thousand did not exceed.
+pub fn permille(latencies: &[Nanos], permille: usize) -> Nanos {
+    let mut sorted = latencies.to_vec();
+    sorted.sort_unstable();
+    sorted.get((sorted.len() * permille / 1000).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0)
+}
+
+/// What is discarded while a load goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discard {
+    /// The second volume is deleted.
+    Volume,
+    /// Bytes of the second volume are trimmed.
+    Range(u64, u64),
+}
+
+/// What a client of an open load asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// A read.
+    Read,
+    /// A write, answered from memory.
+    Write,
+    /// A write that is answered when it is durable.
+    Durable,
+}
+
+impl Class {
+    /// All of them, in the order of `OpenLoad::latencies`.
+    pub const ALL: [Class; 3] = [Class::Read, Class::Write, Class::Durable];
+
+    /// Of a hundred requests 70 are reads, 27 are writes and 3 are durable writes.
+    fn draw(random: &mut Random) -> Class {
+        match random.below(100) {
+            0..70 => Class::Read,
+            70..97 => Class::Write,
+            _ => Class::Durable,
+        }
+    }
+}
+
+/// Reads and writes of single blocks of the volume, anywhere, at random times, whether or not earlier ones have been
+/// answered; and discards, one after the other.
+pub struct OpenLoad {
+    /// Requests a second, on average.
+    per_second: u64,
+    /// When the next request comes.
+    next: Nanos,
+    /// What came and has not been submitted, and when.
+    backlog: VecDeque<(Nanos, Class)>,
+    /// What is still to be discarded.
+    pub discards: VecDeque<Discard>,
+    discarding: Option<(u64, Nanos)>,
+    /// From the arrival of a request to its answer, by class.
+    pub latencies: [Vec<Nanos>; 3],
+    /// The same of discards.
+    pub discarded: Vec<Nanos>,
+}
+
+impl OpenLoad {
+    /// A load that begins at `now`.
+    pub fn new(per_second: u64, now: Nanos) -> OpenLoad {
+        OpenLoad {
+            per_second,
+            next: now,
+            backlog: VecDeque::new(),
+            discards: VecDeque::new(),
+            discarding: None,
+            latencies: Default::default(),
+            discarded: Vec::new(),
+        }
+    }
+
+    /// Lets come what is due. Of the microseconds each has the same chance that a request comes: a Poisson process, but for
+    /// that a microsecond has one at most.
+    fn arrive(&mut self, now: Nanos, random: &mut Random) {
+        while self.next <= now {
+            self.backlog.push_back((self.next, Class::draw(random)));
+            self.next += 1_000;
+            while random.below(1_000_000) >= self.per_second {
+                self.next += 1_000;
+            }
+        }
     }
 }
 
@@ -135,7 +221,7 @@ struct UnderWay {
     first: u64,
     blocks: u64,
     since: Nanos,
-    writes: bool,
+    class: Class,
 }
 
 impl Clients {
@@ -176,6 +262,73 @@ impl Clients {
         Ok(cost)
     }
 
+    /// Works under an open load until the clock stands at `until`.
+    pub fn serve(&mut self, machine: &mut Machine, load: &mut OpenLoad, until: Nanos) -> Checked {
+        while machine.now < until {
+            load.arrive(machine.now, &mut self.random);
+            while let Some(&(since, class)) = load.backlog.front()
+                && machine.engine.can_submit()
+                && self.submit_block(machine, since, class)
+            {
+                load.backlog.pop_front();
+            }
+            if load.discarding.is_none()
+                && machine.engine.can_submit()
+                && let Some(discard) = load.discards.pop_front()
+            {
+                self.discard(machine, load, discard);
+            }
+            match machine.step(load.next.min(until))? {
+                Step::Reply(token, result) if load.discarding.is_some_and(|(discard, _)| discard == token) => {
+                    result.map_err(|error| Violation(format!("a discard failed: {error:?}")))?;
+                    load.discarded.extend(load.discarding.take().map(|(_, since)| machine.now - since));
+                }
+                Step::Reply(token, result) => {
+                    let request = self.answered(machine, token, result)?;
+                    load.latencies[request.class as usize].push(machine.now - request.since);
+                }
+                Step::Command(true) => {
+                    load.discarded.extend(load.discarding.take().map(|(_, since)| machine.now - since));
+                }
+                Step::Command(false) => return violated("the volume cannot be deleted"),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn discard(&mut self, machine: &mut Machine, load: &mut OpenLoad, discard: Discard) {
+        load.discarding = Some((self.next_token, machine.now));
+        match discard {
+            Discard::Volume => machine.begin_command(Command::DeleteVolume { volume: OTHER_VOLUME }),
+            Discard::Range(offset, length) => {
+                let request = self.request(0, 0, Operation::Trim);
+                machine.submit(Submit { volume: OTHER_VOLUME, offset, length, ..request });
+            }
+        }
+        self.next_token += 1;
+    }
+
+    /// Submits a request for a block that no other one is at; false if there is no room for it.
+    fn submit_block(&mut self, machine: &mut Machine, since: Nanos, class: Class) -> bool {
+        let lba = loop {
+            let lba = self.random.below(machine.store.pool.mapped);
+            if !self.under_way.values().any(|other| other.first == lba) {
+                break lba;
+            }
+        };
+        let submitted = if class != Class::Read {
+            self.write(machine, lba, 1, class == Class::Durable)
+        } else {
+            machine.submit(self.request(lba, 1, Operation::Read { object: 0 }));
+            true
+        };
+        if submitted {
+            self.begin(since, lba, 1, class);
+        }
+        submitted
+    }
+
     /// Waits until nothing is under way.
     pub fn drain(&mut self, machine: &mut Machine) -> Checked {
         let mut cost = Cost::default();
@@ -189,7 +342,7 @@ impl Clients {
     pub fn flush(&mut self, machine: &mut Machine) -> Checked {
         self.drain(machine)?;
         machine.submit(self.request(0, 0, Operation::Flush));
-        self.begin(machine.now, 0, 0, true);
+        self.begin(machine.now, 0, 0, Class::Durable);
         self.drain(machine)?;
         for lba in std::mem::take(&mut self.unflushed) {
             let history = self.written.get_mut(&lba).expect("it was written");
@@ -210,7 +363,7 @@ impl Clients {
                 self.step(machine, Nanos::MAX, &mut Cost::default())?;
             }
             let request = self.request(lba, 1, Operation::Read { object: 0 });
-            self.begin(machine.now, lba, 1, false);
+            self.begin(machine.now, lba, 1, Class::Read);
             machine.submit(request);
         }
         self.drain(machine)?;
@@ -221,20 +374,32 @@ impl Clients {
     fn step(&mut self, machine: &mut Machine, horizon: Nanos, cost: &mut Cost) -> Checked {
         match machine.step(horizon)? {
             Step::Reply(token, result) => {
-                let Some(request) = self.under_way.remove(&token) else {
-                    return violated(format!("request {token} is answered twice"));
-                };
+                let request = self.answered(machine, token, result)?;
                 cost.requests += 1;
                 cost.latencies.push(machine.now - request.since);
-                match result {
-                    Ok(blocks) if !request.writes => self.compare(machine, request, &blocks),
-                    Ok(_) => Ok(()),
-                    Err(error) => violated(format!("request {token} failed: {error:?}")),
-                }
+                Ok(())
             }
             Step::Quiet if horizon == Nanos::MAX => violated(format!("{} requests hang", self.under_way.len())),
             _ => Ok(()),
         }
+    }
+
+    /// A request has its answer, and it is a good one.
+    fn answered(
+        &mut self,
+        machine: &Machine,
+        token: u64,
+        result: Result<Vec<Cells>, engine::Error>,
+    ) -> Checked<UnderWay> {
+        let Some(request) = self.under_way.remove(&token) else {
+            return violated(format!("request {token} is answered twice"));
+        };
+        match result {
+            Ok(blocks) if request.class == Class::Read => self.compare(machine, request, &blocks)?,
+            Ok(_) => {}
+            Err(error) => return violated(format!("request {token} failed: {error:?}")),
+        }
+        Ok(request)
     }
 
     fn compare(&mut self, machine: &Machine, request: UnderWay, blocks: &[Cells]) -> Checked {
@@ -267,30 +432,38 @@ impl Clients {
             return false;
         }
         if workload.writes() {
-            let contents: Vec<Cells> =
-                (self.next_number..).take(blocks as usize).map(|number| [number; CELLS]).collect();
-            if !machine.write(self.next_token, self.request(first, blocks, Operation::Flush), &contents) {
+            if !self.write(machine, first, blocks, false) {
                 return false;
-            }
-            for lba in first..first + blocks {
-                let pool = &machine.store.pool;
-                self.written.entry(lba).or_insert_with(|| vec![pool.cells(lba)[0]]).push(self.next_number);
-                self.unflushed.insert(lba);
-                self.next_number += 1;
             }
         } else {
             machine.submit(self.request(first, blocks, Operation::Read { object: 0 }));
         }
-        self.begin(machine.now, first, blocks, workload.writes());
+        self.begin(machine.now, first, blocks, if workload.writes() { Class::Write } else { Class::Read });
         if !random {
             self.cursor += 1;
         }
         true
     }
 
+    /// Submits a write of new contents; false if there are no buffers for it.
+    fn write(&mut self, machine: &mut Machine, first: u64, blocks: u64, fua: bool) -> bool {
+        let contents: Vec<Cells> = (self.next_number..).take(blocks as usize).map(|number| [number; CELLS]).collect();
+        let request = Submit { fua, ..self.request(first, blocks, Operation::Flush) };
+        if !machine.write(self.next_token, request, &contents) {
+            return false;
+        }
+        for lba in first..first + blocks {
+            let pool = &machine.store.pool;
+            self.written.entry(lba).or_insert_with(|| vec![pool.cells(lba)[0]]).push(self.next_number);
+            self.unflushed.insert(lba);
+            self.next_number += 1;
+        }
+        true
+    }
+
     /// Notes the request that gets the next token as under way.
-    fn begin(&mut self, since: Nanos, first: u64, blocks: u64, writes: bool) {
-        self.under_way.insert(self.next_token, UnderWay { first, blocks, since, writes });
+    fn begin(&mut self, since: Nanos, first: u64, blocks: u64, class: Class) {
+        self.under_way.insert(self.next_token, UnderWay { first, blocks, since, class });
         self.next_token += 1;
     }
 

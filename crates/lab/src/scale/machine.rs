@@ -5,7 +5,8 @@
 //! have hundreds of thousands of requests, and times follow from what the drive is doing. Crashes are simple ones: what no
 //! sync covered is all lost or all kept.
 //!
-//! The time of the processor is not part of it: between an event and its effects no time passes.
+//! The time of the processor is not part of it: between an event and its effects no time passes. How much it takes can be
+//! looked at ([`Machine::processor`]); nothing depends on that.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -132,6 +133,36 @@ struct Flight {
     covers: u64,
 }
 
+/// Time of the processor in calls of the engine: real time, different on every machine and in every run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Processor {
+    /// Calls.
+    pub calls: u64,
+    /// Nanoseconds in all of them.
+    pub nanos: u64,
+    /// Nanoseconds in the longest one.
+    pub longest: u64,
+    /// Calls of more than a millisecond.
+    pub long_calls: u64,
+}
+
+impl Processor {
+    /// One more call, that began when the thread's clock stood at `since`.
+    fn add(&mut self, since: u64) {
+        let nanos = thread_nanos() - since;
+        self.calls += 1;
+        self.nanos += nanos;
+        self.longest = self.longest.max(nanos);
+        self.long_calls += u64::from(nanos > 1_000_000);
+    }
+}
+
+/// What this thread has had of a processor: other programs do not count.
+fn thread_nanos() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// The engine and its drive.
 pub struct Machine {
     /// The engine.
@@ -142,6 +173,8 @@ pub struct Machine {
     pub store: Store,
     /// All I/O so far.
     pub io: IoCounts,
+    /// Time that the engine takes, if that is wanted.
+    pub processor: Option<Processor>,
     device: Device,
     calendar: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
     sequence: u64,
@@ -157,6 +190,7 @@ impl Machine {
             now,
             store,
             io: IoCounts::default(),
+            processor: None,
             device: Device::new(SSD),
             calendar: BinaryHeap::new(),
             sequence: 0,
@@ -186,7 +220,10 @@ impl Machine {
 
     /// Takes one effect, or delivers the next event that is due no later than `horizon`.
     pub fn step(&mut self, horizon: Nanos) -> Checked<Step> {
-        if let Some(effect) = self.engine.next_effect() {
+        let since = self.processor.map(|_| thread_nanos());
+        let effect = self.engine.next_effect();
+        self.called(since);
+        if let Some(effect) = effect {
             return self.perform(effect);
         }
         let next = self.calendar.peek().map_or(Nanos::MAX, |Reverse((time, ..))| *time);
@@ -199,13 +236,13 @@ impl Machine {
         }
         self.now = self.now.max(next.min(timer));
         if timer < next {
-            self.engine.handle(self.now, Event::Timer);
+            self.handle(Event::Timer);
             return Ok(Step::Other);
         }
         let Some(Reverse((_, _, happening))) = self.calendar.pop() else { return Ok(Step::Quiet) };
         match happening {
             Happening::Done(id) => self.complete(id)?,
-            Happening::Sent(request) => self.engine.handle(self.now, Event::Sent(request)),
+            Happening::Sent(request) => self.handle(Event::Sent(request)),
         }
         Ok(Step::Other)
     }
@@ -224,18 +261,18 @@ impl Machine {
             inputs.push(engine::BlockInput { buffer, content: Some(describe(cells)) });
         }
         let operation = Operation::Write(&inputs);
-        self.engine.handle(self.now, Event::Submit(Submit { token, operation, ..submit }));
+        self.handle(Event::Submit(Submit { token, operation, ..submit }));
         true
     }
 
     /// Submits anything but a write.
     pub fn submit(&mut self, submit: Submit<'_>) {
-        self.engine.handle(self.now, Event::Submit(submit));
+        self.handle(Event::Submit(submit));
     }
 
     /// Gives the engine a command and waits for its answer.
     pub fn command(&mut self, command: EngineCommand<'_>) -> Checked {
-        self.engine.handle(self.now, Event::Control { token: 0, command });
+        self.begin_command(command);
         loop {
             match self.step(Nanos::MAX)? {
                 Step::Command(true) => return Ok(()),
@@ -243,6 +280,11 @@ impl Machine {
                 _ => {}
             }
         }
+    }
+
+    /// Gives the engine a command.
+    pub fn begin_command(&mut self, command: EngineCommand<'_>) {
+        self.handle(Event::Control { token: 0, command });
     }
 
     /// Steps until the pool is open; what was found.
@@ -269,6 +311,18 @@ impl Machine {
             findings.push(finding.to_string());
         });
         if good { Ok(()) } else { violated(format!("audit: {}", findings.join("; "))) }
+    }
+
+    fn handle(&mut self, event: Event<'_>) {
+        let since = self.processor.map(|_| thread_nanos());
+        self.engine.handle(self.now, event);
+        self.called(since);
+    }
+
+    fn called(&mut self, since: Option<u64>) {
+        if let (Some(processor), Some(since)) = (&mut self.processor, since) {
+            processor.add(since);
+        }
     }
 
     fn schedule(&mut self, at: Nanos, happening: Happening) {
@@ -393,7 +447,7 @@ impl Machine {
                 return violated(format!("whole blocks need no {io:?}"));
             }
         };
-        self.engine.handle(self.now, Event::Done { io: id, result: Ok(outcome) });
+        self.handle(Event::Done { io: id, result: Ok(outcome) });
         Ok(())
     }
 }

@@ -5,6 +5,8 @@
 //! constants that docs/performance.md states.
 
 pub mod device;
+pub mod discard;
+pub mod discard_report;
 pub mod load;
 pub mod machine;
 pub mod pool;

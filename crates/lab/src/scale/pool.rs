@@ -1,6 +1,7 @@
 //! A pool of any size that nobody wrote: its metadata is a formula, its pages are made when they are read.
 //!
-//! One volume, `default`, all of whose blocks are mapped, block address = slot. Behind it the pool is empty. What a slot holds
+//! One volume, `default`, all of whose blocks are mapped, block address = slot; if wanted a second one, `other`, whose blocks
+//! have the slots after those. Behind them the pool is empty. What a slot holds
 //! depends only on its place within a leaf of summaries, so all full leaves of summaries, of the space map and of the container
 //! table are the same bytes, and have the same checksum. Leaves of the map all differ: each is hashed once, when the pool is
 //! made, and only the checksums are kept (8 bytes for 2 MiB of pool).
@@ -16,6 +17,8 @@ use crate::content::{CELLS, Cells, Content, ZERO, digest};
 
 /// The volume.
 pub const VOLUME: VolumeId = VolumeId(1);
+/// The second volume, of pools that have one.
+pub const OTHER_VOLUME: VolumeId = VolumeId(2);
 /// The epoch in which all of it was written.
 const EPOCH: u64 = 2;
 
@@ -23,6 +26,7 @@ const EPOCH: u64 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Table {
     Map,
+    OtherMap,
     SpaceMap,
     Containers,
     Summaries,
@@ -30,15 +34,16 @@ enum Table {
     MetaMap,
 }
 
-/// The trees in the metadata region, in their order there. The volume table names the map's root and comes after it.
-const TABLES: [Table; 5] = [Table::Map, Table::SpaceMap, Table::Containers, Table::Summaries, Table::Volumes];
+/// The trees in the metadata region, in their order there. The volume table names the roots of maps and comes after them.
+const TABLES: [Table; 6] =
+    [Table::Map, Table::OtherMap, Table::SpaceMap, Table::Containers, Table::Summaries, Table::Volumes];
 
 impl Table {
     /// Leaves that the table can have, from which its height follows.
     fn capacity(self, geometry: &Geometry, mapped: u64) -> u64 {
         let block = geometry.block();
         match self {
-            Table::Map => mapped.div_ceil(geometry.map_leaf_entries()),
+            Table::Map | Table::OtherMap => mapped.div_ceil(geometry.map_leaf_entries()),
             Table::SpaceMap => geometry.slots().div_ceil(4 * block),
             Table::Containers => u64::from(geometry.containers).div_ceil(block / CONTAINER_BYTES),
             Table::Summaries => geometry.slots().div_ceil(block / SUMMARY_BYTES),
@@ -51,7 +56,7 @@ impl Table {
     fn entries_per_leaf(self, geometry: &Geometry) -> u64 {
         let block = geometry.block();
         match self {
-            Table::Map => geometry.map_leaf_entries(),
+            Table::Map | Table::OtherMap => geometry.map_leaf_entries(),
             Table::SpaceMap => 4 * block,
             Table::Containers => block / CONTAINER_BYTES,
             Table::Summaries => block / SUMMARY_BYTES,
@@ -115,8 +120,10 @@ impl Tree {
 pub struct Pool {
     /// Its parameters.
     pub parameters: Parameters,
-    /// Mapped blocks.
+    /// Mapped blocks of the volume.
     pub mapped: u64,
+    /// Mapped blocks of the second volume.
+    pub other: u64,
     trees: Vec<Tree>,
     superblock: Superblock,
     /// By place within a leaf of summaries: what the slots hold.
@@ -127,19 +134,25 @@ pub struct Pool {
 impl Pool {
     /// A pool with one volume of `bytes`, all of it mapped, and room for `spare_bytes` more.
     pub fn new(bytes: u64, spare_bytes: u64) -> Result<Pool, engine::BadGeometry> {
-        let geometry = Geometry::for_capacity(bytes + spare_bytes)?;
+        Pool::with_other(bytes, 0, spare_bytes)
+    }
+
+    /// The same with a second volume of `other_bytes`, all of it mapped, too.
+    pub fn with_other(bytes: u64, other_bytes: u64, spare_bytes: u64) -> Result<Pool, engine::BadGeometry> {
+        let geometry = Geometry::for_capacity(bytes + other_bytes + spare_bytes)?;
         let parameters =
             Parameters { geometry, id: *b"scale in the lab", key: [7; 32], digest: DigestFunction::Aegis128X2 };
-        let mapped = bytes / geometry.block();
+        let (mapped, other) = (bytes / geometry.block(), other_bytes / geometry.block());
+        let used = mapped + other;
         let mut superblock = Superblock::new(parameters);
         superblock.epoch = EPOCH;
         superblock.seal_epoch = EPOCH;
-        superblock.data_used = mapped;
-        superblock.next_volume = VOLUME.0 + 1;
-        superblock.reserved_containers = mapped.div_ceil(u64::from(geometry.slots_per_container)) as u32;
+        superblock.data_used = used;
+        superblock.next_volume = OTHER_VOLUME.0 + 1;
+        superblock.reserved_containers = used.div_ceil(u64::from(geometry.slots_per_container)) as u32;
         let digests = (0..geometry.block() / SUMMARY_BYTES).map(|place| digest(&first_cells(place))).collect();
-        let mut pool = Pool { parameters, mapped, trees: Vec::new(), superblock, digests, metadata_used: 0 };
-        for table in TABLES {
+        let mut pool = Pool { parameters, mapped, other, trees: Vec::new(), superblock, digests, metadata_used: 0 };
+        for table in TABLES.into_iter().filter(|&table| table != Table::OtherMap || other > 0) {
             pool.plant(table);
         }
         // Last, when it is known how many blocks are in use.
@@ -158,12 +171,19 @@ impl Pool {
         &self.parameters.geometry
     }
 
+    /// Slots in use: the first ones.
+    fn used(&self) -> u64 {
+        self.mapped + self.other
+    }
+
     /// Entries in use of a table, from the first on.
     fn entries(&self, table: Table) -> u64 {
         match table {
-            Table::Map | Table::SpaceMap | Table::Summaries => self.mapped,
-            Table::Containers => self.mapped.div_ceil(u64::from(self.geometry().slots_per_container)),
-            Table::Volumes => 1,
+            Table::Map => self.mapped,
+            Table::OtherMap => self.other,
+            Table::SpaceMap | Table::Summaries => self.used(),
+            Table::Containers => self.used().div_ceil(u64::from(self.geometry().slots_per_container)),
+            Table::Volumes => 1 + u64::from(self.other > 0),
             Table::MetaMap => self.metadata_used,
         }
     }
@@ -171,8 +191,9 @@ impl Pool {
     /// Gives a tree its place and finds out its checksums, from the leaves up.
     fn plant(&mut self, table: Table) {
         let geometry = *self.geometry();
-        let mut pages = self.entries(table).div_ceil(table.entries_per_leaf(&geometry));
-        let height = height_for(table.capacity(&geometry, self.mapped), geometry.fanout());
+        let entries = self.entries(table);
+        let mut pages = entries.div_ceil(table.entries_per_leaf(&geometry));
+        let height = height_for(table.capacity(&geometry, entries), geometry.fanout());
         self.trees.push(Tree { table, levels: Vec::new() });
         for level in 0..=usize::from(height) {
             let checksums = match table.is_uniform() && level == 0 {
@@ -233,7 +254,8 @@ impl Pool {
         let first = leaf * per_leaf;
         let count = per_leaf.min(self.entries(table) - first);
         match table {
-            Table::Map => {
+            Table::Map | Table::OtherMap => {
+                let first = first + if table == Table::OtherMap { self.mapped } else { 0 };
                 let places = self.digests.len();
                 let mut place = (first % places as u64) as usize;
                 for (slot, out) in (first..first + count).zip(page.chunks_exact_mut(8)) {
@@ -258,10 +280,15 @@ impl Pool {
                 }
             }
             Table::Volumes => {
-                let root = self.tree(Table::Map).root(geometry);
-                let size = self.mapped * geometry.block();
-                let out = &mut page[..VOLUME_BYTES as usize];
-                encode::full_volume(VOLUME, "default", size, geometry.block_size, root, out);
+                let volumes = [
+                    (Table::Map, VOLUME, "default", self.mapped),
+                    (Table::OtherMap, OTHER_VOLUME, "other", self.other),
+                ];
+                let entries = page.chunks_exact_mut(VOLUME_BYTES as usize).take(count as usize);
+                for ((map, id, name, blocks), out) in volumes.into_iter().zip(entries) {
+                    let (size, root) = (blocks * geometry.block(), self.tree(map).root(geometry));
+                    encode::full_volume(id, name, size, geometry.block_size, root, out);
+                }
             }
             Table::MetaMap => fill_bits(page, count, 0xff),
         }
@@ -270,7 +297,7 @@ impl Pool {
     /// Slots in use of a container.
     fn live_slots(&self, container: u64) -> u16 {
         let per_container = u64::from(self.geometry().slots_per_container);
-        self.mapped.saturating_sub(container * per_container).min(per_container) as u16
+        self.used().saturating_sub(container * per_container).min(per_container) as u16
     }
 
     /// What a block of the store holds.
@@ -323,9 +350,9 @@ impl Pool {
         Some(page)
     }
 
-    /// What the slot holds, and so the volume's block of that address.
+    /// What the slot holds, and so the first volume's block of that address.
     pub fn cells(&self, slot: u64) -> Cells {
-        if slot < self.mapped { first_cells(slot % self.digests.len() as u64) } else { ZERO }
+        if slot < self.used() { first_cells(slot % self.digests.len() as u64) } else { ZERO }
     }
 }
 
@@ -345,7 +372,7 @@ fn fill_bits(page: &mut [u8], bits: u64, pattern: u8) {
 
 fn tree_id(table: Table) -> Option<TreeId> {
     match table {
-        Table::Map => None,
+        Table::Map | Table::OtherMap => None,
         Table::SpaceMap => Some(TreeId::SpaceMap),
         Table::Containers => Some(TreeId::Containers),
         Table::Summaries => Some(TreeId::Summaries),

@@ -30,7 +30,7 @@ pub fn most(workload: Workload) -> Most {
 pub const LONGEST_OPENING: u64 = 1_000_000_000;
 
 /// Where the tables begin and end in the document.
-const BEGIN: &str = "<!-- made by `lab scale` -->";
+pub const BEGIN: &str = "<!-- made by `lab scale` -->";
 const END: &str = "<!-- end -->";
 
 /// What exceeds the constants, in words.
@@ -108,11 +108,11 @@ fn row(bytes: u64, cost: &Cost) -> String {
     )
 }
 
-/// Puts the tables into a document, between the two comments. `None`: it has no such comments.
-pub fn replace_tables(document: &str, tables: &str) -> Option<String> {
-    let (before, rest) = document.split_once(BEGIN)?;
+/// Puts the tables into a document, between the comment `begin` and the next that ends them. `None`: it has no such comments.
+pub fn replace_tables(document: &str, tables: &str, begin: &str) -> Option<String> {
+    let (before, rest) = document.split_once(begin)?;
     let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{tables}\n{END}{after}"))
+    Some(format!("{before}{begin}\n{tables}\n{END}{after}"))
 }
 
 /// A size as one writes it.
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn tables_replace_what_is_between_the_comments() {
         let document = format!("above\n{BEGIN}\nold\n{END}\nbelow\n");
-        assert_eq!(replace_tables(&document, "new").unwrap(), format!("above\n{BEGIN}\nnew\n{END}\nbelow\n"));
-        assert_eq!(replace_tables("nothing", "new"), None);
+        assert_eq!(replace_tables(&document, "new", BEGIN).unwrap(), format!("above\n{BEGIN}\nnew\n{END}\nbelow\n"));
+        assert_eq!(replace_tables("nothing", "new", BEGIN), None);
     }
 
     #[test]
