@@ -34,10 +34,11 @@ fn a_pool_with_two_volumes_passes_the_audit_before_and_after_one_is_deleted() {
 /// more than a second each, with all writes behind it, and then all reads.
 #[test]
 fn a_flood_of_discards_is_answered_at_once_and_nobody_waits_behind_it() {
-    for results in discard::measure_all(1 << 40, 64 << 30, 2, false).unwrap() {
-        assert_eq!(discard_report::excesses(&results), [""; 0]);
-        assert_eq!(results.answers.len(), if results.way == Way::Ranges { 256 } else { 1 });
-    }
+    let pool = Rc::new(Pool::with_other(1 << 30, 1 << 40, 64 << 30).unwrap());
+    // Long enough for the checkpoint that frees the first of it.
+    let results = discard::measure(&pool, 64 << 30, Way::Ranges, 8, false).unwrap();
+    assert_eq!(discard_report::excesses(&results), [""; 0]);
+    assert_eq!(results.answers.len(), 256);
 }
 
 /// The engine syncs by itself after 64 MiB. The goal of that sync was the open record, anew with each event, so under a steady

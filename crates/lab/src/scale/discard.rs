@@ -80,6 +80,8 @@ pub struct Stretch {
 pub struct Results {
     /// Bytes discarded.
     pub bytes: u64,
+    /// The same in blocks.
+    pub blocks: u64,
     /// Bytes that were free before.
     pub spare_bytes: u64,
     /// How.
@@ -134,6 +136,7 @@ pub fn measure(pool: &Rc<Pool>, spare_bytes: u64, way: Way, seconds: u64, proces
     let answers = load.discarded;
     Ok(Results {
         bytes,
+        blocks: pool.other,
         spare_bytes,
         way,
         before,

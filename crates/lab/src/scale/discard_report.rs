@@ -54,9 +54,9 @@ pub fn excesses(results: &Results) -> Vec<String> {
 /// The table, in Markdown.
 pub fn table(all: &[Results]) -> String {
     let mut text = String::from(
-        "\n| free before | discarded | read | write | durable write | requests | longest | freed a second | discarded blocks |\n",
+        "\n| free before | discarded | read | write | durable write | requests | longest | freed a second | hours for all | discarded blocks |\n",
     );
-    text.push_str("|---|---|---|---|---|---|---|---|---|\n");
+    text.push_str("|---|---|---|---|---|---|---|---|---|---|\n");
     for results in all {
         let latencies = |at: usize| {
             let list = |stretch: &Stretch| stretch.latencies[at].map(micros).join(" / ");
@@ -65,9 +65,10 @@ pub fn table(all: &[Results]) -> String {
         let [reads, writes, durable] = [0, 1, 2].map(latencies);
         let longest = results.answers.iter().copied().max().unwrap_or(0);
         let [most, left] = results.discarded_blocks;
+        let hours = results.blocks as f64 / results.freed_per_second.max(1) as f64 / 3600.0;
         let _ = writeln!(
             text,
-            "| {} | {}, {} | {reads} | {writes} | {durable} | {} | {} | {} | {most}<br>{left} |",
+            "| {} | {}, {} | {reads} | {writes} | {durable} | {} | {} | {} | {hours:.1} | {most}<br>{left} |",
             size_name(results.spare_bytes),
             size_name(results.bytes),
             results.way.name(),
@@ -109,6 +110,7 @@ mod tests {
         let stretch = |p99| Stretch { latencies: [[1, p99, p99]; 3], checkpoints: 1, processor: Default::default() };
         let results = Results {
             bytes: 1 << 40,
+            blocks: 1 << 28,
             spare_bytes: 1 << 30,
             way: Way::Trim,
             before: stretch(1_000),
