@@ -54,17 +54,24 @@ class Instance:
     def start(self):
         made = [] if os.path.exists(self.pool) else ["--create", "--size", self.arguments.capacity]
         command = [ONEFOLD, "serve", self.pool, *made, "--memory", self.memory]
+        before = os.path.getsize(self.log.name)
         self.server = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
         deadline = time.time() + 300
-        while self.status() is None:
+        while not self.serves(before):
             self.watch()
             if self.server.poll() is not None or time.time() > deadline:
                 raise RuntimeError(f"the server with {self.memory} does not open: see {self.log.name}")
             time.sleep(0.1)
         self.opened += 1
 
+    def serves(self, since):
+        with open(self.log.name) as log:
+            log.seek(since)
+            return "INFO serving the pool" in log.read()
+
     def status(self):
-        if not os.path.exists(f"{self.pool}.sock"):
+        # Without a server, 'status' would open the pool itself, and keep the next server waiting.
+        if self.server is None or self.server.poll() is not None:
             return None
         done = subprocess.run([ONEFOLD, "status", self.pool, "--json"], capture_output=True, text=True)
         return json.loads(done.stdout) if done.returncode == 0 else None
@@ -116,7 +123,9 @@ class Instance:
         with open(path, "w") as file:
             file.write("\n".join(line.strip() for line in jobs.splitlines()))
         out = open(os.path.join(self.folder, "fio.log"), "a")
-        self.fio = subprocess.Popen(["fio", "--minimal", path], stdout=out, stderr=subprocess.STDOUT, cwd=self.folder)
+        # A session of its own: its jobs end with it, also those that wait for a server that is gone.
+        self.fio = subprocess.Popen(
+            ["fio", "--minimal", path], stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, start_new_session=True)
 
     def watch(self):
         """Notes the resident memory: now, of it anonymous, and at most."""
@@ -146,6 +155,10 @@ class Instance:
     def end_load(self):
         if self.fio is not None and self.fio.poll() is None:
             self.fio.terminate()
+            try:
+                self.fio.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.fio.pid, signal.SIGKILL)
         if self.fio is not None:
             self.fio.wait()
         self.fio = None
