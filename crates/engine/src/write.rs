@@ -57,7 +57,7 @@ impl Engine {
         }
         let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
         let policy = self.policy_of(&self.volumes[volume]);
-        if policy.looks_up() && !self.look_up(id) {
+        if !self.look_up(id, policy) {
             return;
         }
         if !self.admit_space(id) {
@@ -205,14 +205,19 @@ impl Engine {
 
     // ---- lookup ----
 
-    /// Finds out which blocks are known; false if summaries have to be read first.
-    fn look_up(&mut self, id: RequestId) -> bool {
+    /// Finds out which blocks are known, if the policy wants to know; false if summaries have to be read first.
+    fn look_up(&mut self, id: RequestId, policy: Policy) -> bool {
+        // What an earlier run found may have changed since, and so may the policy.
+        for block in &mut self.requests.get_mut(id).blocks {
+            block.hit = None;
+        }
+        if !policy.looks_up() {
+            return true;
+        }
         let mut last: Option<Missing> = None;
         let mut waits = false;
         for at in 0..self.requests.get(id).blocks.len() {
-            // What an earlier run found may have changed since.
-            let block = &mut self.requests.get_mut(id).blocks[at];
-            block.hit = None;
+            let block = self.requests.get(id).blocks[at];
             let Some(content) = block.content.filter(|content| !content.zero) else { continue };
             let hit = match self.known(content.digest) {
                 Known::Yes(slot, digest) => match self.prove(id, at, slot, digest) {

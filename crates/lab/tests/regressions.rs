@@ -5,7 +5,7 @@
 mod bench;
 
 use bench::{Bench, SECOND, metadata_reservations, page_reads, records, superblocks, tight};
-use engine::{Command, Error, Geometry, IoOp, Limits};
+use engine::{Command, Error, Geometry, IoOp, Limits, Policy, VolumeId};
 use lab::config::Config;
 use lab::content::CELLS;
 use lab::disk::Cut;
@@ -214,6 +214,35 @@ fn metadata_goes_on_in_a_growth_and_the_meta_map_gets_higher() {
 }
 
 // ---- a request that runs again decides again ----
+
+/// A write had found a known block, and then waited for space. Meanwhile its volume's policy became `native`, the known
+/// block was trimmed, and its slot became free. The request ran again; a native volume looks nothing up, and only looking up
+/// dropped what the earlier run had found.
+///
+/// Lost: the block shared a free slot, which another block could get: the pool became read-only, or the block read as that one.
+#[test]
+fn what_a_write_found_before_its_policy_changed_does_not_count() {
+    let mut bench = Bench::new(tight(2), 64);
+    bench.write(0, &[10, 11, 12, 13]);
+    bench.write(4, &[14, 15, 16]);
+    bench.settle();
+    bench.world.hold_back(superblocks(bench.geometry()));
+    bench.trim(0);
+    // Block 8 is known; for the other three there are two slots when that checkpoint is done, and enough after the next.
+    let token = bench.begin_write(8, &[11, 30, 31, 32], false);
+    bench.until_held(2);
+    let native = Some(Some(Policy::Native));
+    bench.begin_command(Command::SetVolume { volume: VolumeId(1), policy: native, read_only: None });
+    bench.trim(1);
+    bench.trim(2);
+    bench.let_all_go();
+    assert_eq!(bench.wait(token), Ok(Answer::Done));
+    bench.settle();
+    for (block, content) in [(8, 11), (9, 30), (10, 31), (11, 32), (3, 13)] {
+        bench.assert_holds(block, content);
+    }
+    bench.audit();
+}
 
 /// The first four cells of a block that a write makes equal to block 2.
 const HALF: [u32; CELLS] = [1, 1, 1, 1, 0, 0, 0, 0];
