@@ -38,12 +38,7 @@ impl Run {
         let token = self.token(Pending::Close { early: false });
         self.world.control(token, Command::Close);
         self.drain()?;
-        self.rest()?;
-        self.model.closed();
-        let cut = self.random.pick(&[Cut::Lost, Cut::Kept, Cut::Torn]);
-        self.begin_opening(cut)?;
-        self.open_fully(None)?;
-        self.serve()?;
+        self.open_closed()?;
         if !matches!(self.opened, Some(Ok(recovered)) if recovered.clean) {
             return violated(format!("a pool that was closed cleanly was not found so: {:?}", self.opened));
         }
@@ -69,13 +64,18 @@ impl Run {
             self.world.control(token, Command::CloseEarly);
             self.drain()?;
         }
+        self.open_closed()?;
+        self.verify_all()
+    }
+
+    /// Opens a pool whose closing was answered, whatever happens to what was not synced.
+    fn open_closed(&mut self) -> Checked {
         self.rest()?;
         self.model.closed();
         let cut = self.random.pick(&[Cut::Lost, Cut::Kept, Cut::Torn]);
         self.begin_opening(cut)?;
         self.open_fully(None)?;
-        self.serve()?;
-        self.verify_all()
+        self.serve()
     }
 
     pub(crate) fn crash(&mut self, cut: Cut, again: &[(u64, Cut)], verify: bool) -> Checked {

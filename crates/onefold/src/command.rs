@@ -34,10 +34,7 @@ pub fn wanted<'a>(
             let volume = find(engine, name)?;
             let count = clients(volume.id);
             if count > 0 && !force {
-                return Err(format!(
-                    "the volume '{name}' is in use by {}: --force disconnects them and deletes it",
-                    plural(count)
-                ));
+                return Err(format!("in use by {}: --force disconnects them and deletes it", plural(count)));
             }
             return Ok(Wanted::Command(Command::DeleteVolume { volume: volume.id }, Some(volume.id)));
         }
@@ -45,7 +42,7 @@ pub fn wanted<'a>(
             let volume = find(engine, name)?;
             if *size_bytes < volume.size && !force {
                 return Err(format!(
-                    "the volume '{name}' has {}, and what lies beyond {} would be lost: --force cuts it off",
+                    "it has {}, and what lies beyond {} would be lost: --force cuts it off",
                     size::show(volume.size),
                     size::show(*size_bytes)
                 ));

@@ -3,6 +3,7 @@
 //! The real engine is driven by hand, completion by completion where the order matters. See `bench` for the means.
 
 mod bench;
+mod volumes;
 
 use bench::{Bench, SECOND, metadata_reservations, page_reads, records, superblocks, tight};
 use engine::{Command, Error, Geometry, IoOp, Limits, Policy, VolumeId};

@@ -1,11 +1,7 @@
 //! Volumes that change while a checkpoint is under way that began before: what it writes must not know of the change, whose
 //! record may be lost.
 
-// The bench has means for other tests too.
-#[allow(dead_code)]
-mod bench;
-
-use bench::{Bench, SECOND, metadata_reservations, records};
+use crate::bench::{Bench, SECOND, metadata_reservations, page_reads, records};
 use engine::{Command, Error};
 use lab::config::Config;
 use lab::disk::Cut;
@@ -91,7 +87,7 @@ fn requests_in_flight_fail_when_their_volume_goes() {
     let mut bench = Bench::new(Config::small(1), 64);
     bench.write(0, &[1, 2, 3]);
     bench.reopen();
-    bench.world.hold_back(bench::page_reads);
+    bench.world.hold_back(page_reads);
     let read = bench.begin_read(0, 3);
     let patch = bench.begin_cells(3, &[9], true);
     bench.until_held(1);
