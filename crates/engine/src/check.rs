@@ -72,19 +72,17 @@ impl Engine {
             counts: Vec::new(),
             states: Vec::new(),
         };
-        let block = self.geometry().block();
-        let offset = |slot: Slot| self.geometry().slot_block(slot.0) * block;
         audit.space_map();
         audit.each_summary(&mut |audit, slot, digest| {
             if audit.states[slot.0 as usize].is_used() {
-                visit(offset(slot), digest);
+                visit(self.slot_offset(slot), digest);
             }
         });
         let mut fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0).collect();
         fresh.sort_unstable_by_key(|(slot, _)| **slot);
         for (slot, recent) in fresh {
             if !self.dirty.contains_key(slot) {
-                visit(offset(*slot), recent.digest);
+                visit(self.slot_offset(*slot), recent.digest);
             }
         }
         audit.good

@@ -27,6 +27,7 @@ use crate::contract::*;
 use crate::delta::Recent;
 use crate::engine::{Engine, Phase};
 use crate::entry::{Entry, Key, Slot};
+use crate::failure::Failure;
 use crate::geometry::Geometry;
 use crate::io::Purpose;
 use crate::jobs::Turn;
@@ -227,7 +228,9 @@ impl Engine {
                     self.store.load(missing, None);
                     break;
                 }
-                Err(Stop::Missing(_) | Stop::NoSpace) => self.fail_pool(),
+                Err(Stop::Missing(_)) => self.fail_pool(Failure::Page),
+                // The space was counted before.
+                Err(Stop::NoSpace) => self.fail_pool(Failure::Contradiction),
             }
         }
         self.checkpoint = Some(checkpoint);
@@ -407,6 +410,8 @@ impl Engine {
             ..self.superblock
         };
         self.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
+        self.superblocks_in_flight = 2;
+        self.superblock_submitted = next.epoch;
         checkpoint.superblocks = 2;
         checkpoint.next = Some(next);
         Ok(Progress::Wait)
@@ -431,6 +436,7 @@ impl Engine {
         if let Some(&Segment::Page(page)) = segments.first() {
             self.store.pages.release(page);
         }
+        self.superblocks_in_flight -= 1;
         if self.check_written(result)
             && let Some(checkpoint) = &mut self.checkpoint
         {

@@ -7,6 +7,7 @@
 use crate::contract::*;
 use crate::engine::{Engine, Phase, Unresolved};
 use crate::entry::{Key, Slot};
+use crate::failure::Failure;
 use crate::io::Purpose;
 use crate::jobs::Turn;
 use crate::pages::Region;
@@ -88,8 +89,8 @@ impl Engine {
 
     pub(crate) fn synced(&mut self, result: Result<Outcome<'_>, IoError>) {
         let covers = self.syncs.covers.take().expect("one sync at a time");
-        if !self.check_written(result) {
-            return;
+        if result.is_err() {
+            return self.fail_pool(Failure::Sync);
         }
         self.syncs.finished += 1;
         self.journal.synced(covers);

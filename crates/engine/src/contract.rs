@@ -12,6 +12,7 @@
 
 use core::fmt;
 
+use crate::failure::Failure;
 use crate::geometry::BadGeometry;
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
@@ -330,6 +331,8 @@ pub struct Recovered {
     pub entries: u64,
     /// Blocks copied from the journal to their slots.
     pub blocks_redone: u64,
+    /// Why the pool has failed, if it has: nothing was written, and nothing will be.
+    pub failed: Option<Failure>,
 }
 
 /// Why a pool cannot be opened.

@@ -166,6 +166,9 @@ impl Engine {
             return None;
         }
         if self.read_only {
+            if !self.failure_is_kept() {
+                return None;
+            }
             self.phase = Phase::Closed;
             return Some(Err(ControlError::ReadOnly));
         }

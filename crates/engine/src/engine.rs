@@ -18,6 +18,7 @@ use crate::contract::*;
 use crate::control::Pending;
 use crate::delta::Delta;
 use crate::entry::{Entry, Key, Slot};
+use crate::failure::{Failure, Mark};
 use crate::geometry::Geometry;
 use crate::grow::Growing;
 use crate::index::Index;
@@ -78,12 +79,19 @@ pub struct Engine {
     pub(crate) limits: Limits,
     pub(crate) now: Nanos,
     pub(crate) phase: Phase,
+    /// The pool has failed since it was opened.
     pub(crate) read_only: bool,
+    /// Why it failed, in this run or before.
+    pub(crate) failure: Option<Failure>,
+    pub(crate) mark: Mark,
+    /// Superblocks of checkpoints on their way, and the newest epoch that one was submitted with.
+    pub(crate) superblocks_in_flight: u32,
+    pub(crate) superblock_submitted: u64,
     /// Opened to be audited: after recovery it rests.
     to_audit: bool,
     /// Opened to be read: what would change something is refused.
     pub(crate) reads_only: bool,
-    /// Opened to be read, and found cleanly closed: nothing at all is written.
+    /// Nothing at all is written: opened to be read and found cleanly closed, or the pool has failed before.
     pub(crate) untouched: bool,
     /// The newest superblock that is durable in both places.
     pub(crate) superblock: Superblock,
@@ -110,6 +118,8 @@ pub struct Engine {
     pub(crate) carried: VecDeque<Unwritten>,
     /// Slot writes of carried blocks in flight.
     pub(crate) carried_writes: usize,
+    /// Blocks that the journal carried and whose slots do not hold them, in a pool that is not written: where they are.
+    pub(crate) in_journal: HashMap<Slot, u64, FixedState>,
     pub(crate) fills: HashMap<Slot, Fill, FixedState>,
     pub(crate) requests: Requests,
     /// Requests that can run.
@@ -193,6 +203,10 @@ impl Engine {
             now,
             phase: Phase::Recovering,
             read_only: false,
+            failure: None,
+            mark: Mark::Done,
+            superblocks_in_flight: 0,
+            superblock_submitted: 0,
             to_audit: false,
             reads_only: false,
             untouched: false,
@@ -214,6 +228,7 @@ impl Engine {
             dirty: HashMap::with_capacity_and_hasher(limits.write_buffers as usize, FixedState::with_seed(6)),
             carried: VecDeque::new(),
             carried_writes: 0,
+            in_journal: HashMap::with_hasher(FixedState::with_seed(9)),
             fills: HashMap::with_hasher(FixedState::with_seed(7)),
             requests: Requests::new(limits.requests),
             ready: VecDeque::new(),
@@ -532,6 +547,7 @@ impl Engine {
                 self.store.pages.written(key, page);
                 self.check_written(result);
             }
+            Purpose::Mark => self.marked(&segments, result),
             Purpose::WriteSlots { first, sequence, carried } => {
                 self.slots_written(first, &segments, sequence, carried, result);
             }
@@ -575,7 +591,7 @@ impl Engine {
     /// A write of metadata must succeed, or the pool becomes read-only.
     pub(crate) fn check_written(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
         if result.is_err() {
-            self.fail_pool();
+            self.fail_pool(Failure::Write);
         }
         result.is_ok()
     }
@@ -603,20 +619,6 @@ impl Engine {
         }
     }
 
-    /// The pool can no longer be written safely: reads go on, everything else fails from here on.
-    pub(crate) fn fail_pool(&mut self) {
-        if core::mem::replace(&mut self.read_only, true) {
-            return;
-        }
-        while let Some((_, id)) = self.committing.pop_front() {
-            self.fail_request(id, Error::Io);
-        }
-        while let Some(id) = self.blocked.pop_front() {
-            self.fail_request(id, Error::ReadOnly);
-        }
-        self.fail_commands();
-    }
-
     // ---- pumping ----
 
     fn pump(&mut self) {
@@ -631,7 +633,9 @@ impl Engine {
                 self.retry_blocked();
             }
             self.retry_blocked();
-            if !self.read_only && !self.untouched {
+            if self.read_only {
+                self.step_failure();
+            } else if !self.untouched {
                 self.step_jobs();
                 self.commit();
                 self.relieve_pressure();

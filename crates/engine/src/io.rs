@@ -48,6 +48,8 @@ pub(crate) enum Purpose {
     ReserveHomes,
     /// A copy of a superblock has been written.
     Superblock,
+    /// A superblock that says that the pool has failed, or its sync, is done.
+    Mark,
     /// A step of recovery; the number is the step's own.
     Recovery(u32),
 }

@@ -6,6 +6,7 @@ use crate::checkpoint::{Checkpoint, DISCARD_BYTES, Discard, Progress};
 use crate::contract::PageId;
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, LBA_BITS, Slot};
+use crate::failure::Failure;
 use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
 use crate::superblock::{Pointer, Root, TreeId};
@@ -165,7 +166,7 @@ impl Engine {
         let Some(&Discard { pointer, volume, level }) = self.discards.last() else { return Ok(Progress::Next) };
         let key = PageKey { region: Region::Metadata, location: pointer.location };
         if !self.store.is_valid(key) || !self.store.meta.is_used(pointer.location) {
-            self.fail_pool();
+            self.fail_pool(Failure::Contradiction);
             return Ok(Progress::More);
         }
         let page = self.metadata_page(pointer)?;
@@ -215,13 +216,13 @@ impl Engine {
         }
         if !self.space.contains(slot) {
             // A leaf that passed its checksum names a slot that does not exist.
-            self.fail_pool();
+            self.fail_pool(Failure::Contradiction);
             return Ok(Progress::More);
         }
         let before = self.merging_state(checkpoint, slot)?;
         let after = if net != 0 || before == SlotState::Held {
             let Some(after) = self.change_count(checkpoint, slot, before, net)? else {
-                self.fail_pool();
+                self.fail_pool(Failure::Contradiction);
                 return Ok(Progress::More);
             };
             after

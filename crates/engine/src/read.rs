@@ -159,12 +159,19 @@ impl Engine {
     fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
         length < RUN_BLOCKS
             && slot.0 == first.0 + length as u64
+            && self.slot_offset(slot) == self.slot_offset(first) + length as u64 * self.store.geometry.block()
             && self.space.container_of(first) == self.space.container_of(slot)
+    }
+
+    /// Where a slot's content is on the store.
+    pub(crate) fn slot_offset(&self, slot: Slot) -> u64 {
+        let carried = self.in_journal.get(&slot).copied();
+        carried.unwrap_or_else(|| self.store.geometry.slot_block(slot.0)) * self.store.geometry.block()
     }
 
     fn read_run(&mut self, first: Slot, length: usize) {
         let block = self.store.geometry.block();
-        let offset = self.store.geometry.slot_block(first.0) * block;
+        let offset = self.slot_offset(first);
         let fills = &self.fills;
         let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
         self.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, Purpose::Fill { first });

@@ -104,6 +104,8 @@ pub(crate) struct Recovery {
     carried: HashMap<Slot, (Digest, u64, u64), FixedState>,
     /// Blocks of each volume, as of the record that is being verified.
     sizes: BTreeMap<VolumeId, u64>,
+    /// The first sync failed: nothing may be written.
+    unsynced: bool,
     report: Recovered,
 }
 
@@ -128,6 +130,7 @@ impl Recovery {
             failed_check: false,
             carried: HashMap::with_hasher(FixedState::with_seed(8)),
             sizes: BTreeMap::new(),
+            unsynced: false,
             report: Recovered::default(),
         }
     }
@@ -229,6 +232,8 @@ impl Engine {
                 recovery.readable[number as usize % 2] = true;
             }
             (Step::Superblocks, Err(_)) => {}
+            // A pool that has failed can be read all the same.
+            (Step::Sync, Err(_)) => recovery.unsynced = true,
             (_, Err(_)) => self.recovery_failed(OpenError::Device { offset }),
             (Step::Walk, Ok(Outcome::Bytes(bytes))) => recovery.window.extend_from_slice(bytes),
             (Step::Verify | Step::Redo, Ok(Outcome::Blocks(&[content]))) => {
@@ -271,6 +276,12 @@ impl Engine {
         (self.pool_policy, self.pool_memory) = (self.superblock.pool_policy, self.superblock.memory);
         self.store.epoch = self.superblock.epoch;
         recovery.report.clean = self.superblock.clean;
+        self.failure = self.superblock.failed;
+        recovery.report.failed = self.failure;
+        self.reads_only |= self.failure.is_some();
+        if recovery.unsynced && self.failure.is_none() {
+            return Err(OpenError::Device { offset: 0 });
+        }
         recovery.position = self.superblock.journal_position;
         recovery.mark = self.superblock.included.max(self.superblock.sealed);
         for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries]) {
@@ -311,8 +322,7 @@ impl Engine {
             self.space.set_reserved(self.superblock.reserved_containers.min(self.store.geometry.containers));
             self.journal.head = recovery.position;
             if self.reads_only && self.superblock.clean {
-                recovery.report.epoch = self.superblock.epoch;
-                return Ok(self.rest());
+                return Ok(self.rest(recovery));
             }
             let block = self.store.geometry.block();
             recovery.sizes = self.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
@@ -671,6 +681,11 @@ impl Engine {
 
     /// Copies what the journal carried to its slots.
     fn redo(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        if self.failure.is_some() {
+            // The pool is not written: they are read from the journal.
+            self.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
+            return Ok(self.rest(recovery));
+        }
         if recovery.check_at < recovery.checks.len() {
             self.read_checks(recovery);
             return Ok(Progress::Wait);
@@ -692,36 +707,35 @@ impl Engine {
     }
 
     fn seal(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        let journal = self.journal_after(recovery);
+        let epoch = self.superblock.epoch + 1;
+        let seal = Superblock { epoch, sealed: journal.last(), seal_epoch: epoch, clean: false, ..self.superblock };
+        recovery.outstanding += 2;
+        self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
+        self.superblock = seal;
+        self.journal = journal;
+        recovery.report.epoch = epoch;
+        Ok(Progress::Next(Step::Seal))
+    }
+
+    /// The journal as it goes on after the records that were believed.
+    fn journal_after(&self, recovery: &Recovery) -> Journal {
         let last = recovery.records.last();
         let sequence = last.map_or(self.superblock.included, |walked| walked.header.sequence);
         let checksum = last.map_or(self.superblock.included_checksum, |walked| walked.checksum);
         let used: u32 = recovery.records.iter().map(|walked| blocks_of(&walked.header)).sum();
         let geometry = self.store.geometry;
         let head = (self.superblock.journal_position + used) % geometry.journal_blocks;
-        let epoch = self.superblock.epoch + 1;
-        let seal = Superblock { epoch, sealed: sequence, seal_epoch: epoch, clean: false, ..self.superblock };
-        recovery.outstanding += 2;
-        self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
-        self.superblock = seal;
-        self.journal = Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used);
-        self.journal.entries = recovery.report.entries;
-        recovery.report.epoch = epoch;
-        Ok(Progress::Next(Step::Seal))
+        let mut journal = Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used);
+        journal.entries = recovery.report.entries;
+        journal
     }
 
-    /// To be read only, and closed cleanly: the tables say everything, and nothing is written.
-    fn rest(&mut self) -> Progress {
-        let Superblock { included, included_checksum, journal_position, .. } = self.superblock;
-        let geometry = self.store.geometry;
-        self.journal = Journal::new(
-            geometry.journal_blocks,
-            geometry.block_size,
-            included,
-            included_checksum,
-            journal_position,
-            0,
-        );
+    /// Nothing is written: tables and delta say everything.
+    fn rest(&mut self, recovery: &mut Recovery) -> Progress {
+        self.journal = self.journal_after(recovery);
         self.untouched = true;
+        recovery.report.epoch = self.superblock.epoch;
         Progress::Done
     }
 

@@ -1,6 +1,7 @@
 //! Figures.
 
 use crate::engine::{Engine, Phase};
+use crate::failure::Failure;
 
 /// Whether requests are served, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +44,8 @@ pub struct Status {
     pub checkpoint_under_way: bool,
     /// Mode.
     pub mode: Mode,
+    /// Why the pool has failed, now or before it was opened.
+    pub failure: Option<Failure>,
 }
 
 /// What the engine has done since it was made, for whoever looks at the cost of requests. Nothing here depends on time.
@@ -91,6 +94,7 @@ impl Engine {
                 _ if self.read_only || self.reads_only => Mode::ReadOnly,
                 _ => Mode::Normal,
             },
+            failure: self.failure,
         }
     }
 

@@ -7,6 +7,7 @@ use core::fmt;
 
 use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::contract::Policy;
+use crate::failure::Failure;
 use crate::geometry::{BadGeometry, Geometry, Growth, UNGROWN};
 
 /// First eight bytes of a superblock.
@@ -152,6 +153,8 @@ pub struct Superblock {
     pub seal_epoch: u64,
     /// Whether the pool was closed cleanly: nothing to replay.
     pub clean: bool,
+    /// Why the pool must not be written any more, if it has failed.
+    pub failed: Option<Failure>,
     /// Slots with at least one reference in the checkpoint.
     pub data_used: u64,
     /// The number that the next volume gets, unless the numbers have run out.
@@ -212,6 +215,7 @@ impl Superblock {
             sealed: 0,
             seal_epoch: 1,
             clean: true,
+            failed: None,
             data_used: 0,
             next_volume: 1,
             pool_policy: None,
@@ -249,6 +253,7 @@ impl Superblock {
         put_u32(b, 168, self.journal_position);
         put_u16(b, 172, self.next_volume);
         b[174] = self.pool_policy.map_or(0, |policy| policy.code() + 1);
+        b[175] = self.failed.map_or(0, Failure::code);
         put_u32(b, 176, g.spare_containers);
         put_u32(b, 180, self.reserved_containers);
         put_u64(b, 184, self.memory);
@@ -337,6 +342,10 @@ impl Superblock {
                 Some(policy.ok_or(SuperblockError::Geometry(BadGeometry("the pool's policy does not exist")))?)
             }
         };
+        let failed = Failure::from_code(b[175]);
+        if failed.is_none() && b[175] != 0 {
+            return Err(SuperblockError::Geometry(BadGeometry("a failure of an unknown kind")));
+        }
         let reserved_containers = u32_at(b, 180);
         if reserved_containers > geometry.containers {
             return Err(SuperblockError::Geometry(BadGeometry("more containers are reserved than there are")));
@@ -354,6 +363,7 @@ impl Superblock {
             sealed: u64_at(b, 144),
             seal_epoch: u64_at(b, 152),
             clean: u32_at(b, 12) & 1 != 0,
+            failed,
             data_used: u64_at(b, 160),
             next_volume: u16_at(b, 172),
             pool_policy,
@@ -376,8 +386,13 @@ mod tests {
         let mut superblock = Superblock::new(parameters);
         (superblock.pool_policy, superblock.memory) = (Some(Policy::Native), 1 << 30);
         superblock.roots[3] = Root { pointer: Pointer { location: 5, birth: 6, checksum: 7 }, height: 2 };
-        let settings =
-            Superblock { pool_policy: Some(Policy::Native), reserved_containers: 17, memory: 1 << 40, ..superblock };
+        let settings = Superblock {
+            pool_policy: Some(Policy::Native),
+            failed: Some(Failure::Sync),
+            reserved_containers: 17,
+            memory: 1 << 40,
+            ..superblock
+        };
         Superblock { epoch: 12, included: 77, included_checksum: 3, journal_position: 9, sealed: 80, ..settings }
     }
 
@@ -400,6 +415,7 @@ mod tests {
         };
         assert!(!refused(&|_| ()));
         assert!(refused(&|block| block[174] = 3));
+        assert!(refused(&|block| block[175] = 9));
         assert!(refused(&|block| put_u16(block, 172, 0)));
         assert!(refused(&|block| put_u32(block, 180, 265)));
         // More metadata and more containers than there are in all; a gap; half a growth.

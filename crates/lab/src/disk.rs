@@ -177,6 +177,11 @@ impl Disk {
         });
     }
 
+    /// A sync failed: it made nothing durable.
+    pub fn fail_sync(&mut self, id: u32) {
+        self.syncs.remove(&id).expect("only a sync in flight completes");
+    }
+
     /// What a read sees: the last write that landed.
     pub fn read(&self, block: u64) -> &Content {
         let landed = self.recent.get(&block).and_then(|versions| {

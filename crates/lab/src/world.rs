@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use engine::{
     BlockContent, BufferId, Command, ControlError, DataSegment, Effect, Engine, Error, Event, Extent, Geometry, Io,
-    IoId, IoOp, Limits, Nanos, OpenError, Outcome, PageId, Parameters, Recovered, Reply, RequestId, Segment, Submit,
-    Superblock,
+    IoError, IoId, IoOp, Limits, Nanos, OpenError, Outcome, PageId, Parameters, Recovered, Reply, RequestId, Segment,
+    Submit, Superblock,
 };
 
 use crate::buffers::Buffers;
@@ -84,6 +84,7 @@ struct Flight {
     io: Io,
     /// What each buffer held when a write began: it may not change until its end.
     payload: Vec<(BufferId, Cells)>,
+    fails: bool,
 }
 
 /// Chooses I/O by what it is.
@@ -108,6 +109,8 @@ pub struct World {
     replies: BTreeMap<RequestId, (Vec<DataSegment>, Vec<u32>)>,
     /// I/O that begins and is chosen does not complete until it is let go.
     choice: Choice,
+    /// I/O that begins and is chosen fails.
+    failing: Choice,
     /// What is held back, in order of submission.
     held: Vec<IoId>,
 }
@@ -166,6 +169,7 @@ impl World {
             flights: BTreeMap::new(),
             replies: BTreeMap::new(),
             choice: Box::new(|_| false),
+            failing: Box::new(|_| false),
             held: Vec::new(),
         })
     }
@@ -179,6 +183,11 @@ impl World {
     /// before; what is held already stays so.
     pub fn hold_back(&mut self, choice: impl Fn(&Io) -> bool + 'static) {
         self.choice = Box::new(choice);
+    }
+
+    /// From here on, I/O that begins and is chosen fails; what it wrote may be there. It replaces the choice before.
+    pub fn fail(&mut self, choice: impl Fn(&Io) -> bool + 'static) {
+        self.failing = Box::new(choice);
     }
 
     /// How many I/O are held back.
@@ -421,7 +430,8 @@ impl World {
         } else {
             self.schedule(delay, Happening::Done(id));
         }
-        self.flights.insert(id, Flight { io, payload });
+        let fails = (self.failing)(&io);
+        self.flights.insert(id, Flight { io, payload, fails });
         Ok(Step::Submitted)
     }
 
@@ -481,7 +491,7 @@ impl World {
     }
 
     fn complete(&mut self, id: IoId) -> Checked<Step> {
-        let Flight { io, payload } = self.flights.remove(&id).expect("only I/O in flight completes");
+        let Flight { io, payload, fails } = self.flights.remove(&id).expect("only I/O in flight completes");
         for (buffer, cells) in payload {
             if self.buffers.cells(buffer) != cells {
                 return violated(format!("{buffer:?} changed while {io:?} was writing it"));
@@ -492,6 +502,8 @@ impl World {
         let (mut blocks, mut bytes, mut equal) = (Vec::new(), Vec::new(), false);
         match io.op {
             IoOp::Write => self.disk.complete_write(id.0),
+            // What a failed sync left nobody knows: here, all of it is still volatile.
+            IoOp::Sync if fails => self.disk.fail_sync(id.0),
             IoOp::Sync => self.disk.complete_sync(id.0),
             IoOp::Reserve => {}
             IoOp::Compare => equal = self.buffers.compare(&io),
@@ -518,7 +530,8 @@ impl World {
             IoOp::Compare => Outcome::Equal(equal),
             IoOp::ReadBlocks | IoOp::Merge { .. } => Outcome::Blocks(&blocks),
         };
-        self.engine.handle(self.now, Event::Done { io: id, result: Ok(outcome) });
+        let result = if fails { Err(IoError::Failed) } else { Ok(outcome) };
+        self.engine.handle(self.now, Event::Done { io: id, result });
         Ok(Step::Completed)
     }
 }

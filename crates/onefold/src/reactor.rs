@@ -27,8 +27,8 @@ use crate::ring::{Completion, Ring, Tag};
 use crate::server::Server;
 use crate::service::Manager;
 use crate::size;
-use crate::status::Report;
-use crate::watch::Watch;
+use crate::status::{Report, failure_text};
+use crate::watch::{REMEDY, Watch};
 
 use std::os::fd::AsRawFd;
 
@@ -349,6 +349,10 @@ impl Reactor {
             Err(error @ (ControlError::NoCheckpoint | ControlError::HostFull)) => {
                 warn!("{}", explain_control(error));
                 Ok(())
+            }
+            Err(ControlError::ReadOnly) if self.core.engine.status().failure.is_some() => {
+                let failure = self.core.engine.status().failure.map_or("", failure_text);
+                Err(anyhow::anyhow!("the pool has failed: {failure}. {REMEDY}"))
             }
             Err(error) => Err(anyhow::anyhow!(
                 "the pool could not be marked as cleanly closed ({error:?}); it will be recovered when it is opened next"

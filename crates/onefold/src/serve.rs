@@ -23,6 +23,8 @@ use crate::probe;
 use crate::reactor::{Opening, Reactor, explain_control};
 use crate::service::{Inherited, Manager};
 use crate::size;
+use crate::status::failure_text;
+use crate::watch::REMEDY;
 
 /// The volume of `--create`.
 const DEFAULT_VOLUME: &str = "default";
@@ -54,19 +56,23 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
         return Ok(ExitCode::SUCCESS);
     };
     log_opening(path, &recovered, began.elapsed());
-    if let (true, Some(size)) = (arguments.create, arguments.size) {
+    if let (true, Some(size), None) = (arguments.create, arguments.size, recovered.failed) {
         ensure_default_volume(&mut reactor, path, size)?;
     }
     log_start(&reactor, &parameters);
     announce(&reactor, arguments, &sockets.control);
     let result = run(&mut reactor, arguments);
     drop(control);
-    Ok(match result {
-        Ok(()) => {
+    Ok(match (result, reactor.engine().status().failure) {
+        (Ok(()), None) => {
             info!("{} is closed", path.display());
             ExitCode::SUCCESS
         }
-        Err(error) => {
+        (Ok(()), Some(failure)) => {
+            error!("{} is closed; it has failed: {}. {REMEDY}", path.display(), failure_text(failure));
+            ExitCode::FAILURE
+        }
+        (Err(error), _) => {
             error!("{error:#}");
             ExitCode::FAILURE
         }
@@ -83,7 +89,15 @@ fn run(reactor: &mut Reactor, arguments: &ServeArgs) -> anyhow::Result<()> {
 
 fn log_opening(path: &Path, recovered: &Recovered, took: Duration) {
     let (path, took, epoch) = (path.display(), took.as_secs_f64(), recovered.epoch);
-    if recovered.clean && recovered.records == 0 {
+    if let Some(failure) = recovered.failed {
+        error!(
+            "opened {path} in {took:.3} s, to be read only: the pool has failed before ({}); {} records with {} changes are \
+             replayed in memory, nothing is written, epoch {epoch}. {REMEDY}",
+            failure_text(failure),
+            recovered.records,
+            recovered.entries
+        );
+    } else if recovered.clean && recovered.records == 0 {
         info!("opened {path} in {took:.3} s: closed cleanly, epoch {epoch}");
     } else {
         info!(
@@ -155,7 +169,8 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters, u64)>
 /// Opens a store that is only read, unless its pool has to be recovered first.
 fn open_to_read(path: &Path) -> anyhow::Result<Store> {
     let store = Store::open(path, Access::Read)?;
-    if probe::require_pool(&store)?.clean {
+    let superblock = probe::require_pool(&store)?;
+    if superblock.clean || superblock.failed.is_some() {
         return Ok(store);
     }
     drop(store);

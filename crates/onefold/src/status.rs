@@ -1,6 +1,6 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
-use engine::{Engine, Mode, Policy, VolumeId};
+use engine::{Engine, Failure, Mode, Policy, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::Source;
@@ -44,6 +44,9 @@ pub struct Report {
     pub memory_resizing: bool,
     /// `normal`, `recovering` or `read-only`.
     pub mode: String,
+    /// Why the pool has failed, if it has: it is read-only until it is repaired.
+    #[serde(default)]
+    pub failure: Option<String>,
     /// The pool's policy, if it is set.
     pub pool_policy: Option<String>,
     /// The volumes.
@@ -103,6 +106,7 @@ impl Report {
             memory_source: memory.1.name().into(),
             memory_resizing: engine.is_resizing(),
             mode: mode_name(status.mode).into(),
+            failure: status.failure.map(|failure| failure_text(failure).into()),
             pool_policy: engine.pool_policy().map(|policy| policy_name(policy).into()),
             volumes: volumes.collect(),
         }
@@ -114,6 +118,9 @@ impl Report {
         let settled = self.unmerged_entries == 0 && self.pending_blocks == 0;
         let mut text = format!("{pool}: {}\n\n", self.mode);
         let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
+        if let Some(failure) = &self.failure {
+            row("failed", format!("{failure}: read-only until 'onefold repair' has lifted it"));
+        }
         row("capacity", size::show(self.capacity_bytes));
         row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
         row("data", format!("{:<12}what is stored for it", blocks(self.data_blocks_used)));
@@ -185,6 +192,16 @@ fn mode_name(mode: Mode) -> &'static str {
         Mode::Recovering => "recovering",
         Mode::Normal => "normal",
         Mode::ReadOnly => "read-only",
+    }
+}
+
+/// Why a pool has failed, in words.
+pub fn failure_text(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Write => "a write to the store failed",
+        Failure::Sync => "a sync of the store failed",
+        Failure::Page => "a page of metadata cannot be read or is damaged",
+        Failure::Contradiction => "the pool's tables contradict each other",
     }
 }
 

@@ -3,11 +3,12 @@
 //! The reactor looks now and then, not at every request. A figure near a threshold must not fill the log: what was
 //! reported has to go away by some distance, or for some time, before it is reported again.
 
-use engine::{Mode, Nanos, Status};
+use engine::{Nanos, Status};
 use tracing::{error, info, warn};
 
 use crate::disk::Host;
 use crate::size;
+use crate::status::failure_text;
 
 /// How full the pool is when a warning is due, in percent.
 const NEARLY_FULL: [u64; 3] = [80, 90, 95];
@@ -19,10 +20,13 @@ const SLOW: Nanos = 10_000_000_000;
 const CALM: Nanos = 5_000_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
+/// What to do about a pool that has failed.
+pub const REMEDY: &str = "Check the disk, then stop the server and see 'onefold repair POOL --dry-run'";
+
 /// What was last seen, and reported.
 #[derive(Default)]
 pub struct Watch {
-    read_only: bool,
+    failed: bool,
     host_full: bool,
     /// How many of the thresholds are reached, by data and by metadata.
     thresholds: [usize; 2],
@@ -41,10 +45,13 @@ impl Watch {
     }
 
     fn look_at_mode(&mut self, status: &Status, failure: Option<&str>) {
-        if status.mode == Mode::ReadOnly && !self.read_only {
-            self.read_only = true;
-            let cause = failure.unwrap_or("a page of metadata cannot be read or is damaged ('onefold check' names it)");
-            error!("the pool is read-only from here on: {cause}. Reads go on; check the disk, then start again");
+        if let Some(kind) = status.failure
+            && !self.failed
+        {
+            self.failed = true;
+            let last = failure.map_or(String::new(), |text| format!(" ({text})"));
+            let what = failure_text(kind);
+            error!("the pool has failed and is read-only from here on: {what}{last}. Reads go on. {REMEDY}");
         }
     }
 
@@ -116,6 +123,8 @@ fn thresholds(before: usize, used: u64, capacity: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use engine::Mode;
+
     use super::*;
 
     #[test]
@@ -149,6 +158,7 @@ mod tests {
             checkpoints,
             checkpoint_under_way,
             mode: Mode::Normal,
+            failure: None,
         }
     }
 

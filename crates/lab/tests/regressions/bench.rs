@@ -170,6 +170,10 @@ impl Bench {
         self.begin(block * CELLS as u64, blocks * CELLS as u64, false, Operation::Read { object: 0 })
     }
 
+    pub fn begin_flush(&mut self) -> u64 {
+        self.begin(0, 0, false, Operation::Flush)
+    }
+
     /// The answer, if it has come.
     pub fn answer(&mut self, token: u64) -> Option<Result<Answer, Error>> {
         self.answers.remove(&token)

@@ -3,6 +3,7 @@
 //! The real engine is driven by hand, completion by completion where the order matters. See `bench` for the means.
 
 mod bench;
+mod failures;
 mod volumes;
 
 use bench::{Bench, SECOND, metadata_reservations, page_reads, records, superblocks, tight};

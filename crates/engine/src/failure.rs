@@ -1,0 +1,116 @@
+//! What happens when the pool can no longer be written safely: a write or a sync failed, a page that a checkpoint needs is
+//! damaged, or the tables contradict each other.
+//!
+//! ```text
+//! at once    the pool is read-only: what waits for a record or for room is answered with an error, and so is every flush
+//! Wait       until no superblock of a checkpoint is on its way
+//! First      a superblock that says so, to the first place; then a sync
+//! Second     the same to the second place; then a sync
+//! Done       nothing is written any more
+//! ```
+//!
+//! A failure is never retried: what a failed sync left is unknown. The superblock of a failed pool has the state of the newest one
+//! that is durable in both places, under a later epoch; it goes to one place after the other, so that there is always one
+//! that is whole. Where it cannot be written either, the pool is opened next as after a crash.
+//!
+//! A pool that has failed is opened without writing anything to it: the journal is replayed in memory, and blocks that it
+//! carries are read from there. An explicit repair lifts the failure.
+
+use crate::contract::*;
+use crate::engine::Engine;
+use crate::io::Purpose;
+use crate::superblock::Superblock;
+
+/// Why a pool is read-only from some moment on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// A write failed.
+    Write,
+    /// A sync failed: what was written before it may or may not be on the disk.
+    Sync,
+    /// A page of metadata that had to be changed cannot be read, or fails its checksum.
+    Page,
+    /// The tables contradict each other.
+    Contradiction,
+}
+
+impl Failure {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Failure::Write => 1,
+            Failure::Sync => 2,
+            Failure::Page => 3,
+            Failure::Contradiction => 4,
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Failure> {
+        [Failure::Write, Failure::Sync, Failure::Page, Failure::Contradiction]
+            .into_iter()
+            .find(|failure| failure.code() == code)
+    }
+}
+
+/// How far the superblock of a failed pool has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mark {
+    Wait,
+    Write(usize),
+    Writing(usize),
+    Syncing(usize),
+    Done,
+}
+
+impl Engine {
+    /// The pool can no longer be written safely: reads go on, everything else fails from here on.
+    pub(crate) fn fail_pool(&mut self, failure: Failure) {
+        if core::mem::replace(&mut self.read_only, true) {
+            return;
+        }
+        self.failure = Some(failure);
+        self.mark = Mark::Wait;
+        while let Some((_, id)) = self.committing.pop_front() {
+            self.fail_request(id, Error::Io);
+        }
+        while let Some(id) = self.blocked.pop_front() {
+            self.fail_request(id, Error::ReadOnly);
+        }
+        self.fail_commands();
+        self.needs_pump = true;
+    }
+
+    /// Whether all has been done to keep the failure.
+    pub(crate) fn failure_is_kept(&self) -> bool {
+        self.mark == Mark::Done
+    }
+
+    /// Brings the superblock of a failed pool on its way.
+    pub(crate) fn step_failure(&mut self) {
+        if self.mark == Mark::Wait && self.superblocks_in_flight == 0 {
+            let epoch = self.superblock.epoch.max(self.superblock_submitted) + 1;
+            self.superblock = Superblock { epoch, clean: false, failed: self.failure, ..self.superblock };
+            self.mark = Mark::Write(0);
+        }
+        if let Mark::Write(place) = self.mark {
+            let failed = self.superblock;
+            let written = self.submit_superblock(&failed, &[place], Purpose::Mark);
+            self.mark = if written.is_some() { Mark::Writing(place) } else { Mark::Done };
+        }
+    }
+
+    /// A write or a sync of it is done.
+    pub(crate) fn marked(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        if let Some(&Segment::Page(page)) = segments.first() {
+            self.store.pages.release(page);
+        }
+        self.mark = match self.mark {
+            _ if result.is_err() => Mark::Done,
+            Mark::Writing(place) => {
+                self.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Mark);
+                Mark::Syncing(place)
+            }
+            Mark::Syncing(0) => Mark::Write(1),
+            _ => Mark::Done,
+        };
+    }
+}

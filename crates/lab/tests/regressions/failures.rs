@@ -1,0 +1,125 @@
+//! Pools that fail: read-only at once and for good, nothing is written to them any more, and what was durable can be read.
+
+use crate::bench::{Bench, SECOND, records, superblocks};
+use engine::{Error, Failure, IoOp, Recovered};
+use lab::config::Config;
+use lab::content::CELLS;
+use lab::disk::Cut;
+use lab::world::Answer;
+
+/// Blocks 0 and 1 are in their slots, block 2 is only in the journal; all are durable.
+fn with_three_blocks() -> Bench {
+    let mut bench = Bench::new(Config::small(1), 64);
+    bench.write(0, &[5, 6]);
+    bench.settle();
+    bench.write_durably(2, 7);
+    bench
+}
+
+fn assert_refuses_changes(bench: &mut Bench) {
+    let token = bench.begin_write(9, &[1], false);
+    assert_eq!(bench.wait(token), Err(Error::ReadOnly));
+}
+
+fn assert_holds_three_blocks(bench: &mut Bench) {
+    for (block, content) in [(0, 5), (1, 6), (2, 7)] {
+        bench.assert_holds(block, content);
+    }
+}
+
+/// Opens a failed pool after a crash: it says so, serves what was durable, and writes nothing.
+fn assert_reads_unwritten(bench: &mut Bench, failure: Failure) {
+    let recovered = bench.crash(Cut::Lost).expect("a failed pool can be read");
+    assert_eq!(recovered.failed, Some(failure));
+    let before = bench.world.disk.hash();
+    assert_holds_three_blocks(bench);
+    assert_refuses_changes(bench);
+    bench.pass(60 * SECOND);
+    assert_eq!(bench.world.disk.hash(), before, "nothing is written to a failed pool");
+    assert!(!bench.world.disk.has_unsynced());
+    assert_eq!(bench.world.engine.status().failure, Some(failure));
+}
+
+#[test]
+fn after_a_failed_sync_no_flush_succeeds_though_later_syncs_would() {
+    let mut bench = with_three_blocks();
+    bench.world.fail(|io| io.op == IoOp::Sync);
+    let token = bench.begin_write(3, &[8], true);
+    assert_eq!(bench.wait(token), Err(Error::Io));
+    bench.world.fail(|_| false);
+    let token = bench.begin_flush();
+    assert_eq!(bench.wait(token), Err(Error::Io), "a failure is never retried into silence");
+    assert_refuses_changes(&mut bench);
+    assert_holds_three_blocks(&mut bench);
+    bench.assert_holds(3, 8);
+    bench.pass(SECOND);
+    // Its own superblock got through: the failure is known from here on.
+    assert_reads_unwritten(&mut bench, Failure::Sync);
+    assert_reads_unwritten(&mut bench, Failure::Sync);
+}
+
+#[test]
+fn a_write_of_metadata_that_fails_is_kept_in_the_superblock() {
+    let mut bench = with_three_blocks();
+    let geometry = bench.geometry();
+    let fails = records(geometry);
+    bench.world.fail(move |io| io.op == IoOp::Write && fails(io));
+    let token = bench.begin_write(3, &[8], true);
+    assert_eq!(bench.wait(token), Err(Error::Io));
+    bench.pass(SECOND);
+    assert_reads_unwritten(&mut bench, Failure::Write);
+}
+
+#[test]
+fn a_pool_whose_failure_cannot_be_kept_opens_as_after_a_crash() {
+    let mut bench = with_three_blocks();
+    bench.world.fail(|io| matches!(io.op, IoOp::Sync | IoOp::Write));
+    let token = bench.begin_write(3, &[8], true);
+    assert_eq!(bench.wait(token), Err(Error::Io));
+    bench.pass(SECOND);
+    let recovered = bench.crash(Cut::Lost).expect("the disk is well again");
+    assert_eq!(recovered.failed, None);
+    assert_holds_three_blocks(&mut bench);
+    bench.write_durably(3, 9);
+    bench.audit();
+}
+
+/// The superblock that says so goes to one place after the other: whatever a crash makes of it, one is whole.
+#[test]
+fn a_crash_while_the_failure_is_being_kept_loses_nothing() {
+    let mut seen = [false; 2];
+    for superblocks_done in 0..=2 {
+        for cut in [Cut::Lost, Cut::Kept, Cut::Torn, Cut::Mixed] {
+            let mut bench = with_three_blocks();
+            let geometry = bench.geometry();
+            let fails = records(geometry);
+            bench.world.fail(move |io| io.op == IoOp::Write && fails(io));
+            bench.world.hold_back(superblocks(geometry));
+            let token = bench.begin_write(3, &[8], true);
+            assert_eq!(bench.wait(token), Err(Error::Io));
+            for _ in 0..superblocks_done {
+                bench.until_held(1);
+                bench.world.let_go(1);
+                bench.pass(SECOND / 100);
+            }
+            let Recovered { failed, .. } = bench.crash(cut).expect("one superblock is whole");
+            seen[usize::from(failed.is_some())] = true;
+            assert_holds_three_blocks(&mut bench);
+            let third = bench.read(3);
+            let known = [[8; CELLS], [0; CELLS]].map(|cells| Ok(Answer::Data(cells.to_vec())));
+            assert!(known.contains(&third), "{third:?}");
+        }
+    }
+    assert_eq!(seen, [true; 2], "both outcomes were tried");
+}
+
+#[test]
+fn a_failed_pool_closes_and_its_failure_is_the_answer() {
+    let mut bench = with_three_blocks();
+    bench.world.fail(|io| io.op == IoOp::Sync);
+    let token = bench.begin_write(3, &[8], true);
+    assert_eq!(bench.wait(token), Err(Error::Io));
+    let token = bench.begin_command(engine::Command::Close);
+    bench.pass(SECOND);
+    assert_eq!(bench.command_answer(token), Some(Err(engine::ControlError::ReadOnly)));
+}
