@@ -544,8 +544,11 @@ impl Engine {
             Purpose::LoadPage(key) => self.page_loaded(key, result),
             Purpose::WritePage(key) => {
                 let Some(&Segment::Page(page)) = segments.first() else { unreachable!("a page write has its page") };
-                self.store.pages.written(key, page);
-                self.check_written(result);
+                if self.check_written(result) {
+                    self.store.pages.written(key, page);
+                } else {
+                    self.store.pages.not_written();
+                }
             }
             Purpose::Mark => self.marked(&segments, result),
             Purpose::WriteSlots { first, sequence, carried } => {

@@ -288,6 +288,11 @@ impl PageCache {
         }
     }
 
+    /// A page's write failed: it stays in memory for good, since nowhere else is it for certain.
+    pub(crate) fn not_written(&mut self) {
+        self.writes -= 1;
+    }
+
     /// The page at `key` is no longer part of anything.
     pub(crate) fn forget(&mut self, key: PageKey) {
         if let Some(load) = self.loads.get_mut(&key) {
@@ -367,6 +372,19 @@ mod tests {
 
     fn key(location: u32) -> PageKey {
         PageKey { region: Region::Metadata, location }
+    }
+
+    /// A checkpoint's page could not be written; the cache dropped it, and what it held could not be read any more, though the
+    /// engine had had it in memory.
+    #[test]
+    fn a_page_that_could_not_be_written_stays_in_memory() {
+        let mut cache = PageCache::new(64, 512);
+        let page = cache.allocate().unwrap();
+        cache.publish(page, key(1));
+        cache.not_written();
+        while cache.allocate().is_some() {}
+        assert_eq!(cache.get(key(1)), Some(page));
+        assert_eq!(cache.writes, 0, "nothing waits for it");
     }
 
     #[test]
