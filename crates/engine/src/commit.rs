@@ -437,7 +437,13 @@ impl Engine {
 
     /// Makes the records that freed the pending slots durable, and then published: if need be by an empty record.
     pub(crate) fn publish_pending(&mut self) {
-        let Some(last) = self.space.pending().iter().map(|&(_, sequence)| sequence).max() else { return };
+        if let Some(last) = self.space.pending().iter().map(|&(_, sequence)| sequence).max() {
+            self.publish(last);
+        }
+    }
+
+    /// Sees to it that the records up to `last` are durable, and known to be so.
+    fn publish(&mut self, last: u64) {
         let journal = &self.journal;
         if last > journal.durable {
             self.want_durable = self.want_durable.max(last.min(journal.last()));
@@ -586,6 +592,8 @@ impl Engine {
         self.write_carried();
         self.mature();
         self.publish_pending();
+        // Only what is known to have been durable is told from what a crash cut off, should it rot.
+        self.publish(self.journal.last_filled);
         let idle = self.now >= self.last_change + IDLE_MERGE;
         if idle && (!self.delta.is_empty() || !self.discards.is_empty()) {
             self.want_checkpoint = true;
@@ -595,6 +603,7 @@ impl Engine {
     pub(crate) fn set_tick(&mut self) {
         let unsafe_records = self.journal.last() > self.journal.durable;
         let waits = unsafe_records
+            || self.journal.last_filled > self.journal.published
             || !self.carried.is_empty()
             || !self.space.pending().is_empty()
             || !self.delta.is_empty()

@@ -54,6 +54,8 @@ pub(crate) struct Journal {
     pub(crate) published: u64,
     /// Watermark of the record closed last.
     pub(crate) last_watermark: u64,
+    /// The last record that says anything but its watermark.
+    pub(crate) last_filled: u64,
     /// Bytes of blocks written since the last sync was submitted.
     pub(crate) unsynced_bytes: u64,
 }
@@ -77,6 +79,7 @@ impl Journal {
             durable: sequence,
             published: sequence,
             last_watermark: sequence,
+            last_filled: sequence,
             unsynced_bytes: 0,
         }
     }
@@ -142,6 +145,9 @@ impl Journal {
         state.outstanding += parts - 1;
         self.previous = checksum;
         self.last_watermark = watermark;
+        if !self.changes.is_empty() {
+            self.last_filled = self.sequence;
+        }
         self.entries += self.changes.len() as u64;
         self.changes.clear();
         self.head = (self.head + blocks) % self.ring;

@@ -38,6 +38,9 @@ use crate::write::SUMMARY_BYTES;
 
 /// Ring blocks read at once.
 const WINDOW_BLOCKS: u32 = 64;
+/// Ring blocks beyond the end of the chain that are looked through for a record which says that more was durable: the longest
+/// record, and another one.
+const BEYOND_BLOCKS: u32 = 3 * record::MAX_PAGES as u32;
 /// Blocks verified or redone at once.
 const AT_ONCE: usize = 32;
 /// Table leaves loaded ahead.
@@ -425,7 +428,13 @@ impl Engine {
                     }
                     continue;
                 }
-                Next::End => break,
+                Next::End => {
+                    let beyond = BEYOND_BLOCKS.min(ring - recovery.walked_blocks);
+                    if have >= beyond {
+                        break;
+                    }
+                    beyond
+                }
                 Next::Read(blocks) => blocks,
             };
             // What is in the window is contiguous from `position`; read on behind it.
@@ -438,6 +447,7 @@ impl Engine {
             return Ok(Progress::Wait);
         }
         let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
+        recovery.mark = recovery.mark.max(self.watermark_beyond(recovery, last));
         if recovery.mark > last {
             return Err(OpenError::DamagedJournal { sequence: last + 1 });
         }
@@ -445,6 +455,27 @@ impl Engine {
             return Err(OpenError::TooLittleMemory { entries: recovery.entries });
         }
         Ok(Progress::Next(Step::Verify))
+    }
+
+    /// The highest watermark of the records that lie beyond the end of the chain: what they say was durable has been damaged since.
+    fn watermark_beyond(&self, recovery: &Recovery, last: u64) -> u64 {
+        let block = self.store.geometry.block_size as usize;
+        let ring = self.store.geometry.journal_blocks;
+        let mut highest = 0;
+        for (at, page) in recovery.window.chunks_exact(block).enumerate() {
+            let Some(header) = record::decode_header(page) else { continue };
+            let follows = header.sequence > last + 1
+                && header.epoch >= self.superblock.seal_epoch
+                && header.position == (recovery.position + at as u32) % ring;
+            let bytes = at * block..(at + usize::from(header.pages)) * block;
+            if follows
+                && let Some(pages) = recovery.window.get(bytes)
+                && record::decode(&header, &mut pages.to_vec(), self.store.seed).is_some()
+            {
+                highest = highest.max(header.watermark);
+            }
+        }
+        highest
     }
 
     /// The next record of the chain, if what has been read has it.

@@ -10,6 +10,7 @@ pub mod config;
 pub mod content;
 pub mod crash;
 pub mod disk;
+pub mod flip;
 pub mod inspect;
 pub mod model;
 pub mod opening;

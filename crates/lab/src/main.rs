@@ -12,7 +12,7 @@ use lab::scale::report::{self, excesses, parse_size, replace_tables, size_name, 
 use lab::scale::{discard, discard_report};
 use lab::trace::Trace;
 use lab::workload::Generator;
-use lab::{Checked, guarded, scale};
+use lab::{Checked, flip, guarded, scale};
 
 /// The engine in virtual time, with crashes at every I/O.
 #[derive(Parser)]
@@ -62,6 +62,18 @@ enum Command {
         #[arg(long)]
         trace: bool,
     },
+    /// Every byte of a pool flipped, one at a time: an error or a repair each time, never wrong data. The last lines count.
+    Flips {
+        /// Blocks and containers of the product's size, in a pool of some MiB.
+        #[arg(long)]
+        product: bool,
+        /// One byte in so many.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+        stride: u64,
+        /// How many at a time.
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
+        threads: u64,
+    },
     /// What requests cost, and how long opening after a crash takes, in full pools of many sizes on a simulated SSD. Fails if
     /// that is more than docs/performance.md states.
     Scale {
@@ -94,6 +106,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
         Command::Discard { size, seconds, processor, write } => run_discard(size, seconds, processor, write.as_deref()),
+        Command::Flips { product, stride, threads } => run_flips(product, stride, threads),
         Command::Seed { seed, trace, operations } => run_seed(seed, trace, operations),
         Command::Crash { seeds, depth, seed, point, variant, second_point, second_variant, trace } => {
             let progress = !trace;
@@ -139,6 +152,42 @@ fn run_crash(plan: &Plan) -> ExitCode {
     }
     println!("{}", tally.line());
     if tally.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_flips(product: bool, stride: u64, threads: u64) -> ExitCode {
+    let mut good = true;
+    for state in [flip::State::Closed, flip::State::Crashed] {
+        let part = |number| {
+            let plan = flip::Plan { state, product, stride, part: (number, threads) };
+            let progress = |done: u64| {
+                if number == 0 && done.is_multiple_of(10_000) {
+                    eprintln!("{state:?}: {done} flipped by the first of {threads}");
+                }
+            };
+            flip::flip_all(&plan, progress)
+        };
+        let parts: Vec<Checked<flip::Tally>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|number| scope.spawn(move || part(number))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join();
+            threads.into_iter().map(join).map(|part| part.unwrap_or_else(|_| lab::violated("a panic"))).collect()
+        });
+        let mut tally = flip::Tally::default();
+        for part in parts {
+            match part {
+                Ok(part) => tally.add(part),
+                Err(violation) => {
+                    println!("violation: {violation}");
+                    good = false;
+                }
+            }
+        }
+        for (byte, violation) in tally.violations.iter().take(20) {
+            println!("violation: {state:?}, byte {byte}: {violation}");
+        }
+        good &= tally.violations.is_empty();
+        println!("{state:?}: {}", tally.line());
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run_scale(sizes: &[u64], document: Option<&Path>) -> ExitCode {
