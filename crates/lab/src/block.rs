@@ -16,6 +16,8 @@ pub type Moment = u64;
 
 /// A content that is possible now.
 const NOW: Moment = Moment::MAX;
+/// After everything that has happened.
+pub const ALWAYS: Moment = NOW - 1;
 
 /// The most changes that may be in flight to one block: the states grow with their permutations.
 pub const MOST_CHANGES: usize = 4;
@@ -41,8 +43,8 @@ struct Memory {
     content: Cells,
     /// When it was last possible.
     last: Moment,
-    /// Whether a crash may bring it back, as far as FUA is concerned.
-    may_survive: bool,
+    /// Since when no crash may bring it back, as far as FUA and what was read are concerned.
+    dead_since: Moment,
 }
 
 /// The possible contents of one block.
@@ -63,7 +65,7 @@ impl Block {
         Block {
             states: vec![State { content, included: 0 }],
             changes: Vec::new(),
-            memories: vec![Memory { content, last: NOW, may_survive: true }],
+            memories: vec![Memory { content, last: NOW, dead_since: NOW }],
             changed: 0,
             is_untouched: true,
         }
@@ -103,8 +105,8 @@ impl Block {
         if succeeded {
             self.states.retain(|state| state.included & change.bit != 0);
             if let Some(with) = change.with {
-                for memory in &mut self.memories {
-                    memory.may_survive &= with.contains(&memory.content);
+                for memory in self.memories.iter_mut().filter(|memory| !with.contains(&memory.content)) {
+                    memory.dead_since = memory.dead_since.min(now);
                 }
             }
         }
@@ -134,8 +136,8 @@ impl Block {
             }
             self.remember(now);
             if self.is_untouched {
-                for memory in &mut self.memories {
-                    memory.may_survive &= memory.last == NOW;
+                for memory in self.memories.iter_mut().filter(|memory| memory.last != NOW) {
+                    memory.dead_since = 0;
                 }
             }
         }
@@ -147,9 +149,10 @@ impl Block {
         self.memories.iter().filter(|memory| memory.last >= since).map(|memory| memory.content).collect()
     }
 
-    /// A crash: the block has one of the contents that were possible since `floor`.
-    pub fn crash(&mut self, floor: Moment) {
-        self.memories.retain(|memory| memory.last >= floor && memory.may_survive);
+    /// A crash: the block has one of the contents that were possible since `floor`, but for those that were dead by
+    /// `certain`: usually now, earlier if what was promised after that may be lost.
+    pub fn crash(&mut self, floor: Moment, certain: Moment) {
+        self.memories.retain(|memory| memory.last >= floor && memory.dead_since > certain);
         for memory in &mut self.memories {
             memory.last = NOW;
         }
@@ -210,8 +213,8 @@ impl Block {
         for state in &self.states {
             match self.memories.iter_mut().find(|memory| memory.content == state.content) {
                 Some(memory) if memory.last == NOW => {}
-                Some(memory) => *memory = Memory { content: state.content, last: NOW, may_survive: true },
-                None => self.memories.push(Memory { content: state.content, last: NOW, may_survive: true }),
+                Some(memory) => *memory = Memory { content: state.content, last: NOW, dead_since: NOW },
+                None => self.memories.push(Memory { content: state.content, last: NOW, dead_since: NOW }),
             }
         }
     }
@@ -240,7 +243,7 @@ mod tests {
 
     fn may_survive(block: &Block, floor: Moment, values: Cells) -> bool {
         let mut crashed = block.clone();
-        crashed.crash(floor);
+        crashed.crash(floor, ALWAYS);
         crashed.observe(100, 99, ALL, &values)
     }
 
@@ -276,7 +279,7 @@ mod tests {
     #[test]
     fn what_was_read_after_a_crash_cannot_change_any_more() {
         let mut block = written();
-        block.crash(0);
+        block.crash(0, ALWAYS);
         assert!(block.only().is_none());
         assert!(block.observe(5, 4, ALL, &ZERO));
         assert_eq!(block.only(), Some(ZERO));
@@ -327,6 +330,20 @@ mod tests {
         alone.end_change(4, 11, true);
         assert!(!may_survive(&alone, 0, OLD), "a lost write with FUA");
         assert!(may_survive(&alone, 0, NEW));
+    }
+
+    #[test]
+    fn what_was_promised_after_a_moment_may_be_lost_if_only_that_moment_is_certain() {
+        let mut block = written();
+        block.begin_change(3, 11, ALL, NEW, true);
+        block.end_change(4, 11, true);
+        let survives = |certain, values: Cells| {
+            let mut crashed = block.clone();
+            crashed.crash(0, certain);
+            crashed.observe(100, 99, ALL, &values)
+        };
+        assert!(!survives(4, OLD), "the write with FUA was answered at 4");
+        assert!(survives(3, OLD) && survives(3, NEW) && !survives(3, [3; 8]));
     }
 
     #[test]

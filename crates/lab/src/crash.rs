@@ -78,11 +78,20 @@ impl Tally {
     }
 }
 
+/// Of the cuts that tear all blocks in one way, each point tries one in so many; its neighbours try the others.
+const MASKS_IN_TURN: u64 = 6;
+
 /// A way to crash: the cut, and a number that its chance is drawn from.
 fn variants() -> impl Iterator<Item = (u64, Cut)> {
-    let cuts = Cut::ALL.into_iter();
+    let cuts = Cut::ALL.into_iter().chain(Cut::MASKS);
     let tries = |cut: Cut| (0..if cut.is_random() { TRIES } else { 1 }).map(move |_| cut);
     cuts.flat_map(tries).enumerate().map(|(number, cut)| (number as u64, cut))
+}
+
+/// Whether a point tries a variant.
+fn is_tried(only: Option<u64>, point: u64, variant: u64, cut: Cut) -> bool {
+    let is_mask = cut.number() >= Cut::ALL.len() as u64;
+    only.map_or(!is_mask || (point + variant).is_multiple_of(MASKS_IN_TURN), |only| only == variant)
 }
 
 /// The variants at a second crash: fewer, since there are very many points.
@@ -137,7 +146,8 @@ fn enumerate_scenario(plan: &Plan, scenario: &Scenario, tally: &mut Tally) {
     }
     for snapshot in snapshots.iter().filter(|snapshot| wanted(plan.point, snapshot.point)) {
         tally.points += 1;
-        for (variant, cut) in variants().filter(|(variant, _)| wanted(plan.variant, *variant)) {
+        let point = snapshot.point;
+        for (variant, cut) in variants().filter(|&(variant, cut)| is_tried(plan.variant, point, variant, cut)) {
             let is_same_for_all = !snapshot.disk.has_unsynced();
             if is_same_for_all && variant > 0 && plan.variant.is_none() {
                 break;

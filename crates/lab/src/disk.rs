@@ -7,11 +7,14 @@
 //! A power cut leaves each block by itself with its durable content, any later version (those in flight too), or a torn
 //! mix of two of these. A kill of the process leaves what landed visible but still not durable; what was in flight lands or
 //! does not, block by block.
+//!
+//! Faults put damage beside what is pristine ([`Overlay`]): reads see it until a write replaces it or it is lifted.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::content::{Content, ZERO};
+use crate::faults::{Overlay, rotten};
 use crate::random::{Random, mix};
 
 /// How a crash treats what no sync has covered.
@@ -35,6 +38,14 @@ pub enum Cut {
     FlyingOnly,
     /// Only the process dies: what completed stays visible, and stays volatile.
     Kill,
+    /// Of each block's last version this cell alone is written.
+    OneKept(u8),
+    /// Of each block's last version this cell alone is missing.
+    OneLost(u8),
+    /// As `OneKept`, with another cell in each block.
+    RotatingKept,
+    /// As `OneLost`, with another cell in each block.
+    RotatingLost,
 }
 
 impl Cut {
@@ -50,6 +61,46 @@ impl Cut {
         Cut::Mixed,
         Cut::Torn,
     ];
+
+    /// Those that tear all blocks in one way: every single cell alone written or missing, and these in turn.
+    pub const MASKS: [Cut; 18] = [
+        Cut::OneKept(0),
+        Cut::OneKept(1),
+        Cut::OneKept(2),
+        Cut::OneKept(3),
+        Cut::OneKept(4),
+        Cut::OneKept(5),
+        Cut::OneKept(6),
+        Cut::OneKept(7),
+        Cut::OneLost(0),
+        Cut::OneLost(1),
+        Cut::OneLost(2),
+        Cut::OneLost(3),
+        Cut::OneLost(4),
+        Cut::OneLost(5),
+        Cut::OneLost(6),
+        Cut::OneLost(7),
+        Cut::RotatingKept,
+        Cut::RotatingLost,
+    ];
+
+    /// Its number among all.
+    pub fn number(self) -> u64 {
+        let all = Cut::ALL.into_iter().chain(Cut::MASKS);
+        all.take_while(|&cut| cut != self).count() as u64
+    }
+
+    /// The cells of a block that are written, where all blocks are torn in one way.
+    fn mask(self, block: u64, salt: u64) -> Option<u8> {
+        let turning = 1 << (block.wrapping_add(salt) % 8);
+        match self {
+            Cut::OneKept(cell) => Some(1 << cell),
+            Cut::OneLost(cell) => Some(!(1 << cell)),
+            Cut::RotatingKept => Some(turning),
+            Cut::RotatingLost => Some(!turning),
+            _ => None,
+        }
+    }
 
     /// Whether chance has a part in it, so that several tries differ.
     pub fn is_random(self) -> bool {
@@ -86,6 +137,7 @@ pub struct Disk {
     durable: Rc<Vec<Content>>,
     recent: BTreeMap<u64, Vec<Version>>,
     flights: BTreeMap<u32, Flight>,
+    overlay: Overlay,
     /// Syncs in flight: the count of completions that each covers.
     syncs: BTreeMap<u32, u64>,
     writes: u64,
@@ -101,6 +153,7 @@ impl Disk {
             durable: Rc::new(vec![Content::Payload(ZERO); blocks as usize]),
             recent: BTreeMap::new(),
             flights: BTreeMap::new(),
+            overlay: Overlay::default(),
             syncs: BTreeMap::new(),
             writes: 0,
             completions: 0,
@@ -149,6 +202,8 @@ impl Disk {
         let flight = self.flights.remove(&id).expect("only a write in flight completes");
         self.completions += 1;
         for block in flight.first..flight.first + flight.count {
+            let before = self.overlay.remembers.then(|| self.read(block).clone());
+            self.overlay.overwritten(block, before);
             let versions = self.recent.get_mut(&block).expect("a write in flight is among the recent ones");
             let version = versions.iter_mut().find(|version| version.write == flight.write);
             version.expect("a write in flight has a version of each of its blocks").stage =
@@ -177,13 +232,18 @@ impl Disk {
         });
     }
 
-    /// A sync failed: it made nothing durable.
-    pub fn fail_sync(&mut self, id: u32) {
+    /// A sync failed, and all that it would have covered is still volatile.
+    pub fn drop_sync(&mut self, id: u32) {
         self.syncs.remove(&id).expect("only a sync in flight completes");
     }
 
-    /// What a read sees: the last write that landed.
+    /// What a read sees: the damage, or the last write that landed.
     pub fn read(&self, block: u64) -> &Content {
+        self.overlay.get(block).unwrap_or_else(|| self.pristine(block))
+    }
+
+    /// The last write that landed.
+    pub fn pristine(&self, block: u64) -> &Content {
         let landed = self.recent.get(&block).and_then(|versions| {
             versions.iter().rev().find(|version| version.stage != Stage::Flying).map(|version| &version.content)
         });
@@ -204,6 +264,123 @@ impl Disk {
                 _ => before.torn(after, random.draw() as u8, self.block_size),
             },
         }
+    }
+
+    // ---- faults ----
+
+    /// What each block held before its last write is remembered from here on.
+    pub fn remember_previous(&mut self) {
+        self.overlay.remembers = true;
+    }
+
+    /// From here on at most one of the two blocks is damaged.
+    pub fn pair(&mut self, one: u64, other: u64) {
+        self.overlay.pair(one, other);
+    }
+
+    /// All damage is gone.
+    pub fn lift(&mut self) {
+        self.overlay.lift();
+    }
+
+    /// Damaged blocks.
+    pub fn damaged(&self) -> usize {
+        self.overlay.count()
+    }
+
+    /// Whether a read of the block sees something else than what was written.
+    pub fn is_damaged(&self, block: u64) -> bool {
+        self.overlay.get(block).is_some_and(|content| content != self.pristine(block))
+    }
+
+    /// What a stale read of the block sees, where that differs from what it should see.
+    pub fn stale(&self, block: u64) -> Option<Content> {
+        self.overlay.stale(block).filter(|&content| content != self.pristine(block)).cloned()
+    }
+
+    /// A block rots. False if it may not be damaged.
+    pub fn rot(&mut self, block: u64, random: &mut Random) -> bool {
+        let content = rotten(self.read(block), random);
+        self.damage(block, content)
+    }
+
+    fn damage(&mut self, block: u64, content: Content) -> bool {
+        content != *self.pristine(block) && self.overlay.damage(block, content)
+    }
+
+    /// A write's success is delivered, and yet blocks keep what they held; with `elsewhere`, its content appears from that block
+    /// on. How many blocks are damaged.
+    pub fn lose_write(&mut self, id: u32, elsewhere: Option<u64>) -> usize {
+        let flight = self.flights[&id];
+        let blocks = flight.first..flight.first + flight.count;
+        let before: Vec<Content> = blocks.clone().map(|block| self.read(block).clone()).collect();
+        self.complete_write(id);
+        let written: Vec<Content> = blocks.clone().map(|block| self.pristine(block).clone()).collect();
+        let mut count = 0;
+        for (block, content) in blocks.zip(before) {
+            count += usize::from(self.damage(block, content));
+        }
+        if let Some(first) = elsewhere.filter(|_| count > 0) {
+            for (block, content) in (first..self.blocks()).zip(written) {
+                count += usize::from(self.damage(block, content));
+            }
+        }
+        count
+    }
+
+    /// A write fails: each of its blocks has its old content, the new one, or a torn mix. If it is `short`, the first ones are
+    /// new, one is torn, the rest old.
+    pub fn fail_write(&mut self, id: u32, short: bool, random: &mut Random) {
+        let flight = self.flights.remove(&id).expect("only a write in flight fails");
+        self.completions += 1;
+        let reached = random.below(flight.count);
+        for block in flight.first..flight.first + flight.count {
+            let at = block - flight.first;
+            let mask = match (short, random.below(3)) {
+                (true, _) if at < reached => 0xff,
+                (true, _) if at > reached => 0,
+                (true, _) => (1u16 << random.below(8)) as u8 - 1,
+                (false, 0) => 0,
+                (false, 1) => 0xff,
+                (false, _) => random.draw() as u8,
+            };
+            let before = self.pristine(block).clone();
+            let versions = self.recent.get_mut(&block).expect("a write in flight is among the recent ones");
+            let place = versions.iter().position(|version| version.write == flight.write);
+            let place = place.expect("a write in flight has a version of each of its blocks");
+            if mask == 0 {
+                versions.remove(place);
+                if versions.is_empty() {
+                    self.recent.remove(&block);
+                }
+                continue;
+            }
+            let version = &mut versions[place];
+            version.content = before.torn(&version.content, mask, self.block_size);
+            version.stage = Stage::Landed(self.completions);
+            self.overlay.overwritten(block, None);
+        }
+    }
+
+    /// A sync fails: of what it covered, each block is durable, stays volatile, or is gone.
+    pub fn fail_sync(&mut self, id: u32, random: &mut Random) {
+        let covered = self.syncs.remove(&id).expect("only a sync in flight fails");
+        self.completed_syncs += 1;
+        let durable = Rc::make_mut(&mut self.durable);
+        self.recent.retain(|&block, versions| {
+            let is_covered =
+                |version: &Version| matches!(version.stage, Stage::Landed(completion) if completion <= covered);
+            let fate = random.below(3);
+            if fate > 0
+                && let Some(last) = versions.iter().rposition(is_covered)
+            {
+                if fate == 1 {
+                    durable[block as usize] = versions[last].content.clone();
+                }
+                versions.drain(..=last);
+            }
+            !versions.is_empty()
+        });
     }
 
     /// Counts everything that may change what a crash finds.
@@ -228,7 +405,7 @@ impl Disk {
         let durable = Rc::make_mut(&mut self.durable);
         for (block, versions) in std::mem::take(&mut self.recent) {
             let place = &mut durable[block as usize];
-            if let Some(content) = survivor(cut, place, &versions, self.block_size, salt, random) {
+            if let Some(content) = survivor(cut, block, place, &versions, self.block_size, salt, random) {
                 *place = content;
             }
         }
@@ -258,6 +435,7 @@ impl Disk {
 /// What a power cut leaves of a block, `None` for its durable content.
 fn survivor(
     cut: Cut,
+    block: u64,
     durable: &Content,
     versions: &[Version],
     block_size: u32,
@@ -280,6 +458,10 @@ fn survivor(
             let old = any(versions, random);
             let new = any(versions, random).or_else(|| last(&|_| true))?;
             Some(old.as_ref().unwrap_or(durable).torn(&new, random.draw() as u8, block_size))
+        }
+        Cut::OneKept(_) | Cut::OneLost(_) | Cut::RotatingKept | Cut::RotatingLost => {
+            let mask = cut.mask(block, salt).expect("it tears all blocks");
+            Some(durable.torn(&last(&|_| true)?, mask, block_size))
         }
         Cut::Kill => unreachable!("a kill is not a power cut"),
     }
@@ -381,6 +563,104 @@ mod tests {
         assert_eq!(outcomes(&disk, Cut::Lost), [[1; 8]].into());
         assert!(disk.submit_write(2, 0, vec![payload(2)]));
         assert_eq!(outcomes(&disk, Cut::Kill), [[1; 8], [2; 8]].into());
+    }
+
+    #[test]
+    fn every_single_cell_is_torn_alone_and_in_turn() {
+        let mut disk = Disk::new(512, 16);
+        for block in 0..16 {
+            write(&mut disk, block as u32, block, 1);
+        }
+        sync(&mut disk, 99);
+        assert!(disk.submit_write(1, 0, vec![payload(2); 16]));
+        for (number, cut) in (0..).zip(Cut::MASKS) {
+            assert_eq!(cut.number(), number + Cut::ALL.len() as u64);
+            let mut crashed = disk.clone();
+            crashed.crash(cut, &mut Random::new(1));
+            let new = |block| crashed.read(block).to_cells().iter().filter(|&&cell| cell == 2).count();
+            let expected = if matches!(cut, Cut::OneKept(_) | Cut::RotatingKept) { 1 } else { 7 };
+            assert!((0..16).all(|block| new(block) == expected), "{cut:?}");
+            let same = (1..16).all(|block| crashed.read(block) == crashed.read(0));
+            assert_eq!(same, !matches!(cut, Cut::RotatingKept | Cut::RotatingLost));
+            if let Cut::OneKept(cell) = cut {
+                assert_eq!(crashed.read(3).to_cells()[usize::from(cell)], 2);
+            }
+        }
+    }
+
+    #[test]
+    fn a_lost_write_shows_the_old_content_until_it_is_lifted_or_overwritten() {
+        let mut disk = Disk::new(512, 4);
+        write(&mut disk, 1, 0, 1);
+        assert!(disk.submit_write(2, 0, vec![payload(2), payload(2)]));
+        assert_eq!(disk.lose_write(2, None), 2);
+        sync(&mut disk, 3);
+        assert_eq!((disk.read(0), disk.read(1), disk.pristine(0)), (&payload(1), &payload(0), &payload(2)));
+        let mut crashed = disk.clone();
+        crashed.crash(Cut::Lost, &mut Random::new(1));
+        assert_eq!(crashed.read(0), &payload(1), "damage outlives a crash");
+        write(&mut disk, 4, 0, 3);
+        assert_eq!((disk.read(0), disk.is_damaged(0), disk.is_damaged(1)), (&payload(3), false, true));
+        disk.lift();
+        assert_eq!(disk.read(1), &payload(2));
+    }
+
+    #[test]
+    fn a_misdirected_write_appears_elsewhere_and_the_right_place_stays_old() {
+        let mut disk = Disk::new(512, 8);
+        write(&mut disk, 1, 0, 1);
+        write(&mut disk, 2, 5, 9);
+        assert!(disk.submit_write(3, 0, vec![payload(2)]));
+        assert_eq!(disk.lose_write(3, Some(5)), 2);
+        assert_eq!((disk.read(0), disk.read(5)), (&payload(1), &payload(2)));
+        disk.lift();
+        assert_eq!((disk.read(0), disk.read(5)), (&payload(2), &payload(9)));
+    }
+
+    #[test]
+    fn a_stale_read_sees_the_version_before_the_last() {
+        let mut disk = Disk::new(512, 4);
+        disk.remember_previous();
+        assert_eq!(disk.stale(0), None);
+        write(&mut disk, 1, 0, 1);
+        write(&mut disk, 2, 0, 2);
+        assert_eq!((disk.stale(0), disk.read(0)), (Some(payload(1)), &payload(2)));
+    }
+
+    #[test]
+    fn a_failed_write_leaves_old_new_or_torn_blocks_and_a_short_one_a_first_part() {
+        let mut seen = BTreeSet::new();
+        for seed in 0..200 {
+            let mut disk = Disk::new(512, 4);
+            write(&mut disk, 1, 0, 1);
+            assert!(disk.submit_write(2, 0, vec![payload(2); 4]));
+            let mut short = disk.clone();
+            disk.fail_write(2, false, &mut Random::new(seed));
+            seen.insert(disk.read(0).to_cells());
+            assert_eq!(disk.damaged(), 0, "an error is no damage that can be lifted");
+            short.fail_write(2, true, &mut Random::new(seed));
+            let cells: Vec<u32> = (0..4).flat_map(|block| short.read(block).to_cells()).collect();
+            let reached = cells.iter().take_while(|&&cell| cell == 2).count();
+            assert!(cells[reached..].iter().all(|&cell| cell != 2) && reached < 32, "{cells:?}");
+        }
+        assert!(seen.contains(&[1; 8]) && seen.contains(&[2; 8]) && seen.len() > 20);
+    }
+
+    #[test]
+    fn a_failed_sync_makes_durable_keeps_or_loses() {
+        let mut seen = BTreeSet::new();
+        for seed in 0..100 {
+            let mut disk = Disk::new(512, 4);
+            write(&mut disk, 1, 0, 1);
+            sync(&mut disk, 2);
+            write(&mut disk, 3, 0, 2);
+            disk.submit_sync(4);
+            disk.fail_sync(4, &mut Random::new(seed));
+            let visible = disk.read(0).to_cells()[0];
+            disk.crash(Cut::Lost, &mut Random::new(1));
+            seen.insert((visible, disk.read(0).to_cells()[0]));
+        }
+        assert_eq!(seen, [(2, 2), (2, 1), (1, 1)].into());
     }
 
     #[test]

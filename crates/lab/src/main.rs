@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use lab::config::Config;
 use lab::crash::{Plan, enumerate};
+use lab::faulty;
 use lab::random::mix;
 use lab::run::Run;
 use lab::scale::report::{self, excesses, parse_size, replace_tables, size_name, tables};
 use lab::scale::{discard, discard_report};
+use lab::scenario::FIXED;
 use lab::trace::Trace;
 use lab::workload::Generator;
 use lab::{Checked, flip, guarded, scale};
@@ -74,6 +76,26 @@ enum Command {
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
         threads: u64,
     },
+    /// Runs under faults of every class: mixed operations while faults strike, then they are lifted and everything is verified. The
+    /// last line counts runs, faults and violations.
+    Faults {
+        /// How many runs.
+        #[arg(long, default_value_t = 400)]
+        seeds: u64,
+        /// Only this run.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Instead: the n-th I/O of each kind of the fixed scenarios fails, once and for ever, for every n, also while the pool
+        /// is opened.
+        #[arg(long)]
+        every: bool,
+        /// Of these, only one n in so many.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+        stride: u64,
+        /// Print everything that happens, to standard error.
+        #[arg(long)]
+        trace: bool,
+    },
     /// What requests cost, and how long opening after a crash takes, in full pools of many sizes on a simulated SSD. Fails if
     /// that is more than docs/performance.md states.
     Scale {
@@ -107,6 +129,9 @@ fn main() -> ExitCode {
         Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
         Command::Discard { size, seconds, processor, write } => run_discard(size, seconds, processor, write.as_deref()),
         Command::Flips { product, stride, threads } => run_flips(product, stride, threads),
+        Command::Faults { every: true, stride, trace, .. } => run_faults(&faulty::every(FIXED, stride, trace), false),
+        Command::Faults { seed: Some(seed), trace, .. } => run_faults(&faulty::swarm([seed], trace), false),
+        Command::Faults { seeds, trace, .. } => run_faults(&faulty::swarm(0..seeds, trace), seeds >= ENOUGH_SEEDS),
         Command::Seed { seed, trace, operations } => run_seed(seed, trace, operations),
         Command::Crash { seeds, depth, seed, point, variant, second_point, second_variant, trace } => {
             let progress = !trace;
@@ -187,6 +212,25 @@ fn run_flips(product: bool, stride: u64, threads: u64) -> ExitCode {
         good &= tally.violations.is_empty();
         println!("{state:?}: {}", tally.line());
     }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// So many runs have faults of every class.
+const ENOUGH_SEEDS: u64 = 100;
+
+fn run_faults(report: &faulty::Report, wants_all: bool) -> ExitCode {
+    const SHOWN: usize = 20;
+    for (again, violation) in report.violations.iter().take(SHOWN) {
+        println!("violation: {violation}\n  again: {again}");
+    }
+    println!("{}", report.tally);
+    let missing = report.tally.missing();
+    if wants_all && !missing.is_empty() {
+        println!("never struck: {missing:?}");
+    }
+    println!("digest: {:016x}", report.digest);
+    println!("{}", report.line());
+    let good = report.violations.is_empty() && !(wants_all && !missing.is_empty());
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

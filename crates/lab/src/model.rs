@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use engine::{Extent, Policy, VolumeId};
 
-use crate::block::{Block, MOST_CHANGES, Moment};
+use crate::block::{ALWAYS, Block, MOST_CHANGES, Moment};
 use crate::content::{CELLS, Cells, ZERO};
 use crate::{Checked, violated};
 
@@ -163,9 +163,45 @@ pub struct Model {
     possible_pool_policies: Vec<Option<Policy>>,
     now: Moment,
     floor: Moment,
+    /// Contents of this moment and after it are remembered, whatever is durable; 0 if that is not wanted.
+    kept_since: Moment,
+}
+
+/// What was promised up to a moment.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Promise {
+    /// The moment of the newest completed flush, as it was then.
+    pub floor: Moment,
+    /// The moment itself: writes with FUA that were answered before it hold.
+    pub now: Moment,
 }
 
 impl Model {
+    /// What has been promised so far.
+    pub fn promise(&self) -> Promise {
+        Promise { floor: self.floor, now: self.now }
+    }
+
+    /// Everything is durable, and known to be so by the superblock alone: what is promised at the least, whatever happens to
+    /// the journal. What is possible from here on is remembered.
+    pub fn secured(&mut self) -> Promise {
+        assert!(self.requests.is_empty(), "nothing is in flight");
+        self.now += 1;
+        self.kept_since = self.now;
+        self.raise_floor(self.now);
+        Promise { floor: self.now, now: self.now }
+    }
+
+    /// As [`Model::crash`], where only an earlier promise holds.
+    pub fn crash_since(&mut self, promise: Promise) {
+        self.requests.clear();
+        for block in self.volumes.iter_mut().flat_map(|volume| &mut volume.blocks) {
+            if !block.is_simple() {
+                Rc::make_mut(block).crash(promise.floor, promise.now);
+            }
+        }
+    }
+
     /// The volumes, and what is left of those that are gone.
     pub fn volumes(&self) -> &[ModelVolume] {
         &self.volumes
@@ -479,7 +515,7 @@ impl Model {
         self.requests.clear();
         for block in self.volumes.iter_mut().flat_map(|volume| &mut volume.blocks) {
             if !block.is_simple() {
-                Rc::make_mut(block).crash(self.floor);
+                Rc::make_mut(block).crash(self.floor, ALWAYS);
             }
         }
     }
@@ -533,7 +569,8 @@ impl Model {
             Request::Observation { since, .. } => *since,
             Request::Change(_) | Request::Flush { .. } => Moment::MAX,
         };
-        self.requests.values().map(since).min().unwrap_or(Moment::MAX).min(self.floor)
+        let kept = if self.kept_since == 0 { Moment::MAX } else { self.kept_since };
+        self.requests.values().map(since).min().unwrap_or(Moment::MAX).min(self.floor).min(kept)
     }
 }
 
@@ -637,6 +674,23 @@ mod tests {
         closed.closed();
         closed.crash();
         assert!(!reads(&closed, range(0, 8), &[0; 8]));
+    }
+
+    #[test]
+    fn where_only_an_earlier_promise_holds_a_later_flush_may_be_cut_an_earlier_one_not() {
+        let mut model = pool();
+        model.secured();
+        write(&mut model, 1, range(0, 8), 1);
+        flush(&mut model, 2);
+        let promise = model.promise();
+        write(&mut model, 3, range(0, 8), 2);
+        flush(&mut model, 4);
+        let mut strict = model.clone();
+        strict.crash();
+        assert!(!reads(&strict, range(0, 8), &[1; 8]) && reads(&strict, range(0, 8), &[2; 8]));
+        model.crash_since(promise);
+        assert!(reads(&model, range(0, 8), &[1; 8]) && reads(&model, range(0, 8), &[2; 8]));
+        assert!(!reads(&model, range(0, 8), &[0; 8]), "the first flush was promised before");
     }
 
     #[test]

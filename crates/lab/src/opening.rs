@@ -7,6 +7,7 @@ use engine::{Command, Nanos};
 
 use crate::config::Config;
 use crate::disk::Cut;
+use crate::faults::Faults;
 use crate::random::Random;
 use crate::run::{Pending, Run, Snapshot};
 use crate::trace::Trace;
@@ -98,13 +99,20 @@ impl Run {
         let mut disk = self.world.disk.clone();
         disk.crash(cut, &mut self.random);
         let mut trace = std::mem::take(&mut self.world.trace);
-        trace.note(self.world.now, 20, &[cut as u64], || format!("======== crash: {cut:?}"));
+        let mut faults = std::mem::replace(&mut self.world.faults, Faults::new(0));
+        faults.forget();
+        let records = std::mem::take(&mut self.world.records);
+        trace.note(self.world.now, 20, &[cut.number()], || format!("======== crash: {cut:?}"));
         self.model.crash();
         self.pending.clear();
+        self.struck_before.clear();
         let random = Random::new(self.random.draw());
         let (parameters, limits) = (self.config.parameters, self.config.limits);
         self.limits = limits;
+        let submitted = self.world.submitted;
         self.world = World::open(parameters, limits, disk, self.world.now, random, trace)?;
+        (self.world.faults, self.world.records, self.world.submitted) = (faults, records, submitted);
+        self.is_counted = false;
         self.take_geometry()
     }
 

@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    BadGeometry, BlockInput, Command, Error, Geometry, Limits, Nanos, OpenError, Operation as EngineOperation, Policy,
-    Recovered, Submit,
+    BadGeometry, BlockInput, Command, ControlError, Error, Geometry, Limits, Nanos, OpenError,
+    Operation as EngineOperation, Policy, Recovered, Submit,
 };
 
 use crate::config::Config;
 use crate::content::CELLS;
 use crate::disk::Disk;
+use crate::faults::Struck;
 use crate::model::{Existence, Model, ModelVolume, Part, Range, Stamp};
 use crate::random::Random;
 use crate::trace::Trace;
@@ -102,6 +103,14 @@ pub struct Counts {
     pub openings: u64,
     /// Audits at rest.
     pub audits: u64,
+    /// Requests answered with an error that a fault explains.
+    pub errors: u64,
+    /// Engines that became read-only after a fault.
+    pub failed: u64,
+    /// Openings that were refused because of a fault.
+    pub refused: u64,
+    /// Openings after which less was promised, because a fault hit what would have proven more.
+    pub doubtful: u64,
 }
 
 /// One run.
@@ -121,7 +130,7 @@ pub struct Run {
     pub(crate) random: Random,
     pub(crate) pending: BTreeMap<u64, Pending>,
     next_token: u64,
-    steps_without_answer: u64,
+    pub(crate) steps_without_answer: u64,
     pub(crate) opened: Option<Result<Recovered, OpenError>>,
     pub(crate) epoch: u64,
     pub(crate) names: u32,
@@ -129,6 +138,14 @@ pub struct Run {
     pub(crate) growing: Option<Geometry>,
     points: u64,
     pub(crate) snapshots: Option<Vec<Snapshot>>,
+    /// Faults may strike: see [`crate::faulty`].
+    pub(crate) endures: bool,
+    /// What had struck when each request in flight was submitted.
+    pub(crate) struck_before: BTreeMap<u64, Struck>,
+    /// What the command to close was answered with.
+    pub(crate) closed: Option<Result<(), ControlError>>,
+    /// Whether this engine is counted as failed.
+    pub(crate) is_counted: bool,
 }
 
 impl Run {
@@ -178,6 +195,10 @@ impl Run {
             growing: None,
             points: 0,
             snapshots: None,
+            endures: false,
+            struck_before: BTreeMap::new(),
+            closed: None,
+            is_counted: false,
         })
     }
 
@@ -195,8 +216,11 @@ impl Run {
         self.drain()
     }
 
-    fn perform_one(&mut self, operation: &Operation) -> Checked {
+    pub(crate) fn perform_one(&mut self, operation: &Operation) -> Checked {
         self.lull()?;
+        if self.endures && self.endure(operation)? {
+            return Ok(());
+        }
         let certain = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;
         if !self.model.volumes().iter().any(certain) {
             // A crash took the first volume before its creation was answered, or the last one is deleted.
@@ -286,6 +310,9 @@ impl Run {
     pub(crate) fn token(&mut self, pending: Pending) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
+        if self.endures {
+            self.struck_before.insert(token, self.world.faults.struck);
+        }
         self.pending.insert(token, pending);
         token
     }
@@ -463,7 +490,7 @@ impl Run {
 
     pub(crate) fn step(&mut self, horizon: Nanos) -> Checked<Step> {
         let changes = self.world.disk.changes();
-        let step = self.world.step(horizon)?;
+        let step = if self.endures { self.step_under_faults(horizon)? } else { self.world.step(horizon)? };
         self.steps_without_answer += 1;
         match &step {
             Step::Reply { token, result } => self.answered(*token, result)?,
@@ -507,12 +534,13 @@ impl Run {
             return violated(format!("an answer to {token}, which waits for none: {result:?}"));
         };
         self.counts.answers += 1;
+        let before = self.struck_before.remove(&token).unwrap_or_default();
         match (&pending, result) {
             (Pending::Change { .. }, Ok(Answer::Done)) => self.model.end_change(token, true),
             (Pending::Change { range, is_write, .. }, Err(Error::NoSpace)) => {
                 self.counts.without_space += 1;
                 let needs_no_space = !*is_write && range.is_aligned();
-                if needs_no_space || !self.may_be_full() {
+                if !self.lacks_space_by_fault() && (needs_no_space || !self.may_be_full()) {
                     return violated(format!(
                         "no space for {pending:?}, with {} blocks in use or in flight of {}; {:?}",
                         self.model.blocks_that_may_take_space(),
@@ -538,6 +566,15 @@ impl Run {
             (Pending::Extents { limit, .. }, Ok(Answer::Extents(extents))) => {
                 let cell_bytes = self.cell_bytes();
                 self.model.end_extents(token, extents, *limit, cell_bytes)?;
+            }
+            (_, Err(error)) if self.is_explained(&pending, *error, before) => {
+                self.counts.errors += 1;
+                match pending {
+                    Pending::Change { .. } => self.model.end_change(token, false),
+                    Pending::Read { .. } | Pending::Extents { .. } => self.model.drop_observation(token),
+                    Pending::Flush { .. } => self.model.end_flush(token, false),
+                    _ => {}
+                }
             }
             _ => return violated(format!("{pending:?} was answered with {result:?}, and nothing had failed")),
         }

@@ -159,7 +159,11 @@ impl Run {
         let Some(pending) = self.pending.remove(&token) else {
             return violated(format!("an answer to command {token}, which waits for none: {result:?}"));
         };
+        if matches!(pending, Pending::Close { .. }) {
+            self.closed = Some(result);
+        }
         match (&pending, result) {
+            (_, Err(error)) if self.endures && self.is_command_explained(&pending, error) => return Ok(()),
             (Pending::Grow { grown: Ok(grown) }, Ok(())) => {
                 self.has_grown(*grown);
                 let capacity = self.world.engine.status().capacity_bytes;

@@ -284,10 +284,14 @@ impl Generator<'_> {
     fn crash(&mut self) -> Operation {
         let again = if self.random.one_in(3) { self.random.between(1, 3) } else { 0 };
         Operation::Crash {
-            cut: self.random.pick(&Cut::ALL),
-            again: (0..again).map(|_| (self.random.below(60), self.random.pick(&Cut::ALL))).collect(),
+            cut: self.cut(),
+            again: (0..again).map(|_| (self.random.below(60), self.cut())).collect(),
             verify: !self.random.one_in(4),
         }
+    }
+
+    fn cut(&mut self) -> Cut {
+        if self.random.one_in(4) { self.random.pick(&Cut::MASKS) } else { self.random.pick(&Cut::ALL) }
     }
 }
 

@@ -19,6 +19,8 @@ use engine::{
 use crate::buffers::Buffers;
 use crate::content::{CELLS, Cells, Content, ZERO, describe};
 use crate::disk::Disk;
+use crate::faults::{Class, Faults};
+use crate::model::Promise;
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::{Checked, violated};
@@ -84,8 +86,31 @@ struct Flight {
     io: Io,
     /// What each buffer held when a write began: it may not change until its end.
     payload: Vec<(BufferId, Cells)>,
-    fails: bool,
+    /// Whether it fails by [`World::fail`].
+    is_chosen: bool,
+    /// What strikes it when it completes.
+    fault: Option<Class>,
 }
+
+/// A record that was written to the journal, for the oracle: what it proves, and of which blocks it consists.
+#[derive(Clone, Debug)]
+pub struct RecordNote {
+    /// Its number.
+    pub sequence: u64,
+    /// The last record that was known durable when it was closed.
+    pub watermark: u64,
+    /// What had been promised by then: what is durable up to the watermark holds all of it.
+    pub promise: Promise,
+    /// Its pages, as they were written, by block of the store.
+    pub pages: Vec<(u64, Content)>,
+    /// How many pages it has. Those beyond the end of the ring come with another write.
+    pub page_count: usize,
+}
+
+/// First four bytes of a record, as a number (docs/disk-format.md).
+const RECORD_MAGIC: u32 = 0x314a_464f;
+/// The longest that a slow I/O takes.
+const SLOW_NANOS: u64 = 30_000_000_000;
 
 /// Chooses I/O by what it is.
 type Choice = Box<dyn Fn(&Io) -> bool>;
@@ -113,12 +138,23 @@ pub struct World {
     failing: Choice,
     /// What is held back, in order of submission.
     held: Vec<IoId>,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// I/O submitted so far: reads, writes, syncs, reservations.
+    pub submitted: [u64; 4],
+    /// Records written, where the faults ask for them.
+    pub records: Vec<RecordNote>,
+    /// What has been promised so far: told by whoever knows.
+    pub promise: Promise,
 }
 
 /// A disk that holds a new, empty pool.
 pub fn formatted(parameters: Parameters) -> Disk {
     let geometry = parameters.geometry;
     let mut disk = Disk::new(geometry.block_size, geometry.total_blocks());
+    for parity in 0..2 {
+        disk.pair(geometry.superblock_block(0, parity), geometry.superblock_block(1, parity));
+    }
     let format = engine::format(parameters);
     for (offset, length) in format.zero {
         for block in offset / geometry.block()..(offset + length).div_ceil(geometry.block()) {
@@ -171,6 +207,10 @@ impl World {
             choice: Box::new(|_| false),
             failing: Box::new(|_| false),
             held: Vec::new(),
+            faults: Faults::new(0),
+            submitted: [0; 4],
+            records: Vec::new(),
+            promise: Promise::default(),
         })
     }
 
@@ -368,7 +408,11 @@ impl World {
         if self.replies.insert(request, (segments, cells)).is_some() {
             return violated(format!("{request:?} is answered twice, before the first answer is sent"));
         }
-        let delay = MEMORY_NANOS + self.random.below(200_000);
+        let mut delay = MEMORY_NANOS + self.random.below(200_000);
+        if self.faults.disconnects > 0 && self.faults.random.one_in(self.faults.disconnects) {
+            self.faults.tally.count(Class::Disconnect);
+            delay = 0;
+        }
         self.schedule(delay, Happening::Sent(request));
         Ok(())
     }
@@ -416,6 +460,9 @@ impl World {
                     });
                 }
                 let first = io.offset / self.parameters.geometry.block();
+                if self.faults.notes_records {
+                    self.note_record(first, &contents);
+                }
                 if !self.disk.submit_write(id.0, first, contents) {
                     return violated(format!("{io:?} overlaps a write in flight: {}", self.in_flight()));
                 }
@@ -424,15 +471,147 @@ impl World {
             IoOp::ReadBlocks | IoOp::ReadPages | IoOp::Reserve | IoOp::Merge { .. } | IoOp::Compare => {}
         }
         self.buffers.hold(&io)?;
-        let delay = self.latency(&io);
-        if (self.choice)(&io) {
+        let kind = match io.op {
+            IoOp::ReadBlocks | IoOp::ReadPages => Some(0),
+            IoOp::Write => Some(1),
+            IoOp::Sync => Some(2),
+            IoOp::Reserve => Some(3),
+            IoOp::Merge { .. } | IoOp::Compare => None,
+        };
+        if let Some(kind) = kind {
+            self.submitted[kind] += 1;
+        }
+        let mut delay = self.latency(&io);
+        let (fault, late) = self.faults.decide(io.op);
+        if let Some(late) = late {
+            self.faults.tally.count(late);
+            delay += self.faults.random.below(SLOW_NANOS);
+            self.trace.note(self.now, 40, &[u64::from(id.0), late as u64], || format!("  {late:?} strikes"));
+        }
+        if (self.choice)(&io) || late == Some(Class::StuckIo) {
             self.held.push(id);
         } else {
             self.schedule(delay, Happening::Done(id));
         }
-        let fails = (self.failing)(&io);
-        self.flights.insert(id, Flight { io, payload, fails });
+        let is_chosen = (self.failing)(&io);
+        self.flights.insert(id, Flight { io, payload, is_chosen, fault });
         Ok(Step::Submitted)
+    }
+
+    // ---- faults ----
+
+    /// The faults come to their end: no rule holds, damage is gone, what was stuck completes. What failed stays failed.
+    pub fn lift_faults(&mut self) {
+        self.trace.note(self.now, 41, &[self.disk.damaged() as u64], || "======== faults are lifted".to_string());
+        self.faults.end();
+        self.disk.lift();
+        self.let_go(usize::MAX);
+    }
+
+    /// A block that holds something rots, in a part of the store that is drawn first, so that small parts have their share.
+    pub fn rot(&mut self) {
+        let geometry = self.parameters.geometry;
+        let parts = [
+            0..geometry.journal_start(),
+            geometry.journal_start()..geometry.meta_map_start(),
+            geometry.meta_map_start()..geometry.metadata_start(),
+            geometry.metadata_start()..geometry.data_start(),
+            geometry.data_start()..self.disk.blocks(),
+        ];
+        let part = parts[self.faults.random.below(parts.len() as u64) as usize].clone();
+        let is_used = |block: &u64| *self.disk.read(*block) != Content::Payload(ZERO);
+        let used: Vec<u64> = part.filter(is_used).collect();
+        if used.is_empty() {
+            return;
+        }
+        let block = self.faults.random.pick(&used);
+        if self.disk.rot(block, &mut self.faults.random) {
+            self.faults.tally.count(Class::BitRot);
+            self.trace.note(self.now, 42, &[block], || format!("block {block} rots"));
+        }
+    }
+
+    /// The clock jumps forward.
+    pub fn jump(&mut self, time: Nanos) {
+        self.faults.tally.count(Class::ClockJump);
+        self.now += time;
+        self.trace.note(self.now, 43, &[time], || "the clock jumps".to_string());
+    }
+
+    fn note_record(&mut self, first: u64, contents: &[Content]) {
+        let geometry = self.parameters.geometry;
+        if !(geometry.journal_start()..geometry.meta_map_start()).contains(&first) {
+            return;
+        }
+        let blocks = (first..).zip(contents.iter().cloned());
+        if let Some(last) = self.records.last_mut().filter(|last| last.pages.len() < last.page_count) {
+            let missing = last.page_count - last.pages.len();
+            last.pages.extend(blocks.take(missing));
+            return;
+        }
+        let Content::Metadata(bytes) = &contents[0] else { return };
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        if word(0) as u32 != RECORD_MAGIC {
+            return;
+        }
+        let page_count = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
+        let (sequence, watermark) = (word(8), word(32));
+        let pages = blocks.take(page_count).collect();
+        self.records.push(RecordNote { sequence, watermark, promise: self.promise, pages, page_count });
+    }
+
+    /// What a read sees of a block: perhaps damaged, or stale.
+    fn read_block(&mut self, op: IoOp, block: u64, is_stale: bool) -> Content {
+        if is_stale && let Some(content) = self.disk.stale(block) {
+            self.faults.tally.count(Class::StaleRead);
+            self.faults.touched.insert(block);
+            self.faults.struck_read(op);
+            return content;
+        }
+        if self.disk.is_damaged(block) {
+            self.faults.touched.insert(block);
+            self.faults.struck_read(op);
+        }
+        self.disk.read_racing(block, &mut self.random)
+    }
+
+    /// A write completes, or seems to.
+    fn end_write(&mut self, id: IoId, fault: Option<Class>) -> Result<(), IoError> {
+        match fault {
+            Some(class @ (Class::WriteError | Class::ShortWrite)) => {
+                self.disk.fail_write(id.0, class == Class::ShortWrite, &mut self.faults.random);
+                self.faults.struck.writes += 1;
+                return Err(IoError::Failed);
+            }
+            Some(class @ (Class::LostWrite | Class::MisdirectedWrite)) => {
+                let misdirected = class == Class::MisdirectedWrite;
+                let elsewhere = misdirected.then(|| self.faults.random.below(self.disk.blocks()));
+                if self.disk.lose_write(id.0, elsewhere) > 0 {
+                    self.faults.tally.count(class);
+                }
+            }
+            _ => self.disk.complete_write(id.0),
+        }
+        Ok(())
+    }
+
+    fn end_sync(&mut self, id: IoId, fault: Option<Class>) -> Result<(), IoError> {
+        if fault != Some(Class::SyncError) {
+            self.disk.complete_sync(id.0);
+            return Ok(());
+        }
+        self.disk.fail_sync(id.0, &mut self.faults.random);
+        self.faults.struck.writes += 1;
+        Err(IoError::Failed)
+    }
+
+    /// What a reservation comes to: it failed for want of room, or for another reason.
+    fn end_reserve(&mut self, fault: Option<Class>) -> Result<(), IoError> {
+        if fault.is_none() {
+            return Ok(());
+        }
+        self.faults.struck.reserves += 1;
+        Err(if self.faults.random.one_in(4) { IoError::Failed } else { IoError::NoSpace })
     }
 
     fn page(&self, page: PageId) -> Content {
@@ -491,7 +670,7 @@ impl World {
     }
 
     fn complete(&mut self, id: IoId) -> Checked<Step> {
-        let Flight { io, payload, fails } = self.flights.remove(&id).expect("only I/O in flight completes");
+        let Flight { io, payload, is_chosen, fault } = self.flights.remove(&id).expect("only I/O in flight completes");
         for (buffer, cells) in payload {
             if self.buffers.cells(buffer) != cells {
                 return violated(format!("{buffer:?} changed while {io:?} was writing it"));
@@ -499,29 +678,48 @@ impl World {
         }
         self.buffers.release(&io);
         let first = io.offset / self.parameters.geometry.block();
-        let (mut blocks, mut bytes, mut equal) = (Vec::new(), Vec::new(), false);
+        let is_stale = fault == Some(Class::StaleRead);
+        let fails = matches!(fault, Some(Class::ReadError | Class::ShortRead));
+        let (mut blocks, mut bytes, mut equal, mut result) = (Vec::new(), Vec::new(), false, Ok(()));
         match io.op {
-            IoOp::Write => self.disk.complete_write(id.0),
+            IoOp::Write => result = self.end_write(id, fault),
             // What a failed sync left nobody knows: here, all of it is still volatile.
-            IoOp::Sync if fails => self.disk.fail_sync(id.0),
-            IoOp::Sync => self.disk.complete_sync(id.0),
-            IoOp::Reserve => {}
+            IoOp::Sync if is_chosen => self.disk.drop_sync(id.0),
+            IoOp::Sync => result = self.end_sync(id, fault),
+            IoOp::Reserve => result = self.end_reserve(fault),
             IoOp::Compare => equal = self.buffers.compare(&io),
+            IoOp::ReadPages | IoOp::ReadBlocks if fails => {
+                self.faults.struck_read(io.op);
+                result = Err(IoError::Failed);
+                // A short read has filled some of its buffers.
+                let some = if fault == Some(Class::ShortRead) { io.segments.len() / 2 } else { 0 };
+                for (block, segment) in (first..).zip(&io.segments[..some]) {
+                    let Segment::Buffer(buffer) = *segment else { unreachable!("validated") };
+                    self.buffers.fill(buffer, self.disk.read(block).to_cells());
+                }
+            }
             IoOp::ReadPages => {
                 for block in first..first + io.length / self.parameters.geometry.block() {
-                    let content = self.disk.read_racing(block, &mut self.random);
+                    let content = self.read_block(io.op, block, is_stale);
                     bytes.extend_from_slice(&content.to_bytes(self.parameters.geometry.block_size));
                 }
             }
             IoOp::ReadBlocks => {
                 for (block, segment) in (first..).zip(&io.segments) {
                     let Segment::Buffer(buffer) = *segment else { unreachable!("validated") };
-                    let cells = self.disk.read_racing(block, &mut self.random).to_cells();
+                    let cells = self.read_block(io.op, block, is_stale).to_cells();
                     self.buffers.fill(buffer, cells);
                     blocks.push(describe(&cells));
                 }
             }
             IoOp::Merge { from, to, zero } => blocks.push(self.buffers.merge(&io, from, to, zero)),
+        }
+        if is_chosen {
+            result = Err(IoError::Failed);
+        }
+        if let Some(class) = fault.filter(|_| result.is_err()) {
+            self.faults.tally.count(class);
+            self.trace.note(self.now, 44, &[u64::from(id.0), class as u64], || format!("io {}: {class:?}", id.0));
         }
         self.trace.note(self.now, 12, &[u64::from(id.0)], || format!("done io {} {blocks:?}", id.0));
         let outcome = match io.op {
@@ -530,8 +728,7 @@ impl World {
             IoOp::Compare => Outcome::Equal(equal),
             IoOp::ReadBlocks | IoOp::Merge { .. } => Outcome::Blocks(&blocks),
         };
-        let result = if fails { Err(IoError::Failed) } else { Ok(outcome) };
-        self.engine.handle(self.now, Event::Done { io: id, result });
+        self.engine.handle(self.now, Event::Done { io: id, result: result.map(|()| outcome) });
         Ok(Step::Completed)
     }
 }
