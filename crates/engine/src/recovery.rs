@@ -86,8 +86,8 @@ pub(crate) struct Recovery {
     step: Step,
     outstanding: usize,
     found: [Option<Superblock>; 4],
-    /// Whether the slots of even and of odd epochs could be read, in one place at least.
-    readable: [bool; 2],
+    /// Whether a slot of even and of odd epochs could not be read.
+    unreadable: [bool; 2],
     table: usize,
     leaf: u64,
     /// Bytes of the ring from block `position` on.
@@ -118,7 +118,7 @@ impl Recovery {
             step: Step::Start,
             outstanding: 0,
             found: [None; 4],
-            readable: [false; 2],
+            unreadable: [false; 2],
             table: 0,
             leaf: 0,
             window: Vec::new(),
@@ -226,15 +226,14 @@ impl Engine {
         let Some(mut recovery) = self.recovery.take() else { return };
         recovery.outstanding -= 1;
         match (recovery.step, result) {
-            // A copy that cannot be read counts as missing, if the other one of its epoch can.
+            // A copy that cannot be read counts as missing, if the other one can and is valid.
             (Step::Superblocks, Ok(Outcome::Bytes(bytes))) => {
                 if Superblock::refusal(bytes).is_some() {
                     self.recovery_failed(OpenError::UnknownFormat);
                 }
                 recovery.found[number as usize] = Superblock::decode(bytes).ok();
-                recovery.readable[number as usize % 2] = true;
             }
-            (Step::Superblocks, Err(_)) => {}
+            (Step::Superblocks, Err(_)) => recovery.unreadable[number as usize % 2] = true,
             // A pool that has failed can be read all the same.
             (Step::Sync, Err(_)) => recovery.unsynced = true,
             (_, Err(_)) => self.recovery_failed(OpenError::Device { offset }),
@@ -267,7 +266,10 @@ impl Engine {
     }
 
     fn choose_superblock(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
-        if let Some(parity) = recovery.readable.iter().position(|&readable| !readable) {
+        let unknown = |parity: &usize| {
+            recovery.unreadable[*parity] && [0, 2].iter().all(|place| recovery.found[place + parity].is_none())
+        };
+        if let Some(parity) = (0..2).find(unknown) {
             // What cannot be read may be the newest.
             let offset = self.store.geometry.superblock_block(0, parity as u64) * self.store.geometry.block();
             return Err(OpenError::Device { offset });

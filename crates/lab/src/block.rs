@@ -154,7 +154,7 @@ impl Block {
     pub fn crash(&mut self, floor: Moment, certain: Moment) {
         self.memories.retain(|memory| memory.last >= floor && memory.dead_since > certain);
         for memory in &mut self.memories {
-            memory.last = NOW;
+            (memory.last, memory.dead_since) = (NOW, NOW);
         }
         self.states = self.memories.iter().map(|memory| State { content: memory.content, included: 0 }).collect();
         assert!(!self.states.is_empty(), "the content of now is always possible after a crash");

@@ -4,15 +4,17 @@
 //! - what is read is what the model allows, always; a read may fail only while a fault strikes reads, or after a write failed;
 //! - the pool becomes read-only only after a write, a sync or a read of metadata failed or gave something else;
 //! - an opening is refused only because of a fault, and succeeds when the faults are lifted;
+//! - a pool that has failed stays so when it is opened again: it is read, and refuses changes, until it is repaired;
 //! - what was promised holds when the pool is opened again. Only if the opening itself saw damaged or stale blocks, and
 //!   succeeded, may it have cut the journal: down to what is proven by a superblock, or by the watermark of a record that
 //!   the chain leads to, without one of those blocks.
 
 use engine::{Command, ControlError, Error, Mode, Nanos, OpenError, Superblock};
 
+use crate::content::Content;
 use crate::disk::{Cut, Disk};
 use crate::faults::{Class, Struck};
-use crate::model::Promise;
+use crate::model::{Existence, ModelVolume, Promise};
 use crate::run::{Pending, Run};
 use crate::workload::Operation;
 use crate::world::{RecordNote, Step};
@@ -56,7 +58,7 @@ impl Run {
 
     /// The pool is read-only only for a reason.
     pub(crate) fn check_mode(&mut self) -> Checked {
-        if self.has_failed() {
+        if self.has_failed() && !self.failed_before {
             let Struck { pages, writes, .. } = self.world.faults.struck;
             if pages + writes == 0 {
                 return violated("the pool has become read-only, and no write, sync or read of metadata failed");
@@ -72,7 +74,7 @@ impl Run {
     pub(crate) fn is_explained(&self, pending: &Pending, error: Error, before: Struck) -> bool {
         let now = self.world.faults.struck;
         let unreadable = now.reads > before.reads || now.writes > 0;
-        let failed = || self.has_failed() && now.pages + now.writes > 0;
+        let failed = || self.has_failed() && (self.failed_before || now.pages + now.writes > 0);
         self.endures
             && match (pending, error) {
                 (Pending::Read { .. } | Pending::Extents { .. }, Error::Io) => unreadable,
@@ -139,8 +141,10 @@ impl Run {
                 | Operation::SetPool { .. }
                 | Operation::Grow { .. }
         );
+        let is_there = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;
+        let needs_volume = !self.model.volumes().iter().any(is_there);
         match *operation {
-            _ if commands && self.has_failed() => {}
+            _ if (commands || needs_volume) && self.has_failed() && !operation.ends_engine() => {}
             Operation::Settle => {
                 self.drain()?;
                 if !self.has_failed() {
@@ -172,7 +176,8 @@ impl Run {
     /// Crashes, and opens the pool under the faults that there are. If that is refused, the faults are lifted: then it must open.
     pub(crate) fn open_under_faults(&mut self, cut: Cut) -> Checked {
         self.check_mode()?;
-        let before = self.model.clone();
+        let before = self.unsealed.take().unwrap_or_else(|| self.model.clone());
+        self.model = before.clone();
         let mut certain: Option<Promise> = None;
         let mut cut = cut;
         loop {
@@ -206,11 +211,35 @@ impl Run {
         }
         if let Some(certain) = certain {
             self.counts.doubtful += 1;
-            self.model = before;
+            self.model = before.clone();
             self.model.crash_since(certain);
         }
         self.serve()?;
-        self.note_secured();
+        if self.failed_before {
+            // It has written nothing: what the next opening believes depends on what there was before this one.
+            self.unsealed = Some(before);
+            self.counts.read_only += 1;
+        } else {
+            self.note_secured();
+        }
+        Ok(())
+    }
+
+    /// Lifts the failure of a pool that was found failed, as an explicit repair does: a superblock of a later epoch says that it
+    /// has not failed.
+    pub(crate) fn repair(&mut self) -> Checked {
+        self.rest()?;
+        let geometry = self.config.parameters.geometry;
+        let Some(found) = newest(&self.world.disk, |_| true, geometry.place_b) else {
+            return violated("a pool that was opened has no superblock");
+        };
+        let repaired = Superblock { epoch: found.epoch + 1, failed: None, ..found };
+        let mut block = vec![0; geometry.block_size as usize];
+        repaired.encode(&mut block);
+        for place in 0..2 {
+            let at = geometry.superblock_block(place, repaired.epoch);
+            self.world.disk.put(at, Content::Metadata(block.clone().into()));
+        }
         Ok(())
     }
 

@@ -15,7 +15,8 @@ use crate::run::{Counts, Run};
 use crate::scenario::{Scenario, scenario};
 use crate::trace::Trace;
 use crate::workload::Generator;
-use crate::{Checked, Violation, guarded};
+use crate::workload::Operation;
+use crate::{Checked, Violation, guarded, violated};
 
 /// Rounds of a run.
 const ROUNDS: u64 = 4;
@@ -47,10 +48,10 @@ pub struct Report {
 impl Report {
     /// The last line of `lab faults`.
     pub fn line(&self) -> String {
-        let Counts { errors, failed, refused, doubtful, .. } = self.counts;
+        let Counts { errors, failed, read_only, refused, doubtful, .. } = self.counts;
         format!(
-            "runs: {}, faults: {}, errors answered: {errors}, pools gone read-only: {failed}, openings refused: {refused}, \
-             openings in doubt: {doubtful}, violations: {}",
+            "runs: {}, faults: {}, errors answered: {errors}, pools gone read-only: {failed} (and opened so: {read_only}), \
+             openings refused: {refused}, in doubt: {doubtful}, violations: {}",
             self.runs,
             self.tally.total(),
             self.violations.len()
@@ -66,6 +67,7 @@ impl Report {
                 self.tally.add(&tally);
                 self.counts.errors += run.counts.errors;
                 self.counts.failed += run.counts.failed;
+                self.counts.read_only += run.counts.read_only;
                 self.counts.refused += run.counts.refused;
                 self.counts.doubtful += run.counts.doubtful;
                 self.counts.openings += run.counts.openings;
@@ -155,6 +157,17 @@ impl Run {
             self.open_under_faults(any_cut(random))?;
         }
         self.verify_all()?;
+        if self.failed_before {
+            self.repair()?;
+            self.open_under_faults(any_cut(random))?;
+            if self.has_failed() {
+                return violated(format!(
+                    "a pool that was repaired, and opened without faults, has failed: {:?}",
+                    self.opened
+                ));
+            }
+            self.verify_all()?;
+        }
         self.audit()?;
         self.work(random, AFTER, true)?;
         self.drain()?;
@@ -166,7 +179,7 @@ impl Run {
         self.perform(&operations)
     }
 
-    fn words(&mut self, random: &mut Random, count: usize, changes_volumes: bool) -> Vec<crate::workload::Operation> {
+    fn words(&mut self, random: &mut Random, count: usize, changes_volumes: bool) -> Vec<Operation> {
         let mut config = self.config.clone();
         config.changes_volumes &= changes_volumes;
         Generator::new(&config, random.draw(), false).operations(count)
@@ -286,4 +299,69 @@ fn open_with(scenario: &Scenario, rule: Rule, print: bool) -> Checked<Run> {
     run.world.faults.end();
     run.finish(&mut Random::new(rule.skip))?;
     Ok(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Place;
+
+    /// A pool with three blocks in their slots, opened anew: nothing is cached.
+    fn three_blocks() -> Run {
+        let mut run = Run::start(Config::small(3), Trace::new(false), false).unwrap();
+        run.begin_enduring().unwrap();
+        let place = Place { volume: 0, first: 0, count: 3 * CELLS as u64 };
+        run.perform(&[Operation::Write { place, contents: vec![5, 6, 7], fua: true }]).unwrap();
+        run.secure().unwrap();
+        run.open_under_faults(Cut::Lost).unwrap();
+        run
+    }
+
+    fn data_blocks(run: &Run) -> Vec<u64> {
+        let first = run.config.parameters.geometry.data_start();
+        let nothing = crate::content::Content::Payload(crate::content::ZERO);
+        (first..run.world.disk.blocks()).filter(|&block| *run.world.disk.read(block) != nothing).collect()
+    }
+
+    #[test]
+    fn an_error_that_no_fault_explains_is_a_violation() {
+        let mut run = three_blocks();
+        let block = data_blocks(&run)[0];
+        run.world.disk.put(block, crate::content::Content::Payload([9; CELLS]));
+        let found = run.verify_all().unwrap_err().to_string();
+        assert!(found.contains("nothing had failed"), "{found}");
+    }
+
+    #[test]
+    fn a_rotten_block_is_an_error_until_the_fault_is_lifted() {
+        let mut run = three_blocks();
+        for block in data_blocks(&run) {
+            run.world.disk.rot(block, &mut Random::new(block));
+        }
+        run.verify_all().unwrap();
+        assert!(run.counts.errors > 0);
+        run.lift();
+        let before = run.counts.errors;
+        run.verify_all().unwrap();
+        assert_eq!(run.counts.errors, before);
+    }
+
+    /// Where the engine gives a wrong block, the model says so, whatever strikes meanwhile.
+    #[test]
+    fn a_wrong_block_is_a_violation_under_faults_too() {
+        let mut run = three_blocks();
+        run.world.faults.begin(&[Rule::nth(Class::ReadError, 0, true)]);
+        let place = Place { volume: 0, first: 0, count: CELLS as u64 };
+        run.perform(&[Operation::Read(place)]).unwrap();
+        let range = crate::model::Range { volume: 0, first: 0, count: CELLS as u64 };
+        run.model.begin_observation(u64::MAX, range);
+        assert!(run.model.end_read(u64::MAX, &[9; CELLS]).is_err());
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_digest() {
+        let digest = || swarm(5..9, false).digest;
+        assert_eq!(digest(), digest());
+        assert_ne!(digest(), swarm(9..13, false).digest);
+    }
 }

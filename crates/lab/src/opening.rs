@@ -134,7 +134,13 @@ impl Run {
     pub(crate) fn serve(&mut self) -> Checked {
         match self.opened {
             Some(Ok(recovered)) if recovered.epoch > self.epoch => self.epoch = recovered.epoch,
+            // A failed pool is not written: it begins no epoch.
+            Some(Ok(recovered)) if self.endures && recovered.failed.is_some() => {}
             ref other => return violated(format!("opening after epoch {} came to {other:?}", self.epoch)),
+        }
+        self.failed_before = matches!(self.opened, Some(Ok(recovered)) if recovered.failed.is_some());
+        if self.failed_before && !self.endures {
+            return violated(format!("the pool has failed, and no fault explains it: {:?}", self.opened));
         }
         self.counts.openings += 1;
         self.names = 0;

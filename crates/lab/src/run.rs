@@ -109,6 +109,8 @@ pub struct Counts {
     pub failed: u64,
     /// Openings that were refused because of a fault.
     pub refused: u64,
+    /// Openings of pools that had failed.
+    pub read_only: u64,
     /// Openings after which less was promised, because a fault hit what would have proven more.
     pub doubtful: u64,
 }
@@ -146,6 +148,10 @@ pub struct Run {
     pub(crate) closed: Option<Result<(), ControlError>>,
     /// Whether this engine is counted as failed.
     pub(crate) is_counted: bool,
+    /// The pool had failed before it was opened: it is only read.
+    pub(crate) failed_before: bool,
+    /// The model as it was before a failed pool was opened: what that believed is not sealed.
+    pub(crate) unsealed: Option<Model>,
 }
 
 impl Run {
@@ -199,6 +205,8 @@ impl Run {
             struck_before: BTreeMap::new(),
             closed: None,
             is_counted: false,
+            failed_before: false,
+            unsealed: None,
         })
     }
 

@@ -120,6 +120,13 @@ pub enum Operation {
     },
 }
 
+impl Operation {
+    /// Whether the engine ends with it, and another one begins.
+    pub(crate) fn ends_engine(&self) -> bool {
+        matches!(self, Operation::Reopen | Operation::CloseEarly { .. } | Operation::Crash { .. })
+    }
+}
+
 /// Writes words.
 pub struct Generator<'a> {
     config: &'a Config,

@@ -2,6 +2,7 @@
 
 use lab::config::Config;
 use lab::crash::{Plan, Tally, enumerate};
+use lab::faulty::{self, Report};
 use lab::guarded;
 use lab::run::Run;
 use lab::scenario::FIXED;
@@ -46,4 +47,24 @@ fn crashes_at_every_point_of_the_fixed_scenarios_lose_nothing() {
 #[test]
 fn crashes_at_every_point_of_a_recovery_lose_nothing() {
     assert_clean(&enumerate(&Plan { seed: Some(0), ..Plan::all(1, 2) }), 500);
+}
+
+fn assert_unhurt(report: &Report) {
+    let first = report.violations.first();
+    assert!(first.is_none(), "{}; the first: {first:?}", report.line());
+}
+
+#[test]
+fn runs_under_faults_of_every_class_lose_nothing() {
+    let report = faulty::swarm(0..250, false);
+    assert_unhurt(&report);
+    assert_eq!(report.tally.missing(), []);
+    assert!(report.counts.failed > 0 && report.counts.read_only > 0 && report.counts.refused > 0);
+}
+
+#[test]
+fn an_io_that_fails_while_serving_or_opening_loses_nothing() {
+    let report = faulty::every(FIXED, 11, false);
+    assert_unhurt(&report);
+    assert!(report.runs > 300, "{}", report.line());
 }

@@ -1,11 +1,13 @@
 //! Pools that fail: read-only at once and for good, nothing is written to them any more, and what was durable can be read.
 
 use crate::bench::{Bench, SECOND, records, superblocks};
-use engine::{Error, Failure, IoOp, Recovered};
+use engine::{Error, Failure, IoOp, Nanos, OpenError, Recovered, Superblock};
 use lab::config::Config;
-use lab::content::CELLS;
+use lab::content::{CELLS, Content};
 use lab::disk::Cut;
-use lab::world::Answer;
+use lab::random::Random;
+use lab::trace::Trace;
+use lab::world::{Answer, Step, World};
 
 /// Blocks 0 and 1 are in their slots, block 2 is only in the journal; all are durable.
 fn with_three_blocks() -> Bench {
@@ -122,4 +124,36 @@ fn a_failed_pool_closes_and_its_failure_is_the_answer() {
     let token = bench.begin_command(engine::Command::Close);
     bench.pass(SECOND);
     assert_eq!(bench.command_answer(token), Some(Err(engine::ControlError::ReadOnly)));
+}
+
+/// Of the four superblock slots two belong to the newest epoch. One of these was rotten; the read of the other one failed. A slot
+/// that could not be read counted as missing as soon as its twin could be read, whatever that held: so the superblock of the
+/// epoch before was taken for the newest one.
+///
+/// Lost: everything since the checkpoint before, and then, by the seal, the newest superblock itself.
+#[test]
+fn an_older_superblock_is_not_used_while_the_newest_may_be_the_one_that_cannot_be_read() {
+    let mut bench = Bench::new(Config::small(1), 64);
+    for content in [5, 6] {
+        bench.write(0, &[content]);
+        bench.settle();
+    }
+    let geometry = bench.geometry();
+    let mut disk = bench.world.disk.clone();
+    disk.crash(Cut::Lost, &mut Random::new(1));
+    let epoch = |block: u64| Superblock::decode(&disk.read(block).to_bytes(geometry.block_size)).unwrap().epoch;
+    let newest = if epoch(0) > epoch(1) { 0 } else { 1 };
+    disk.put(newest, Content::Payload([9; CELLS]));
+    let twin = geometry.superblock_block(1, newest) * geometry.block();
+    let (parameters, limits) = (bench.config.parameters, bench.config.limits);
+    let mut world = World::open(parameters, limits, disk, 0, Random::new(1), Trace::new(false)).unwrap();
+    world.fail(move |io| io.op == IoOp::ReadPages && io.offset == twin);
+    let opened = loop {
+        match world.step(Nanos::MAX).unwrap() {
+            Step::Opened(result) => break result,
+            Step::Quiet => panic!("opening never ends"),
+            _ => {}
+        }
+    };
+    assert_eq!(opened, Err(OpenError::Device { offset: newest * geometry.block() }));
 }
