@@ -296,7 +296,7 @@ fn open_with(scenario: &Scenario, rule: Rule, print: bool) -> Checked<Run> {
     run.world.faults.begin(&[rule]);
     run.open_under_faults(if rule.skip % 2 == 0 { Cut::Kept } else { Cut::Torn })?;
     // What has not struck by now belongs to serving.
-    run.world.faults.end();
+    run.lift();
     run.finish(&mut Random::new(rule.skip))?;
     Ok(run)
 }

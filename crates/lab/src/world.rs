@@ -505,6 +505,8 @@ impl World {
         self.trace.note(self.now, 41, &[self.disk.damaged() as u64], || "======== faults are lifted".to_string());
         self.faults.end();
         self.disk.lift();
+        // What is in flight completes as it should.
+        self.flights.values_mut().for_each(|flight| flight.fault = None);
         self.let_go(usize::MAX);
     }
 
