@@ -15,7 +15,7 @@ use crate::content::Content;
 use crate::disk::{Cut, Disk};
 use crate::faults::{Class, Struck};
 use crate::model::{Existence, ModelVolume, Promise};
-use crate::run::{Pending, Run};
+use crate::run::{Pending, Run, Unsealed};
 use crate::workload::Operation;
 use crate::world::{RecordNote, Step};
 use crate::{Checked, violated};
@@ -176,14 +176,17 @@ impl Run {
     /// Crashes, and opens the pool under the faults that there are. If that is refused, the faults are lifted: then it must open.
     pub(crate) fn open_under_faults(&mut self, cut: Cut) -> Checked {
         self.check_mode()?;
-        let before = self.unsealed.take().unwrap_or_else(|| self.model.clone());
-        self.model = before.clone();
+        let now =
+            || Unsealed { model: self.model.clone(), geometry: self.config.parameters.geometry, growing: self.growing };
+        let before = self.unsealed.take().unwrap_or_else(now);
         let mut certain: Option<Promise> = None;
         let mut cut = cut;
         loop {
             if Cut::MASKS.contains(&cut) && self.world.disk.has_unsynced() {
                 self.world.faults.tally.count(Class::TornWrite);
             }
+            self.model = before.model.clone();
+            (self.config.parameters.geometry, self.growing) = (before.geometry, before.growing);
             self.begin_opening(cut)?;
             let found = self.world.disk.clone();
             let faulty = self.world.faults.are_on() || self.world.disk.damaged() > 0;
@@ -211,7 +214,7 @@ impl Run {
         }
         if let Some(certain) = certain {
             self.counts.doubtful += 1;
-            self.model = before.clone();
+            self.model = before.model.clone();
             self.model.crash_since(certain);
         }
         self.serve()?;
@@ -229,6 +232,8 @@ impl Run {
     /// has not failed.
     pub(crate) fn repair(&mut self) -> Checked {
         self.rest()?;
+        // It syncs first, so that what it reads stays.
+        self.world.disk.crash(Cut::Kept, &mut self.random);
         let geometry = self.config.parameters.geometry;
         let Some(found) = newest(&self.world.disk, |_| true, geometry.place_b) else {
             return violated("a pool that was opened has no superblock");

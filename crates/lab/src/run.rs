@@ -115,6 +115,14 @@ pub struct Counts {
     pub doubtful: u64,
 }
 
+/// What is known of a pool, whatever an opening that is not sealed comes to.
+#[derive(Clone)]
+pub(crate) struct Unsealed {
+    pub(crate) model: Model,
+    pub(crate) geometry: Geometry,
+    pub(crate) growing: Option<Geometry>,
+}
+
 /// One run.
 pub struct Run {
     /// The world.
@@ -151,7 +159,7 @@ pub struct Run {
     /// The pool had failed before it was opened: it is only read.
     pub(crate) failed_before: bool,
     /// The model as it was before a failed pool was opened: what that believed is not sealed.
-    pub(crate) unsealed: Option<Model>,
+    pub(crate) unsealed: Option<Unsealed>,
 }
 
 impl Run {
