@@ -176,9 +176,13 @@ impl Run {
     /// Crashes, and opens the pool under the faults that there are. If that is refused, the faults are lifted: then it must open.
     pub(crate) fn open_under_faults(&mut self, cut: Cut) -> Checked {
         self.check_mode()?;
-        let now =
-            || Unsealed { model: self.model.clone(), geometry: self.config.parameters.geometry, growing: self.growing };
-        let before = self.unsealed.take().unwrap_or_else(now);
+        let before = match self.unsealed.take() {
+            Some(before) => before,
+            None => {
+                let geometry = self.config.parameters.geometry;
+                Unsealed { model: self.model.clone(), geometry, growing: self.growing }
+            }
+        };
         let mut certain: Option<Promise> = None;
         let mut cut = cut;
         loop {
