@@ -133,9 +133,11 @@ impl Rule {
     pub fn draw(random: &mut Random) -> Rule {
         let class = random.pick(&Class::OF_IO);
         let while_long = random.between(2, 12);
+        // Of some kinds there are few.
+        let skip = if matches!(class, Class::NoSpace | Class::SyncError) { 4 } else { 30 };
         Rule {
             class,
-            skip: random.pick(&[0, 1, 3]) + random.below(30),
+            skip: random.below(skip),
             count: random.pick(&[1, 1, while_long, while_long, u64::MAX]),
             one_in: random.pick(&[1, 1, 3]),
         }
