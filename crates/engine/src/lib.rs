@@ -37,6 +37,7 @@ mod policy;
 mod read;
 mod rebuild;
 mod record;
+pub mod recording;
 mod recovery;
 mod request;
 mod space;

@@ -1,0 +1,87 @@
+//! What a recording leaves out of the pages that were read: the key of the digest function, and blocks that the journal carries.
+//!
+//! A run of the recording sees what is left. It takes the same course: the key decides nothing, its superblocks have a checksum that
+//! fits again; and recovery reads the blocks that a record carries into buffers, so in the ring it only steps over them.
+
+use crate::bytes::{checksum, put_u64, u64_at};
+use crate::geometry::Geometry;
+use crate::record;
+use crate::superblock::SUPERBLOCK_SIZE;
+
+/// Where the key is in a superblock.
+const KEY: core::ops::Range<usize> = 56..88;
+
+/// Knows where on the store what is to be left out can be.
+pub(super) struct Mask {
+    block: u64,
+    superblocks: [u64; 4],
+    /// First block of the ring, and one past its last.
+    ring: (u64, u64),
+    /// The block of the ring after those that were read last; how many blocks from there on belong to the pages of a record, and how
+    /// many then are carried by it.
+    next: u64,
+    pages: u16,
+    carried: u16,
+}
+
+impl Mask {
+    pub(super) fn new(geometry: &Geometry) -> Mask {
+        let first = geometry.journal_start();
+        Mask {
+            block: geometry.block(),
+            superblocks: [0, 1, geometry.place_b, geometry.place_b + 1],
+            ring: (first, first + u64::from(geometry.journal_blocks)),
+            next: first,
+            pages: 0,
+            carried: 0,
+        }
+    }
+
+    /// Whether a superblock is at this byte of the store.
+    pub(super) fn has_key(&self, offset: u64) -> bool {
+        self.superblocks.contains(&(offset / self.block))
+    }
+
+    /// Zeroes what is to be left out of bytes that were read at `offset`.
+    pub(super) fn hide(&mut self, offset: u64, bytes: &mut [u8]) {
+        for (number, block) in (offset / self.block..).zip(bytes.chunks_mut(self.block as usize)) {
+            if self.superblocks.contains(&number) {
+                hide_key(block);
+            } else if (self.ring.0..self.ring.1).contains(&number) {
+                self.hide_carried(number, block);
+            }
+        }
+    }
+
+    fn hide_carried(&mut self, number: u64, block: &mut [u8]) {
+        if number != self.next {
+            // Recovery reads on where the next record begins.
+            (self.pages, self.carried) = (0, 0);
+        }
+        self.next = if number + 1 == self.ring.1 { self.ring.0 } else { number + 1 };
+        if self.pages > 0 {
+            self.pages -= 1;
+        } else if self.carried > 0 {
+            self.carried -= 1;
+            block.fill(0);
+        } else if block.len() as u64 == self.block
+            && let Some(header) = record::decode_header(block)
+        {
+            (self.pages, self.carried) = (header.pages.saturating_sub(1), header.blocks);
+        } else {
+            block.fill(0);
+        }
+    }
+}
+
+/// Zeroes the key in a superblock, or in what is in its place. A checksum that was right is right again.
+pub(super) fn hide_key(block: &mut [u8]) {
+    let Some(superblock) = block.get_mut(..SUPERBLOCK_SIZE) else { return block.fill(0) };
+    let at = SUPERBLOCK_SIZE - 8;
+    let was_right = checksum(0, &superblock[..at]) == u64_at(superblock, at);
+    superblock[KEY].fill(0);
+    if was_right {
+        let sum = checksum(0, &superblock[..at]);
+        put_u64(superblock, at, sum);
+    }
+}

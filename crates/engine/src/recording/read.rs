@@ -1,0 +1,385 @@
+//! How a recording is read: from bytes that may end anywhere, and may be anything.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::write::tag;
+use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
+use crate::bytes::{checksum, u16_at, u64_at};
+use crate::contract::*;
+use crate::limits::Limits;
+use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
+
+/// The most that a list or text can be said to have: more than any call needs.
+const MOST: u64 = 1 << 24;
+
+/// Why there is no header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadHeader {
+    /// It is not complete.
+    Incomplete,
+    /// It is no recording.
+    Foreign,
+    /// The format's version is not known here.
+    Version(u16),
+    /// It fails its checksum or makes no sense.
+    Damaged,
+}
+
+/// What the next bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decoded {
+    /// A call of so many bytes: [`Decoder::call`].
+    Call(usize),
+    /// The bytes end before the call does.
+    Incomplete,
+    /// No call looks like this, or the checksum of a mark does not fit.
+    Damaged,
+}
+
+enum Stop {
+    Incomplete,
+    Damaged,
+}
+
+/// Reads calls one after the other.
+pub struct Decoder {
+    now: Nanos,
+    block: usize,
+    sum: u64,
+    /// The last call; its lists are here.
+    call: Call<'static>,
+    inputs: Vec<BlockInput>,
+    contents: Vec<BlockContent>,
+    bytes: Vec<u8>,
+    text: String,
+}
+
+/// Reads the header, and how many bytes it has.
+pub fn decode_header(bytes: &[u8]) -> Result<(Header, Decoder, usize), BadHeader> {
+    let signature = bytes.len().min(MAGIC.len());
+    if bytes[..signature] != MAGIC[..signature] {
+        return Err(BadHeader::Foreign);
+    }
+    if bytes.len() < MAGIC.len() + 2 {
+        return Err(BadHeader::Incomplete);
+    }
+    let version = u16_at(bytes, MAGIC.len());
+    if version != VERSION {
+        return Err(BadHeader::Version(version));
+    }
+    let mut reader = Reader { bytes, at: MAGIC.len() + 2 };
+    let fields = reader.header().map_err(BadHeader::from)?;
+    let (header, sum) = fields;
+    let decoder = Decoder {
+        now: header.now,
+        block: header.parameters.geometry.block_size as usize,
+        sum,
+        call: Call::End(Ending::Closed),
+        inputs: Vec::new(),
+        contents: Vec::new(),
+        bytes: Vec::new(),
+        text: String::new(),
+    };
+    Ok((header, decoder, reader.at))
+}
+
+impl From<Stop> for BadHeader {
+    fn from(stop: Stop) -> BadHeader {
+        match stop {
+            Stop::Incomplete => BadHeader::Incomplete,
+            Stop::Damaged => BadHeader::Damaged,
+        }
+    }
+}
+
+impl Decoder {
+    /// Reads the next call from the beginning of `bytes`.
+    pub fn decode(&mut self, bytes: &[u8]) -> Decoded {
+        let mut reader = Reader { bytes, at: 0 };
+        match self.read(&mut reader) {
+            Ok(()) => Decoded::Call(reader.at),
+            Err(Stop::Incomplete) => Decoded::Incomplete,
+            Err(Stop::Damaged) => Decoded::Damaged,
+        }
+    }
+
+    /// The call that was read last.
+    pub fn call(&self) -> Call<'_> {
+        let Call::Handle { now, event } = self.call else { return self.call };
+        let event = match event {
+            Event::Submit(submit) if matches!(submit.operation, Operation::Write(_)) => {
+                Event::Submit(Submit { operation: Operation::Write(&self.inputs), ..submit })
+            }
+            Event::Done { io, result: Ok(Outcome::Blocks(_)) } => {
+                Event::Done { io, result: Ok(Outcome::Blocks(&self.contents)) }
+            }
+            Event::Done { io, result: Ok(Outcome::Bytes(_)) } => {
+                Event::Done { io, result: Ok(Outcome::Bytes(&self.bytes)) }
+            }
+            Event::Control { token, command: Command::CreateVolume { size, policy, .. } } => {
+                Event::Control { token, command: Command::CreateVolume { name: &self.text, size, policy } }
+            }
+            event => event,
+        };
+        Call::Handle { now, event }
+    }
+
+    fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), Stop> {
+        let tag = reader.byte()?;
+        let mut now = self.now;
+        let call = match tag {
+            tag::SUBMIT | tag::DONE | tag::SENT | tag::TIMER | tag::CONTROL => {
+                now = reader.changed(now)?;
+                let event = match tag {
+                    tag::SUBMIT => Event::Submit(self.submit(reader)?),
+                    tag::DONE => Event::Done { io: IoId(reader.small()?), result: self.outcome(reader)? },
+                    tag::SENT => Event::Sent(RequestId(reader.small()?)),
+                    tag::TIMER => Event::Timer,
+                    _ => Event::Control { token: reader.number()?, command: self.command(reader)? },
+                };
+                Call::Handle { now, event }
+            }
+            tag::TOOK => Call::TakeBuffer(Some(BufferId(reader.small()?))),
+            tag::TOOK_NONE => Call::TakeBuffer(None),
+            tag::RETURNED => Call::ReturnBuffer(BufferId(reader.small()?)),
+            tag::LIMITS => Call::SetLimits(reader.limits()?),
+            tag::EFFECTS | tag::DRAINED => Call::Effects { taken: reader.number()?, drained: tag == tag::DRAINED },
+            tag::MARK => Call::Mark(u64_at(reader.take(8)?, 0)),
+            tag::UNRETURNED => Call::Unreturned(match reader.byte()? {
+                1 => Unreturned::NextEffect,
+                2 => Unreturned::TakeBuffer,
+                _ => return Err(Stop::Damaged),
+            }),
+            tag::END => Call::End(match reader.byte()? {
+                1 => Ending::Closed,
+                2 => Ending::Full,
+                3 => Ending::Behind,
+                4 => Ending::Panicked,
+                _ => return Err(Stop::Damaged),
+            }),
+            _ => return Err(Stop::Damaged),
+        };
+        let sum = checksum(self.sum, &reader.bytes[..reader.at]);
+        if let Call::Mark(_) = call
+            && u64_at(reader.take(8)?, 0) != sum
+        {
+            return Err(Stop::Damaged);
+        }
+        (self.call, self.now, self.sum) = (call, now, sum);
+        Ok(())
+    }
+
+    fn submit(&mut self, reader: &mut Reader<'_>) -> Result<Submit<'static>, Stop> {
+        let (token, volume) = (reader.number()?, reader.volume()?);
+        let (offset, length) = (reader.number()?, reader.number()?);
+        let kind = reader.byte()?;
+        let operation = match kind >> 1 {
+            1 => Operation::Read { object: reader.number()? },
+            2 => {
+                self.inputs.clear();
+                let mut before = 0;
+                for _ in 0..reader.count()? {
+                    before = reader.changed(before)?;
+                    let buffer = BufferId(u32::try_from(before).map_err(|_| Stop::Damaged)?);
+                    let content = reader.content()?;
+                    self.inputs.push(BlockInput { buffer, content });
+                }
+                Operation::Write(&[])
+            }
+            3 => Operation::WriteZeroes,
+            4 => Operation::Trim,
+            5 => Operation::Flush,
+            6 => Operation::Extents { limit: reader.small()? },
+            _ => return Err(Stop::Damaged),
+        };
+        Ok(Submit { token, volume, offset, length, fua: kind & 1 != 0, operation })
+    }
+
+    fn outcome(&mut self, reader: &mut Reader<'_>) -> Result<Result<Outcome<'static>, IoError>, Stop> {
+        Ok(match reader.byte()? {
+            0 => Err(IoError::Failed),
+            1 => Err(IoError::NoSpace),
+            2 => Ok(Outcome::Complete),
+            3 => Ok(Outcome::Equal(false)),
+            4 => Ok(Outcome::Equal(true)),
+            5 => {
+                self.contents.clear();
+                for _ in 0..reader.count()? {
+                    self.contents.push(reader.content()?.ok_or(Stop::Damaged)?);
+                }
+                Ok(Outcome::Blocks(&[]))
+            }
+            6 => {
+                let length = reader.count()? as usize;
+                self.bytes.clear();
+                while self.bytes.len() < length {
+                    let page = self.block.min(length - self.bytes.len());
+                    let end = reader.number()?;
+                    if end > page as u64 {
+                        return Err(Stop::Damaged);
+                    }
+                    let after = self.bytes.len() + page;
+                    self.bytes.extend_from_slice(reader.take(end as usize)?);
+                    self.bytes.resize(after, 0);
+                }
+                Ok(Outcome::Bytes(&[]))
+            }
+            _ => return Err(Stop::Damaged),
+        })
+    }
+
+    fn command(&mut self, reader: &mut Reader<'_>) -> Result<Command<'static>, Stop> {
+        Ok(match reader.byte()? {
+            1 => {
+                self.text = reader.text()?;
+                Command::CreateVolume { name: "", size: reader.number()?, policy: reader.policy()? }
+            }
+            2 => Command::DeleteVolume { volume: reader.volume()? },
+            3 => Command::ResizeVolume { volume: reader.volume()?, size: reader.number()? },
+            4 => {
+                let (volume, policy) = (reader.volume()?, reader.policy_change()?);
+                let read_only = match reader.byte()? {
+                    0 => None,
+                    1 => Some(false),
+                    2 => Some(true),
+                    _ => return Err(Stop::Damaged),
+                };
+                Command::SetVolume { volume, policy, read_only }
+            }
+            5 => {
+                let policy = reader.policy_change()?;
+                let is_set = reader.flag()?;
+                let memory = reader.number()?;
+                Command::SetPool { policy, memory: is_set.then_some(memory) }
+            }
+            6 => Command::Grow { capacity: reader.number()? },
+            7 => Command::Settle,
+            8 => Command::Close,
+            9 => Command::CloseEarly,
+            _ => return Err(Stop::Damaged),
+        })
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Stop> {
+        let end = self.at.checked_add(count).ok_or(Stop::Damaged)?;
+        let bytes = self.bytes.get(self.at..end).ok_or(Stop::Incomplete)?;
+        self.at = end;
+        Ok(bytes)
+    }
+
+    fn byte(&mut self) -> Result<u8, Stop> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn number(&mut self) -> Result<u64, Stop> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            if shift == 63 && byte > 1 {
+                return Err(Stop::Damaged);
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Stop::Damaged)
+    }
+
+    fn small(&mut self) -> Result<u32, Stop> {
+        u32::try_from(self.number()?).map_err(|_| Stop::Damaged)
+    }
+
+    fn volume(&mut self) -> Result<VolumeId, Stop> {
+        u16::try_from(self.number()?).map(VolumeId).map_err(|_| Stop::Damaged)
+    }
+
+    fn changed(&mut self, from: u64) -> Result<u64, Stop> {
+        let change = self.number()?;
+        Ok(from.wrapping_add((change >> 1) ^ (change & 1).wrapping_neg()))
+    }
+
+    /// The length of a list.
+    fn count(&mut self) -> Result<u64, Stop> {
+        let count = self.number()?;
+        if count > MOST { Err(Stop::Damaged) } else { Ok(count) }
+    }
+
+    fn flag(&mut self) -> Result<bool, Stop> {
+        match self.number()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Stop::Damaged),
+        }
+    }
+
+    fn text(&mut self) -> Result<String, Stop> {
+        let length = self.count()? as usize;
+        let text = core::str::from_utf8(self.take(length)?).map_err(|_| Stop::Damaged)?;
+        Ok(text.into())
+    }
+
+    fn content(&mut self) -> Result<Option<BlockContent>, Stop> {
+        let zero = match self.byte()? {
+            0 => return Ok(None),
+            1 => false,
+            2 => return Ok(Some(BlockContent { digest: Digest::default(), zero: true })),
+            3 => true,
+            _ => return Err(Stop::Damaged),
+        };
+        let mut digest = Digest::default();
+        digest.0.copy_from_slice(self.take(16)?);
+        Ok(Some(BlockContent { digest, zero }))
+    }
+
+    fn policy(&mut self) -> Result<Option<Policy>, Stop> {
+        match self.byte()?.checked_sub(1) {
+            None => Ok(None),
+            Some(code) => Policy::from_code(code).map(Some).ok_or(Stop::Damaged),
+        }
+    }
+
+    fn policy_change(&mut self) -> Result<Option<Option<Policy>>, Stop> {
+        match self.byte()? {
+            0 => Ok(None),
+            1 => Ok(Some(None)),
+            code => Policy::from_code(code - 2).map(|policy| Some(Some(policy))).ok_or(Stop::Damaged),
+        }
+    }
+
+    fn limits(&mut self) -> Result<Limits, Stop> {
+        Ok(Limits {
+            buffers: self.small()?,
+            write_buffers: self.small()?,
+            pages: self.small()?,
+            index_entries: self.small()?,
+            index_tag_bits: self.small()?,
+            sharing_digest_bits: self.small()?,
+            delta_entries: self.small()?,
+            discard_pages: self.small()?,
+            discards: self.small()?,
+            requests: self.small()?,
+        })
+    }
+
+    /// The header from its superblock on, and its checksum.
+    fn header(&mut self) -> Result<(Header, u64), Stop> {
+        let superblock = Superblock::decode(self.take(SUPERBLOCK_SIZE)?).map_err(|_| Stop::Damaged)?;
+        let limits = self.limits()?;
+        let (now, reads_only) = (self.number()?, self.flag()?);
+        let program = self.text()?;
+        let sum = checksum(0, &self.bytes[..self.at]);
+        if u64_at(self.take(8)?, 0) != sum {
+            return Err(Stop::Damaged);
+        }
+        Ok((Header { program, parameters: superblock.parameters, limits, now, reads_only }, sum))
+    }
+}

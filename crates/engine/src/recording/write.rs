@@ -1,0 +1,253 @@
+//! How a recording is written. `read.rs` is the other way round.
+
+use alloc::vec::Vec;
+
+use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
+use crate::bytes::checksum;
+use crate::contract::*;
+use crate::limits::Limits;
+use crate::superblock::{Parameters, SUPERBLOCK_SIZE, Superblock};
+
+/// The byte that says which call it is. Zero is none: a file may end with zeroes after a crash of the machine.
+pub(super) mod tag {
+    pub const SUBMIT: u8 = 1;
+    pub const DONE: u8 = 2;
+    pub const SENT: u8 = 3;
+    pub const TIMER: u8 = 4;
+    pub const CONTROL: u8 = 5;
+    pub const TOOK: u8 = 6;
+    pub const TOOK_NONE: u8 = 7;
+    pub const RETURNED: u8 = 8;
+    pub const LIMITS: u8 = 9;
+    pub const EFFECTS: u8 = 10;
+    pub const DRAINED: u8 = 11;
+    pub const MARK: u8 = 12;
+    pub const UNRETURNED: u8 = 13;
+    pub const END: u8 = 14;
+}
+
+/// A number, seven bits a byte, the lowest first.
+pub(super) fn number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Several.
+pub(super) fn fields(out: &mut Vec<u8>, values: &[u64]) {
+    for &value in values {
+        number(out, value);
+    }
+}
+
+/// What was added to a number, or taken from it.
+fn change(out: &mut Vec<u8>, from: u64, to: u64) {
+    let change = to.wrapping_sub(from) as i64;
+    number(out, ((change << 1) ^ (change >> 63)) as u64);
+}
+
+/// Writes the header, which is all that is in `out` then; its checksum.
+pub(super) fn header(out: &mut Vec<u8>, header: &Header) -> u64 {
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    let mut superblock = [0; SUPERBLOCK_SIZE];
+    Superblock::new(Parameters { key: [0; 32], ..header.parameters }).encode(&mut superblock);
+    out.extend_from_slice(&superblock);
+    limits(out, &header.limits);
+    fields(out, &[header.now, u64::from(header.reads_only)]);
+    text(out, &header.program);
+    let sum = checksum(0, out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    sum
+}
+
+/// Writes a call. `now` is the time of the event before.
+pub(super) fn call(out: &mut Vec<u8>, now: &mut Nanos, block: usize, call: &Call<'_>) {
+    match *call {
+        Call::Handle { now: time, event } => {
+            out.push(match event {
+                Event::Submit(_) => tag::SUBMIT,
+                Event::Done { .. } => tag::DONE,
+                Event::Sent(_) => tag::SENT,
+                Event::Timer => tag::TIMER,
+                Event::Control { .. } => tag::CONTROL,
+            });
+            change(out, core::mem::replace(now, time), time);
+            match event {
+                Event::Submit(submit) => request(out, &submit),
+                Event::Done { io, result } => {
+                    number(out, u64::from(io.0));
+                    outcome(out, block, result);
+                }
+                Event::Sent(request) => number(out, u64::from(request.0)),
+                Event::Timer => {}
+                Event::Control { token, command } => {
+                    number(out, token);
+                    control(out, command);
+                }
+            }
+        }
+        Call::TakeBuffer(Some(buffer)) => {
+            out.push(tag::TOOK);
+            number(out, u64::from(buffer.0));
+        }
+        Call::TakeBuffer(None) => out.push(tag::TOOK_NONE),
+        Call::ReturnBuffer(buffer) => {
+            out.push(tag::RETURNED);
+            number(out, u64::from(buffer.0));
+        }
+        Call::SetLimits(value) => {
+            out.push(tag::LIMITS);
+            limits(out, &value);
+        }
+        Call::Effects { taken, drained } => {
+            out.push(if drained { tag::DRAINED } else { tag::EFFECTS });
+            number(out, taken);
+        }
+        Call::Mark(effects) => {
+            out.push(tag::MARK);
+            out.extend_from_slice(&effects.to_le_bytes());
+        }
+        Call::Unreturned(unreturned) => {
+            let which = match unreturned {
+                Unreturned::NextEffect => 1,
+                Unreturned::TakeBuffer => 2,
+            };
+            out.extend_from_slice(&[tag::UNRETURNED, which]);
+        }
+        Call::End(ending) => {
+            let why = match ending {
+                Ending::Closed => 1,
+                Ending::Full => 2,
+                Ending::Behind => 3,
+                Ending::Panicked => 4,
+            };
+            out.extend_from_slice(&[tag::END, why]);
+        }
+    }
+}
+
+fn request(out: &mut Vec<u8>, submit: &Submit<'_>) {
+    let Submit { token, volume, offset, length, fua, operation } = *submit;
+    fields(out, &[token, u64::from(volume.0), offset, length]);
+    let kind = match operation {
+        Operation::Read { .. } => 1,
+        Operation::Write(_) => 2,
+        Operation::WriteZeroes => 3,
+        Operation::Trim => 4,
+        Operation::Flush => 5,
+        Operation::Extents { .. } => 6,
+    };
+    out.push(kind << 1 | u8::from(fua));
+    match operation {
+        Operation::Read { object } => number(out, object),
+        Operation::Write(inputs) => {
+            number(out, inputs.len() as u64);
+            let mut before = 0;
+            for input in inputs {
+                change(out, u64::from(before), u64::from(input.buffer.0));
+                before = input.buffer.0;
+                match &input.content {
+                    None => out.push(0),
+                    Some(known) => content(out, known),
+                }
+            }
+        }
+        Operation::WriteZeroes | Operation::Trim | Operation::Flush => {}
+        Operation::Extents { limit } => number(out, u64::from(limit)),
+    }
+}
+
+/// The digest of a zero block is not used, and mostly zero itself.
+fn content(out: &mut Vec<u8>, content: &BlockContent) {
+    match (content.zero, content.digest == Digest::default()) {
+        (true, true) => return out.push(2),
+        (true, false) => out.push(3),
+        (false, _) => out.push(1),
+    }
+    out.extend_from_slice(&content.digest.0);
+}
+
+fn outcome(out: &mut Vec<u8>, block: usize, result: Result<Outcome<'_>, IoError>) {
+    match result {
+        Err(IoError::Failed) => out.push(0),
+        Err(IoError::NoSpace) => out.push(1),
+        Ok(Outcome::Complete) => out.push(2),
+        Ok(Outcome::Equal(equal)) => out.push(3 + u8::from(equal)),
+        Ok(Outcome::Blocks(contents)) => {
+            out.push(5);
+            number(out, contents.len() as u64);
+            for known in contents {
+                content(out, known);
+            }
+        }
+        Ok(Outcome::Bytes(bytes)) => {
+            out.push(6);
+            number(out, bytes.len() as u64);
+            // Pages are seldom full.
+            for page in bytes.chunks(block) {
+                let end = page.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+                number(out, end as u64);
+                out.extend_from_slice(&page[..end]);
+            }
+        }
+    }
+}
+
+fn control(out: &mut Vec<u8>, command: Command<'_>) {
+    match command {
+        Command::CreateVolume { name, size, policy } => {
+            out.push(1);
+            text(out, name);
+            number(out, size);
+            out.push(policy_code(policy));
+        }
+        Command::DeleteVolume { volume } => fields(out, &[2, u64::from(volume.0)]),
+        Command::ResizeVolume { volume, size } => fields(out, &[3, u64::from(volume.0), size]),
+        Command::SetVolume { volume, policy, read_only } => {
+            fields(out, &[4, u64::from(volume.0)]);
+            out.push(policy.map_or(0, |policy| policy_code(policy) + 1));
+            out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
+        }
+        Command::SetPool { policy, memory } => {
+            out.push(5);
+            out.push(policy.map_or(0, |policy| policy_code(policy) + 1));
+            out.push(u8::from(memory.is_some()));
+            number(out, memory.unwrap_or(0));
+        }
+        Command::Grow { capacity } => fields(out, &[6, capacity]),
+        Command::Settle => out.push(7),
+        Command::Close => out.push(8),
+        Command::CloseEarly => out.push(9),
+    }
+}
+
+fn policy_code(policy: Option<Policy>) -> u8 {
+    policy.map_or(0, |policy| policy.code() + 1)
+}
+
+fn limits(out: &mut Vec<u8>, limits: &Limits) {
+    let Limits {
+        buffers,
+        write_buffers,
+        pages,
+        index_entries,
+        index_tag_bits,
+        sharing_digest_bits,
+        delta_entries,
+        discard_pages,
+        discards,
+        requests,
+    } = *limits;
+    let memory = [buffers, write_buffers, pages, index_entries, index_tag_bits, sharing_digest_bits];
+    for value in memory.into_iter().chain([delta_entries, discard_pages, discards, requests]) {
+        number(out, u64::from(value));
+    }
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
