@@ -223,6 +223,13 @@ pub struct ServeArgs {
     /// be written; one that was not is recovered first, which writes to it
     #[arg(long, conflicts_with = "create")]
     pub read_only: bool,
+    /// Record every call of the engine from the start on, for 'lab rerun': addresses, lengths, digests, names of volumes and
+    /// metadata, no data and not the pool's key. Earlier recordings are kept as FILE.1 to FILE.3
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Where the recording ends; the server goes on
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "record", default_value = "1G")]
+    pub record_size: u64,
     /// Let tcp: listen on addresses that other machines reach (there is no encryption and no password)
     #[arg(long)]
     pub allow_remote: bool,

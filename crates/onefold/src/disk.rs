@@ -16,12 +16,13 @@ use crate::arena::{Arena, BLOCK, Span};
 use crate::backing::{Kind, Store};
 use crate::digest::Digester;
 use crate::log::Failures;
+use crate::record::Recorded;
 use crate::ring::{DISK_SLOTS, Ring, SPANS};
 
 /// What the sides of the reactor share: the engine and what it is driven with.
 pub struct Core {
     /// The engine.
-    pub engine: Engine,
+    pub engine: Recorded,
     /// The memory.
     pub arena: Arena,
     /// The ring.

@@ -6,6 +6,7 @@
 //!   command, properties     ... by commands to the engine
 //! log, watch, service       what an operator, and the service manager, are told
 //! reactor                   one thread: waits, takes in, lets the engine decide, carries out
+//!   record                  ... and what the engine was asked, for the lab
 //!   disk, backing           ... on the store
 //!   server, connection, request, output    ... for clients
 //!   control                 ... for operators
@@ -35,6 +36,7 @@ mod probe;
 mod progress;
 mod properties;
 mod reactor;
+mod record;
 mod request;
 mod ring;
 mod serve;

@@ -35,6 +35,7 @@ pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
         manager: Manager::none(),
         mailbox,
         read_only: false,
+        record: None,
     };
     let mut reactor = Reactor::new(opening)?;
     reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;

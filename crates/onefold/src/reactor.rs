@@ -9,6 +9,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use engine::recording::Header;
 use engine::{
     Command, ControlError, Effect, Engine, Event, Geometry, Nanos, OpenError, Parameters, Recovered, VolumeId,
 };
@@ -23,6 +24,7 @@ use crate::disk::{Core, Disk};
 use crate::grow;
 use crate::listen::Listener;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source};
+use crate::record::{self, Recorded, Recording};
 use crate::ring::{Completion, Ring, Tag};
 use crate::server::Server;
 use crate::service::Manager;
@@ -75,6 +77,8 @@ pub struct Opening<'a> {
     pub mailbox: Mailbox,
     /// Whether nothing is to be changed.
     pub read_only: bool,
+    /// Where the engine's calls are recorded, if they are.
+    pub record: Option<record::Wanted>,
 }
 
 /// The reactor.
@@ -110,7 +114,8 @@ pub struct Reactor {
 impl Reactor {
     /// Sets everything up and lets the engine begin to open the pool.
     pub fn new(opening: Opening<'_>) -> anyhow::Result<Reactor> {
-        let Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only } = opening;
+        let Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only, record } =
+            opening;
         let serving = !listeners.is_empty();
         let wanted = if serving { allow_files(connections) } else { 1 };
         let (memory, memory_source) = memory;
@@ -126,9 +131,11 @@ impl Reactor {
         if serving && !ring.has_registered_buffers() {
             warn!("buffers are not registered with the kernel ('ulimit -l', LimitMEMLOCK= is low): a little slower");
         }
-        let open = if read_only { Engine::open_to_read } else { Engine::open };
-        let mut core =
-            Core { engine: open(parameters, limits, 0), arena, ring, digester: Digester::new(&parameters), now: 0 };
+        let program = env!("CARGO_PKG_VERSION").to_owned();
+        let header = Header { program, parameters, limits, now: 0, reads_only: read_only };
+        let recording = record.map(|wanted| Recording::begin(&wanted, &header)).transpose()?;
+        let engine = Recorded::new(header.open(), recording);
+        let mut core = Core { engine, arena, ring, digester: Digester::new(&parameters), now: 0 };
         core.ring.wake_up(mailbox.counter(), &core.arena);
         let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections, wanted);
         Ok(Reactor {

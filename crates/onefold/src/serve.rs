@@ -21,6 +21,7 @@ use crate::place::Sockets;
 use crate::print::{print, print_json};
 use crate::probe;
 use crate::reactor::{Opening, Reactor, explain_control};
+use crate::record;
 use crate::service::{Inherited, Manager};
 use crate::size;
 use crate::status::failure_text;
@@ -48,7 +49,10 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     catch_signals(sending)?;
     let (connections, read_only) = (arguments.max_connections, arguments.read_only);
     let memory = arguments.memory.map_or_else(|| memory::of_pool(pool_memory), |memory| (memory, Source::CommandLine));
-    let opening = Opening { store: &store, parameters, memory, listeners, connections, manager, mailbox, read_only };
+    let size = arguments.record_size;
+    let record = arguments.record.clone().map(|path| record::Wanted { path, size });
+    let store = &store;
+    let opening = Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only, record };
     let mut reactor = Reactor::new(opening)?;
     let recovered = reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
     let Some(recovered) = recovered else {

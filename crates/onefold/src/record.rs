@@ -1,0 +1,319 @@
+//! `--record`: the calls of the engine go to a file, so that what happened can run again in the lab. The format is the engine's
+//! ([`engine::recording`]).
+//!
+//! [`Recorded`] is the engine as the reactor has it: what changes the engine goes through here, and is recorded if a recording
+//! is made. The reactor only appends to memory; a thread of its own writes the file, several times a second. Where that is too slow, or the file
+//! has its greatest size, the recording ends and the server goes on. When the program panics, the recording ends with the
+//! call that did not return; when it is killed, with what was written last.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::ops::Deref;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use engine::recording::{Ending, Header, MAGIC, Recorder, Unreturned};
+use engine::{BufferId, Effect, Engine, Event, Limits, Nanos};
+use rustix::fs::{FlockOperation, flock};
+use tracing::{info, warn};
+
+use crate::size;
+
+/// The most that waits to be written; twice as much memory is taken, beside what the pool is served with.
+const PENDING_MAX: usize = 4 << 20;
+/// As much as this is written at once.
+const CHUNK: usize = 256 << 10;
+/// After so long it is written, however little it is.
+const PERIOD: Duration = Duration::from_millis(250);
+/// Room for the end.
+const END_BYTES: u64 = 64;
+/// The least size of a recording.
+pub const SIZE_MIN: u64 = 1 << 20;
+/// Recordings of earlier starts that are kept.
+const KEPT: u32 = 3;
+
+/// Where to record, and how much.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The file.
+    pub path: PathBuf,
+    /// Its greatest size in bytes.
+    pub size: u64,
+}
+
+/// The engine, and the recording of its calls if one is made.
+pub struct Recorded {
+    engine: Engine,
+    recording: Option<Box<Recording>>,
+}
+
+impl Deref for Recorded {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Recorded {
+    /// An engine that has not been called yet.
+    pub fn new(engine: Engine, recording: Option<Recording>) -> Recorded {
+        Recorded { engine, recording: recording.map(Box::new) }
+    }
+
+    /// [`Engine::handle`].
+    pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
+        if let Some(recording) = under_way(&mut self.recording) {
+            recording.recorder.event(&self.engine, now, event);
+            recording.hand_over();
+        }
+        self.engine.handle(now, event);
+    }
+
+    /// [`Engine::next_effect`].
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        let Some(recording) = under_way(&mut self.recording) else { return self.engine.next_effect() };
+        recording.unreturned = Some(Unreturned::NextEffect);
+        let effect = self.engine.next_effect();
+        recording.unreturned = None;
+        recording.recorder.effect(&self.engine, effect);
+        recording.hand_over();
+        effect
+    }
+
+    /// [`Engine::take_buffer`].
+    pub fn take_buffer(&mut self) -> Option<BufferId> {
+        let Some(recording) = under_way(&mut self.recording) else { return self.engine.take_buffer() };
+        recording.unreturned = Some(Unreturned::TakeBuffer);
+        let buffer = self.engine.take_buffer();
+        recording.unreturned = None;
+        recording.recorder.took_buffer(buffer);
+        recording.hand_over();
+        buffer
+    }
+
+    /// [`Engine::return_buffer`].
+    pub fn return_buffer(&mut self, buffer: BufferId) {
+        if let Some(recording) = under_way(&mut self.recording) {
+            recording.recorder.returns_buffer(buffer);
+            recording.hand_over();
+        }
+        self.engine.return_buffer(buffer);
+    }
+
+    /// [`Engine::set_limits`].
+    pub fn set_limits(&mut self, limits: Limits) {
+        if let Some(recording) = under_way(&mut self.recording) {
+            recording.recorder.sets_limits(limits);
+            recording.hand_over();
+        }
+        self.engine.set_limits(limits);
+    }
+}
+
+/// A recording that has not ended.
+fn under_way(recording: &mut Option<Box<Recording>>) -> Option<&mut Recording> {
+    recording.as_deref_mut().filter(|recording| !recording.ended)
+}
+
+/// A recording that is being made.
+pub struct Recording {
+    recorder: Recorder,
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<()>>,
+    path: PathBuf,
+    /// Bytes that may still come.
+    left: u64,
+    /// The call of the engine that is under way, where its answer is recorded.
+    unreturned: Option<Unreturned>,
+    ended: bool,
+}
+
+/// Between the reactor and the thread that writes.
+#[derive(Default)]
+struct Shared {
+    pending: Mutex<Pending>,
+    /// There is enough to write, or there will be no more.
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Pending {
+    bytes: Vec<u8>,
+    /// No more will come.
+    ended: bool,
+    /// The file cannot be written.
+    failed: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recording {
+    /// Begins: makes the file, and the thread that writes it.
+    pub fn begin(wanted: &Wanted, header: &Header) -> anyhow::Result<Recording> {
+        let Wanted { path, size } = wanted;
+        ensure!(*size >= SIZE_MIN, "--record-size {size} is too little: at least {} are needed", size::show(SIZE_MIN));
+        let file = make_file(path).with_context(|| format!("--record {}", path.display()))?;
+        info!("recording to {}, up to {}", path.display(), size::show(*size));
+        let shared = Arc::new(Shared::default());
+        shared.lock().bytes.reserve_exact(PENDING_MAX + END_BYTES as usize);
+        let writer = {
+            let (shared, path) = (shared.clone(), path.clone());
+            let work = move || write_out(&shared, file, &path);
+            std::thread::Builder::new().name("recording".into()).spawn(work).context("cannot start a thread")?
+        };
+        let mut recording = Recording {
+            recorder: Recorder::new(header),
+            shared,
+            writer: Some(writer),
+            path: path.clone(),
+            left: *size - END_BYTES,
+            unreturned: None,
+            ended: false,
+        };
+        recording.hand_over();
+        Ok(recording)
+    }
+
+    /// Hands over what has been recorded.
+    fn hand_over(&mut self) {
+        let bytes = self.recorder.bytes();
+        if bytes.is_empty() {
+            return;
+        }
+        let count = bytes.len() as u64;
+        if count > self.left {
+            let size = "it has its greatest size (--record-size)";
+            return self.give_up(Ending::Full, size);
+        }
+        let mut pending = self.shared.lock();
+        if pending.failed {
+            self.ended = true;
+        } else if pending.bytes.len() + bytes.len() > PENDING_MAX {
+            drop(pending);
+            self.give_up(Ending::Behind, "the file cannot be written as fast as requests come");
+        } else {
+            pending.bytes.extend_from_slice(bytes);
+            let enough = pending.bytes.len() >= CHUNK && pending.bytes.len() - bytes.len() < CHUNK;
+            drop(pending);
+            if enough {
+                self.shared.more.notify_one();
+            }
+            self.left -= count;
+            self.recorder.clear();
+        }
+    }
+
+    /// Ends the recording here; the server goes on.
+    fn give_up(&mut self, ending: Ending, why: &str) {
+        warn!("the recording {} ends here: {why}. What comes now is not recorded", self.path.display());
+        self.recorder.give_up(ending);
+        self.end();
+    }
+
+    /// Hands over the end.
+    fn end(&mut self) {
+        self.ended = true;
+        let mut pending = self.shared.lock();
+        pending.bytes.extend_from_slice(self.recorder.bytes());
+        pending.ended = true;
+        self.recorder.clear();
+        self.shared.more.notify_one();
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if !self.ended {
+            if std::thread::panicking() {
+                self.recorder.panicked(self.unreturned);
+            } else {
+                self.recorder.close();
+            }
+            self.end();
+        }
+        if let Some(writer) = self.writer.take() {
+            // If it has panicked, this has been said.
+            let _ = writer.join();
+        }
+    }
+}
+
+/// Writes what comes, until the end.
+fn write_out(shared: &Shared, mut file: File, path: &Path) {
+    let mut bytes = Vec::with_capacity(PENDING_MAX + END_BYTES as usize);
+    loop {
+        let mut pending = shared.lock();
+        if pending.bytes.len() < CHUNK && !pending.ended {
+            pending = shared.more.wait_timeout(pending, PERIOD).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        std::mem::swap(&mut pending.bytes, &mut bytes);
+        let ended = pending.ended;
+        drop(pending);
+        if let Err(error) = file.write_all(&bytes) {
+            warn!("the recording {} ends here: {error}. What comes now is not recorded", path.display());
+            shared.lock().failed = true;
+            return;
+        }
+        bytes.clear();
+        if ended {
+            return;
+        }
+    }
+}
+
+/// Makes the file. What it held before, the recording of an earlier start, is kept under another name: a server that is started again
+/// after a failure must not overwrite what says how it came about.
+fn make_file(path: &Path) -> anyhow::Result<File> {
+    match OpenOptions::new().read(true).open(path) {
+        Ok(earlier) => {
+            ensure!(is_recording(&earlier)?, "the file holds something else than a recording: name another one");
+            if flock(&earlier, FlockOperation::NonBlockingLockExclusive).is_err() {
+                bail!("another server is recording to it: name another file");
+            }
+            for number in (1..KEPT).rev() {
+                rename(&numbered(path, number), &numbered(path, number + 1))?;
+            }
+            rename(path, &numbered(path, 1))?;
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error).context("cannot be read"),
+    }
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).context("cannot be made")?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).context("cannot be locked")?;
+    Ok(file)
+}
+
+/// Whether a file holds a recording, or nothing.
+fn is_recording(file: &File) -> anyhow::Result<bool> {
+    if !file.metadata()?.is_file() {
+        return Ok(false);
+    }
+    let mut signature = Vec::new();
+    file.take(MAGIC.len() as u64).read_to_end(&mut signature)?;
+    Ok(MAGIC.starts_with(&signature))
+}
+
+/// The name under which an earlier recording is kept.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    name.into()
+}
+
+fn rename(from: &Path, to: &Path) -> anyhow::Result<()> {
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))
+        }
+        _ => Ok(()),
+    }
+}
