@@ -18,6 +18,7 @@ pub mod inspect;
 pub mod model;
 pub mod opening;
 pub mod random;
+pub mod rerun;
 pub mod run;
 pub mod scale;
 pub mod scenario;

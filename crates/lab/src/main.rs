@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use engine::recording::Ending;
 use lab::config::Config;
 use lab::crash::{Plan, enumerate};
 use lab::faulty;
 use lab::random::mix;
+use lab::rerun::{Options, rerun};
 use lab::run::Run;
 use lab::scale::report::{self, excesses, parse_size, replace_tables, size_name, tables};
 use lab::scale::{discard, discard_report};
@@ -96,6 +98,21 @@ enum Command {
         #[arg(long)]
         trace: bool,
     },
+    /// Runs again what 'onefold serve --record FILE' has recorded, and says where the engine takes another course, where an
+    /// answer is wrong, or where it panics. The last line counts.
+    Rerun {
+        /// The recording.
+        file: PathBuf,
+        /// Print the calls and what the engine wants, to standard error.
+        #[arg(long)]
+        trace: bool,
+        /// Print from this call on.
+        #[arg(long, requires = "trace", default_value_t = 0)]
+        from: u64,
+        /// Stop after this call.
+        #[arg(long)]
+        until: Option<u64>,
+    },
     /// What requests cost, and how long opening after a crash takes, in full pools of many sizes on a simulated SSD. Fails if
     /// that is more than docs/performance.md states.
     Scale {
@@ -133,6 +150,9 @@ fn main() -> ExitCode {
         Command::Faults { seed: Some(seed), trace, .. } => run_faults(&faulty::swarm([seed], trace), false),
         Command::Faults { seeds, trace, .. } => run_faults(&faulty::swarm(0..seeds, trace), seeds >= ENOUGH_SEEDS),
         Command::Seed { seed, trace, operations } => run_seed(seed, trace, operations),
+        Command::Rerun { file, trace, from, until } => {
+            run_again(&file, Options { trace_from: trace.then_some(from), until })
+        }
         Command::Crash { seeds, depth, seed, point, variant, second_point, second_variant, trace } => {
             let progress = !trace;
             run_crash(&Plan { seeds, seed, depth, point, variant, second_point, second_variant, trace, progress })
@@ -153,6 +173,43 @@ fn run_seed(seed: u64, print: bool, operations: usize) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run_again(path: &Path, options: Options) -> ExitCode {
+    let file = std::fs::File::open(path).map_err(|error| error.to_string());
+    let (header, report) = match file.and_then(|file| rerun(file, options)) {
+        Ok(result) => result,
+        Err(why) => {
+            eprintln!("{}: {why}", path.display());
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("recorded by onefold {}, this is lab {}", header.program, env!("CARGO_PKG_VERSION"));
+    let ending = match report.ending {
+        Some(Ending::Closed) => "the server stopped",
+        Some(Ending::Full) => "the recording had its greatest size",
+        Some(Ending::Behind) => "the recording could not be written fast enough",
+        Some(Ending::Panicked) => "the server panicked",
+        None if report.is_good() && options.until.is_none() => {
+            "it breaks off: the server was killed, or is still running"
+        }
+        None => "this run does not go to its end",
+    };
+    println!("end of the recording: {ending}");
+    if let Some(call) = report.damaged {
+        println!("damaged: the file is not what was written, somewhere after call {call}");
+    }
+    for request in &report.in_flight {
+        println!("in flight at the end: {request}");
+    }
+    if let Some(divergence) = &report.divergence {
+        println!("divergence {divergence}");
+    }
+    for violation in &report.violations {
+        println!("violation {violation}");
+    }
+    println!("{}", report.line());
+    if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn swarm_run(seed: u64, print: bool, operations: usize) -> Checked<String> {

@@ -1,0 +1,421 @@
+//! What answers must be, as far as a recording alone says it.
+//!
+//! For each block of each volume: the contents that it may have, each the digest that the driver found, or zero. A write adds its
+//! content when it comes; when it has been answered with success, what was there before is no longer possible. Writes that
+//! overlap in time leave each of their contents possible. What a volume held before the recording began is not known until a
+//! read has found it; from then on it must stay so. A partial block's content is what came of completing it (`Merge`).
+//!
+//! Not judged: what a long discard, or a change of a volume's size, went over while it was under way; extents.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use engine::{
+    BlockContent, BufferId, Command, DataSegment, Digest, Effect, Engine, Event, Geometry, IoId, IoOp, Operation,
+    Outcome, Reply, RequestId, Segment, Submit, VolumeId,
+};
+
+use crate::{Checked, violated};
+
+/// Clears of more blocks than this are not followed block by block.
+const LONG: u64 = 1 << 16;
+/// The most contents of a block that are told apart.
+const CONTENTS: usize = 64;
+
+/// What a block or a buffer holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Content {
+    Unknown,
+    Zero,
+    Data(Digest),
+}
+
+impl From<BlockContent> for Content {
+    fn from(content: BlockContent) -> Content {
+        if content.zero { Content::Zero } else { Content::Data(content.digest) }
+    }
+}
+
+/// What a block may hold.
+enum Block {
+    /// This.
+    One(Content),
+    /// One of several.
+    Several(Box<Several>),
+}
+
+#[derive(Default)]
+struct Several {
+    /// What was possible before the writes in flight came.
+    before: Vec<Content>,
+    /// What these writes have.
+    written: Vec<Content>,
+    /// How many are in flight.
+    in_flight: u32,
+    /// What is no longer possible, and the call that ended it: for reads that came earlier.
+    past: Vec<(Content, u64)>,
+}
+
+impl Several {
+    fn may_be(&self, content: Content, since: u64) -> bool {
+        let past = self.past.iter().filter(|(_, until)| *until >= since).map(|(content, _)| content);
+        let mut all = self.before.iter().chain(&self.written).chain(past);
+        all.any(|&possible| possible == content || possible == Content::Unknown)
+    }
+}
+
+/// A request in flight.
+struct Flight {
+    /// The call that brought it.
+    since: u64,
+    volume: VolumeId,
+    offset: u64,
+    length: u64,
+    kind: Kind,
+}
+
+enum Kind {
+    Read,
+    /// Blocks and buffers of a write.
+    Write(Vec<(u64, BufferId)>),
+    /// Blocks of a clear.
+    Clear(Vec<u64>),
+    LongClear,
+    Other,
+}
+
+/// What happened to a volume as a whole.
+#[derive(Default)]
+struct Volume {
+    /// It was created in the recording: what was not written is zero.
+    is_new: bool,
+    /// Long clears in flight.
+    clears: u32,
+    /// The call of the last thing that is not followed block by block.
+    disturbed: u64,
+}
+
+/// Knows what the recording says about blocks.
+pub struct Oracle {
+    /// Blocks of answers that were judged.
+    pub checked: u64,
+    /// Blocks of answers that could not be.
+    pub unknown: u64,
+    block: u64,
+    blocks: BTreeMap<(u16, u64), Block>,
+    volumes: HashMap<u16, Volume>,
+    /// Volumes that were there before the recording.
+    old: HashSet<u16>,
+    flights: HashMap<u64, Flight>,
+    /// Calls that brought the reads in flight.
+    reads: BTreeSet<(u64, u64)>,
+    buffers: HashMap<u32, Content>,
+    /// Partial blocks of writes in flight, by the buffer that is completed.
+    partial: HashMap<u32, (VolumeId, u64)>,
+    /// I/Os that fill buffers: these, in order.
+    fills: HashMap<IoId, Vec<BufferId>>,
+    /// Buffers of answers that are being sent.
+    sending: HashMap<RequestId, Vec<BufferId>>,
+}
+
+impl Oracle {
+    /// Knows nothing yet about a pool.
+    pub fn new(geometry: &Geometry) -> Oracle {
+        Oracle {
+            checked: 0,
+            unknown: 0,
+            block: geometry.block(),
+            blocks: BTreeMap::new(),
+            volumes: HashMap::new(),
+            old: HashSet::new(),
+            flights: HashMap::new(),
+            reads: BTreeSet::new(),
+            buffers: HashMap::new(),
+            partial: HashMap::new(),
+            fills: HashMap::new(),
+            sending: HashMap::new(),
+        }
+    }
+
+    /// The driver takes a buffer, and fills it.
+    pub fn take(&mut self, buffer: BufferId) -> Checked {
+        self.buffers.remove(&buffer.0);
+        self.is_free(buffer, "handed out")
+    }
+
+    /// The engine is about to be told of an event.
+    pub fn event(&mut self, call: u64, engine: &Engine, event: &Event<'_>) {
+        match *event {
+            Event::Submit(submit) => self.submit(call, engine, &submit),
+            Event::Done { io, result } => {
+                let Some(buffers) = self.fills.remove(&io) else { return };
+                let Ok(Outcome::Blocks(contents)) = result else { return };
+                for (buffer, &content) in buffers.into_iter().zip(contents) {
+                    self.buffers.insert(buffer.0, content.into());
+                    if let Some(&(volume, lba)) = self.partial.get(&buffer.0) {
+                        self.several(volume, lba).written.push(content.into());
+                    }
+                }
+            }
+            Event::Sent(request) => drop(self.sending.remove(&request)),
+            Event::Timer => {}
+            Event::Control { command, .. } => self.command(call, command),
+        }
+    }
+
+    /// The engine wants something, or answers.
+    pub fn effect(&mut self, call: u64, engine: &Engine, effect: Effect) -> Checked {
+        match effect {
+            Effect::Io(id) => {
+                let io = engine.io(id);
+                let filled = match io.op {
+                    IoOp::ReadBlocks => io.segments.len(),
+                    IoOp::Merge { .. } => 1,
+                    _ => 0,
+                };
+                if filled == 0 {
+                    return Ok(());
+                }
+                let buffers = io.segments.iter().take(filled).filter_map(|segment| match segment {
+                    Segment::Buffer(buffer) => Some(*buffer),
+                    Segment::Page(_) => None,
+                });
+                let buffers: Vec<BufferId> = buffers.collect();
+                for buffer in &buffers {
+                    self.buffers.remove(&buffer.0);
+                    self.is_free(*buffer, "filled")?;
+                }
+                self.fills.insert(id, buffers);
+            }
+            Effect::Reply { token, result } => {
+                let Some(flight) = self.flights.remove(&token) else {
+                    return violated(format!("request {token} is answered, and is not in flight"));
+                };
+                self.reads.remove(&(flight.since, token));
+                let good = match result {
+                    Ok(Reply::Data(request)) => {
+                        let segments = engine.data(request);
+                        let buffers = segments.iter().filter_map(|segment| segment.buffer);
+                        self.sending.insert(request, buffers.collect());
+                        return self.check_read(&flight, token, segments);
+                    }
+                    Ok(_) => true,
+                    Err(_) => false,
+                };
+                self.end(call, flight, good);
+            }
+            Effect::Opened(_) => self.old = engine.volumes().map(|volume| volume.id.0).collect(),
+            Effect::ControlReply { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn is_free(&self, buffer: BufferId, what: &str) -> Checked {
+        match self.sending.iter().find(|(_, buffers)| buffers.contains(&buffer)) {
+            Some((request, _)) => {
+                violated(format!("{buffer:?} is {what} while the answer of {request:?} is sent from it"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn volume(&mut self, volume: VolumeId) -> &mut Volume {
+        let is_new = !self.old.contains(&volume.0);
+        self.volumes.entry(volume.0).or_insert_with(|| Volume { is_new, ..Volume::default() })
+    }
+
+    /// A block as one that may hold several contents.
+    fn several(&mut self, volume: VolumeId, lba: u64) -> &mut Several {
+        let first = if self.volume(volume).is_new { Content::Zero } else { Content::Unknown };
+        let block = self.blocks.entry((volume.0, lba)).or_insert(Block::One(first));
+        if let Block::One(content) = *block {
+            *block = Block::Several(Box::new(Several { before: vec![content], ..Several::default() }));
+        }
+        match block {
+            Block::Several(several) => several,
+            Block::One(_) => unreachable!("it has been replaced"),
+        }
+    }
+
+    fn submit(&mut self, call: u64, engine: &Engine, submit: &Submit<'_>) {
+        let Submit { token, volume, offset, length, operation, .. } = *submit;
+        let size = engine.volumes().find(|known| known.id == volume).map_or(0, |known| known.size);
+        let end = offset.saturating_add(length);
+        // What is not inside the volume is refused.
+        let is_inside = length > 0 && end <= size;
+        let blocks = offset / self.block..end.div_ceil(self.block);
+        let kind = match operation {
+            Operation::Read { .. } => {
+                self.reads.insert((call, token));
+                Kind::Read
+            }
+            Operation::Write(inputs) if is_inside => {
+                for (lba, input) in blocks.clone().zip(inputs) {
+                    let content = input.content.map(Content::from);
+                    let several = self.several(volume, lba);
+                    several.in_flight += 1;
+                    several.written.extend(content);
+                    match content {
+                        Some(content) => drop(self.buffers.insert(input.buffer.0, content)),
+                        None => {
+                            self.buffers.remove(&input.buffer.0);
+                            self.partial.insert(input.buffer.0, (volume, lba));
+                        }
+                    }
+                }
+                Kind::Write(blocks.zip(inputs).map(|(lba, input)| (lba, input.buffer)).collect())
+            }
+            Operation::WriteZeroes | Operation::Trim if is_inside && blocks.end - blocks.start > LONG => {
+                self.volume(volume).clears += 1;
+                Kind::LongClear
+            }
+            Operation::WriteZeroes | Operation::Trim if is_inside => {
+                for lba in blocks.clone() {
+                    let whole = lba * self.block >= offset && (lba + 1) * self.block <= end;
+                    let several = self.several(volume, lba);
+                    several.in_flight += 1;
+                    several.written.push(if whole { Content::Zero } else { Content::Unknown });
+                }
+                Kind::Clear(blocks.collect())
+            }
+            _ => Kind::Other,
+        };
+        self.flights.insert(token, Flight { since: call, volume, offset, length, kind });
+    }
+
+    /// What changes volumes as a whole.
+    fn command(&mut self, call: u64, command: Command<'_>) {
+        match command {
+            Command::DeleteVolume { volume } => {
+                self.forget(volume, 0, call);
+                // Who has its number next is another one.
+                self.old.remove(&volume.0);
+                self.volume(volume).is_new = true;
+            }
+            Command::ResizeVolume { volume, size } => self.forget(volume, size / self.block, call),
+            _ => {}
+        }
+    }
+
+    /// Nothing is known of the blocks from this one on, and of what is in flight.
+    fn forget(&mut self, volume: VolumeId, from: u64, call: u64) {
+        self.volume(volume).disturbed = call;
+        for (_, block) in self.blocks.range_mut((volume.0, from)..=(volume.0, u64::MAX)) {
+            match block {
+                Block::One(content) => *content = Content::Unknown,
+                Block::Several(several) => several.before = vec![Content::Unknown],
+            }
+        }
+    }
+
+    /// A request that may have changed something is answered.
+    fn end(&mut self, call: u64, flight: Flight, good: bool) {
+        let Flight { since, volume, kind, .. } = flight;
+        let known = self.volume(volume);
+        let followed = known.clears == 0 && known.disturbed < since;
+        match kind {
+            Kind::Write(blocks) => {
+                for (lba, buffer) in blocks {
+                    if self.partial.remove(&buffer.0).is_some() && !self.buffers.contains_key(&buffer.0) {
+                        // It was not completed.
+                        self.several(volume, lba).written.push(Content::Unknown);
+                    }
+                    self.end_block(call, volume, lba, good, followed);
+                }
+            }
+            Kind::Clear(blocks) => {
+                for lba in blocks {
+                    self.end_block(call, volume, lba, good, followed);
+                }
+            }
+            Kind::LongClear => {
+                self.forget(volume, 0, call);
+                self.volume(volume).clears -= 1;
+            }
+            Kind::Read | Kind::Other => {}
+        }
+    }
+
+    fn end_block(&mut self, call: u64, volume: VolumeId, lba: u64, good: bool, followed: bool) {
+        let oldest = self.reads.first().map_or(u64::MAX, |&(since, _)| since);
+        let several = self.several(volume, lba);
+        several.in_flight = several.in_flight.saturating_sub(1);
+        if !followed {
+            several.before = vec![Content::Unknown];
+        } else if good {
+            let before = several.before.drain(..).map(|content| (content, call));
+            several.past.extend(before);
+        }
+        several.past.retain(|&(_, until)| until >= oldest);
+        if several.in_flight == 0 {
+            let written = std::mem::take(&mut several.written);
+            several.before.extend(written);
+        }
+        for contents in [&mut several.before, &mut several.written] {
+            let mut distinct: Vec<Content> = Vec::with_capacity(contents.len());
+            for &content in contents.iter() {
+                if !distinct.contains(&content) {
+                    distinct.push(content);
+                }
+            }
+            if distinct.len() > CONTENTS {
+                distinct = vec![Content::Unknown];
+            }
+            *contents = distinct;
+        }
+        if several.in_flight == 0
+            && several.past.is_empty()
+            && let &[content] = several.before.as_slice()
+        {
+            self.blocks.insert((volume.0, lba), Block::One(content));
+        }
+    }
+
+    /// Each block of an answer must be one that it may be.
+    fn check_read(&mut self, flight: &Flight, token: u64, segments: &[DataSegment]) -> Checked {
+        let Flight { since, volume, offset, length, .. } = *flight;
+        let known = self.volume(volume);
+        let (is_new, followed) = (known.is_new, known.clears == 0 && known.disturbed < since);
+        let mut at = offset;
+        for segment in segments {
+            let content = match segment.buffer {
+                None => Content::Zero,
+                Some(buffer) => self.buffers.get(&buffer.0).copied().unwrap_or(Content::Unknown),
+            };
+            let lba = at / self.block;
+            at += u64::from(segment.to.saturating_sub(segment.from));
+            let before = self.blocks.get(&(volume.0, lba));
+            let possible = match before {
+                _ if !followed || content == Content::Unknown => None,
+                None if is_new => Some(content == Content::Zero),
+                None | Some(Block::One(Content::Unknown)) => None,
+                Some(Block::One(expected)) => Some(*expected == content),
+                Some(Block::Several(several)) => Some(several.may_be(content, since)),
+            };
+            match possible {
+                Some(true) => self.checked += 1,
+                Some(false) => {
+                    let expected = match before {
+                        Some(Block::One(expected)) => format!("{expected:?}"),
+                        Some(Block::Several(several)) => format!("{:?} or {:?}", several.before, several.written),
+                        None => "zeroes".to_string(),
+                    };
+                    return violated(format!(
+                        "request {token} reads block {lba} of volume {} as {content:?}: it must be {expected}",
+                        volume.0
+                    ));
+                }
+                None => {
+                    self.unknown += 1;
+                    // Nobody has written it: it stays what it is.
+                    if followed && before.is_none() && content != Content::Unknown {
+                        self.blocks.insert((volume.0, lba), Block::One(content));
+                    }
+                }
+            }
+        }
+        if at != offset + length {
+            return violated(format!("request {token} wants {length} bytes, and its answer has {}", at - offset));
+        }
+        Ok(())
+    }
+}
