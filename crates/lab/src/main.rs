@@ -190,9 +190,7 @@ fn run_again(path: &Path, options: Options) -> ExitCode {
         Some(Ending::Full) => "the recording had its greatest size",
         Some(Ending::Behind) => "the recording could not be written fast enough",
         Some(Ending::Panicked) => "the server panicked",
-        None if report.is_good() && options.until.is_none() => {
-            "it breaks off: the server was killed, or is still running"
-        }
+        None if report.is_whole => "it breaks off: the server was killed, or is still running",
         None => "this run does not go to its end",
     };
     println!("end of the recording: {ending}");

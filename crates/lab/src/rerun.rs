@@ -45,8 +45,10 @@ pub struct Report {
     pub checked: u64,
     /// Blocks of answers of which the recording does not say what they must hold.
     pub unknown: u64,
-    /// Why the recording ended; `None` if it just breaks off, or the run went no further.
+    /// Why the recording ended; `None` if it just breaks off, or the run did not get there.
     pub ending: Option<Ending>,
+    /// Whether all calls of the recording were made.
+    pub is_whole: bool,
     /// The call after which the file is damaged.
     pub damaged: Option<u64>,
     /// The first difference, with its call.
@@ -202,6 +204,7 @@ pub fn rerun(mut file: impl Read + Seek, options: Options) -> Result<(Header, Re
         return Err(text);
     }
     let Run { engine, oracle, mut report, now, .. } = run;
+    report.is_whole = result.is_ok() && !damaged && report.calls == whole;
     match result {
         Ok(()) => {
             let stages = engine.in_flight().take(KEPT);

@@ -317,3 +317,80 @@ fn rename(from: &Path, to: &Path) -> anyhow::Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::recording::{Call, Decoded, decode_header};
+    use engine::{DigestFunction, Geometry, Parameters, RequestId};
+
+    fn header() -> Header {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let parameters = Parameters { geometry, id: [1; 16], key: [2; 32], digest: DigestFunction::Aegis128X2 };
+        let limits = Limits::for_memory(64 << 20, &geometry).unwrap();
+        Header { program: "test".into(), parameters, limits, now: 0, reads_only: false }
+    }
+
+    /// How many calls a recording has, and the last two, in words.
+    fn last_calls(bytes: &[u8]) -> (usize, String, String) {
+        let (_, mut decoder, mut at) = decode_header(bytes).ok().unwrap();
+        let (mut count, mut before, mut last) = (0, String::new(), String::new());
+        while let Decoded::Call(length) = decoder.decode(&bytes[at..]) {
+            at += length;
+            if !matches!(decoder.call(), Call::Mark(_)) {
+                (before, last) = (last, format!("{:?}", decoder.call()));
+                count += 1;
+            }
+        }
+        assert_eq!(at, bytes.len());
+        (count, before, last)
+    }
+
+    #[test]
+    fn a_panic_of_the_engine_is_the_end_of_the_recording() {
+        let folder = std::env::temp_dir().join(format!("onefold-record-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let wanted = Wanted { path: folder.join("calls"), size: SIZE_MIN };
+        for _ in 0..2 {
+            let recording = Recording::begin(&wanted, &header()).unwrap();
+            let mut recorded = Recorded::new(header().open(), Some(recording));
+            let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+                while recorded.next_effect().is_some() {}
+                // No request has been sent: only a bug of ours can say so.
+                recorded.handle(5, Event::Sent(RequestId(7)));
+            }));
+            assert!(panic.is_err());
+        }
+        for name in ["calls", "calls.1"] {
+            let (_, before, last) = last_calls(&std::fs::read(folder.join(name)).unwrap());
+            assert_eq!(before, "Handle { now: 5, event: Sent(RequestId(7)) }");
+            assert_eq!(last, "End(Panicked)");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// The disk under the recording hangs: requests must not wait for it, and memory must not grow.
+    #[test]
+    fn what_waits_to_be_written_is_bounded() {
+        let shared = Arc::new(Shared::default());
+        let recording = Recording {
+            recorder: Recorder::new(&header()),
+            shared: shared.clone(),
+            writer: None,
+            path: PathBuf::from("calls"),
+            left: 1 << 30,
+            unreturned: None,
+            ended: false,
+        };
+        let mut recorded = Recorded::new(header().open(), Some(recording));
+        let calls = 3 * PENDING_MAX / 2;
+        for now in 0..calls {
+            recorded.handle(now as u64, Event::Timer);
+        }
+        let bytes = std::mem::take(&mut shared.lock().bytes);
+        assert!(bytes.len() <= PENDING_MAX + END_BYTES as usize && bytes.len() > PENDING_MAX - 64);
+        let (count, _, last) = last_calls(&bytes);
+        assert!(count < calls);
+        assert_eq!(last, "End(Behind)");
+    }
+}
