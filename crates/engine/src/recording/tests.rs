@@ -220,13 +220,13 @@ fn blocks_that_the_journal_carries_are_left_out() {
         epoch: 1,
         previous: 0,
         watermark: 0,
-        entries: 0,
+        entries: 150,
         position: 0,
     };
     // A record of two pages with three blocks, and one of one page behind it; what follows is none.
     let mut bytes = vec![0xee; 9 * 4096];
     crate::record::encode(&head, &[], parameters.seed(), &mut bytes[..2 * 4096]);
-    let next = crate::record::Header { pages: 1, blocks: 0, sequence: 2, position: 5, ..head };
+    let next = crate::record::Header { pages: 1, blocks: 0, sequence: 2, entries: 1, position: 5, ..head };
     crate::record::encode(&next, &[], parameters.seed(), &mut bytes[5 * 4096..6 * 4096]);
     bytes[4096 + 100] = 0x55;
     let whole = bytes.clone();
