@@ -168,6 +168,67 @@ class Full(unittest.TestCase):
                     pool.kill()
                 run("umount", folder)
 
+    @unittest.skipUnless(os.path.exists("/dev/loop-control"), "loop devices need root")
+    def test_another_file_fills_the_host(self):
+        """On ext4, which promises space only as it writes it, unlike the memory above."""
+        with Pool("200M") as pool:
+            image, folder = os.path.join(pool.folder, "host.raw"), os.path.join(pool.folder, "small")
+            os.mkdir(folder)
+            run("truncate", "-s", "220M", image)
+            run("mkfs.ext4", "-q", "-F", image)
+            run("mount", "-o", "loop", image, folder)
+            try:
+                pool.path = os.path.join(folder, "disk.onefold")
+                pool.serve("--memory", "64M")
+                client, written = nbd.NBD(), []
+                client.connect_uri(pool.uri())
+                for number in range(10):
+                    written.append(os.urandom(MIB))
+                    client.pwrite(written[-1], number * MIB)
+                client.flush()
+                ballast = os.path.join(folder, "ballast")
+                run("dd", "if=/dev/zero", f"of={ballast}", "bs=1M", check=False)
+                with self.assertRaises(nbd.Error) as failure:
+                    for number in range(10, 200):
+                        data = os.urandom(MIB)
+                        client.pwrite(data, number * MIB)
+                        written.append(data)
+                self.assertEqual(failure.exception.errnum, errno.ENOSPC)
+                client.flush()
+                self.assertEqual(pool.status()["mode"], "normal")
+                for way in (pool.kill, pool.stop):
+                    way()
+                    pool.serve("--memory", "64M", create=False)
+                    client = nbd.NBD()
+                    client.connect_uri(pool.uri())
+                    for number, data in enumerate(written):
+                        self.assertEqual(client.pread(MIB, number * MIB), data)
+                os.remove(ballast)
+                deadline = time.time() + 60
+                while len(written) < 60:
+                    data = os.urandom(MIB)
+                    try:
+                        client.pwrite(data, len(written) * MIB)
+                        written.append(data)
+                    except nbd.Error:
+                        self.assertLess(time.time(), deadline, "no space came back")
+                        time.sleep(0.5)
+                client.flush()
+                pool.kill()
+                pool.check()
+                pool.serve("--memory", "64M", create=False)
+                client = nbd.NBD()
+                client.connect_uri(pool.uri())
+                for number, data in enumerate(written):
+                    self.assertEqual(client.pread(MIB, number * MIB), data)
+                client.shutdown()
+                pool.stop()
+                pool.check()
+            finally:
+                if pool.server is not None:
+                    pool.kill()
+                run("umount", folder)
+
     def fill_and_go_on(self, pool):
         client = nbd.NBD()
         client.connect_uri(pool.uri())
