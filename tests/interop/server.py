@@ -34,6 +34,7 @@ class Pool:
         self.path = os.path.join(self.folder, "disk.onefold")
         self.size = size
         self.server = None
+        self.program, self.environment = ONEFOLD, None
         self.log = os.path.join(self.folder, "server.log")
 
     def uri(self, volume="default"):
@@ -43,7 +44,8 @@ class Pool:
         begin = ["--create", "--size", self.size] if create else []
         with open(self.log, "a") as log:
             self.server = subprocess.Popen(
-                [ONEFOLD, "serve", self.path, *begin, *arguments], stdout=log, stderr=subprocess.STDOUT
+                [self.program, "serve", self.path, *begin, *arguments], stdout=log, stderr=subprocess.STDOUT,
+                env=self.environment
             )
         deadline = time.time() + 60
         while time.time() < deadline:

@@ -15,6 +15,8 @@ use engine::{BlockContent, BufferId, Engine, Event, IoError, IoId, IoOp, Nanos, 
 use crate::arena::{Arena, BLOCK, Span};
 use crate::backing::{Kind, Store};
 use crate::digest::Digester;
+#[cfg(feature = "faults")]
+use crate::faults::{Due, Faults, Operation};
 use crate::log::Failures;
 use crate::record::Recorded;
 use crate::ring::{DISK_SLOTS, Ring, SPANS};
@@ -50,6 +52,8 @@ pub struct Disk {
     /// The last write or sync that failed, in words.
     failed: Option<String>,
     host: Host,
+    #[cfg(feature = "faults")]
+    faults: Faults,
 }
 
 /// What reserving space says about the file system under the pool.
@@ -127,6 +131,8 @@ impl Disk {
             failures: Failures::default(),
             failed: None,
             host: Host::default(),
+            #[cfg(feature = "faults")]
+            faults: Faults::from_environment(),
         }
     }
 
@@ -174,6 +180,8 @@ impl Disk {
             }
         }
         let any = !self.reports.is_empty();
+        #[cfg(feature = "faults")]
+        let any = self.end_faults(core) || any;
         for (io, report) in self.reports.drain(..) {
             let result = match &report {
                 Report::Complete => Ok(Outcome::Complete),
@@ -243,18 +251,52 @@ impl Disk {
     /// Hands the next step of a slot to the ring.
     fn submit(&mut self, index: u32, core: &mut Core) {
         let slot = &self.slots[index as usize];
+        #[cfg(feature = "faults")]
+        if self.faults.hold(
+            index,
+            operation(slot.work),
+            slot.offset + slot.done as u64,
+            slot.length - slot.done,
+            core.now,
+        ) {
+            return;
+        }
         match slot.work {
             Work::Sync => core.ring.sync(index),
             Work::Reserve => core.ring.reserve(index, slot.offset, slot.length as u64),
             Work::Write => {
                 remaining(&slot.spans, slot.done, &mut self.window);
+                #[cfg(feature = "faults")]
+                self.faults.shorten(&mut self.window);
                 core.ring.write(index, &core.arena, &self.window, slot.offset + slot.done as u64);
             }
             Work::ReadBlocks | Work::ReadPages => {
                 remaining(&slot.spans, slot.done, &mut self.window);
+                #[cfg(feature = "faults")]
+                self.faults.shorten(&mut self.window);
                 core.ring.read(index, &core.arena, &self.window, slot.offset + slot.done as u64);
             }
         }
+    }
+
+    /// Goes on with what is not held back any longer; true if there was something.
+    #[cfg(feature = "faults")]
+    fn end_faults(&mut self, core: &mut Core) -> bool {
+        let mut any = false;
+        while let Some(due) = self.faults.next_due(core.now) {
+            any = true;
+            match due {
+                Due::Ends(index, result) => self.completed(index, result, core),
+                Due::Begins(index) => self.submit(index, core),
+            }
+        }
+        any
+    }
+
+    /// When what is held back has to be looked at.
+    #[cfg(feature = "faults")]
+    pub fn next_look(&self, now: Nanos) -> Option<Nanos> {
+        self.faults.next_look(now)
     }
 
     /// An operation of a slot ended.
@@ -329,6 +371,16 @@ impl Disk {
             self.staging.give(first, blocks);
         }
         self.free.push(index);
+    }
+}
+
+#[cfg(feature = "faults")]
+fn operation(work: Work) -> Operation {
+    match work {
+        Work::ReadBlocks | Work::ReadPages => Operation::Read,
+        Work::Write => Operation::Write,
+        Work::Sync => Operation::Sync,
+        Work::Reserve => Operation::Reserve,
     }
 }
 

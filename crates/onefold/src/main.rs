@@ -24,6 +24,8 @@ mod control;
 mod create;
 mod digest;
 mod disk;
+#[cfg(feature = "faults")]
+mod faults;
 mod grow;
 mod listen;
 mod log;

@@ -1,0 +1,316 @@
+"""Reads, writes, syncs and reservations of the store fail, are short, slow or stuck, in a build that can do that on purpose
+(crates/onefold/src/faults.rs): `cargo build -p onefold --features faults --target-dir target/faults`."""
+
+import errno
+import hashlib
+import os
+import signal
+import tempfile
+import time
+import unittest
+
+import nbd
+
+from model import Writer
+from server import BLOCK, ROOT, Pool, onefold
+
+FAULTY = os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "debug", "onefold"))
+MIB = 1 << 20
+# Where things are in a pool of 64 MiB (docs/disk-format.md), in bytes.
+JOURNAL, META_MAP, DATA, END = (block * BLOCK for block in (258, 4354, 14336, 14336 + 24576))
+SUPERBLOCKS = f"to={JOURNAL}"
+IN_JOURNAL = f"from={JOURNAL} to={META_MAP}"
+IN_METADATA = f"from={META_MAP} to={DATA}"
+IN_DATA = f"from={DATA}"
+ONCE = "every=1000000000"
+BLOCKS = 1024
+
+
+class FaultyPool(Pool):
+    """A pool with two volumes, served by the build that can fail. In memory, I/O may be of any number of bytes."""
+
+    def __init__(self, where="/dev/shm"):
+        super().__init__("64M", tempfile.mkdtemp(prefix="onefold-test-", dir=where))
+        self.program = FAULTY
+        self.plan_path = os.path.join(self.folder, "plan")
+        self.environment = {**os.environ, "ONEFOLD_FAULTS": self.plan_path}
+        onefold("create", self.path, "--capacity", "64M")
+        assert os.path.getsize(self.path) == END, "the places above are those of such a pool"
+        for name in ("one", "two"):
+            onefold("volume", "create", self.path, name, "--size", "32M")
+        self.writers = []
+
+    def plan(self, *rules):
+        """What fails from now on."""
+        with open(self.plan_path + ".new", "w") as file:
+            file.write("\n".join(rules))
+        os.rename(self.plan_path + ".new", self.plan_path)
+
+    def start(self, *arguments):
+        return self.serve("--memory", "64M", *arguments, create=False)
+
+    def connect(self, volume="one"):
+        client = nbd.NBD()
+        client.connect_uri(self.uri(volume))
+        return client
+
+    def write_for(self, seconds):
+        """Both volumes are written for so long."""
+        before = self.writers or [None, None]
+        self.writers = []
+        for number, name in enumerate(("one", "two")):
+            known = before[number].flushed if before[number] else {}
+            self.writers.append(Writer(self.uri(name), 0, BLOCKS, known, number))
+        for writer in self.writers:
+            writer.start()
+        time.sleep(seconds)
+        for writer in self.writers:
+            writer.stop()
+
+    def digest(self):
+        with open(self.path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+
+    def judge(self):
+        for writer, name in zip(self.writers, ("one", "two")):
+            client = self.connect(name)
+            writer.flushed, writer.since = writer.judge(client), {}
+            client.shutdown()
+
+    def end(self):
+        """Asks for a stop; the exit status."""
+        self.server.send_signal(signal.SIGTERM)
+        status = self.server.wait(timeout=60)
+        self.server = None
+        return status
+
+
+class Faults(unittest.TestCase):
+    def fails(self, code, call, *arguments):
+        with self.assertRaises(nbd.Error) as failure:
+            call(*arguments)
+        self.assertEqual(errno.errorcode.get(failure.exception.errnum), errno.errorcode[code])
+
+    def test_short_reads_and_writes_are_continued(self):
+        """Of any number of bytes where the page cache is used, of sectors where it is not."""
+        for where, unit in (("/dev/shm", 1), (None, 512)):
+            for every in (1, 3):
+                with self.subTest(unit=unit, every=every), FaultyPool(where) as pool:
+                    pool.plan(f"read short={unit} every={every}", f"write short={unit} every={every}")
+                    pool.start()
+                    pool.write_for(1)
+                    pool.settled()
+                    pool.judge()
+                    pool.write_for(0.5)
+                    pool.kill()
+                    pool.start()
+                    pool.judge()
+                    self.assertEqual(pool.status()["mode"], "normal")
+                    self.assertIn("2 rules for faults of the store", pool.said())
+                    pool.stop()
+                    pool.check()
+
+    def test_a_read_that_fails_is_the_only_one(self):
+        with FaultyPool() as pool:
+            pool.start()
+            client = pool.connect()
+            data = os.urandom(4 * MIB)
+            client.pwrite(data, 0)
+            client.flush()
+            pool.stop()
+            pool.start()
+            client, other = pool.connect(), pool.connect("two")
+            pool.plan(f"read {IN_DATA} {ONCE} error=EIO")
+            self.fails(errno.EIO, client.pread, MIB, 0)
+            self.assertEqual(client.pread(MIB, 0), data[:MIB])
+            self.assertIn("Input/output error", pool.said())
+            # For ever: what is in memory, what is new, and all else goes on.
+            pool.plan(f"read {IN_DATA} error=EIO")
+            self.fails(errno.EIO, client.pread, MIB, 3 * MIB)
+            self.assertEqual(client.pread(MIB, 0), data[:MIB])
+            new = os.urandom(MIB)
+            other.pwrite(new, 0)
+            other.flush()
+            self.assertEqual(other.pread(MIB, 0), new)
+            self.assertEqual(pool.status()["mode"], "normal")
+            pool.plan()
+            self.assertEqual(client.pread(4 * MIB, 0), data)
+            pool.stop()
+            pool.check()
+
+    def test_a_map_page_that_cannot_be_read_fails_the_reads_that_need_it(self):
+        with FaultyPool() as pool:
+            pool.start()
+            client = pool.connect()
+            data = os.urandom(4 * MIB)
+            client.pwrite(data, 0)
+            pool.stop()
+            pool.start()
+            client, other = pool.connect(), pool.connect("two")
+            pool.plan(f"read {IN_METADATA} error=EIO")
+            self.fails(errno.EIO, client.pread, MIB, 0)
+            self.assertEqual(other.pread(MIB, 0), bytes(MIB))
+            pool.plan()
+            self.assertEqual(client.pread(4 * MIB, 0), data)
+            self.assertEqual(pool.end(), 0)
+            pool.check()
+
+    def test_a_write_or_sync_that_fails_makes_the_pool_read_only(self):
+        """Once is enough: the page cache may have dropped what it could not write, and a second sync would not say so."""
+        for place in (f"write {IN_DATA}", f"write {IN_JOURNAL}", f"write {IN_METADATA}", f"write {SUPERBLOCKS}", "sync"):
+            for how in (ONCE, ""):
+                with self.subTest(place=place, how=how), FaultyPool() as pool:
+                    self.fails_for_good(pool, f"{place} {how} error=EIO")
+
+    def fails_for_good(self, pool, rule):
+        pool.start()
+        pool.write_for(0.3)
+        client, other = pool.connect(), pool.connect("two")
+        client.flush()
+        other.flush()
+        for writer in pool.writers:
+            writer.all_flushed()
+        pool.judge()
+        pool.plan(rule)
+        new = os.urandom(MIB)
+        # A failed checkpoint is noticed by settling, all else by the flush.
+        try:
+            other.pwrite(new, 16 * MIB)
+            other.flush()
+            onefold("status", pool.path, "--settle", check=False)
+        except nbd.Error as error:
+            self.assertIn(error.errnum, (errno.EIO, errno.EPERM))
+        pool.plan()
+        for _ in range(3):
+            self.fails(errno.EIO, client.flush)
+            self.fails(errno.EIO, other.flush)
+        self.fails(errno.EPERM, client.pwrite, new, 0)
+        self.assertEqual(pool.status()["mode"], "read-only")
+        pool.judge()
+        deadline = time.time() + 10
+        while "read-only from here on" not in pool.said():
+            self.assertLess(time.time(), deadline, pool.said())
+            time.sleep(0.05)
+        client.shutdown()
+        other.shutdown()
+        failure = pool.status()["failure"]
+        self.assertIn(failure, ("a write to the store failed", "a sync of the store failed"))
+        self.assertEqual(pool.end(), 1)
+        self.assertIn("repair", pool.said().splitlines()[-1])
+        # The disk works again. Where it could keep the failure, the pool is only read from now on; where it could not, it is
+        # recovered as after a crash.
+        before = pool.digest()
+        pool.start()
+        pool.judge()
+        if ONCE not in rule:
+            self.assertIn(pool.status()["mode"], ("read-only", "normal"))
+            pool.kill()
+            return
+        self.assertEqual(pool.status()["failure"], failure)
+        self.assertIn("the pool has failed before", pool.said())
+        client = pool.connect()
+        self.fails(errno.EPERM, client.pwrite, new, 0)
+        client.shutdown()
+        refused = onefold("volume", "create", pool.path, "new", "--size", "1M", check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertEqual(pool.end(), 1)
+        self.assertEqual(pool.digest(), before, "nothing is written")
+        self.assertIn(failure, onefold("status", pool.path).stdout)
+
+    def test_a_full_host_refuses_new_blocks_and_nothing_else(self):
+        with FaultyPool() as pool:
+            pool.start()
+            client = pool.connect()
+            known, written = os.urandom(MIB), 0
+            client.pwrite(known, 0)
+            client.flush()
+            pool.plan("reserve error=ENOSPC")
+            with self.assertRaises(nbd.Error) as failure:
+                for written in range(1, 400):
+                    client.pwrite(os.urandom(MIB), written % 30 * MIB + MIB)
+            self.assertEqual(failure.exception.errnum, errno.ENOSPC)
+            client.pwrite(known, 31 * MIB)
+            client.flush()
+            self.assertEqual(client.pread(MIB, 31 * MIB), known)
+            self.assertEqual(client.pread(MIB, 0), known)
+            self.assertEqual(pool.status()["mode"], "normal")
+            pool.plan()
+            deadline = time.time() + 20
+            while True:
+                try:
+                    client.pwrite(os.urandom(MIB), 20 * MIB)
+                    break
+                except nbd.Error:
+                    self.assertLess(time.time(), deadline, "no space came back")
+                    time.sleep(0.1)
+            self.assertIn("the file system under the pool is full", pool.said())
+            client.shutdown()
+            pool.stop()
+            pool.check()
+
+    def test_a_slow_disk_is_only_slow(self):
+        with FaultyPool() as pool:
+            pool.plan("read slow=20", "write slow=50", "sync slow=100 every=2", "sync slow=300")
+            pool.start()
+            pool.write_for(2)
+            pool.judge()
+            pool.kill()
+            pool.start()
+            pool.judge()
+            pool.stop()
+            pool.check()
+
+    def test_what_is_stuck_holds_up_nobody_else_and_no_stop(self):
+        with FaultyPool() as pool:
+            pool.start("--stop-timeout", "2")
+            client, other = pool.connect(), pool.connect("two")
+            data = os.urandom(4 * MIB)
+            client.pwrite(data, 0)
+            client.flush()
+            # A read that is stuck: others are answered; it goes on when the disk does.
+            pool.stop()
+            pool.start("--stop-timeout", "2")
+            client, other = pool.connect(), pool.connect("two")
+            pool.plan(f"read {IN_DATA} {ONCE} stuck")
+            buffer = nbd.Buffer(MIB)
+            cookie = client.aio_pread(buffer, 0)
+            client.poll(0)
+            time.sleep(0.2)
+            new = os.urandom(MIB)
+            other.pwrite(new, 0)
+            other.flush()
+            self.assertEqual(other.pread(MIB, 0), new)
+            self.assertEqual(pool.status()["mode"], "normal")
+            self.assertFalse(client.aio_command_completed(cookie))
+            pool.plan()
+            while not client.aio_command_completed(cookie):
+                client.poll(1000)
+            self.assertEqual(bytes(buffer.to_bytearray()), data[:MIB])
+            # A write that is stuck for ever: reads go on; a stop gives up.
+            pool.plan("write stuck", "sync stuck")
+            stuck = other.aio_flush()
+            new = nbd.Buffer.from_bytearray(bytearray(os.urandom(MIB)))
+            client.aio_pwrite(new, 8 * MIB)
+            client.aio_flush()
+            client.poll(0)
+            other.poll(0)
+            third = pool.connect()
+            self.assertEqual(third.pread(4 * MIB, 0), data)
+            third.shutdown()
+            self.assertEqual(pool.status()["mode"], "normal")
+            del stuck
+            began = time.time()
+            self.assertNotEqual(pool.end(), 0)
+            self.assertLess(time.time() - began, 30)
+            self.assertIn("the store does not answer", pool.said())
+            pool.plan()
+            pool.start()
+            self.assertEqual(pool.connect().pread(4 * MIB, 0), data)
+            pool.stop()
+            pool.check()
+
+
+if __name__ == "__main__":
+    if not os.path.exists(FAULTY):
+        raise SystemExit(f"{FAULTY} is missing: build it as said above")
+    unittest.main()
