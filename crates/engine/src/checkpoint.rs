@@ -230,7 +230,7 @@ impl Engine {
                 }
                 Err(Stop::Missing(_)) => self.fail_pool(Failure::Page),
                 // The space was counted before.
-                Err(Stop::NoSpace) => self.fail_pool(Failure::Contradiction),
+                Err(Stop::NoSpace | Stop::Contradiction) => self.fail_pool(Failure::Contradiction),
             }
         }
         self.checkpoint = Some(checkpoint);

@@ -603,7 +603,8 @@ impl Engine {
         let load = self.store.pages.end_load(key);
         let mut good = false;
         if let Ok(Outcome::Bytes(bytes)) = result {
-            good = bytes.len() as u64 == self.store.geometry.block()
+            good = self.store.is_valid(key)
+                && bytes.len() as u64 == self.store.geometry.block()
                 && crate::bytes::checksum(self.store.seed, bytes) == load.pointer.checksum;
             if good && !load.orphan {
                 self.store.pages.fill(key, bytes);

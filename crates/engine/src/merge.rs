@@ -49,8 +49,12 @@ impl Engine {
                 self.maps[checkpoint.volume_at] = root;
             }
             if deleted {
-                let root = self.maps.remove(checkpoint.volume_at);
-                assert!(root.pointer.is_none(), "the map of a deleted volume has been cut off");
+                if !self.maps[checkpoint.volume_at].pointer.is_none() {
+                    // Something is mapped beyond everything that a volume can have.
+                    self.fail_pool();
+                    return Ok(Progress::More);
+                }
+                self.maps.remove(checkpoint.volume_at);
                 self.volumes.remove(checkpoint.volume_at);
             } else {
                 checkpoint.volume_at += 1;

@@ -261,8 +261,10 @@ impl PageCache {
         self.let_go(page.0);
     }
 
-    /// A private page becomes the cached page at `key`; its write is under way.
+    /// A private page becomes the cached page at `key`; its write is under way. What was cached there is forgotten: a page that
+    /// a tree leads to can be free in a meta map that contradicts it.
     pub(crate) fn publish(&mut self, page: PageId, key: PageKey) {
+        self.forget(key);
         self.insert(page, key, State::Writing);
         self.writes += 1;
     }

@@ -165,6 +165,55 @@ pub(crate) fn decode(header: &Header, pages: &mut [u8], seed: u64) -> Option<(Ve
 mod tests {
     use super::*;
     use alloc::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever a record with the right checksum says: it is refused, or it is written as it was read.
+        #[test]
+        fn what_is_decoded_encodes_as_it_was(
+            mut entries in proptest::collection::vec((0u8..9, any::<[u8; 39]>(), any::<[bool; 2]>()), 0..30),
+            header in any::<[u8; 32]>(),
+            blocks in 0u16..40,
+            lie in prop_oneof![9 => Just(0u32), 1 => any::<u32>()],
+        ) {
+            let mut pages = vec![0; pages_for(entries.len(), 512) * 512];
+            let count = (entries.len() as u32).wrapping_add(lie);
+            put_u32(&mut pages, 0, MAGIC);
+            put_u16(&mut pages, 4, (pages.len() / 512) as u16);
+            put_u16(&mut pages, 6, blocks);
+            pages[8..40].copy_from_slice(&header);
+            put_u32(&mut pages, 40, count);
+            for (i, (kind, rest, [near, low])) in entries.iter_mut().enumerate() {
+                let bytes = &mut pages[HEADER_BYTES + i * ENTRY_BYTES..][..ENTRY_BYTES];
+                bytes[0] = *kind;
+                bytes[1..].copy_from_slice(rest);
+                if *near {
+                    put_u64(bytes, 8, if *low { 0 } else { u64::from(rest[9]) });
+                }
+            }
+            let sum = checksum(5, &pages);
+            put_u64(&mut pages, CHECKSUM_AT, sum);
+            let Some(read) = decode_header(&pages[..512]) else { return Ok(()) };
+            prop_assert_eq!(usize::from(read.pages), pages.len() / 512);
+            let Some((changes, found)) = decode(&read, &mut pages, 5) else { return Ok(()) };
+            prop_assert_eq!(found, sum);
+            let mut again = vec![0; pages.len()];
+            let sum = encode(&read, &changes, 5, &mut again);
+            prop_assert_eq!(decode_header(&again[..512]), Some(read));
+            prop_assert_eq!(decode(&read, &mut again, 5), Some((changes, sum)));
+        }
+
+        #[test]
+        fn no_page_makes_a_header_that_its_record_does_not_fit(page in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let mut page = page;
+            if page.len() >= 4 {
+                put_u32(&mut page, 0, MAGIC);
+            }
+            if let Some(header) = decode_header(&page) {
+                prop_assert!(HEADER_BYTES + header.entries as usize * ENTRY_BYTES <= usize::from(header.pages) * page.len());
+            }
+        }
+    }
 
     fn sample() -> (Header, Vec<Change>) {
         let key = Key::new(VolumeId(2), 9);

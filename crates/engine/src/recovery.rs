@@ -32,7 +32,7 @@ use crate::rebuild::Rebuild;
 use crate::record::{self, Change, Header};
 use crate::superblock::{Pointer, Superblock, TreeId};
 use crate::tree::{Walk, height_for, lookup};
-use crate::volume::{self, MAX_VOLUMES, VOLUME_BYTES};
+use crate::volume::{self, MAX_BLOCKS, MAX_VOLUMES, VOLUME_BYTES};
 use crate::volumes::VolumeChange;
 use crate::write::SUMMARY_BYTES;
 
@@ -377,6 +377,9 @@ impl Engine {
             TreeId::Volumes => {
                 for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
                     let Some((volume, root)) = volume::decode(entry).ok()? else { continue };
+                    if volume.size.div_ceil(self.store.geometry.block()) > MAX_BLOCKS {
+                        return None;
+                    }
                     if self.volumes.last().is_some_and(|last| last.id >= volume.id) {
                         return None;
                     }

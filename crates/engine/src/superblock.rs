@@ -25,6 +25,8 @@ const GROWTH_AT: usize = 192;
 const GROWTH_SIZE: usize = 8;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 24;
+/// The greatest epoch, or number of a record: 146 years at a billion a second.
+const MOST_COUNTED: u64 = 1 << 62;
 
 /// The digest function of a pool, recorded at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -331,6 +333,14 @@ impl Superblock {
             if root.height > 7 {
                 return Err(SuperblockError::Geometry(BadGeometry("a tree is too high")));
             }
+        }
+        // Epochs, records and slots are counted on from here: what no pool can have counted would overflow.
+        let numbers = [u64_at(b, 120), u64_at(b, 128), u64_at(b, 144), u64_at(b, 152)];
+        if numbers.iter().any(|&number| number > MOST_COUNTED) {
+            return Err(SuperblockError::Geometry(BadGeometry("an epoch or a record has an impossible number")));
+        }
+        if u64_at(b, 160) > geometry.slots() {
+            return Err(SuperblockError::Geometry(BadGeometry("more slots are in use than there are")));
         }
         if u16_at(b, 172) == 0 {
             return Err(SuperblockError::Geometry(BadGeometry("the next volume has no number")));

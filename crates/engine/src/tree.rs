@@ -37,8 +37,12 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Byte offset of a page on the store.
+    /// Byte offset of a page on the store. A pointer that leads nowhere leads to the first block, which is no page: what is
+    /// read there never passes for one.
     pub(crate) fn offset(&self, key: PageKey) -> u64 {
+        if !self.is_valid(key) {
+            return 0;
+        }
         let number = u64::from(key.location) - 1;
         let block = match key.region {
             Region::Metadata => self.geometry.metadata_block(number),
@@ -156,6 +160,8 @@ pub(crate) enum Stop {
     NoPage,
     /// No metadata block is free.
     NoSpace,
+    /// A page of the tree is free in the meta map: the tables contradict each other.
+    Contradiction,
 }
 
 #[derive(Clone, Copy)]
@@ -266,6 +272,9 @@ impl Writer {
     }
 
     fn write_out(&mut self, store: &mut Store, level: usize, step: Step) -> Result<Pointer, Stop> {
+        if step.before != 0 && self.region == Region::Metadata && !store.meta.is_used(step.before) {
+            return Err(Stop::Contradiction);
+        }
         let empty = store.pages.bytes(step.page).iter().all(|&byte| byte == 0);
         let location = if empty { 0 } else { self.new_location(store, level, step)? };
         if step.before != 0 {

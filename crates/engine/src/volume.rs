@@ -76,17 +76,18 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         INHERITS => None,
         code => Some(Policy::from_code(code).ok_or(())?),
     };
-    if !is_name(name) || bytes[4] > 7 || bytes[5] & !READ_ONLY != 0 {
+    let (size, logical_blocks_used) = (u64_at(bytes, 8), u64_at(bytes, 16));
+    let possible = size <= i64::MAX as u64 && logical_blocks_used <= MAX_BLOCKS;
+    if !is_name(name) || bytes[4] > 7 || bytes[5] & !READ_ONLY != 0 || !possible {
         return Err(());
     }
-    let size = u64_at(bytes, 8);
     let volume = Volume {
         id,
         name: String::from(name),
         size,
         policy,
         read_only: bytes[5] & READ_ONLY != 0,
-        logical_blocks_used: u64_at(bytes, 16),
+        logical_blocks_used,
         since: 0,
         deleted: None,
         merged_size: size,
@@ -97,6 +98,30 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Any bytes: refused, or a volume that could be, which is written as it was read.
+        #[test]
+        fn what_is_decoded_encodes_as_it_was(
+            mut bytes in any::<[[u8; 32]; 4]>().prop_map(|bytes| bytes.concat()),
+            name in "[a-z._-]{0,20}",
+            plain in any::<bool>(),
+        ) {
+            bytes[3] = name.len() as u8;
+            bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
+            if plain {
+                (bytes[2], bytes[4], bytes[5]) = (INHERITS, bytes[4] & 7, bytes[5] & READ_ONLY);
+                (bytes[15], bytes[23]) = (0, 0);
+            }
+            if let Ok(Some((volume, root))) = decode(&bytes) {
+                prop_assert!(is_name(&volume.name));
+                let mut again = [0; VOLUME_BYTES as usize];
+                encode(&volume, root, &mut again);
+                prop_assert_eq!(decode(&again), Ok(Some((volume, root))));
+            }
+        }
+    }
 
     #[test]
     fn an_entry_reads_back_and_nonsense_is_refused() {
@@ -119,7 +144,7 @@ mod tests {
         assert_eq!(decode(&bytes), Ok(Some((volume.clone(), root))));
         let inherits = Volume { policy: None, read_only: false, ..volume };
         encode(&inherits, root, &mut bytes);
-        assert_eq!(decode(&bytes), Ok(Some((inherits, root))));
+        assert_eq!(decode(&bytes), Ok(Some((inherits.clone(), root))));
         bytes[5] = 2;
         assert_eq!(decode(&bytes), Err(()));
         bytes[5] = 0;
@@ -128,6 +153,12 @@ mod tests {
         bytes[3] = 3;
         bytes[2] = 99;
         assert_eq!(decode(&bytes), Err(()));
+        // Sizes and numbers of blocks that no volume has would overflow when they are counted on.
+        for at in [8, 16] {
+            encode(&inherits, root, &mut bytes);
+            put_u64(&mut bytes, at, u64::MAX);
+            assert_eq!(decode(&bytes), Err(()));
+        }
     }
 
     #[test]

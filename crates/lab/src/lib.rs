@@ -14,6 +14,7 @@ mod endure;
 pub mod faults;
 pub mod faulty;
 pub mod flip;
+pub mod fuzz;
 pub mod inspect;
 pub mod model;
 pub mod opening;

@@ -8,6 +8,7 @@ use engine::recording::Ending;
 use lab::config::Config;
 use lab::crash::{Plan, enumerate};
 use lab::faulty;
+use lab::fuzz::seeds;
 use lab::random::mix;
 use lab::rerun::{Options, rerun};
 use lab::run::Run;
@@ -113,6 +114,11 @@ enum Command {
         #[arg(long)]
         until: Option<u64>,
     },
+    /// Writes the seeds of the fuzz targets, a directory for each.
+    Corpus {
+        /// Where: fuzz/corpus.
+        directory: PathBuf,
+    },
     /// What requests cost, and how long opening after a crash takes, in full pools of many sizes on a simulated SSD. Fails if
     /// that is more than docs/performance.md states.
     Scale {
@@ -143,6 +149,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        Command::Corpus { directory } => write_corpus(&directory),
         Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
         Command::Discard { size, seconds, processor, write } => run_discard(size, seconds, processor, write.as_deref()),
         Command::Flips { product, stride, threads } => run_flips(product, stride, threads),
@@ -158,6 +165,20 @@ fn main() -> ExitCode {
             run_crash(&Plan { seeds, seed, depth, point, variant, second_point, second_variant, trace, progress })
         }
     }
+}
+
+fn write_corpus(directory: &Path) -> ExitCode {
+    for (target, _) in seeds::TARGETS {
+        let directory = directory.join(target);
+        let written = std::fs::create_dir_all(&directory).and_then(|()| {
+            seeds::of(target).iter().try_for_each(|(name, bytes)| std::fs::write(directory.join(name), bytes))
+        });
+        if let Err(error) = written {
+            eprintln!("{}: {error}", directory.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn run_seed(seed: u64, print: bool, operations: usize) -> ExitCode {
