@@ -371,13 +371,16 @@ impl Engine {
 
     fn read_table_leaf(&mut self, tree: TreeId, leaf: u64, page: PageId) -> Option<()> {
         let bytes = self.store.pages.bytes(page);
+        let geometry = &self.store.geometry;
+        // Addresses below a higher tree would not fit into their bits.
+        let highest = height_for(MAX_BLOCKS / geometry.map_leaf_entries(), geometry.fanout());
         match tree {
             TreeId::Containers => self.space.read_container_leaf(leaf, bytes)?,
             TreeId::MetaMap => self.store.meta.read_leaf(leaf, bytes),
             TreeId::Volumes => {
                 for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
                     let Some((volume, root)) = volume::decode(entry).ok()? else { continue };
-                    if volume.size.div_ceil(self.store.geometry.block()) > MAX_BLOCKS {
+                    if volume.size.div_ceil(geometry.block()) > MAX_BLOCKS || root.height > highest {
                         return None;
                     }
                     if self.volumes.last().is_some_and(|last| last.id >= volume.id) {
@@ -394,6 +397,9 @@ impl Engine {
                     if !pointer.is_none() {
                         let volume = VolumeId(crate::bytes::u16_at(entry, 16));
                         let level = entry[18];
+                        if level > highest {
+                            return None;
+                        }
                         self.discards.push(crate::checkpoint::Discard { pointer, volume, level });
                         self.discard_leaves = leaf + 1;
                     }

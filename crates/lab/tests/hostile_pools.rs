@@ -61,3 +61,56 @@ fn pages_that_the_meta_map_says_are_free_fail_the_checkpoint() {
         assert!(matches!(survive(image.clone(), Use(how)), Fate::Served(_)));
     }
 }
+
+/// A subtree of 200 levels was on the discard list: the audit counted addresses below it until they overflowed.
+#[test]
+fn a_discarded_subtree_higher_than_any_map_is_damage() {
+    for level in [10, 200] {
+        let mut image = make(Kind::Crashed);
+        for page in places(&image, table(TreeId::Discards)) {
+            image[page + 18] = level;
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            let fate = survive(image.clone(), Use(how));
+            assert!(
+                matches!(fate, Fate::Refused(Some(OpenError::DamagedPage { what: "the discard list", .. }))),
+                "{fate:?}"
+            );
+        }
+    }
+}
+
+/// Numbers near the end of their 64 bits, in a superblock whose checksum is right: recovery counts on from them.
+#[test]
+fn a_superblock_that_has_counted_further_than_any_pool_is_refused() {
+    for at in [120, 128, 144, 152, 160] {
+        let mut image = make(Kind::Crashed);
+        for superblock in places(&image, Structure::Superblock) {
+            image[superblock + at..superblock + at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            assert_eq!(survive(image.clone(), Use(how)), Fate::Refused(None), "the field at {at}");
+        }
+    }
+}
+
+/// The volume table claimed sizes and numbers of blocks that no volume has: offsets, and counting on, overflowed.
+#[test]
+fn a_volume_larger_than_any_is_damage() {
+    for (at, value) in [(8, u64::MAX), (8, i64::MAX as u64 + 1), (8, (1 << 56) + 512), (16, u64::MAX)] {
+        let mut image = make(Kind::Crashed);
+        for page in places(&image, table(TreeId::Volumes)) {
+            image[page + at..page + at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            let fate = survive(image.clone(), Use(how));
+            assert!(
+                matches!(fate, Fate::Refused(Some(OpenError::DamagedPage { what: "the volume table", .. }))),
+                "{fate:?}"
+            );
+        }
+    }
+}
