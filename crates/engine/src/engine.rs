@@ -319,7 +319,8 @@ impl Engine {
 
     /// A free buffer to receive payload into, or `None` while there is none (try again after the next event).
     pub fn take_buffer(&mut self) -> Option<BufferId> {
-        if !self.buffers.may_receive() {
+        // A pool that has failed keeps what it could not write; who comes is to be told.
+        if !self.read_only && !self.buffers.may_receive() {
             return None;
         }
         let buffer = self.any_buffer()?;

@@ -51,7 +51,7 @@ impl Engine {
             if deleted {
                 if !self.maps[checkpoint.volume_at].pointer.is_none() {
                     // Something is mapped beyond everything that a volume can have.
-                    self.fail_pool();
+                    self.fail_pool(Failure::Contradiction);
                     return Ok(Progress::More);
                 }
                 self.maps.remove(checkpoint.volume_at);

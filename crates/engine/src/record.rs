@@ -179,7 +179,8 @@ mod tests {
             let mut pages = vec![0; pages_for(entries.len(), 512) * 512];
             let count = (entries.len() as u32).wrapping_add(lie);
             put_u32(&mut pages, 0, MAGIC);
-            put_u16(&mut pages, 4, (pages.len() / 512) as u16);
+            let page_count = (pages.len() / 512) as u16;
+            put_u16(&mut pages, 4, page_count);
             put_u16(&mut pages, 6, blocks);
             pages[8..40].copy_from_slice(&header);
             put_u32(&mut pages, 40, count);

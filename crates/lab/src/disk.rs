@@ -293,6 +293,11 @@ impl Disk {
         self.overlay.get(block).is_some_and(|content| content != self.pristine(block))
     }
 
+    /// Whether the block is one of two copies.
+    pub fn is_of_a_pair(&self, block: u64) -> bool {
+        self.overlay.is_of_a_pair(block)
+    }
+
     /// What a stale read of the block sees, where that differs from what it should see.
     pub fn stale(&self, block: u64) -> Option<Content> {
         self.overlay.stale(block).filter(|&content| content != self.pristine(block)).cloned()

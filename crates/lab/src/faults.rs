@@ -219,6 +219,11 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// Whether reads may fail.
+    pub fn fails_reads(&self) -> bool {
+        self.rules.iter().any(|rule| matches!(rule.class, Class::ReadError | Class::ShortRead))
+    }
+
     /// No faults, for now.
     pub fn new(seed: u64) -> Faults {
         Faults {
@@ -324,6 +329,11 @@ impl Overlay {
         if let Some(before) = before {
             self.previous.insert(block, before);
         }
+    }
+
+    /// Whether the block is one of two copies.
+    pub fn is_of_a_pair(&self, block: u64) -> bool {
+        self.twin(block).is_some()
     }
 
     /// What a stale read sees. Of a pair only the first block is ever stale, and only beside a good twin.

@@ -298,7 +298,7 @@ fn open_with(scenario: &Scenario, rule: Rule, print: bool) -> Checked<Run> {
     let mut run = begin(scenario, print)?;
     run.perform(&scenario.operations)?;
     run.world.faults.begin(&[rule]);
-    run.open_under_faults(if rule.skip % 2 == 0 { Cut::Kept } else { Cut::Torn })?;
+    run.open_under_faults(if rule.skip.is_multiple_of(2) { Cut::Kept } else { Cut::Torn })?;
     // What has not struck by now belongs to serving.
     run.lift();
     run.finish(&mut Random::new(rule.skip))?;

@@ -244,6 +244,19 @@ impl Run {
             self.create_volume(self.config.volumes[0].0, Some(Policy::Full))?;
             self.drain()?;
         }
+        let needs_volume = !matches!(
+            operation,
+            Operation::Crash { .. }
+                | Operation::Reopen
+                | Operation::CloseEarly { .. }
+                | Operation::Drain
+                | Operation::Idle(_)
+                | Operation::Settle
+        );
+        if needs_volume && !self.model.volumes().iter().any(ModelVolume::is_usable) {
+            // The pool has failed, and none could be created.
+            return Ok(());
+        }
         match operation {
             Operation::Write { place, contents, fua } => self.write(self.range(*place), contents, *fua),
             Operation::Read(place) => self.read(self.range(*place)),

@@ -564,6 +564,8 @@ impl World {
 
     /// What a read sees of a block: perhaps damaged, or stale.
     fn read_block(&mut self, op: IoOp, block: u64, is_stale: bool) -> Content {
+        // Nobody could tell a copy that is stale while its twin cannot be read.
+        let is_stale = is_stale && !(self.disk.is_of_a_pair(block) && self.faults.fails_reads());
         if is_stale && let Some(content) = self.disk.stale(block) {
             self.faults.tally.count(Class::StaleRead);
             self.faults.touched.insert(block);

@@ -72,7 +72,7 @@ pub fn make(kind: Kind) -> Vec<u8> {
     for (offset, bytes) in engine::format(parameters).blocks {
         image[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
     }
-    let mut driver = Driver::open(image, LIMITS, Engine::open).ok().expect("a new pool opens");
+    let Ok(mut driver) = Driver::open(image, LIMITS, Engine::open) else { panic!("a new pool opens") };
     for (name, blocks, policy) in [("a", 40, None), ("b", 3000, Some(Policy::Native)), ("c", 4000, None)] {
         let size = blocks * BLOCK as u64;
         driver.control(Command::CreateVolume { name, size, policy }).expect("answered").expect("created");
@@ -94,7 +94,7 @@ pub fn make(kind: Kind) -> Vec<u8> {
     if kind == Kind::Closed {
         return driver.image;
     }
-    let mut driver = Driver::open(driver.image, LIMITS, Engine::open).ok().expect("a closed pool opens");
+    let Ok(mut driver) = Driver::open(driver.image, LIMITS, Engine::open) else { panic!("a closed pool opens") };
     let size = 50 * BLOCK as u64;
     driver.control(Command::ResizeVolume { volume: VolumeId(1), size }).expect("answered").expect("resized");
     let mut task = |volume, lba: u64, count: u64, task: Task<'_>| {

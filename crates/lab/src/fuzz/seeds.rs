@@ -5,8 +5,11 @@ use super::pool::BLOCK;
 /// A name for a file of the corpus, and what is in it.
 pub type Seed = (String, Vec<u8>);
 
+/// What runs an input.
+pub type Target = fn(&[u8]);
+
 /// The targets, by the name of their directory in `fuzz/corpus`, with what runs them.
-pub const TARGETS: [(&str, fn(&[u8])); 5] = [
+pub const TARGETS: [(&str, Target); 5] = [
     ("nbd_wire", super::protocol::wire),
     ("nbd_session", super::protocol::session),
     ("disk_decoders", super::disk::decoders),
