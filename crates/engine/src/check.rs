@@ -123,7 +123,7 @@ impl<'a> Audit<'a> {
         what: &str,
         visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8]),
     ) {
-        if pointer.is_none() {
+        if pointer.is_none() || pointer.is_lost() {
             return;
         }
         let Some(page) = self.page(region, pointer, what) else { return };

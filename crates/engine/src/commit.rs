@@ -416,7 +416,7 @@ impl Engine {
             if block.hit.is_some() || block.content.is_none_or(|content| content.zero) {
                 continue;
             }
-            match self.resolve(volume, block.key) {
+            match self.map_entry(volume, block.key) {
                 Ok(entry) => new += u64::from(entry.slot().is_none()),
                 Err(Unresolved::Damaged) => {
                     self.fail_when_quiet(id, Error::Io);

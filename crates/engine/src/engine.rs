@@ -58,7 +58,7 @@ const RESERVE_CONTAINERS: u32 = 8;
 pub(crate) enum Unresolved {
     /// Load this and try again.
     Missing(crate::tree::Missing),
-    /// The leaf passed its checksum and holds what cannot be.
+    /// The block is lost, or its leaf passed its checksum and holds what cannot be.
     Damaged,
 }
 
@@ -519,8 +519,13 @@ impl Engine {
 
     // ---- the map ----
 
-    /// What a block maps to.
+    /// What a block maps to, for whoever needs its content.
     pub(crate) fn resolve(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
+        self.map_entry(volume, key).and_then(|entry| if entry.is_lost() { Err(Unresolved::Damaged) } else { Ok(entry) })
+    }
+
+    /// The entry of a block, which may be lost.
+    pub(crate) fn map_entry(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
         if let Some(entry) = self.delta.get(key).or_else(|| self.frozen.get(key)) {
             return Ok(entry);
         }
@@ -533,6 +538,7 @@ impl Engine {
                 if makes_sense { Ok(entry) } else { Err(Unresolved::Damaged) }
             }
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
+            Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
             Walk::Missing(missing) => Err(Unresolved::Missing(missing)),
         }
     }

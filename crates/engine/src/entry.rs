@@ -1,7 +1,7 @@
 //! Addresses and the eight-byte entry of a map leaf.
 //!
 //! ```text
-//! bits  0..4    state: 0 unmapped, 1 zero, 2 whole block
+//! bits  0..4    state: 0 unmapped, 1 zero, 2 whole block, 3 lost
 //! bits  4..40   slot address
 //! bits 40..64   check: the first 24 bits of the block's digest
 //! ```
@@ -38,6 +38,7 @@ impl Key {
 const UNMAPPED: u64 = 0;
 const ZERO: u64 = 1;
 const WHOLE: u64 = 2;
+const LOST: u64 = 3;
 
 /// An entry of a map leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +49,8 @@ impl Entry {
     pub(crate) const UNMAPPED: Entry = Entry(UNMAPPED);
     /// Written with zeroes.
     pub(crate) const ZERO: Entry = Entry(ZERO);
+    /// What it was is not known: a repair gave it up. Reading it fails until it is written or discarded.
+    pub(crate) const LOST: Entry = Entry(LOST);
 
     pub(crate) fn whole(slot: Slot, digest: Digest) -> Entry {
         debug_assert!(slot.0 >> SLOT_BITS == 0);
@@ -63,9 +66,14 @@ impl Entry {
         (self.0 >> 40) as u32
     }
 
+    /// Whether a repair gave it up.
+    pub(crate) fn is_lost(self) -> bool {
+        self.0 & 15 == LOST
+    }
+
     /// Whether the state is one that this format has.
     pub(crate) fn is_valid(self) -> bool {
-        self.0 & 15 <= WHOLE
+        self.0 & 15 <= LOST
     }
 }
 
@@ -85,6 +93,7 @@ mod tests {
         assert_eq!(entry.slot(), Some(Slot((1 << SLOT_BITS) - 1)));
         assert_eq!(entry.check(), check_bits(digest));
         assert_eq!(Entry::ZERO.slot(), None);
+        assert!(Entry::LOST.is_valid() && Entry::LOST.is_lost() && Entry::LOST.slot().is_none());
         assert!(!Entry(7).is_valid());
     }
 

@@ -85,7 +85,9 @@ impl Engine {
                 break;
             }
             let root = self.maps[checkpoint.volume_at];
-            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf.1) {
+            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf.1)
+                && !missing.pointer.is_lost()
+            {
                 self.store.load(missing, None);
             }
         }
@@ -180,7 +182,7 @@ impl Engine {
         if level > 0 {
             for child in bytes.chunks_exact(16) {
                 let pointer = Pointer::read(child, 0);
-                if !pointer.is_none() {
+                if !pointer.is_none() && !pointer.is_lost() {
                     self.discards.push(Discard { pointer, volume, level: level - 1 });
                 }
             }

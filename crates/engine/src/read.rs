@@ -268,7 +268,9 @@ impl Engine {
                 return Ok((true, end - key.lba()));
             }
         }
-        Ok((self.resolve(volume, key)?.slot().is_none(), 1))
+        // What is lost is no hole: it does not read as zeroes.
+        let entry = self.map_entry(volume, key)?;
+        Ok((entry.slot().is_none() && !entry.is_lost(), 1))
     }
 
     pub(crate) fn run_extents(&mut self, id: RequestId) {

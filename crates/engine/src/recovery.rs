@@ -65,17 +65,18 @@ enum Step {
 /// The tables that are held in memory.
 const TABLES: [TreeId; 4] = [TreeId::Containers, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards];
 
-struct Walked {
-    header: Header,
-    changes: Vec<Change>,
-    checksum: u64,
+/// A record of the journal.
+pub(crate) struct Walked {
+    pub header: Header,
+    pub changes: Vec<Change>,
+    pub checksum: u64,
 }
 
 /// A block whose digest is checked, and in Redo where it goes.
 #[derive(Clone, Copy)]
-struct Check {
-    block: u64,
-    digest: Digest,
+pub(crate) struct Check {
+    pub block: u64,
+    pub digest: Digest,
     slot: Slot,
     /// The record that says so.
     sequence: u64,
@@ -91,22 +92,22 @@ pub(crate) struct Recovery {
     table: usize,
     leaf: u64,
     /// Bytes of the ring from block `position` on.
-    window: Vec<u8>,
-    position: u32,
+    pub window: Vec<u8>,
+    pub position: u32,
     walked_blocks: u32,
-    records: Vec<Walked>,
+    pub records: Vec<Walked>,
     /// Entries in them.
     entries: u64,
     /// The last record that is durable for certain.
-    mark: u64,
+    pub mark: u64,
     verify_at: usize,
     checks: Vec<Check>,
     check_at: usize,
     failed_check: bool,
     /// What the journal carries, by slot: digest, block of the store.
-    carried: HashMap<Slot, (Digest, u64, u64), FixedState>,
+    pub carried: HashMap<Slot, (Digest, u64, u64), FixedState>,
     /// Blocks of each volume, as of the record that is being verified.
-    sizes: BTreeMap<VolumeId, u64>,
+    pub sizes: BTreeMap<VolumeId, u64>,
     /// The first sync failed: nothing may be written.
     unsynced: bool,
     report: Recovered,
@@ -304,7 +305,7 @@ impl Engine {
     }
 
     /// Leaves that a tree can have.
-    fn table_leaves(&self, tree: TreeId) -> u64 {
+    pub(crate) fn table_leaves(&self, tree: TreeId) -> u64 {
         let geometry = &self.store.geometry;
         let block = geometry.block();
         match tree {
@@ -412,11 +413,29 @@ impl Engine {
 
     // ---- the journal ----
 
-    /// Walks the chain as far as what has been read goes, and reads on.
+    /// Walks the chain, and reads on where that has to be.
     fn walk(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        let most = self.limits.replayable_entries(&self.store.geometry);
+        if let Some((offset, length)) = self.walk_window(recovery, most) {
+            recovery.outstanding += 1;
+            self.store.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
+            return Ok(Progress::Wait);
+        }
+        let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
+        if recovery.mark > last {
+            return Err(OpenError::DamagedJournal { sequence: last + 1 });
+        }
+        if recovery.entries > most {
+            return Err(OpenError::TooLittleMemory { entries: recovery.entries });
+        }
+        Ok(Progress::Next(Step::Verify))
+    }
+
+    /// Walks the chain as far as what has been read goes, keeping the changes of `most` entries. Gives the bytes (offset, length)
+    /// that have to be added to the window then, `None` at the end of the chain.
+    pub(crate) fn walk_window(&self, recovery: &mut Recovery, most: u64) -> Option<(u64, u64)> {
         let block = self.store.geometry.block_size as usize;
         let ring = self.store.geometry.journal_blocks;
-        let most = self.limits.replayable_entries(&self.store.geometry);
         loop {
             let have = (recovery.window.len() / block) as u32;
             let needed = match self.next_record(recovery) {
@@ -442,7 +461,8 @@ impl Engine {
                 Next::End => {
                     let beyond = BEYOND_BLOCKS.min(ring - recovery.walked_blocks);
                     if have >= beyond {
-                        break;
+                        recovery.mark = recovery.mark.max(self.watermark_beyond(recovery));
+                        return None;
                     }
                     beyond
                 }
@@ -452,24 +472,13 @@ impl Engine {
             let from = (recovery.position + have) % ring;
             let count = WINDOW_BLOCKS.max(needed - have).min(ring - from).min(ring - have);
             let offset = (self.store.geometry.journal_start() + u64::from(from)) * block as u64;
-            recovery.outstanding += 1;
-            let length = u64::from(count) * block as u64;
-            self.store.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
-            return Ok(Progress::Wait);
+            return Some((offset, u64::from(count) * block as u64));
         }
-        let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
-        recovery.mark = recovery.mark.max(self.watermark_beyond(recovery, last));
-        if recovery.mark > last {
-            return Err(OpenError::DamagedJournal { sequence: last + 1 });
-        }
-        if recovery.entries > most {
-            return Err(OpenError::TooLittleMemory { entries: recovery.entries });
-        }
-        Ok(Progress::Next(Step::Verify))
     }
 
     /// The highest watermark of the records that lie beyond the end of the chain: what they say was durable has been damaged since.
-    fn watermark_beyond(&self, recovery: &Recovery, last: u64) -> u64 {
+    fn watermark_beyond(&self, recovery: &Recovery) -> u64 {
+        let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
         let block = self.store.geometry.block_size as usize;
         let ring = self.store.geometry.journal_blocks;
         let mut highest = 0;
@@ -556,7 +565,7 @@ impl Engine {
     }
 
     /// What has to be checked before a record is believed; whether its changes make sense at all.
-    fn checks_of(
+    pub(crate) fn checks_of(
         &self,
         walked: &Walked,
         carried: &mut HashMap<Slot, (Digest, u64, u64), FixedState>,
@@ -689,7 +698,7 @@ impl Engine {
         Ok(())
     }
 
-    fn replay_change(&mut self, change: &Change, sequence: u64) {
+    pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
         let (key, entry, digest, fresh) = match *change {
             Change::Fresh { key, slot, digest } | Change::Carried { key, slot, digest, .. } => {
                 // The slot's former life, if this delta knew it, ended before.
@@ -797,11 +806,11 @@ enum Next {
     Read(u32),
 }
 
-fn blocks_of(header: &Header) -> u32 {
+pub(crate) fn blocks_of(header: &Header) -> u32 {
     u32::from(header.pages) + u32::from(header.blocks)
 }
 
-fn table_name(tree: TreeId) -> &'static str {
+pub(crate) fn table_name(tree: TreeId) -> &'static str {
     match tree {
         TreeId::MetaMap => "the map of metadata blocks",
         TreeId::SpaceMap => "the space map",

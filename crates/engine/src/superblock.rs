@@ -87,6 +87,14 @@ impl Pointer {
     /// No page.
     pub const NONE: Pointer = Pointer { location: 0, birth: 0, checksum: 0 };
 
+    /// In maps: the subtree was given up by a repair. All its entries count as lost, and it has no page.
+    pub const LOST: Pointer = Pointer { location: u32::MAX, birth: 0, checksum: 0 };
+
+    /// Whether a repair gave the subtree up.
+    pub fn is_lost(self) -> bool {
+        self.location == u32::MAX
+    }
+
     /// Whether there is no page.
     pub fn is_none(self) -> bool {
         self.location == 0

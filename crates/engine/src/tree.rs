@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 
 use crate::bytes::checksum;
 use crate::contract::{IoOp, PageId, RequestId, Segment};
+use crate::entry::Entry;
 use crate::geometry::Geometry;
 use crate::io::{IoTable, Purpose};
 use crate::meta::MetaSpace;
@@ -151,6 +152,15 @@ pub(crate) fn lookup(store: &mut Store, region: Region, root: Root, leaf: u64) -
     }
 }
 
+/// Makes a page of a map one of a subtree that was given up.
+pub(crate) fn fill_lost(page: &mut [u8], level: u8) {
+    if level == 0 {
+        page.chunks_exact_mut(8).for_each(|entry| entry.copy_from_slice(&Entry::LOST.0.to_le_bytes()));
+    } else {
+        (0..page.len() / 16).for_each(|at| Pointer::LOST.write(page, at * 16));
+    }
+}
+
 /// Why a writer cannot go on now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
@@ -233,7 +243,11 @@ impl Writer {
                 let parent = self.path[usize::from(at) + 1].expect("parents come first");
                 child(store.pages.bytes(parent.page), wanted & mask)
             };
-            let page = if !pointer.is_none() {
+            let page = if pointer.is_lost() {
+                let page = store.pages.allocate().ok_or(Stop::NoPage)?;
+                fill_lost(store.pages.bytes_mut(page), at);
+                page
+            } else if !pointer.is_none() {
                 let key = PageKey { region: self.region, location: pointer.location };
                 let source = store.pages.get(key).ok_or(Stop::Missing(Missing { key, pointer }))?;
                 store.pages.copy_of(source).ok_or(Stop::NoPage)?
@@ -243,7 +257,8 @@ impl Writer {
                 return Ok(None);
             };
             store.page_visits += 1;
-            self.path[usize::from(at)] = Some(Step { page, index: wanted, before: pointer.location });
+            let before = if pointer.is_lost() { 0 } else { pointer.location };
+            self.path[usize::from(at)] = Some(Step { page, index: wanted, before });
         }
         Ok(self.path[usize::from(level)].map(|step| step.page))
     }
@@ -338,8 +353,9 @@ impl Writer {
             let index = *first >> (bits * u32::from(level));
             if level == self.root.height {
                 self.leave(store, level)?;
-                if !self.root.pointer.is_none() {
-                    out.push((core::mem::take(&mut self.root.pointer), level));
+                let pointer = core::mem::take(&mut self.root.pointer);
+                if !pointer.is_none() && !pointer.is_lost() {
+                    out.push((pointer, level));
                 }
             } else if let Some(parent) = self.seek(store, index >> bits, level + 1, false)? {
                 // What the path holds below has to be in place before its subtree is cut off.
@@ -348,7 +364,9 @@ impl Writer {
                 let pointer = Pointer::read(store.pages.bytes(parent), at);
                 if !pointer.is_none() {
                     Pointer::NONE.write(store.pages.bytes_mut(parent), at);
-                    out.push((pointer, level));
+                    if !pointer.is_lost() {
+                        out.push((pointer, level));
+                    }
                 }
             }
             *first = first.saturating_add(span);

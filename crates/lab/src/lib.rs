@@ -20,6 +20,7 @@ pub mod model;
 pub mod opening;
 pub mod random;
 pub mod rerun;
+pub mod repair;
 pub mod run;
 pub mod scale;
 pub mod scenario;

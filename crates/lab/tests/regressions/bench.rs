@@ -11,7 +11,7 @@ use engine::{
 };
 use lab::config::Config;
 use lab::content::CELLS;
-use lab::disk::Cut;
+use lab::disk::{Cut, Disk};
 use lab::random::Random;
 use lab::trace::Trace;
 use lab::world::{Answer, Step, World, formatted};
@@ -79,6 +79,22 @@ impl Bench {
         let size = blocks * bench.geometry().block();
         bench.command(Command::CreateVolume { name: "disk", size, policy: Some(Policy::Full) });
         bench.volume = bench.world.engine.volumes().next().expect("it was created").id;
+        bench
+    }
+
+    /// The pool on a disk that nothing is written to yet; it has to open.
+    pub fn on_disk(config: Config, disk: Disk, what: &str) -> Bench {
+        let world = World::open(config.parameters, config.limits, disk, 0, Random::new(1), Trace::new(false));
+        let mut bench = Bench {
+            world: world.unwrap_or_else(|violation| panic!("{what}: {violation}")),
+            config,
+            volume: VolumeId(0),
+            next_token: 1,
+            answers: BTreeMap::new(),
+            commands: BTreeMap::new(),
+            opened: None,
+        };
+        bench.open().unwrap_or_else(|error| panic!("{what}: {error:?}"));
         bench
     }
 

@@ -4,6 +4,7 @@
 
 mod bench;
 mod failures;
+mod repair;
 mod volumes;
 
 use bench::{Bench, SECOND, metadata_reservations, page_reads, records, superblocks, tight};
