@@ -1,18 +1,20 @@
 //! Whole-state accounting: everything that can be counted in two ways is, and must agree. (Invariants 2, 3 and 5 of the
 //! design; docs/disk-format.md lists them.) Needs an engine at rest: no request, no I/O, no checkpoint under way.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::bytes::{checksum, u32_at, u64_at};
-use crate::contract::Digest;
+use crate::contract::{Digest, VolumeId};
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, Slot, check_bits};
 use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
 use crate::superblock::{Pointer, Root, TreeId};
+use crate::volume::MAX_BLOCKS;
 use crate::write::SUMMARY_BYTES;
 
 /// Reads `length` bytes of metadata at a byte offset of the store; `None` if they cannot be read.
@@ -86,6 +88,101 @@ impl Engine {
             }
         }
         audit.good
+    }
+}
+
+/// What is wrong with blocks of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// A repair gave them up: reading them fails until they are written again.
+    Lost,
+    /// Their page of the map is damaged.
+    Damaged,
+    /// Their content is in one of the slots that were asked for.
+    InSlot,
+}
+
+impl Engine {
+    /// Blocks of volumes that cannot be read, and those whose content lies at one of the byte offsets: volume, first block, how
+    /// many. As of the trees, without what the journal has overwritten since.
+    pub fn flawed_blocks(
+        &self,
+        read: &mut ReadMetadata<'_>,
+        offsets: &BTreeSet<u64>,
+        visit: &mut dyn FnMut(&str, u64, u64, Flaw),
+    ) {
+        for (volume, root) in self.volumes.iter().zip(&self.maps) {
+            let blocks = volume.size.div_ceil(self.geometry().block());
+            let mut visit_volume = |first: u64, count: u64, flaw| {
+                if first < blocks {
+                    visit(&volume.name, first, count.min(blocks - first), flaw);
+                }
+            };
+            let at = (volume.id, 0, root.height);
+            self.visit_flawed(read, offsets, root.pointer, at, &mut visit_volume);
+        }
+        let mut points: Vec<_> = self.delta.points.iter().collect();
+        points.sort_unstable_by_key(|&(key, _)| *key);
+        for (key, entry) in points {
+            let is_in_slot = entry.slot().is_some_and(|slot| offsets.contains(&self.slot_offset(slot)));
+            if let (true, Some(at)) = (is_in_slot, self.volume_index(key.volume())) {
+                visit(&self.volumes[at].name, key.lba(), 1, Flaw::InSlot);
+            }
+        }
+    }
+
+    /// `at`: volume, number of the page within its level, level.
+    fn visit_flawed(
+        &self,
+        read: &mut ReadMetadata<'_>,
+        offsets: &BTreeSet<u64>,
+        pointer: Pointer,
+        at: (VolumeId, u64, u8),
+        visit: &mut dyn FnMut(u64, u64, Flaw),
+    ) {
+        let (volume, index, level) = at;
+        let geometry = self.geometry();
+        let span = geometry.fanout().saturating_pow(level.into()).saturating_mul(geometry.map_leaf_entries());
+        let first = index.saturating_mul(span);
+        if pointer.is_none() || first >= MAX_BLOCKS {
+            return;
+        }
+        if pointer.is_lost() {
+            return visit(first, span, Flaw::Lost);
+        }
+        let key = PageKey { region: Region::Metadata, location: pointer.location };
+        let page = if self.store.is_valid(key) { read(self.store.offset(key), geometry.block_size) } else { None };
+        let Some(page) = page.filter(|page| checksum(self.store.seed, page) == pointer.checksum) else {
+            return visit(first, span, Flaw::Damaged);
+        };
+        if level > 0 {
+            for child in 0..geometry.fanout() {
+                let pointer = Pointer::read(&page, child as usize * 16);
+                self.visit_flawed(
+                    read,
+                    offsets,
+                    pointer,
+                    (volume, index * geometry.fanout() + child, level - 1),
+                    visit,
+                );
+            }
+            return;
+        }
+        for (i, bytes) in page.chunks_exact(8).enumerate() {
+            let (lba, entry) = (first + i as u64, Entry(u64_at(bytes, 0)));
+            let is_old = self.delta.get(Key::new(volume, lba)).is_some();
+            match entry.slot() {
+                _ if is_old => {}
+                Some(slot) if offsets.contains(&self.slot_offset_checked(slot)) => visit(lba, 1, Flaw::InSlot),
+                None if entry.is_lost() => visit(lba, 1, Flaw::Lost),
+                _ => {}
+            }
+        }
+    }
+
+    /// Byte offset of a slot that may not exist.
+    fn slot_offset_checked(&self, slot: Slot) -> u64 {
+        if self.space.contains(slot) { self.slot_offset(slot) } else { 0 }
     }
 }
 

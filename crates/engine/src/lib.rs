@@ -49,7 +49,7 @@ mod volume;
 mod volumes;
 mod write;
 
-pub use check::ReadMetadata;
+pub use check::{Flaw, ReadMetadata};
 pub use contract::*;
 pub use engine::Engine;
 pub use failure::Failure;

@@ -232,9 +232,9 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
             return Err(RepairError::UnknownFormat);
         }
         // Slots of epochs that have not been yet are zero; older geometries are fine.
-        broken[number] = bytes.as_deref().is_none_or(|bytes| {
-            bytes.iter().any(|&byte| byte != 0) && Superblock::decode(bytes).is_err()
-        });
+        broken[number] = bytes
+            .as_deref()
+            .is_none_or(|bytes| bytes.iter().any(|&byte| byte != 0) && Superblock::decode(bytes).is_err());
         let decoded = bytes.as_deref().and_then(|bytes| Superblock::decode(bytes).ok());
         *found = decoded.filter(|found| found.parameters == ours);
         if broken[number] {

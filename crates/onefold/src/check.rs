@@ -4,17 +4,19 @@
 //! memory, over the store: so the audit sees exactly the state that opening the pool would bring back. Then the engine
 //! accounts for every structure, and every live block is read and compared with its digest.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use engine::{
-    BlockContent, Digest, Effect, Engine, Event, IoError, IoId, IoOp, Limits, Nanos, Outcome, Recovered, Segment,
+    BlockContent, Digest, Effect, Engine, Event, Flaw, IoError, IoId, IoOp, Limits, Medium, Nanos, Outcome, Recovered,
+    Repair, RepairError, Segment, Superblock, plan_repair,
 };
 use serde::Serialize;
 
 use crate::arena::{Arena, BLOCK};
-use crate::backing::{Access, Store};
+use crate::backing::{Access, AlignedBytes, Store};
 use crate::cli::CheckArgs;
 use crate::control::{self, Request};
 use crate::digest::Digester;
@@ -35,19 +37,55 @@ const BATCH: usize = 1 << 16;
 const RUN_BYTES: u64 = 1 << 20;
 const GAP: u64 = 64 << 10;
 
+/// Blocks of a volume.
+#[derive(Serialize, Clone)]
+pub struct Range {
+    pub volume: String,
+    pub first_block: u64,
+    pub blocks: u64,
+}
+
+impl Range {
+    pub fn text(&self) -> String {
+        let Range { volume, first_block, blocks } = self;
+        let bytes = size::show(blocks * BLOCK as u64);
+        match blocks {
+            1 => format!("volume {volume}: block {first_block} ({bytes})"),
+            _ => format!("volume {volume}: blocks {first_block} to {} ({bytes})", first_block + blocks - 1),
+        }
+    }
+}
+
+/// Adds blocks to a list of ranges, to the last one where they follow it.
+fn add_range(ranges: &mut Vec<Range>, volume: &str, first_block: u64, blocks: u64) {
+    match ranges.last_mut() {
+        Some(last) if last.volume == volume && last.first_block + last.blocks == first_block => last.blocks += blocks,
+        _ => ranges.push(Range { volume: volume.into(), first_block, blocks }),
+    }
+}
+
 #[derive(Serialize, Default)]
-struct Findings {
+pub struct Findings {
     version: u32,
     clean: bool,
-    problem_count: u64,
-    problems: Vec<String>,
-    blocks_checked: u64,
+    pub problem_count: u64,
+    pub problems: Vec<String>,
+    /// What is not as it could be, and does no harm.
+    notes: Vec<String>,
+    /// Blocks that cannot be read because of the problems.
+    affected: Vec<Range>,
+    /// Blocks that an earlier repair gave up.
+    lost: Vec<Range>,
+    pub blocks_checked: u64,
     records_replayed: u64,
     was_closed_cleanly: bool,
+    /// Byte offsets of blocks that do not match their digests.
+    #[serde(skip)]
+    rotten: BTreeSet<u64>,
 }
 
 impl Findings {
-    fn add(&mut self, problem: String) {
+    pub fn add(&mut self, problem: String) {
         self.problem_count += 1;
         if self.problems.len() < LISTED_MAX {
             self.problems.push(problem);
@@ -58,45 +96,56 @@ impl Findings {
 /// Audits a pool; true if there is nothing to report.
 pub fn check(arguments: &CheckArgs) -> anyhow::Result<bool> {
     let path = &arguments.pool;
-    refuse_while_served(path)?;
+    refuse_while_served(path, "an audit")?;
     let store = Store::open(path, Access::Read)?;
     let superblock = probe::require_pool(&store)?;
-    let parameters = superblock.parameters;
-    let geometry = parameters.geometry;
-    if geometry.block_size as usize != BLOCK {
-        bail!("{} has blocks of {} bytes; this program checks pools of {BLOCK}", path.display(), geometry.block_size);
-    }
-    let limits = Limits::for_memory(MEMORY, &geometry)
-        .or_else(|needed| Limits::for_memory(needed, &geometry))
-        .map_err(|needed| anyhow::anyhow!("the audit of this pool needs {} of memory", size::show(needed)))?;
-    let overlay = Overlay { store, blocks: HashMap::new() };
-    let arena = Arena::new((limits.buffers as usize, limits.buffers as usize), 1, 1).context("cannot get memory")?;
-    let mut audit = Audit {
-        engine: Engine::open_to_audit(parameters, limits, 0),
-        arena,
-        overlay,
-        digester: Digester::new(&parameters),
-        now: 0,
-    };
-    let mut findings = Findings { version: crate::status::VERSION, ..Findings::default() };
-    match audit.open()? {
-        Ok(recovered) => {
-            (findings.records_replayed, findings.was_closed_cleanly) = (recovered.records, recovered.clean);
-            audit.structures(&mut findings);
-            audit.blocks(&mut findings);
+    let mut findings = Findings::default();
+    check_superblocks(&store, &superblock, &mut findings);
+    let mut audit = Audit::new(&superblock, Overlay::new(store))?;
+    if audit.run(&mut findings)? {
+        audit.blocks(&mut findings);
+        audit.explain(&mut findings);
+    } else {
+        // It does not open. A repair that is only planned finds the rest.
+        let plan = audit.plan(&superblock, false);
+        match plan {
+            Ok(plan) => {
+                plan.problems.into_iter().for_each(|problem| findings.add(problem));
+                for lost in plan.lost {
+                    add_range(&mut findings.affected, &lost.volume, lost.first, lost.blocks);
+                }
+            }
+            Err(error) => findings.add(format!("it cannot be repaired: {error}")),
         }
-        Err(error) => findings.add(explain_open(error)),
     }
     findings.clean = findings.problem_count == 0;
     report(arguments, &findings);
     Ok(findings.clean)
 }
 
-fn refuse_while_served(path: &Path) -> anyhow::Result<()> {
+pub fn refuse_while_served(path: &Path, who: &str) -> anyhow::Result<()> {
     if control::call_server_of(path, &Request::Status { settle: false })?.is_some() {
-        bail!("{} is being served: stop the server first, an audit needs the pool at rest", path.display());
+        bail!("{} is being served: stop the server first, {who} needs the pool at rest", path.display());
     }
     Ok(())
+}
+
+/// Looks at all four superblocks. One that is damaged does no harm while another is the newest: opening the pool writes it anew.
+fn check_superblocks(store: &Store, newest: &Superblock, findings: &mut Findings) {
+    let geometry = newest.parameters.geometry;
+    for (place, parity) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let offset = geometry.superblock_block(place, parity) * BLOCK as u64;
+        let is_bad = match store.read(offset, BLOCK) {
+            Ok(block) => !crate::digest::is_zero(block.bytes()) && Superblock::decode(block.bytes()).is_err(),
+            Err(_) => true,
+        };
+        if is_bad {
+            findings.notes.push(format!(
+                "the superblock at byte {offset} is damaged; another copy is good, and this one is written anew when the pool is \
+                 opened"
+            ));
+        }
+    }
 }
 
 fn report(arguments: &CheckArgs, findings: &Findings) {
@@ -106,10 +155,24 @@ fn report(arguments: &CheckArgs, findings: &Findings) {
     for problem in &findings.problems {
         print(format_args!("{problem}\n"));
     }
+    for note in &findings.notes {
+        print(format_args!("note: {note}\n"));
+    }
     let path = arguments.pool.display();
     let more = findings.problem_count - findings.problems.len() as u64;
     if more > 0 {
         print(format_args!("and {more} more\n"));
+    }
+    for (ranges, what) in [
+        (&findings.affected, "cannot be read"),
+        (&findings.lost, "lost: an earlier repair gave them up, reading them fails until they are written again"),
+    ] {
+        for range in ranges.iter().take(LISTED_MAX) {
+            print(format_args!("{}: {what}\n", range.text()));
+        }
+        if ranges.len() > LISTED_MAX {
+            print(format_args!("and {} more ranges of blocks\n", ranges.len() - LISTED_MAX));
+        }
     }
     let closed =
         if findings.was_closed_cleanly { "closed cleanly" } else { "not closed cleanly; recovery would succeed" };
@@ -117,19 +180,26 @@ fn report(arguments: &CheckArgs, findings: &Findings) {
         let checked = size::show(findings.blocks_checked * BLOCK as u64);
         print(format_args!("{path}: clean; {checked} of data match their digests ({closed})\n"));
     } else {
-        print(format_args!("{path}: {} problems\n", findings.problem_count));
+        print(format_args!(
+            "{path}: {} problems. What a repair would do: onefold repair {path} --dry-run\n",
+            findings.problem_count
+        ));
     }
 }
 
 /// A store with what was written to it on top, in memory.
-struct Overlay {
-    store: Store,
+pub struct Overlay {
+    pub store: Store,
     blocks: HashMap<u64, Box<[u8]>>,
 }
 
 impl Overlay {
+    pub fn new(store: Store) -> Overlay {
+        Overlay { store, blocks: HashMap::new() }
+    }
+
     /// Reads any range.
-    fn read(&self, offset: u64, length: usize) -> std::io::Result<Vec<u8>> {
+    pub fn read(&self, offset: u64, length: usize) -> std::io::Result<Vec<u8>> {
         let first = offset / BLOCK as u64;
         let end = (offset + length as u64).div_ceil(BLOCK as u64);
         let mut bytes = self.store.read(first * BLOCK as u64, (end - first) as usize * BLOCK)?;
@@ -144,16 +214,37 @@ impl Overlay {
         Ok(bytes.bytes()[start..start + length].to_vec())
     }
 
-    fn write(&mut self, offset: u64, block: &[u8]) {
+    pub fn write(&mut self, offset: u64, block: &[u8]) {
         self.blocks.insert(offset / BLOCK as u64, block.into());
     }
 }
 
-struct Audit {
+/// Blocks of payload, read ahead: who asks for them asks in order.
+struct Ahead {
+    start: u64,
+    bytes: Option<AlignedBytes>,
+}
+
+impl Ahead {
+    fn content(&mut self, store: &Store, digester: &Digester, offset: u64) -> Option<BlockContent> {
+        let length = self.bytes.as_ref().map_or(0, |bytes| bytes.bytes().len() as u64);
+        if !(self.start..self.start + length).contains(&offset) {
+            self.start = offset;
+            // Where one of them cannot be read, each is asked for by itself.
+            self.bytes = store.read(offset, RUN_BYTES as usize).or_else(|_| store.read(offset, BLOCK)).ok();
+        }
+        let at = (offset - self.start) as usize;
+        Some(digester.content(&self.bytes.as_ref()?.bytes()[at..at + BLOCK]))
+    }
+}
+
+/// The engine on an overlay.
+pub struct Audit {
     engine: Engine,
     arena: Arena,
-    overlay: Overlay,
+    pub overlay: Overlay,
     digester: Digester,
+    limits: Limits,
     now: Nanos,
 }
 
@@ -166,6 +257,67 @@ enum Performed {
 }
 
 impl Audit {
+    pub fn new(superblock: &Superblock, overlay: Overlay) -> anyhow::Result<Audit> {
+        let parameters = superblock.parameters;
+        let geometry = parameters.geometry;
+        if geometry.block_size as usize != BLOCK {
+            let path = overlay.store.path().display();
+            bail!("{path} has blocks of {} bytes; this program checks pools of {BLOCK}", geometry.block_size);
+        }
+        let limits = Limits::for_memory(MEMORY, &geometry)
+            .or_else(|needed| Limits::for_memory(needed, &geometry))
+            .map_err(|needed| anyhow::anyhow!("the audit of this pool needs {} of memory", size::show(needed)))?;
+        let arena =
+            Arena::new((limits.buffers as usize, limits.buffers as usize), 1, 1).context("cannot get memory")?;
+        let engine = Engine::open_to_audit(parameters, limits, 0);
+        Ok(Audit { engine, arena, overlay, digester: Digester::new(&parameters), limits, now: 0 })
+    }
+
+    /// Opens the pool and audits its structures; false if it does not open.
+    pub fn run(&mut self, findings: &mut Findings) -> anyhow::Result<bool> {
+        findings.version = crate::status::VERSION;
+        match self.open()? {
+            Ok(recovered) => {
+                (findings.records_replayed, findings.was_closed_cleanly) = (recovered.records, recovered.clean);
+                self.structures(findings);
+                Ok(true)
+            }
+            Err(error) => {
+                findings.add(explain_open(error));
+                Ok(false)
+            }
+        }
+    }
+
+    /// Plans a repair of what the store holds, without anything that was written over it.
+    pub fn plan(&self, superblock: &Superblock, data: bool) -> Result<Repair, RepairError> {
+        let store = &self.overlay.store;
+        // For each slot in use 24 bytes of summary and 8 of map, read twice, give an idea of how much there is to read.
+        let estimate = superblock.data_used * if data { 64 + BLOCK as u64 } else { 64 };
+        let progress = RefCell::new(Progress::new("reading the pool", estimate));
+        let mut read = |offset: u64, length: u32| {
+            progress.borrow_mut().add(length.into());
+            Some(store.read(offset, length as usize).ok()?.bytes().to_vec())
+        };
+        let mut ahead = Ahead { start: 0, bytes: None };
+        let mut content = |offset: u64| {
+            progress.borrow_mut().add(BLOCK as u64);
+            ahead.content(store, &self.digester, offset)
+        };
+        plan_repair(superblock.parameters, self.limits, data, &mut Medium { read: &mut read, content: &mut content })
+    }
+
+    /// Says which blocks of which volumes the problems are about, and which an earlier repair gave up.
+    pub fn explain(&self, findings: &mut Findings) {
+        let overlay = &self.overlay;
+        let mut read = |offset: u64, length: u32| overlay.read(offset, length as usize).ok();
+        let Findings { affected, lost, rotten, .. } = findings;
+        self.engine.flawed_blocks(&mut read, rotten, &mut |volume, first, blocks, flaw| match flaw {
+            Flaw::Lost => add_range(lost, volume, first, blocks),
+            Flaw::Damaged | Flaw::InSlot => add_range(affected, volume, first, blocks),
+        });
+    }
+
     /// Opens the pool, and goes on until the engine wants nothing more.
     fn open(&mut self) -> anyhow::Result<Result<Recovered, engine::OpenError>> {
         let mut opened = None;
@@ -257,7 +409,7 @@ impl Audit {
     }
 
     /// Reads every live block and compares it with its digest.
-    fn blocks(&self, findings: &mut Findings) {
+    pub fn blocks(&self, findings: &mut Findings) {
         let overlay = &self.overlay;
         let total = self.engine.status().data_blocks_used * BLOCK as u64;
         let mut progress = Progress::new("reading all data", total);
@@ -297,11 +449,13 @@ impl Audit {
                         let block = &bytes[(offset - start) as usize..][..BLOCK];
                         if self.digester.digest(block) != *digest {
                             findings.add(format!("the block at byte {offset} of the store does not match its digest"));
+                            findings.rotten.insert(*offset);
                         }
                     }
                 }
                 Err(error) => {
-                    findings.add(format!("{length} bytes at byte {start} of the store cannot be read: {error}"))
+                    findings.add(format!("{length} bytes at byte {start} of the store cannot be read: {error}"));
+                    findings.rotten.extend(run.iter().map(|(offset, _)| *offset));
                 }
             }
             findings.blocks_checked += count as u64;

@@ -59,6 +59,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Audit everything that can be checked at rest; reads only
     Check(CheckArgs),
+    /// Repair a damaged pool at rest: make its tables anew from its maps, and say what is lost
+    Repair(RepairArgs),
 }
 
 /// `onefold create`.
@@ -256,6 +258,25 @@ pub struct StatusArgs {
 pub struct CheckArgs {
     /// File or block device of the pool
     pub pool: PathBuf,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold repair`.
+#[derive(Args, Debug)]
+pub struct RepairArgs {
+    /// File or block device of the pool
+    pub pool: PathBuf,
+    /// Say what a repair would do and what would be lost; write nothing
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+    /// Do it
+    #[arg(long)]
+    pub yes: bool,
+    /// Read all data too, and give up the blocks that do not match their digests
+    #[arg(long)]
+    pub data: bool,
     /// Report as JSON
     #[arg(long)]
     pub json: bool,

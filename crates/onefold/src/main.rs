@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main, cli                 what is asked for
-//! create, grow, serve, offline, check    what is done about it
+//! create, grow, serve, offline, check, repair    what is done about it
 //!   command, properties     ... by commands to the engine
 //! log, watch, service       what an operator, and the service manager, are told
 //! reactor                   one thread: waits, takes in, lets the engine decide, carries out
@@ -39,6 +39,7 @@ mod progress;
 mod properties;
 mod reactor;
 mod record;
+mod repair;
 mod request;
 mod ring;
 mod serve;
@@ -130,6 +131,16 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
         Command::Check(arguments) => {
             let clean = check::check(arguments)?;
             Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Repair(arguments) => {
+            if !arguments.dry_run && !arguments.yes {
+                return Ok(wrong_usage(
+                    "say --dry-run to see what a repair would do and what would be lost, or --yes to do it. Copy the pool first if \
+                     you can",
+                ));
+            }
+            let sound = repair::repair(arguments)?;
+            Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
     }
 }

@@ -173,11 +173,8 @@ impl Planner<'_, '_> {
         if !has_news && !in_lost && !self.is_touched(at, first, end) && !pointer.is_lost() {
             return pointer;
         }
-        let good = if pointer.is_none() || pointer.is_lost() {
-            None
-        } else {
-            self.known_page(Region::Metadata, pointer)
-        };
+        let good =
+            if pointer.is_none() || pointer.is_lost() { None } else { self.known_page(Region::Metadata, pointer) };
         let is_bad = good.is_none() && !pointer.is_none() && !pointer.is_lost();
         let new_loss = is_bad || in_lost && pointer.is_lost();
         let old = match &good {
@@ -308,11 +305,8 @@ impl Planner<'_, '_> {
             return pointer;
         }
         let region = region_of(tree);
-        let old = if pointer.is_none() {
-            Old::Absent
-        } else {
-            self.known_page(region, pointer).map_or(Old::Bad, Old::Page)
-        };
+        let old =
+            if pointer.is_none() { Old::Absent } else { self.known_page(region, pointer).map_or(Old::Bad, Old::Page) };
         let mut page = match &old {
             Old::Page(page) => page.clone(),
             Old::Absent | Old::Bad => vec![0; geometry.block_size as usize],

@@ -63,7 +63,9 @@ fn is_in(lost: &[Lost], block: u64) -> bool {
 /// Blocks that are looked at: all that were written, and some of the others.
 fn looked_at() -> impl Iterator<Item = u64> {
     (0..BLOCKS).filter(|block| {
-        block % 97 == 0 || (3330..3340).contains(block) || PLACES.iter().any(|place| (*place..place + 44).contains(block))
+        block % 97 == 0
+            || (3330..3340).contains(block)
+            || PLACES.iter().any(|place| (*place..place + 44).contains(block))
     })
 }
 
@@ -88,10 +90,15 @@ fn repaired(pool: &Pool, disk: &Disk, data: bool, what: &str) {
                 assert_eq!(found, Err(Error::Io), "{what}: block {block} is said to be lost");
                 continue;
             }
-            let Ok(Answer::Data(cells)) = found else { panic!("{what}: block {block} came to {found:?}, lost: {lost:?}") };
+            let Ok(Answer::Data(cells)) = found else {
+                panic!("{what}: block {block} came to {found:?}, lost: {lost:?}")
+            };
             let values = &pool.history[block as usize];
             let legal = if prefix { &values[..] } else { &values[values.len() - 1..] };
-            assert!(legal.iter().any(|&value| cells == [value; CELLS]), "{what}: block {block} is {cells:?}, not {legal:?}");
+            assert!(
+                legal.iter().any(|&value| cells == [value; CELLS]),
+                "{what}: block {block} is {cells:?}, not {legal:?}"
+            );
         }
     };
     look(&mut bench, None);
@@ -207,7 +214,10 @@ fn a_repair_that_is_cut_off_can_be_repeated() {
                 disk.put(*block, content.clone());
             }
             let again = repair::plan(&disk, &pool.config, false).unwrap();
-            assert!(again.lost.iter().map(|lost| lost.blocks).sum::<u64>() <= plan.lost.iter().map(|lost| lost.blocks).sum());
+            assert!(
+                again.lost.iter().map(|lost| lost.blocks).sum::<u64>()
+                    <= plan.lost.iter().map(|lost| lost.blocks).sum()
+            );
             repaired(&pool, &disk, false, &format!("block {block}, {kept} writes of the repair"));
         }
     }
