@@ -26,6 +26,10 @@ struct Audit<'a> {
     read: &'a mut ReadMetadata<'a>,
     report: &'a mut dyn FnMut(&str),
     good: bool,
+    /// Some pages could not be read.
+    is_incomplete: bool,
+    /// Where these are: maps are visited twice, and each is reported once.
+    failed: BTreeSet<u64>,
     /// Metadata blocks that some tree leads to.
     reached: Vec<bool>,
     /// References to each slot from the trees.
@@ -43,6 +47,8 @@ impl Engine {
             read: &mut read,
             report,
             good: true,
+            is_incomplete: false,
+            failed: BTreeSet::new(),
             reached: vec![false; self.geometry().metadata_blocks as usize],
             counts: vec![0; self.geometry().slots() as usize],
             states: Vec::new(),
@@ -70,6 +76,8 @@ impl Engine {
             read: &mut read,
             report: &mut ignore,
             good: true,
+            is_incomplete: false,
+            failed: BTreeSet::new(),
             reached: vec![false; self.geometry().metadata_blocks as usize],
             counts: Vec::new(),
             states: Vec::new(),
@@ -192,6 +200,13 @@ impl<'a> Audit<'a> {
         (self.report)(&text);
     }
 
+    /// A violation that may only follow from pages that cannot be read: then these have been reported, and it is not.
+    fn contradiction(&mut self, text: String) {
+        if !self.is_incomplete {
+            self.violation(text);
+        }
+    }
+
     fn at_rest(&mut self) {
         let engine = self.engine;
         let rest = engine.checkpoint.is_none()
@@ -238,6 +253,7 @@ impl<'a> Audit<'a> {
         let store = &self.engine.store;
         let key = PageKey { region, location: pointer.location };
         if !store.is_valid(key) {
+            self.is_incomplete = true;
             self.violation(format!(
                 "{what}: a pointer leads to block {} of metadata, which does not exist",
                 key.location
@@ -247,20 +263,23 @@ impl<'a> Audit<'a> {
         if region == Region::Metadata {
             let reached = &mut self.reached[pointer.location as usize - 1];
             if core::mem::replace(reached, true) {
+                self.is_incomplete = true;
                 self.violation(format!("{what}: metadata block {} has two parents", pointer.location));
                 return None;
             }
         }
         let offset = store.offset(key);
-        let Some(page) = (self.read)(offset, store.geometry.block_size) else {
-            self.violation(format!("{what}: the page at byte {offset} cannot be read"));
-            return None;
+        let page = (self.read)(offset, store.geometry.block_size);
+        let why = match &page {
+            None => "cannot be read",
+            Some(page) if checksum(store.seed, page) != pointer.checksum => "fails its checksum",
+            Some(_) => return page,
         };
-        if checksum(store.seed, &page) != pointer.checksum {
-            self.violation(format!("{what}: the page at byte {offset} fails its checksum"));
-            return None;
+        self.is_incomplete = true;
+        if self.failed.insert(offset) {
+            self.violation(format!("{what}: the page at byte {offset} {why}"));
         }
-        Some(page)
+        None
     }
 
     fn reference(&mut self, slot: Slot, what: &str) {
@@ -291,7 +310,7 @@ impl<'a> Audit<'a> {
             let cut_off = self.discarded_blocks(volume.id.0);
             if used + cut_off != volume.logical_blocks_used {
                 let counted = volume.logical_blocks_used;
-                self.violation(format!("{what}: {used} blocks are mapped, {cut_off} cut off, {counted} counted"));
+                self.contradiction(format!("{what}: {used} blocks are mapped, {cut_off} cut off, {counted} counted"));
             }
         }
     }
@@ -356,16 +375,16 @@ impl<'a> Audit<'a> {
         }
         for (slot, recent) in &engine.delta.slots {
             if refs.remove(slot).unwrap_or(0) != recent.refs {
-                self.violation(format!("slot {}: the delta counts {} references wrongly", slot.0, recent.refs));
+                self.contradiction(format!("slot {}: the delta counts {} references wrongly", slot.0, recent.refs));
             }
             let state = self.states[slot.0 as usize];
             if recent.fresh != (state == SlotState::Free) {
                 let fresh = recent.fresh;
-                self.violation(format!("slot {}: new in the delta {fresh}, {state:?} in the space map", slot.0));
+                self.contradiction(format!("slot {}: new in the delta {fresh}, {state:?} in the space map", slot.0));
             }
         }
         for slot in refs.keys() {
-            self.violation(format!("slot {}: the delta refers to it and does not count it", slot.0));
+            self.contradiction(format!("slot {}: the delta refers to it and does not count it", slot.0));
         }
     }
 
@@ -393,7 +412,7 @@ impl<'a> Audit<'a> {
         let mut pending: Vec<Slot> = space.pending().iter().map(|&(slot, _)| slot).collect();
         pending.sort_unstable();
         if pending.windows(2).any(|pair| pair[0] == pair[1]) {
-            self.violation(String::from("a slot is pending twice"));
+            self.contradiction(String::from("a slot is pending twice"));
         }
         let (mut used, mut free) = (0, 0);
         for number in 0..engine.geometry().slots() {
@@ -408,11 +427,11 @@ impl<'a> Audit<'a> {
                 _ => found == SlotState::Shared,
             };
             if !fits {
-                self.violation(format!("slot {number} has {count} references and is {found:?} in the space map"));
+                self.contradiction(format!("slot {number} has {count} references and is {found:?} in the space map"));
             }
             let written = stored.next_if(|&(at, _)| at == slot).map_or(0, |(_, count)| count);
             if written != if count > 1 { count } else { 0 } {
-                self.violation(format!("slot {number} has {count} references, {written} are stored"));
+                self.contradiction(format!("slot {number} has {count} references, {written} are stored"));
             }
             used += u64::from(count > 0);
             let taken = found != SlotState::Free || space.is_taken(slot);
@@ -420,12 +439,12 @@ impl<'a> Audit<'a> {
             let referenced = count > 0 || found == SlotState::Held || engine.delta.live(slot).is_some();
             let waits = pending.binary_search(&slot).is_ok();
             if u8::from(referenced) + u8::from(waits) + u8::from(!taken) != 1 {
-                self.violation(format!("slot {number}: referenced {referenced}, pending {waits}, taken {taken}"));
+                self.contradiction(format!("slot {number}: referenced {referenced}, pending {waits}, taken {taken}"));
             }
         }
         if used != space.data_used || free != space.free() {
             let (data_used, counted) = (space.data_used, space.free());
-            self.violation(format!("{used} slots used, {data_used} counted; {free} free, {counted} counted"));
+            self.contradiction(format!("{used} slots used, {data_used} counted; {free} free, {counted} counted"));
         }
         for (number, container) in space.containers.iter().enumerate() {
             let free_in_map = |slot: &u64| self.states[*slot as usize] == SlotState::Free;
@@ -433,7 +452,7 @@ impl<'a> Audit<'a> {
             let live = slots.clone().filter(|slot| !free_in_map(slot)).count();
             let free = slots.filter(|slot| free_in_map(slot) && !space.is_taken(Slot(*slot))).count();
             if live != container.live as usize || free != container.free as usize {
-                self.violation(format!("container {number}: {live} live, {free} free, counted {container:?}"));
+                self.contradiction(format!("container {number}: {live} live, {free} free, counted {container:?}"));
             }
         }
     }
@@ -465,7 +484,7 @@ impl<'a> Audit<'a> {
         });
         for (number, check) in checks.iter().enumerate() {
             if check.is_none() && self.states[number] != SlotState::Free {
-                self.violation(format!("slot {number} is in use and has no summary"));
+                self.contradiction(format!("slot {number} is in use and has no summary"));
             }
         }
         let reached = self.reached.clone();
@@ -478,7 +497,7 @@ impl<'a> Audit<'a> {
                     let Some(slot) = entry.slot() else { continue };
                     if checks.get(slot.0 as usize).copied().flatten() != Some(entry.check()) {
                         let place = (leaf, i, slot.0);
-                        audit.violation(format!("leaf, entry, slot {place:?}: the check is not the summary's"));
+                        audit.contradiction(format!("leaf, entry, slot {place:?}: the check is not the summary's"));
                     }
                 }
             });
@@ -496,7 +515,7 @@ impl<'a> Audit<'a> {
 
     fn delta_violation(&mut self, key: Key, slot: Slot) {
         let (volume, lba) = (key.volume().0, key.lba());
-        self.violation(format!("volume {volume} block {lba}: its check is not that of slot {}", slot.0));
+        self.contradiction(format!("volume {volume} block {lba}: its check is not that of slot {}", slot.0));
     }
 
     // ---- metadata and memory ----
@@ -518,7 +537,7 @@ impl<'a> Audit<'a> {
         for (block, &reached) in reached.iter().enumerate() {
             let used = self.engine.store.meta.is_used(block as u32 + 1);
             if used != reached && !self.engine.read_only {
-                self.violation(format!("metadata block {block}: in use {used}, reached {reached}"));
+                self.contradiction(format!("metadata block {block}: in use {used}, reached {reached}"));
             }
         }
     }

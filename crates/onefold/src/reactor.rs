@@ -624,7 +624,8 @@ pub fn explain_open(error: OpenError) -> String {
         OpenError::Device { offset } => format!("the store cannot be read or written at byte {offset}: check the disk"),
         OpenError::DamagedPage { offset, what } => {
             format!(
-                "its metadata is damaged: a page of {what} at byte {offset} fails its checksum or makes no sense. Restore it from a copy"
+                "its metadata is damaged: a page of {what} at byte {offset} fails its checksum or makes no sense. \
+                 Restore it from a copy, or see what a repair would do: onefold repair POOL --dry-run"
             )
         }
         OpenError::TooLittleMemory { .. } => {
@@ -634,7 +635,8 @@ pub fn explain_open(error: OpenError) -> String {
         }
         OpenError::DamagedJournal { sequence } => {
             format!(
-                "its journal is damaged: record {sequence}, which was durable, cannot be read. Restore it from a copy"
+                "its journal is damaged: record {sequence}, which was durable, cannot be read. Restore it from a copy, or \
+                 see what a repair would do: onefold repair POOL --dry-run"
             )
         }
         OpenError::UnknownFormat => {
