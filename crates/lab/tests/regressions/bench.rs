@@ -147,6 +147,8 @@ impl Bench {
     // ---- requests ----
 
     fn begin(&mut self, first: u64, cells: u64, fua: bool, operation: Operation<'_>) -> u64 {
+        // Answers are on their way for a while.
+        self.until("room for a request", |bench| bench.world.engine.can_submit().then_some(()));
         let cell_bytes = self.geometry().block() / CELLS as u64;
         let token = self.next_token;
         self.next_token += 1;
