@@ -69,10 +69,13 @@ fn looked_at() -> impl Iterator<Item = u64> {
     })
 }
 
-/// Repairs a disk and holds the pool against what was written. `prefix`: records were lost, so older contents are right too.
+/// Repairs a disk and holds the pool against what was written. Where records were lost, older contents are right too.
 fn repaired(pool: &Pool, disk: &Disk, data: bool, what: &str) {
     let plan = repair::plan(disk, &pool.config, data).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let prefix = plan.problems.iter().any(|problem| problem.contains("the journal is damaged"));
+    // A damaged record beyond the last watermark looks like the end that a crash leaves: no one can tell.
+    let geometry = pool.config.parameters.geometry;
+    let mut journal = geometry.journal_start()..geometry.meta_map_start();
+    let prefix = journal.any(|block| disk.read(block) != pool.disk.read(block));
     let is_gone = plan.problems.iter().any(|problem| problem.contains("volumes are lost"));
     let lost = plan.lost.clone();
     let mut disk = disk.clone();
