@@ -36,6 +36,8 @@ pub struct Plan {
     pub second_point: Option<u64>,
     /// Only this variant there.
     pub second_variant: Option<u64>,
+    /// End with the first violation.
+    pub first: bool,
     /// Print everything that happens.
     pub trace: bool,
     /// Print progress.
@@ -53,6 +55,7 @@ impl Plan {
             variant: None,
             second_point: None,
             second_variant: None,
+            first: false,
             trace: false,
             progress: false,
         }
@@ -104,6 +107,10 @@ fn is_crashed_again(cut: Cut) -> bool {
     matches!(cut, Cut::Lost | Cut::Kept | Cut::Kill | Cut::Torn)
 }
 
+fn is_over(plan: &Plan, tally: &Tally) -> bool {
+    plan.first && !tally.violations.is_empty()
+}
+
 fn wanted(only: Option<u64>, number: u64) -> bool {
     only.is_none_or(|only| only == number)
 }
@@ -148,6 +155,9 @@ fn enumerate_scenario(plan: &Plan, scenario: &Scenario, tally: &mut Tally) {
         tally.points += 1;
         let point = snapshot.point;
         for (variant, cut) in variants().filter(|&(variant, cut)| is_tried(plan.variant, point, variant, cut)) {
+            if is_over(plan, tally) {
+                return;
+            }
             let is_same_for_all = !snapshot.disk.has_unsynced();
             if is_same_for_all && variant > 0 && plan.variant.is_none() {
                 break;

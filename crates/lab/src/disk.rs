@@ -479,6 +479,44 @@ fn any(versions: &[Version], random: &mut Random) -> Option<Content> {
     }
 }
 
+/// What a block may hold after a crash: hashes of its durable content and of each later version.
+pub type Unsynced = ([u64; 2], Vec<[u64; 2]>);
+
+/// Crashes of which each outcome is chosen.
+impl Disk {
+    /// The blocks with versions that no sync has covered, in order. Hashes tell the place, too.
+    pub fn unsynced(&self) -> Vec<Unsynced> {
+        let hashes = |(&block, versions): (&u64, &Vec<Version>)| {
+            let later = versions.iter().map(|version| hash_at(block, &version.content)).collect();
+            (hash_at(block, &self.durable[block as usize]), later)
+        };
+        self.recent.iter().map(hashes).collect()
+    }
+
+    /// The sum of the hashes of all durable blocks, so that a change of one block is a change of one part of the sum.
+    pub fn durable_hash(&self) -> [u64; 2] {
+        let hashes = (0..).zip(self.durable.iter()).map(|(block, content)| hash_at(block, content));
+        hashes.fold([0, 0], |sum, hash| [0, 1].map(|half| sum[half].wrapping_add(hash[half])))
+    }
+
+    /// A power cut that leaves of each block in [`Disk::unsynced`] its durable content (0) or the version of this number.
+    pub fn crash_choosing(&mut self, choices: &[usize]) {
+        self.flights.clear();
+        self.syncs.clear();
+        let durable = Rc::make_mut(&mut self.durable);
+        for ((block, mut versions), &choice) in std::mem::take(&mut self.recent).into_iter().zip(choices) {
+            if choice > 0 {
+                durable[block as usize] = versions.swap_remove(choice - 1).content;
+            }
+        }
+    }
+}
+
+fn hash_at(block: u64, content: &Content) -> [u64; 2] {
+    let hash = content.hash();
+    [mix(hash ^ mix(block)), mix(hash.rotate_left(32) ^ mix(!block))]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -677,6 +715,26 @@ mod tests {
         let mut random = Random::new(5);
         let seen: BTreeSet<_> = (0..200).map(|_| disk.read_racing(0, &mut random).to_cells()).collect();
         assert!(seen.contains(&[0; 8]) && seen.contains(&[1; 8]) && seen.len() > 2);
+    }
+
+    #[test]
+    fn each_version_of_each_block_can_be_chosen() {
+        let mut disk = Disk::new(512, 4);
+        write(&mut disk, 1, 0, 1);
+        write(&mut disk, 2, 0, 2);
+        assert!(disk.submit_write(3, 1, vec![payload(3)]));
+        let unsynced = disk.unsynced();
+        assert_eq!(unsynced.iter().map(|(_, later)| later.len()).collect::<Vec<_>>(), [2, 1]);
+        for (choices, expected) in [([0, 1], [0, 3]), ([1, 0], [1, 0]), ([2, 1], [2, 3])] {
+            let mut crashed = disk.clone();
+            crashed.crash_choosing(&choices);
+            assert_eq!((crashed.read(0), crashed.read(1)), (&payload(expected[0]), &payload(expected[1])));
+            let mut hash = disk.durable_hash();
+            for (&choice, (durable, later)) in choices.iter().zip(&unsynced).filter(|(choice, _)| **choice > 0) {
+                hash = [0, 1].map(|half| hash[half].wrapping_sub(durable[half]).wrapping_add(later[choice - 1][half]));
+            }
+            assert_eq!(hash, crashed.durable_hash());
+        }
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 pub mod block;
 pub mod buffers;
+#[cfg(feature = "canaries")]
+pub mod canary;
 pub mod config;
 pub mod content;
 pub mod crash;
@@ -15,15 +17,19 @@ pub mod faults;
 pub mod faulty;
 pub mod flip;
 pub mod fuzz;
+pub mod exhaustive;
 pub mod inspect;
 pub mod model;
 pub mod opening;
+pub mod parallel;
 pub mod random;
 pub mod repair;
 pub mod rerun;
 pub mod run;
 pub mod scale;
 pub mod scenario;
+pub mod shrink;
+pub mod soak;
 pub mod trace;
 mod volumes;
 pub mod workload;

@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use engine::recording::Ending;
@@ -9,15 +12,14 @@ use lab::config::Config;
 use lab::crash::{Plan, enumerate};
 use lab::faulty;
 use lab::fuzz::seeds;
-use lab::random::mix;
+use lab::parallel::{cores, silence_panics};
 use lab::rerun::{Options, rerun};
-use lab::run::Run;
 use lab::scale::report::{self, excesses, parse_size, replace_tables, size_name, tables};
 use lab::scale::{discard, discard_report};
 use lab::scenario::FIXED;
+use lab::soak::{self, OPERATIONS};
 use lab::trace::Trace;
-use lab::workload::Generator;
-use lab::{Checked, flip, guarded, scale};
+use lab::{Checked, Violation, exhaustive, flip, guarded, scale};
 
 /// The engine in virtual time, with crashes at every I/O.
 #[derive(Parser)]
@@ -37,7 +39,35 @@ enum Command {
         #[arg(long)]
         trace: bool,
         /// How many operations.
-        #[arg(long, default_value_t = 3000)]
+        #[arg(long, default_value_t = OPERATIONS)]
+        operations: usize,
+    },
+    /// Fresh seeds of the swarm, in parallel. A violation is printed with its seed, a shorter word that ends in one too, and the
+    /// last that happens in it. The last line counts runs, crashes and violations.
+    Soak {
+        /// For how many minutes runs begin.
+        #[arg(long, default_value_t = 10.0)]
+        minutes: f64,
+        /// How many runs at once. All cores, if not given.
+        #[arg(long)]
+        threads: Option<usize>,
+        /// The first seed. One from the clock, if not given.
+        #[arg(long)]
+        from: Option<u64>,
+        /// How many operations a run has.
+        #[arg(long, default_value_t = OPERATIONS)]
+        operations: usize,
+    },
+    /// The digests of runs of the swarm, one line for each seed. They do not depend on the number of threads.
+    Digests {
+        /// How many seeds.
+        #[arg(long, default_value_t = 20)]
+        seeds: u64,
+        /// How many runs at once. All cores, if not given.
+        #[arg(long)]
+        threads: Option<usize>,
+        /// How many operations a run has.
+        #[arg(long, default_value_t = OPERATIONS)]
         operations: usize,
     },
     /// Crashes at every point of small scenarios. The last line counts the crash points.
@@ -119,6 +149,46 @@ enum Command {
         /// Where: fuzz/corpus.
         directory: PathBuf,
     },
+    /// Engines that are broken on purpose, each until it is caught. Fails if one is not caught within the number of seeds that
+    /// docs/fault-model.md states.
+    #[cfg(feature = "canaries")]
+    Canary {
+        /// Other numbers of seeds than the stated ones: this one for all.
+        #[arg(long)]
+        seeds: Option<u64>,
+        /// How many threads. As many as there are cores, if not given.
+        #[arg(long)]
+        threads: Option<usize>,
+    },
+    /// All words of up to three operations on a tiny pool, a crash at every I/O, and all that the disk may then hold. The last
+    /// line counts the states.
+    Exhaustive {
+        /// The most operations of a word.
+        #[arg(long, default_value_t = 3)]
+        operations: usize,
+        /// Only one part of so many: 1/24 is the first of 24.
+        #[arg(long, default_value = "1/1", value_parser = parse_part)]
+        part: (u64, u64),
+        /// How many threads. As many as there are cores, if not given.
+        #[arg(long)]
+        threads: Option<usize>,
+        /// Only this word: n new block, s the same again, d duplicate, o overwrite two, z zeroes, p partial, t trim, f flush, u FUA,
+        /// c checkpoint, k crash, r reopen.
+        #[arg(long, value_parser = parse_word)]
+        word: Option<Word>,
+        /// The operations of the word all at once.
+        #[arg(long, requires = "word")]
+        together: bool,
+        /// Only this crash point of the word.
+        #[arg(long, requires = "word")]
+        point: Option<u64>,
+        /// Only this state there.
+        #[arg(long, requires = "point")]
+        state: Option<u64>,
+        /// Print everything that happens, to standard error.
+        #[arg(long, requires = "word")]
+        trace: bool,
+    },
     /// What requests cost, and how long opening after a crash takes, in full pools of many sizes on a simulated SSD. Fails if
     /// that is more than docs/performance.md states.
     Scale {
@@ -147,6 +217,20 @@ enum Command {
     },
 }
 
+/// A word for `lab exhaustive`.
+#[derive(Clone)]
+struct Word(Vec<exhaustive::Letter>);
+
+fn parse_word(text: &str) -> Result<Word, String> {
+    let letter = |name| exhaustive::letter(name).ok_or(format!("there is no letter {name:?}"));
+    text.chars().map(letter).collect::<Result<_, _>>().map(Word)
+}
+
+fn parse_part(text: &str) -> Result<(u64, u64), String> {
+    let numbers = text.split_once('/').and_then(|(part, all)| Some((part.parse().ok()?, all.parse().ok()?)));
+    numbers.filter(|(part, all)| (1..=*all).contains(part)).ok_or("a part is I/N, with I from 1 to N".to_string())
+}
+
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Corpus { directory } => write_corpus(&directory),
@@ -160,9 +244,36 @@ fn main() -> ExitCode {
         Command::Rerun { file, trace, from, until } => {
             run_again(&file, Options { trace_from: trace.then_some(from), until })
         }
+        Command::Soak { minutes, threads, from, operations } => run_soak(minutes, threads, from, operations),
+        Command::Digests { seeds, threads, operations } => run_digests(seeds, threads, operations),
         Command::Crash { seeds, depth, seed, point, variant, second_point, second_variant, trace } => {
             let progress = !trace;
-            run_crash(&Plan { seeds, seed, depth, point, variant, second_point, second_variant, trace, progress })
+            let tally = enumerate(&Plan {
+                seeds,
+                seed,
+                depth,
+                point,
+                variant,
+                second_point,
+                second_variant,
+                first: false,
+                trace,
+                progress,
+            });
+            finish_enumeration(&tally.violations, &tally.line())
+        }
+        #[cfg(feature = "canaries")]
+        Command::Canary { seeds, threads } => run_canary(seeds, threads.unwrap_or_else(cores)),
+        Command::Exhaustive { operations, part, threads, word, together, point, state, trace } => {
+            silence_panics();
+            let tally = match word {
+                Some(Word(word)) => exhaustive::look(&exhaustive::Only { word, together, point, state, trace }),
+                None => {
+                    let threads = threads.unwrap_or_else(cores);
+                    exhaustive::enumerate(&exhaustive::Plan { operations, part, threads })
+                }
+            };
+            finish_enumeration(&tally.violations, &tally.line())
         }
     }
 }
@@ -182,9 +293,10 @@ fn write_corpus(directory: &Path) -> ExitCode {
 }
 
 fn run_seed(seed: u64, print: bool, operations: usize) -> ExitCode {
-    match guarded(|| swarm_run(seed, print, operations)) {
-        Ok(digest) => {
-            println!("digest: {digest}");
+    match soak::run_seed(seed, operations, Trace::new(print)) {
+        Ok(outcome) => {
+            println!("{:?} in {:.3} virtual seconds", outcome.counts, outcome.nanos as f64 / 1e9);
+            println!("digest: {}", outcome.digest);
             ExitCode::SUCCESS
         }
         Err(violation) => {
@@ -231,28 +343,74 @@ fn run_again(path: &Path, options: Options) -> ExitCode {
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn swarm_run(seed: u64, print: bool, operations: usize) -> Checked<String> {
-    let mut run = Run::start(Config::swarm(seed), Trace::new(print), false)?;
-    let operations = Generator::new(&run.config.clone(), seed, true).operations(operations);
-    run.perform(&operations)?;
-    run.settle_and_audit()?;
-    println!("{:?} in {:.3} virtual seconds", run.counts, run.world.now as f64 / 1e9);
-    let state = mix(run.world.disk.hash());
-    run.world.trace.note(run.world.now, 30, &[state], || "the end".to_string());
-    Ok(run.world.trace.digest())
+fn run_soak(minutes: f64, threads: Option<usize>, from: Option<u64>, operations: usize) -> ExitCode {
+    let Ok(time) = Duration::try_from_secs_f64(minutes * 60.0) else {
+        eprintln!("--minutes {minutes}: this is no time");
+        return ExitCode::FAILURE;
+    };
+    let from = from.unwrap_or_else(|| {
+        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        // Room for a thousand runs in a second, so that no two soaks have seeds in common.
+        clock.map_or(0, |time| time.as_secs() * 1000)
+    });
+    let stop = Arc::new(AtomicBool::new(false));
+    if let Err(error) = signal_hook::flag::register(signal_hook::consts::SIGINT, stop.clone()) {
+        eprintln!("cannot catch SIGINT: {error}");
+        return ExitCode::FAILURE;
+    }
+    silence_panics();
+    let (tally, elapsed) =
+        soak::soak(&soak::Plan { time, threads: threads.unwrap_or_else(cores), from, operations }, &stop);
+    println!("{}", tally.line(elapsed));
+    if tally.violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run_crash(plan: &Plan) -> ExitCode {
-    let tally = enumerate(plan);
+fn run_digests(seeds: u64, threads: Option<usize>, operations: usize) -> ExitCode {
+    let mut good = true;
+    silence_panics();
+    for (seed, digest) in soak::digests(seeds, operations, threads.unwrap_or_else(cores)).iter().enumerate() {
+        match digest {
+            Ok(digest) => println!("{seed} {digest}"),
+            Err(violation) => {
+                println!("{seed} violation: {violation}");
+                good = false;
+            }
+        }
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints violations, each with the command that shows it again, and the last line.
+fn finish_enumeration(violations: &[(String, Violation)], line: &str) -> ExitCode {
     const SHOWN: usize = 20;
-    for (again, violation) in tally.violations.iter().take(SHOWN) {
+    for (again, violation) in violations.iter().take(SHOWN) {
         println!("violation: {violation}\n  again: {again}");
     }
-    if tally.violations.len() > SHOWN {
-        println!("... and {} more", tally.violations.len() - SHOWN);
+    if violations.len() > SHOWN {
+        println!("... and {} more", violations.len() - SHOWN);
     }
-    println!("{}", tally.line());
-    if tally.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!("{line}");
+    if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(feature = "canaries")]
+fn run_canary(seeds: Option<u64>, threads: usize) -> ExitCode {
+    silence_panics();
+    let hunts = lab::canary::hunt(seeds, threads);
+    for hunt in &hunts {
+        let name = format!("{:?}", hunt.canary);
+        match &hunt.catch {
+            Some(catch) => {
+                // Whole states are long.
+                let violation: String = catch.violation.chars().take(100).collect();
+                println!("{name:<19} {:>3} of {:>3} seeds, {}: {violation}", catch.seed + 1, hunt.within, catch.by);
+            }
+            None => println!("{name:<19} not caught in {} seeds", hunt.within),
+        }
+    }
+    let caught = hunts.iter().filter(|hunt| hunt.catch.is_some()).count();
+    println!("canaries: {}, caught: {caught}", hunts.len());
+    if caught == hunts.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run_flips(product: bool, stride: u64, threads: u64) -> ExitCode {

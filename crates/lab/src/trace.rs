@@ -1,4 +1,8 @@
-//! The record of a run: a digest over everything that happened, and, where it is wanted, the lines that say so.
+//! The record of a run: a digest over everything that happened, and, where they are wanted, the lines that say so.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
 
 use engine::Nanos;
 
@@ -9,12 +13,23 @@ use crate::random::mix;
 pub struct Trace {
     state: [u64; 2],
     print: bool,
+    /// The last lines, and how many of them are kept.
+    kept: Option<(Lines, usize)>,
 }
+
+/// Lines that outlive the run which they are of.
+pub type Lines = Rc<RefCell<VecDeque<String>>>;
 
 impl Trace {
     /// A record that prints each line to standard error as it happens, or only digests.
     pub fn new(print: bool) -> Trace {
-        Trace { state: [1, 2], print }
+        Trace { state: [1, 2], print, kept: None }
+    }
+
+    /// A record that keeps the last `count` lines, for when the run ends with a violation.
+    pub fn keeping(count: usize) -> (Trace, Lines) {
+        let lines = Lines::default();
+        (Trace { kept: Some((lines.clone(), count)), ..Trace::new(false) }, lines)
     }
 
     /// Something happened: `code` and `values` identify it, `text` says it to a reader.
@@ -23,15 +38,23 @@ impl Trace {
         for &value in values {
             self.mix(value);
         }
-        if self.print {
-            eprintln!("{:>12.3} us  {}", now as f64 / 1000.0, text());
-        }
+        self.line(|| format!("{:>12.3} us  {}", now as f64 / 1000.0, text()));
     }
 
     /// Something for the reader only.
     pub fn say(&self, text: impl FnOnce() -> String) {
-        if self.print {
-            eprintln!("                 {}", text());
+        self.line(|| format!("                 {}", text()));
+    }
+
+    fn line(&self, text: impl FnOnce() -> String) {
+        if let Some((lines, count)) = &self.kept {
+            let mut lines = lines.borrow_mut();
+            if lines.len() == *count {
+                lines.pop_front();
+            }
+            lines.push_back(text());
+        } else if self.print {
+            eprintln!("{}", text());
         }
     }
 
@@ -60,5 +83,15 @@ mod tests {
         assert_eq!(digest(&[1, 2]), digest(&[1, 2]));
         assert_ne!(digest(&[1, 2]), digest(&[2, 1]));
         assert_ne!(digest(&[1, 2]), digest(&[1, 3]));
+    }
+
+    #[test]
+    fn the_last_lines_are_kept() {
+        let (trace, lines) = Trace::keeping(2);
+        for line in ["a", "b", "c"] {
+            trace.say(|| line.to_string());
+        }
+        let lines: Vec<_> = lines.borrow().iter().map(|line| line.trim().to_string()).collect();
+        assert_eq!(lines, ["b", "c"]);
     }
 }

@@ -1,0 +1,99 @@
+//! Independent runs in several threads. Each run is single-threaded and depends on its number alone, so the results are the
+//! same whatever the number of threads.
+
+use std::io::IsTerminal;
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time between two lines of progress.
+const BETWEEN_LINES: Duration = Duration::from_secs(5);
+/// Time between two looks at the threads.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
+/// As many threads as there are cores.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Keeps assertions that fail off standard error: runs report them as violations.
+pub fn silence_panics() {
+    std::panic::set_hook(Box::new(|_| ()));
+}
+
+/// Lines of progress on standard error, if that is a terminal.
+pub struct Progress {
+    begun: Instant,
+    last: Instant,
+    shows: bool,
+}
+
+impl Progress {
+    /// Begins now.
+    pub fn begin() -> Progress {
+        let now = Instant::now();
+        Progress { begun: now, last: now, shows: std::io::stderr().is_terminal() }
+    }
+
+    /// Time since the beginning.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Says something, if the last line is some seconds old.
+    pub fn say(&mut self, line: impl FnOnce() -> String) {
+        if self.shows && self.last.elapsed() >= BETWEEN_LINES {
+            self.last = Instant::now();
+            eprintln!("{}", line());
+        }
+    }
+
+    /// The time that is left when this part of all (0 to 1) is done.
+    pub fn left(&self, done: f64) -> Duration {
+        let all = self.elapsed().as_secs_f64() / done.max(1e-6);
+        Duration::from_secs((all * (1.0 - done)) as u64)
+    }
+}
+
+/// Does `count` pieces of work in `threads` threads. The results are in the order of their numbers.
+pub fn in_order<T: Send>(threads: usize, count: u64, work: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let next = AtomicU64::new(0);
+    let results = Mutex::new(Vec::new());
+    let mut progress = Progress::begin();
+    let worker = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                break;
+            }
+            let result = work(number);
+            results.lock().expect("no thread panics with it").push((number, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(worker)).collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            std::thread::sleep(BETWEEN_LOOKS);
+            let done = results.lock().expect("no thread panics with it").len();
+            let left = progress.left(done as f64 / count as f64);
+            progress.say(|| format!("{done} of {count}; about {left:?} left"));
+        }
+    });
+    let mut results = results.into_inner().expect("no thread panics with it");
+    results.sort_unstable_by_key(|&(number, _)| number);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_order_whatever_the_number_of_threads() {
+        let squares: Vec<u64> = (0..100).map(|number| number * number).collect();
+        for threads in [1, 2, 7] {
+            assert_eq!(in_order(threads, 100, |number| number * number), squares);
+        }
+    }
+}
