@@ -23,6 +23,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use crate::canary::Canary;
 use crate::contract::*;
 use crate::delta::Recent;
 use crate::engine::{Engine, Phase};
@@ -218,6 +219,9 @@ impl Engine {
                 }
                 Ok(Progress::Next) if checkpoint.stage == Stage::Commit => return self.checkpoint_done(*checkpoint),
                 Ok(Progress::Next) => {
+                    if self.canary(Canary::EarlyPages) {
+                        self.store.free_replaced();
+                    }
                     checkpoint.stage = next_stage(checkpoint.stage);
                     if checkpoint.stage == Stage::Sort {
                         checkpoint.unsorted.push(0..checkpoint.changes.len());
@@ -349,7 +353,9 @@ impl Engine {
             Stage::Tables(at) => self.write_table(checkpoint, TABLES[at]),
             Stage::Drain => Ok(self.drain(checkpoint)),
             Stage::Sync | Stage::Commit => {
-                let done = self.syncs.finished >= checkpoint.barrier;
+                let before_pages = checkpoint.stage == Stage::Sync && self.canary(Canary::UnsyncedPages);
+                let before_superblock = checkpoint.stage == Stage::Commit && self.canary(Canary::UnsyncedSuperblock);
+                let done = self.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
             Stage::Superblock => self.write_superblock(checkpoint),
@@ -358,7 +364,8 @@ impl Engine {
 
     fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let records = checkpoint.upto.max(checkpoint.held_by);
-        if self.store.pages.writes > 0 || checkpoint.carried > 0 || self.journal.durable < records {
+        let carried = checkpoint.carried > 0 && !self.canary(Canary::ForgottenCarried);
+        if self.store.pages.writes > 0 || carried || self.journal.durable < records {
             return Progress::Wait;
         }
         checkpoint.grown = self.take_growth();

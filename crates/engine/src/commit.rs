@@ -4,6 +4,7 @@
 //! open record; when it is done the record is closed, written and synced as one group. A small group carries its blocks
 //! (commit rule 4). A sync covers what was seen complete when it was submitted (rule 1).
 
+use crate::canary::Canary;
 use crate::contract::*;
 use crate::engine::{Engine, Phase, Unresolved};
 use crate::entry::{Key, Slot};
@@ -57,7 +58,7 @@ impl Engine {
             return self.fail_request(id, Error::Io);
         }
         let last = self.journal.last();
-        if last <= self.journal.durable {
+        if last <= self.journal.durable || self.canary(Canary::EarlyFlush) {
             return self.answer_done(id);
         }
         self.requests.get_mut(id).stage = Stage::Commit;
@@ -83,6 +84,9 @@ impl Engine {
             self.syncs.covers = Some(self.journal.complete);
             self.syncs.submitted += 1;
             self.journal.unsynced_bytes = 0;
+            if self.canary(Canary::SkippedSync) {
+                return self.synced(Ok(Outcome::Complete));
+            }
             self.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
         }
     }
@@ -113,9 +117,11 @@ impl Engine {
 
     /// Gives back what a crash can no longer bring back: some of it, and the rest when the jobs go on.
     pub(crate) fn mature(&mut self) {
+        let early = self.canary(Canary::EarlyReuse);
+        let published = if early { self.journal.durable } else { self.journal.published };
         let Engine { space, dirty, fills, dead, .. } = self;
         let busy = |slot| dirty.contains_key(&slot) || fills.contains_key(&slot);
-        self.mature_left = space.mature(self.journal.published, MATURE_AT_ONCE, busy, dead);
+        self.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
         self.forget_wrapped();
         while let Some(slot) = self.dead.pop() {
             if let Some(buffer) = self.cache.remove(slot) {
@@ -139,7 +145,8 @@ impl Engine {
             self.write_slots();
         }
         let blocks = self.journal.unwritten.len();
-        let watermark = self.journal.durable;
+        let early = self.canary(Canary::EarlyWatermark);
+        let watermark = if early { self.journal.complete } else { self.journal.durable };
         let header = Header {
             pages: page_count as u16,
             blocks: blocks as u16,

@@ -179,6 +179,9 @@ pub struct Engine {
     pub(crate) evicted: Vec<BufferId>,
     pub(crate) dead: Vec<Slot>,
     pub(crate) scratch: Vec<u8>,
+    /// What is broken on purpose.
+    #[cfg(feature = "canaries")]
+    pub(crate) broken: Option<crate::canary::Canary>,
 }
 
 impl Engine {
@@ -267,6 +270,8 @@ impl Engine {
             evicted: Vec::new(),
             dead: Vec::new(),
             scratch: Vec::new(),
+            #[cfg(feature = "canaries")]
+            broken: None,
         }
     }
 

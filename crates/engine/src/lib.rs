@@ -11,6 +11,7 @@ extern crate alloc;
 mod buffers;
 mod bytes;
 mod cache;
+mod canary;
 mod check;
 mod checkpoint;
 mod commit;
@@ -49,6 +50,8 @@ mod volume;
 mod volumes;
 mod write;
 
+#[cfg(feature = "canaries")]
+pub use canary::Canary;
 pub use check::{Flaw, ReadMetadata};
 pub use contract::*;
 pub use engine::Engine;

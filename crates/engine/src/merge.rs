@@ -2,6 +2,7 @@
 //! for a page has changed nothing that it would change again.
 
 use crate::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
+use crate::canary::Canary;
 use crate::checkpoint::{Checkpoint, DISCARD_BYTES, Discard, Progress};
 use crate::contract::PageId;
 use crate::engine::Engine;
@@ -113,12 +114,15 @@ impl Engine {
 
     /// Puts an entry into a leaf and notes what that does to counts.
     fn replace(&mut self, checkpoint: &mut Checkpoint, page: PageId, at: usize, entry: Entry) {
+        let forgets = self.canary(Canary::ForgottenReference);
         let bytes = self.store.pages.bytes_mut(page);
         let before = Entry(u64_at(bytes, at * 8));
         put_u64(bytes, at * 8, entry.0);
         let used = &mut self.volumes[checkpoint.volume_at].logical_blocks_used;
         if let Some(slot) = entry.slot() {
-            checkpoint.changes.push((slot, 1));
+            if !forgets || self.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
+                checkpoint.changes.push((slot, 1));
+            }
             *used += 1;
         }
         if let Some(slot) = before.slot() {
@@ -149,7 +153,12 @@ impl Engine {
             let writer = Engine::writer(checkpoint, Region::Metadata, root);
             let result = writer.cut(&mut self.store, &mut from, end / per_leaf, &mut cut_off);
             let volume = first.volume();
-            self.discards.extend(cut_off.drain(..).map(|(pointer, level)| Discard { pointer, volume, level }));
+            let lost = usize::from(self.canary(Canary::LostSubtree));
+            self.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
+                pointer,
+                volume,
+                level,
+            }));
             checkpoint.cut_off = cut_off;
             checkpoint.clears[checkpoint.clear_at].0 = base + from.min(end / per_leaf) * per_leaf;
             result?;
@@ -328,7 +337,7 @@ impl Engine {
         }
         let after = match new.unwrap_or(0) {
             // Records of the active delta refer to it, or did: the merge of that delta settles it.
-            0 if self.delta.slots.contains_key(&slot) => SlotState::Held,
+            0 if self.delta.slots.contains_key(&slot) && !self.canary(Canary::FreedWhileHeld) => SlotState::Held,
             0 => SlotState::Free,
             1 => SlotState::Single,
             2.. => SlotState::Shared,
@@ -342,6 +351,7 @@ impl Engine {
         match after {
             // It is not free before the checkpoint is durable: a superblock before it has the slot in its trees, and replay
             // from there must not find it new.
+            SlotState::Free if self.canary(Canary::FreedAtMerge) => self.space.retire(slot, 0),
             SlotState::Free => checkpoint.freed.push(slot),
             SlotState::Held => {
                 checkpoint.held_by = self.journal.last();

@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+use crate::canary::Canary;
 use crate::contract::*;
 use crate::engine::{Engine, Phase};
 use crate::entry::{Entry, Key, Slot};
@@ -198,6 +199,7 @@ impl Engine {
                 Ok(Progress::Next(Step::MendSync))
             }
             Step::MendSync => self.seal(recovery),
+            Step::Seal if self.canary(Canary::UnsyncedSeal) => Ok(Progress::Done),
             Step::Seal => {
                 self.recovery_sync(recovery);
                 Ok(Progress::Next(Step::SealSync))
@@ -277,7 +279,9 @@ impl Engine {
         }
         let ours = self.superblock.parameters;
         let valid = recovery.found.iter().flatten().filter(|found| found.parameters == ours);
-        self.superblock = *valid.max_by_key(|found| found.epoch).ok_or(OpenError::NoSuperblock)?;
+        let oldest = self.canary(Canary::OldSuperblock);
+        let age = |found: &&Superblock| if oldest { u64::MAX - found.epoch } else { found.epoch };
+        self.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
         self.roots = self.superblock.roots;
         (self.pool_policy, self.pool_memory) = (self.superblock.pool_policy, self.superblock.memory);
         self.store.epoch = self.superblock.epoch;
@@ -510,7 +514,9 @@ impl Engine {
         }
         let Some(header) = record::decode_header(&recovery.window[..block]) else { return Next::End };
         let blocks = u32::from(header.pages) + u32::from(header.blocks);
-        let stale = sequence > self.superblock.sealed && header.epoch < self.superblock.seal_epoch;
+        let stale = sequence > self.superblock.sealed
+            && header.epoch < self.superblock.seal_epoch
+            && !self.canary(Canary::StaleRecord);
         if header.sequence != sequence
             || header.previous != previous
             || header.position != recovery.position
@@ -573,7 +579,7 @@ impl Engine {
         mark: u64,
     ) -> (Vec<Check>, bool) {
         let header = &walked.header;
-        let proven = header.sequence <= mark;
+        let proven = header.sequence <= mark || self.canary(Canary::UnprovenRecord);
         let ring = u64::from(self.store.geometry.journal_blocks);
         let first_block = u64::from(header.position) + u64::from(header.pages);
         let mut checks = Vec::new();
@@ -722,6 +728,9 @@ impl Engine {
 
     /// What loses its last reference here is found when all has been replayed.
     pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
+        if self.canary(Canary::LostClears) {
+            return;
+        }
         self.delta.cuts += self.cuts(start, stop);
         self.delta.releases += self.releases(start, stop);
         let mut dead = core::mem::take(&mut self.dead);
@@ -737,7 +746,7 @@ impl Engine {
             self.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
             return Ok(self.rest(recovery));
         }
-        if recovery.check_at < recovery.checks.len() {
+        if recovery.check_at < recovery.checks.len() && !self.canary(Canary::SkippedRedo) {
             self.read_checks(recovery);
             return Ok(Progress::Wait);
         }
@@ -761,8 +770,10 @@ impl Engine {
         let journal = self.journal_after(recovery);
         let epoch = self.superblock.epoch + 1;
         let seal = Superblock { epoch, sealed: journal.last(), seal_epoch: epoch, clean: false, ..self.superblock };
-        recovery.outstanding += 2;
-        self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
+        if !self.canary(Canary::MissingSeal) {
+            recovery.outstanding += 2;
+            self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
+        }
         self.superblock = seal;
         self.journal = journal;
         recovery.report.epoch = epoch;

@@ -1,6 +1,7 @@
 //! Writes, write-zeroes and trims: LoadMap, Read and Merge (partial blocks), Verify, then everything else at once: decide,
 //! allocate, change the map, append to the open record, answer. See docs/write-path.md.
 
+use crate::canary::Canary;
 use crate::contract::*;
 use crate::engine::{Engine, Unresolved};
 use crate::entry::{Entry, Key, Slot, check_bits};
@@ -119,7 +120,7 @@ impl Engine {
                     continue;
                 }
             };
-            if block.content.is_some() && block.base == Some(entry) {
+            if block.content.is_some() && (block.base == Some(entry) || self.canary(Canary::StaleBase)) {
                 continue;
             }
             if !self.complete_block(id, at, entry) {
@@ -334,7 +335,8 @@ impl Engine {
             Err(missing) => return Known::NotYet(missing),
         }
         let generation = self.space.generation(slot);
-        if hint.proves && hint.generation == generation && self.digests_prove() {
+        let proves = hint.proves && hint.generation == generation && self.digests_prove();
+        if proves || self.canary(Canary::StaleHint) {
             return Known::Yes(slot, digest);
         }
         match self.summary(slot) {
@@ -409,7 +411,7 @@ impl Engine {
         if self.journal.unwritten.len() >= RUN_BLOCKS {
             self.write_slots();
         }
-        if self.requests.get(id).fua {
+        if self.requests.get(id).fua && !self.canary(Canary::EarlyFua) {
             self.requests.get_mut(id).stage = Stage::Commit;
             self.committing.push_back((sequence, id));
         } else {
@@ -518,6 +520,8 @@ impl Engine {
     }
 
     fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, carried: bool) {
+        // What counts as carried, no record waits for.
+        let carried = carried || self.canary(Canary::UnseenCompletion);
         let block_size = self.store.geometry.block();
         let mut rest = blocks;
         while let Some(first) = rest.first() {

@@ -192,8 +192,11 @@ impl World {
         if parameters.geometry.total_blocks() > disk.blocks() {
             return violated(format!("{parameters:?} on a disk of {} blocks", disk.blocks()));
         }
+        let engine = Engine::open(parameters, limits, now);
+        #[cfg(feature = "canaries")]
+        let engine = crate::canary::broken(engine);
         Ok(World {
-            engine: Engine::open(parameters, limits, now),
+            engine,
             disk,
             now,
             trace,

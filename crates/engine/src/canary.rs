@@ -1,0 +1,79 @@
+//! Behaviours that are broken on purpose, for the lab to catch: a check that cannot fail is no check.
+//!
+//! Only a build with the feature `canaries` can be broken. In all others [`Engine::canary`] is false at compile time, and
+//! nothing of this is left.
+
+use crate::engine::Engine;
+
+/// What is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Canary {
+    /// Syncs are claimed to be done without any.
+    SkippedSync,
+    /// A sync covers records whose blocks are still being written.
+    UnseenCompletion,
+    /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.
+    EarlyReuse,
+    /// What the index says of a live slot is taken for true.
+    StaleHint,
+    /// Merging a share does not count the reference.
+    ForgottenReference,
+    /// A FUA write is answered before its record is durable.
+    EarlyFua,
+    /// A flush is answered at once.
+    EarlyFlush,
+    /// Recovery believes records whose blocks it has not verified.
+    UnprovenRecord,
+    /// Recovery begins with the oldest superblock.
+    OldSuperblock,
+    /// Recovery writes no seal.
+    MissingSeal,
+    /// The pool serves before the seal is durable.
+    UnsyncedSeal,
+    /// Records written before the seal count after it.
+    StaleRecord,
+    /// A record calls records durable that are only complete.
+    EarlyWatermark,
+    /// Recovery leaves blocks that the journal carried where they are.
+    SkippedRedo,
+    /// Replay ignores clears.
+    LostClears,
+    /// A superblock is written before its pages are durable.
+    UnsyncedPages,
+    /// What a superblock replaces is reused before it is durable.
+    UnsyncedSuperblock,
+    /// A checkpoint does not wait for the slot writes of carried blocks.
+    ForgottenCarried,
+    /// Metadata pages that a checkpoint replaces are reused by the same checkpoint.
+    EarlyPages,
+    /// The discard list forgets one of the subtrees that a clear cuts off.
+    LostSubtree,
+    /// A merge frees slots that newer records refer to.
+    FreedWhileHeld,
+    /// Slots that a merge frees are reused before its superblock.
+    FreedAtMerge,
+    /// A partial block keeps what it was completed with, although that has been overwritten since.
+    StaleBase,
+}
+
+#[cfg(feature = "canaries")]
+impl Engine {
+    /// Breaks a behaviour, or nothing. To be called before the first event.
+    pub fn break_on_purpose(&mut self, canary: Option<Canary>) {
+        self.broken = canary;
+    }
+
+    /// Whether this is broken.
+    pub(crate) fn canary(&self, canary: Canary) -> bool {
+        self.broken == Some(canary)
+    }
+}
+
+#[cfg(not(feature = "canaries"))]
+impl Engine {
+    /// Whether this is broken: never.
+    #[inline(always)]
+    pub(crate) fn canary(&self, _canary: Canary) -> bool {
+        false
+    }
+}
