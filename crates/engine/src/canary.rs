@@ -30,8 +30,6 @@ pub enum Canary {
     MissingSeal,
     /// The pool serves before the seal is durable.
     UnsyncedSeal,
-    /// Records written before the seal count after it.
-    StaleRecord,
     /// A record calls records durable that are only complete.
     EarlyWatermark,
     /// Recovery leaves blocks that the journal carried where they are.

@@ -514,9 +514,7 @@ impl Engine {
         }
         let Some(header) = record::decode_header(&recovery.window[..block]) else { return Next::End };
         let blocks = u32::from(header.pages) + u32::from(header.blocks);
-        let stale = sequence > self.superblock.sealed
-            && header.epoch < self.superblock.seal_epoch
-            && !self.canary(Canary::StaleRecord);
+        let stale = sequence > self.superblock.sealed && header.epoch < self.superblock.seal_epoch;
         if header.sequence != sequence
             || header.previous != previous
             || header.position != recovery.position

@@ -1,40 +1,42 @@
 //! The lab's own test: engines that are broken on purpose ([`engine::Canary`]) have to be caught, each within a stated number
-//! of seeds. A seed is a run of the swarm and after it, if that found nothing, the crashes of the scenario of the same number.
+//! of seeds. A seed is a run of the swarm, and, if that finds nothing, the crashes of the fixed scenario of the same number,
+//! if there is one.
 
 use std::cell::Cell;
+use std::sync::OnceLock;
 
 use engine::{Canary, Engine};
 
 use crate::crash::{Plan, enumerate};
 use crate::parallel::in_order;
+use crate::scenario::FIXED;
 use crate::soak::{OPERATIONS, run_seed};
 use crate::trace::Trace;
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 23] = [
-    (Canary::SkippedSync, 5),
-    (Canary::UnseenCompletion, 5),
-    (Canary::EarlyReuse, 5),
-    (Canary::StaleHint, 5),
-    (Canary::ForgottenReference, 5),
-    (Canary::EarlyFua, 5),
-    (Canary::EarlyFlush, 5),
-    (Canary::UnprovenRecord, 5),
-    (Canary::OldSuperblock, 5),
-    (Canary::MissingSeal, 5),
-    (Canary::UnsyncedSeal, 5),
-    (Canary::StaleRecord, 5),
-    (Canary::EarlyWatermark, 5),
-    (Canary::SkippedRedo, 5),
-    (Canary::LostClears, 5),
-    (Canary::UnsyncedPages, 5),
-    (Canary::UnsyncedSuperblock, 5),
-    (Canary::ForgottenCarried, 5),
-    (Canary::EarlyPages, 5),
-    (Canary::LostSubtree, 5),
-    (Canary::FreedWhileHeld, 5),
-    (Canary::FreedAtMerge, 5),
-    (Canary::StaleBase, 5),
+pub const CANARIES: [(Canary, u64); 22] = [
+    (Canary::SkippedSync, 10),
+    (Canary::UnseenCompletion, 10),
+    (Canary::EarlyReuse, 500),
+    (Canary::StaleHint, 10),
+    (Canary::ForgottenReference, 10),
+    (Canary::EarlyFua, 10),
+    (Canary::EarlyFlush, 10),
+    (Canary::UnprovenRecord, 10),
+    (Canary::OldSuperblock, 10),
+    (Canary::MissingSeal, 10),
+    (Canary::UnsyncedSeal, 10),
+    (Canary::EarlyWatermark, 40),
+    (Canary::SkippedRedo, 10),
+    (Canary::LostClears, 10),
+    (Canary::UnsyncedPages, 10),
+    (Canary::UnsyncedSuperblock, 10),
+    (Canary::ForgottenCarried, 10),
+    (Canary::EarlyPages, 10),
+    (Canary::LostSubtree, 10),
+    (Canary::FreedWhileHeld, 10),
+    (Canary::FreedAtMerge, 100),
+    (Canary::StaleBase, 10),
 ];
 
 thread_local! {
@@ -42,10 +44,23 @@ thread_local! {
     static BROKEN: Cell<Option<Canary>> = const { Cell::new(None) };
 }
 
-/// Breaks an engine as this thread wants it.
+/// What is broken in all engines of this process.
+static BROKEN_EVERYWHERE: OnceLock<Canary> = OnceLock::new();
+
+/// Breaks an engine as this thread or this process wants it.
 pub(crate) fn broken(mut engine: Engine) -> Engine {
-    engine.break_on_purpose(BROKEN.get());
+    engine.break_on_purpose(BROKEN.get().or(BROKEN_EVERYWHERE.get().copied()));
     engine
+}
+
+/// From here on this is broken in all engines that the process makes. Only the first call counts.
+pub fn break_everywhere(canary: Canary) {
+    BROKEN_EVERYWHERE.get_or_init(|| canary);
+}
+
+/// The canary of a name.
+pub fn named(name: &str) -> Option<Canary> {
+    CANARIES.into_iter().map(|(canary, _)| canary).find(|canary| format!("{canary:?}") == name)
 }
 
 /// How a canary was caught.
@@ -53,7 +68,7 @@ pub(crate) fn broken(mut engine: Engine) -> Engine {
 pub struct Catch {
     /// In which seed, from 0.
     pub seed: u64,
-    /// By the command of a build without canaries that does the same.
+    /// By which command.
     pub by: String,
     /// The violation.
     pub violation: String,
@@ -76,17 +91,21 @@ pub fn hunt(seeds: Option<u64>, threads: usize) -> Vec<Hunt> {
         let (canary, stated) = CANARIES[number as usize];
         let within = seeds.unwrap_or(stated);
         BROKEN.set(Some(canary));
-        let catch = (0..within).find_map(caught);
+        let catch = (0..within).find_map(|seed| caught(canary, seed));
         BROKEN.set(None);
         Hunt { canary, within, catch }
     })
 }
 
-fn caught(seed: u64) -> Option<Catch> {
+fn caught(canary: Canary, seed: u64) -> Option<Catch> {
     if let Err(violation) = run_seed(seed, OPERATIONS, Trace::new(false)) {
-        return Some(Catch { seed, by: format!("lab seed {seed}"), violation: violation.to_string() });
+        let by = format!("lab seed {seed} --canary {canary:?}");
+        return Some(Catch { seed, by, violation: violation.to_string() });
+    }
+    if seed >= FIXED {
+        return None;
     }
     let tally = enumerate(&Plan { seed: Some(seed), first: true, ..Plan::all(0, 1) });
     let (by, violation) = tally.violations.into_iter().next()?;
-    Some(Catch { seed, by: by.trim_end_matches(" --trace").to_string(), violation: violation.to_string() })
+    Some(Catch { seed, by: by.replace("--trace", &format!("--canary {canary:?}")), violation: violation.to_string() })
 }

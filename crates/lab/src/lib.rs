@@ -1,8 +1,9 @@
 //! The lab: the engine, unchanged, in virtual time over a simulated disk, with crashes at every I/O.
 //!
 //! A run is a pure function of (config, seed): nothing here reads a clock, spawns a thread or iterates a container in an
-//! order that is not fixed. (`scale` makes its pools with all cores; the pools are the same whoever makes which part.) Two safety nets judge it: [`model`] knows the exact set of contents that each block may legally
-//! have, and the engine's own audit accounts for its whole state whenever it is at rest.
+//! order that is not fixed. (Many runs go at once in `parallel`, each in one thread; `scale` makes its pools with all cores; what comes
+//! out is the same whoever does which part.) Two safety nets judge it: [`model`] knows the exact set of contents that each block may
+//! legally have, and the engine's own audit accounts for its whole state whenever it is at rest.
 
 pub mod block;
 pub mod buffers;

@@ -27,6 +27,10 @@ use lab::{Checked, Violation, exhaustive, flip, guarded, scale};
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    /// Break this in every engine.
+    #[cfg(feature = "canaries")]
+    #[arg(long, global = true, value_parser = |name: &str| lab::canary::named(name).ok_or("there is no such canary"))]
+    canary: Option<engine::Canary>,
 }
 
 #[derive(Subcommand)]
@@ -232,7 +236,10 @@ fn parse_part(text: &str) -> Result<(u64, u64), String> {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
+    let arguments = Arguments::parse();
+    #[cfg(feature = "canaries")]
+    arguments.canary.into_iter().for_each(lab::canary::break_everywhere);
+    match arguments.command {
         Command::Corpus { directory } => write_corpus(&directory),
         Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
         Command::Discard { size, seconds, processor, write } => run_discard(size, seconds, processor, write.as_deref()),
