@@ -403,6 +403,7 @@ impl Engine {
             included: checkpoint.upto,
             included_checksum: checkpoint.upto_checksum,
             journal_position: checkpoint.position,
+            proven: self.journal.durable,
             clean: checkpoint.clean,
             data_used: self.space.data_used,
             reserved_containers: checkpoint.reserved,

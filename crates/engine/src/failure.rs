@@ -88,7 +88,8 @@ impl Engine {
     pub(crate) fn step_failure(&mut self) {
         if self.mark == Mark::Wait && self.superblocks_in_flight == 0 {
             let epoch = self.superblock.epoch.max(self.superblock_submitted) + 1;
-            self.superblock = Superblock { epoch, clean: false, failed: self.failure, ..self.superblock };
+            let proven = self.journal.durable;
+            self.superblock = Superblock { epoch, proven, clean: false, failed: self.failure, ..self.superblock };
             self.mark = Mark::Write(0);
         }
         if let Mark::Write(place) = self.mark {

@@ -293,7 +293,7 @@ impl Engine {
             return Err(OpenError::Device { offset: 0 });
         }
         recovery.position = self.superblock.journal_position;
-        recovery.mark = self.superblock.included.max(self.superblock.sealed);
+        recovery.mark = self.superblock.mark();
         for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries]) {
             let height = height_for(self.table_leaves(tree), self.store.geometry.fanout());
             let root = &mut self.roots[tree as usize];
@@ -767,7 +767,8 @@ impl Engine {
     fn seal(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
         let journal = self.journal_after(recovery);
         let epoch = self.superblock.epoch + 1;
-        let seal = Superblock { epoch, sealed: journal.last(), seal_epoch: epoch, clean: false, ..self.superblock };
+        let last = journal.last();
+        let seal = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, clean: false, ..self.superblock };
         if !self.canary(Canary::MissingSeal) {
             recovery.outstanding += 2;
             self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");

@@ -294,10 +294,10 @@ impl Planner<'_, '_> {
     /// Brings the records that can be believed into the delta.
     fn read_journal(&mut self) -> JournalEnd {
         let mut recovery = Recovery::new();
-        let Superblock { included, included_checksum, journal_position, sealed, .. } = self.engine.superblock;
+        let Superblock { included, included_checksum, journal_position, .. } = self.engine.superblock;
         let block = self.geometry().block();
         recovery.position = journal_position;
-        recovery.mark = included.max(sealed);
+        recovery.mark = self.engine.superblock.mark();
         let sizes = self.engine.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block)));
         recovery.sizes = sizes.collect();
         while let Some((offset, length)) = self.engine.walk_window(&mut recovery, u64::MAX) {

@@ -25,6 +25,7 @@ const GROWTH_AT: usize = 192;
 const GROWTH_SIZE: usize = 8;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 24;
+const PROVEN_AT: usize = ROOTS_AT + TREES * ROOT_SIZE;
 /// The greatest epoch, or number of a record: 146 years at a billion a second.
 const MOST_COUNTED: u64 = 1 << 62;
 
@@ -159,6 +160,8 @@ pub struct Superblock {
     pub journal_position: u32,
     /// The last record believed when `seal_epoch` began.
     pub sealed: u64,
+    /// The last record that was durable when this superblock was written: what the journal has up to it is no loss of a crash.
+    pub proven: u64,
     /// The epoch that the last recovery began: later records than `sealed` count only if of it or a later one.
     pub seal_epoch: u64,
     /// Whether the pool was closed cleanly: nothing to replay.
@@ -223,6 +226,7 @@ impl Superblock {
             included_checksum: 0,
             journal_position: 0,
             sealed: 0,
+            proven: 0,
             seal_epoch: 1,
             clean: true,
             failed: None,
@@ -276,6 +280,7 @@ impl Superblock {
             root.pointer.write(b, at);
             b[at + 16] = root.height;
         }
+        put_u64(b, PROVEN_AT, self.proven);
         let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
     }
@@ -289,6 +294,11 @@ impl Superblock {
             return None;
         }
         Superblock::decode(block).err()
+    }
+
+    /// The last record that is certainly durable.
+    pub fn mark(&self) -> u64 {
+        self.included.max(self.sealed).max(self.proven)
     }
 
     /// Reads one from a block of any length.
@@ -343,7 +353,7 @@ impl Superblock {
             }
         }
         // Epochs, records and slots are counted on from here: what no pool can have counted would overflow.
-        let numbers = [u64_at(b, 120), u64_at(b, 128), u64_at(b, 144), u64_at(b, 152)];
+        let numbers = [u64_at(b, 120), u64_at(b, 128), u64_at(b, 144), u64_at(b, 152), u64_at(b, PROVEN_AT)];
         if numbers.iter().any(|&number| number > MOST_COUNTED) {
             return Err(SuperblockError::Geometry(BadGeometry("an epoch or a record has an impossible number")));
         }
@@ -379,6 +389,7 @@ impl Superblock {
             included_checksum: u64_at(b, 136),
             journal_position,
             sealed: u64_at(b, 144),
+            proven: u64_at(b, PROVEN_AT),
             seal_epoch: u64_at(b, 152),
             clean: u32_at(b, 12) & 1 != 0,
             failed,
@@ -411,7 +422,15 @@ mod tests {
             memory: 1 << 40,
             ..superblock
         };
-        Superblock { epoch: 12, included: 77, included_checksum: 3, journal_position: 9, sealed: 80, ..settings }
+        Superblock {
+            epoch: 12,
+            included: 77,
+            included_checksum: 3,
+            journal_position: 9,
+            sealed: 80,
+            proven: 85,
+            ..settings
+        }
     }
 
     #[test]

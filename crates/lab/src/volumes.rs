@@ -73,6 +73,10 @@ impl Run {
     pub(crate) fn resize_volume(&mut self, number: u64, size_blocks: u64) -> Checked {
         self.wait_for_change()?;
         let Some(volume) = self.changeable(number) else { return Ok(()) };
+        if self.model.volumes()[volume].resizing.is_some() {
+            // The pool failed meanwhile: which size it has is known when it is opened again.
+            return Ok(());
+        }
         if size_blocks >= self.model.volumes()[volume].size_blocks {
             // What was submitted before an earlier shrinking might fit again.
             self.drain()?;

@@ -52,6 +52,7 @@ impl Planner<'_, '_> {
             included_checksum: end.checksum,
             journal_position: end.position,
             sealed: end.sequence,
+            proven: end.sequence,
             seal_epoch: epoch,
             clean: true,
             data_used: self.counts.iter().filter(|&&count| count > 0).count() as u64,
