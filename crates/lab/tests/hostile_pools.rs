@@ -3,6 +3,7 @@
 use engine::OpenError;
 use engine::superblock::TreeId;
 use lab::fuzz::disk::{Fate, Use, survive};
+use lab::fuzz::driver::probe;
 use lab::fuzz::pool::{BLOCK, Kind, Structure, make, reseal, structures};
 
 /// The bytes at which the pages of a structure begin.
@@ -12,6 +13,21 @@ fn places(image: &[u8], structure: Structure) -> Vec<usize> {
 
 fn table(tree: TreeId) -> Structure {
     Structure::Table(tree as usize)
+}
+
+/// The leaves of a table: its pages that do not lead to others.
+fn leaves(image: &[u8], tree: TreeId) -> Vec<usize> {
+    let pages = places(image, table(tree));
+    let geometry = probe(image).expect("a pool").parameters.geometry;
+    let child = |pointer: &[u8]| {
+        let location = u64::from(u32::from_le_bytes([pointer[0], pointer[1], pointer[2], pointer[3]]));
+        location.checked_sub(1).map(|number| (geometry.metadata_start() + number) as usize * BLOCK)
+    };
+    let leads_on =
+        |page: usize| image[page..page + BLOCK].chunks_exact(16).filter_map(child).any(|child| pages.contains(&child));
+    let leaves: Vec<usize> = pages.iter().copied().filter(|&page| !leads_on(page)).collect();
+    assert!(!leaves.is_empty());
+    leaves
 }
 
 /// The superblocks' roots, and the entries of the volume table, held pointers beyond the metadata. Looking for such a block was
@@ -67,7 +83,7 @@ fn pages_that_the_meta_map_says_are_free_fail_the_checkpoint() {
 fn a_discarded_subtree_higher_than_any_map_is_damage() {
     for level in [10, 200] {
         let mut image = make(Kind::Crashed);
-        for page in places(&image, table(TreeId::Discards)) {
+        for page in leaves(&image, TreeId::Discards) {
             image[page + 18] = level;
         }
         reseal(&mut image);
@@ -101,7 +117,7 @@ fn a_superblock_that_has_counted_further_than_any_pool_is_refused() {
 fn a_volume_larger_than_any_is_damage() {
     for (at, value) in [(8, u64::MAX), (8, i64::MAX as u64 + 1), (8, (1 << 56) + 512), (16, u64::MAX)] {
         let mut image = make(Kind::Crashed);
-        for page in places(&image, table(TreeId::Volumes)) {
+        for page in leaves(&image, TreeId::Volumes) {
             image[page + at..page + at + 8].copy_from_slice(&value.to_le_bytes());
         }
         reseal(&mut image);
