@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A failure is never retried: what a failed sync left is unknown. The superblock of a failed pool has the state of the newest one
-//! that is durable in both places, under a later epoch; it goes to one place after the other, so that there is always one
-//! that is whole. Where it cannot be written either, the pool is opened next as after a crash.
+//! that is durable in both places, under a later epoch; it takes the places of others than that newest one, one place after the other, so that
+//! there is always one that is whole. Where it cannot be written either, the pool is opened next as after a crash.
 //!
 //! A pool that has failed is opened without writing anything to it: the journal is replayed in memory, and blocks that it
 //! carries are read from there. An explicit repair lifts the failure.
@@ -87,7 +87,11 @@ impl Engine {
     /// Brings the superblock of a failed pool on its way.
     pub(crate) fn step_failure(&mut self) {
         if self.mark == Mark::Wait && self.superblocks_in_flight == 0 {
-            let epoch = self.superblock.epoch.max(self.superblock_submitted) + 1;
+            // Not where the newest superblock is that is whole for certain: writing may tear what is there.
+            let epoch = match self.superblock_submitted {
+                submitted if submitted > self.superblock.epoch => submitted + 2,
+                _ => self.superblock.epoch + 1,
+            };
             let proven = self.journal.durable;
             self.superblock = Superblock { epoch, proven, clean: false, failed: self.failure, ..self.superblock };
             self.mark = Mark::Write(0);

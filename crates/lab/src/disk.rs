@@ -293,6 +293,11 @@ impl Disk {
         self.overlay.get(block).is_some_and(|content| content != self.pristine(block))
     }
 
+    /// Whether the block is one of two copies, and the other one is damaged.
+    pub fn has_damaged_twin(&self, block: u64) -> bool {
+        self.overlay.has_damaged_twin(block)
+    }
+
     /// Whether the block is one of two copies.
     pub fn is_of_a_pair(&self, block: u64) -> bool {
         self.overlay.is_of_a_pair(block)

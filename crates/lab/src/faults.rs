@@ -331,6 +331,11 @@ impl Overlay {
         }
     }
 
+    /// Whether the block is one of two copies, and the other one is damaged.
+    pub fn has_damaged_twin(&self, block: u64) -> bool {
+        self.twin(block).is_some_and(|twin| self.damaged.contains_key(&twin))
+    }
+
     /// Whether the block is one of two copies.
     pub fn is_of_a_pair(&self, block: u64) -> bool {
         self.twin(block).is_some()

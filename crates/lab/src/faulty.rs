@@ -155,6 +155,8 @@ impl Run {
 
     /// The faults are lifted: a pool that has failed is opened again, and then everything is there and works.
     fn finish(&mut self, random: &mut Random) -> Checked {
+        // What could not be read may make the pool fail only when the checkpoint comes to it.
+        self.rest()?;
         self.check_mode()?;
         if self.has_failed() || random.one_in(2) {
             self.open_under_faults(any_cut(random))?;

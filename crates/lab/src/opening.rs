@@ -133,9 +133,9 @@ impl Run {
     /// The pool has to be open now; takes note of what is there.
     pub(crate) fn serve(&mut self) -> Checked {
         match self.opened {
-            Some(Ok(recovered)) if recovered.epoch > self.epoch => self.epoch = recovered.epoch,
-            // A failed pool is not written: it begins no epoch.
+            // A failed pool is not written: it begins no epoch, and what it found may not even be durable.
             Some(Ok(recovered)) if self.endures && recovered.failed.is_some() => {}
+            Some(Ok(recovered)) if recovered.epoch > self.epoch => self.epoch = recovered.epoch,
             ref other => return violated(format!("opening after epoch {} came to {other:?}", self.epoch)),
         }
         self.failed_before = matches!(self.opened, Some(Ok(recovered)) if recovered.failed.is_some());

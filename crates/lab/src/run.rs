@@ -451,6 +451,10 @@ impl Run {
         while self.pending.values().any(|pending| matches!(pending, Pending::Grow { .. })) {
             self.wait()?;
         }
+        if self.endures && self.growing.is_some() {
+            // One was answered with an error: whether the pool has grown is known when it is opened again.
+            return Ok(());
+        }
         let geometry = self.config.parameters.geometry;
         let container = geometry.block() * u64::from(geometry.slots_per_container);
         let capacity = geometry.capacity_bytes() + containers * container;

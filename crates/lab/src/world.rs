@@ -686,7 +686,8 @@ impl World {
         self.buffers.release(&io);
         let first = io.offset / self.parameters.geometry.block();
         let is_stale = fault == Some(Class::StaleRead);
-        let fails = matches!(fault, Some(Class::ReadError | Class::ShortRead));
+        // Of two copies at most one is bad, in whatever way.
+        let fails = matches!(fault, Some(Class::ReadError | Class::ShortRead)) && !self.disk.has_damaged_twin(first);
         let (mut blocks, mut bytes, mut equal, mut result) = (Vec::new(), Vec::new(), false, Ok(()));
         match io.op {
             IoOp::Write => result = self.end_write(id, fault),

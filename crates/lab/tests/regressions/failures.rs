@@ -115,6 +115,35 @@ fn a_crash_while_the_failure_is_being_kept_loses_nothing() {
     assert_eq!(seen, [true; 2], "both outcomes were tried");
 }
 
+/// The superblocks of a checkpoint could not be written, and were torn in both places. The one that says that the pool has failed
+/// went to the places of the newest one that was whole, and was torn, too.
+///
+/// Lost: everything, where the other copy of that one had rotted.
+#[test]
+fn a_failure_is_not_written_over_the_newest_superblock_that_is_whole() {
+    let mut bench = with_three_blocks();
+    let geometry = bench.geometry();
+    let whole = |bench: &Bench| {
+        let slots = [0, 1].map(|place| [0, 1].map(|parity| geometry.superblock_block(place, parity)));
+        let block = |at: u64| bench.world.disk.read(at).to_bytes(geometry.block_size);
+        let newest = slots.as_flattened().iter().filter_map(|&at| Superblock::decode(&block(at)).ok());
+        let epoch = newest.map(|superblock| superblock.epoch).max().expect("a pool");
+        [0, 1].map(|place| block(geometry.superblock_block(place, epoch)))
+    };
+    let before = whole(&bench);
+    let places = [0, 1].map(|place| {
+        let epoch = Superblock::decode(&before[0]).expect("it is whole").epoch;
+        geometry.superblock_block(place, epoch)
+    });
+    bench.world.fail(superblocks(geometry));
+    let token = bench.begin_command(engine::Command::Settle);
+    bench.pass(SECOND);
+    assert_eq!(bench.command_answer(token), Some(Err(engine::ControlError::ReadOnly)));
+    for (place, before) in places.into_iter().zip(before) {
+        assert_eq!(bench.world.disk.read(place).to_bytes(geometry.block_size), before);
+    }
+}
+
 #[test]
 fn a_failed_pool_closes_and_its_failure_is_the_answer() {
     let mut bench = with_three_blocks();
