@@ -16,7 +16,7 @@ ALLOWANCE = 32 * MIB
 
 def fio(pool, seconds):
     """Random writes and reads of 4 KiB over the whole volume on two connections, and discards on a third."""
-    common = ["--ioengine=nbd", f"--uri={pool.uri()}", "--time_based", f"--runtime={seconds}", "--norandommap",
+    common = ["--ioengine=nbd", f"--uri={pool.uri()}", "--time_based", f"--runtime={seconds}", "--thread", "--norandommap",
               "--random_generator=tausworthe64", "--minimal"]
     load = ["--name=all", "--rw=randrw", "--rwmixread=30", "--bs=4k", "--iodepth=32", "--numjobs=2", "--refill_buffers",
             "--dedupe_percentage=50", "--rate_iops=400,400"]

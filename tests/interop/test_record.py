@@ -28,7 +28,7 @@ def rerun(path, *arguments):
 
 def fio(pool, seconds, *arguments):
     """Random reads, writes and discards, half of them of known blocks, some that are no whole blocks."""
-    common = ["--ioengine=nbd", f"--uri={pool.uri()}", "--time_based", f"--runtime={seconds}", "--norandommap", "--minimal"]
+    common = ["--ioengine=nbd", f"--uri={pool.uri()}", "--time_based", f"--runtime={seconds}", "--thread", "--norandommap", "--minimal"]
     load = ["--name=all", "--rw=randrw", "--bsrange=4k-256k", "--iodepth=16", "--numjobs=2", "--refill_buffers",
             "--dedupe_percentage=50", "--rate_iops=300,300", "--fsync=50"]
     odd = ["--name=odd", "--rw=randrw", "--bs=1536", "--blockalign=512", "--iodepth=8", "--rate_iops=200,200"]

@@ -395,7 +395,8 @@ impl Engine {
         }
         let can_reserve = !kept && !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
         if !can_reserve {
-            let tried = done >= since + SPACE_ATTEMPTS && self.discards.is_empty();
+            // What a discard frees comes with the checkpoint that walked it, and with the next ones.
+            let tried = done >= since.max(self.walked_in) + SPACE_ATTEMPTS && self.discards.is_empty();
             if self.metadata_full || !self.is_reclaimable() || tried {
                 self.fail_request(id, Error::NoSpace);
                 return false;

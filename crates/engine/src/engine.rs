@@ -138,6 +138,8 @@ pub struct Engine {
     pub(crate) want_checkpoint: bool,
     pub(crate) checkpoint: Option<Box<Checkpoint>>,
     pub(crate) checkpoints_done: u64,
+    /// The last of them that walked, or will have walked, something of the discard list.
+    pub(crate) walked_in: u64,
     /// What of the counters is not kept elsewhere.
     pub(crate) counters: Counters,
     pub(crate) recovery: Option<Box<Recovery>>,
@@ -244,6 +246,7 @@ impl Engine {
             want_checkpoint: false,
             checkpoint: None,
             checkpoints_done: 0,
+            walked_in: 0,
             counters: Counters::default(),
             recovery: Some(Box::new(Recovery::new())),
             rebuild: None,

@@ -187,6 +187,7 @@ impl Engine {
         let page = self.metadata_page(pointer)?;
         checkpoint.discard_budget -= 1;
         self.discards.pop();
+        self.walked_in = self.checkpoints_done + 1;
         let bytes = self.store.pages.bytes(page);
         if level > 0 {
             for child in bytes.chunks_exact(16) {

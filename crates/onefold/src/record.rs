@@ -161,7 +161,16 @@ impl Recording {
     pub fn begin(wanted: &Wanted, header: &Header) -> anyhow::Result<Recording> {
         let Wanted { path, size } = wanted;
         ensure!(*size >= SIZE_MIN, "--record-size {size} is too little: at least {} are needed", size::show(SIZE_MIN));
-        let file = make_file(path).with_context(|| format!("--record {}", path.display()))?;
+        let mut recorder = Recorder::new(header);
+        let begin = || -> anyhow::Result<File> {
+            let mut file = make_file(path)?;
+            // At once: a server that is killed in its first moments has been recorded, too.
+            file.write_all(recorder.bytes())?;
+            Ok(file)
+        };
+        let file = begin().with_context(|| format!("--record {}", path.display()))?;
+        let left = (*size - END_BYTES).saturating_sub(recorder.bytes().len() as u64);
+        recorder.clear();
         info!("recording to {}, up to {}", path.display(), size::show(*size));
         let shared = Arc::new(Shared::default());
         shared.lock().bytes.reserve_exact(PENDING_MAX + END_BYTES as usize);
@@ -170,17 +179,15 @@ impl Recording {
             let work = move || write_out(&shared, file, &path);
             std::thread::Builder::new().name("recording".into()).spawn(work).context("cannot start a thread")?
         };
-        let mut recording = Recording {
-            recorder: Recorder::new(header),
+        Ok(Recording {
+            recorder,
             shared,
             writer: Some(writer),
             path: path.clone(),
-            left: *size - END_BYTES,
+            left,
             unreturned: None,
             ended: false,
-        };
-        recording.hand_over();
-        Ok(recording)
+        })
     }
 
     /// Hands over what has been recorded.

@@ -5,6 +5,7 @@
 mod bench;
 mod failures;
 mod repair;
+mod space;
 mod volumes;
 
 use bench::{Bench, SECOND, metadata_reservations, page_reads, records, superblocks, tight};

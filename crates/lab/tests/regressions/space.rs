@@ -1,0 +1,73 @@
+//! Space that comes back late.
+
+use engine::Policy::Native;
+use lab::config::Config;
+use lab::soak::run_word;
+use lab::trace::Trace;
+use lab::workload::Operation::{CreateVolume, DeleteVolume, Flush, SetVolume, Write};
+use lab::workload::Place;
+
+/// A volume was deleted, and all its subtrees had been walked by the checkpoint under way. The discard list was empty then, and a write
+/// that had waited through two checkpoints failed with ENOSPC, though that one was about to free a third of the pool.
+///
+/// A word that a soak found, made shorter.
+#[test]
+fn what_the_last_checkpoint_walked_is_waited_for_before_a_write_fails() {
+    let word = [
+        DeleteVolume { volume: 5 },
+        Flush,
+        Write { place: Place { volume: 1, first: 920, count: 8 }, contents: vec![1048694, 1048695], fua: false },
+        Write {
+            place: Place { volume: 3, first: 488, count: 64 },
+            contents: vec![2, 1, 2, 1, 2, 1, 2, 1, 2],
+            fua: false,
+        },
+        Write { place: Place { volume: 3, first: 808, count: 48 }, contents: vec![1, 2, 1, 2, 1, 2, 1], fua: false },
+        SetVolume { volume: 3, policy: Some(Some(Native)), read_only: Some(false) },
+        Write { place: Place { volume: 7, first: 80, count: 32 }, contents: vec![1, 2, 1, 2, 1], fua: false },
+        Write { place: Place { volume: 1, first: 0, count: 8 }, contents: vec![2, 1], fua: false },
+        CreateVolume { size_blocks: 95, policy: Some(Native) },
+        Write {
+            place: Place { volume: 5, first: 24, count: 64 },
+            contents: vec![1048825, 1048826, 1048827, 1048828, 1048829, 1048830, 1048831, 1048832, 1048833],
+            fua: false,
+        },
+        Write { place: Place { volume: 7, first: 56, count: 8 }, contents: vec![1048834, 1048835], fua: false },
+        Write {
+            place: Place { volume: 7, first: 1160, count: 56 },
+            contents: vec![2, 1, 2, 1, 2, 1, 2, 1],
+            fua: false,
+        },
+        Write { place: Place { volume: 7, first: 48, count: 8 }, contents: vec![2, 2], fua: false },
+        Write { place: Place { volume: 6, first: 136, count: 48 }, contents: vec![2, 1, 2, 1, 2, 1, 2], fua: false },
+        Write { place: Place { volume: 1, first: 16, count: 8 }, contents: vec![2, 1], fua: false },
+        Write { place: Place { volume: 3, first: 116, count: 7 }, contents: vec![2, 1], fua: false },
+        Write {
+            place: Place { volume: 0, first: 152, count: 56 },
+            contents: vec![1048842, 1048843, 1048844, 1048845, 1048846, 1048847, 1048848, 1048849],
+            fua: false,
+        },
+        Write { place: Place { volume: 2, first: 113, count: 23 }, contents: vec![2, 2, 2, 2], fua: false },
+        Write { place: Place { volume: 1, first: 608, count: 40 }, contents: vec![1, 2, 1, 2, 1, 2], fua: false },
+        Write {
+            place: Place { volume: 1, first: 984, count: 64 },
+            contents: vec![1, 1, 2, 2, 1, 1, 2, 1, 2],
+            fua: false,
+        },
+        Write {
+            place: Place { volume: 1, first: 152, count: 40 },
+            contents: vec![1048865, 1048866, 1048867, 1048868, 1048869, 1048870],
+            fua: false,
+        },
+        Write {
+            place: Place { volume: 2, first: 312, count: 64 },
+            contents: vec![2, 1, 2, 1, 2, 1, 2, 1, 2],
+            fua: false,
+        },
+        Write { place: Place { volume: 1, first: 24, count: 8 }, contents: vec![1048873, 1048874], fua: false },
+        Write { place: Place { volume: 3, first: 1072, count: 8 }, contents: vec![0, 0], fua: false },
+        DeleteVolume { volume: 4 },
+        Write { place: Place { volume: 3, first: 488, count: 40 }, contents: vec![2, 0, 0, 2, 0, 2], fua: false },
+    ];
+    run_word(&Config::swarm(1795326599525), &word, Trace::new(false)).unwrap();
+}
