@@ -187,7 +187,7 @@ impl Engine {
     }
 
     pub(crate) fn step_checkpoint(&mut self) {
-        if self.checkpoint.is_none() && self.checkpoint_is_due() {
+        if self.checkpoint.is_none() && self.checkpoint_is_due() && !self.scrub.writes_metadata() {
             self.cut();
         }
         let Some(mut checkpoint) = self.checkpoint.take() else { return };
@@ -414,6 +414,7 @@ impl Engine {
                 .max(self.superblock.next_volume),
             pool_policy: self.pool_policy,
             memory: self.pool_memory,
+            scrub: self.scrub.record,
             roots: self.roots,
             ..self.superblock
         };

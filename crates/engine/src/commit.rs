@@ -119,8 +119,10 @@ impl Engine {
     pub(crate) fn mature(&mut self) {
         let early = self.canary(Canary::EarlyReuse);
         let published = if early { self.journal.durable } else { self.journal.published };
-        let Engine { space, dirty, fills, dead, .. } = self;
-        let busy = |slot| dirty.contains_key(&slot) || fills.contains_key(&slot);
+        let Engine { space, dirty, fills, mends, scrub, dead, .. } = self;
+        let busy = |slot| {
+            dirty.contains_key(&slot) || fills.contains_key(&slot) || mends.contains_key(&slot) || scrub.holds(slot)
+        };
         self.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
         self.forget_wrapped();
         while let Some(slot) = self.dead.pop() {
@@ -623,7 +625,7 @@ impl Engine {
         let open = self.phase != Phase::Closed;
         let writes = !self.read_only && !self.untouched;
         let jobs = !self.closes_early && (self.checkpoint_can_step() || self.rebuild_can_step());
-        let work = open && writes && jobs;
+        let work = open && (writes && jobs || self.scrub_can_step());
         (self.work_left, self.job_timer) = match self.turn() {
             _ if !work => (false, None),
             Turn::Now => (true, None),

@@ -203,6 +203,14 @@ pub enum Command<'a> {
         /// Bytes of data that shall fit, at least.
         capacity: u64,
     },
+    /// Read, verify and repair everything, in the background. Answered when the change is durable; at once where nothing may be
+    /// written.
+    Scrub {
+        /// What to do.
+        command: ScrubCommand,
+        /// What the driver's clock shows, in seconds: only for what the status says. 0: not known.
+        seconds: u64,
+    },
     /// Answer when nothing is unmerged or pending, so that all figures of the status are exact.
     Settle,
     /// Finish what is in flight, checkpoint, mark the pool as cleanly closed. Nothing is served afterwards.
@@ -210,6 +218,17 @@ pub enum Command<'a> {
     /// Close without the checkpoint, or end a close that is under way without it: what was answered is made durable in the
     /// journal, and that is all. Writes that wait for room are refused. A close that was waiting is answered, too.
     CloseEarly,
+}
+
+/// What to do about the scrub.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScrubCommand {
+    /// Begin one, or go on with the one that rests.
+    Start,
+    /// Rest until the next start.
+    Pause,
+    /// End it.
+    Stop,
 }
 
 /// Which known blocks a volume shares when they are written again. (POD's `select` and iDedup have their place here.)
@@ -306,6 +325,8 @@ pub enum ControlError {
     TooManyVolumes,
     /// There is no such volume (any more).
     NoVolume,
+    /// No scrub is under way.
+    NoScrub,
     /// The pool's tables have no room for the change, after everything reclaimable has been reclaimed.
     NoSpace,
     /// The pool is read-only, or being closed.

@@ -50,6 +50,7 @@ impl Engine {
             Command::DeleteVolume { volume } => Ok(What::Change(VolumeChange::Delete { volume })),
             Command::ResizeVolume { volume, size } => self.resizing(volume, size).map(What::Change),
             Command::Grow { capacity } => Ok(What::Grow { capacity }),
+            Command::Scrub { command, seconds } => self.command_scrub(command, seconds).map(checkpoint),
             Command::Settle if self.read_only || self.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Settle => Ok(What::Settle),
             Command::Close if self.phase != Phase::Serving => Err(ControlError::ReadOnly),

@@ -5,7 +5,7 @@
 //! that arrive together are served together: one record, one sync.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use foldhash::fast::FixedState;
@@ -26,12 +26,14 @@ use crate::io::{Io, IoTable, Purpose};
 use crate::jobs::{Pace, Turn};
 use crate::journal::{Journal, Unwritten};
 use crate::limits::Limits;
+use crate::mend::{Damages, Mend};
 use crate::meta::MetaSpace;
 use crate::pages::{PageCache, Region};
 use crate::read::Fill;
 use crate::rebuild::Rebuild;
 use crate::recovery::Recovery;
 use crate::request::{Kind, Request, Requests, Stage};
+use crate::scrub::Scrub;
 use crate::space::Space;
 use crate::status::Counters;
 use crate::superblock::{Parameters, Root, Superblock, TREES};
@@ -144,6 +146,12 @@ pub struct Engine {
     pub(crate) counters: Counters,
     pub(crate) recovery: Option<Box<Recovery>>,
     pub(crate) rebuild: Option<Rebuild>,
+    pub(crate) scrub: Scrub,
+    /// Blocks under repair.
+    pub(crate) mends: BTreeMap<Slot, Mend>,
+    pub(crate) damages: Damages,
+    /// What the driver's clock showed, and when.
+    pub(crate) wall_clock: Option<(u64, Nanos)>,
     pub(crate) reserving: bool,
     /// The allocator waits for fresh containers rather than to fill holes.
     pub(crate) wants_fresh: bool,
@@ -250,6 +258,10 @@ impl Engine {
             counters: Counters::default(),
             recovery: Some(Box::new(Recovery::new())),
             rebuild: None,
+            scrub: Scrub::new(now),
+            mends: BTreeMap::new(),
+            damages: Damages::default(),
+            wall_clock: None,
             reserving: false,
             wants_fresh: false,
             reserve_at_once: RESERVE_CONTAINERS,
@@ -600,6 +612,9 @@ impl Engine {
                 self.metadata_reserved(result.is_ok().then_some(blocks));
             }
             Purpose::ReserveHomes => self.homes_reserved(result.is_ok()),
+            Purpose::ScrubItem(number) => self.scrub_item_done(number, &segments, result),
+            Purpose::ScrubBlocks { first } => self.scrub_blocks_read(first, &segments, result),
+            Purpose::Mend(slot) => self.mended(slot, result),
             Purpose::Superblock => self.superblock_written(&segments, result),
             Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
         }
@@ -652,6 +667,8 @@ impl Engine {
                 self.retry_blocked();
             }
             self.retry_blocked();
+            self.step_mends();
+            self.step_scrub();
             if self.read_only {
                 self.step_failure();
             } else if !self.untouched {
@@ -660,6 +677,7 @@ impl Engine {
                 self.relieve_pressure();
                 self.reserve_ahead();
             }
+            self.begin_scrub();
             self.step_commands();
             self.set_tick();
         }

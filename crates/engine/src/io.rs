@@ -46,6 +46,12 @@ pub(crate) enum Purpose {
     ReserveMetadata(u32),
     /// Space for the homes of the meta map that come with a growth is reserved.
     ReserveHomes,
+    /// The scrub has read a page or a superblock, or written it in its place.
+    ScrubItem(u32),
+    /// The scrub has read blocks from consecutive slots.
+    ScrubBlocks { first: Slot },
+    /// A step of the repair of a slot.
+    Mend(Slot),
     /// A copy of a superblock has been written.
     Superblock,
     /// A superblock that says that the pool has failed, or its sync, is done.

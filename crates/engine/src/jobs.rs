@@ -5,7 +5,8 @@
 //! three times over, nothing. So whatever the device, background work takes a quarter of one queue of it at most, and it always
 //! gets that: its share when the foreground never rests.
 //!
-//! Who goes by it: checkpoints that nobody waits for (the walk of discards is a stage of theirs) and the rebuild of the index.
+//! Who goes by it: checkpoints that nobody waits for (the walk of discards is a stage of theirs), the rebuild of the index, and
+//! the scrub.
 
 use crate::contract::Nanos;
 use crate::engine::{Engine, Phase};
@@ -66,7 +67,7 @@ impl Engine {
             return Turn::Now;
         }
         if let Pace::Burst(began) = self.pace {
-            if self.store.pages.writes + self.store.pages.background_loads() > 0 {
+            if self.store.pages.writes + self.store.pages.background_loads() + self.scrub.in_flight() > 0 {
                 return Turn::AfterIo;
             }
             // Steps that needed no I/O are bounded by their budget alone.

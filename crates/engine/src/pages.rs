@@ -269,6 +269,17 @@ impl PageCache {
         self.writes += 1;
     }
 
+    /// A clean page is written in its place once more; false if it is not clean.
+    pub(crate) fn begin_rewriting(&mut self, page: PageId) -> bool {
+        let state = &mut self.frames[page.0 as usize].state;
+        let clean = *state == State::Clean;
+        if clean {
+            *state = State::Writing;
+            self.writes += 1;
+        }
+        clean
+    }
+
     fn insert(&mut self, page: PageId, key: PageKey, state: State) {
         self.frames[page.0 as usize] = Frame { state, key, used: true };
         let before = self.by_key.insert(key, page);

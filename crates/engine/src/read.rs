@@ -182,6 +182,8 @@ impl Engine {
         let begun = if let Some(fill) = self.fills.get_mut(&slot) {
             fill.more.push((id, at));
             Begun::Joined
+        } else if !self.mends.is_empty() && self.join_mend(slot, entry.check(), id, at) {
+            Begun::Joined
         } else {
             let Some(buffer) = self.any_buffer() else { return Begun::NoBuffer };
             let more = alloc::vec::Vec::new();
@@ -204,7 +206,8 @@ impl Engine {
         }
     }
 
-    /// Blocks have come from the device: each is checked, kept if it is good, and handed to whoever waits.
+    /// Blocks have come from the device: each is checked, kept if it is good, and handed to whoever waits. For one that is not good
+    /// there may be another copy.
     pub(crate) fn filled(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         for i in 0..segments.len() {
             let slot = Slot(first.0 + i as u64);
@@ -214,27 +217,25 @@ impl Engine {
                 _ => None,
             };
             let good = content.is_some_and(|content| self.passes(slot, &fill, content));
-            for (id, at) in core::iter::once(fill.first).chain(fill.more) {
-                if good {
-                    self.buffers.hold(fill.buffer);
-                    let request = self.requests.get_mut(id);
-                    let block = &mut request.blocks[at as usize];
-                    match request.kind {
-                        Kind::Read => block.buffer = Some(fill.buffer),
-                        _ => block.base_buffer = Some(fill.buffer),
-                    }
+            let waiters = core::iter::once(fill.first).chain(fill.more);
+            if !good {
+                // Before anyone gets an error, the other copies.
+                self.mend_for(slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
+                continue;
+            }
+            for (id, at) in waiters {
+                self.buffers.hold(fill.buffer);
+                let request = self.requests.get_mut(id);
+                let block = &mut request.blocks[at as usize];
+                match request.kind {
+                    Kind::Read => block.buffer = Some(fill.buffer),
+                    _ => block.base_buffer = Some(fill.buffer),
                 }
-                // A known block that cannot be read is no reason to fail: it is not shared.
-                let proves = self.requests.get(id).stage == Stage::Verify;
-                self.arrived(id, !good && !proves);
+                self.arrived(id, false);
             }
-            if good {
-                self.buffers.set_check(fill.buffer, fill.check);
-                self.keep_cached(slot, fill.buffer);
-                self.release_evicted();
-            } else {
-                self.buffers.release(fill.buffer);
-            }
+            self.buffers.set_check(fill.buffer, fill.check);
+            self.keep_cached(slot, fill.buffer);
+            self.release_evicted();
         }
     }
 

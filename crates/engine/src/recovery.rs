@@ -284,6 +284,7 @@ impl Engine {
         self.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
         self.roots = self.superblock.roots;
         (self.pool_policy, self.pool_memory) = (self.superblock.pool_policy, self.superblock.memory);
+        self.scrub.record = self.superblock.scrub.found(self.reads_only || self.superblock.failed.is_some());
         self.store.epoch = self.superblock.epoch;
         recovery.report.clean = self.superblock.clean;
         self.failure = self.superblock.failed;
@@ -820,6 +821,7 @@ pub(crate) fn blocks_of(header: &Header) -> u32 {
     u32::from(header.pages) + u32::from(header.blocks)
 }
 
+/// What a table is called in messages.
 pub(crate) fn table_name(tree: TreeId) -> &'static str {
     match tree {
         TreeId::MetaMap => "the map of metadata blocks",

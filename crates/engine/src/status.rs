@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, Phase};
 use crate::failure::Failure;
+use crate::scrub::ScrubStatus;
 
 /// Whether requests are served, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +43,12 @@ pub struct Status {
     pub checkpoints: u64,
     /// Whether one is under way; it may be resting.
     pub checkpoint_under_way: bool,
+    /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub,
+    pub damaged_blocks_found: u64,
+    /// and those of them that have been repaired.
+    pub repaired_blocks: u64,
+    /// The scrub that is under way, or the last one.
+    pub scrub: ScrubStatus,
     /// Mode.
     pub mode: Mode,
     /// Why the pool has failed, now or before it was opened.
@@ -89,6 +96,9 @@ impl Engine {
             memory_bytes: self.memory(),
             checkpoints: self.checkpoints_done,
             checkpoint_under_way: self.checkpoint.is_some(),
+            damaged_blocks_found: self.damages.found,
+            repaired_blocks: self.damages.repaired,
+            scrub: self.scrub_status(),
             mode: match self.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
                 _ if self.read_only || self.reads_only => Mode::ReadOnly,

@@ -20,7 +20,7 @@ pub const KNOWN_INCOMPATIBLE: u64 = 0;
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
 /// Bytes of a superblock; the rest of its block is zero.
-pub const SUPERBLOCK_SIZE: usize = 480;
+pub const SUPERBLOCK_SIZE: usize = 512;
 const GROWTH_AT: usize = 192;
 const GROWTH_SIZE: usize = 8;
 const ROOTS_AT: usize = 256;
@@ -28,6 +28,7 @@ const ROOT_SIZE: usize = 24;
 const PROVEN_AT: usize = ROOTS_AT + TREES * ROOT_SIZE;
 /// The greatest epoch, or number of a record: 146 years at a billion a second.
 const MOST_COUNTED: u64 = 1 << 62;
+const SCRUB_AT: usize = PROVEN_AT + 8;
 
 /// The digest function of a pool, recorded at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,6 +146,91 @@ pub enum TreeId {
 /// Number of trees in [`TreeId`].
 pub const TREES: usize = 7;
 
+/// Whether the pool is being scrubbed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ScrubState {
+    /// It never was.
+    #[default]
+    Never,
+    /// It is; after a restart it goes on.
+    Running,
+    /// It rests until it is started again.
+    Paused,
+    /// The last one came to its end.
+    Finished,
+    /// The last one was ended.
+    Stopped,
+}
+
+/// The scrub that is under way, or the last one: where it stands, and what it has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ScrubRecord {
+    /// Whether one is under way.
+    pub state: ScrubState,
+    /// Of the four phases the one that it is in.
+    pub phase: u8,
+    /// Within a tree: the level.
+    pub level: u8,
+    /// The tree.
+    pub tree: u32,
+    /// The next page of the level, or the next slot.
+    pub index: u64,
+    /// Blocks read.
+    pub blocks_done: u64,
+    /// Damages found.
+    pub found: u32,
+    /// Damages repaired.
+    pub repaired: u32,
+    /// When it began, and when it ended: seconds of the driver's clock.
+    pub started: u64,
+    /// See there.
+    pub finished: u64,
+}
+
+impl ScrubRecord {
+    /// As an opening finds it: a pool that is only read is not scrubbed unasked.
+    pub(crate) fn found(self, reads_only: bool) -> ScrubRecord {
+        let rests = reads_only && self.state == ScrubState::Running;
+        ScrubRecord { state: if rests { ScrubState::Paused } else { self.state }, ..self }
+    }
+
+    fn write(&self, b: &mut [u8], at: usize) {
+        b[at] = self.state as u8;
+        b[at + 1] = self.phase;
+        b[at + 2] = self.level;
+        put_u32(b, at + 4, self.tree);
+        put_u64(b, at + 8, self.index);
+        put_u64(b, at + 16, self.blocks_done);
+        put_u32(b, at + 24, self.found);
+        put_u32(b, at + 28, self.repaired);
+        put_u64(b, at + 32, self.started);
+        put_u64(b, at + 40, self.finished);
+    }
+
+    /// A state that is not known counts as none: nothing depends on it.
+    fn read(b: &[u8], at: usize) -> ScrubRecord {
+        let state = match b[at] {
+            1 => ScrubState::Running,
+            2 => ScrubState::Paused,
+            3 => ScrubState::Finished,
+            4 => ScrubState::Stopped,
+            _ => return ScrubRecord::default(),
+        };
+        ScrubRecord {
+            state,
+            phase: b[at + 1],
+            level: b[at + 2],
+            tree: u32_at(b, at + 4),
+            index: u64_at(b, at + 8),
+            blocks_done: u64_at(b, at + 16),
+            found: u32_at(b, at + 24),
+            repaired: u32_at(b, at + 28),
+            started: u64_at(b, at + 32),
+            finished: u64_at(b, at + 40),
+        }
+    }
+}
+
 /// A superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Superblock {
@@ -178,6 +264,8 @@ pub struct Superblock {
     pub reserved_containers: u32,
     /// Bytes of memory that the pool is served with, 0 if that has not been set.
     pub memory: u64,
+    /// The scrub that is under way, or the last one.
+    pub scrub: ScrubRecord,
     /// Roots, by [`TreeId`].
     pub roots: [Root; TREES],
 }
@@ -235,6 +323,7 @@ impl Superblock {
             pool_policy: None,
             reserved_containers: 0,
             memory: 0,
+            scrub: ScrubRecord::default(),
             roots: [Root::default(); TREES],
         }
     }
@@ -281,6 +370,7 @@ impl Superblock {
             b[at + 16] = root.height;
         }
         put_u64(b, PROVEN_AT, self.proven);
+        self.scrub.write(b, SCRUB_AT);
         let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
     }
@@ -398,6 +488,7 @@ impl Superblock {
             pool_policy,
             reserved_containers,
             memory: u64_at(b, 184),
+            scrub: ScrubRecord::read(b, SCRUB_AT),
             roots,
         })
     }
@@ -418,6 +509,18 @@ mod tests {
         let settings = Superblock {
             pool_policy: Some(Policy::Native),
             failed: Some(Failure::Sync),
+            scrub: ScrubRecord {
+                state: ScrubState::Paused,
+                phase: 2,
+                level: 3,
+                tree: 4,
+                index: 5,
+                blocks_done: 6,
+                found: 7,
+                repaired: 8,
+                started: 9,
+                finished: 10,
+            },
             reserved_containers: 17,
             memory: 1 << 40,
             ..superblock

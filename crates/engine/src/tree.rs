@@ -95,6 +95,16 @@ pub(crate) enum Walk {
     Missing(Missing),
 }
 
+/// Where a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    At(Pointer),
+    /// Nothing there: the subtree below this level is empty.
+    Absent(u8),
+    /// Load this and try again.
+    Missing(Missing),
+}
+
 /// The height of a tree with this many leaves.
 pub fn height_for(leaves: u64, fanout: u64) -> u8 {
     let (mut height, mut reach) = (0, 1u64);
@@ -158,6 +168,29 @@ pub(crate) fn fill_lost(page: &mut [u8], level: u8) {
         page.chunks_exact_mut(8).for_each(|entry| entry.copy_from_slice(&Entry::LOST.0.to_le_bytes()));
     } else {
         (0..page.len() / 16).for_each(|at| Pointer::LOST.write(page, at * 16));
+    }
+}
+
+/// Finds page `index` of `level`, which is not above the root, without reading it.
+pub(crate) fn locate(store: &mut Store, region: Region, root: Root, level: u8, index: u64) -> Place {
+    let bits = shift(&store.geometry);
+    let (mut pointer, mut at) = (root.pointer, root.height);
+    if index.checked_shr(bits * u32::from(at - level)).unwrap_or(0) != 0 {
+        return Place::Absent(at);
+    }
+    loop {
+        if pointer.is_none() {
+            return Place::Absent(at);
+        }
+        if at == level {
+            return Place::At(pointer);
+        }
+        let key = PageKey { region, location: pointer.location };
+        let Some(page) = store.pages.get(key) else { return Place::Missing(Missing { key, pointer }) };
+        store.page_visits += 1;
+        at -= 1;
+        let below = index >> (bits * u32::from(at - level)) & (store.geometry.fanout() - 1);
+        pointer = child(store.pages.bytes(page), below);
     }
 }
 

@@ -257,7 +257,7 @@ impl Engine {
     }
 
     /// The part of a digest that sharing looks at.
-    fn sharing_digest(&self, digest: Digest) -> Digest {
+    pub(crate) fn sharing_digest(&self, digest: Digest) -> Digest {
         match self.limits.sharing_digest_bits {
             0 => digest,
             bits => Digest((u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - bits.min(128)))).to_le_bytes()),

@@ -65,6 +65,9 @@ impl Run {
         if status.mode != Mode::Normal {
             return wrong("the mode is not normal though nothing failed");
         }
+        if status.damaged_blocks_found != 0 {
+            return wrong("damage was found though there is none");
+        }
         if status.pending_blocks != 0 || status.unmerged_entries != 0 {
             return wrong("something is pending or unmerged after settling");
         }

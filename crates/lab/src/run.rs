@@ -81,6 +81,7 @@ pub(crate) enum Pending {
         volume: usize,
     },
     SetPool,
+    Scrub,
     Grow {
         grown: Result<Geometry, BadGeometry>,
     },
@@ -289,6 +290,11 @@ impl Run {
             Operation::ResizeVolume { volume, size_blocks } => self.resize_volume(*volume, *size_blocks),
             Operation::SetVolume { volume, policy, read_only } => self.set_volume(*volume, *policy, *read_only),
             Operation::SetPool { policy } => self.set_pool(*policy),
+            Operation::Scrub(command) => {
+                let token = self.token(Pending::Scrub);
+                self.world.control(token, Command::Scrub { command: *command, seconds: 0 });
+                Ok(())
+            }
             Operation::SetLimits(limits) => {
                 // Until the index is filled again, known blocks are written again.
                 self.is_exact = false;

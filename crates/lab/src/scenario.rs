@@ -1,6 +1,6 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
 
-use engine::Policy;
+use engine::{Policy, ScrubCommand};
 
 use crate::config::Config;
 use crate::content::CELLS;
@@ -20,7 +20,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 16;
+pub const FIXED: u64 = 17;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -85,6 +85,7 @@ pub fn scenario(number: u64) -> Scenario {
         13 => ("a volume is deleted, and another takes its name", deletion()),
         14 => ("a volume shrinks and grows again", resizing()),
         15 => ("properties are set", properties()),
+        16 => ("a scrub under load, with volumes that change", scrubbing()),
         _ => {
             let mut config = Config::swarm(number);
             for (size_blocks, _) in &mut config.volumes {
@@ -223,6 +224,30 @@ fn properties() -> Vec<Operation> {
         set(Some(None), Some(false)),
         write(0, 8, 4, 1),
         Operation::Drain,
+    ]
+}
+
+fn scrubbing() -> Vec<Operation> {
+    let scrub = Operation::Scrub;
+    vec![
+        write(0, 0, 8, 1),
+        write(1, 0, 8, 5),
+        scrub(ScrubCommand::Start),
+        write(0, 4, 8, 20),
+        trim(1, 2, 4),
+        scrub(ScrubCommand::Pause),
+        Operation::ResizeVolume { volume: 1, size_blocks: 6 },
+        scrub(ScrubCommand::Start),
+        Operation::Grow { containers: 2 },
+        write(0, 0, 4, 40),
+        Operation::Drain,
+        Operation::DeleteVolume { volume: 1 },
+        Operation::Idle(SECONDS / 2),
+        scrub(ScrubCommand::Start),
+        write(0, 2, 4, 60),
+        scrub(ScrubCommand::Stop),
+        scrub(ScrubCommand::Start),
+        Operation::Idle(SECONDS / 2),
     ]
 }
 

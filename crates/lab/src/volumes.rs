@@ -179,7 +179,8 @@ impl Run {
             (Pending::Grow { grown: Err(expected) }, Err(ControlError::BadCapacity(error))) if *expected == error => {
                 return Ok(());
             }
-            (Pending::Settle | Pending::Close { .. }, Ok(())) => return Ok(()),
+            (Pending::Settle | Pending::Scrub | Pending::Close { .. }, Ok(())) => return Ok(()),
+            (Pending::Scrub, Err(ControlError::NoScrub)) => return Ok(()),
             (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => return Ok(()),
             (Pending::Create { name, .. }, Ok(())) => self.model.end_create(name, true),
             (Pending::Create { name, .. }, Err(ControlError::TooManyVolumes)) => self.model.end_create(name, false),

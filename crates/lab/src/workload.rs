@@ -1,7 +1,7 @@
 //! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
-use engine::{Limits, Nanos, Policy};
+use engine::{Limits, Nanos, Policy, ScrubCommand};
 
 use crate::config::Config;
 use crate::content::CELLS;
@@ -94,6 +94,8 @@ pub enum Operation {
         /// By so many containers.
         containers: u64,
     },
+    /// Begin, rest or end a scrub, whatever is in flight.
+    Scrub(ScrubCommand),
     /// Divide the memory anew, whatever is in flight.
     SetLimits(Limits),
     /// Wait for all answers.
@@ -131,7 +133,7 @@ impl Operation {
 pub struct Generator<'a> {
     config: &'a Config,
     random: Random,
-    weights: [u32; 18],
+    weights: [u32; 19],
     fresh: u32,
 }
 
@@ -142,7 +144,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 18];
+        let mut weights = [0; 19];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -152,6 +154,8 @@ impl Generator<'_> {
         }
         weights[16] = if config.grows { 8 } else { 0 };
         weights[17] = 6 * random.pick(&[0, 1, 1, 2, 4]);
+        // A stream of its own: the other letters stay what they are.
+        weights[18] = 5 * Random::new(seed ^ 0x7363_7275).pick(&[0, 1, 2, 4]);
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -190,7 +194,11 @@ impl Generator<'_> {
             14 => self.set_volume(),
             15 => Operation::SetPool { policy: self.random.pick(&[None, Some(Policy::Full), Some(Policy::Native)]) },
             16 => Operation::Grow { containers: self.random.pick(&[0, 1, 1, 2, 5, 20, 700]) },
-            _ => Operation::SetLimits(self.limits()),
+            17 => Operation::SetLimits(self.limits()),
+            _ => {
+                let start = ScrubCommand::Start;
+                Operation::Scrub(self.random.pick(&[start, start, start, ScrubCommand::Pause, ScrubCommand::Stop]))
+            }
         }
     }
 
@@ -318,6 +326,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 19, "{letters:?}");
+        assert_eq!(letters.len(), 20, "{letters:?}");
     }
 }

@@ -57,6 +57,8 @@ pub enum Command {
     },
     /// Show what a pool holds and what it saves
     Status(StatusArgs),
+    /// Read and verify everything, and repair what has another copy; also while the pool is served
+    Scrub(ScrubArgs),
     /// Audit everything that can be checked at rest; reads only
     Check(CheckArgs),
     /// Repair a damaged pool at rest: make its tables anew from its maps, and say what is lost
@@ -251,6 +253,25 @@ pub struct StatusArgs {
     /// Wait first until nothing is unmerged or pending, so that all figures are exact
     #[arg(long)]
     pub settle: bool,
+}
+
+/// `onefold scrub`.
+#[derive(Args, Debug)]
+pub struct ScrubArgs {
+    /// File or block device of the pool
+    pub pool: PathBuf,
+    /// Wait for the end; the exit status then says whether damage is left. Where no server runs, that is always so
+    #[arg(long, conflicts_with_all = ["pause", "stop"])]
+    pub wait: bool,
+    /// Let the scrub rest; the next 'onefold scrub' goes on where it was
+    #[arg(long, conflicts_with = "stop")]
+    pub pause: bool,
+    /// End the scrub
+    #[arg(long)]
+    pub stop: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `onefold check`.

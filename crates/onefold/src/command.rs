@@ -1,8 +1,8 @@
 //! What operators ask for, as commands of the engine: the same checks whether a server runs or not.
 
-use engine::{Command, Engine, Policy, Volume, VolumeId};
+use engine::{Command, Engine, Policy, ScrubCommand, Volume, VolumeId};
 
-use crate::control::Request;
+use crate::control::{Request, ScrubAction};
 use crate::size;
 use crate::status::policy_from;
 
@@ -53,6 +53,7 @@ pub fn wanted<'a>(
             let policy = policy.as_deref().map(inheritable).transpose()?;
             Command::SetVolume { volume: find(engine, name)?.id, policy, read_only: *read_only }
         }
+        Request::Scrub { action } => scrub_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
         Request::SetPool { policy, memory_bytes } => {
             Command::SetPool { policy: policy.as_deref().map(inheritable).transpose()?, memory: *memory_bytes }
@@ -64,7 +65,7 @@ pub fn wanted<'a>(
 /// What to log when a request is done.
 pub fn done(request: &Request) -> Option<String> {
     Some(match request {
-        Request::Status { .. } | Request::Stop | Request::Grow { .. } => return None,
+        Request::Status { .. } | Request::Stop | Request::Grow { .. } | Request::Scrub { .. } => return None,
         Request::CreateVolume { name, size_bytes, policy } => {
             let policy = if policy == "inherit" { String::new() } else { format!(", policy {policy}") };
             format!("made the volume '{name}' of {}{policy}", size::show(*size_bytes))
@@ -83,6 +84,17 @@ pub fn done(request: &Request) -> Option<String> {
         }
         Request::SetPool { policy, .. } => format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit")),
     })
+}
+
+/// An action, in the engine's terms.
+pub fn scrub_command(action: ScrubAction) -> Command<'static> {
+    let command = match action {
+        ScrubAction::Start => ScrubCommand::Start,
+        ScrubAction::Pause => ScrubCommand::Pause,
+        ScrubAction::Stop => ScrubCommand::Stop,
+    };
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Command::Scrub { command, seconds: since_1970.map_or(0, |time| time.as_secs()) }
 }
 
 fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {

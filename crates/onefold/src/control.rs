@@ -87,7 +87,24 @@ pub enum Request {
         #[serde(default)]
         memory_bytes: Option<u64>,
     },
+    /// Begin, rest or end a scrub; answered when that is durable.
+    Scrub {
+        /// Which of these.
+        action: ScrubAction,
+    },
     /// Stop cleanly; answered at once.
+    Stop,
+}
+
+/// What to do about the scrub.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScrubAction {
+    /// Begin one, or go on with the one that rests.
+    Start,
+    /// Rest.
+    Pause,
+    /// End it.
     Stop,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main, cli                 what is asked for
-//! create, grow, serve, offline, check, repair    what is done about it
+//! create, grow, serve, offline, scrub, check, repair    what is done about it
 //!   command, properties     ... by commands to the engine
 //! log, watch, service       what an operator, and the service manager, are told
 //! reactor                   one thread: waits, takes in, lets the engine decide, carries out
@@ -42,6 +42,7 @@ mod record;
 mod repair;
 mod request;
 mod ring;
+mod scrub;
 mod serve;
 mod server;
 mod service;
@@ -128,6 +129,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             serve::serve(arguments, inherited?)
         }
         Command::Status(arguments) => show_status(arguments),
+        Command::Scrub(arguments) => scrub::scrub(arguments),
         Command::Check(arguments) => {
             let clean = check::check(arguments)?;
             Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })

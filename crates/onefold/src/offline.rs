@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use crate::backing::{Access, Store};
 use crate::command::{self, Wanted};
-use crate::control::{self, Request};
+use crate::control::{self, Mailbox, Request};
 use crate::memory::Source;
 use crate::probe;
 use crate::reactor::{Opening, Reactor, explain_control};
@@ -16,16 +16,10 @@ use crate::status::Report;
 /// Memory for a command that opens the pool itself, unless the pool needs more.
 const MEMORY: u64 = 128 << 20;
 
-/// Carries out a request; the result is the pool's figures after it.
-pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
-    if let Some(report) = control::call_server_of(path, request)? {
-        return Ok(report);
-    }
-    let access = Access::Write;
-    let store = Store::open(path, access)?;
+/// Opens a pool that no server has, for a command.
+pub fn open(path: &Path, mailbox: Mailbox) -> anyhow::Result<Reactor> {
+    let store = Store::open(path, Access::Write)?;
     let superblock = probe::require_pool(&store)?;
-    // Nobody sends to this mailbox: the sending end only keeps it open.
-    let (mailbox, _sending) = control::mailbox()?;
     let opening = Opening {
         store: &store,
         parameters: superblock.parameters,
@@ -39,6 +33,17 @@ pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
     };
     let mut reactor = Reactor::new(opening)?;
     reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
+    Ok(reactor)
+}
+
+/// Carries out a request; the result is the pool's figures after it.
+pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
+    if let Some(report) = control::call_server_of(path, request)? {
+        return Ok(report);
+    }
+    // Nobody sends to this mailbox: the sending end only keeps it open.
+    let (mailbox, _sending) = control::mailbox()?;
+    let mut reactor = open(path, mailbox)?;
     // Nobody is connected to a pool that is not served.
     let result = match command::wanted(request, reactor.engine(), |_| 0) {
         Ok(Wanted::Command(command, _)) => match reactor.prepare(&command) {

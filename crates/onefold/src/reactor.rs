@@ -202,6 +202,12 @@ impl Reactor {
         )
     }
 
+    /// Goes on for a while; false if a stop was asked for.
+    pub fn work(&mut self, limit: Duration) -> anyhow::Result<bool> {
+        self.turn(Some(limit))?;
+        Ok(self.stops == 0)
+    }
+
     /// The engine's figures.
     pub fn report(&self) -> Report {
         let engine = &self.core.engine;
@@ -437,6 +443,9 @@ impl Reactor {
     /// Looks whether an operator has to know something.
     fn look(&mut self) {
         let status = self.core.engine.status();
+        if let Some(watch) = &mut self.watch {
+            watch.look_at_scrub(&self.core.engine, &status);
+        }
         let (now, failure, host) = (self.core.now, self.disk.last_failure(), self.disk.host());
         self.watch_due = self.watch.as_mut().and_then(|watch| watch.look(now, &status, failure, host));
     }
@@ -656,6 +665,7 @@ pub fn explain_control(error: ControlError) -> &'static str {
             "this size is not possible: it must be a multiple of 4096, not zero, and not beyond the map"
         }
         ControlError::NoVolume => "there is no such volume any more: 'onefold volume list' shows them all",
+        ControlError::NoScrub => "no scrub is under way: 'onefold status' tells how the last one ended",
         ControlError::NoSpace => {
             "the pool's tables have no room for this change: discard something, or wait until what was deleted is freed"
         }

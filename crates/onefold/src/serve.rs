@@ -243,7 +243,7 @@ fn listen(arguments: &ServeArgs, inherited: Vec<Inherited>, sockets: &Sockets) -
 
 /// Every signal asks for a stop: the first for a clean one, the second for one without the last checkpoint. More do not
 /// make it faster, and none makes it less safe.
-fn catch_signals(sending: Sending) -> anyhow::Result<()> {
+pub fn catch_signals(sending: Sending) -> anyhow::Result<()> {
     let mut caught = vec![SIGINT, SIGTERM];
     if !ignores_hangup() {
         caught.push(SIGHUP);

@@ -1,6 +1,6 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
-use engine::{Engine, Failure, Mode, Policy, VolumeId};
+use engine::{Damage, Damaged, Engine, Failure, Mode, Policy, ScrubState, ScrubStatus, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::Source;
@@ -47,10 +47,141 @@ pub struct Report {
     /// Why the pool has failed, if it has: it is read-only until it is repaired.
     #[serde(default)]
     pub failure: Option<String>,
+    /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub,
+    pub damaged_blocks_found: u64,
+    /// and those of them that have been repaired.
+    pub repaired_blocks: u64,
+    /// The scrub that is under way, or the last one.
+    pub scrub: ScrubReport,
+    /// The damages found last, at most 64.
+    pub damages: Vec<DamageReport>,
     /// The pool's policy, if it is set.
     pub pool_policy: Option<String>,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
+}
+
+/// A scrub.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// `never`, `running`, `paused`, `finished` or `stopped`.
+    pub state: String,
+    /// When it began, in seconds since 1970.
+    pub started: Option<u64>,
+    /// When it was finished or stopped.
+    pub finished: Option<u64>,
+    /// Blocks of data and metadata that it has read.
+    pub blocks_done: u64,
+    /// All that there are to read.
+    pub blocks_total: u64,
+    /// Damages that it has found,
+    pub damages_found: u64,
+    /// has repaired,
+    pub damages_repaired: u64,
+    /// and has not.
+    pub damages_left: u64,
+}
+
+/// A damage.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct DamageReport {
+    /// Its number since the pool was opened.
+    pub number: u64,
+    /// What is damaged.
+    pub what: String,
+    /// Byte offset on the store.
+    pub offset: u64,
+    /// The volume that it belongs to, or one of them.
+    pub volume: Option<String>,
+    /// Its block of 4096 bytes there, or the first of them.
+    pub block: Option<u64>,
+    /// Whether it has been repaired.
+    pub repaired: bool,
+}
+
+impl DamageReport {
+    /// A damage, in words.
+    pub fn new(engine: &Engine, damage: &Damage) -> DamageReport {
+        let volume = |id: VolumeId| engine.volumes().find(|volume| volume.id == id).map(|volume| volume.name.clone());
+        DamageReport {
+            number: damage.number,
+            what: match damage.what {
+                Damaged::Block => "a block of data".into(),
+                Damaged::Page(table) => format!("a page of {table}"),
+                Damaged::Superblock => "a copy of the superblock".into(),
+            },
+            offset: damage.offset,
+            volume: damage.owner.and_then(|(id, _)| volume(id)),
+            block: damage.owner.map(|(_, block)| block),
+            repaired: damage.repaired,
+        }
+    }
+
+    /// One line.
+    pub fn text(&self) -> String {
+        let owner = match (&self.volume, self.block) {
+            (Some(volume), Some(block)) => format!(" (volume '{volume}', block {block})"),
+            _ => String::new(),
+        };
+        let end = if self.repaired { "repaired" } else { "NOT repaired: no other copy is known" };
+        format!("damaged: {} at byte {} of the store{owner}: {end}", self.what, self.offset)
+    }
+}
+
+impl ScrubReport {
+    fn new(status: &ScrubStatus) -> ScrubReport {
+        let state = match status.state {
+            ScrubState::Never => "never",
+            ScrubState::Running => "running",
+            ScrubState::Paused => "paused",
+            ScrubState::Finished => "finished",
+            ScrubState::Stopped => "stopped",
+        };
+        ScrubReport {
+            state: state.into(),
+            started: (status.started > 0).then_some(status.started),
+            finished: (status.finished > 0).then_some(status.finished),
+            blocks_done: status.blocks_done,
+            blocks_total: status.blocks_total,
+            damages_found: status.found,
+            damages_repaired: status.repaired,
+            damages_left: status.found.saturating_sub(status.repaired),
+        }
+    }
+
+    /// One line.
+    pub fn text(&self) -> String {
+        let when = self.finished.map_or(String::new(), |seconds| format!(" {}", show_date(seconds)));
+        let bytes = |blocks: u64| size::show(blocks.saturating_mul(4096));
+        let (done, total) = (bytes(self.blocks_done), bytes(self.blocks_total));
+        let found = match (self.damages_found, self.damages_left) {
+            (0, _) => "no damage".into(),
+            (found, left) => format!("{found} damages found, {} repaired, {left} left", self.damages_repaired),
+        };
+        match self.state.as_str() {
+            "never" => "never".into(),
+            "finished" => format!("finished{when}: {done} read, {found}"),
+            "stopped" => format!("stopped{when}: {done} of {total} read, {found}"),
+            state => {
+                let percent = percent(self.blocks_done, self.blocks_total);
+                format!("{state}: {done} of {total} read ({percent} %), {found}")
+            }
+        }
+    }
+}
+
+/// A moment in UTC, to the minute.
+fn show_date(seconds: u64) -> String {
+    // Days are counted from 1 March of year 0, so that leap days come last (H. Hinnant, chrono-compatible date algorithms).
+    let (days, minutes) = (seconds / 86_400 + 719_468, seconds / 60 % 1440);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
 }
 
 /// A volume's figures.
@@ -107,6 +238,10 @@ impl Report {
             memory_resizing: engine.is_resizing(),
             mode: mode_name(status.mode).into(),
             failure: status.failure.map(|failure| failure_text(failure).into()),
+            damaged_blocks_found: status.damaged_blocks_found,
+            repaired_blocks: status.repaired_blocks,
+            scrub: ScrubReport::new(&status.scrub),
+            damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
             pool_policy: engine.pool_policy().map(|policy| policy_name(policy).into()),
             volumes: volumes.collect(),
         }
@@ -129,6 +264,11 @@ impl Report {
         let resizing = if self.memory_resizing { " (resizing)" } else { "" };
         let (used, cap) = (size::show(self.memory_bytes), size::show(self.memory_cap_bytes));
         row("memory", format!("{used} of {cap}{resizing}"));
+        row("scrub", self.scrub.text());
+        if self.damaged_blocks_found > 0 {
+            let (found, repaired) = (self.damaged_blocks_found, self.repaired_blocks);
+            row("damaged", format!("{found} found since the pool was opened, {repaired} repaired"));
+        }
         if self.discarded_blocks > 0 {
             row(
                 "freeing",
@@ -147,6 +287,9 @@ impl Report {
         if !settled {
             let (unmerged, pending) = (self.unmerged_entries, self.pending_blocks);
             row("unsettled", format!("{unmerged} mappings, {pending} blocks; --settle waits for exact figures"));
+        }
+        for damage in self.damages.iter().filter(|damage| !damage.repaired) {
+            text.push_str(&format!("  {}\n", damage.text()));
         }
         text.push('\n');
         text.push_str(&volumes_text(&self.volumes));
@@ -227,6 +370,14 @@ mod tests {
         assert_eq!(saving_percent(200, 50), 75.0);
         assert_eq!(saving_percent(10, 10), 0.0);
         assert_eq!(saving_percent(10, 20), -100.0);
+    }
+
+    #[test]
+    fn moments_are_shown_in_utc() {
+        assert_eq!(show_date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(show_date(951_782_340), "2000-02-28 23:59 UTC");
+        assert_eq!(show_date(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(show_date(1_798_761_599), "2026-12-31 23:59 UTC");
     }
 
     #[test]

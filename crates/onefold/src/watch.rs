@@ -3,12 +3,12 @@
 //! The reactor looks now and then, not at every request. A figure near a threshold must not fill the log: what was
 //! reported has to go away by some distance, or for some time, before it is reported again.
 
-use engine::{Nanos, Status};
+use engine::{Engine, Nanos, ScrubState, Status};
 use tracing::{error, info, warn};
 
 use crate::disk::Host;
 use crate::size;
-use crate::status::failure_text;
+use crate::status::{DamageReport, failure_text};
 
 /// How full the pool is when a warning is due, in percent.
 const NEARLY_FULL: [u64; 3] = [80, 90, 95];
@@ -32,6 +32,9 @@ pub struct Watch {
     thresholds: [usize; 2],
     /// The checkpoint under way: its number, since when, and whether it was reported.
     checkpoint: Option<(u64, Nanos, bool)>,
+    /// The last damage, and the state of the scrub.
+    damage: u64,
+    scrub: Option<ScrubState>,
 }
 
 impl Watch {
@@ -42,6 +45,36 @@ impl Watch {
         let host_again = self.look_at_host(now, host);
         let checkpoint_again = self.look_at_checkpoint(now, status);
         [host_again, checkpoint_again].into_iter().flatten().min()
+    }
+
+    /// Damages, and how the scrub goes on.
+    pub fn look_at_scrub(&mut self, engine: &Engine, status: &Status) {
+        for damage in engine.damages().filter(|damage| damage.number > self.damage) {
+            let missed = damage.number - self.damage - 1;
+            if missed > 0 {
+                warn!("{missed} more damages than this log can tell one by one");
+            }
+            self.damage = damage.number;
+            let told = DamageReport::new(engine, damage);
+            if damage.repaired { warn!("{}", told.text()) } else { error!("{}", told.text()) }
+        }
+        let scrub = &status.scrub;
+        let before = self.scrub.replace(scrub.state);
+        if before == Some(scrub.state) {
+            return;
+        }
+        let read = size::show(scrub.blocks_done.saturating_mul(4096));
+        let (found, repaired) = (scrub.found, scrub.repaired);
+        match scrub.state {
+            ScrubState::Running if scrub.blocks_done == 0 => info!("a scrub begins"),
+            ScrubState::Running => info!("the scrub goes on where it was, after {read}"),
+            ScrubState::Paused => info!("the scrub rests after {read}"),
+            ScrubState::Finished if before.is_some() => {
+                info!("the scrub is finished: {read} read, {found} damages found, {repaired} repaired");
+            }
+            ScrubState::Stopped if before.is_some() => info!("the scrub was ended after {read}"),
+            _ => {}
+        }
     }
 
     fn look_at_mode(&mut self, status: &Status, failure: Option<&str>) {
@@ -157,6 +190,9 @@ mod tests {
             memory_bytes: 0,
             checkpoints,
             checkpoint_under_way,
+            damaged_blocks_found: 0,
+            repaired_blocks: 0,
+            scrub: engine::ScrubStatus::default(),
             mode: Mode::Normal,
             failure: None,
         }

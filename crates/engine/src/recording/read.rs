@@ -257,6 +257,15 @@ impl Decoder {
             7 => Command::Settle,
             8 => Command::Close,
             9 => Command::CloseEarly,
+            10 => {
+                let command = match reader.number()? {
+                    0 => ScrubCommand::Start,
+                    1 => ScrubCommand::Pause,
+                    2 => ScrubCommand::Stop,
+                    _ => return Err(Stop::Damaged),
+                };
+                Command::Scrub { command, seconds: reader.number()? }
+            }
             _ => return Err(Stop::Damaged),
         })
     }

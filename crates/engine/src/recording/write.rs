@@ -221,6 +221,14 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
         Command::Settle => out.push(7),
         Command::Close => out.push(8),
         Command::CloseEarly => out.push(9),
+        Command::Scrub { command, seconds } => {
+            let code = match command {
+                ScrubCommand::Start => 0,
+                ScrubCommand::Pause => 1,
+                ScrubCommand::Stop => 2,
+            };
+            fields(out, &[10, code, seconds]);
+        }
     }
 }
 

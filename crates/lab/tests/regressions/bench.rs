@@ -116,6 +116,11 @@ impl Bench {
         true
     }
 
+    /// One step of the world; false if nothing is due.
+    pub fn step_once(&mut self) -> bool {
+        self.step(self.world.now) || self.step(self.world.now + SECOND)
+    }
+
     /// Steps until `done` says so.
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Bench) -> Option<T>) -> T {
         let horizon = self.world.now + FOREVER;

@@ -5,6 +5,7 @@
 mod bench;
 mod failures;
 mod repair;
+mod scrub;
 mod space;
 mod volumes;
 
