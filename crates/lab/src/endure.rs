@@ -140,6 +140,7 @@ impl Run {
                 | Operation::SetVolume { .. }
                 | Operation::SetPool { .. }
                 | Operation::Grow { .. }
+                | Operation::Scrub(_)
         );
         let is_there = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;
         let needs_volume = !self.model.volumes().iter().any(is_there);
