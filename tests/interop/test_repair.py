@@ -33,7 +33,7 @@ class Store:
 
     def __init__(self, path):
         self.path = path
-        slots = [self.read(at, 480) for at in (0, BLOCK, PLACE_B, PLACE_B + BLOCK)]
+        slots = [self.read(at, 512) for at in (0, BLOCK, PLACE_B, PLACE_B + BLOCK)]
         newest = max((s for s in slots if s[:8] == b"ONEFOLD\0"), key=lambda s: struct.unpack_from("<Q", s, 120)[0])
         journal, metadata = struct.unpack_from("<II", newest, 100)
         self.homes = 256 + 2 + journal

@@ -49,7 +49,8 @@ impl Watch {
 
     /// Damages, and how the scrub goes on.
     pub fn look_at_scrub(&mut self, engine: &Engine, status: &Status) {
-        for damage in engine.damages().filter(|damage| damage.number > self.damage) {
+        let seen = self.damage;
+        for damage in engine.damages().filter(|damage| damage.number > seen) {
             let missed = damage.number - self.damage - 1;
             if missed > 0 {
                 warn!("{missed} more damages than this log can tell one by one");
