@@ -553,8 +553,10 @@ impl<'a> Audit<'a> {
             holds[buffer.0 as usize] += 1;
         }
         let waiting = engine.journal.unwritten.len() + engine.carried.len();
-        if engine.dirty.len() != waiting && !engine.read_only {
-            self.violation(format!("{} blocks are dirty, {waiting} wait to be written", engine.dirty.len()));
+        let mended = engine.mends.keys().filter(|&slot| engine.dirty.contains_key(slot)).count();
+        let dirty = engine.dirty.len() - mended;
+        if dirty != waiting && !engine.read_only {
+            self.violation(format!("{dirty} blocks are dirty, {waiting} wait to be written"));
         }
         let mut received = 0;
         for (number, &expected) in holds.iter().enumerate() {
@@ -566,8 +568,8 @@ impl<'a> Audit<'a> {
             }
         }
         let incoming = engine.buffers.incoming() as usize;
-        if incoming != engine.dirty.len() + received {
-            self.violation(format!("{incoming} buffers are incoming, {} are known", engine.dirty.len() + received));
+        if incoming != dirty + received {
+            self.violation(format!("{incoming} buffers are incoming, {} are known", dirty + received));
         }
         if engine.store.pages.private_pages() > 0 && !engine.read_only {
             let private = engine.store.pages.private_pages();

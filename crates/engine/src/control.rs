@@ -133,10 +133,10 @@ impl Engine {
             }
             return None;
         }
+        self.mature();
         if self.space.pending().is_empty() {
             return Some(Ok(()));
         }
-        self.mature();
         self.publish_pending();
         self.commit();
         None

@@ -160,6 +160,8 @@ impl Engine {
 
     /// The scrub has found a block that fails. The buffer is the block's from here on.
     pub(crate) fn mend_for_scrub(&mut self, slot: Slot, buffer: BufferId, whom: For, other: Option<Slot>) {
+        // The search comes after the repairs have had their turn.
+        self.needs_pump = true;
         match self.mends.get_mut(&slot) {
             // A read has been faster.
             Some(mend) => {

@@ -1,5 +1,6 @@
 //! Every byte of a pool flipped, one at a time: the pool must refuse to open, answer with an error, repair the byte or not need
-//! it; it must never answer with wrong data, and never panic.
+//! it; it must never answer with wrong data, and never panic. A scrub afterwards must find whatever the audit finds, and nothing is
+//! left of what it says that it has repaired.
 //!
 //! A pool is written once and left in a [`State`]. A pristine opening, a read of every block and an audit tell what every block
 //! reads as, which blocks of the disk are read at all, and which must be sound. Then each byte of the blocks that are read
@@ -10,7 +11,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use engine::{Command, Geometry, IoOp, Limits, Nanos, Operation as EngineOperation, Submit, VolumeId};
+use engine::{
+    Command, Geometry, IoOp, Limits, Nanos, Operation as EngineOperation, ScrubCommand, ScrubState, Submit, VolumeId,
+};
 
 use crate::config::Config;
 use crate::content::Content;
@@ -223,12 +226,16 @@ impl Pristine {
         let mut disk = self.disk.clone();
         disk.put(block, Content::Metadata(bytes.into()));
         let mut world = self.world(disk)?;
-        match examine(&mut world)? {
+        let outcome = examine(&mut world)?;
+        let repaired = world.disk.read(block).to_bytes(size) == before;
+        if !matches!(outcome, Outcome::Refused) {
+            self.scrub(&mut world)?;
+        }
+        match outcome {
             Outcome::Refused => tally.refused += 1,
             Outcome::Sound(contents) | Outcome::Audited(contents) if contents != self.contents => {
                 return violated("a block reads as something else");
             }
-            Outcome::Audited(_) => tally.audited += 1,
             Outcome::Errors(answers) => {
                 for (found, expected) in answers.iter().zip(&self.contents) {
                     if found.as_ref().is_some_and(|found| found != expected) {
@@ -237,11 +244,34 @@ impl Pristine {
                 }
                 tally.errors += 1;
             }
-            Outcome::Sound(_) if world.disk.read(block).to_bytes(size) == before => tally.repaired += 1,
+            _ if repaired => tally.repaired += 1,
+            Outcome::Audited(_) => tally.audited += 1,
             Outcome::Sound(_) if self.needed.contains(&block) => return violated("nothing has noticed"),
             Outcome::Sound(_) => tally.unneeded += 1,
         }
         Ok(())
+    }
+}
+
+impl Pristine {
+    /// Scrubs a pool that has been opened, and reads all of it again.
+    fn scrub(&self, world: &mut World) -> Checked {
+        world.control(0, Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
+        let until = world.now + REST;
+        while world.step(until)? != Step::Quiet {}
+        let status = world.engine.status();
+        if status.failure.is_some() {
+            return Ok(());
+        }
+        if status.scrub.state != ScrubState::Finished {
+            return violated("the scrub does not come to an end");
+        }
+        match after_opening(world)? {
+            Outcome::Sound(contents) if contents == self.contents => Ok(()),
+            Outcome::Sound(_) => violated("after the scrub a block reads as something else"),
+            _ if status.scrub.found > status.scrub.repaired => Ok(()),
+            _ => violated("the scrub has not found what is damaged"),
+        }
     }
 }
 
@@ -266,6 +296,10 @@ fn examine(world: &mut World) -> Checked<Outcome> {
     if opened.is_err() {
         return Ok(Outcome::Refused);
     }
+    after_opening(world)
+}
+
+fn after_opening(world: &mut World) -> Checked<Outcome> {
     let block = world.geometry().block();
     let volumes: Vec<(VolumeId, u64)> = world.engine.volumes().map(|volume| (volume.id, volume.size / block)).collect();
     let mut answers = Vec::new();
@@ -333,11 +367,15 @@ mod tests {
     /// The check of this check: a byte that matters is noticed by reading, one that only the audit sees by the audit.
     #[test]
     fn a_flipped_byte_of_a_block_and_one_of_a_summary_are_told_apart() {
-        let plan = Plan { state: State::Closed, product: false, stride: 61, part: (0, 1) };
-        let tally = flip_all(&plan, |_| {}).unwrap();
-        assert_eq!(tally.violations, []);
-        assert!(tally.refused > 0 && tally.errors > 0 && tally.audited > 0 && tally.repaired > 0, "{}", tally.line());
-        assert_eq!(tally.flips + tally.unread, tally.bytes.div_ceil(61));
-        assert!(tally.bytes <= 256 << 10);
+        let mut repaired = 0;
+        for state in [State::Closed, State::Crashed] {
+            let tally = flip_all(&Plan { state, product: false, stride: 61, part: (0, 1) }, |_| {}).unwrap();
+            assert_eq!(tally.violations, []);
+            assert!(tally.refused > 0 && tally.errors > 0 && tally.audited > 0, "{}", tally.line());
+            assert_eq!(tally.flips + tally.unread, tally.bytes.div_ceil(61));
+            assert!(tally.bytes <= 256 << 10);
+            repaired += tally.repaired;
+        }
+        assert!(repaired > 0, "no superblock is repaired");
     }
 }

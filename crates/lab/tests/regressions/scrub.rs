@@ -328,3 +328,26 @@ fn a_slot_that_is_freed_while_it_is_scrubbed_is_not_given_to_another_block() {
     assert_scrub(bench.scrubbed(), 0, 0);
     bench.audit();
 }
+
+/// The last thing that a settling waited for was a slot that the scrub was still reading. It came back, and was given back by the
+/// very question whether all was settled, which then said no; nobody asked again.
+#[test]
+fn settling_is_answered_when_the_scrub_lets_go_of_the_last_slot() {
+    let mut bench = bench();
+    bench.write(0, &[70, 71, 72]);
+    bench.settle();
+    bench.reopen();
+    bench.pass(SECOND);
+    bench.world.hold_back(|io| io.op == IoOp::ReadBlocks);
+    let token = bench.begin_command(Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
+    bench.await_command(token);
+    bench.until_held(1);
+    bench.command(Command::Scrub { command: ScrubCommand::Pause, seconds: 0 });
+    bench.trim(1);
+    let token = bench.begin_command(Command::Settle);
+    bench.pass(30 * SECOND);
+    assert_eq!(bench.command_answer(token), None);
+    bench.let_all_go();
+    bench.await_command(token);
+    bench.audit();
+}
