@@ -142,6 +142,11 @@ impl Engine {
         self.damages.list.iter()
     }
 
+    /// Blocks that are under repair: a read of one waits for what comes of that.
+    pub fn blocks_under_repair(&self) -> usize {
+        self.mends.len()
+    }
+
     /// Requests wait for a block that has failed; the buffer is the block's from here on.
     pub(crate) fn mend_for(&mut self, slot: Slot, buffer: BufferId, waiters: impl Iterator<Item = Waiter>) {
         let mut mend = self.mends.remove(&slot).unwrap_or_else(|| Mend::new(None, For::Reads, None));

@@ -7,7 +7,7 @@ use engine::{Command, Nanos};
 
 use crate::config::Config;
 use crate::disk::Cut;
-use crate::faults::Faults;
+use crate::faults::{Faults, Struck};
 use crate::random::Random;
 use crate::run::{Pending, Run, Snapshot};
 use crate::trace::Trace;
@@ -106,6 +106,7 @@ impl Run {
         self.model.crash();
         self.pending.clear();
         self.struck_before.clear();
+        self.struck_before_repairs = Struck::default();
         let random = Random::new(self.random.draw());
         let (parameters, limits) = (self.config.parameters, self.config.limits);
         self.limits = limits;

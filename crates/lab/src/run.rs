@@ -151,8 +151,11 @@ pub struct Run {
     pub(crate) snapshots: Option<Vec<Snapshot>>,
     /// Faults may strike: see [`crate::faulty`].
     pub(crate) endures: bool,
-    /// What had struck when each request in flight was submitted.
+    /// What had struck when each request in flight was submitted. One that came during repairs may have joined one of them: then
+    /// what had struck before these.
     pub(crate) struck_before: BTreeMap<u64, Struck>,
+    /// What had struck when no block was under repair.
+    pub(crate) struck_before_repairs: Struck,
     /// What the command to close was answered with.
     pub(crate) closed: Option<Result<(), ControlError>>,
     /// Whether this engine is counted as failed.
@@ -212,6 +215,7 @@ impl Run {
             snapshots: None,
             endures: false,
             struck_before: BTreeMap::new(),
+            struck_before_repairs: Struck::default(),
             closed: None,
             is_counted: false,
             failed_before: false,
@@ -346,7 +350,9 @@ impl Run {
         let token = self.next_token;
         self.next_token += 1;
         if self.endures {
-            self.struck_before.insert(token, self.world.faults.struck);
+            let repairs = self.world.engine.blocks_under_repair() > 0;
+            let struck = if repairs { self.struck_before_repairs } else { self.world.faults.struck };
+            self.struck_before.insert(token, struck);
         }
         self.pending.insert(token, pending);
         token
@@ -531,6 +537,9 @@ impl Run {
         let changes = self.world.disk.changes();
         let step = if self.endures { self.step_under_faults(horizon)? } else { self.world.step(horizon)? };
         self.steps_without_answer += 1;
+        if self.world.engine.blocks_under_repair() == 0 {
+            self.struck_before_repairs = self.world.faults.struck;
+        }
         match &step {
             Step::Reply { token, result } => self.answered(*token, result)?,
             Step::Control { token, result } => self.commanded(*token, *result)?,
