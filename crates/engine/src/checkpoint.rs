@@ -414,6 +414,7 @@ impl Engine {
                 .max(self.superblock.next_volume),
             pool_policy: self.pool_policy,
             memory: self.pool_memory,
+            second_copies: self.second_copies,
             scrub: self.scrub.record,
             roots: self.roots,
             ..self.superblock

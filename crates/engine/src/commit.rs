@@ -399,7 +399,10 @@ impl Engine {
         if !can_reserve {
             // What a discard frees comes with the checkpoint that walked it, and with the next ones.
             let tried = done >= since.max(self.walked_in) + SPACE_ATTEMPTS && self.discards.is_empty();
-            if self.metadata_full || !self.is_reclaimable() || tried {
+            if self.give_back_copies() {
+                // What they held comes back as what a discard frees does.
+                self.requests.get_mut(id).waits_since = Some(done);
+            } else if self.metadata_full || !self.is_reclaimable() || tried {
                 self.fail_request(id, Error::NoSpace);
                 return false;
             }

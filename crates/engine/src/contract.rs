@@ -196,6 +196,8 @@ pub enum Command<'a> {
         policy: Option<Option<Policy>>,
         /// Memory to serve it with, in bytes; 0 for the default.
         memory: Option<u64>,
+        /// References beyond which a block gets a second copy, when the pool is scrubbed; 0 for none.
+        second_copies: Option<u32>,
     },
     /// Make the pool larger. The store has the length that [`crate::Geometry::grown`] gives for it already, and a sync makes that
     /// durable. Answered when the pool has that geometry, also after a crash.

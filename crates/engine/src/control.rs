@@ -41,7 +41,9 @@ impl Engine {
             Command::SetVolume { volume, policy, read_only } => {
                 self.set_volume(volume, policy, read_only).map(checkpoint)
             }
-            Command::SetPool { policy, memory } => self.set_pool(policy, memory).map(checkpoint),
+            Command::SetPool { policy, memory, second_copies } => {
+                self.set_pool(policy, memory, second_copies).map(checkpoint)
+            }
             Command::DeleteVolume { .. } | Command::ResizeVolume { .. } | Command::Grow { .. }
                 if !self.takes_changes() =>
             {

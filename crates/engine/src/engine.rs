@@ -105,6 +105,10 @@ pub struct Engine {
     /// Properties of the pool, as the next checkpoint writes them.
     pub(crate) pool_policy: Option<Policy>,
     pub(crate) pool_memory: u64,
+    /// References beyond which a block is kept twice; 0: none is.
+    pub(crate) second_copies: u32,
+    /// Whether there may be second copies.
+    pub(crate) has_copies: bool,
     pub(crate) delta: Delta,
     /// What the checkpoint under way merges; empty if there is none.
     pub(crate) frozen: Delta,
@@ -230,6 +234,8 @@ impl Engine {
             maps: Vec::new(),
             pool_policy: None,
             pool_memory: 0,
+            second_copies: 0,
+            has_copies: false,
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),
             discards: Vec::new(),
@@ -673,6 +679,7 @@ impl Engine {
                 self.step_failure();
             } else if !self.untouched {
                 self.step_jobs();
+                self.step_copies();
                 self.commit();
                 self.relieve_pressure();
                 self.reserve_ahead();

@@ -17,6 +17,7 @@ mod checkpoint;
 mod commit;
 pub mod contract;
 mod control;
+mod copies;
 mod delta;
 pub mod encode;
 mod engine;

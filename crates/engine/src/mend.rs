@@ -6,6 +6,7 @@
 //! Again     the slot is read once more, by itself: a run fails as a whole, and some errors go away
 //! Memory    the content in the read cache is copied
 //! Other     another slot that the index, or the scrub, knows for the same digest is read
+//! Copy      its second copy is read (`copies.rs`)
 //! Write     the content is proven by all its bits: whoever waits is answered, and the slot is written in place
 //! Sync      until a sync covers the write
 //! ReadBack  the slot is read once more: only now the block counts as repaired
@@ -78,6 +79,7 @@ enum At {
     Again,
     Memory,
     Other,
+    Copy,
     Write,
     Sync(u64),
     ReadBack,
@@ -180,7 +182,7 @@ impl Engine {
     /// Lets a request wait for a slot that is under repair; false if it is not, or if that is over but for the report.
     pub(crate) fn join_mend(&mut self, slot: Slot, check: u32, id: RequestId, at: u32) -> bool {
         let Some(mend) = self.mends.get_mut(&slot) else { return false };
-        let joins = matches!(mend.at, At::Prove | At::Again | At::Memory | At::Other);
+        let joins = matches!(mend.at, At::Prove | At::Again | At::Memory | At::Other | At::Copy);
         if joins {
             mend.waiters.push((id, at, check));
         }
@@ -257,7 +259,8 @@ impl Engine {
             // These are in flight until they have failed.
             At::Again => self.look_into_memory(slot, mend),
             At::Memory => self.look_elsewhere(slot, mend),
-            At::Other => {
+            At::Other => self.look_for_copy(slot, mend),
+            At::Copy => {
                 if let Some(digest) = mend.digest {
                     // Nobody shall share it: what is written with this content from here on is a new copy.
                     self.index.remove(self.sharing_digest(digest), slot);
@@ -324,6 +327,27 @@ impl Engine {
         MendStep::On
     }
 
+    /// Reads the second copy, or what a second copy was made from.
+    fn look_for_copy(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
+        let other = match mend.owner.and_then(|owner| self.copied_from(owner)) {
+            Some(first) => Some(first),
+            None => match self.copy_of(slot) {
+                Ok(copy) => copy,
+                Err(missing) if !self.failed_pages.contains(&missing.key) => {
+                    self.store.load(missing, None);
+                    return MendStep::Wait;
+                }
+                Err(_) => None,
+            },
+        };
+        mend.at = At::Copy;
+        if let Some(other) = other.filter(|&other| other != slot && self.space.contains(other)) {
+            self.read_for_mend(slot, other, mend.buffer);
+            mend.in_flight = true;
+        }
+        MendStep::On
+    }
+
     /// An I/O of a repair is done.
     pub(crate) fn mended(&mut self, slot: Slot, result: Result<Outcome<'_>, IoError>) {
         let Some(mut mend) = self.mends.remove(&slot) else { return };
@@ -344,7 +368,7 @@ impl Engine {
                 mend.at = At::Owner(if matched { Found::Good } else { Found::Left });
                 self.keep_mended(slot, &mut mend);
             }
-            At::Memory | At::Other if good => {
+            At::Memory | At::Other | At::Copy if good => {
                 self.answer_waiters(&mut mend);
                 mend.at = At::Write;
             }

@@ -1,9 +1,9 @@
 //! Fills the index from the summaries after opening: a job, in the background, a leaf at a time. The pool serves meanwhile;
 //! until it is done, some known blocks are written again.
 
-use crate::contract::Digest;
 use crate::engine::Engine;
 use crate::entry::Slot;
+use crate::mend::read_summary;
 use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
 use crate::superblock::TreeId;
@@ -65,10 +65,11 @@ impl Engine {
                         let slot = Slot(slots.start + i);
                         if self.slot_state(slot).is_ok_and(SlotState::is_used) {
                             let at = (i * SUMMARY_BYTES) as usize;
-                            let mut digest = Digest::default();
-                            digest.0.copy_from_slice(&self.store.pages.bytes(page)[at..at + 16]);
-                            self.note_known(digest, slot);
-                            job.noted += 1;
+                            let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
+                            if self.copied_from(owner).is_none() {
+                                self.note_known(digest, slot);
+                                job.noted += 1;
+                            }
                         }
                     }
                     job.leaf += 1;

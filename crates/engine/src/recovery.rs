@@ -284,6 +284,7 @@ impl Engine {
         self.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
         self.roots = self.superblock.roots;
         (self.pool_policy, self.pool_memory) = (self.superblock.pool_policy, self.superblock.memory);
+        self.second_copies = self.superblock.second_copies;
         self.scrub.record = self.superblock.scrub.found(self.reads_only || self.superblock.failed.is_some());
         self.store.epoch = self.superblock.epoch;
         recovery.report.clean = self.superblock.clean;
@@ -392,6 +393,7 @@ impl Engine {
                     if self.volumes.last().is_some_and(|last| last.id >= volume.id) {
                         return None;
                     }
+                    self.has_copies |= volume.keeps_copies;
                     self.volumes.push(volume);
                     self.maps.push(root);
                     self.volume_leaves = leaf + 1;

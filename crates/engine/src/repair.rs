@@ -263,6 +263,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     plan.failed = newest.failed;
     engine.roots = newest.roots;
     (engine.pool_policy, engine.pool_memory) = (newest.pool_policy, newest.memory);
+    engine.second_copies = newest.second_copies;
     engine.store.epoch = newest.epoch + 1;
     Ok(())
 }

@@ -17,6 +17,7 @@
 use alloc::vec::Vec;
 
 use crate::contract::*;
+use crate::copies::Copying;
 use crate::engine::{Engine, Phase};
 use crate::entry::Slot;
 use crate::io::Purpose;
@@ -99,6 +100,9 @@ pub(crate) struct Scrub {
     items: Vec<Item>,
     /// Blocks that are being read, in order.
     blocks: Vec<(Slot, Digest, BufferId)>,
+    /// Blocks of the batch that are to be kept twice, and those whose content has come.
+    to_copy: Vec<Slot>,
+    copies: Vec<(Slot, Digest, BufferId)>,
     /// Reads of blocks in flight, and blocks that are being repaired.
     reads: usize,
     mending: usize,
@@ -123,6 +127,8 @@ impl Scrub {
             record: ScrubRecord::default(),
             items: Vec::new(),
             blocks: Vec::new(),
+            to_copy: Vec::new(),
+            copies: Vec::new(),
             reads: 0,
             mending: 0,
             next: None,
@@ -227,6 +233,9 @@ impl Engine {
     /// Moves the batch on that is under way.
     pub(crate) fn step_scrub(&mut self) {
         self.step_items();
+        while let Some((slot, digest, buffer)) = self.scrub.copies.pop() {
+            self.make_copy(slot, digest, buffer);
+        }
         self.end_batch();
     }
 
@@ -273,12 +282,16 @@ impl Engine {
     /// A batch has been verified: the next one begins behind it.
     fn end_batch(&mut self) {
         let scrub = &mut self.scrub;
-        let busy = scrub.reads > 0 || scrub.mending > 0 || scrub.items.iter().any(|item| item.at != At::Done);
+        let busy = scrub.reads > 0
+            || !scrub.copies.is_empty()
+            || scrub.mending > 0
+            || scrub.items.iter().any(|item| item.at != At::Done);
         if busy || scrub.next.is_none() {
             return;
         }
         scrub.items.clear();
         scrub.blocks.clear();
+        scrub.to_copy.clear();
         let Some(next) = scrub.next.take() else { return };
         if core::mem::take(&mut scrub.stale) || scrub.again {
             return;
@@ -568,7 +581,15 @@ impl Engine {
                 if self.scrub.blocks.len() == most {
                     return Gathered::Some;
                 }
-                if let Ok(Some((digest, _))) = self.proven_digest(slot)
+                let proven = self.proven_digest(slot).ok().flatten();
+                match self.copying(slot, proven.map(|(digest, _)| digest)) {
+                    Ok(Copying::Leave) => {}
+                    Ok(Copying::Make) => self.scrub.to_copy.push(slot),
+                    Ok(Copying::Drop) => self.drop_copy(slot),
+                    Err(missing) if self.await_page(missing) => return Gathered::Some,
+                    Err(_) => {}
+                }
+                if let Some((digest, _)) = proven
                     && !self.dirty.contains_key(&slot)
                     && !self.in_journal.contains_key(&slot)
                 {
@@ -619,7 +640,9 @@ impl Engine {
                 }
                 _ => false,
             };
-            if good {
+            if good && self.scrub.to_copy.contains(&slot) {
+                self.scrub.copies.push((slot, digest, buffer));
+            } else if good {
                 self.buffers.release(buffer);
             } else {
                 self.mend_for_scrub(slot, buffer, For::Scrub, None);

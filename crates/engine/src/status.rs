@@ -25,6 +25,8 @@ pub struct Status {
     pub logical_blocks_used: u64,
     /// Slots that hold them.
     pub data_blocks_used: u64,
+    /// Those of them that are second copies.
+    pub second_copies: u64,
     /// Blocks of metadata in use: superblocks, journal, metadata pages.
     pub overhead_blocks_used: u64,
     /// Blocks of metadata that there are for maps, summaries and tables,
@@ -85,8 +87,10 @@ impl Engine {
         let fixed = 4 + u64::from(geometry.journal_blocks) + 2 * geometry.meta_map_pages();
         Status {
             capacity_bytes: geometry.capacity_bytes(),
-            logical_blocks_used: self.volumes.iter().map(|volume| volume.logical_blocks_used).sum(),
+            logical_blocks_used: self.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>()
+                - self.second_copies_used(),
             data_blocks_used: self.space.data_used,
+            second_copies: self.second_copies_used(),
             overhead_blocks_used: fixed + u64::from(self.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
             metadata_blocks_used: u64::from(self.store.meta.used()),

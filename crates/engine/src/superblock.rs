@@ -29,6 +29,7 @@ const PROVEN_AT: usize = ROOTS_AT + TREES * ROOT_SIZE;
 /// The greatest epoch, or number of a record: 146 years at a billion a second.
 const MOST_COUNTED: u64 = 1 << 62;
 const SCRUB_AT: usize = PROVEN_AT + 8;
+const SECOND_COPIES_AT: usize = SCRUB_AT + 48;
 
 /// The digest function of a pool, recorded at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -264,6 +265,8 @@ pub struct Superblock {
     pub reserved_containers: u32,
     /// Bytes of memory that the pool is served with, 0 if that has not been set.
     pub memory: u64,
+    /// References beyond which a block is kept twice; 0: none is.
+    pub second_copies: u32,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubRecord,
     /// Roots, by [`TreeId`].
@@ -323,6 +326,7 @@ impl Superblock {
             pool_policy: None,
             reserved_containers: 0,
             memory: 0,
+            second_copies: 0,
             scrub: ScrubRecord::default(),
             roots: [Root::default(); TREES],
         }
@@ -371,6 +375,7 @@ impl Superblock {
         }
         put_u64(b, PROVEN_AT, self.proven);
         self.scrub.write(b, SCRUB_AT);
+        put_u32(b, SECOND_COPIES_AT, self.second_copies);
         let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
     }
@@ -488,6 +493,7 @@ impl Superblock {
             pool_policy,
             reserved_containers,
             memory: u64_at(b, 184),
+            second_copies: u32_at(b, SECOND_COPIES_AT),
             scrub: ScrubRecord::read(b, SCRUB_AT),
             roots,
         })
@@ -523,6 +529,7 @@ mod tests {
             },
             reserved_containers: 17,
             memory: 1 << 40,
+            second_copies: 99,
             ..superblock
         };
         Superblock {

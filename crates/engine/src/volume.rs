@@ -20,6 +20,10 @@ const NAME_AT: usize = 48;
 const INHERITS: u8 = 255;
 /// Flag: nothing may be written.
 const READ_ONLY: u8 = 1;
+/// Flag: its blocks are second copies, of the slots with their numbers. It has no name.
+const KEEPS_COPIES: u8 = 2;
+/// What the volume of second copies is called in messages. No volume can be given this name.
+pub(crate) const COPIES_NAME: &str = "(second copies)";
 
 /// A volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +40,8 @@ pub struct Volume {
     pub read_only: bool,
     /// Mapped, non-zero blocks (merged ones).
     pub logical_blocks_used: u64,
+    /// Nobody sees it: its blocks are second copies of slots.
+    pub(crate) keeps_copies: bool,
     /// Its creation is durable when so many checkpoints are done. No checkpoint before that one knows it.
     pub(crate) since: u64,
     /// The record that deletes it. It stays until a checkpoint that includes the record has taken its map away.
@@ -55,13 +61,14 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     out.fill(0);
     put_u16(out, 0, volume.id.0);
     out[2] = volume.policy.map_or(INHERITS, Policy::code);
-    out[3] = volume.name.len() as u8;
+    let name = if volume.keeps_copies { "" } else { &volume.name };
+    out[3] = name.len() as u8;
     out[4] = root.height;
-    out[5] = if volume.read_only { READ_ONLY } else { 0 };
+    out[5] = if volume.read_only { READ_ONLY } else { 0 } | if volume.keeps_copies { KEEPS_COPIES } else { 0 };
     put_u64(out, 8, volume.merged_size);
     put_u64(out, 16, volume.logical_blocks_used);
     root.pointer.write(out, 24);
-    out[NAME_AT..NAME_AT + volume.name.len()].copy_from_slice(volume.name.as_bytes());
+    out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
 }
 
 /// Reads an entry; `Ok(None)` if it is unused, `Err` if it makes no sense.
@@ -78,16 +85,19 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     };
     let (size, logical_blocks_used) = (u64_at(bytes, 8), u64_at(bytes, 16));
     let possible = size <= i64::MAX as u64 && logical_blocks_used <= MAX_BLOCKS;
-    if !is_name(name) || bytes[4] > 7 || bytes[5] & !READ_ONLY != 0 || !possible {
+    let keeps_copies = bytes[5] & KEEPS_COPIES != 0;
+    let named = if keeps_copies { name.is_empty() } else { is_name(name) };
+    if !named || bytes[4] > 7 || bytes[5] & !(READ_ONLY | KEEPS_COPIES) != 0 || !possible {
         return Err(());
     }
     let volume = Volume {
         id,
-        name: String::from(name),
+        name: String::from(if keeps_copies { COPIES_NAME } else { name }),
         size,
         policy,
         read_only: bytes[5] & READ_ONLY != 0,
         logical_blocks_used,
+        keeps_copies,
         since: 0,
         deleted: None,
         merged_size: size,
@@ -111,11 +121,11 @@ mod tests {
             bytes[3] = name.len() as u8;
             bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
             if plain {
-                (bytes[2], bytes[4], bytes[5]) = (INHERITS, bytes[4] & 7, bytes[5] & READ_ONLY);
+                (bytes[2], bytes[4], bytes[5]) = (INHERITS, bytes[4] & 7, bytes[5] & (READ_ONLY | KEEPS_COPIES));
                 (bytes[15], bytes[23]) = (0, 0);
             }
             if let Ok(Some((volume, root))) = decode(&bytes) {
-                prop_assert!(is_name(&volume.name));
+                prop_assert!(is_name(&volume.name) != volume.keeps_copies);
                 let mut again = [0; VOLUME_BYTES as usize];
                 encode(&volume, root, &mut again);
                 prop_assert_eq!(decode(&again), Ok(Some((volume, root))));

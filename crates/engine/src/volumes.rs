@@ -18,7 +18,7 @@ use crate::record::Change;
 use crate::request::Kind;
 use crate::superblock::{Pointer, Root};
 use crate::tree::height_for;
-use crate::volume::{MAX_BLOCKS, MAX_VOLUMES, Volume, is_name};
+use crate::volume::{COPIES_NAME, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name};
 
 /// A change of volumes that is a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,9 +34,9 @@ impl Engine {
         self.is_visible(&self.volumes[at]).then_some(at)
     }
 
-    /// The volumes, in order of their numbers.
+    /// The volumes that users have made, in order of their numbers.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
-        self.volumes.iter().filter(|volume| self.is_visible(volume))
+        self.volumes.iter().filter(|volume| self.is_visible(volume) && !volume.keeps_copies)
     }
 
     fn is_visible(&self, volume: &Volume) -> bool {
@@ -91,6 +91,16 @@ impl Engine {
         if self.volumes.iter().any(|volume| volume.name == name && volume.deleted.is_none()) {
             return Err(ControlError::Exists);
         }
+        self.enter_volume(name, size, policy, false)
+    }
+
+    fn enter_volume(
+        &mut self,
+        name: &str,
+        size: u64,
+        policy: Option<Policy>,
+        keeps_copies: bool,
+    ) -> Result<u64, ControlError> {
         let blocks = self.blocks_of_size(size)?;
         let id = self.free_number().filter(|_| self.volumes.len() < MAX_VOLUMES);
         let id = id.ok_or(ControlError::TooManyVolumes)?;
@@ -104,6 +114,7 @@ impl Engine {
             policy,
             read_only: false,
             logical_blocks_used: 0,
+            keeps_copies,
             since,
             deleted: None,
             merged_size: size,
@@ -164,10 +175,17 @@ impl Engine {
         &mut self,
         policy: Option<Option<Policy>>,
         memory: Option<u64>,
+        second_copies: Option<u32>,
     ) -> Result<u64, ControlError> {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
         }
+        let kept = self.volumes.iter().any(|volume| volume.keeps_copies && volume.deleted.is_none());
+        if second_copies.is_some_and(|above| above > 0) && !kept {
+            let size = self.store.geometry.slots() * self.store.geometry.block();
+            self.enter_volume(COPIES_NAME, size, Some(Policy::Native), true)?;
+        }
+        self.second_copies = second_copies.unwrap_or(self.second_copies);
         self.pool_policy = policy.unwrap_or(self.pool_policy);
         self.pool_memory = memory.unwrap_or(self.pool_memory);
         Ok(self.after_next_checkpoint())

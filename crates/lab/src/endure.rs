@@ -141,6 +141,7 @@ impl Run {
                 | Operation::SetPool { .. }
                 | Operation::Grow { .. }
                 | Operation::Scrub(_)
+                | Operation::SecondCopies(_)
         );
         let is_there = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;
         let needs_volume = !self.model.volumes().iter().any(is_there);

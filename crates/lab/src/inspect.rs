@@ -1,7 +1,7 @@
 //! What must hold of an engine at rest: every block reads back, the engine's own audit finds nothing, no buffer is lost,
 //! the figures are exact, and every live slot holds what its digest says.
 
-use engine::{Digest, Mode, Policy};
+use engine::{Digest, Mode, Policy, ScrubState};
 
 use crate::content::{CELLS, digest};
 use crate::model::Range;
@@ -49,11 +49,22 @@ impl Run {
     pub fn settle_and_audit(&mut self) -> Checked {
         self.verify_all()?;
         self.audit()?;
+        self.finish_copying()?;
         self.settle()?;
         self.figures()?;
         self.audit()?;
         self.buffers_are_all_there()?;
         self.slots_hold_their_digests()
+    }
+
+    /// A scrub that makes second copies writes of its own accord: it comes to its end first.
+    fn finish_copying(&mut self) -> Checked {
+        let engine = &self.world.engine;
+        let copies = engine.second_copies_above() > 0 && !self.has_failed();
+        while copies && self.world.engine.status().scrub.state == ScrubState::Running {
+            self.wait()?;
+        }
+        Ok(())
     }
 
     fn figures(&mut self) -> Checked {
@@ -77,14 +88,15 @@ impl Run {
         if status.logical_blocks_used != logical {
             return wrong("the number of logical blocks is wrong");
         }
-        let data = status.data_blocks_used;
+        // A second copy is never shared, and stays until a scrub finds that it is not needed.
+        let data = status.data_blocks_used - status.second_copies;
         let is_exact =
             self.is_exact && self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
         if data > logical || data < distinct || (is_exact && data != distinct) {
             return wrong("the number of data blocks is wrong");
         }
         let geometry = &self.config.parameters.geometry;
-        if status.capacity_bytes != geometry.capacity_bytes() || data > geometry.slots() {
+        if status.capacity_bytes != geometry.capacity_bytes() || status.data_blocks_used > geometry.slots() {
             return wrong("the capacity is wrong");
         }
         for listed in self.world.engine.volumes() {

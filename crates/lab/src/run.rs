@@ -82,6 +82,7 @@ pub(crate) enum Pending {
     },
     SetPool,
     Scrub,
+    SecondCopies,
     Grow {
         grown: Result<Geometry, BadGeometry>,
     },
@@ -297,6 +298,14 @@ impl Run {
             Operation::Scrub(command) => {
                 let token = self.token(Pending::Scrub);
                 self.world.control(token, Command::Scrub { command: *command, seconds: 0 });
+                Ok(())
+            }
+            Operation::SecondCopies(above) => {
+                // What they take, and when it comes back, is the engine's to say.
+                self.is_exact = false;
+                let token = self.token(Pending::SecondCopies);
+                let second_copies = Some(*above);
+                self.world.control(token, Command::SetPool { policy: None, memory: None, second_copies });
                 Ok(())
             }
             Operation::SetLimits(limits) => {

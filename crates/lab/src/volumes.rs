@@ -116,7 +116,7 @@ impl Run {
         self.model.begin_set_pool(policy);
         self.note_policies();
         let token = self.token(Pending::SetPool);
-        self.world.control(token, Command::SetPool { policy: Some(policy), memory: None });
+        self.world.control(token, Command::SetPool { policy: Some(policy), memory: None, second_copies: None });
         Ok(())
     }
 
@@ -179,8 +179,9 @@ impl Run {
             (Pending::Grow { grown: Err(expected) }, Err(ControlError::BadCapacity(error))) if *expected == error => {
                 return Ok(());
             }
-            (Pending::Settle | Pending::Scrub | Pending::Close { .. }, Ok(())) => return Ok(()),
-            (Pending::Scrub, Err(ControlError::NoScrub)) => return Ok(()),
+            (Pending::Settle | Pending::Scrub | Pending::SecondCopies | Pending::Close { .. }, Ok(())) => return Ok(()),
+            (Pending::Scrub, Err(ControlError::NoScrub))
+            | (Pending::SecondCopies, Err(ControlError::TooManyVolumes)) => return Ok(()),
             (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => return Ok(()),
             (Pending::Create { name, .. }, Ok(())) => self.model.end_create(name, true),
             (Pending::Create { name, .. }, Err(ControlError::TooManyVolumes)) => self.model.end_create(name, false),

@@ -96,6 +96,8 @@ pub enum Operation {
     },
     /// Begin, rest or end a scrub, whatever is in flight.
     Scrub(ScrubCommand),
+    /// Blocks with more references than that get a second copy; 0: none.
+    SecondCopies(u32),
     /// Divide the memory anew, whatever is in flight.
     SetLimits(Limits),
     /// Wait for all answers.
@@ -133,7 +135,7 @@ impl Operation {
 pub struct Generator<'a> {
     config: &'a Config,
     random: Random,
-    weights: [u32; 19],
+    weights: [u32; 20],
     fresh: u32,
 }
 
@@ -144,7 +146,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 19];
+        let mut weights = [0; 20];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -156,6 +158,7 @@ impl Generator<'_> {
         weights[17] = 6 * random.pick(&[0, 1, 1, 2, 4]);
         // A stream of its own: the other letters stay what they are.
         weights[18] = 5 * Random::new(seed ^ 0x7363_7275).pick(&[0, 1, 2, 4]);
+        weights[19] = weights[18] / 2;
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -195,10 +198,11 @@ impl Generator<'_> {
             15 => Operation::SetPool { policy: self.random.pick(&[None, Some(Policy::Full), Some(Policy::Native)]) },
             16 => Operation::Grow { containers: self.random.pick(&[0, 1, 1, 2, 5, 20, 700]) },
             17 => Operation::SetLimits(self.limits()),
-            _ => {
+            18 => {
                 let start = ScrubCommand::Start;
                 Operation::Scrub(self.random.pick(&[start, start, start, ScrubCommand::Pause, ScrubCommand::Stop]))
             }
+            _ => Operation::SecondCopies(self.random.pick(&[1, 1, 2, 5, 0])),
         }
     }
 

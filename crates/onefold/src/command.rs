@@ -55,9 +55,11 @@ pub fn wanted<'a>(
         }
         Request::Scrub { action } => scrub_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
-        Request::SetPool { policy, memory_bytes } => {
-            Command::SetPool { policy: policy.as_deref().map(inheritable).transpose()?, memory: *memory_bytes }
-        }
+        Request::SetPool { policy, memory_bytes, second_copies } => Command::SetPool {
+            policy: policy.as_deref().map(inheritable).transpose()?,
+            memory: *memory_bytes,
+            second_copies: *second_copies,
+        },
     };
     Ok(Wanted::Command(command, None))
 }
@@ -81,6 +83,9 @@ pub fn done(request: &Request) -> Option<String> {
         }
         Request::SetPool { memory_bytes: Some(bytes), .. } => {
             format!("the pool: set memory={}", if *bytes == 0 { "default".into() } else { size::show(*bytes) })
+        }
+        Request::SetPool { second_copies: Some(above), .. } => {
+            format!("the pool: set second-copies={}", crate::properties::second_copies_text(*above))
         }
         Request::SetPool { policy, .. } => format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit")),
     })

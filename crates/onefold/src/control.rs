@@ -86,6 +86,9 @@ pub enum Request {
         /// Bytes of memory to serve it with, from now on; 0 for the default.
         #[serde(default)]
         memory_bytes: Option<u64>,
+        /// References beyond which a block gets a second copy; 0 for none.
+        #[serde(default)]
+        second_copies: Option<u32>,
     },
     /// Begin, rest or end a scrub; answered when that is durable.
     Scrub {

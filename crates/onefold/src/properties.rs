@@ -51,7 +51,18 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
     vec![
         Property { name: name.into(), property: "policy", value, source },
         Property { name: name.into(), property: "memory", value: memory_text(report), source: memory_source },
+        Property {
+            name: name.into(),
+            property: "second-copies",
+            value: second_copies_text(report.second_copies_above),
+            source: if report.second_copies_above > 0 { "pool" } else { DEFAULT },
+        },
     ]
+}
+
+/// References beyond which blocks are kept twice.
+pub fn second_copies_text(above: u32) -> String {
+    if above == 0 { "off".into() } else { above.to_string() }
 }
 
 /// The memory, exact in whole units.
@@ -95,16 +106,26 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
 /// What `set` asks for.
 pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
     match key {
-        "policy" => Ok(Request::SetPool { policy: Some(policy_value(value)?), memory_bytes: None }),
+        "policy" => {
+            let policy = Some(policy_value(value)?);
+            Ok(Request::SetPool { policy, memory_bytes: None, second_copies: None })
+        }
         "memory" => {
             let bytes = if value == DEFAULT { Ok(0) } else { size::parse(value) };
             let bytes = bytes.map_err(|error| format!("memory={value} is not possible: {error}"))?;
             if bytes == 0 && value != DEFAULT {
                 return Err("memory=0 is not possible: it is a size, such as 2G, or default".into());
             }
-            Ok(Request::SetPool { policy: None, memory_bytes: Some(bytes) })
+            Ok(Request::SetPool { policy: None, memory_bytes: Some(bytes), second_copies: None })
         }
-        _ => Err(unknown_key(key, &["policy", "memory"])),
+        "second-copies" => {
+            let above = if value == "off" { Some(0) } else { value.parse().ok().filter(|&above| above > 0) };
+            let above = above.ok_or_else(|| {
+                format!("second-copies={value} is not possible: it is a number of references, such as 16, or off")
+            })?;
+            Ok(Request::SetPool { policy: None, memory_bytes: None, second_copies: Some(above) })
+        }
+        _ => Err(unknown_key(key, &["policy", "memory", "second-copies"])),
     }
 }
 
@@ -154,8 +175,14 @@ mod tests {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
-        assert!(pool_request("size", "1").unwrap_err().contains("policy or memory"));
-        let memory = |memory_bytes| Ok(Request::SetPool { policy: None, memory_bytes: Some(memory_bytes) });
+        assert!(pool_request("size", "1").unwrap_err().contains("policy or memory or second-copies"));
+        let set = |memory_bytes, second_copies| Ok(Request::SetPool { policy: None, memory_bytes, second_copies });
+        let memory = |memory_bytes| set(Some(memory_bytes), None);
+        let copies = |above| pool_request("second-copies", above);
+        assert_eq!((copies("16"), copies("off")), (set(None, Some(16)), set(None, Some(0))));
+        for value in ["0", "-1", "many", "4294967296"] {
+            assert!(copies(value).unwrap_err().contains("second-copies="));
+        }
         assert_eq!((pool_request("memory", "2G"), pool_request("memory", "default")), (memory(2 << 30), memory(0)));
         for value in ["0", "much", "2X"] {
             assert!(pool_request("memory", value).unwrap_err().contains("memory="));

@@ -38,6 +38,12 @@ pub struct Report {
     pub memory_bytes: u64,
     /// Memory that may be used.
     pub memory_cap_bytes: u64,
+    /// References beyond which a block gets a second copy when the pool is scrubbed; 0: none does.
+    #[serde(default)]
+    pub second_copies_above: u32,
+    /// Blocks of the data that are second copies.
+    #[serde(default)]
+    pub second_copies: u64,
     /// Who said so: `default`, `pool` or `command line`.
     pub memory_source: String,
     /// Whether memory that is in use beyond the cap is still to be given back.
@@ -231,9 +237,14 @@ impl Report {
             pending_blocks: status.pending_blocks,
             discarded_blocks: status.discarded_blocks,
             unmerged_entries: status.unmerged_entries,
-            saving_percent: saving_percent(status.logical_blocks_used, status.data_blocks_used),
+            saving_percent: saving_percent(
+                status.logical_blocks_used,
+                status.data_blocks_used - status.second_copies.min(status.data_blocks_used),
+            ),
             memory_bytes: status.memory_bytes,
             memory_cap_bytes: memory.0,
+            second_copies_above: engine.second_copies_above(),
+            second_copies: status.second_copies,
             memory_source: memory.1.name().into(),
             memory_resizing: engine.is_resizing(),
             mode: mode_name(status.mode).into(),
@@ -259,6 +270,16 @@ impl Report {
         row("capacity", size::show(self.capacity_bytes));
         row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
         row("data", format!("{:<12}what is stored for it", blocks(self.data_blocks_used)));
+        if self.second_copies > 0 {
+            let above = self.second_copies_above;
+            row(
+                "copies",
+                format!(
+                    "{:<12}of it a second time: blocks with more than {above} references",
+                    blocks(self.second_copies)
+                ),
+            );
+        }
         row("saving", format!("{:.1} %", self.saving_percent));
         row("overhead", format!("{:<12}the pool's own tables", blocks(self.overhead_blocks_used)));
         let resizing = if self.memory_resizing { " (resizing)" } else { "" };

@@ -251,7 +251,11 @@ impl Decoder {
                 let policy = reader.policy_change()?;
                 let is_set = reader.flag()?;
                 let memory = reader.number()?;
-                Command::SetPool { policy, memory: is_set.then_some(memory) }
+                let second_copies = match reader.number()? {
+                    0 => None,
+                    above => Some(u32::try_from(above - 1).map_err(|_| Stop::Damaged)?),
+                };
+                Command::SetPool { policy, memory: is_set.then_some(memory), second_copies }
             }
             6 => Command::Grow { capacity: reader.number()? },
             7 => Command::Settle,

@@ -211,11 +211,12 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             out.push(policy.map_or(0, |policy| policy_code(policy) + 1));
             out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
         }
-        Command::SetPool { policy, memory } => {
+        Command::SetPool { policy, memory, second_copies } => {
             out.push(5);
             out.push(policy.map_or(0, |policy| policy_code(policy) + 1));
             out.push(u8::from(memory.is_some()));
             number(out, memory.unwrap_or(0));
+            number(out, second_copies.map_or(0, |above| u64::from(above) + 1));
         }
         Command::Grow { capacity } => fields(out, &[6, capacity]),
         Command::Settle => out.push(7),
