@@ -147,10 +147,11 @@ pub enum Outcome<'a> {
     Equal(bool),
 }
 
-/// An I/O failed. Which way does not matter to the engine, only whether space ran out.
+/// An I/O failed. Which way does not matter to the engine, only whether space ran out: a [`IoOp::Reserve`] for which there is none
+/// is tried again, all else that changes the store and fails makes the pool read-only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoError {
-    /// The backing store has no room (a reserve on a full host file system).
+    /// The backing store has no room (a reserve on a full host file system, or beyond a quota).
     NoSpace,
     /// Anything else.
     Failed,

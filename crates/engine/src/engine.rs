@@ -604,20 +604,24 @@ impl Engine {
             Purpose::Compare { request, block } => self.compared(request, block, result),
             Purpose::ReserveContainers(count) => {
                 self.reserving = false;
-                match result {
-                    Ok(_) => {
-                        self.space.set_reserved(count);
-                        self.reserve_at_once = RESERVE_CONTAINERS;
-                    }
+                if self.check_reserved(result) {
+                    self.space.set_reserved(count);
+                    self.reserve_at_once = RESERVE_CONTAINERS;
+                } else if self.reserve_at_once > 1 {
                     // Next time for one: there may be room for less.
-                    Err(_) if self.reserve_at_once > 1 => self.reserve_at_once = 1,
-                    Err(_) => self.host_full = true,
+                    self.reserve_at_once = 1;
+                } else {
+                    self.host_full = true;
                 }
             }
             Purpose::ReserveMetadata(blocks) => {
-                self.metadata_reserved(result.is_ok().then_some(blocks));
+                let good = self.check_reserved(result);
+                self.metadata_reserved(good.then_some(blocks));
             }
-            Purpose::ReserveHomes => self.homes_reserved(result.is_ok()),
+            Purpose::ReserveHomes => {
+                let good = self.check_reserved(result);
+                self.homes_reserved(good);
+            }
             Purpose::ScrubItem(number) => self.scrub_item_done(number, &segments, result),
             Purpose::ScrubBlocks { first } => self.scrub_blocks_read(first, &segments, result),
             Purpose::Mend(slot) => self.mended(slot, result),
@@ -633,6 +637,14 @@ impl Engine {
             self.fail_pool(Failure::Write);
         }
         result.is_ok()
+    }
+
+    /// That there is no room may pass; a reservation that fails otherwise is a write that failed.
+    fn check_reserved(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
+        match result {
+            Err(IoError::NoSpace) => false,
+            result => self.check_written(result),
+        }
     }
 
     fn page_loaded(&mut self, key: crate::pages::PageKey, result: Result<Outcome<'_>, IoError>) {

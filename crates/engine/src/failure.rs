@@ -1,4 +1,4 @@
-//! What happens when the pool can no longer be written safely: a write or a sync failed, a page that a checkpoint needs is
+//! What happens when the pool can no longer be written safely: a write, a sync or a reservation failed (not for want of room), a page that a checkpoint needs is
 //! damaged, or the tables contradict each other.
 //!
 //! ```text
@@ -24,7 +24,7 @@ use crate::superblock::Superblock;
 /// Why a pool is read-only from some moment on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// A write failed.
+    /// A write failed, or space could not be reserved for another reason than that there is none.
     Write,
     /// A sync failed: what was written before it may or may not be on the disk.
     Sync,

@@ -42,7 +42,7 @@ pub enum Class {
     SlowIo,
     /// An I/O does not complete before the faults are lifted.
     StuckIo,
-    /// The host has no room where space is reserved.
+    /// The host has no room where space is reserved, or reserving fails as a write does.
     NoSpace,
     /// The clock jumps forward by years.
     ClockJump,
@@ -151,9 +151,9 @@ pub struct Struck {
     pub reads: u64,
     /// Of these, reads of metadata.
     pub pages: u64,
-    /// Writes and syncs that failed.
+    /// Writes and syncs that failed, and reservations, but for want of room.
     pub writes: u64,
-    /// Reservations that failed.
+    /// Reservations for which there was no room.
     pub reserves: u64,
 }
 

@@ -617,8 +617,12 @@ impl World {
         if fault.is_none() {
             return Ok(());
         }
+        if self.faults.random.one_in(4) {
+            self.faults.struck.writes += 1;
+            return Err(IoError::Failed);
+        }
         self.faults.struck.reserves += 1;
-        Err(if self.faults.random.one_in(4) { IoError::Failed } else { IoError::NoSpace })
+        Err(IoError::NoSpace)
     }
 
     fn page(&self, page: PageId) -> Content {

@@ -49,7 +49,7 @@ pub struct Disk {
     /// Bytes of the store.
     size: u64,
     failures: Failures,
-    /// The last write or sync that failed, in words.
+    /// The last write, sync or reservation that failed, in words.
     failed: Option<String>,
     host: Host,
     #[cfg(feature = "faults")]
@@ -136,7 +136,7 @@ impl Disk {
         }
     }
 
-    /// The last write or sync that failed, in words.
+    /// The last write, sync or reservation that failed, in words.
     pub fn last_failure(&self) -> Option<&str> {
         self.failed.as_deref()
     }
@@ -342,7 +342,7 @@ impl Disk {
                 if let Some(number) = self.failures.add(core.now) {
                     warn!("{failure} (failure {number} since the start)");
                 }
-                if matches!(work, Work::Write | Work::Sync) {
+                if matches!(work, Work::Write | Work::Sync | Work::Reserve) {
                     self.failed = Some(failure);
                 }
             }

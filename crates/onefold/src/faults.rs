@@ -11,7 +11,7 @@
 //! what matches, the N-th and all later ones count (`first`), and of these each N-th (`every`). The first rule that counts
 //! decides. Effects:
 //!
-//! - `error=EIO`, `error=ENOSPC`: nothing is done, and the error comes back;
+//! - `error=EIO` (or `ENOSPC`, `EDQUOT`, `EFBIG`): nothing is done, and the error comes back;
 //! - `short=UNIT`: only the first bytes are read or written, a multiple of UNIT that grows from one time to the next;
 //! - `slow=MILLISECONDS`: it begins so much later;
 //! - `stuck`: it begins when the plan has been replaced.
@@ -185,6 +185,16 @@ impl Faults {
     }
 }
 
+fn errno(name: &str) -> anyhow::Result<i32> {
+    match name {
+        "EIO" => Ok(libc::EIO),
+        "ENOSPC" => Ok(libc::ENOSPC),
+        "EDQUOT" => Ok(libc::EDQUOT),
+        "EFBIG" => Ok(libc::EFBIG),
+        _ => bail!("the error {name} is not known"),
+    }
+}
+
 fn rule(line: &str) -> anyhow::Result<Rule> {
     let mut words = line.split_whitespace();
     let operation = match words.next() {
@@ -206,8 +216,7 @@ fn rule(line: &str) -> anyhow::Result<Rule> {
             "short" => effect = Some(Effect::Short(number()?.max(1) as usize)),
             "slow" => effect = Some(Effect::Slow(number()?.saturating_mul(MILLISECOND))),
             "stuck" => effect = Some(Effect::Stuck),
-            "error" if value == "EIO" => effect = Some(Effect::Error(libc::EIO)),
-            "error" if value == "ENOSPC" => effect = Some(Effect::Error(libc::ENOSPC)),
+            "error" => effect = Some(Effect::Error(errno(value)?)),
             _ => bail!("'{word}' is not known"),
         }
     }

@@ -144,6 +144,32 @@ fn a_failure_is_not_written_over_the_newest_superblock_that_is_whole() {
     }
 }
 
+/// A reservation that fails with another error than that there is no room (EIO where a file system cannot write its own tables, say)
+/// counted as a full host: writes got ENOSPC, and reserving was tried again each second for as long as the disk was bad.
+///
+/// Lost: nothing, but nobody was told what had happened.
+#[test]
+fn a_reservation_that_fails_but_for_want_of_room_is_a_write_that_failed() {
+    let metadata = |bench: &mut Bench| bench.begin_command(engine::Command::Settle);
+    let growth = |bench: &mut Bench| {
+        let capacity = bench.geometry().capacity_bytes() * 64;
+        bench.world.disk.grow(bench.geometry().grown(capacity).expect("it can grow").total_blocks());
+        bench.begin_command(engine::Command::Grow { capacity })
+    };
+    for (number, begin) in [&metadata as &dyn Fn(&mut Bench) -> u64, &growth].into_iter().enumerate() {
+        let mut bench = with_three_blocks();
+        // Space for metadata is reserved at the first checkpoint after an opening.
+        bench.crash(Cut::Lost).expect("nothing has failed yet");
+        bench.world.fail(|io| io.op == IoOp::Reserve);
+        let token = begin(&mut bench);
+        bench.pass(3 * SECOND);
+        bench.world.fail(|_| false);
+        assert_eq!(bench.world.engine.status().failure, Some(Failure::Write), "reservation {number}");
+        assert_ne!(bench.command_answer(token), Some(Ok(())));
+        assert_reads_unwritten(&mut bench, Failure::Write);
+    }
+}
+
 #[test]
 fn a_failed_pool_closes_and_its_failure_is_the_answer() {
     let mut bench = with_three_blocks();
