@@ -3,6 +3,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import signal
 import tempfile
@@ -207,7 +208,10 @@ class Faults(unittest.TestCase):
             pool.kill()
             return
         self.assertEqual(pool.status()["failure"], failure)
-        self.assertIn("the pool has failed before", pool.said())
+        # One line says so, until the last one.
+        said = pool.said().rpartition("opening the pool")[2]
+        self.assertEqual([line for line in said.splitlines() if "ERROR" in line and "the pool has failed before" not in line], [])
+        self.assertEqual(said.count("the pool has failed"), 1)
         client = pool.connect()
         self.fails(errno.EPERM, client.pwrite, new, 0)
         client.shutdown()
@@ -216,6 +220,84 @@ class Faults(unittest.TestCase):
         self.assertEqual(pool.end(), 1)
         self.assertEqual(pool.digest(), before, "nothing is written")
         self.assertIn(failure, onefold("status", pool.path).stdout)
+
+    def test_a_pool_that_failed_under_load_is_repaired_and_has_all_that_was_flushed(self):
+        """Everything is clean but the failure: check says so, a repair lifts it, exit statuses say what there is to do."""
+        for rule in (f"write {IN_DATA} {ONCE}", f"write {IN_JOURNAL} {ONCE}", f"write {SUPERBLOCKS} {ONCE}", f"sync {ONCE}"):
+            with self.subTest(rule=rule), FaultyPool() as pool:
+                pool.start()
+                pool.writers = [Writer(pool.uri(name), 0, BLOCKS, {}, seed) for seed, name in enumerate(("one", "two"))]
+                for writer in pool.writers:
+                    writer.start()
+                time.sleep(0.5)
+                pool.plan(f"{rule} error=EIO")
+                # A checkpoint has to come to its superblock.
+                onefold("status", pool.path, "--settle", check=False)
+                for writer in pool.writers:
+                    writer.join(30)
+                    self.assertIn(writer.failure.errnum, (errno.EIO, errno.EPERM))
+                self.assertEqual(pool.status()["mode"], "read-only")
+                failure = pool.status()["failure"]
+                # What was answered is still in memory; only what was flushed outlives the server.
+                for writer, name in zip(pool.writers, ("one", "two")):
+                    writer.judge(pool.connect(name))
+                self.assertEqual(pool.end(), 1)
+                self.is_repaired(pool, failure)
+
+    def is_repaired(self, pool, failure):
+        before = pool.digest()
+        found = onefold("check", pool.path, check=False)
+        self.assertEqual((found.returncode, found.stderr), (1, ""))
+        self.assertIn(f"the pool has failed: {failure}, in epoch", found.stdout)
+        self.assertIn("nothing but that is wrong", found.stdout)
+        self.assertIn(f"onefold repair {pool.path} --dry-run", found.stdout)
+        found = json.loads(onefold("check", pool.path, "--json", check=False).stdout)
+        self.assertEqual((found["clean"], found["failure"], found["problem_count"]), (False, failure, 1))
+        dry = onefold("repair", pool.path, "--dry-run", check=False)
+        self.assertEqual((dry.returncode, dry.stderr), (1, ""))
+        for said in (f"the pool has failed: {failure}", "no block would be lost", "the pool could be written again",
+                     "nothing was written", f"onefold repair {pool.path} --yes"):
+            self.assertIn(said, dry.stdout)
+        self.assertEqual(pool.digest(), before, "neither writes anything")
+        done = onefold("repair", pool.path, "--yes")
+        self.assertIn("it can be written again", done.stdout)
+        self.assertIn("clean", onefold("check", pool.path).stdout)
+        self.assertIn("nothing to repair", onefold("repair", pool.path, "--dry-run").stdout)
+        pool.plan()
+        pool.start()
+        self.assertEqual((pool.status()["mode"], pool.status()["failure"]), ("normal", None))
+        pool.judge()
+        pool.write_for(0.5)
+        pool.judge()
+        pool.stop()
+        pool.check()
+
+    def test_space_that_cannot_be_reserved(self):
+        """For want of room, be it the disk or the quota, new blocks are refused; another error is a failed write."""
+        for error, full in (("EDQUOT", True), ("ENOSPC", True), ("EIO", False), ("EFBIG", False)):
+            with self.subTest(error=error), FaultyPool() as pool:
+                pool.plan(f"reserve error={error}")
+                pool.start()
+                client = pool.connect()
+                with self.assertRaises(nbd.Error) as failure:
+                    for number in range(400):
+                        client.pwrite(os.urandom(MIB), number % 30 * MIB)
+                client.pread(MIB, 0)
+                pool.plan()
+                if full:
+                    self.assertEqual(failure.exception.errnum, errno.ENOSPC)
+                    self.assertEqual(pool.status()["mode"], "normal")
+                    client.flush()
+                    client.shutdown()
+                    pool.stop()
+                    pool.check()
+                    continue
+                self.assertEqual(failure.exception.errnum, errno.EPERM)
+                self.assertEqual(pool.status()["failure"], "a write to the store failed")
+                self.fails(errno.EIO, client.flush)
+                client.shutdown()
+                self.assertEqual(pool.end(), 1)
+                self.assertRegex(pool.said(), "from here on: .*reserving space of .* bytes at byte .* of the store failed")
 
     def test_a_full_host_refuses_new_blocks_and_nothing_else(self):
         with FaultyPool() as pool:

@@ -26,6 +26,7 @@ use crate::probe;
 use crate::progress::Progress;
 use crate::reactor::explain_open;
 use crate::size;
+use crate::status::failure_text;
 
 /// Memory for the engine, unless the pool needs more.
 const MEMORY: u64 = 256 << 20;
@@ -79,6 +80,8 @@ pub struct Findings {
     pub blocks_checked: u64,
     records_replayed: u64,
     was_closed_cleanly: bool,
+    /// Why the pool has failed, if it has.
+    failure: Option<&'static str>,
     /// Byte offsets of blocks that do not match their digests.
     #[serde(skip)]
     rotten: BTreeSet<u64>,
@@ -101,6 +104,7 @@ pub fn check(arguments: &CheckArgs) -> anyhow::Result<bool> {
     let superblock = probe::require_pool(&store)?;
     let mut findings = Findings::default();
     check_superblocks(&store, &superblock, &mut findings);
+    check_failure(&superblock, &mut findings);
     let mut audit = Audit::new(&superblock, Overlay::new(store))?;
     if audit.run(&mut findings)? {
         audit.blocks(&mut findings);
@@ -148,6 +152,17 @@ fn check_superblocks(store: &Store, newest: &Superblock, findings: &mut Findings
     }
 }
 
+/// A pool that has failed is to be repaired, also where nothing else is wrong with it.
+fn check_failure(newest: &Superblock, findings: &mut Findings) {
+    findings.failure = newest.failed.map(failure_text);
+    if let Some(failure) = findings.failure {
+        findings.add(format!(
+            "the pool has failed: {failure}, in epoch {}. It is read-only since then; the log of the server has the time and the error",
+            newest.epoch
+        ));
+    }
+}
+
 fn report(arguments: &CheckArgs, findings: &Findings) {
     if arguments.json {
         return print_json(findings);
@@ -176,14 +191,19 @@ fn report(arguments: &CheckArgs, findings: &Findings) {
     }
     let closed =
         if findings.was_closed_cleanly { "closed cleanly" } else { "not closed cleanly; recovery would succeed" };
-    if findings.clean {
-        let checked = size::show(findings.blocks_checked * BLOCK as u64);
-        print(format_args!("{path}: clean; {checked} of data match their digests ({closed})\n"));
-    } else {
-        print(format_args!(
-            "{path}: {} problems. What a repair would do: onefold repair {path} --dry-run\n",
-            findings.problem_count
-        ));
+    let checked = size::show(findings.blocks_checked * BLOCK as u64);
+    match (findings.problem_count, findings.failure) {
+        (0, _) => print(format_args!("{path}: clean; {checked} of data match their digests ({closed})\n")),
+        (1, Some(_)) => print(format_args!(
+            "{path}: nothing but that is wrong; {checked} of data match their digests. See that the disk is sound, then let a repair \
+             lift the failure: onefold repair {path} --dry-run says what it would do\n"
+        )),
+        (1, None) => {
+            print(format_args!("{path}: 1 problem. What a repair would do: onefold repair {path} --dry-run\n"))
+        }
+        (count, _) => {
+            print(format_args!("{path}: {count} problems. What a repair would do: onefold repair {path} --dry-run\n"))
+        }
     }
 }
 

@@ -308,7 +308,7 @@ impl Reactor {
     /// Serves until a stop is asked for.
     pub fn serve(&mut self, status: &str) -> anyhow::Result<()> {
         self.server.start(&mut self.core);
-        self.watch = Some(Watch::default());
+        self.watch = self.opened.and_then(Result::ok).as_ref().map(Watch::of);
         self.watch_due = Some(0);
         self.manager.ready(status);
         while self.stops == 0 {

@@ -202,9 +202,12 @@ fn finish(arguments: &RepairArgs, mut report: Report) -> bool {
     list("what is left", &mut report.remaining.iter().cloned());
     let clean = report.remaining.is_empty();
     match (is_dry, clean) {
-        (true, true) => print(format_args!(
-            "{path}: the result would pass a full audit; nothing was written. To do it: onefold repair {path} --yes\n"
-        )),
+        (true, true) => {
+            let lifted = if report.failure.is_some() { ", and the pool could be written again" } else { "" };
+            print(format_args!(
+                "{path}: the result would pass a full audit{lifted}; nothing was written. To do it: onefold repair {path} --yes\n"
+            ))
+        }
         (false, true) if report.failure.is_some() => {
             print(format_args!("{path}: repaired, and audited; it can be written again\n"))
         }

@@ -3,7 +3,7 @@
 //! The reactor looks now and then, not at every request. A figure near a threshold must not fill the log: what was
 //! reported has to go away by some distance, or for some time, before it is reported again.
 
-use engine::{Engine, Nanos, ScrubState, Status};
+use engine::{Engine, Nanos, Recovered, ScrubState, Status};
 use tracing::{error, info, warn};
 
 use crate::disk::Host;
@@ -38,6 +38,11 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Of a pool that has just been opened; if it had failed before, the opening has said so.
+    pub fn of(recovered: &Recovered) -> Watch {
+        Watch { failed: recovered.failed.is_some(), ..Watch::default() }
+    }
+
     /// Looks; returns when it wants to look again at the latest, if it waits for something.
     pub fn look(&mut self, now: Nanos, status: &Status, failure: Option<&str>, host: Host) -> Option<Nanos> {
         self.look_at_mode(status, failure);
