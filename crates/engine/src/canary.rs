@@ -24,6 +24,8 @@ pub enum Canary {
     EarlyFlush,
     /// Recovery believes records whose blocks it has not verified.
     UnprovenRecord,
+    /// Recovery believes records beyond the seal that are older than it, if their blocks agree.
+    StaleRecord,
     /// Recovery begins with the oldest superblock.
     OldSuperblock,
     /// Recovery writes no seal.

@@ -517,7 +517,8 @@ impl Engine {
         }
         let Some(header) = record::decode_header(&recovery.window[..block]) else { return Next::End };
         let blocks = u32::from(header.pages) + u32::from(header.blocks);
-        let stale = sequence > self.superblock.sealed && header.epoch < self.superblock.seal_epoch;
+        let is_old = sequence > self.superblock.sealed && header.epoch < self.superblock.seal_epoch;
+        let stale = is_old && !self.canary(Canary::StaleRecord);
         if header.sequence != sequence
             || header.previous != previous
             || header.position != recovery.position

@@ -14,7 +14,7 @@ use crate::soak::{OPERATIONS, run_seed};
 use crate::trace::Trace;
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 22] = [
+pub const CANARIES: [(Canary, u64); 23] = [
     (Canary::SkippedSync, 10),
     (Canary::UnseenCompletion, 10),
     (Canary::EarlyReuse, 500),
@@ -23,6 +23,7 @@ pub const CANARIES: [(Canary, u64); 22] = [
     (Canary::EarlyFua, 10),
     (Canary::EarlyFlush, 10),
     (Canary::UnprovenRecord, 10),
+    (Canary::StaleRecord, 20),
     (Canary::OldSuperblock, 10),
     (Canary::MissingSeal, 10),
     (Canary::UnsyncedSeal, 10),

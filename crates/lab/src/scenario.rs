@@ -4,6 +4,7 @@ use engine::{Policy, ScrubCommand};
 
 use crate::config::Config;
 use crate::content::CELLS;
+use crate::disk::Cut;
 use crate::workload::{Generator, Operation, Place};
 
 /// A config and a short word of operations.
@@ -20,7 +21,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 17;
+pub const FIXED: u64 = 19;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -85,7 +86,9 @@ pub fn scenario(number: u64) -> Scenario {
         13 => ("a volume is deleted, and another takes its name", deletion()),
         14 => ("a volume shrinks and grows again", resizing()),
         15 => ("properties are set", properties()),
-        16 => ("a scrub under load, with volumes that change", scrubbing()),
+        16 => ("a record is lost, and its contents are written elsewhere", lost_record()),
+        17 => ("a scrub under load, with volumes that change", scrubbing()),
+        18 => ("second copies come and go", copying()),
         _ => {
             let mut config = Config::swarm(number);
             for (size_blocks, _) in &mut config.volumes {
@@ -225,6 +228,37 @@ fn properties() -> Vec<Operation> {
         write(0, 8, 4, 1),
         Operation::Drain,
     ]
+}
+
+/// A flush has come some way when a crash takes blocks and leaves records. (They are more than a record carries.) Then the same contents
+/// are written elsewhere.
+fn lost_record() -> Vec<Operation> {
+    let both = |volume, content| [write(volume, 0, 6, content), write(volume, 6, 6, content + 6), Operation::Drain];
+    let round = |reads: u32| {
+        let content = 30 * reads + 30;
+        let mut operations = both(0, content).to_vec();
+        operations.push(Operation::Flush);
+        operations.extend((0..reads).map(|_| Operation::Read(place(1, 20, 1))));
+        operations.push(Operation::Crash { cut: Cut::MetadataOnly, again: Vec::new(), verify: true });
+        operations.extend(both(1, content));
+        operations.extend([Operation::Flush, Operation::Drain]);
+        operations
+    };
+    let mut operations = both(0, 1).to_vec();
+    operations.push(Operation::Reopen);
+    operations.extend((0..4).flat_map(round));
+    operations
+}
+
+/// Copies are made, gone through again, outlived by what they are copies of, dropped, and given up with the setting.
+fn copying() -> Vec<Operation> {
+    let scrub = || [Operation::Scrub(ScrubCommand::Start), Operation::Idle(SECONDS / 2)];
+    let mut operations = vec![Operation::SecondCopies(1), write(0, 0, 4, 1), write(0, 8, 4, 1), write(1, 0, 4, 1)];
+    operations.extend(scrub());
+    operations.extend([write(0, 8, 2, 40), write(1, 0, 2, 40), trim(0, 0, 1), Operation::Drain]);
+    operations.extend(scrub());
+    operations.extend([Operation::SecondCopies(0), write(0, 12, 4, 60), Operation::Drain, Operation::Idle(SECONDS / 2)]);
+    operations
 }
 
 fn scrubbing() -> Vec<Operation> {

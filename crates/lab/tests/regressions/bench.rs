@@ -51,6 +51,11 @@ pub fn records(geometry: Geometry) -> impl Fn(&Io) -> bool {
     move |io| io.op == IoOp::Write && journal.contains(&io.offset)
 }
 
+/// Chooses the writes of slots.
+pub fn slots(geometry: Geometry) -> impl Fn(&Io) -> bool {
+    move |io| io.op == IoOp::Write && io.offset >= geometry.data_start() * geometry.block()
+}
+
 /// Chooses the reservations of space for metadata.
 pub fn metadata_reservations(geometry: Geometry) -> impl Fn(&Io) -> bool {
     move |io| io.op == IoOp::Reserve && io.offset < geometry.data_start() * geometry.block()
