@@ -101,6 +101,8 @@ pub(crate) struct Recovery {
     entries: u64,
     /// The last record that is durable for certain.
     pub mark: u64,
+    /// The highest epoch of a record: its superblock was durable in both places.
+    pub newest_epoch: u64,
     verify_at: usize,
     checks: Vec<Check>,
     check_at: usize,
@@ -129,6 +131,7 @@ impl Recovery {
             records: Vec::new(),
             entries: 0,
             mark: 0,
+            newest_epoch: 0,
             verify_at: 0,
             checks: Vec::new(),
             check_at: 0,
@@ -428,6 +431,12 @@ impl Engine {
             self.store.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
             return Ok(Progress::Wait);
         }
+        if recovery.newest_epoch > self.superblock.epoch {
+            // What the older one leads to may have been reused since.
+            let geometry = &self.store.geometry;
+            let offset = geometry.superblock_block(0, recovery.newest_epoch) * geometry.block();
+            return Err(OpenError::DamagedPage { offset, what: "the newest superblock" });
+        }
         let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
         if recovery.mark > last {
             return Err(OpenError::DamagedJournal { sequence: last + 1 });
@@ -449,6 +458,7 @@ impl Engine {
                 Next::Record(walked) => {
                     let blocks = u32::from(walked.header.pages) + u32::from(walked.header.blocks);
                     recovery.mark = recovery.mark.max(walked.header.watermark);
+                    recovery.newest_epoch = recovery.newest_epoch.max(walked.header.epoch);
                     recovery.walked_blocks += blocks;
                     recovery.position = (recovery.position + blocks) % ring;
                     let bytes = (blocks as usize * block).min(recovery.window.len());
@@ -468,7 +478,9 @@ impl Engine {
                 Next::End => {
                     let beyond = BEYOND_BLOCKS.min(ring - recovery.walked_blocks);
                     if have >= beyond {
-                        recovery.mark = recovery.mark.max(self.watermark_beyond(recovery));
+                        let (watermark, epoch) = self.beyond(recovery);
+                        recovery.mark = recovery.mark.max(watermark);
+                        recovery.newest_epoch = recovery.newest_epoch.max(epoch);
                         return None;
                     }
                     beyond
@@ -483,12 +495,13 @@ impl Engine {
         }
     }
 
-    /// The highest watermark of the records that lie beyond the end of the chain: what they say was durable has been damaged since.
-    fn watermark_beyond(&self, recovery: &Recovery) -> u64 {
+    /// The highest watermark and the highest epoch of the records that lie beyond the end of the chain: what they say was durable
+    /// has been damaged since.
+    fn beyond(&self, recovery: &Recovery) -> (u64, u64) {
         let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
         let block = self.store.geometry.block_size as usize;
         let ring = self.store.geometry.journal_blocks;
-        let mut highest = 0;
+        let mut highest = (0, 0);
         for (at, page) in recovery.window.chunks_exact(block).enumerate() {
             let Some(header) = record::decode_header(page) else { continue };
             let follows = header.sequence > last + 1
@@ -499,7 +512,7 @@ impl Engine {
                 && let Some(pages) = recovery.window.get(bytes)
                 && record::decode(&header, &mut pages.to_vec(), self.store.seed).is_some()
             {
-                highest = highest.max(header.watermark);
+                highest = (highest.0.max(header.watermark), highest.1.max(header.epoch));
             }
         }
         highest

@@ -309,6 +309,15 @@ impl Planner<'_, '_> {
                 None => break,
             }
         }
+        let (epoch, newest) = (self.engine.superblock.epoch, recovery.newest_epoch);
+        if newest > epoch {
+            self.problem(format!(
+                "the newest superblock is lost: the journal has records of epoch {newest}, and the newest superblock that can be read \
+                 is of epoch {epoch}: volumes and properties are those of then, with what the journal says"
+            ));
+            // Old records must be older than the seal.
+            self.engine.store.epoch = newest + 1;
+        }
         let believed = self.believe(&mut recovery);
         let last = recovery.records[..believed].last();
         let end = JournalEnd {
