@@ -563,15 +563,17 @@ impl Engine {
         // is free. What was not new is in use in the space map, or held.
         self.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
         let fresh: Vec<_> =
-            self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, r.digest)).collect();
-        for (slot, digest) in fresh {
+            self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
+        for (slot, recent) in fresh {
             // A container that is full in its table has no new block.
             if self.space.take(slot).is_none() {
                 let block = self.store.geometry.slot_block(slot.0);
                 let offset = block * self.store.geometry.block();
                 return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
             }
-            self.note_known(digest, slot);
+            if self.copied_from(recent.owner).is_none() {
+                self.note_known(recent.digest, slot);
+            }
         }
         recovery.checks.clear();
         let mut carried: Vec<_> = core::mem::take(&mut recovery.carried).into_iter().collect();

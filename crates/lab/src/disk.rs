@@ -283,6 +283,17 @@ impl Disk {
         self.overlay.lift();
     }
 
+    /// The damage to one of two copies is for good. An opening has believed what it saw: a superblock that it did not see must not
+    /// come back newer than what it wrote since.
+    pub fn keep_damaged_copies(&mut self) {
+        let durable = Rc::make_mut(&mut self.durable);
+        for (block, content) in self.overlay.damaged_copies() {
+            if !self.recent.contains_key(&block) {
+                durable[block as usize] = content.clone();
+            }
+        }
+    }
+
     /// Damaged blocks.
     pub fn damaged(&self) -> usize {
         self.overlay.count()

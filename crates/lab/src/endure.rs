@@ -14,6 +14,7 @@ use engine::{Command, ControlError, Error, Mode, Nanos, OpenError, Superblock};
 use crate::content::Content;
 use crate::disk::{Cut, Disk};
 use crate::faults::{Class, Struck};
+use crate::flip::PUBLISHED;
 use crate::model::{Existence, ModelVolume, Promise};
 use crate::run::{Pending, Run, Unsealed};
 use crate::workload::Operation;
@@ -33,11 +34,13 @@ impl Run {
         self.secure()
     }
 
-    /// Everything is durable and the checkpoint has it: a floor that no damage of the journal can take away. Only while
-    /// nothing is damaged.
+    /// Everything is durable, the checkpoint has it, and what it need not have (the size of a volume) is known to be durable: a floor
+    /// that no damage of the journal can take away. Only while nothing is damaged.
     pub(crate) fn secure(&mut self) -> Checked {
         self.settle()?;
         self.rest()?;
+        let until = self.world.now + PUBLISHED;
+        while self.step(until)? != Step::Quiet {}
         self.note_secured();
         Ok(())
     }
@@ -126,6 +129,9 @@ impl Run {
 
     /// The faults come to their end.
     pub(crate) fn lift(&mut self) {
+        if self.opened.is_none() {
+            self.world.disk.keep_damaged_copies();
+        }
         self.world.lift_faults();
     }
 
@@ -229,6 +235,7 @@ impl Run {
             self.unsealed = Some(before);
             self.counts.read_only += 1;
         } else {
+            self.world.disk.keep_damaged_copies();
             self.note_secured();
         }
         Ok(())

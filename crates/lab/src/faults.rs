@@ -348,6 +348,11 @@ impl Overlay {
         if is_second || !good_twin { None } else { self.previous.get(&block) }
     }
 
+    /// What reads see of damaged blocks that are one of two copies.
+    pub fn damaged_copies(&self) -> impl Iterator<Item = (u64, &Content)> {
+        self.damaged.iter().map(|(&block, content)| (block, content)).filter(|&(block, _)| self.is_of_a_pair(block))
+    }
+
     /// All damage is gone.
     pub fn lift(&mut self) {
         self.damaged.clear();

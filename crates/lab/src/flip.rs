@@ -28,7 +28,7 @@ use crate::{Checked, guarded, violated};
 /// Virtual time in which an opened pool comes to rest.
 const REST: Nanos = 20_000_000_000;
 /// Virtual time after the last write of a pool that crashes: its watermark is published by then.
-const PUBLISHED: Nanos = 1_600_000_000;
+pub(crate) const PUBLISHED: Nanos = 1_600_000_000;
 
 /// How the pool was left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
