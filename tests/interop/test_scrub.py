@@ -148,6 +148,40 @@ class Scrub(unittest.TestCase):
                     self.assertEqual(slots(pool, blocks[7], 2), found)
                     pool.check()
 
+    def test_a_block_with_many_references_is_repaired_from_its_second_copy(self):
+        with Pool() as pool:
+            blocks = self.filled(pool, twice=False)
+            client = connect(pool)
+            for block in range(2000, 2016):
+                client.pwrite(blocks[7], block * BLOCK)
+            client.flush()
+            pool.settled()
+            for wrong in ("0", "many"):
+                done = onefold("set", pool.path, "second-copies", wrong, check=False)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn("number of references", done.stderr)
+            onefold("set", pool.path, "second-copies", "16")
+            self.assertIn("16", onefold("get", pool.path, "second-copies").stdout)
+            onefold("scrub", pool.path, "--wait")
+            status = pool.settled()
+            self.assertEqual((status["second_copies"], status["data_blocks_used"]), (1, 1025))
+            self.assertEqual(len(status["volumes"]), 1)
+            client.shutdown()
+            pool.stop()
+            pool.check()
+            first, second = slots(pool, blocks[7], 2)
+            flip(pool, first + 1)
+            pool.serve("--memory", "64M", create=False)
+            client = connect(pool)
+            self.assertEqual(data_of(client, 2015), blocks[7])
+            onefold("scrub", pool.path, "--wait")
+            self.assertEqual(slots(pool, blocks[7], 2), [first, second])
+            onefold("set", pool.path, "second-copies", "off")
+            self.assertEqual(pool.settled()["second_copies"], 0)
+            client.shutdown()
+            pool.stop()
+            pool.check()
+
     def test_a_server_that_is_killed_goes_on_with_the_scrub(self):
         with Pool() as pool:
             blocks = self.filled(pool, twice=True)

@@ -562,8 +562,7 @@ impl Engine {
         // Nothing that these records did can be lost, for the seal makes them durable: what was new and is no longer referred to
         // is free. What was not new is in use in the space map, or held.
         self.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
-        let fresh: Vec<_> =
-            self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
+        let fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
         for (slot, recent) in fresh {
             // A container that is full in its table has no new block.
             if self.space.take(slot).is_none() {

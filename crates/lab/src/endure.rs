@@ -215,7 +215,8 @@ impl Run {
                 self.rest()?;
             }
             // An opening that was refused before it came to the seal has cut nothing.
-            if let Some(promise) = proven.filter(|_| opened || self.epoch_on(&self.world.disk) > self.epoch_on(&found))
+            if let Some(promise) =
+                proven.filter(|_| opened || self.newest_on(&self.world.disk) != self.newest_on(&found))
             {
                 certain = Some(certain.map_or(promise, |certain| certain.min(promise)));
             }
@@ -261,8 +262,8 @@ impl Run {
         Ok(())
     }
 
-    fn epoch_on(&self, disk: &Disk) -> u64 {
-        newest(disk, |_| true, self.config.parameters.geometry.place_b).map_or(0, |superblock| superblock.epoch)
+    fn newest_on(&self, disk: &Disk) -> Option<Superblock> {
+        newest(disk, |_| true, self.config.parameters.geometry.place_b)
     }
 
     fn is_refusal_explained(&self, error: OpenError) -> bool {

@@ -257,7 +257,12 @@ fn copying() -> Vec<Operation> {
     operations.extend(scrub());
     operations.extend([write(0, 8, 2, 40), write(1, 0, 2, 40), trim(0, 0, 1), Operation::Drain]);
     operations.extend(scrub());
-    operations.extend([Operation::SecondCopies(0), write(0, 12, 4, 60), Operation::Drain, Operation::Idle(SECONDS / 2)]);
+    operations.extend([
+        Operation::SecondCopies(0),
+        write(0, 12, 4, 60),
+        Operation::Drain,
+        Operation::Idle(SECONDS / 2),
+    ]);
     operations
 }
 

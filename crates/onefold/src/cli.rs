@@ -36,20 +36,21 @@ pub enum Command {
     Volume(VolumeCommand),
     /// Serve the volumes of a pool over NBD until SIGTERM or Ctrl-C
     Serve(ServeArgs),
-    /// Set a property of a pool: its memory, or the policy of volumes that do not set one themselves
+    /// Set a property of a pool: its memory, the policy of volumes that do not set one themselves, or second copies
     Set {
         /// File or block device of the pool
         pool: PathBuf,
-        /// policy or memory
+        /// policy, memory or second-copies
         key: String,
-        /// policy: native, full, or inherit (the default); memory: a size, or default (512M); at once, also while serving
+        /// policy: native, full, or inherit (the default); memory: a size, or default (512M), at once, also while serving;
+        /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default)
         value: String,
     },
     /// Show the properties of a pool and where they come from
     Get {
         /// File or block device of the pool
         pool: PathBuf,
-        /// Only this property: policy or memory
+        /// Only this property: policy, memory or second-copies
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

@@ -17,14 +17,14 @@ fn bench() -> Bench {
 
 impl Bench {
     /// The blocks of the store that hold a content in full, in order.
-    fn places(&self, content: u32) -> Vec<u64> {
+    pub fn places(&self, content: u32) -> Vec<u64> {
         let first = self.geometry().data_start();
         let holds = |&block: &u64| self.world.disk.read(block).to_cells() == [content; CELLS];
         (first..self.world.disk.blocks()).filter(holds).collect()
     }
 
     /// Makes a block of the store rotten.
-    fn rot(&mut self, block: u64) {
+    pub fn rot(&mut self, block: u64) {
         let mut bytes = self.world.disk.read(block).to_bytes(self.world.disk.block_size()).to_vec();
         bytes[100] ^= 0x40;
         self.world.disk.put(block, Content::Metadata(bytes.into()));
@@ -36,7 +36,7 @@ impl Bench {
         place
     }
 
-    fn scrub(&mut self) -> ScrubStatus {
+    pub fn scrub(&mut self) -> ScrubStatus {
         self.command(Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
         self.scrubbed()
     }
@@ -54,7 +54,7 @@ impl Bench {
         panic!("the scrub does not end: {:?}", self.world.engine.status());
     }
 
-    fn set_policy(&mut self, policy: Policy) {
+    pub fn set_policy(&mut self, policy: Policy) {
         let volume = self.volume;
         self.command(Command::SetVolume { volume, policy: Some(Some(policy)), read_only: None });
     }
