@@ -51,11 +51,6 @@ impl Engine {
         self.needs_pump = true;
     }
 
-    /// The limits in force, or on their way.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
     /// Whether [`Engine::set_limits`] has not come to its end yet.
     pub fn is_resizing(&self) -> bool {
         let entries = self.limits.delta_entries as usize;

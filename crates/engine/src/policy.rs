@@ -29,12 +29,4 @@ impl Policy {
             Policy::Full => 1,
         }
     }
-
-    /// The name that users see.
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::Native => "native",
-            Policy::Full => "full",
-        }
-    }
 }
