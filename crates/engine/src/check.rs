@@ -119,6 +119,7 @@ impl Engine {
         offsets: &BTreeSet<u64>,
         visit: &mut dyn FnMut(&str, u64, u64, Flaw),
     ) {
+        let mut seen = BTreeSet::new();
         for (volume, root) in self.volumes.iter().zip(&self.maps) {
             let blocks = volume.size.div_ceil(self.geometry().block());
             let mut visit_volume = |first: u64, count: u64, flaw| {
@@ -127,7 +128,7 @@ impl Engine {
                 }
             };
             let at = (volume.id, 0, root.height);
-            self.visit_flawed(read, offsets, root.pointer, at, &mut visit_volume);
+            self.visit_flawed(read, offsets, &mut seen, root.pointer, at, &mut visit_volume);
         }
         let mut points: Vec<_> = self.delta.points.iter().collect();
         points.sort_unstable_by_key(|&(key, _)| *key);
@@ -139,11 +140,12 @@ impl Engine {
         }
     }
 
-    /// `at`: volume, number of the page within its level, level.
+    /// `seen`: pages visited so far. `at`: volume, number of the page within its level, level.
     fn visit_flawed(
         &self,
         read: &mut ReadMetadata<'_>,
         offsets: &BTreeSet<u64>,
+        seen: &mut BTreeSet<u32>,
         pointer: Pointer,
         at: (VolumeId, u64, u8),
         visit: &mut dyn FnMut(u64, u64, Flaw),
@@ -159,7 +161,9 @@ impl Engine {
             return visit(first, span, Flaw::Lost);
         }
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        let page = if self.store.is_valid(key) { read(self.store.offset(key), geometry.block_size) } else { None };
+        // A page has one parent.
+        let usable = self.store.is_valid(key) && seen.insert(pointer.location);
+        let page = if usable { read(self.store.offset(key), geometry.block_size) } else { None };
         let Some(page) = page.filter(|page| checksum(self.store.seed, page) == pointer.checksum) else {
             return visit(first, span, Flaw::Damaged);
         };
@@ -169,6 +173,7 @@ impl Engine {
                 self.visit_flawed(
                     read,
                     offsets,
+                    seen,
                     pointer,
                     (volume, index * geometry.fanout() + child, level - 1),
                     visit,

@@ -1,10 +1,10 @@
 //! Pools that mean harm, one test for each mistake that fuzzing (or reading the code for it) found.
 
-use engine::OpenError;
 use engine::superblock::TreeId;
+use engine::{Engine, Error, OpenError, VolumeId};
 use lab::fuzz::disk::{Fate, Use, survive};
-use lab::fuzz::driver::probe;
-use lab::fuzz::pool::{BLOCK, Kind, Structure, make, reseal, structures};
+use lab::fuzz::driver::{Driver, Task, probe};
+use lab::fuzz::pool::{BLOCK, Kind, LIMITS, Structure, make, reseal, structures};
 
 /// The bytes at which the pages of a structure begin.
 fn places(image: &[u8], structure: Structure) -> Vec<usize> {
@@ -129,4 +129,66 @@ fn a_volume_larger_than_any_is_damage() {
             );
         }
     }
+}
+
+/// Puts a tree of eight levels into free blocks, in which each page leads to the one below with all its pointers. Gives the location
+/// of its root.
+fn make_ladder(image: &mut [u8]) -> u32 {
+    let geometry = probe(image).expect("a pool").parameters.geometry;
+    let first = geometry.metadata_start() as usize;
+    let is_free = |location: &u32| {
+        let at = (first + *location as usize - 1) * BLOCK;
+        image[at..at + BLOCK].iter().all(|&byte| byte == 0)
+    };
+    let free: Vec<u32> = (1..=geometry.metadata_blocks).filter(is_free).take(8).collect();
+    for (level, &location) in free.iter().enumerate() {
+        let at = (first + location as usize - 1) * BLOCK;
+        for pointer in image[at..at + BLOCK].chunks_exact_mut(16) {
+            pointer[..4].copy_from_slice(&level.checked_sub(1).map_or(0, |below| free[below]).to_le_bytes());
+        }
+    }
+    free[7]
+}
+
+/// Each page of a subtree led 32 times to the next one: a repair walked what discards had cut off for 34 billion pages, and so did the
+/// search for flawed blocks with a map.
+#[test]
+fn a_page_that_many_pointers_lead_to_is_visited_once() {
+    let mut image = make(Kind::Closed);
+    let root = make_ladder(&mut image);
+    for page in leaves(&image, TreeId::Discards) {
+        image[page..page + 4].copy_from_slice(&root.to_le_bytes());
+        image[page + 18] = 7;
+    }
+    reseal(&mut image);
+    survive(image, Use(1));
+    let mut image = make(Kind::Closed);
+    let root = make_ladder(&mut image);
+    for page in leaves(&image, TreeId::Volumes) {
+        image[page + 4] = 7;
+        image[page + 24..page + 28].copy_from_slice(&root.to_le_bytes());
+    }
+    reseal(&mut image);
+    assert!(matches!(survive(image, Use(1)), Fate::Served(_)));
+}
+
+/// Two blocks refer to one slot, and only one of them has its check: what is in memory for the one is not given to the other.
+#[test]
+fn what_is_in_memory_is_held_against_the_map_too() {
+    let mut image = make(Kind::Closed);
+    let volumes = leaves(&image, TreeId::Volumes)[0];
+    let location = u32::from_le_bytes(image[volumes + 24..volumes + 28].try_into().expect("four bytes"));
+    assert_eq!(image[volumes + 4], 0, "the map is one leaf");
+    let leaf =
+        (probe(&image).expect("a pool").parameters.geometry.metadata_start() as usize + location as usize - 1) * BLOCK;
+    image.copy_within(leaf..leaf + 8, leaf + 8);
+    image[leaf + 8 + 6] ^= 1;
+    reseal(&mut image);
+    let Ok(mut driver) = Driver::open(image, LIMITS, Engine::open) else { panic!("it opens") };
+    let block = BLOCK as u64;
+    let good = driver.request(VolumeId(1), 0, block, Task::Read).expect("answered");
+    assert!(good.is_ok());
+    assert_eq!(driver.request(VolumeId(1), block, block, Task::Read), Some(Err(Error::Io)));
+    assert_eq!(driver.request(VolumeId(1), block + 7, 90, Task::Write(&[204; 90])), Some(Err(Error::Io)));
+    assert_eq!(driver.request(VolumeId(1), 0, block, Task::Read), Some(good));
 }

@@ -62,7 +62,9 @@ impl Planner<'_, '_> {
 
     /// Guards a subtree that is given up: until the new superblock is there, the old one leads to it.
     fn guard(&mut self, pointer: Pointer, level: u8) {
-        if pointer.is_none() || pointer.is_lost() {
+        let at = (pointer.location as usize).wrapping_sub(1);
+        // What has been visited is guarded with all that it leads to. (Many may lead to it, level by level.)
+        if pointer.is_none() || pointer.is_lost() || self.guarded.get(at) == Some(&true) {
             return;
         }
         let Ok(page) = self.visit(Region::Metadata, pointer, false) else { return };

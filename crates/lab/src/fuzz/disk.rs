@@ -1,14 +1,18 @@
 //! What may be on a store: every decoder, the journal, and whole pools that mean harm. Whatever it is, opening it comes to an
 //! error or to a pool that serves: no panic, no hang, no memory beyond the limits, no I/O outside the store.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use engine::encode::checksum;
 use engine::superblock::{MAGIC, SUPERBLOCK_SIZE};
-use engine::{Command, Engine, Geometry, Limits, OpenError, Parameters, Superblock, SuperblockError, VolumeId};
+use engine::{
+    Command, Engine, Geometry, Limits, Medium, OpenError, Parameters, Superblock, SuperblockError, VolumeId,
+    plan_repair,
+};
 
 use super::bytes::Bytes;
-use super::driver::{Driver, Task, digest, probe};
+use super::driver::{Driver, Task, describe, digest, probe};
 use super::pool::{self, BLOCK, Kind, LIMITS, RECORD_ENTRY, RECORD_HEADER, Structure};
 
 /// Blocks of a volume that are read from its start; a volume can be larger than anything.
@@ -66,6 +70,9 @@ fn kind(choice: u8) -> Kind {
 
 /// Opens a store, reads all of it, and does to it what a server might be asked to.
 pub fn survive(image: Vec<u8>, how: Use) -> Fate {
+    if how.0 & 3 == 1 {
+        repair(&image);
+    }
     let mut driver = match Driver::open(image, LIMITS, how.open()) {
         Ok(driver) => driver,
         Err(error) => return Fate::Refused(error),
@@ -92,12 +99,42 @@ pub fn survive(image: Vec<u8>, how: Use) -> Fate {
 /// Accounts for everything; findings are no fault of the engine.
 fn audit(driver: &Driver) {
     let image = &driver.image;
-    let mut read = |offset: u64, length: u32| {
-        let end = offset.checked_add(u64::from(length)).filter(|&end| end <= image.len() as u64)?;
-        Some(image[offset as usize..end as usize].to_vec())
-    };
+    let mut read = |offset, length| bytes_at(image, offset, length);
     driver.engine.check(&mut read, &mut |_| {});
-    driver.engine.live_slots(&mut read, &mut |offset, _| assert!(offset < image.len() as u64));
+    let mut slots = BTreeSet::new();
+    driver.engine.live_slots(&mut read, &mut |offset, _| {
+        assert!(offset < image.len() as u64);
+        slots.insert(offset);
+    });
+    driver.engine.flawed_blocks(&mut read, &slots, &mut |name, first, blocks, _| {
+        let volume = driver.engine.volumes().find(|volume| volume.name == name).expect("flaws are those of volumes");
+        assert!(blocks > 0 && first + blocks <= volume.size.div_ceil(BLOCK as u64), "{name}: {first}, {blocks}");
+    });
+}
+
+fn bytes_at(image: &[u8], offset: u64, length: u32) -> Option<Vec<u8>> {
+    let end = offset.checked_add(u64::from(length)).filter(|&end| end <= image.len() as u64)?;
+    Some(image[offset as usize..end as usize].to_vec())
+}
+
+/// Repairs a store as the program does: it opens and audits what comes of the plan before it writes anything. (Where checksums are
+/// right and what they cover makes no sense, that may be refused.)
+fn repair(image: &[u8]) {
+    let Some(superblock) = probe(image) else { return };
+    let mut read = |offset, length| bytes_at(image, offset, length);
+    let mut content = |offset| Some(describe(&bytes_at(image, offset, BLOCK as u32)?));
+    let mut medium = Medium { read: &mut read, content: &mut content };
+    let Ok(plan) = plan_repair(superblock.parameters, LIMITS, false, &mut medium) else { return };
+    let mut repaired = image.to_vec();
+    let mut put = |offset: u64, bytes: &[u8]| repaired[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    plan.mends.iter().for_each(|(offset, page)| put(*offset, page));
+    plan.copies.iter().for_each(|&(from, to)| put(to, &image[from as usize..][..BLOCK]));
+    plan.pages.iter().for_each(|(offset, page)| put(*offset, page));
+    let (newest, places) = plan.superblock(true);
+    places.into_iter().for_each(|place| put(place, &newest));
+    if let Ok(driver) = Driver::open(repaired, LIMITS, Engine::open_to_audit) {
+        audit(&driver);
+    }
 }
 
 fn read(driver: &mut Driver, volume: VolumeId, size: u64) {

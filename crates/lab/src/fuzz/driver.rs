@@ -53,7 +53,8 @@ pub fn digest(block: &[u8]) -> Digest {
     Digest(bytes)
 }
 
-fn describe(block: &[u8]) -> BlockContent {
+/// What a driver says of a block.
+pub fn describe(block: &[u8]) -> BlockContent {
     BlockContent { digest: digest(block), zero: *block == [0; BLOCK] }
 }
 
