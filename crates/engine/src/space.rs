@@ -512,6 +512,21 @@ mod tests {
         space.allocate()
     }
 
+    /// Entries of the index of 65,536 lives ago would prove something again.
+    #[test]
+    fn a_generation_that_comes_round_names_its_slots_once() {
+        let mut space = space();
+        let mut named = 0;
+        for _ in 0..2 * 65536 {
+            space.grow_generation(1);
+            if let Some(slots) = space.take_wrapped() {
+                assert_eq!((slots, space.containers[1].generation), (4..8, 0));
+                named += 1;
+            }
+        }
+        assert_eq!((named, space.take_wrapped()), (2, None));
+    }
+
     fn mature(space: &mut Space, published: u64, busy: bool) -> usize {
         let mut matured = vec![];
         space.mature(published, 100, |_| busy, &mut matured);

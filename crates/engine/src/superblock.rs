@@ -502,6 +502,8 @@ impl Superblock {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
 
     fn sample() -> Superblock {
@@ -570,6 +572,24 @@ mod tests {
         assert!(refused(&|block| put_u32(block, GROWTH_AT + 4, u32::MAX)));
         assert!(refused(&|block| put_u64(block, GROWTH_AT, 0)));
         assert!(refused(&|block| put_u32(block, GROWTH_AT + GROWTH_SIZE + 4, 0)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let named = |change: &dyn Fn(&mut [u8])| {
+            let mut block = [0; 512];
+            sample().encode(&mut block);
+            change(&mut block);
+            let sum = checksum(0, &block[..SUPERBLOCK_SIZE - 8]);
+            put_u64(&mut block, SUPERBLOCK_SIZE - 8, sum);
+            Superblock::decode(&block).unwrap_err().to_string()
+        };
+        assert!(named(&|block| block[0] = 0).contains("no Onefold signature"));
+        assert!(named(&|block| block[8] = 9).contains("format version 9"));
+        assert!(named(&|block| block[16] = 4).contains("0x4"));
+        assert!(named(&|block| block[10] = 200).contains("number 200"));
+        assert!(named(&|block| put_u32(block, 168, u32::MAX)).contains("outside the journal"));
+        assert!(SuperblockError::Checksum.to_string().contains("checksum"));
     }
 
     #[test]

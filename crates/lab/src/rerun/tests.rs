@@ -264,6 +264,52 @@ fn a_recording_runs_again_without_a_difference() {
     }
 }
 
+/// A recording that is written while it grows, of a server whose limits change and whose clients give buffers back.
+fn in_pieces(take: bool) -> (Recorded, Vec<u8>) {
+    let mut recorded = Recorded::open(6);
+    let mut taken = Vec::new();
+    for round in 0..10 {
+        recorded.load(100 * round, 60);
+        let mut limits = recorded.config.limits;
+        limits.buffers -= round as u32;
+        recorded.recorder.sets_limits(limits);
+        recorded.engine.set_limits(limits);
+        recorded.drain();
+        let buffer = recorded.engine.take_buffer();
+        recorded.recorder.took_buffer(buffer);
+        recorded.recorder.returns_buffer(buffer.expect("nothing is in flight"));
+        recorded.engine.return_buffer(buffer.expect("nothing is in flight"));
+        if take {
+            taken.extend_from_slice(recorded.recorder.bytes());
+            recorded.recorder.clear();
+        }
+    }
+    (recorded, taken)
+}
+
+#[test]
+fn a_recording_that_is_taken_in_pieces_is_the_same() {
+    let whole = in_pieces(false).0.close();
+    let (recorded, mut pieces) = in_pieces(true);
+    pieces.extend(recorded.close());
+    assert_eq!(whole, pieces);
+    let report = again(&whole);
+    assert!(report.is_good() && report.ending == Some(Ending::Closed), "{report:#?}");
+}
+
+/// The file is full: what had not been written yet is left out.
+#[test]
+fn a_recording_that_is_given_up_ends_where_it_was_taken() {
+    let (mut recorded, mut bytes) = in_pieces(true);
+    let calls = again(&bytes).calls;
+    recorded.load(2000, 100);
+    recorded.recorder.give_up(Ending::Full);
+    bytes.extend_from_slice(recorded.recorder.bytes());
+    let report = again(&bytes);
+    assert!(report.is_good() && report.ending == Some(Ending::Full), "{report:#?}");
+    assert_eq!(report.calls, calls);
+}
+
 #[test]
 fn a_recording_that_breaks_off_runs_up_to_there() {
     let mut recorded = Recorded::open(1);

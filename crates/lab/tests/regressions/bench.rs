@@ -198,6 +198,11 @@ impl Bench {
         self.begin(block * CELLS as u64, blocks * CELLS as u64, false, Operation::Read { object: 0 })
     }
 
+    /// Begins to trim cells from cell `first` of the volume on.
+    pub fn begin_trim_cells(&mut self, first: u64, cells: u64) -> u64 {
+        self.begin(first, cells, false, Operation::Trim)
+    }
+
     pub fn begin_flush(&mut self) -> u64 {
         self.begin(0, 0, false, Operation::Flush)
     }
@@ -267,8 +272,12 @@ impl Bench {
 
     /// Waits until a command is done.
     pub fn await_command(&mut self, token: u64) {
-        let result = self.until("a command's answer", |bench| bench.commands.remove(&token));
-        assert_eq!(result, Ok(()));
+        assert_eq!(self.command_result(token), Ok(()));
+    }
+
+    /// Waits for what a command comes to.
+    pub fn command_result(&mut self, token: u64) -> Result<(), ControlError> {
+        self.until("a command's answer", |bench| bench.commands.remove(&token))
     }
 
     /// Makes the pool larger. The disk has to be as large.

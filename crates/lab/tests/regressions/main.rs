@@ -5,6 +5,7 @@
 mod bench;
 mod copies;
 mod failures;
+mod refusals;
 mod repair;
 mod scrub;
 mod space;

@@ -1,12 +1,14 @@
 //! Damage and repair: whatever is damaged, the pool opens after a repair, its audit is clean, and every block reads as it was
 //! written or, where the repair said so, not at all.
 
-use engine::{Command, Error, Lost, Policy};
+use std::collections::BTreeSet;
+
+use engine::{Command, Error, Flaw, Lost, Policy, RepairError};
 use lab::config::Config;
 use lab::content::{CELLS, Content};
 use lab::disk::{Cut, Disk};
 use lab::repair;
-use lab::world::Answer;
+use lab::world::{Answer, World};
 
 use crate::bench::Bench;
 
@@ -249,4 +251,301 @@ fn a_volume_that_grows_after_a_repair_is_zero_where_it_grew() {
         bench.command(Command::SetVolume { volume, policy: Some(Some(Policy::Native)), read_only: None });
         bench.audit();
     }
+}
+
+/// What the journal maps lies two levels above the root that the table of volumes has.
+#[test]
+fn a_repair_makes_a_map_as_high_as_the_journal_needs() {
+    let mut config = Config::small(1);
+    (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (24, 400);
+    let mut bench = Bench::new(config.clone(), 64);
+    let mut history = vec![vec![0]; BLOCKS as usize];
+    bench.write_durably(0, 5);
+    bench.settle();
+    let (volume, size) = (bench.volume, BLOCKS * bench.geometry().block());
+    bench.command(Command::ResizeVolume { volume, size });
+    for (block, content) in [(1, 6), (4900, 7)] {
+        bench.write_durably(block, content);
+        history[block as usize].push(content);
+    }
+    history[0].push(5);
+    let mut disk = bench.world.disk.clone();
+    disk.crash(Cut::Kept, &mut lab::random::Random::new(1));
+    let pool = Pool { config, disk, history };
+    repaired(&pool, &pool.disk, false, "a map that gets higher");
+}
+
+/// A pool with 29 subtrees cut off, of which two or three have been walked.
+fn with_discards() -> Pool {
+    let mut config = Config::small(1);
+    (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (24, 400);
+    config.limits.discard_pages = 1;
+    let mut bench = Bench::new(config.clone(), BLOCKS);
+    let mut history = vec![vec![0]; BLOCKS as usize];
+    for leaf in 1..30 {
+        bench.write(leaf * 64, &[leaf as u32]);
+        history[leaf as usize * 64].extend([leaf as u32, 0]);
+    }
+    bench.write(0, &[77]);
+    history[0].push(77);
+    bench.settle();
+    bench.trim_blocks(64, 64 * 29);
+    bench.command(Command::SetPool { policy: Some(None), memory: None });
+    assert!(bench.world.engine.status().discarded_blocks > 64 * 10);
+    let mut disk = bench.world.disk.clone();
+    disk.crash(Cut::Kept, &mut lab::random::Random::new(1));
+    Pool { config, disk, history }
+}
+
+#[test]
+fn what_discards_cut_off_is_free_after_a_repair() {
+    let pool = with_discards();
+    let plan = repair::plan(&pool.disk, &pool.config, true).unwrap();
+    assert!(plan.actions.iter().any(|action| action.contains("discard list")), "{:?}", plan.actions);
+    assert_eq!((plan.problems.len(), plan.lost.len()), (0, 0), "{:?}", plan.problems);
+    let mut disk = pool.disk.clone();
+    repair::carry_out(&mut disk, &plan);
+    let bench = Bench::on_disk(pool.config.clone(), disk, "discards");
+    assert_eq!(bench.world.engine.status().data_blocks_used, 1);
+    repaired(&pool, &pool.disk, true, "discards");
+}
+
+/// The map of metadata blocks could not be read while the repair was planned, and can when the repair has been cut off: subtrees
+/// that are still to be walked are where they were.
+#[test]
+fn a_repair_that_is_cut_off_leaves_what_discards_cut_off() {
+    let pool = with_discards();
+    let geometry = pool.config.parameters.geometry;
+    let mut disk = pool.disk.clone();
+    for block in geometry.meta_map_start()..geometry.metadata_start() {
+        disk.put(block, damaged(pool.disk.read(block), geometry.block_size, 0));
+    }
+    let plan = repair::plan(&disk, &pool.config, true).unwrap();
+    assert!(!plan.pages.is_empty());
+    let mut disk = pool.disk.clone();
+    for (offset, page) in &plan.pages {
+        if *offset >= geometry.metadata_start() * geometry.block() {
+            disk.put(offset / geometry.block(), Content::Metadata(page.as_slice().into()));
+        }
+    }
+    let mut bench = Bench::on_disk(pool.config.clone(), disk, "cut off");
+    bench.volume = bench.world.engine.volumes().next().unwrap().id;
+    bench.audit();
+    bench.assert_holds(0, 77);
+    assert_eq!(bench.world.engine.status().data_blocks_used, 1);
+}
+
+#[test]
+fn a_volume_whose_deletion_only_the_journal_has_is_gone_after_a_repair() {
+    let mut bench = Bench::new(Config::small(1), 64);
+    let size = 64 * bench.geometry().block();
+    bench.write(0, &[5, 6]);
+    bench.command(Command::CreateVolume { name: "kept", size, policy: None });
+    let deleted = bench.volume;
+    bench.volume = bench.world.engine.volumes().find(|volume| volume.name == "kept").unwrap().id;
+    bench.write(0, &[6, 7]);
+    bench.settle();
+    bench.world.hold_back(crate::bench::superblocks(bench.geometry()));
+    bench.command(Command::DeleteVolume { volume: deleted });
+    let mut disk = bench.world.disk.clone();
+    disk.crash(Cut::Lost, &mut lab::random::Random::new(1));
+    let config = bench.config.clone();
+    let plan = repair::plan(&disk, &config, true).unwrap();
+    assert_eq!((plan.problems.len(), plan.lost.len()), (0, 0), "{:?}", plan.problems);
+    repair::carry_out(&mut disk, &plan);
+    let kept = bench.volume;
+    let mut bench = Bench::on_disk(config, disk, "deleted");
+    bench.volume = kept;
+    assert_eq!(bench.world.engine.volumes().map(|volume| volume.name.clone()).collect::<Vec<_>>(), ["kept"]);
+    assert_eq!(bench.world.engine.status().data_blocks_used, 2);
+    bench.assert_holds(0, 6);
+    bench.assert_holds(1, 7);
+    bench.audit();
+}
+
+/// The summary of a rotten block is damaged, too: the 24 bits of the map find it, without reading all data.
+#[test]
+fn a_rotten_block_whose_summary_is_damaged_becomes_lost() {
+    let pool = pool();
+    let geometry = pool.config.parameters.geometry;
+    let holds = |block: &u64| pool.disk.read(*block).to_cells() != [0; CELLS];
+    let pages: Vec<u64> = (geometry.metadata_start()..geometry.data_start()).filter(holds).collect();
+    let slots = (0..geometry.slots()).map(|slot| geometry.slot_block(slot)).filter(holds);
+    let mut found = 0;
+    for slot in slots.step_by(7) {
+        for &page in &pages {
+            let mut disk = pool.disk.clone();
+            disk.put(page, damaged(pool.disk.read(page), geometry.block_size, 0));
+            let without = repair::plan(&disk, &pool.config, false).unwrap().lost;
+            disk.put(slot, Content::Payload([999_999; CELLS]));
+            let with = repair::plan(&disk, &pool.config, false).unwrap();
+            if with.lost == without {
+                continue;
+            }
+            found += 1;
+            let offset = slot * geometry.block();
+            let named = format!("the block at byte {offset} of the store does not match its digest");
+            assert!(with.problems.contains(&named), "{:?}", with.problems);
+            repaired(&pool, &disk, false, &format!("page {page}, slot at block {slot}"));
+        }
+    }
+    assert!(found > 3, "{found}");
+}
+
+/// A part of a block that is lost cannot be changed: what the rest would be is not known.
+#[test]
+fn a_part_of_a_lost_block_cannot_be_changed() {
+    let pool = pool();
+    let geometry = pool.config.parameters.geometry;
+    let with_losses = |slot| {
+        let mut disk = pool.disk.clone();
+        disk.put(geometry.slot_block(slot), Content::Payload([999_999; CELLS]));
+        let plan = repair::plan(&disk, &pool.config, true).unwrap();
+        Some((disk, plan)).filter(|(_, plan)| !plan.lost.is_empty())
+    };
+    let (mut disk, plan) = (0..geometry.slots()).find_map(with_losses).expect("some slot is in use");
+    let lost = plan.lost[0].first;
+    repair::carry_out(&mut disk, &plan);
+    let mut bench = Bench::on_disk(pool.config.clone(), disk, "lost");
+    bench.volume = bench.world.engine.volumes().next().unwrap().id;
+    let cell = lost * CELLS as u64;
+    let write = bench.begin_cells(cell + 2, &[9], false);
+    let trim = bench.begin_trim_cells(cell + 2, 3);
+    for token in [write, trim] {
+        assert_eq!(bench.wait(token), Err(Error::Io));
+    }
+    assert_eq!(bench.read(lost), Err(Error::Io));
+    bench.audit();
+}
+
+#[test]
+fn a_repair_without_a_superblock_or_without_room_says_so() {
+    let pool = pool();
+    let geometry = pool.config.parameters.geometry;
+    let places = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(place, epoch)| geometry.superblock_block(place, epoch));
+    let error = |disk: &Disk, data| match repair::plan(disk, &pool.config, data) {
+        Ok(plan) => panic!("there is a plan: {:?}", plan.actions),
+        Err(error) => error,
+    };
+    let mut disk = pool.disk.clone();
+    places.into_iter().for_each(|block| disk.put(block, damaged(pool.disk.read(block), geometry.block_size, 0)));
+    assert_eq!(error(&disk, false), RepairError::NoSuperblock);
+    assert!(error(&disk, false).to_string().contains("superblocks"));
+    // One of a version to come: it may be the newest.
+    let mut bytes = pool.disk.read(places[3]).to_bytes(geometry.block_size).to_vec();
+    bytes[16] |= 128;
+    let sum = engine::encode::checksum(0, &bytes[..engine::superblock::SUPERBLOCK_SIZE - 8]);
+    bytes[engine::superblock::SUPERBLOCK_SIZE - 8..][..8].copy_from_slice(&sum.to_le_bytes());
+    let mut disk = pool.disk.clone();
+    disk.put(places[3], Content::Metadata(bytes.into()));
+    assert_eq!(error(&disk, false), RepairError::UnknownFormat);
+    assert!(error(&disk, false).to_string().contains("newer version"));
+    // Both copies of one: it may have been the newer.
+    for pair in [[0, 2], [1, 3]] {
+        let mut disk = pool.disk.clone();
+        pair.iter().for_each(|&at| disk.put(places[at], damaged(disk.read(places[at]), geometry.block_size, 0)));
+        let plan = repair::plan(&disk, &pool.config, false).unwrap();
+        assert!(plan.problems.iter().any(|problem| problem.contains("both copies")), "{:?}", plan.problems);
+    }
+}
+
+/// More pages of maps have to be written than there are free blocks of metadata.
+#[test]
+fn a_repair_without_room_for_its_pages_says_how_much_there_is() {
+    let mut config = Config::small(1);
+    (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (24, 128);
+    let mut bench = Bench::new(config.clone(), BLOCKS);
+    for leaf in 0..70 {
+        bench.write(leaf * 64, &[100 + leaf as u32]);
+    }
+    bench.settle();
+    let used = bench.world.engine.status().overhead_blocks_used;
+    let geometry = bench.geometry();
+    let mut disk = bench.world.disk.clone();
+    disk.crash(Cut::Lost, &mut lab::random::Random::new(1));
+    for slot in 0..geometry.slots() {
+        let block = geometry.slot_block(slot);
+        if disk.read(block).to_cells() != [0; CELLS] {
+            disk.put(block, Content::Payload([999_999; CELLS]));
+        }
+    }
+    let refused = match repair::plan(&disk, &config, true) {
+        Ok(plan) => panic!("70 leaves fit: {} pages, {used} used", plan.pages.len()),
+        Err(refused) => refused,
+    };
+    assert!(refused.to_string().contains("free"), "{refused}");
+    let RepairError::NoRoom { .. } = refused else { panic!("{refused:?}") };
+}
+
+/// The blocks among those that are looked at which the engine says are flawed.
+fn flawed(bench: &Bench, offsets: &BTreeSet<u64>, kind: Flaw) -> BTreeSet<u64> {
+    let mut blocks = BTreeSet::new();
+    let mut read = |offset, length| World::read_bytes(&bench.world.disk, offset, length);
+    bench.world.engine.flawed_blocks(&mut read, offsets, &mut |name, first, count, flaw| {
+        assert_eq!(name, "disk");
+        assert_eq!(flaw, kind, "block {first}");
+        blocks.extend(first..first + count);
+    });
+    looked_at().filter(|block| blocks.contains(block)).collect()
+}
+
+fn unreadable(bench: &mut Bench) -> BTreeSet<u64> {
+    let unreadable: Vec<u64> = looked_at().filter(|&block| bench.read(block).is_err()).collect();
+    unreadable.into_iter().collect()
+}
+
+/// What is in the trees, and what only the journal has.
+#[test]
+fn the_blocks_of_a_rotten_slot_are_those_that_cannot_be_read() {
+    let pool = pool();
+    let geometry = pool.config.parameters.geometry;
+    let mut shared = 0;
+    for slot in 0..geometry.slots() {
+        for settled in [false, true] {
+            let mut bench = Bench::on_disk(pool.config.clone(), pool.disk.clone(), "rotten");
+            if settled {
+                bench.settle();
+                bench.reopen();
+            }
+            bench.volume = bench.world.engine.volumes().next().unwrap().id;
+            let block = geometry.slot_block(slot);
+            if bench.world.disk.read(block).to_cells() == [0; CELLS] {
+                continue;
+            }
+            bench.world.disk.put(block, Content::Payload([999_999; CELLS]));
+            let found = flawed(&bench, &BTreeSet::from([block * geometry.block()]), Flaw::InSlot);
+            assert_eq!(found, unreadable(&mut bench), "slot {slot}, settled: {settled}");
+            shared += usize::from(found.len() > 1);
+        }
+    }
+    assert!(shared > 3, "{shared}");
+}
+
+#[test]
+fn the_blocks_of_a_damaged_page_are_those_that_cannot_be_read() {
+    let pool = pool();
+    let geometry = pool.config.parameters.geometry;
+    let mut bench = Bench::on_disk(pool.config.clone(), pool.disk.clone(), "damaged");
+    bench.reopen();
+    let mut closed = bench.world.disk.clone();
+    closed.crash(Cut::Lost, &mut lab::random::Random::new(1));
+    let mut pages = 0;
+    for block in geometry.metadata_start()..geometry.data_start() {
+        let mut disk = closed.clone();
+        disk.put(block, damaged(closed.read(block), geometry.block_size, 0));
+        let plan = repair::plan(&disk, &pool.config, false).unwrap();
+        if !plan.problems.iter().any(|problem| problem.starts_with("volume disk")) {
+            continue;
+        }
+        pages += 1;
+        let mut bench = Bench::on_disk(pool.config.clone(), disk.clone(), "damaged");
+        bench.volume = bench.world.engine.volumes().next().unwrap().id;
+        let found = flawed(&bench, &BTreeSet::new(), Flaw::Damaged);
+        assert_eq!(found, unreadable(&mut bench), "page {block}");
+        // After the repair the same blocks are lost.
+        repair::carry_out(&mut disk, &plan);
+        let bench = Bench::on_disk(pool.config.clone(), disk, "repaired");
+        assert_eq!(found, flawed(&bench, &BTreeSet::new(), Flaw::Lost), "page {block}");
+    }
+    assert!(pages > 5, "{pages}");
 }
