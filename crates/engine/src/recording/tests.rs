@@ -93,12 +93,16 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
         25 => return Call::Effects { taken: a, drained: flag },
         26 => return Call::Unreturned(if flag { Unreturned::NextEffect } else { Unreturned::TakeBuffer }),
         27 => return Call::End([Ending::Closed, Ending::Full, Ending::Behind, Ending::Panicked][(a % 4) as usize]),
+        28 => {
+            let command = [ScrubCommand::Start, ScrubCommand::Pause, ScrubCommand::Stop][(a % 3) as usize];
+            control(Command::Scrub { command, seconds: b })
+        }
         _ => unreachable!("there are no more"),
     };
     Call::Handle { now, event }
 }
 
-const CALLS: u8 = 28;
+const CALLS: u8 = 29;
 
 proptest! {
     #[test]

@@ -227,6 +227,82 @@ fn a_rotten_superblock_copy_is_written_again() {
     }
 }
 
+/// The device does not take the block, or the copy, again: the damage is still there, and nothing else has happened.
+#[test]
+fn a_repair_that_cannot_be_written_is_no_repair() {
+    let mut bench = bench();
+    bench.twice(50);
+    let place = bench.places(50)[0];
+    bench.rot(place);
+    let offset = place * bench.geometry().block();
+    bench.world.fail(move |io| io.op == IoOp::Write && io.offset == offset);
+    assert_scrub(bench.scrub(), 1, 0);
+    let damage = *bench.world.engine.damages().last().unwrap();
+    assert_eq!((damage.what, damage.offset, damage.repaired), (Damaged::Block, offset, false));
+    assert_eq!(bench.world.engine.status().failure, None);
+    bench.assert_holds(0, 50);
+    // A copy of the superblock.
+    bench.world.hold_back(|io| io.op == IoOp::ReadPages);
+    let token = bench.begin_command(Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
+    bench.until_held(2);
+    let copy = bench.geometry().superblock_block(1, newest_epoch(&bench));
+    bench.rot(copy);
+    let offset = copy * bench.geometry().block();
+    bench.world.fail(move |io| io.op == IoOp::Write && io.offset == offset);
+    bench.let_all_go();
+    bench.await_command(token);
+    bench.scrubbed();
+    let of_copies = |bench: &Bench| {
+        let damages = bench.world.engine.damages();
+        damages.filter(|damage| damage.what == Damaged::Superblock).map(|damage| damage.repaired).collect::<Vec<_>>()
+    };
+    assert_eq!(of_copies(&bench), [false]);
+    bench.world.fail(|_| false);
+    let status = bench.scrub();
+    assert_eq!(status.found, status.repaired);
+    assert_eq!(bench.places(50).len(), 2);
+    bench.audit();
+}
+
+/// The sync after the write fails: what is on the disk is not known, so it does not count as repaired.
+#[test]
+fn a_repair_that_is_not_known_to_be_durable_is_no_repair() {
+    let mut bench = bench();
+    bench.twice(50);
+    let place = bench.places(50)[0];
+    bench.rot(place);
+    let offset = place * bench.geometry().block();
+    bench.world.hold_back(move |io| io.op == IoOp::Write && io.offset == offset);
+    bench.command(Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
+    bench.until_held(1);
+    bench.world.fail(|io| io.op == IoOp::Sync);
+    bench.let_all_go();
+    bench.pass(SECOND);
+    let status = bench.world.engine.status();
+    assert_eq!((status.failure, status.repaired_blocks), (Some(engine::Failure::Sync), 0));
+    let damage = bench.world.engine.damages().last().unwrap();
+    assert_eq!((damage.offset, damage.repaired), (offset, false));
+    bench.assert_holds(0, 50);
+}
+
+#[test]
+fn of_many_damages_the_last_64_are_listed_and_all_are_counted() {
+    let mut bench = Bench::new(Config::small(1), 128);
+    for block in (0..80).step_by(8) {
+        bench.write(block, &core::array::from_fn::<u32, 8, _>(|at| 1000 + block as u32 + at as u32));
+    }
+    bench.settle();
+    bench.reopen();
+    bench.pass(SECOND);
+    for content in 1000..1080 {
+        bench.rot_content(content);
+    }
+    assert_scrub(bench.scrub(), 80, 0);
+    let numbers: Vec<u64> = bench.world.engine.damages().map(|damage| damage.number).collect();
+    assert_eq!(numbers, (17..=80).collect::<Vec<_>>());
+    assert_eq!(bench.world.engine.status().damaged_blocks_found, 80);
+}
+
 fn newest_epoch(bench: &Bench) -> u64 {
     let geometry = bench.geometry();
     let blocks = (0..2).flat_map(|place| [0, 1].map(|epoch| geometry.superblock_block(place, epoch)));
