@@ -14,6 +14,7 @@ use core::fmt;
 
 use crate::failure::Failure;
 use crate::geometry::BadGeometry;
+pub use crate::policy::Policy;
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -232,16 +233,6 @@ pub enum ScrubCommand {
     Pause,
     /// End it.
     Stop,
-}
-
-/// Which known blocks a volume shares when they are written again. (POD's `select` and iDedup have their place here.)
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Policy {
-    /// Shares nothing and looks nothing up.
-    Native,
-    /// Shares every known block.
-    #[default]
-    Full,
 }
 
 /// Everything the engine can want.

@@ -36,7 +36,7 @@ mod mend;
 mod merge;
 mod meta;
 mod pages;
-mod policy;
+pub mod policy;
 mod read;
 mod rebuild;
 mod record;

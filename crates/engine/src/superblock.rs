@@ -23,6 +23,8 @@ pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 pub const SUPERBLOCK_SIZE: usize = 512;
 const GROWTH_AT: usize = 192;
 const GROWTH_SIZE: usize = 8;
+/// The threshold of the pool's policy.
+const POLICY_THRESHOLD_AT: usize = 248;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 24;
 const PROVEN_AT: usize = ROOTS_AT + TREES * ROOT_SIZE;
@@ -359,7 +361,8 @@ impl Superblock {
         put_u64(b, 160, self.data_used);
         put_u32(b, 168, self.journal_position);
         put_u16(b, 172, self.next_volume);
-        b[174] = self.pool_policy.map_or(0, |policy| policy.code() + 1);
+        let (policy, threshold) = self.pool_policy.map_or((0, 0), |policy| (policy.encode().0 + 1, policy.encode().1));
+        (b[174], b[POLICY_THRESHOLD_AT]) = (policy, threshold);
         b[175] = self.failed.map_or(0, Failure::code);
         put_u32(b, 176, g.spare_containers);
         put_u32(b, 180, self.reserved_containers);
@@ -461,8 +464,9 @@ impl Superblock {
         let pool_policy = match b[174].checked_sub(1) {
             None => None,
             Some(code) => {
-                let policy = Policy::from_code(code);
-                Some(policy.ok_or(SuperblockError::Geometry(BadGeometry("the pool's policy does not exist")))?)
+                let policy = Policy::decode(code, b[POLICY_THRESHOLD_AT]);
+                let why = "the pool's policy does not exist, or not with its threshold";
+                Some(policy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?)
             }
         };
         let failed = Failure::from_code(b[175]);
@@ -550,6 +554,9 @@ mod tests {
         let mut block = [1; 512];
         sample().encode(&mut block);
         assert_eq!(Superblock::decode(&block), Ok(sample()));
+        let selects = Superblock { pool_policy: "select:5".parse().ok(), ..sample() };
+        selects.encode(&mut block);
+        assert_eq!(Superblock::decode(&block), Ok(selects));
     }
 
     #[test]
@@ -563,7 +570,9 @@ mod tests {
             matches!(Superblock::decode(&block), Err(SuperblockError::Geometry(_)))
         };
         assert!(!refused(&|_| ()));
-        assert!(refused(&|block| block[174] = 3));
+        assert!(refused(&|block| block[174] = 7));
+        assert!(refused(&|block| block[174] = 4));
+        assert!(refused(&|block| block[POLICY_THRESHOLD_AT] = 3));
         assert!(refused(&|block| block[175] = 9));
         assert!(refused(&|block| put_u16(block, 172, 0)));
         assert!(refused(&|block| put_u32(block, 180, 265)));

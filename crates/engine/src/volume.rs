@@ -7,7 +7,8 @@ use crate::contract::{Policy, VolumeId};
 use crate::entry::LBA_BITS;
 use crate::superblock::{Pointer, Root};
 
-/// Bytes of a volume's entry: number, policy, length of the name, height, flags, size, blocks used, root, name.
+/// Bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used,
+/// root, name.
 pub const VOLUME_BYTES: u64 = 128;
 /// The longest name in bytes.
 pub const NAME_BYTES: usize = 63;
@@ -60,7 +61,7 @@ pub fn is_name(name: &str) -> bool {
 pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     out.fill(0);
     put_u16(out, 0, volume.id.0);
-    out[2] = volume.policy.map_or(INHERITS, Policy::code);
+    (out[2], out[6]) = volume.policy.map_or((INHERITS, 0), Policy::encode);
     let name = if volume.keeps_copies { "" } else { &volume.name };
     out[3] = name.len() as u8;
     out[4] = root.height;
@@ -80,8 +81,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     let name = bytes.get(NAME_AT..NAME_AT + usize::from(bytes[3])).ok_or(())?;
     let name = core::str::from_utf8(name).map_err(|_| ())?;
     let policy = match bytes[2] {
-        INHERITS => None,
-        code => Some(Policy::from_code(code).ok_or(())?),
+        INHERITS if bytes[6] == 0 => None,
+        code => Some(Policy::decode(code, bytes[6]).ok_or(())?),
     };
     let (size, logical_blocks_used) = (u64_at(bytes, 8), u64_at(bytes, 16));
     let possible = size <= i64::MAX as u64 && logical_blocks_used <= MAX_BLOCKS;
@@ -121,7 +122,8 @@ mod tests {
             bytes[3] = name.len() as u8;
             bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
             if plain {
-                (bytes[2], bytes[4], bytes[5]) = (INHERITS, bytes[4] & 7, bytes[5] & (READ_ONLY | KEEPS_COPIES));
+                (bytes[4], bytes[5]) = (bytes[4] & 7, bytes[5] & (READ_ONLY | KEEPS_COPIES));
+                (bytes[2], bytes[6]) = if bytes[2] & 1 == 0 { (INHERITS, 0) } else { (bytes[2] % 8, bytes[6] & bytes[7]) };
                 (bytes[15], bytes[23]) = (0, 0);
             }
             if let Ok(Some((volume, root))) = decode(&bytes) {
@@ -163,6 +165,15 @@ mod tests {
         bytes[3] = 3;
         bytes[2] = 99;
         assert_eq!(decode(&bytes), Err(()));
+        // A threshold of nothing, none where there has to be one, and one for who has no policy.
+        for (code, threshold) in [(Policy::Full.encode().0, 3), (Policy::SELECT.encode().0, 0), (INHERITS, 1)] {
+            encode(&inherits, root, &mut bytes);
+            (bytes[2], bytes[6]) = (code, threshold);
+            assert_eq!(decode(&bytes), Err(()));
+        }
+        let select = Volume { policy: "select:7,request".parse().ok(), ..inherits.clone() };
+        encode(&select, root, &mut bytes);
+        assert_eq!(decode(&bytes), Ok(Some((select, root))));
         // Sizes and numbers of blocks that no volume has would overflow when they are counted on.
         for at in [8, 16] {
             encode(&inherits, root, &mut bytes);

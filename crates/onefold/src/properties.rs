@@ -41,7 +41,7 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
 pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
     let (value, source) = match &report.pool_policy {
         Some(policy) => (policy.clone(), "pool"),
-        None => (crate::status::policy_name(engine::Policy::default()).into(), DEFAULT),
+        None => (crate::status::policy_name(engine::Policy::default()), DEFAULT),
     };
     let memory_source = match report.memory_source.as_str() {
         "command line" => "command line",

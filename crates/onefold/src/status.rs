@@ -216,7 +216,7 @@ impl Report {
         let volumes = engine.volumes().map(|volume| VolumeReport {
             name: volume.name.clone(),
             size_bytes: volume.size,
-            policy: policy_name(engine.policy_of(volume)).into(),
+            policy: policy_name(engine.policy_of(volume)),
             policy_source: match (volume.policy, engine.pool_policy()) {
                 (Some(_), _) => "volume".into(),
                 (None, Some(_)) => "pool".into(),
@@ -253,7 +253,7 @@ impl Report {
             repaired_blocks: status.repaired_blocks,
             scrub: ScrubReport::new(&status.scrub),
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
-            pool_policy: engine.pool_policy().map(|policy| policy_name(policy).into()),
+            pool_policy: engine.pool_policy().map(policy_name),
             volumes: volumes.collect(),
         }
     }
@@ -335,11 +335,8 @@ pub fn volumes_text(volumes: &[VolumeReport]) -> String {
 }
 
 /// The policy as it is written on the command line.
-pub fn policy_name(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Native => "native",
-        Policy::Full => "full",
-    }
+pub fn policy_name(policy: Policy) -> String {
+    policy.to_string()
 }
 
 /// A policy from its name.
@@ -404,7 +401,7 @@ mod tests {
     #[test]
     fn policies_have_names_that_read_back() {
         for policy in [Policy::Native, Policy::Full] {
-            assert_eq!(policy_from(policy_name(policy)), Some(policy));
+            assert_eq!(policy_from(&policy_name(policy)), Some(policy));
         }
         assert_eq!(policy_from("select"), None);
     }

@@ -356,7 +356,7 @@ impl<'a> Reader<'a> {
     fn policy(&mut self) -> Result<Option<Policy>, Stop> {
         match self.byte()?.checked_sub(1) {
             None => Ok(None),
-            Some(code) => Policy::from_code(code).map(Some).ok_or(Stop::Damaged),
+            Some(code) => self.policy_of(code).map(Some),
         }
     }
 
@@ -364,7 +364,15 @@ impl<'a> Reader<'a> {
         match self.byte()? {
             0 => Ok(None),
             1 => Ok(Some(None)),
-            code => Policy::from_code(code - 2).map(|policy| Some(Some(policy))).ok_or(Stop::Damaged),
+            code => self.policy_of(code - 2).map(|policy| Some(Some(policy))),
+        }
+    }
+
+    /// The policy of this number: what has no threshold ends here, what has one goes on with it.
+    fn policy_of(&mut self, code: u8) -> Result<Policy, Stop> {
+        match Policy::decode(code, 0) {
+            Some(policy) => Ok(policy),
+            None => Policy::decode(code, self.byte()?).ok_or(Stop::Damaged),
         }
     }
 

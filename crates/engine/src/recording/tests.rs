@@ -54,7 +54,13 @@ fn lists() -> impl Strategy<Value = Lists> {
 
 /// The call of this number, with these numbers in it: every one that there can be.
 fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<'_> {
-    let policy = [None, Some(Policy::Native), Some(Policy::Full)][(a % 3) as usize];
+    let policy = match a % 5 {
+        0 => None,
+        1 => Some(Policy::Native),
+        2 => Some(Policy::Full),
+        3 => "select:7,request".parse().ok(),
+        _ => "idedup:255".parse().ok(),
+    };
     let changed = (b % 2 == 0).then_some(policy);
     let volume = VolumeId(a as u16);
     let submit = |operation| Event::Submit(Submit { token: b, volume, offset: a, length: c, fua: flag, operation });

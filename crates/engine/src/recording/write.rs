@@ -202,18 +202,18 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             out.push(1);
             text(out, name);
             number(out, size);
-            out.push(policy_code(policy));
+            put_policy(out, 1, policy);
         }
         Command::DeleteVolume { volume } => fields(out, &[2, u64::from(volume.0)]),
         Command::ResizeVolume { volume, size } => fields(out, &[3, u64::from(volume.0), size]),
         Command::SetVolume { volume, policy, read_only } => {
             fields(out, &[4, u64::from(volume.0)]);
-            out.push(policy.map_or(0, |policy| policy_code(policy) + 1));
+            put_policy_change(out, policy);
             out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
         }
         Command::SetPool { policy, memory, second_copies } => {
             out.push(5);
-            out.push(policy.map_or(0, |policy| policy_code(policy) + 1));
+            put_policy_change(out, policy);
             out.push(u8::from(memory.is_some()));
             number(out, memory.unwrap_or(0));
             number(out, second_copies.map_or(0, |above| u64::from(above) + 1));
@@ -233,8 +233,21 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
     }
 }
 
-fn policy_code(policy: Option<Policy>) -> u8 {
-    policy.map_or(0, |policy| policy.code() + 1)
+/// A byte: `first` plus the policy's number, or the one before `first` for no policy. The threshold follows, if it has one.
+fn put_policy(out: &mut Vec<u8>, first: u8, policy: Option<Policy>) {
+    let Some(policy) = policy else { return out.push(first - 1) };
+    let (code, threshold) = policy.encode();
+    out.push(first + code);
+    if threshold != 0 {
+        out.push(threshold);
+    }
+}
+
+fn put_policy_change(out: &mut Vec<u8>, policy: Option<Option<Policy>>) {
+    match policy {
+        None => out.push(0),
+        Some(policy) => put_policy(out, 2, policy),
+    }
 }
 
 fn limits(out: &mut Vec<u8>, limits: &Limits) {
