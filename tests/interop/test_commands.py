@@ -22,7 +22,7 @@ class Commands(unittest.TestCase):
             onefold("volume", "create", pool.path, "scratch", "--size", "1M", "--policy", "native")
             volumes = pool.status()["volumes"]
             self.assertEqual([(v["name"], v["size_bytes"], v["policy"]) for v in volumes],
-                             [("db", 10 << 30, "full"), ("scratch", 1 << 20, "native")])
+                             [("db", 10 << 30, "select"), ("scratch", 1 << 20, "native")])
             self.assertIn("scratch", onefold("volume", "list", pool.path).stdout)
             pool.check()
 

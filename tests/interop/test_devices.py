@@ -25,7 +25,7 @@ class Devices(unittest.TestCase):
         socket = os.path.join(pool.folder, "sock")
         pool.uri = lambda volume="default": f"nbd+unix:///{volume}?socket={socket}"
         onefold("create", self.device, "--capacity", "128M")
-        onefold("volume", "create", self.device, "default", "--size", "64M")
+        onefold("volume", "create", self.device, "default", "--size", "64M", "--policy", "full")
         pool.serve("--listen", f"unix:{socket}", "--memory", "64M", create=False)
         run("qemu-io", "-f", "raw", "-c", "write -P 5 0 16M", "-c", "flush", pool.uri())
         self.assertEqual(pool.settled()["data_blocks_used"], 1)

@@ -27,7 +27,7 @@ class Images(unittest.TestCase):
             distinct, used = distinct_blocks(image)
             self.assertGreater(used, distinct)
 
-            pool.serve("--memory", "128M")
+            pool.serve("--memory", "128M", "--policy", "full")
             onefold("volume", "create", pool.path, "first", "--size", size)
             onefold("volume", "create", pool.path, "second", "--size", size)
             run("qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", image, pool.uri("first"))

@@ -106,7 +106,7 @@ class Volumes(unittest.TestCase):
             pool.check()
 
     def test_deleting_by_force_in_the_middle_of_writes_harms_nobody(self):
-        with Pool("64M").serve("--memory", "64M") as pool:
+        with Pool("64M").serve("--memory", "64M", "--policy", "full") as pool:
             onefold("volume", "create", pool.path, "db", "--size", "16M")
             done = []
 
@@ -214,18 +214,18 @@ class Volumes(unittest.TestCase):
 
     def test_properties_have_values_and_sources(self):
         def check(pool):
-            self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("full", "default")})
-            self.assertEqual(properties(pool, "default"), {"policy": ("full", "default"), "read-only": ("off", "default")})
+            self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("select", "default")})
+            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default")})
             onefold("set", pool.path, "policy", "native")
             self.assertEqual(properties(pool, "default", "policy"), {"policy": ("native", "pool")})
             onefold("volume", "set", pool.path, "default", "policy=full")
             self.assertEqual(properties(pool, "default", "policy"), {"policy": ("full", "volume")})
             onefold("volume", "set", pool.path, "default", "policy=inherit")
             onefold("set", pool.path, "policy", "inherit")
-            self.assertEqual(properties(pool, "default", "policy"), {"policy": ("full", "default")})
+            self.assertEqual(properties(pool, "default", "policy"), {"policy": ("select", "default")})
             table = onefold("volume", "get", pool.path, "default").stdout.splitlines()
             self.assertEqual(table[0].split(), ["NAME", "PROPERTY", "VALUE", "SOURCE"])
-            self.assertEqual(table[1].split(), ["default", "policy", "full", "default"])
+            self.assertEqual(table[1].split(), ["default", "policy", "select", "default"])
 
         self.each_way(check)
 
@@ -328,13 +328,13 @@ class Volumes(unittest.TestCase):
                 if not served:
                     pool.stop()
                 for arguments, choice in (
-                    (["volume", "set", pool.path, "default", "policy=some"], "native, full or inherit"),
+                    (["volume", "set", pool.path, "default", "policy=some"], "full, select or idedup"),
                     (["volume", "set", pool.path, "default", "colour=red"], "policy or read-only"),
                     (["volume", "set", pool.path, "default", "read-only=1"], "on or off"),
                     (["volume", "set", pool.path, "default", "policy"], "KEY=VALUE"),
                     (["volume", "get", pool.path, "default", "colour"], "policy or read-only"),
                     (["set", pool.path, "colour", "red"], "policy"),
-                    (["set", pool.path, "policy", "red"], "native, full or inherit"),
+                    (["set", pool.path, "policy", "red"], "full, select or idedup"),
                     (["get", pool.path, "colour"], "policy"),
                     (["volume", "resize", pool.path, "default", "0"], "zero"),
                     (["volume", "resize", pool.path, "default", "4097"], "8192"),

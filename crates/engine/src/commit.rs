@@ -376,9 +376,7 @@ impl Engine {
     /// fails when there is nothing left to reclaim.
     pub(crate) fn admit_space(&mut self, id: RequestId) -> bool {
         let request = self.requests.get(id);
-        let unknown =
-            |block: &&crate::request::Block| block.hit.is_none() && block.content.is_some_and(|content| !content.zero);
-        let needed = request.blocks.iter().filter(unknown).count() as u64;
+        let needed = request.blocks.iter().filter(|block| block.takes_slot()).count() as u64;
         let Some(kept) = self.is_kept_from(id, needed) else { return false };
         if !kept && needed <= self.space.ready() {
             return true;
@@ -426,7 +424,7 @@ impl Engine {
         let (mut new, mut last) = (0, None);
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
-            if block.hit.is_some() || block.content.is_none_or(|content| content.zero) {
+            if !block.takes_slot() {
                 continue;
             }
             match self.map_entry(volume, block.key) {

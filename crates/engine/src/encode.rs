@@ -4,6 +4,7 @@ use crate::bytes::{put_u16, put_u64};
 use crate::contract::{Digest, VolumeId};
 use crate::entry::{Entry, Key, Slot};
 use crate::geometry::Geometry;
+use crate::status::WriteCounts;
 use crate::superblock::Root;
 use crate::volume::{self, Volume};
 
@@ -44,6 +45,7 @@ pub fn full_volume(id: VolumeId, name: &str, size: u64, block_size: u32, root: R
         since: 0,
         deleted: None,
         merged_size: size,
+        writes: WriteCounts::default(),
     };
     volume::encode(&volume, root, out);
 }

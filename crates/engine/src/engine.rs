@@ -16,6 +16,7 @@ use crate::cache::ReadCache;
 use crate::checkpoint::{Checkpoint, Discard};
 use crate::contract::*;
 use crate::control::Pending;
+use crate::decide::Deciding;
 use crate::delta::Delta;
 use crate::entry::{Entry, Key, Slot};
 use crate::failure::{Failure, Mark};
@@ -35,7 +36,7 @@ use crate::recovery::Recovery;
 use crate::request::{Kind, Request, Requests, Stage};
 use crate::scrub::Scrub;
 use crate::space::Space;
-use crate::status::Counters;
+use crate::status::{Counters, WriteCounts};
 use crate::superblock::{Parameters, Root, Superblock, TREES};
 use crate::tree::{Store, Walk, lookup};
 use crate::volume::Volume;
@@ -148,6 +149,9 @@ pub struct Engine {
     pub(crate) walked_in: u64,
     /// What of the counters is not kept elsewhere.
     pub(crate) counters: Counters,
+    /// What was done with the writes of all volumes.
+    pub(crate) writes: WriteCounts,
+    pub(crate) deciding: Deciding,
     pub(crate) recovery: Option<Box<Recovery>>,
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) scrub: Scrub,
@@ -262,6 +266,8 @@ impl Engine {
             checkpoints_done: 0,
             walked_in: 0,
             counters: Counters::default(),
+            writes: WriteCounts::default(),
+            deciding: Deciding::default(),
             recovery: Some(Box::new(Recovery::new())),
             rebuild: None,
             scrub: Scrub::new(now),

@@ -128,6 +128,10 @@ impl Engine {
         if let Some(slot) = before.slot() {
             checkpoint.changes.push((slot, -1));
             *used = used.saturating_sub(1);
+            if before == entry {
+                self.volumes[checkpoint.volume_at].writes.same_place_blocks += 1;
+                self.writes.same_place_blocks += 1;
+            }
         }
     }
 

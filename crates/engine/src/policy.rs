@@ -53,7 +53,7 @@ pub enum Counts {
 
 impl Default for Policy {
     fn default() -> Policy {
-        Policy::Full
+        Policy::SELECT
     }
 }
 

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, RequestId, VolumeId};
 use crate::entry::{Entry, Key, Slot};
 use crate::memory::{list_bytes, request_bytes};
+use crate::policy::Lookup;
 
 /// The stages of requests, in the order in which a request passes them. Docs, traces and crash points use these names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,6 +42,19 @@ pub(crate) enum Kind {
     Extents,
 }
 
+/// What becomes of a block of payload. (One of zeroes is never stored.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Decision {
+    /// It gets a slot of its own.
+    Write,
+    /// It shares this slot.
+    Share(Slot),
+    /// It shares the slot that its twin gets.
+    Twin,
+    /// It has this content already: nothing changes.
+    Keep,
+}
+
 /// One block of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
@@ -56,9 +70,14 @@ pub(crate) struct Block {
     pub base: Option<Entry>,
     /// The content of `base`, while it is waited for or merged; after that, of the known block that it is compared with.
     pub base_buffer: Option<BufferId>,
-    /// What the block maps to (reads), or the known block to share (writes).
+    /// What the block maps to: found (reads), or from this request on (writes).
     pub entry: Entry,
-    pub hit: Option<Slot>,
+    /// Write: what is known of the content,
+    pub lookup: Lookup,
+    /// an earlier block of the request with the same content, where nothing else is known of it,
+    pub twin: Option<u32>,
+    /// and what was decided.
+    pub decision: Decision,
     /// Outcome of comparing the block with what a slot held, byte by byte. `base_buffer` held that content.
     pub compared: Option<(Slot, bool)>,
 }
@@ -74,9 +93,16 @@ impl Block {
             base: None,
             base_buffer: None,
             entry: Entry::UNMAPPED,
-            hit: None,
+            lookup: Lookup::Nothing,
+            twin: None,
+            decision: Decision::Write,
             compared: None,
         }
+    }
+
+    /// Whether the block gets a slot of its own.
+    pub(crate) fn takes_slot(&self) -> bool {
+        self.decision == Decision::Write && self.content.is_some_and(|content| !content.zero)
     }
 }
 

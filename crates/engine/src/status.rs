@@ -1,5 +1,7 @@
 //! Figures.
 
+use core::ops::AddAssign;
+
 use crate::engine::{Engine, Phase};
 use crate::failure::Failure;
 use crate::scrub::ScrubStatus;
@@ -75,7 +77,76 @@ pub struct Counters {
     pub rebuild_loads: u64,
 }
 
+/// What was done with write requests (not with zeroing and discarding) since the pool was opened or the volume was made. A
+/// request is what the engine takes at once: docs/policies.md. Each figure is defined in docs/counters.md.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WriteCounts {
+    /// Requests that were carried out.
+    pub requests: u64,
+    /// Those of them that were looked up, by [`crate::policy::Category`], in its order.
+    pub categories: [u64; 4],
+    /// Blocks that got a slot of their own.
+    pub written_blocks: u64,
+    /// Blocks of zeroes.
+    pub zero_blocks: u64,
+    /// Blocks that were not written because their content was known, and requests of which nothing was written but some
+    /// block was such.
+    pub removed: Removed,
+    /// Blocks that were rewritten with what they had: kept as they were, or shared with what they mapped to, as a merge found.
+    pub same_place_blocks: u64,
+    /// What other policies would have removed of the requests that were looked up.
+    pub what_if: WhatIf,
+}
+
+/// What a policy removes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Removed {
+    /// Blocks.
+    pub blocks: u64,
+    /// Requests: writes of which nothing is left.
+    pub requests: u64,
+}
+
+/// What the policies would have removed, each as it is where no threshold is given. (`native` removes nothing.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WhatIf {
+    /// Of `full`.
+    pub full: Removed,
+    /// Of `select`.
+    pub select: Removed,
+    /// Of `idedup`.
+    pub idedup: Removed,
+}
+
+impl AddAssign for Removed {
+    fn add_assign(&mut self, more: Removed) {
+        self.blocks += more.blocks;
+        self.requests += more.requests;
+    }
+}
+
+impl AddAssign for WriteCounts {
+    fn add_assign(&mut self, more: WriteCounts) {
+        self.requests += more.requests;
+        for (count, more) in self.categories.iter_mut().zip(more.categories) {
+            *count += more;
+        }
+        self.written_blocks += more.written_blocks;
+        self.zero_blocks += more.zero_blocks;
+        self.removed += more.removed;
+        self.same_place_blocks += more.same_place_blocks;
+        self.what_if.full += more.what_if.full;
+        self.what_if.select += more.what_if.select;
+        self.what_if.idedup += more.what_if.idedup;
+    }
+}
+
 impl Engine {
+    /// What was done with the writes of all volumes, also of those that are gone.
+    pub fn write_counts(&self) -> WriteCounts {
+        self.writes
+    }
+
     /// What has been done so far.
     pub fn counters(&self) -> Counters {
         Counters { page_visits: self.store.page_visits, checkpoints: self.checkpoints_done, ..self.counters }

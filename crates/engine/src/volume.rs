@@ -5,6 +5,7 @@ use alloc::string::String;
 use crate::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::contract::{Policy, VolumeId};
 use crate::entry::LBA_BITS;
+use crate::status::WriteCounts;
 use crate::superblock::{Pointer, Root};
 
 /// Bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used,
@@ -49,6 +50,8 @@ pub struct Volume {
     pub(crate) deleted: Option<u64>,
     /// Its size when the last checkpoint began: what the table on disk says.
     pub(crate) merged_size: u64,
+    /// What was done with its writes since it was opened or made.
+    pub writes: WriteCounts,
 }
 
 /// Whether a name can be a volume's: 1 to 63 bytes of letters, digits, `.`, `_`, `-`, not beginning with `.` or `-`.
@@ -102,6 +105,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         since: 0,
         deleted: None,
         merged_size: size,
+        writes: WriteCounts::default(),
     };
     Ok(Some((volume, Root { pointer: Pointer::read(bytes, 24), height: bytes[4] })))
 }
@@ -148,6 +152,7 @@ mod tests {
             since: 0,
             deleted: None,
             merged_size: size,
+            writes: WriteCounts::default(),
         };
         let root = Root { pointer: Pointer { location: 1, birth: 2, checksum: 3 }, height: 2 };
         let mut bytes = [0; VOLUME_BYTES as usize];

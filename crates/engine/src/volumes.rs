@@ -16,6 +16,7 @@ use crate::engine::{Engine, Phase};
 use crate::entry::{Key, LBA_BITS};
 use crate::record::Change;
 use crate::request::Kind;
+use crate::status::WriteCounts;
 use crate::superblock::{Pointer, Root};
 use crate::tree::height_for;
 use crate::volume::{COPIES_NAME, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name};
@@ -118,6 +119,7 @@ impl Engine {
             since,
             deleted: None,
             merged_size: size,
+            writes: WriteCounts::default(),
         };
         let at = self.volumes.partition_point(|known| known.id < id);
         self.volumes.insert(at, volume);

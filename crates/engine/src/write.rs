@@ -8,9 +8,10 @@ use crate::entry::{Entry, Key, Slot, check_bits};
 use crate::io::Purpose;
 use crate::journal::Unwritten;
 use crate::pages::Region;
+use crate::policy::Lookup;
 use crate::read::push_blocks;
 use crate::record::Change;
-use crate::request::{Kind, Stage};
+use crate::request::{Decision, Kind, Stage};
 use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Missing, Walk, lookup};
@@ -58,13 +59,14 @@ impl Engine {
         }
         let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
         let policy = self.policy_of(&self.volumes[volume]);
-        if !self.look_up(id, policy) {
+        if !self.look_up(id, volume, policy) {
             return;
         }
+        self.decide(id, policy);
         if !self.admit_space(id) {
             return;
         }
-        self.change(id, policy);
+        self.change(id, volume, policy);
     }
 
     /// A clear does not wait behind writes that wait for space: it is what gives them some.
@@ -207,29 +209,38 @@ impl Engine {
     // ---- lookup ----
 
     /// Finds out which blocks are known, if the policy wants to know; false if summaries have to be read first.
-    fn look_up(&mut self, id: RequestId, policy: Policy) -> bool {
+    fn look_up(&mut self, id: RequestId, volume: usize, policy: Policy) -> bool {
         // What an earlier run found may have changed since, and so may the policy.
         for block in &mut self.requests.get_mut(id).blocks {
-            block.hit = None;
+            (block.lookup, block.twin) = (Lookup::Nothing, None);
         }
         if !policy.looks_up() {
             return true;
         }
+        self.note_mapped(id, volume);
         let mut last: Option<Missing> = None;
         let mut waits = false;
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
             let Some(content) = block.content.filter(|content| !content.zero) else { continue };
-            let hit = match self.known(content.digest) {
+            if let Some(slot) = self.holds_already(block.entry, content.digest) {
+                if self.index.lookup(self.sharing_digest(content.digest)).is_none() {
+                    self.note_known(content.digest, slot);
+                }
+                self.requests.get_mut(id).blocks[at].lookup = Lookup::SamePlace(slot.0);
+                continue;
+            }
+            let lookup = match self.known(content.digest) {
                 Known::Yes(slot, digest) => match self.prove(id, at, slot, digest) {
-                    Proof::Equal => Some(slot),
-                    Proof::Unequal => None,
+                    Proof::Equal if block.entry.slot() == Some(slot) => Lookup::SamePlace(slot.0),
+                    Proof::Equal => Lookup::Known(slot.0),
+                    Proof::Unequal => Lookup::Nothing,
                     Proof::NotYet => {
                         waits = true;
-                        None
+                        Lookup::Nothing
                     }
                 },
-                Known::No => None,
+                Known::No => Lookup::Nothing,
                 Known::NotYet(missing) => {
                     let request = self.requests.get_mut(id);
                     if request.attempts < VERIFY_ATTEMPTS && last != Some(missing) {
@@ -237,10 +248,10 @@ impl Engine {
                         self.store.load(missing, Some(id));
                         last = Some(missing);
                     }
-                    None
+                    Lookup::Nothing
                 }
             };
-            self.requests.get_mut(id).blocks[at].hit = hit;
+            self.requests.get_mut(id).blocks[at].lookup = lookup;
         }
         waits |= last.is_some();
         if waits {
@@ -252,7 +263,7 @@ impl Engine {
     }
 
     /// Whether digests prove equality, or only that it is worth comparing.
-    fn digests_prove(&self) -> bool {
+    pub(crate) fn digests_prove(&self) -> bool {
         matches!(self.limits.sharing_digest_bits, 0 | 128)
     }
 
@@ -386,21 +397,22 @@ impl Engine {
     // ---- the change ----
 
     /// Everything is at hand: changes the map and appends to the open record, without waiting.
-    fn change(&mut self, id: RequestId, policy: Policy) {
-        let sequence = self.journal.sequence;
+    fn change(&mut self, id: RequestId, volume: usize, policy: Policy) {
         // Count up before counting down: a slot that this request shares must not die of what it overwrites.
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
-            if let (Some(slot), Some(content)) = (block.hit, block.content) {
+            if let (Decision::Share(slot), Some(content)) = (block.decision, block.content) {
                 self.delta.reference(slot, content.digest, false, block.key);
             }
         }
         self.clear_range(id);
         for at in 0..self.requests.get(id).blocks.len() {
-            self.change_block(id, at, policy);
+            self.change_block(id, at);
         }
+        self.name_copies(id);
+        self.count_write(id, volume, policy);
         for at in 0..self.requests.get(id).blocks.len() {
-            if let Some(slot) = self.requests.get_mut(id).blocks[at].hit.take()
+            if let Decision::Share(slot) = self.requests.get(id).blocks[at].decision
                 && self.delta.dereference(slot)
             {
                 self.retire_if_dead(slot);
@@ -411,9 +423,11 @@ impl Engine {
         if self.journal.unwritten.len() >= RUN_BLOCKS {
             self.write_slots();
         }
-        if self.requests.get(id).fua && !self.canary(Canary::EarlyFua) {
+        let is_durable = self.journal.last() <= self.journal.durable;
+        if self.requests.get(id).fua && !is_durable && !self.canary(Canary::EarlyFua) {
             self.requests.get_mut(id).stage = Stage::Commit;
-            self.committing.push_back((sequence, id));
+            // Of a request that changed nothing, an earlier record has what it found.
+            self.committing.push_back((self.journal.last(), id));
         } else {
             self.answer_done(id);
         }
@@ -447,19 +461,23 @@ impl Engine {
         self.dead = dead;
     }
 
-    fn change_block(&mut self, id: RequestId, at: usize, policy: Policy) {
+    fn change_block(&mut self, id: RequestId, at: usize) {
         let block = self.requests.get(id).blocks[at];
         let content = block.content.expect("every block is whole by now");
         let key = block.key;
         let (entry, digest, fresh) = if content.zero {
             self.journal.changes.push(Change::Zero { key });
             (Entry::ZERO, Digest::default(), false)
-        } else if let Some(slot) = block.hit.or_else(|| self.twin(policy, content.digest)) {
+        } else if let Some(slot) = self.shared_slot(id, at) {
             self.journal.changes.push(Change::Share { key, slot, digest: content.digest });
             (Entry::whole(slot, content.digest), content.digest, false)
+        } else if block.decision == Decision::Keep {
+            return;
         } else {
             let slot = self.space.allocate().expect("space was counted before");
-            self.note_known(content.digest, slot);
+            if block.twin.is_none() && !matches!(block.lookup, Lookup::Known(_)) {
+                self.note_known(content.digest, slot);
+            }
             let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
             // The content may be cached under the slot's former life; that ended when the slot was given back.
             self.buffers.set_check(buffer, check_bits(content.digest));
@@ -469,6 +487,7 @@ impl Engine {
             self.journal.changes.push(Change::Fresh { key, slot, digest: content.digest });
             (Entry::whole(slot, content.digest), content.digest, true)
         };
+        self.requests.get_mut(id).blocks[at].entry = entry;
         if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
             self.retire_if_dead(slot);
         }
@@ -479,14 +498,14 @@ impl Engine {
         self.index.insert(self.sharing_digest(digest), slot, self.space.generation(slot));
     }
 
-    /// A block equal to this one that came earlier in the same request, or in one that was still being decided.
-    fn twin(&mut self, policy: Policy, digest: Digest) -> Option<Slot> {
-        if !policy.looks_up() {
-            return None;
+    /// The slot that a block shares, if it shares one.
+    fn shared_slot(&self, id: RequestId, at: usize) -> Option<Slot> {
+        let blocks = &self.requests.get(id).blocks;
+        match blocks[at].decision {
+            Decision::Share(slot) => Some(slot),
+            Decision::Twin => blocks[blocks[at].twin? as usize].entry.slot(),
+            Decision::Write | Decision::Keep => None,
         }
-        let slot = self.index.lookup(self.sharing_digest(digest))?.slot;
-        let equal = self.delta.live(slot).is_some_and(|recent| recent.digest == digest);
-        equal.then_some(slot)
     }
 
     /// The active delta may have lost its last reference to a slot. A slot that no tree and no older delta knows then waits

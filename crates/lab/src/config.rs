@@ -3,6 +3,7 @@
 use engine::{DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
 
 use crate::random::Random;
+use crate::workload::any_policy;
 
 /// Everything about a run but its operations.
 #[derive(Clone, Debug)]
@@ -88,7 +89,12 @@ impl Config {
         let volume_count = random.between(1, 3);
         let policies: &[Policy] =
             random.pick(&[&[Policy::Full][..], &[Policy::Full], &[Policy::Full, Policy::Native], &[Policy::Native]]);
-        let volumes = (0..volume_count).map(|_| (random.between(16, 256), random.pick(policies))).collect();
+        let mut volumes: Vec<_> = (0..volume_count).map(|_| (random.between(16, 256), random.pick(policies))).collect();
+        // A stream of its own, too.
+        let others = &mut Random::new(seed ^ 0x706f_6c69_6379);
+        if others.one_in(2) {
+            volumes.iter_mut().for_each(|(_, policy)| *policy = any_policy(others));
+        }
         let contents = random.pick(&[2, 4, 8, 32, 128]);
         Config {
             seed,

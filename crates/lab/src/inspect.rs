@@ -1,7 +1,7 @@
 //! What must hold of an engine at rest: every block reads back, the engine's own audit finds nothing, no buffer is lost,
 //! the figures are exact, and every live slot holds what its digest says.
 
-use engine::{Digest, Mode, Policy, ScrubState};
+use engine::{Digest, Mode, Policy, Removed, ScrubState, WhatIf, WriteCounts};
 
 use crate::content::{CELLS, digest};
 use crate::model::Range;
@@ -52,6 +52,7 @@ impl Run {
         self.finish_copying()?;
         self.settle()?;
         self.figures()?;
+        self.write_counts()?;
         self.audit()?;
         self.buffers_are_all_there()?;
         self.slots_hold_their_digests()
@@ -104,6 +105,46 @@ impl Run {
             if Some(listed.logical_blocks_used) != at.map(|at| used[at]) {
                 return wrong(&format!("volume {} says {} logical blocks", listed.name, listed.logical_blocks_used));
             }
+        }
+        Ok(())
+    }
+
+    /// What was counted of writes is possible; and where a policy has never changed, what it did is what it would have done.
+    fn write_counts(&mut self) -> Checked {
+        let engine = &self.world.engine;
+        let pool = engine.write_counts();
+        let mut of_volumes = WriteCounts::default();
+        for volume in engine.volumes() {
+            let (counts, WhatIf { full, select, idedup }) = (volume.writes, volume.writes.what_if);
+            of_volumes += counts;
+            let wrong = |what: &str| violated(format!("{what}: volume {} has {counts:?}", volume.name));
+            if counts.categories.iter().sum::<u64>() > counts.requests {
+                return wrong("more requests have a category than there are");
+            }
+            let ordered = |of: fn(Removed) -> u64| of(full) >= of(select) && of(select) >= of(idedup);
+            if !ordered(|removed| removed.blocks) || !ordered(|removed| removed.requests) {
+                return wrong("full does not remove what select removes, or select not what idedup removes");
+            }
+            if counts.removed.requests > counts.removed.blocks
+                || full.blocks > counts.written_blocks + counts.removed.blocks
+            {
+                return wrong("more is removed than there was");
+            }
+            let expected = match engine.policy_of(volume) {
+                Policy::Native | Policy::Observe => Removed::default(),
+                Policy::Full => full,
+                Policy::SELECT => select,
+                Policy::IDEDUP => idedup,
+                _ => continue,
+            };
+            if !self.config.changes_volumes && counts.removed != expected {
+                return wrong(&format!("{} has not removed what it would have", engine.policy_of(volume)));
+            }
+        }
+        let sums =
+            |counts: WriteCounts| [counts.requests, counts.written_blocks, counts.removed.blocks, counts.zero_blocks];
+        if sums(of_volumes).iter().zip(sums(pool)).any(|(volumes, pool)| *volumes > pool) {
+            return violated(format!("the volumes have {of_volumes:?}, but the pool {pool:?}"));
         }
         Ok(())
     }

@@ -94,11 +94,17 @@ fn simpler(operation: &Operation) -> Vec<Operation> {
 /// A word as the source of a test: what it needs in scope, and the operations as an array.
 pub fn source(seed: u64, word: &[Operation]) -> String {
     let mut text = String::from(
-        "    use engine::{Limits, Policy::*};\n    use lab::{disk::Cut::*, workload::{Operation::*, Place}};\n    let word = [\n",
+        "    use engine::Limits;\n    use lab::{disk::Cut::*, workload::{Operation::*, Place, policy}};\n    let word = [\n",
     );
     for operation in word {
-        let operation =
-            format!("{operation:?}").replace("contents: [", "contents: vec![").replace("again: [", "again: vec![");
+        let mut shown = format!("{operation:?}");
+        if let Operation::CreateVolume { policy: Some(policy), .. }
+        | Operation::SetVolume { policy: Some(Some(policy)), .. }
+        | Operation::SetPool { policy: Some(policy) } = operation
+        {
+            shown = shown.replace(&format!("{policy:?}"), &format!("policy({:?})", policy.to_string()));
+        }
+        let operation = shown.replace("contents: [", "contents: vec![").replace("again: [", "again: vec![");
         text.push_str(&format!("        {operation},\n"));
     }
     text.push_str(&format!("    ];\n    run_word(&Config::swarm({seed}), &word, Trace::new(false)).unwrap();"));
@@ -135,7 +141,9 @@ mod tests {
     #[test]
     fn a_word_is_shown_as_source() {
         let crash = Operation::Crash { cut: Cut::Lost, again: vec![(3, Cut::Kept)], verify: true };
-        let text = source(5, &[Operation::Flush, crash]);
+        let set = Operation::SetPool { policy: "select:2".parse().ok() };
+        let text = source(5, &[set, Operation::Flush, crash]);
+        assert!(text.contains("        SetPool { policy: Some(policy(\"select:2\")) },\n"), "{text}");
         assert!(
             text.contains("        Flush,\n        Crash { cut: Lost, again: vec![(3, Kept)], verify: true },\n"),
             "{text}"

@@ -120,10 +120,10 @@ impl Run {
         Ok(())
     }
 
-    /// What is written while some volume shares nothing may stay stored twice for ever.
+    /// What is written while some volume does not share everything may stay stored twice for ever.
     fn note_policies(&mut self) {
-        let native = self.model.volumes().iter().any(|volume| self.model.policy_of(volume) == Policy::Native);
-        self.is_exact &= !native;
+        let all_full = self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
+        self.is_exact &= all_full;
     }
 
     /// Compares the engine's list of volumes with the model's.

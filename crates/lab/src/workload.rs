@@ -131,10 +131,42 @@ impl Operation {
     }
 }
 
+/// Policies of every kind, as users write them; requests of the lab reach most of the thresholds.
+const POLICIES: [&str; 16] = [
+    "native",
+    "observe",
+    "full",
+    "select",
+    "select",
+    "select:1",
+    "select:2",
+    "select:4",
+    "select:255",
+    "select:1,request",
+    "select:3,request",
+    "select:5,request",
+    "idedup:1",
+    "idedup:2",
+    "idedup",
+    "idedup:8",
+];
+
+/// The policy that is written so.
+pub fn policy(text: &str) -> Policy {
+    text.parse().unwrap_or_else(|error| panic!("'{text}' is no policy: {error}"))
+}
+
+/// Any of the policies.
+pub fn any_policy(random: &mut Random) -> Policy {
+    policy(random.pick(&POLICIES))
+}
+
 /// Writes words.
 pub struct Generator<'a> {
     config: &'a Config,
     random: Random,
+    /// A stream of its own, for the policies.
+    policies: Random,
     weights: [u32; 20],
     fresh: u32,
 }
@@ -165,7 +197,8 @@ impl Generator<'_> {
             weights[10] = 0;
             weights[11] = 0;
         }
-        Generator { config, random, weights, fresh: 1 << 20 }
+        let policies = Random::new(seed ^ 0x706f_6c69_6379);
+        Generator { config, random, policies, weights, fresh: 1 << 20 }
     }
 
     /// The next `count` operations.
@@ -182,10 +215,7 @@ impl Generator<'_> {
             3 => Operation::Trim { place: self.any_length(), fua },
             4 => Operation::Flush,
             5 => Operation::Extents { place: self.any_length(), limit: self.random.pick(&[1, 2, 8, 1000]) },
-            6 => Operation::CreateVolume {
-                size_blocks: self.random.between(1, 96),
-                policy: self.random.pick(&[Some(Policy::Full), None, Some(Policy::Native)]),
-            },
+            6 => Operation::CreateVolume { size_blocks: self.random.between(1, 96), policy: self.policy() },
             7 => Operation::Drain,
             8 => Operation::Idle(self.random.pick(&[100_000, 10_000_000, 1_500_000_000, 10_000_000_000])),
             9 => Operation::Settle,
@@ -195,7 +225,7 @@ impl Generator<'_> {
             12 => Operation::DeleteVolume { volume: self.random.below(8) },
             13 => Operation::ResizeVolume { volume: self.random.below(8), size_blocks: self.size_blocks() },
             14 => self.set_volume(),
-            15 => Operation::SetPool { policy: self.random.pick(&[None, Some(Policy::Full), Some(Policy::Native)]) },
+            15 => Operation::SetPool { policy: self.policy() },
             16 => Operation::Grow { containers: self.random.pick(&[0, 1, 1, 2, 5, 20, 700]) },
             17 => Operation::SetLimits(self.limits()),
             18 => {
@@ -272,12 +302,20 @@ impl Generator<'_> {
         if self.random.one_in(10) { self.random.between(1000, 4000) } else { self.random.between(1, 200) }
     }
 
+    /// None, or one of the policies; `full` is the most frequent, because only with it the number of blocks is exact.
+    fn policy(&mut self) -> Option<Policy> {
+        match self.random.below(3) {
+            0 => None,
+            1 => Some(Policy::Full),
+            _ => Some(any_policy(&mut self.policies)),
+        }
+    }
+
     /// Volumes are writable most of the time.
     fn set_volume(&mut self) -> Operation {
-        let inherits = Some(None);
         Operation::SetVolume {
             volume: self.random.below(8),
-            policy: self.random.pick(&[None, inherits, Some(Some(Policy::Full)), Some(Some(Policy::Native))]),
+            policy: if self.random.one_in(4) { None } else { Some(self.policy()) },
             read_only: self.random.pick(&[None, Some(false), Some(false), Some(true)]),
         }
     }

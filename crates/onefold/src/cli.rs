@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 use crate::listen::Address;
 use crate::log::Level;
+use crate::properties::policy_value;
 use crate::size;
 
 /// A block device that stores every block once, served over NBD.
@@ -42,7 +43,7 @@ pub enum Command {
         pool: PathBuf,
         /// policy, memory or second-copies
         key: String,
-        /// policy: native, full, or inherit (the default); memory: a size, or default (512M), at once, also while serving;
+        /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default)
         value: String,
     },
@@ -107,9 +108,10 @@ pub enum VolumeCommand {
         /// Size as clients see it, a multiple of 4096; it may exceed the pool's capacity
         #[arg(long, value_parser = size::parse)]
         size: u64,
-        /// What to share: nothing (native), every known block (full), or what the pool says (inherit)
-        #[arg(long, value_enum, default_value_t = PolicyArg::Inherit)]
-        policy: PolicyArg,
+        /// What to share: nothing (native; observe also counts what could be), every known block (full), what makes
+        /// requests cheaper (select, select:T, select:T,request), runs (idedup, idedup:T), or what the pool says (inherit)
+        #[arg(long, value_parser = policy_value, default_value = "inherit")]
+        policy: String,
         /// Report as JSON
         #[arg(long)]
         json: bool,
@@ -143,7 +145,7 @@ pub enum VolumeCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Set properties of a volume: policy=native|full|inherit, read-only=on|off
+    /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off
     Set {
         /// File or block device of the pool
         pool: PathBuf,
@@ -175,28 +177,6 @@ pub enum VolumeCommand {
     },
 }
 
-/// The policies, as written on the command line.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyArg {
-    /// Shares nothing
-    Native,
-    /// Shares every known block
-    Full,
-    /// As the pool says
-    Inherit,
-}
-
-impl PolicyArg {
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            PolicyArg::Native => "native",
-            PolicyArg::Full => "full",
-            PolicyArg::Inherit => "inherit",
-        }
-    }
-}
-
 /// `onefold serve`.
 #[derive(Args, Debug)]
 pub struct ServeArgs {
@@ -215,6 +195,9 @@ pub struct ServeArgs {
     /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M]
     #[arg(long, value_parser = size::parse)]
     pub memory: Option<u64>,
+    /// Set the policy of volumes that do not set one themselves, as 'onefold set' does
+    #[arg(long, value_parser = policy_value, conflicts_with = "read_only")]
+    pub policy: Option<String>,
     /// Clients at a time (with little memory, fewer)
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16384), default_value_t = 1024)]
     pub max_connections: u32,

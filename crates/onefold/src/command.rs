@@ -4,7 +4,6 @@ use engine::{Command, Engine, Policy, ScrubCommand, Volume, VolumeId};
 
 use crate::control::{Request, ScrubAction};
 use crate::size;
-use crate::status::policy_from;
 
 /// What a request comes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,13 +112,10 @@ pub fn no_volume(name: &str) -> String {
 }
 
 /// A policy, or none.
-fn inheritable(name: &str) -> Result<Option<Policy>, String> {
-    match name {
+pub fn inheritable(text: &str) -> Result<Option<Policy>, String> {
+    match text {
         "inherit" => Ok(None),
-        name => match policy_from(name) {
-            Some(policy) => Ok(Some(policy)),
-            None => Err(format!("the policy '{name}' is not known: it is native, full or inherit")),
-        },
+        text => text.parse().map(Some).map_err(|error| format!("policy={text} is not possible: {error}; or inherit")),
     }
 }
 

@@ -432,7 +432,7 @@ impl Connection {
             // The engine takes these at any length.
             Command::Flush | Command::Trim | Command::WriteZeroes | Command::BlockStatus => 1 << 62,
         };
-        let pieces = Pieces::new(request.offset, u64::from(request.length), piece_bytes);
+        let pieces = Pieces::new(request.offset, u64::from(request.length), piece_bytes, BLOCK as u64);
         let place = shared.table.insert(self.slot, request, pieces, shared.collect_bytes);
         self.requests += 1;
         self.current = match request.command {

@@ -49,6 +49,7 @@ mod service;
 mod size;
 mod status;
 mod watch;
+mod writes;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -91,7 +92,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             if let Some(problem) = wrong_size(*size) {
                 return Ok(wrong_usage(&problem));
             }
-            create_volume(pool, name, *size, policy.name(), *json)
+            create_volume(pool, name, *size, policy, *json)
         }
         Command::Volume(VolumeCommand::Delete { pool, name, force, json }) => delete_volume(pool, name, *force, *json),
         Command::Volume(VolumeCommand::Resize { pool, name, size, force, json }) => {

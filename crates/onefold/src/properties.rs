@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::command::inheritable;
 use crate::control::Request;
 use crate::size;
 use crate::status::{Report, VolumeReport};
@@ -41,7 +42,7 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
 pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
     let (value, source) = match &report.pool_policy {
         Some(policy) => (policy.clone(), "pool"),
-        None => (crate::status::policy_name(engine::Policy::default()), DEFAULT),
+        None => (engine::Policy::default().to_string(), DEFAULT),
     };
     let memory_source = match report.memory_source.as_str() {
         "command line" => "command line",
@@ -129,11 +130,9 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
     }
 }
 
-fn policy_value(value: &str) -> Result<String, String> {
-    match value {
-        "native" | "full" | "inherit" => Ok(value.into()),
-        _ => Err(format!("policy={value} is not possible: it is native, full or inherit")),
-    }
+/// A policy, or `inherit`, as it was written.
+pub fn policy_value(value: &str) -> Result<String, String> {
+    inheritable(value).map(|_| value.into())
 }
 
 fn switch(key: &str, value: &str) -> Result<bool, String> {
@@ -170,8 +169,16 @@ mod tests {
             |pairs: &[&str]| volume_request("v", &pairs.iter().map(|pair| (*pair).to_string()).collect::<Vec<_>>());
         let request = Request::SetVolume { name: "v".into(), policy: Some("native".into()), read_only: Some(true) };
         assert_eq!(set(&["policy=native", "read-only=on"]), Ok(request));
-        for (pair, choice) in [("policy=some", "native"), ("read-only=1", "on or off"), ("x=1", "policy or read-only")]
-        {
+        let known =
+            ["policy=select:4", "policy=select:3,request", "policy=idedup:8", "policy=observe", "policy=inherit"];
+        assert!(known.iter().all(|pair| set(&[pair]).is_ok()));
+        for (pair, choice) in [
+            ("policy=some", "full, select or idedup"),
+            ("policy=some", "inherit"),
+            ("policy=select:0", "1 to 255"),
+            ("read-only=1", "on or off"),
+            ("x=1", "policy or read-only"),
+        ] {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));

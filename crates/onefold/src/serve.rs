@@ -12,6 +12,7 @@ use tracing::{error, info, warn};
 
 use crate::backing::{self, Access, Store};
 use crate::cli::ServeArgs;
+use crate::command::inheritable;
 use crate::control::{self, Message, Sending};
 use crate::create;
 use crate::listen::{Address, Listener};
@@ -62,6 +63,9 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     log_opening(path, &recovered, began.elapsed());
     if let (true, Some(size), None) = (arguments.create, arguments.size, recovered.failed) {
         ensure_default_volume(&mut reactor, path, size)?;
+    }
+    if let (Some(policy), None) = (&arguments.policy, recovered.failed) {
+        set_policy(&mut reactor, policy)?;
     }
     log_start(&reactor, &parameters);
     announce(&reactor, arguments, &sockets.control);
@@ -223,6 +227,16 @@ fn ensure_default_volume(reactor: &mut Reactor, path: &Path, size: u64) -> anyho
     }
     let command = engine::Command::CreateVolume { name: DEFAULT_VOLUME, size, policy: None };
     reactor.command(command)?.map_err(|error| anyhow::anyhow!("volume '{DEFAULT_VOLUME}': {}", explain_control(error)))
+}
+
+/// Sets the pool's policy, unless it is that already.
+fn set_policy(reactor: &mut Reactor, policy: &str) -> anyhow::Result<()> {
+    let wanted = inheritable(policy).map_err(anyhow::Error::msg)?;
+    if reactor.engine().pool_policy() == wanted {
+        return Ok(());
+    }
+    let command = engine::Command::SetPool { policy: Some(wanted), memory: None };
+    reactor.command(command)?.map_err(|error| anyhow::anyhow!("policy={policy}: {}", explain_control(error)))
 }
 
 /// What was handed over, and what is asked for; the default only where there is neither.

@@ -1,10 +1,11 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
-use engine::{Damage, Damaged, Engine, Failure, Mode, Policy, ScrubState, ScrubStatus, VolumeId};
+use engine::{Damage, Damaged, Engine, Failure, Mode, ScrubState, ScrubStatus, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::Source;
 use crate::size;
+use crate::writes::WritesReport;
 
 /// Version of the JSON that `status` and `volume list` print.
 pub const VERSION: u32 = 1;
@@ -63,6 +64,9 @@ pub struct Report {
     pub damages: Vec<DamageReport>,
     /// The pool's policy, if it is set.
     pub pool_policy: Option<String>,
+    /// What was done with writes, to all volumes.
+    #[serde(default)]
+    pub writes: WritesReport,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
 }
@@ -197,7 +201,7 @@ pub struct VolumeReport {
     pub name: String,
     /// Its size as clients see it.
     pub size_bytes: u64,
-    /// `native` or `full`.
+    /// As it is written on the command line.
     pub policy: String,
     /// Who set that: `default`, `pool` or `volume`.
     pub policy_source: String,
@@ -207,6 +211,9 @@ pub struct VolumeReport {
     pub clients: usize,
     /// Mapped, non-zero blocks.
     pub logical_blocks_used: u64,
+    /// What was done with its writes.
+    #[serde(default)]
+    pub writes: WritesReport,
 }
 
 impl Report {
@@ -216,7 +223,7 @@ impl Report {
         let volumes = engine.volumes().map(|volume| VolumeReport {
             name: volume.name.clone(),
             size_bytes: volume.size,
-            policy: policy_name(engine.policy_of(volume)),
+            policy: engine.policy_of(volume).to_string(),
             policy_source: match (volume.policy, engine.pool_policy()) {
                 (Some(_), _) => "volume".into(),
                 (None, Some(_)) => "pool".into(),
@@ -225,6 +232,7 @@ impl Report {
             read_only: volume.read_only,
             clients: clients(volume.id),
             logical_blocks_used: volume.logical_blocks_used,
+            writes: WritesReport::new(volume.writes),
         });
         Report {
             version: VERSION,
@@ -253,7 +261,8 @@ impl Report {
             repaired_blocks: status.repaired_blocks,
             scrub: ScrubReport::new(&status.scrub),
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
-            pool_policy: engine.pool_policy().map(policy_name),
+            pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
+            writes: WritesReport::new(engine.write_counts()),
             volumes: volumes.collect(),
         }
     }
@@ -312,6 +321,7 @@ impl Report {
         for damage in self.damages.iter().filter(|damage| !damage.repaired) {
             text.push_str(&format!("  {}\n", damage.text()));
         }
+        text.push_str(&self.writes.text());
         text.push('\n');
         text.push_str(&volumes_text(&self.volumes));
         text
@@ -323,29 +333,17 @@ pub fn volumes_text(volumes: &[VolumeReport]) -> String {
     if volumes.is_empty() {
         return "no volumes yet: make one with 'onefold volume create POOL NAME --size SIZE'\n".into();
     }
-    let width = volumes.iter().map(|volume| volume.name.len()).max().unwrap_or(0).max(6) + 2;
-    let mut text = format!("  {:<width$}{:<12}{:<8}holds\n", "volume", "size", "policy");
+    let widest =
+        |of: fn(&VolumeReport) -> &str| volumes.iter().map(|volume| of(volume).len()).max().unwrap_or(0).max(6) + 2;
+    let (width, wide) = (widest(|volume| &volume.name), widest(|volume| &volume.policy));
+    let mut text = format!("  {:<width$}{:<12}{:<wide$}holds\n", "volume", "size", "policy");
     for volume in volumes {
         let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
         let (name, size) = (&volume.name, size::show(volume.size_bytes));
         let locked = if volume.read_only { ", read-only" } else { "" };
-        text.push_str(&format!("  {name:<width$}{size:<12}{:<8}{holds}{locked}\n", volume.policy));
+        text.push_str(&format!("  {name:<width$}{size:<12}{:<wide$}{holds}{locked}\n", volume.policy));
     }
     text
-}
-
-/// The policy as it is written on the command line.
-pub fn policy_name(policy: Policy) -> String {
-    policy.to_string()
-}
-
-/// A policy from its name.
-pub fn policy_from(name: &str) -> Option<Policy> {
-    match name {
-        "native" => Some(Policy::Native),
-        "full" => Some(Policy::Full),
-        _ => None,
-    }
 }
 
 fn mode_name(mode: Mode) -> &'static str {
@@ -399,14 +397,6 @@ mod tests {
     }
 
     #[test]
-    fn policies_have_names_that_read_back() {
-        for policy in [Policy::Native, Policy::Full] {
-            assert_eq!(policy_from(&policy_name(policy)), Some(policy));
-        }
-        assert_eq!(policy_from("select"), None);
-    }
-
-    #[test]
     fn the_table_lines_up() {
         let volume = |name: &str| VolumeReport {
             name: name.into(),
@@ -416,6 +406,7 @@ mod tests {
             read_only: false,
             clients: 0,
             logical_blocks_used: 256,
+            writes: WritesReport::default(),
         };
         let text = volumes_text(&[volume("a"), volume("a-long-name")]);
         let columns: Vec<_> = text.lines().skip(1).map(|line| line.find("10 GiB")).collect();

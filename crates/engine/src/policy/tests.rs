@@ -277,7 +277,7 @@ fn a_policy_is_written_with_its_threshold() {
         ("native", Policy::Native),
         ("observe", Policy::Observe),
         ("full", Policy::Full),
-        ("select", Policy::SELECT),
+        ("select", Policy::default()),
         ("select:4", select(4)),
         ("select:3,request", by_request(3)),
         ("idedup", idedup(4)),

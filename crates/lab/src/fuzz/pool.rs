@@ -73,7 +73,8 @@ pub fn make(kind: Kind) -> Vec<u8> {
         image[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
     }
     let Ok(mut driver) = Driver::open(image, LIMITS, Engine::open) else { panic!("a new pool opens") };
-    for (name, blocks, policy) in [("a", 40, None), ("b", 3000, Some(Policy::Native)), ("c", 4000, None)] {
+    let full = Some(Policy::Full);
+    for (name, blocks, policy) in [("a", 40, full), ("b", 3000, Some(Policy::Native)), ("c", 4000, full)] {
         let size = blocks * BLOCK as u64;
         driver.control(Command::CreateVolume { name, size, policy }).expect("answered").expect("created");
     }

@@ -1,0 +1,139 @@
+//! What `status` reports of writes: the counters of docs/counters.md, as JSON and for people.
+
+use engine::{Removed, WriteCounts};
+use serde::{Deserialize, Serialize};
+
+/// Counts of writes since the pool was opened.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct WritesReport {
+    /// Writes.
+    pub requests: u64,
+    /// Those of them that were looked up, by category.
+    pub categories: CategoriesReport,
+    /// Blocks that got a slot of their own.
+    pub written_blocks: u64,
+    /// Blocks of zeroes.
+    pub zero_blocks: u64,
+    /// Blocks that were not written because their content was known.
+    pub removed_blocks: u64,
+    /// Writes of which nothing was left to write.
+    pub removed_requests: u64,
+    /// Blocks that were rewritten with what they had.
+    pub same_place_blocks: u64,
+    /// What other policies would have removed.
+    pub what_if: WhatIfReport,
+}
+
+/// Requests by POD's categories.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct CategoriesReport {
+    /// Nothing was known.
+    pub unknown: u64,
+    /// I: known as a whole, sequential on disk.
+    pub sequential: u64,
+    /// II: less known than the threshold.
+    pub scattered: u64,
+    /// III: at least the threshold known.
+    pub partial: u64,
+}
+
+/// What policies would have removed, each with its default threshold.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct WhatIfReport {
+    /// Nothing.
+    pub native: RemovedReport,
+    /// Of `full`.
+    pub full: RemovedReport,
+    /// Of `select`.
+    pub select: RemovedReport,
+    /// Of `idedup`.
+    pub idedup: RemovedReport,
+}
+
+/// What is removed.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemovedReport {
+    /// Blocks.
+    pub blocks: u64,
+    /// Requests.
+    pub requests: u64,
+}
+
+impl From<Removed> for RemovedReport {
+    fn from(removed: Removed) -> RemovedReport {
+        RemovedReport { blocks: removed.blocks, requests: removed.requests }
+    }
+}
+
+impl WritesReport {
+    /// The engine's counts.
+    pub fn new(counts: WriteCounts) -> WritesReport {
+        let [unknown, sequential, scattered, partial] = counts.categories;
+        let what_if = WhatIfReport {
+            native: RemovedReport::default(),
+            full: counts.what_if.full.into(),
+            select: counts.what_if.select.into(),
+            idedup: counts.what_if.idedup.into(),
+        };
+        WritesReport {
+            requests: counts.requests,
+            categories: CategoriesReport { unknown, sequential, scattered, partial },
+            written_blocks: counts.written_blocks,
+            zero_blocks: counts.zero_blocks,
+            removed_blocks: counts.removed.blocks,
+            removed_requests: counts.removed.requests,
+            same_place_blocks: counts.same_place_blocks,
+            what_if,
+        }
+    }
+
+    /// For people; nothing if there were no writes.
+    pub fn text(&self) -> String {
+        if self.requests == 0 {
+            return String::new();
+        }
+        let CategoriesReport { unknown, sequential, scattered, partial } = self.categories;
+        let looked_up = unknown + sequential + scattered + partial;
+        let mut text = format!("\n  writes since the pool was opened: {} requests\n", self.requests);
+        let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
+        if looked_up > 0 {
+            let categories = format!("I {sequential}, II {scattered}, III {partial}, nothing known {unknown}");
+            row("category", categories);
+        }
+        let (written, removed, zero) = (self.written_blocks, self.removed_blocks, self.zero_blocks);
+        row("blocks", format!("{written} written, {removed} removed, {zero} zero"));
+        row("removed", format!("{} requests; {} blocks had it already", self.removed_requests, self.same_place_blocks));
+        if looked_up > 0 {
+            let WhatIfReport { full, select, idedup, .. } = &self.what_if;
+            for (policy, removed) in [("full", full), ("select", select), ("idedup", idedup)] {
+                let what = format!("{policy:<8}removes {} blocks, {} requests", removed.blocks, removed.requests);
+                row("what if", what);
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_has_every_figure_once_there_is_one() {
+        assert_eq!(WritesReport::default().text(), "");
+        let removed = |blocks, requests| Removed { blocks, requests };
+        let mut counts =
+            WriteCounts { requests: 1001, written_blocks: 1002, zero_blocks: 1003, ..WriteCounts::default() };
+        counts.removed = removed(1004, 1005);
+        counts.same_place_blocks = 1006;
+        let native = WritesReport::new(counts).text();
+        assert!((1001..=1006).all(|figure| native.matches(&figure.to_string()).count() == 1), "{native}");
+        assert!(!native.contains("what if"));
+        counts.categories = [2001, 2002, 2003, 2004];
+        counts.what_if.full = removed(3001, 3002);
+        counts.what_if.select = removed(3003, 3004);
+        counts.what_if.idedup = removed(3005, 3006);
+        let text = WritesReport::new(counts).text();
+        assert!((2001..=2004).chain(3001..=3006).all(|figure| text.contains(&figure.to_string())), "{text}");
+    }
+}
