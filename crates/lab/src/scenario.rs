@@ -5,7 +5,7 @@ use engine::{Policy, ScrubCommand};
 use crate::config::Config;
 use crate::content::CELLS;
 use crate::disk::Cut;
-use crate::workload::{Generator, Operation, Place};
+use crate::workload::{Generator, Operation, Place, policy};
 
 /// A config and a short word of operations.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 19;
+pub const FIXED: u64 = 20;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -89,6 +89,7 @@ pub fn scenario(number: u64) -> Scenario {
         16 => ("a record is lost, and its contents are written elsewhere", lost_record()),
         17 => ("a scrub under load, with volumes that change", scrubbing()),
         18 => ("second copies come and go", copying()),
+        19 => ("policies change between duplicates of all kinds", policies()),
         _ => {
             let mut config = Config::swarm(number);
             for (size_blocks, _) in &mut config.volumes {
@@ -287,6 +288,34 @@ fn scrubbing() -> Vec<Operation> {
         scrub(ScrubCommand::Stop),
         scrub(ScrubCommand::Start),
         Operation::Idle(SECONDS / 2),
+    ]
+}
+
+/// Runs, scattered duplicates, and what is there already, under one policy after the other.
+fn policies() -> Vec<Operation> {
+    let set = |text| Operation::SetVolume { volume: 1, policy: Some(Some(policy(text))), read_only: None };
+    let mixed = |block, contents: [u32; 4]| Operation::Write {
+        place: place(1, block, 4),
+        contents: contents.to_vec(),
+        fua: false,
+    };
+    vec![
+        write(0, 0, 8, 1),
+        Operation::Flush,
+        set("select"),
+        write(1, 0, 4, 1),
+        mixed(4, [50, 3, 51, 7]),
+        patch(1, 0, 8, 1),
+        set("observe"),
+        mixed(8, [1, 2, 3, 52]),
+        set("select:2,request"),
+        mixed(12, [53, 5, 54, 1]),
+        Operation::Settle,
+        write(1, 0, 4, 1),
+        patch(1, 8, 8, 2),
+        set("idedup:2"),
+        mixed(4, [1, 2, 7, 51]),
+        Operation::Flush,
     ]
 }
 

@@ -1,0 +1,198 @@
+//! Policies in the engine: on real samples, where what it counts is held against a computation that shares no code with it;
+//! and what a rewrite with the same content costs.
+//!
+//! The samples are in `../shared/data/fiu`, seen from the root of the project; without them the tests say so and pass.
+
+// Not everything of the bench is used here.
+#[allow(dead_code)]
+#[path = "../regressions/bench.rs"]
+mod bench;
+mod naive;
+mod sample;
+
+use bench::{Bench, SECOND, records};
+use engine::{Command, IoOp, Limits, WriteCounts};
+use lab::config::Config;
+use lab::disk::Cut;
+use lab::workload::policy;
+use lab::world::Answer;
+
+use naive::Naive;
+use sample::Sample;
+
+/// The most blocks of a request that are taken at once.
+const PIECE: usize = 64;
+
+const POLICIES: [&str; 10] = [
+    "native",
+    "observe",
+    "full",
+    "select",
+    "select:2",
+    "select:4",
+    "select:3,request",
+    "idedup:2",
+    "idedup",
+    "idedup:8",
+];
+
+/// A pool that takes all writes of a sample into one container and one delta: every slot is used once, and what is
+/// overwritten is gone at once.
+fn roomy() -> Config {
+    let mut config = Config::small(1);
+    let geometry = &mut config.parameters.geometry;
+    (geometry.slots_per_container, geometry.containers) = (8192, 2);
+    (geometry.piece_blocks, geometry.journal_blocks, geometry.metadata_blocks) = (PIECE as u32, 16384, 16384);
+    config.limits = Limits {
+        buffers: 1024,
+        write_buffers: 512,
+        pages: 2048,
+        index_entries: 1 << 16,
+        delta_entries: 1 << 14,
+        ..config.limits
+    };
+    config
+}
+
+/// What the engine counts of a sample under a policy.
+fn counted(sample: &Sample, text: &str) -> WriteCounts {
+    let mut bench = Bench::new(roomy(), sample.blocks);
+    let volume = bench.volume;
+    bench.command(Command::SetVolume { volume, policy: Some(Some(policy(text))), read_only: None });
+    let checkpoints = bench.world.engine.status().checkpoints;
+    for (first, contents) in &sample.writes {
+        bench.write(*first, contents);
+    }
+    let status = bench.world.engine.status();
+    assert_eq!(status.checkpoints, checkpoints, "nothing is merged meanwhile");
+    let counts = bench.world.engine.volumes().next().expect("there is one").writes;
+    bench.audit();
+    counts
+}
+
+/// Every policy, on the sample of this name; blocks and requests that `select` removes of it.
+fn agrees(name: &str, read: fn(&str) -> Sample, removed_by_select: (u64, u64)) {
+    let path = format!("{}/../../../shared/data/fiu/{name}", env!("CARGO_MANIFEST_DIR"));
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        eprintln!("skipped: there is no sample at {path}");
+        return;
+    };
+    let sample = read(&text);
+    assert!(sample.writes.iter().all(|(_, contents)| contents.len() <= PIECE));
+    for text in POLICIES {
+        let mut naive = Naive::new(text);
+        for (first, contents) in &sample.writes {
+            naive.write(*first, contents);
+        }
+        let counts = counted(&sample, text);
+        println!("{name} {text}: {counts:?}");
+        let computed = naive.counts;
+        assert_eq!(counts.requests, sample.writes.len() as u64);
+        if text != "native" {
+            assert_eq!(counts.categories, computed.categories, "{text}");
+        }
+        assert_eq!((counts.removed.blocks, counts.removed.requests), (computed.blocks, computed.requests), "{text}");
+        assert_eq!((counts.written_blocks, counts.zero_blocks), (computed.written, computed.zero), "{text}");
+        assert_eq!(counts.same_place_blocks, computed.same_place, "{text}");
+        let what_if = match text {
+            "full" => counts.what_if.full,
+            "idedup" => counts.what_if.idedup,
+            "select" => {
+                assert_eq!((counts.removed.blocks, counts.removed.requests), removed_by_select);
+                counts.what_if.select
+            }
+            _ => continue,
+        };
+        assert_eq!(what_if, counts.removed, "{text}");
+    }
+}
+
+#[test]
+fn a_sample_of_homes_is_decided_as_computed() {
+    agrees("homes-sample.1.blkparse", sample::homes, (118, 109));
+}
+
+#[test]
+fn a_sample_of_mail_is_decided_as_computed() {
+    agrees("mail_day1_first10000.csv", sample::mail, (129, 72));
+}
+
+// ---- same content, same place ----
+
+fn writes(bench: &Bench) -> WriteCounts {
+    bench.world.engine.volumes().next().expect("there is one").writes
+}
+
+#[test]
+fn a_durable_write_of_what_is_there_waits_for_the_record_of_the_earlier_copy() {
+    let mut bench = Bench::new(Config::small(1), 64);
+    bench.write(0, &[5]);
+    bench.world.hold_back(records(bench.geometry()));
+    let token = bench.begin_write(0, &[5], true);
+    bench.until_held(1);
+    bench.pass(SECOND / 10);
+    assert_eq!(bench.answer(token), None);
+    bench.let_all_go();
+    assert_eq!(bench.wait(token), Ok(Answer::Done));
+    assert_eq!(writes(&bench).same_place_blocks, 1);
+    bench.crash(Cut::Lost).expect("the pool opens");
+    bench.assert_holds(0, 5);
+    bench.audit();
+}
+
+#[test]
+fn a_durable_write_of_what_is_there_and_durable_waits_for_no_write_and_no_sync() {
+    let mut bench = Bench::new(Config::small(1), 64);
+    bench.write(0, &[5, 6]);
+    bench.write_durably(9, 7);
+    // Of the whole blocks, and of a part that makes no difference.
+    let entries = bench.world.engine.status().unmerged_entries;
+    bench.world.hold_back(|io| matches!(io.op, IoOp::Write | IoOp::Sync));
+    for (first, values) in [(0, vec![5; 8]), (8, vec![6; 8]), (75, vec![7; 3])] {
+        let token = bench.begin_cells(first, &values, true);
+        assert_eq!(bench.wait(token), Ok(Answer::Done));
+    }
+    assert_eq!(bench.world.engine.status().unmerged_entries, entries);
+    assert_eq!((writes(&bench).same_place_blocks, writes(&bench).removed.requests), (3, 3));
+    bench.let_all_go();
+    bench.audit();
+}
+
+#[test]
+fn where_the_map_is_not_in_memory_the_merge_drops_what_was_there_already() {
+    let mut bench = Bench::new(Config::small(1), 64);
+    bench.write(0, &[5, 6, 7]);
+    bench.reopen();
+    // The index is filled again; nothing has looked at the map.
+    bench.pass(5 * SECOND);
+    bench.write(0, &[5, 6]);
+    assert_eq!(bench.world.engine.status().unmerged_entries, 2);
+    assert_eq!((writes(&bench).same_place_blocks, writes(&bench).removed.blocks), (0, 2));
+    bench.settle();
+    assert_eq!((writes(&bench).same_place_blocks, writes(&bench).written_blocks), (2, 0));
+    assert_eq!(bench.world.engine.status().data_blocks_used, 3);
+    // From here on the leaf is in memory.
+    bench.write(0, &[5, 6]);
+    assert_eq!((writes(&bench).same_place_blocks, writes(&bench).removed.blocks), (4, 4));
+    assert_eq!(bench.world.engine.status().unmerged_entries, 0);
+    bench.audit();
+}
+
+#[test]
+fn a_scattered_duplicate_that_is_written_again_takes_no_reference() {
+    let mut bench = Bench::new(Config::small(1), 64);
+    let volume = bench.volume;
+    bench.write(0, &[1, 2, 3, 4]);
+    bench.command(Command::SetVolume { volume, policy: Some(Some(policy("select"))), read_only: None });
+    bench.write(8, &[50, 2, 51, 4]);
+    bench.settle();
+    assert_eq!(bench.world.engine.status().data_blocks_used, 8);
+    // The first copies go, and nothing else holds them.
+    bench.trim_blocks(0, 4);
+    bench.settle();
+    assert_eq!(bench.world.engine.status().data_blocks_used, 4);
+    for (block, content) in [(8, 50), (9, 2), (10, 51), (11, 4)] {
+        bench.assert_holds(block, content);
+    }
+    bench.audit();
+}

@@ -1,0 +1,193 @@
+//! What policies do, computed once more: a store of blocks in lists and maps, and the papers' rules in their words.
+
+use std::collections::BTreeMap;
+
+/// What is computed of writes.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Counts {
+    /// Nothing known; I, II, III.
+    pub categories: [u64; 4],
+    /// Blocks that were not written, and requests of which nothing was.
+    pub blocks: u64,
+    pub requests: u64,
+    pub written: u64,
+    pub zero: u64,
+    pub same_place: u64,
+}
+
+/// A store that puts every block that it writes behind the last one.
+pub struct Naive {
+    name: String,
+    threshold: usize,
+    by_request: bool,
+    /// The place of each block of the volume,
+    map: BTreeMap<u64, usize>,
+    /// and what each place holds, and how many blocks are there.
+    places: Vec<(u32, u32)>,
+    /// The place that is known of a content.
+    known: BTreeMap<u32, usize>,
+    pub counts: Counts,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Found {
+    Zero,
+    Unknown,
+    /// As the block of the request with this number.
+    Again(usize),
+    At(usize),
+    Here(usize),
+}
+
+impl Naive {
+    pub fn new(policy: &str) -> Naive {
+        let (name, parameters) = policy.split_once(':').unwrap_or((policy, ""));
+        let digits: String = parameters.chars().take_while(char::is_ascii_digit).collect();
+        let threshold = digits.parse().unwrap_or(if name == "idedup" { 4 } else { 3 });
+        Naive {
+            name: name.to_string(),
+            threshold,
+            by_request: parameters.ends_with("request"),
+            map: BTreeMap::new(),
+            places: Vec::new(),
+            known: BTreeMap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub fn write(&mut self, first: u64, contents: &[u32]) {
+        let found: Vec<Found> = (0..contents.len()).map(|at| self.find(first, contents, at)).collect();
+        let place = |at: usize| match found[at] {
+            Found::At(place) | Found::Here(place) => Some(place),
+            _ => None,
+        };
+        // The run that each block is in, from one end to the other.
+        let mut runs = vec![0; contents.len()];
+        for start in 0..contents.len() {
+            let from = place(start);
+            let mut end = start;
+            while end < contents.len() && from.is_some() && place(end) == from.map(|from| from + (end - start)) {
+                end += 1;
+            }
+            (start..end).for_each(|at| runs[at] = runs[at].max(end - start));
+        }
+        let redundant = (0..contents.len()).filter(|&at| place(at).is_some()).count();
+        let longest = runs.iter().copied().max().unwrap_or(0);
+        let category = self.category(contents.len(), redundant, longest);
+        self.counts.categories[category] += 1;
+        let shares: Vec<bool> = (0..contents.len())
+            .map(|at| match (self.name.as_str(), found[at]) {
+                ("native" | "observe", _) | (_, Found::Zero | Found::Unknown) => false,
+                (_, Found::Here(_)) | ("full", _) => true,
+                (_, Found::Again(_)) => false,
+                ("idedup", _) => runs[at] >= self.threshold,
+                _ => category == 1 || category == 3 && (self.by_request || runs[at] >= self.threshold),
+            })
+            .collect();
+        self.carry_out(first, contents, &found, &shares);
+    }
+
+    fn find(&self, first: u64, contents: &[u32], at: usize) -> Found {
+        let content = contents[at];
+        if content == 0 {
+            return Found::Zero;
+        }
+        if self.name == "native" {
+            return Found::Unknown;
+        }
+        match self.map.get(&(first + at as u64)) {
+            Some(&place) if self.places[place].0 == content => return Found::Here(place),
+            _ => {}
+        }
+        match self.known.get(&content) {
+            Some(&place) if self.places[place].1 > 0 => return Found::At(place),
+            _ => {}
+        }
+        let is_unknown =
+            |&earlier: &usize| contents[earlier] == content && self.find(first, contents, earlier) == Found::Unknown;
+        (0..at).find(is_unknown).map_or(Found::Unknown, Found::Again)
+    }
+
+    /// Of other policies, what the default makes of it.
+    fn category(&self, blocks: usize, redundant: usize, longest: usize) -> usize {
+        let (threshold, by_request) =
+            if self.name == "select" { (self.threshold, self.by_request) } else { (3, false) };
+        if redundant == 0 {
+            0
+        } else if longest == blocks {
+            1
+        } else if (if by_request { redundant } else { longest }) < threshold {
+            2
+        } else {
+            3
+        }
+    }
+
+    fn carry_out(&mut self, first: u64, contents: &[u32], found: &[Found], shares: &[bool]) {
+        let written_before = self.counts.written;
+        let blocks_before = self.counts.blocks;
+        let before: Vec<Option<usize>> =
+            (0..contents.len()).map(|at| self.map.get(&(first + at as u64)).copied()).collect();
+        let mut after = before.clone();
+        for at in 0..contents.len() {
+            after[at] = match found[at] {
+                Found::Zero => {
+                    self.counts.zero += 1;
+                    None
+                }
+                Found::Here(place) if shares[at] => {
+                    self.counts.same_place += 1;
+                    self.known.entry(contents[at]).or_insert(place);
+                    Some(place)
+                }
+                Found::At(place) if shares[at] => Some(place),
+                Found::Again(earlier) if shares[at] => after[earlier],
+                _ => {
+                    self.places.push((contents[at], 0));
+                    self.counts.written += 1;
+                    Some(self.places.len() - 1)
+                }
+            };
+            self.counts.blocks += u64::from(shares[at]);
+        }
+        for (at, place) in (first..).zip(&after) {
+            if let Some(place) = *place {
+                self.places[place].1 += 1;
+                self.map.insert(at, place);
+            } else {
+                self.map.remove(&at);
+            }
+        }
+        for place in before.into_iter().flatten() {
+            self.places[place].1 -= 1;
+        }
+        self.name_copies(contents, found, shares, &after);
+        let removed = self.counts.blocks > blocks_before && self.counts.written == written_before;
+        self.counts.requests += u64::from(removed);
+    }
+
+    /// Which place is known of what was written.
+    fn name_copies(&mut self, contents: &[u32], found: &[Found], shares: &[bool], after: &[Option<usize>]) {
+        for at in 0..contents.len() {
+            let Some(new) = after[at].filter(|_| !shares[at]) else { continue };
+            let beside = |places: &dyn Fn(usize) -> Option<usize>, place: usize| {
+                at > 0 && places(at - 1).is_some_and(|before| before + 1 == place)
+                    || at + 1 < contents.len() && places(at + 1) == Some(place + 1)
+            };
+            let is_better = match found[at] {
+                Found::Unknown | Found::Here(_) => true,
+                Found::Zero | Found::Again(_) => false,
+                Found::At(old) => {
+                    let was = |at: usize| match found[at] {
+                        Found::At(place) | Found::Here(place) => Some(place),
+                        _ => None,
+                    };
+                    self.places[old].1 == 0 || beside(&|at| after[at], new) && !beside(&was, old)
+                }
+            };
+            if is_better {
+                self.known.insert(contents[at], new);
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+"""Policies over NBD: what they share and what they leave, the counters, and changing them while clients write."""
+
+import os
+import random
+import sys
+import threading
+import unittest
+
+import nbd
+
+sys.path.insert(0, os.path.dirname(__file__))
+from server import BLOCK, Pool, onefold, run
+
+MIB = 1 << 20
+
+
+def connect(pool, volume="default"):
+    client = nbd.NBD()
+    client.connect_uri(pool.uri(volume))
+    return client
+
+
+def blocks_of(contents):
+    """A block for each number: the same number, the same bytes; 0 is zeroes."""
+    return b"".join(number.to_bytes(8, "little") * (BLOCK // 8) for number in contents)
+
+
+class Store:
+    """What the policies do, computed with lists: every block that is written goes behind the last one."""
+
+    def __init__(self, policy):
+        self.policy, _, parameters = policy.partition(":")
+        threshold, _, counts = parameters.partition(",")
+        self.threshold = int(threshold or {"idedup": 4}.get(self.policy, 3))
+        self.by_request = counts == "request"
+        self.map, self.content, self.users, self.known = {}, [], [], {}
+        self.counts = dict.fromkeys(
+            ["requests", "unknown", "sequential", "scattered", "partial", "written_blocks", "zero_blocks", "removed_blocks",
+             "removed_requests", "same_place_blocks"], 0)
+
+    def find(self, at, content):
+        """Where a content is: here already, elsewhere, or nowhere."""
+        here = self.map.get(at)
+        if here is not None and self.content[here] == content:
+            return here, True
+        place = self.known.get(content)
+        return (place, False) if place is not None and self.users[place] else (None, False)
+
+    @staticmethod
+    def runs(places):
+        """The length of the run that each block is in."""
+        lengths = [0] * len(places)
+        for start, first in enumerate(places):
+            length = 0
+            while first is not None and start + length < len(places) and places[start + length] == first + length:
+                length += 1
+            for i in range(start, start + length):
+                lengths[i] = max(lengths[i], length)
+        return lengths
+
+    def write(self, first, contents):
+        found = [(None, False) if number == 0 else self.find(first + i, number) for i, number in enumerate(contents)]
+        places, runs = [place for place, _ in found], self.runs([place for place, _ in found])
+        redundant = sum(place is not None for place in places)
+        select = self.policy == "select"
+        counted = redundant if select and self.by_request else max(runs)
+        category = ("unknown" if redundant == 0 else "sequential" if max(runs) == len(contents)
+                    else "scattered" if counted < (self.threshold if select else 3) else "partial")
+
+        def shares(i):
+            place, here = found[i]
+            if place is None or self.policy in ("native", "observe"):
+                return False
+            if here or self.policy == "full" or select and category == "sequential":
+                return True
+            long = runs[i] >= self.threshold
+            return long if self.policy == "idedup" else category == "partial" and (self.by_request or long)
+
+        seen, after, written = {}, [], []
+        for i, number in enumerate(contents):
+            again = seen.get(number) if number and places[i] is None else None
+            if number == 0:
+                after.append(None)
+                self.counts["zero_blocks"] += 1
+            elif shares(i):
+                after.append(places[i])
+                self.counts["same_place_blocks"] += found[i][1]
+                if found[i][1]:
+                    self.known.setdefault(number, places[i])
+            elif again is not None and self.policy == "full":
+                after.append(after[again])
+            else:
+                self.content.append(number)
+                self.users.append(0)
+                after.append(len(self.content) - 1)
+                written.append(i)
+            if number and places[i] is None:
+                seen.setdefault(number, i)
+        removed = sum(number != 0 for number in contents) - len(written)
+        before = [self.map.pop(first + i, None) for i in range(len(contents))]
+        for i, place in enumerate(after):
+            if place is not None:
+                self.map[first + i] = place
+                self.users[place] += 1
+        for place in before:
+            if place is not None:
+                self.users[place] -= 1
+
+        def beside(list_, i):
+            return (i > 0 and list_[i - 1] is not None and list_[i - 1] == list_[i] - 1
+                    or i + 1 < len(list_) and list_[i + 1] == list_[i] + 1)
+
+        for i in written:
+            number, (old, here) = contents[i], found[i]
+            if old is None:
+                if seen[number] == i:
+                    self.known[number] = after[i]
+            elif here or not self.users[old] or beside(after, i) and not beside(places, i):
+                self.known[number] = after[i]
+        for name, count in (("requests", 1), (category, 1), ("written_blocks", len(written)), ("removed_blocks", removed),
+                            ("removed_requests", removed > 0 and not written)):
+            self.counts[name] += count
+
+
+def flat(writes):
+    """The counters of a status, as `Store` has them."""
+    names = ["requests", "written_blocks", "zero_blocks", "removed_blocks", "removed_requests", "same_place_blocks"]
+    return {**{name: writes[name] for name in names}, **writes["categories"]}
+
+
+class Policies(unittest.TestCase):
+    def test_select_leaves_scattered_duplicates_and_shares_runs_and_whole_requests(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            client = connect(pool)
+            known = list(range(1, 65))
+
+            def grows_by(first, contents):
+                before = pool.settled()["data_blocks_used"]
+                client.pwrite(blocks_of(contents), first * BLOCK)
+                self.assertEqual(client.pread(len(contents) * BLOCK, first * BLOCK), blocks_of(contents))
+                return pool.settled()["data_blocks_used"] - before
+
+            self.assertEqual(grows_by(0, known), 64)
+            self.assertEqual(grows_by(100, known), 0, "known as a whole, in one run")
+            self.assertEqual(grows_by(200, [known[9]]), 0, "a single block is a run")
+            self.assertEqual(grows_by(300, [1001, known[5], 1002, known[20]]), 4, "scattered: written as a whole")
+            self.assertEqual(grows_by(400, [1003, *known[40:43], 1004]), 2, "a run of three")
+            onefold("volume", "set", pool.path, "default", "policy=full")
+            self.assertEqual(grows_by(500, [1005, known[50], 1006, known[30]]), 2)
+            client.shutdown()
+            pool.stop()
+            pool.check()
+
+    def test_a_second_copy_of_an_image_costs_next_to_nothing(self):
+        with Pool("256M") as pool:
+            image, out = os.path.join(pool.folder, "in.raw"), os.path.join(pool.folder, "out.raw")
+            size = 32 * MIB
+            with open(image, "wb") as file:
+                file.write(os.urandom(size))
+            pool.serve("--memory", "128M")
+            for name in ("first", "second"):
+                onefold("volume", "create", pool.path, name, "--size", size)
+                run("nbdcopy", image, pool.uri(name))
+            data = pool.settled()["data_blocks_used"]
+            self.assertLess(data, size // BLOCK * 1.01)
+            run("nbdcopy", pool.uri("second"), out)
+            run("cmp", image, out)
+            writes = pool.status()["writes"]
+            self.assertGreaterEqual(writes["removed_requests"], 0.45 * writes["requests"])
+            pool.stop()
+            pool.check()
+
+    def test_the_counters_are_what_an_independent_computation_says(self):
+        for policy in ("select", "select:2", "select:4,request", "idedup:2", "full", "observe"):
+            with self.subTest(policy=policy), Pool("64M").serve("--memory", "64M", "--policy", policy) as pool:
+                store, client, chance = Store(policy), connect(pool), random.Random(policy)
+                fresh = 1000
+                # No more than one container has room for.
+                while len(store.content) < 900:
+                    length, first = chance.choice([1, 1, 2, 3, 5, 8]), chance.randrange(60)
+                    start = chance.randrange(1, 40)
+                    contents = []
+                    for i in range(length):
+                        kind = chance.randrange(10)
+                        fresh += 1
+                        contents.append(0 if kind == 0 else fresh if kind < 3 else chance.randrange(1, 40) if kind == 3
+                                        else start + i)
+                    store.write(first, contents)
+                    client.pwrite(blocks_of(contents), first * BLOCK)
+                    if store.counts["requests"] == 400:
+                        break
+                status = pool.status()
+                self.assertEqual(flat(status["volumes"][0]["writes"]), store.counts)
+                self.assertEqual(flat(status["writes"]), store.counts)
+                for at, place in store.map.items():
+                    self.assertEqual(client.pread(BLOCK, at * BLOCK), blocks_of([store.content[place]]))
+                client.shutdown()
+                pool.stop()
+                pool.check()
+
+    def test_what_a_rewrite_with_the_same_content_costs(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            client, data = connect(pool), os.urandom(MIB)
+            client.pwrite(data, 0)
+            client.flush()
+            before = pool.status()
+            client.pwrite(data, 0, nbd.CMD_FLAG_FUA)
+            client.pwrite(data[:8192], 0)
+            client.flush()
+            after = pool.status()
+            self.assertEqual(after["writes"]["same_place_blocks"], 258)
+            self.assertEqual(after["writes"]["removed_requests"], 2)
+            self.assertEqual(after["writes"]["written_blocks"], before["writes"]["written_blocks"])
+            self.assertLessEqual(after["unmerged_entries"], before["unmerged_entries"])
+            # After a checkpoint and a restart nothing of the map is in memory: what is rewritten is shared, and dropped by the merge.
+            pool.stop()
+            pool.serve("--memory", "64M", create=False)
+            client = connect(pool)
+            client.pwrite(data, 0)
+            self.assertEqual(pool.settled()["data_blocks_used"], 256)
+            self.assertEqual(client.pread(MIB, 0), data)
+            client.shutdown()
+            pool.kill()
+            pool.check()
+
+    def test_the_policy_of_a_volume_is_changed_while_clients_write(self):
+        policies = ["native", "observe", "full", "select", "select:1", "select:2,request", "idedup", "idedup:1", "inherit"]
+        with Pool("64M").serve("--memory", "64M") as pool:
+            ends, failures = threading.Event(), []
+
+            def write(number):
+                try:
+                    client, chance, held = connect(pool), random.Random(number), {}
+                    base = number * 4096
+                    while not ends.is_set():
+                        first, start = base + chance.randrange(200), chance.randrange(1, 50)
+                        contents = [start + i for i in range(chance.choice([1, 2, 4, 16]))]
+                        client.pwrite(blocks_of(contents), first * BLOCK)
+                        held.update({first + i: content for i, content in enumerate(contents)})
+                    for at, content in held.items():
+                        self.assertEqual(client.pread(BLOCK, at * BLOCK), blocks_of([content]))
+                    client.flush()
+                    client.shutdown()
+                except Exception as error:
+                    failures.append(error)
+
+            writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+            for writer in writers:
+                writer.start()
+            for policy in policies * 2:
+                onefold("volume", "set", pool.path, "default", f"policy={policy}")
+                shown = pool.status()["volumes"][0]["policy"]
+                self.assertEqual(shown, "select" if policy == "inherit" else policy)
+            ends.set()
+            for writer in writers:
+                writer.join(timeout=60)
+                self.assertFalse(writer.is_alive())
+            self.assertEqual(failures, [])
+            pool.stop()
+            pool.check()
+
+    def test_what_if_shows_the_others_in_order(self):
+        with Pool("64M").serve("--memory", "64M", "--policy", "observe") as pool:
+            for name, size in (("small", "4k"), ("large", "64k")):
+                run("fio", f"--name={name}", "--thread", "--ioengine=nbd", f"--uri={pool.uri()}", "--rw=randwrite", f"--bs={size}",
+                    "--size=8M", "--dedupe_percentage=60", "--iodepth=8", "--output=/dev/null")
+            writes = pool.status()["writes"]
+            what_if = writes["what_if"]
+            self.assertEqual((writes["requests"], writes["written_blocks"]), (2048 + 128, 4096))
+            self.assertEqual((writes["removed_blocks"], what_if["native"]), (0, {"blocks": 0, "requests": 0}))
+            for what in ("blocks", "requests"):
+                self.assertGreaterEqual(what_if["full"][what], what_if["select"][what])
+                self.assertGreaterEqual(what_if["select"][what], what_if["idedup"][what])
+            self.assertGreater(what_if["select"]["requests"], 100, "single blocks that are known")
+            text = onefold("status", pool.path).stdout
+            for word in ("what if", "full", "select", "idedup", "category"):
+                self.assertIn(word, text)
+            pool.stop()
+
+    def test_native_is_not_looked_up(self):
+        with Pool("64M").serve("--memory", "64M", "--policy", "native") as pool:
+            client = connect(pool)
+            for first in (0, 0, 10):
+                client.pwrite(blocks_of([7] * 4), first * BLOCK)
+            client.shutdown()
+            writes = pool.status()["writes"]
+            self.assertEqual((writes["requests"], writes["written_blocks"], writes["removed_blocks"]), (3, 12, 0))
+            self.assertEqual(set(writes["categories"].values()), {0})
+            pool.stop()
+
+    def test_what_is_no_policy_is_refused_with_what_is_allowed(self):
+        with Pool("64M") as pool:
+            onefold("create", pool.path, "--capacity", "64M")
+            onefold("volume", "create", pool.path, "db", "--size", "1M", "--policy", "select:4,request")
+            for spelling, hint in (("some", "native, observe, full, select or idedup"), ("select:0", "1 to 255"),
+                                   ("idedup:256", "1 to 255"), ("select:3,blocks", "run or request"), ("full:2", "threshold"),
+                                   ("", "native"), ("SELECT", "select or idedup")):
+                for arguments in (["volume", "set", pool.path, "db", f"policy={spelling}"],
+                                  ["set", pool.path, "policy", spelling],
+                                  ["volume", "create", pool.path, "other", "--size", "1M", f"--policy={spelling}"],
+                                  ["serve", pool.path, f"--policy={spelling}"]):
+                    done = onefold(*arguments, check=False)
+                    self.assertIn(done.returncode, (1, 2), arguments)
+                    self.assertIn(hint, done.stderr, arguments)
+            volumes = pool.status()["volumes"]
+            self.assertEqual([(volume["name"], volume["policy"]) for volume in volumes], [("db", "select:4,request")])
+
+
+if __name__ == "__main__":
+    unittest.main()
