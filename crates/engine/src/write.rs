@@ -231,6 +231,7 @@ impl Engine {
                 continue;
             }
             let lookup = match self.known(content.digest) {
+                Known::Yes(slot, digest) if self.is_lost(slot, digest) => Lookup::Nothing,
                 Known::Yes(slot, digest) => match self.prove(id, at, slot, digest) {
                     Proof::Equal if block.entry.slot() == Some(slot) => Lookup::SamePlace(slot.0),
                     Proof::Equal => Lookup::Known(slot.0),

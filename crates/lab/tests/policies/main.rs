@@ -11,8 +11,9 @@ mod naive;
 mod sample;
 
 use bench::{Bench, SECOND, records};
-use engine::{Command, IoOp, Limits, WriteCounts};
+use engine::{Command, Error, IoOp, Limits, WriteCounts};
 use lab::config::Config;
+use lab::content::{CELLS, Content};
 use lab::disk::Cut;
 use lab::workload::policy;
 use lab::world::Answer;
@@ -195,4 +196,32 @@ fn a_scattered_duplicate_that_is_written_again_takes_no_reference() {
         bench.assert_holds(block, content);
     }
     bench.audit();
+}
+
+/// A block that had lost its content, and of which there was no other copy, was written again with the same content: the index
+/// and the map named the slot that was rotten, and it was shared with that, or left as it was.
+///
+/// Lost: the one copy that could have helped; reads went on failing.
+#[test]
+fn a_lost_block_is_there_again_when_its_content_is_written() {
+    for block in [0, 9] {
+        let mut bench = Bench::new(Config::small(1), 64);
+        bench.write(0, &[5, 6]);
+        bench.settle();
+        bench.reopen();
+        bench.pass(5 * SECOND);
+        let first = bench.geometry().data_start();
+        let holds = |&place: &u64| bench.world.disk.read(place).to_cells() == [5; CELLS];
+        let place = (first..bench.world.disk.blocks()).find(holds).expect("it is stored");
+        let mut bytes = bench.world.disk.read(place).to_bytes(bench.world.disk.block_size()).to_vec();
+        bytes[100] ^= 0x40;
+        bench.world.disk.put(place, Content::Metadata(bytes.into()));
+        assert_eq!(bench.read(0), Err(Error::Io));
+        bench.pass(SECOND);
+        bench.write(block, &[5]);
+        bench.settle();
+        bench.reopen();
+        bench.assert_holds(block, 5);
+        bench.assert_holds(1, 6);
+    }
 }
