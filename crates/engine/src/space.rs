@@ -174,8 +174,8 @@ impl Space {
         first..first + u64::from(self.per_container)
     }
 
-    /// A merge has changed a slot's state. `None` if that cannot be: a slot that gets its first reference was taken before, and
-    /// the tables count what the map shows.
+    /// A merge has changed a slot's state. `None` if that cannot be: a slot that gets its first reference was taken before, one that
+    /// had references was not, and the tables count what the map shows.
     pub(crate) fn merged(&mut self, slot: Slot, before: SlotState, after: SlotState) -> Option<()> {
         let container = self.container_of(slot);
         let live = &mut self.containers[container as usize].live;
@@ -187,7 +187,8 @@ impl Space {
             }
             (_, SlotState::Free) => {
                 *live = live.checked_sub(1)?;
-                self.taken.insert(slot);
+                // Records that lie can have taken it as well: it would be given back twice.
+                self.taken.insert(slot).then_some(())?;
                 self.touch_container(container);
             }
             _ => {}
