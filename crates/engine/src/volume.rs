@@ -153,6 +153,7 @@ mod tests {
             deleted: None,
             merged_size: size,
             writes: WriteCounts::default(),
+            keeps_copies: false,
         };
         let root = Root { pointer: Pointer { location: 1, birth: 2, checksum: 3 }, height: 2 };
         let mut bytes = [0; VOLUME_BYTES as usize];
