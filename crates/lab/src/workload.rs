@@ -368,6 +368,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 20, "{letters:?}");
+        assert_eq!(letters.len(), 21, "{letters:?}");
     }
 }

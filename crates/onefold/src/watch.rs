@@ -193,7 +193,6 @@ mod tests {
             metadata_blocks: 8192,
             metadata_blocks_used: 0,
             unmerged_entries: 0,
-            second_copies_above: 0,
             second_copies: 0,
             memory_bytes: 0,
             checkpoints,
