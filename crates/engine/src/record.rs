@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::contract::{Digest, VolumeId};
 use crate::entry::{Key, LBA_BITS, Slot};
+use crate::superblock::MOST_COUNTED;
 use crate::volume::MAX_BLOCKS;
 
 const MAGIC: u32 = 0x314a_464f; // "OFJ1"
@@ -140,7 +141,8 @@ pub(crate) fn decode_header(page: &[u8]) -> Option<Header> {
         position: u32_at(page, 44),
     };
     let fits = pages_for(header.entries as usize, page.len()) == usize::from(header.pages);
-    (fits && usize::from(header.pages) <= MAX_PAGES).then_some(header)
+    let counted = [header.sequence, header.epoch, header.watermark].iter().all(|&number| number <= MOST_COUNTED);
+    (fits && counted && usize::from(header.pages) <= MAX_PAGES).then_some(header)
 }
 
 /// Checks a whole record (all its pages) and gives its changes and checksum.
@@ -173,6 +175,7 @@ mod tests {
         fn what_is_decoded_encodes_as_it_was(
             mut entries in proptest::collection::vec((0u8..9, any::<[u8; 39]>(), any::<[bool; 2]>()), 0..30),
             header in any::<[u8; 32]>(),
+            lying in proptest::bool::weighted(0.1),
             blocks in 0u16..40,
             lie in prop_oneof![9 => Just(0u32), 1 => any::<u32>()],
         ) {
@@ -183,6 +186,10 @@ mod tests {
             put_u16(&mut pages, 4, page_count);
             put_u16(&mut pages, 6, blocks);
             pages[8..40].copy_from_slice(&header);
+            if !lying {
+                // Numbers that can be: of records, of the epoch, of the watermark.
+                [15, 23, 39].iter().for_each(|&top| pages[top] &= 0x3f);
+            }
             put_u32(&mut pages, 40, count);
             for (i, (kind, rest, [near, low])) in entries.iter_mut().enumerate() {
                 let bytes = &mut pages[HEADER_BYTES + i * ENTRY_BYTES..][..ENTRY_BYTES];

@@ -35,7 +35,7 @@ use crate::rebuild::Rebuild;
 use crate::record::Change;
 use crate::superblock::{Pointer, Superblock, TreeId};
 use crate::tree::{Walk, height_for, lookup};
-use crate::volume::{self, MAX_BLOCKS, MAX_VOLUMES, VOLUME_BYTES};
+use crate::volume::{self, MAX_VOLUMES, VOLUME_BYTES, most_blocks};
 use crate::volumes::VolumeChange;
 use crate::write::SUMMARY_BYTES;
 
@@ -375,14 +375,15 @@ impl Engine {
         let bytes = self.store.pages.bytes(page);
         let geometry = &self.store.geometry;
         // Addresses below a higher tree would not fit into their bits.
-        let highest = height_for(MAX_BLOCKS / geometry.map_leaf_entries(), geometry.fanout());
+        let most = most_blocks(geometry);
+        let highest = height_for(most / geometry.map_leaf_entries(), geometry.fanout());
         match tree {
             TreeId::Containers => self.space.read_container_leaf(leaf, bytes)?,
             TreeId::MetaMap => self.store.meta.read_leaf(leaf, bytes),
             TreeId::Volumes => {
                 for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
                     let Some((volume, root)) = volume::decode(entry).ok()? else { continue };
-                    if volume.size.div_ceil(geometry.block()) > MAX_BLOCKS || root.height > highest {
+                    if volume.size.div_ceil(geometry.block()) > most || root.height > highest {
                         return None;
                     }
                     if self.volumes.last().is_some_and(|last| last.id >= volume.id) {
@@ -507,7 +508,7 @@ impl Engine {
             Change::Zero { key } => (key, key.lba() + 1),
             Change::DeleteVolume { volume } => return sizes.remove(&volume).is_some(),
             Change::ResizeVolume { volume, blocks } => {
-                let possible = blocks <= i64::MAX as u64 / self.store.geometry.block();
+                let possible = blocks <= most_blocks(&self.store.geometry);
                 return possible && sizes.get_mut(&volume).map(|size| *size = blocks).is_some();
             }
         };

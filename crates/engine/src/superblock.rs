@@ -29,7 +29,7 @@ const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 24;
 const PROVEN_AT: usize = ROOTS_AT + TREES * ROOT_SIZE;
 /// The greatest epoch, or number of a record: 146 years at a billion a second.
-const MOST_COUNTED: u64 = 1 << 62;
+pub(crate) const MOST_COUNTED: u64 = 1 << 62;
 const SCRUB_AT: usize = PROVEN_AT + 8;
 const SECOND_COPIES_AT: usize = SCRUB_AT + 48;
 

@@ -5,6 +5,7 @@ use alloc::string::String;
 use crate::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::contract::{Policy, VolumeId};
 use crate::entry::LBA_BITS;
+use crate::geometry::Geometry;
 use crate::status::WriteCounts;
 use crate::superblock::{Pointer, Root};
 
@@ -17,6 +18,8 @@ pub const NAME_BYTES: usize = 63;
 pub const MAX_VOLUMES: usize = 1024;
 /// The most blocks of a volume. No key of one volume lies beside one of another.
 pub(crate) const MAX_BLOCKS: u64 = 1 << (LBA_BITS - 1);
+/// The greatest height of a map.
+pub(crate) const MAX_HEIGHT: u8 = 7;
 const NAME_AT: usize = 48;
 /// The code of "no policy of its own".
 const INHERITS: u8 = 255;
@@ -60,6 +63,12 @@ pub fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with(['.', '-'])
 }
 
+/// The most blocks of a volume in a pool of this geometry: small pages lead to fewer.
+pub(crate) fn most_blocks(geometry: &Geometry) -> u64 {
+    let reach = geometry.map_leaf_entries().saturating_mul(geometry.fanout().saturating_pow(MAX_HEIGHT.into()));
+    reach.min(MAX_BLOCKS).min(i64::MAX as u64 / geometry.block())
+}
+
 /// Writes an entry of [`VOLUME_BYTES`].
 pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     out.fill(0);
@@ -91,7 +100,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     let possible = size <= i64::MAX as u64 && logical_blocks_used <= MAX_BLOCKS;
     let keeps_copies = bytes[5] & KEEPS_COPIES != 0;
     let named = if keeps_copies { name.is_empty() } else { is_name(name) };
-    if !named || bytes[4] > 7 || bytes[5] & !(READ_ONLY | KEEPS_COPIES) != 0 || !possible {
+    if !named || bytes[4] > MAX_HEIGHT || bytes[5] & !(READ_ONLY | KEEPS_COPIES) != 0 || !possible {
         return Err(());
     }
     let volume = Volume {

@@ -19,7 +19,7 @@ use crate::request::Kind;
 use crate::status::WriteCounts;
 use crate::superblock::{Pointer, Root};
 use crate::tree::height_for;
-use crate::volume::{COPIES_NAME, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name};
+use crate::volume::{COPIES_NAME, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
 
 /// A change of volumes that is a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,7 +134,7 @@ impl Engine {
 
     fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
         let block = self.geometry().block();
-        let possible = size > 0 && size.is_multiple_of(block) && size / block <= MAX_BLOCKS && size <= i64::MAX as u64;
+        let possible = size > 0 && size.is_multiple_of(block) && size / block <= most_blocks(self.geometry());
         if possible { Ok(size / block) } else { Err(ControlError::BadSize) }
     }
 
