@@ -142,7 +142,9 @@ class Power(unittest.TestCase):
                     self.fail_a_flush(machine)
                 finally:
                     machine.power_off()
-                onefold("check", machine.image)
+                found = onefold("check", machine.image, check=False)
+                self.assertEqual(found.returncode, 1)
+                self.assertIn("nothing but that is wrong", found.stdout + found.stderr)
                 machine.power_on()
                 try:
                     machine.serve()
