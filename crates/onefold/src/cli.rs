@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use engine::Policy;
 
+use crate::estimate;
 use crate::listen::Address;
 use crate::log::Level;
 use crate::properties::policy_value;
@@ -65,6 +67,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Repair a damaged pool at rest: make its tables anew from its maps, and say what is lost
     Repair(RepairArgs),
+    /// Estimate what a pool would save of files, block devices and directories; reads only, and needs no pool
+    Estimate(EstimateArgs),
 }
 
 /// `onefold create`.
@@ -282,6 +286,29 @@ pub struct RepairArgs {
     /// Read all data too, and give up the blocks that do not match their digests
     #[arg(long)]
     pub data: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold estimate`.
+#[derive(Args, Debug)]
+pub struct EstimateArgs {
+    /// Files, block devices, and directories with all that is below them (symbolic links in them are not followed)
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Only this policy, several times if wanted [default: native, full, select and idedup]
+    #[arg(long, value_name = "POLICY", value_parser = estimate::parse_policy)]
+    pub policy: Vec<Policy>,
+    /// Only writes of this size, several times if wanted: a power of two from 4K to 1M [default: 4K, 16K, 64K, 256K, 1M]
+    #[arg(long, value_name = "SIZE", value_parser = estimate::parse_request_size)]
+    pub request_size: Vec<u64>,
+    /// Memory for what is noted of the data; where it is too little for all of it, the data is sampled
+    #[arg(long, value_name = "SIZE", value_parser = estimate::parse_memory, default_value = "256M")]
+    pub memory: u64,
+    /// Also what other file systems hold that are mounted below the directories
+    #[arg(long)]
+    pub cross_mounts: bool,
     /// Report as JSON
     #[arg(long)]
     pub json: bool,

@@ -21,13 +21,18 @@ pub enum Digester {
 impl Digester {
     /// The digest function of a pool.
     pub fn new(parameters: &Parameters) -> Digester {
-        match parameters.digest {
-            DigestFunction::Blake3 => Digester::Blake3(parameters.key),
+        Digester::with_key(parameters.digest, parameters.key)
+    }
+
+    /// A digest function with a key.
+    pub fn with_key(function: DigestFunction, key: [u8; 32]) -> Digester {
+        match function {
+            DigestFunction::Blake3 => Digester::Blake3(key),
             DigestFunction::Aegis128X2 => {
-                let (mut key, mut nonce) = ([0; 16], [0; 16]);
-                key.copy_from_slice(&parameters.key[..16]);
-                nonce.copy_from_slice(&parameters.key[16..]);
-                Digester::Aegis128X2(Box::new(Aegis128X2Mac::new_with_nonce(&key, &nonce)))
+                let (mut first, mut nonce) = ([0; 16], [0; 16]);
+                first.copy_from_slice(&key[..16]);
+                nonce.copy_from_slice(&key[16..]);
+                Digester::Aegis128X2(Box::new(Aegis128X2Mac::new_with_nonce(&first, &nonce)))
             }
         }
     }

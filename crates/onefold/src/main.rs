@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main, cli                 what is asked for
-//! create, grow, serve, offline, scrub, check, repair    what is done about it
+//! create, grow, serve, offline, scrub, check, repair, estimate    what is done about it
 //!   command, properties     ... by commands to the engine
 //! log, watch, service       what an operator, and the service manager, are told
 //! reactor                   one thread: waits, takes in, lets the engine decide, carries out
@@ -24,6 +24,7 @@ mod control;
 mod create;
 mod digest;
 mod disk;
+mod estimate;
 #[cfg(feature = "faults")]
 mod faults;
 mod grow;
@@ -144,6 +145,10 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             }
             let sound = repair::repair(arguments)?;
             Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Estimate(arguments) => {
+            let complete = estimate::estimate(arguments)?;
+            Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
     }
 }

@@ -126,7 +126,7 @@ pub fn require_pool(store: &Store) -> anyhow::Result<Superblock> {
 }
 
 /// Names what starts with these bytes, where it is well known.
-fn identify(head: &[u8]) -> Option<&'static str> {
+pub fn identify(head: &[u8]) -> Option<&'static str> {
     const SIGNATURES: [(usize, &[u8], &str); 27] = [
         (0, b"XFSB", "an XFS file system"),
         (1080, &[0x53, 0xEF], "an ext2, ext3 or ext4 file system"),

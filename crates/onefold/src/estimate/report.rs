@@ -1,0 +1,217 @@
+//! What is said of an estimate: a table for people, or JSON with all figures.
+
+use serde::Serialize;
+
+use super::BLOCK;
+use super::inputs::Unreadable;
+use super::sample::Figure;
+use crate::print::{print, print_json};
+use crate::{size, status};
+
+/// Bytes of an entry of the index.
+const INDEX_ENTRY: f64 = 16.0;
+/// Memory for the index where it is bounded: 0.4 GB for each TB of data.
+const BOUNDED_INDEX: f64 = 0.0004;
+/// Unreadable files that the JSON lists; all are counted.
+const LISTED_MAX: usize = 1000;
+
+/// How the data was sampled.
+#[derive(Serialize, Clone, Debug)]
+pub struct Sampling {
+    /// Contents are counted by one in so many of them.
+    pub one_content_in: u64,
+    /// Everything else by so many segments,
+    pub segments_sampled: u64,
+    /// of so many,
+    pub segments: u64,
+    /// which have so many blocks.
+    pub sampled_blocks: u64,
+}
+
+/// One policy with one size of writes.
+#[derive(Serialize, Clone, Debug)]
+pub struct Row {
+    pub policy: String,
+    pub request_bytes: u64,
+    pub requests: u64,
+    #[serde(serialize_with = "named_categories")]
+    pub categories: [Figure; 4],
+    pub written_blocks: Figure,
+    pub removed_blocks: Figure,
+    pub removed_requests: Figure,
+    pub device_reads_per_read: Figure,
+    pub split_reads_percent: Figure,
+}
+
+/// By name, as in the status of a pool.
+fn named_categories<S: serde::Serializer>(categories: &[Figure; 4], serializer: S) -> Result<S::Ok, S::Error> {
+    use serde::ser::SerializeMap;
+    let mut map = serializer.serialize_map(Some(4))?;
+    for (name, figure) in ["unknown", "sequential", "scattered", "partial"].iter().zip(categories) {
+        map.serialize_entry(name, figure)?;
+    }
+    map.end()
+}
+
+/// Memory of the index.
+#[derive(Serialize, Clone, Debug)]
+pub struct IndexMemory {
+    /// For every content.
+    all_bytes: Figure,
+    /// At 0.4 GB for each TB of data.
+    bounded_bytes: f64,
+    /// The contents that it then has room for.
+    bounded_percent: f64,
+}
+
+/// The whole result.
+#[derive(Serialize, Clone, Debug)]
+pub struct Estimate {
+    version: u32,
+    pub exact: bool,
+    /// Not everything was read: the figures are of what was.
+    pub interrupted: bool,
+    confidence_percent: u32,
+    files: u64,
+    read_bytes: u64,
+    total_bytes: u64,
+    pub payload_blocks: u64,
+    pub zero_blocks: u64,
+    pub distinct_blocks: Figure,
+    index: IndexMemory,
+    sampling: Option<Sampling>,
+    unreadable_count: u64,
+    #[serde(serialize_with = "first_ones")]
+    pub unreadable: Vec<Unreadable>,
+    pub estimates: Vec<Row>,
+}
+
+fn first_ones<S: serde::Serializer>(unreadable: &[Unreadable], serializer: S) -> Result<S::Ok, S::Error> {
+    unreadable[..unreadable.len().min(LISTED_MAX)].serialize(serializer)
+}
+
+impl Estimate {
+    /// From what was counted. `bytes`: read, and all; `blocks`: with payload, and of zeroes.
+    pub fn new(
+        estimates: Vec<Row>,
+        files: u64,
+        [read_bytes, total_bytes]: [u64; 2],
+        [payload_blocks, zero_blocks]: [u64; 2],
+        contents: Figure,
+        sampling: Option<Sampling>,
+    ) -> Estimate {
+        let bounded_bytes = (payload_blocks * BLOCK as u64) as f64 * BOUNDED_INDEX;
+        let all_bytes = contents.times(INDEX_ENTRY);
+        let index = IndexMemory {
+            all_bytes,
+            bounded_bytes,
+            bounded_percent: (bounded_bytes / all_bytes.value.max(INDEX_ENTRY) * 100.0).min(100.0),
+        };
+        Estimate {
+            version: status::VERSION,
+            exact: sampling.is_none(),
+            interrupted: false,
+            confidence_percent: 95,
+            files,
+            read_bytes,
+            total_bytes,
+            payload_blocks,
+            zero_blocks,
+            distinct_blocks: contents,
+            index,
+            sampling,
+            unreadable_count: 0,
+            unreadable: Vec::new(),
+            estimates,
+        }
+    }
+
+    /// What could not be read.
+    pub fn set_unreadable(&mut self, unreadable: Vec<Unreadable>) {
+        self.unreadable_count = unreadable.len() as u64;
+        self.unreadable = unreadable;
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let blocks = |count: u64| size::show(count.saturating_mul(BLOCK as u64));
+        let mut text = String::new();
+        let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
+        let files = if self.files == 1 { "1 file".to_string() } else { format!("{} files", self.files) };
+        let part =
+            if self.interrupted { format!(" of {}: interrupted", size::show(self.total_bytes)) } else { String::new() };
+        row("read", format!("{}{part}, {files}", size::show(self.read_bytes)));
+        if !self.unreadable.is_empty() {
+            row("unreadable", format!("{}, left out", self.unreadable.len()));
+        }
+        row("zeroes", format!("{:<12}never stored", blocks(self.zero_blocks)));
+        row("data", blocks(self.payload_blocks));
+        row("different", format!("{}, {}", bytes_text(self.distinct_blocks.times(BLOCK as f64)), self.how()));
+        let IndexMemory { all_bytes, bounded_bytes, bounded_percent } = &self.index;
+        let bounded = size::show(*bounded_bytes as u64);
+        row("index", format!("{}, to know every content", bytes_text(*all_bytes)));
+        row("", format!("{bounded} at 0.4 GB for each TB of data: room for {bounded_percent:.0} % of them"));
+        text.push('\n');
+        text.push_str(&self.table());
+        text
+    }
+
+    fn how(&self) -> String {
+        match &self.sampling {
+            None => "exact".into(),
+            Some(Sampling { one_content_in, segments_sampled, segments, .. }) => format!(
+                "by one content in {one_content_in}; the rest by {segments_sampled} of {segments} segments. The intervals (±) hold the \
+                 true value with 95 %"
+            ),
+        }
+    }
+
+    fn table(&self) -> String {
+        let columns =
+            ["policy", "writes of", "saves", "of data", "writes gone", "reads split", "device reads per read"];
+        let mut lines = vec![columns.map(String::from)];
+        let percent = |figure: Figure, whole: u64| percent_text(figure.times(100.0 / whole.max(1) as f64));
+        for row in &self.estimates {
+            let saved = size::show((row.removed_blocks.value * BLOCK as f64) as u64);
+            let half = row.device_reads_per_read.half();
+            let interval = if half > 0.0 { format!(" ± {half:.2}") } else { String::new() };
+            lines.push([
+                row.policy.clone(),
+                size::show(row.request_bytes),
+                saved,
+                percent(row.removed_blocks, self.payload_blocks),
+                percent(row.removed_requests, row.requests),
+                percent_text(row.split_reads_percent),
+                format!("{:.2}{interval}", row.device_reads_per_read.value),
+            ]);
+        }
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0) + 2;
+        let widths: [usize; 7] = std::array::from_fn(width);
+        let mut text = String::new();
+        for line in &lines {
+            let cells = line.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+            text.push_str(&format!("  {}\n", cells.collect::<String>().trim_end()));
+        }
+        text
+    }
+}
+
+/// Bytes with their interval.
+fn bytes_text(figure: Figure) -> String {
+    let value = size::show(figure.value as u64);
+    if figure.half() > 0.0 { format!("{value} ± {}", size::show(figure.half() as u64)) } else { value }
+}
+
+fn percent_text(figure: Figure) -> String {
+    let half = figure.half();
+    if half > 0.0 { format!("{:.1} % ± {half:.1}", figure.value) } else { format!("{:.1} %", figure.value) }
+}
+
+/// Says it.
+pub fn show(estimate: &Estimate, json: bool) {
+    if json {
+        print_json(estimate);
+    } else {
+        print(format_args!("{}", estimate.text()));
+    }
+}
