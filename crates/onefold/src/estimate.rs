@@ -1,20 +1,23 @@
-//! `onefold estimate`: what a pool would save of files, block devices and directories, for each policy and size of writes.
+//! `onefold estimate`: what a pool would save of files, block devices and directories, for each policy and size of
+//! writes.
 //!
-//! Everything is read once, with the digest that new pools use; nothing is written, and no pool is needed. The model: each file is
-//! written from its beginning to its end, one after the other, into an empty pool, in requests of one size at multiples of it; then
-//! it is read back in reads of 128 KiB. What lies wholly in holes is not written. The index knows everything.
+//! Everything is read once, with the digest that new pools use; nothing is written, and no pool is needed. The model:
+//! each file is written from its beginning to its end, one after the other, into an empty pool, in requests of one size
+//! at multiples of it; then it is read back in reads of 128 KiB. What lies wholly in holes is not written. The index
+//! knows everything.
 //!
 //! - `inputs`: what there is to be read, and reading it, in windows of 1 MiB.
-//! - `model`: what a pool does with the blocks of a window: decided by the engine's policies, carried out as the engine does.
+//! - `model`: what a pool does with the blocks of a window: decided by the engine's policies, carried out as the engine
+//!   does.
 //! - `sample`: what is noted in bounded memory, and intervals of confidence.
 //! - `report`: what is said.
 //!
-//! If memory has room for all blocks even if none comes twice, contents get numbers as they are read, and then each policy is
-//! simulated with each size of requests, with slots and index of its own: the result is exact ([`Run::exact`]). Else ([`Run::sampled`])
-//! half of the memory counts contents by a sample of digests, and half holds segments of the data, chosen at random: these are read
-//! first, then everything is read, which shows what of the segments is known from before, and where it came first. Their requests are
-//! decided by that: whether a block is known is exact, but slots are taken to be in the order of the data. docs/estimate.md says what
-//! that means for the figures.
+//! If memory has room for all blocks even if none comes twice, contents get numbers as they are read, and then each
+//! policy is simulated with each size of requests, with slots and index of its own: the result is exact
+//! ([`Run::exact`]). Else ([`Run::sampled`]) half of the memory counts contents by a sample of digests, and half holds
+//! segments of the data, chosen at random: these are read first, then everything is read, which shows what of the
+//! segments is known from before, and where it came first. Their requests are decided by that: whether a block is known
+//! is exact, but slots are taken to be in the order of the data. docs/estimate.md says what that means for the figures.
 
 mod inputs;
 mod model;
@@ -74,7 +77,7 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
 /// Estimates and reports; true if everything was read to its end, but for what cannot be read.
 pub fn estimate(arguments: &EstimateArgs) -> anyhow::Result<bool> {
     let stop = Arc::new(AtomicBool::new(false));
-    // The first signal ends the reading, the second one everything.
+    // The first signal ends the reading, the second one everything; so the one that ends has to be the first to look.
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop)).context("cannot catch signals")?;
     signal_hook::flag::register(SIGINT, Arc::clone(&stop)).context("cannot catch signals")?;
     let estimate = run(arguments, &stop)?;
@@ -91,14 +94,15 @@ fn run(arguments: &EstimateArgs, stop: &AtomicBool) -> anyhow::Result<Estimate> 
     unreadable.iter().for_each(|failed| complain(format_args!("cannot read {}: {}", failed.path, failed.error)));
     let combinations = combinations(&arguments.policy, &arguments.request_size);
     let digester = Digester::with_key(DEFAULT, KEY);
-    let mut run = Run { inputs: &inputs, combinations, digester, stop, unreadable, seen: Seen::default() };
+    let mut run =
+        Run { inputs: &inputs, combinations, digester, stop, unreadable, interrupted: false, seen: Seen::default() };
     let mut estimate = if fits(inputs.blocks(), inputs.windows(), memory) {
         run.exact()?
     } else {
         run.sampled(memory, walk.segment_windows)?
     };
+    estimate.interrupted = run.interrupted;
     estimate.set_unreadable(run.unreadable);
-    estimate.interrupted = stop.load(Ordering::Relaxed);
     Ok(estimate)
 }
 
@@ -160,12 +164,14 @@ struct Run<'a> {
     digester: Digester,
     stop: &'a AtomicBool,
     unreadable: Vec<Unreadable>,
+    /// A signal came before all was read.
+    interrupted: bool,
     seen: Seen,
 }
 
 impl Run<'_> {
-    /// Reads the windows for which `wanted` says so, in order, until the end or a signal. A file that fails is named, and the next one
-    /// is read.
+    /// Reads the windows for which `wanted` says so, in order, until the end or a signal. A file that fails is named,
+    /// and the next one is read.
     fn read(
         &mut self,
         progress: &mut Progress,
@@ -176,6 +182,7 @@ impl Run<'_> {
         let (digester, stop) = (&self.digester, self.stop);
         for file in &self.inputs.files {
             if stop.load(Ordering::Relaxed) {
+                self.interrupted = true;
                 return;
             }
             let result = file.read(wanted, &mut |window: Window<'_>| {
@@ -188,6 +195,7 @@ impl Run<'_> {
                 progress.add(window.data_bytes);
                 !stop.load(Ordering::Relaxed)
             });
+            self.interrupted |= stop.load(Ordering::Relaxed);
             if let Err(error) = result {
                 progress.finish();
                 complain(format_args!("cannot read {}: {error}; what comes before is estimated", file.path.display()));
@@ -209,7 +217,7 @@ impl Run<'_> {
             recorded.add(number, blocks);
         });
         drop(progress);
-        if seen.bytes == 0 && self.stop.load(Ordering::Relaxed) {
+        if seen.bytes == 0 && self.interrupted {
             bail!(NOTHING_YET);
         }
         self.seen = seen;
@@ -305,8 +313,8 @@ impl Run<'_> {
         Progress::new("simulating", recorded.blocks() * BLOCK as u64 * self.combinations.len() as u64)
     }
 
-    /// A row from the counts of the segments that were sampled, of so many; `contents` is what `full` stores, where that is known
-    /// better from elsewhere.
+    /// A row from the counts of the segments that were sampled, of so many; `contents` is what `full` stores, where
+    /// that is known better from elsewhere.
     fn row(
         &self,
         policy: Policy,

@@ -1,10 +1,12 @@
 //! What is read: files, block devices, and directories with all that is below them.
 //!
-//! The walk opens everything once and notes how long it is and where it holds data; nothing is read by it. Then files are read in
-//! the order of the walk (names in the order of their bytes, files before folders), in *windows*: the 1 MiB at each multiple of
-//! 1 MiB of a file. Windows are numbered through all files, holes included; those that hold no data are not visited.
+//! The walk opens everything once and notes how long it is and where it holds data; nothing is read by it. Then files
+//! are read in the order of the walk (names in the order of their bytes, files before folders), in *windows*: the 1 MiB
+//! at each multiple of 1 MiB of a file. Windows are numbered through all files, holes included; those that hold no data
+//! are not visited.
 //!
-//! Files may change meanwhile. A file is never read beyond the length that the walk has found; what is gone reads as zeroes.
+//! Files may change meanwhile. A file is never read beyond the length that the walk has found; what is gone reads as
+//! zeroes.
 
 use std::collections::HashSet;
 use std::fs::{File, Metadata, OpenOptions};
@@ -244,7 +246,8 @@ fn window_blocks(size: u64, window: u64) -> usize {
     (size - window * WINDOW).min(WINDOW).div_ceil(BLOCK as u64) as usize
 }
 
-/// Calls `visit` with each piece of data: the number of its window in the file, and its bytes. Ends early if it says false.
+/// Calls `visit` with each piece of data: the number of its window in the file, and its bytes. Ends early if it says
+/// false.
 fn pieces(file: &File, size: u64, visit: &mut dyn FnMut(u64, Range<u64>) -> io::Result<bool>) -> io::Result<()> {
     let mut at = 0;
     while let Some(data) = next_data(file, at, size)? {

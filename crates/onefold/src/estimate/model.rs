@@ -1,8 +1,9 @@
 //! What a pool would do with the blocks of a window, under one policy, written in requests of one size and read back.
 //!
-//! A request is decided by the engine's own functions (`engine::Policy`) and carried out as the engine's `decide.rs` and `write.rs`
-//! do it, on a volume that holds nothing yet. What blocks map to, and what is known of a content, is up to [`Slots`]: they are
-//! simulated where everything is known ([`Simulated`]), else taken from where contents come first in the data ([`Positions`]).
+//! A request is decided by the engine's own functions (`engine::Policy`) and carried out as the engine's `decide.rs`
+//! and `write.rs` do it, on a volume that holds nothing yet. What blocks map to, and what is known of a content, is up
+//! to [`Slots`]: they are simulated where everything is known ([`Simulated`]), else taken from where contents come
+//! first in the data ([`Positions`]).
 
 use std::ops::AddAssign;
 
@@ -104,7 +105,8 @@ impl Slots for Simulated {
     }
 }
 
-/// Places in the order of the data in the stead of slots: the pool as `native` fills it, in which a content is where it comes first.
+/// Places in the order of the data in the stead of slots: the pool as `native` fills it, in which a content is where it
+/// comes first.
 pub struct Positions<'a> {
     /// By content; `u64::MAX` where it was not met.
     pub first: &'a [u64],
@@ -153,8 +155,8 @@ impl Model {
         Model { policy, request_blocks, lookups: Vec::new(), shares: Vec::new(), twins: Vec::new() }
     }
 
-    /// Writes a window and reads it back. Codes are numbers of contents, [`ZERO`] or [`HOLE`]; what lies wholly in holes is not
-    /// written, and a hole in a request is zeroes.
+    /// Writes a window and reads it back. Codes are numbers of contents, [`ZERO`] or [`HOLE`]; what lies wholly in
+    /// holes is not written, and a hole in a request is zeroes.
     pub fn window(&mut self, codes: &[u32], slots: &mut impl Slots, tally: &mut Tally) {
         let mut places = [None; WINDOW_BLOCKS];
         let parts = codes.chunks(self.request_blocks).zip(places.chunks_mut(self.request_blocks));
@@ -220,7 +222,8 @@ impl Model {
         }
     }
 
-    /// Of a known block that was written again, the index names the copy that extends a sequential run, else the older one.
+    /// Of a known block that was written again, the index names the copy that extends a sequential run, else the older
+    /// one.
     fn name_copies(&self, codes: &[u32], slots: &mut impl Slots, places: &[Option<u64>]) {
         for (at, &code) in codes.iter().enumerate() {
             let (Lookup::Known(old), false, Some(new)) = (self.lookups[at], self.shares[at], places[at]) else {
@@ -237,8 +240,8 @@ impl Model {
     }
 }
 
-/// Counts one read of blocks at these slots: what follows each other in a container is read at once, zeroes and holes are not
-/// read, and a block that comes twice is read once.
+/// Counts one read of blocks at these slots: what follows each other in a container is read at once, zeroes and holes
+/// are not read, and a block that comes twice is read once.
 fn count_read(places: &[Option<u64>], tally: &mut Tally) {
     let (mut device_reads, mut last) = (0, None);
     for (at, slot) in places.iter().enumerate() {

@@ -142,8 +142,8 @@ impl Recorded {
     }
 }
 
-/// Counts different contents: those whose digest ends with `zeroes` zero bits stand for 2^zeroes each. A digest's bits are as good as
-/// random, so each content is in the sample or not, however often it comes.
+/// Counts different contents: those whose digest ends with `zeroes` zero bits stand for 2^zeroes each. A digest's bits
+/// are as good as random, so each content is in the sample or not, however often it comes.
 pub struct Distinct {
     sample: HashSet<Digest>,
     zeroes: u32,
@@ -162,7 +162,8 @@ impl Distinct {
         if self.sample.contains(&digest) {
             return;
         }
-        // Never more than it has room for, so that it never grows; drained, since what is removed one by one leaves its places used.
+        // Never more than it has room for, so that it never grows; drained, since what is removed one by one leaves its
+        // places used.
         while trailing_zeroes(digest) >= self.zeroes && self.sample.len() >= self.most {
             self.zeroes += 1;
             let zeroes = self.zeroes;
@@ -179,7 +180,8 @@ impl Distinct {
         1u64.checked_shl(self.zeroes).unwrap_or(u64::MAX)
     }
 
-    /// Different contents. Each is in the sample with the same probability p: the variance of the estimate n / p is n (1 - p) / p².
+    /// Different contents. Each is in the sample with the same probability p: the variance of the estimate n / p is n
+    /// (1 - p) / p².
     pub fn figure(&self) -> Figure {
         let (sampled, one_in) = (self.sample.len() as f64, self.one_in() as f64);
         let value = sampled * one_in;
@@ -228,8 +230,9 @@ impl Figure {
     }
 }
 
-/// The ratio of two sums over the segments of which these are a random sample: that of the sampled sums. Its variance is the usual one of
-/// a ratio under simple random sampling without replacement (Cochran, Sampling Techniques, 6.4), with quantiles of Student's t.
+/// The ratio of two sums over the segments of which these are a random sample: that of the sampled sums. Its variance
+/// is the usual one of a ratio under simple random sampling without replacement (Cochran, Sampling Techniques, 6.4),
+/// with quantiles of Student's t.
 pub fn ratio(pairs: &[(u64, u64)], segments: u64) -> Figure {
     let (part, whole) = pairs.iter().fold((0.0, 0.0), |(part, whole), &(y, x)| (part + y as f64, whole + x as f64));
     if whole == 0.0 {
@@ -249,8 +252,8 @@ pub fn ratio(pairs: &[(u64, u64)], segments: u64) -> Figure {
     Figure { value, low: (value - half).max(0.0), high: value + half }
 }
 
-/// The ratio of a part to its whole. Where no segment has any of it, or none has anything else, the interval is that of the rule of
-/// three.
+/// The ratio of a part to its whole. Where no segment has any of it, or none has anything else, the interval is that of
+/// the rule of three.
 pub fn share(pairs: &[(u64, u64)], segments: u64) -> Figure {
     let figure = ratio(pairs, segments).within(0.0, 1.0);
     if pairs.len() as u64 >= segments || pairs.is_empty() {
