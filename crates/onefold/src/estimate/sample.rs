@@ -297,8 +297,8 @@ mod tests {
         for round in 0..40u64 {
             let mut distinct = Distinct::new(32 << 10);
             for number in 0..20_000 {
-                distinct.add(digest(round << 32 | number));
-                distinct.add(digest(round << 32 | number / 7));
+                distinct.add(digest((round << 32) | number));
+                distinct.add(digest((round << 32) | (number / 7)));
                 if number == 500 {
                     assert_eq!(distinct.figure(), Figure::exact(501.0));
                 }
