@@ -112,7 +112,7 @@ pub enum Flaw {
 
 impl Engine {
     /// Blocks of volumes that cannot be read, and those whose content lies at one of the byte offsets: volume, first block, how
-    /// many. As of the trees, without what the journal has overwritten since.
+    /// many. As of the trees, without what the journal has overwritten since, and without the volumes that it deletes.
     pub fn flawed_blocks(
         &self,
         read: &mut ReadMetadata<'_>,
@@ -120,7 +120,7 @@ impl Engine {
         visit: &mut dyn FnMut(&str, u64, u64, Flaw),
     ) {
         let mut seen = BTreeSet::new();
-        for (volume, root) in self.volumes.iter().zip(&self.maps) {
+        for (volume, root) in self.volumes.iter().zip(&self.maps).filter(|(volume, _)| volume.deleted.is_none()) {
             let blocks = volume.size.div_ceil(self.geometry().block());
             let mut visit_volume = |first: u64, count: u64, flaw| {
                 if first < blocks {

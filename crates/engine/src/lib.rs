@@ -70,4 +70,4 @@ pub use request::Stage;
 pub use scrub::ScrubStatus;
 pub use status::{Counters, Mode, Removed, Status, WhatIf, WriteCounts};
 pub use superblock::{DigestFunction, Parameters, ScrubRecord, ScrubState, Superblock, SuperblockError};
-pub use volume::{MAX_VOLUMES, NAME_BYTES, Volume, is_name};
+pub use volume::{COPIES_NAME, MAX_VOLUMES, NAME_BYTES, Volume, is_name};

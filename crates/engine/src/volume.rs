@@ -28,7 +28,7 @@ const READ_ONLY: u8 = 1;
 /// Flag: its blocks are second copies, of the slots with their numbers. It has no name.
 const KEEPS_COPIES: u8 = 2;
 /// What the volume of second copies is called in messages. No volume can be given this name.
-pub(crate) const COPIES_NAME: &str = "(second copies)";
+pub const COPIES_NAME: &str = "(second copies)";
 
 /// A volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
