@@ -49,12 +49,15 @@ impl Engine {
         self.volumes.iter().filter(|volume| volume.keeps_copies).map(|volume| volume.logical_blocks_used).sum()
     }
 
-    /// Where the volume of second copies is in the list.
+    /// Where the volume of second copies is in the list, if it can be used already.
     pub(crate) fn copies_volume(&self) -> Option<usize> {
-        let usable = |volume: &crate::volume::Volume| {
-            volume.keeps_copies && volume.deleted.is_none() && volume.since <= self.checkpoints_done
-        };
-        self.volumes.iter().position(usable)
+        self.volume_index(self.copies?)
+    }
+
+    /// The list of volumes has changed.
+    pub(crate) fn note_copies_volume(&mut self) {
+        let found = self.volumes.iter().find(|volume| volume.keeps_copies && volume.deleted.is_none());
+        self.copies = found.map(|volume| volume.id);
     }
 
     /// Sees to the volume of second copies: it is as large as the pool, and goes when it is not wanted any more; what is in it is

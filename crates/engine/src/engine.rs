@@ -108,6 +108,8 @@ pub struct Engine {
     pub(crate) pool_memory: u64,
     /// References beyond which a block is kept twice; 0: none is.
     pub(crate) second_copies: u32,
+    /// The volume of second copies, if there is one that is not deleted.
+    pub(crate) copies: Option<VolumeId>,
     /// Whether there may be second copies.
     pub(crate) has_copies: bool,
     pub(crate) delta: Delta,
@@ -239,6 +241,7 @@ impl Engine {
             pool_policy: None,
             pool_memory: 0,
             second_copies: 0,
+            copies: None,
             has_copies: false,
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),

@@ -65,7 +65,7 @@ pub use geometry::{BadGeometry, Geometry, Growth, UNGROWN};
 pub use io::Io;
 pub use limits::Limits;
 pub use mend::{Damage, Damaged};
-pub use repair::{Lost, Medium, Repair, RepairError, plan_repair};
+pub use repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
 pub use request::Stage;
 pub use scrub::ScrubStatus;
 pub use status::{Counters, Mode, Removed, Status, WhatIf, WriteCounts};

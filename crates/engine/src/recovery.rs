@@ -389,7 +389,9 @@ impl Engine {
                     if self.volumes.last().is_some_and(|last| last.id >= volume.id) {
                         return None;
                     }
-                    self.has_copies |= volume.keeps_copies;
+                    if volume.keeps_copies {
+                        (self.copies, self.has_copies) = (Some(volume.id), true);
+                    }
                     self.volumes.push(volume);
                     self.maps.push(root);
                     self.volume_leaves = leaf + 1;

@@ -37,7 +37,7 @@ use crate::entry::{Entry, Key, Slot};
 use crate::failure::Failure;
 use crate::limits::Limits;
 use crate::pages::PageKey;
-use crate::record::Change;
+use crate::record::{self, Change};
 use crate::recovery::{Recovery, blocks_of};
 use crate::superblock::{Parameters, Superblock};
 use crate::volume::Volume;
@@ -50,9 +50,9 @@ pub struct Medium<'a> {
     pub content: &'a mut dyn FnMut(u64) -> Option<BlockContent>,
 }
 
-/// Blocks of a volume that nothing is known of any more.
+/// Blocks of a volume that damage has cost something.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Lost {
+pub struct BlockRange {
     /// Name of the volume.
     pub volume: String,
     /// The first block.
@@ -93,8 +93,11 @@ pub struct Repair {
     pub problems: Vec<String>,
     /// What is written anew, a sentence each.
     pub actions: Vec<String>,
-    /// Blocks that become lost, in order.
-    pub lost: Vec<Lost>,
+    /// Blocks that become lost, in order: nothing is known of them any more.
+    pub lost: Vec<BlockRange>,
+    /// Blocks whose last durable changes are lost with the journal, in order: they are as they were before. As far as the records of
+    /// these changes can still be read.
+    pub reverted: Vec<BlockRange>,
     /// Superblock copies to be written first, and synced: byte offset, block.
     pub mends: Vec<(u64, Vec<u8>)>,
     /// Then blocks that the journal holds and their slots do not: byte offsets to copy a block from and to.
@@ -178,6 +181,7 @@ pub fn plan_repair(
         problems: Vec::new(),
         actions: Vec::new(),
         lost: Vec::new(),
+        reverted: Vec::new(),
         mends: Vec::new(),
         copies: Vec::new(),
         pages: Vec::new(),
@@ -335,6 +339,7 @@ impl Planner<'_, '_> {
                  there on are lost; every volume is as it was after record {}",
                 end.sequence
             ));
+            self.list_reverted(end.sequence, mark);
         }
         recovery.records.truncate(believed);
         for record in &recovery.records {
@@ -344,6 +349,77 @@ impl Planner<'_, '_> {
         }
         self.prove_new_blocks(&recovery.carried);
         end
+    }
+
+    /// Lists what the durable records after record `last` changed.
+    fn list_reverted(&mut self, last: u64, mark: u64) {
+        let block = self.geometry().block();
+        let mut ranges = BTreeMap::new();
+        for record in self.stray_records(last, mark) {
+            for change in record {
+                let Some(at) = volume_of(&change).and_then(|volume| self.engine.volume_index(volume)) else { continue };
+                let volume = &self.engine.volumes[at];
+                let (first, end) = match change {
+                    Change::Clear { key, end } => (key.lba(), end.min(volume.size.div_ceil(block))),
+                    Change::Fresh { key, .. }
+                    | Change::Carried { key, .. }
+                    | Change::Share { key, .. }
+                    | Change::Zero { key } => (key.lba(), key.lba() + 1),
+                    Change::DeleteVolume { .. } => {
+                        let text = format!("the deletion of volume {} is lost: it is there again", volume.name);
+                        self.problem(text);
+                        continue;
+                    }
+                    Change::ResizeVolume { .. } => {
+                        let text = format!("a change of the size of volume {} is lost", volume.name);
+                        self.problem(text);
+                        continue;
+                    }
+                };
+                let longest = ranges.entry((at, first)).or_insert(end);
+                *longest = end.max(*longest);
+            }
+        }
+        for ((at, first), end) in ranges {
+            let volume = &self.engine.volumes[at].name;
+            match self.plan.reverted.last_mut() {
+                Some(before) if before.volume == *volume && first <= before.first + before.blocks => {
+                    before.blocks = before.blocks.max(end - before.first);
+                }
+                _ if first < end => {
+                    self.plan.reverted.push(BlockRange { volume: volume.clone(), first, blocks: end - first });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The changes of the records from `last` (without it) to `mark` that the journal still has, wherever they are in it.
+    fn stray_records(&mut self, last: u64, mark: u64) -> Vec<Vec<Change>> {
+        let geometry = self.geometry();
+        let (block, ring) = (geometry.block(), geometry.journal_blocks);
+        let mut page_at = |position: u32| {
+            let offset = (geometry.journal_start() + u64::from(position % ring)) * block;
+            (self.medium.read)(offset, block as u32)
+        };
+        let mut records = Vec::new();
+        for position in 0..ring {
+            let Some(mut pages) = page_at(position) else { continue };
+            let Some(header) = record::decode_header(&pages) else { continue };
+            let is_meant = header.position == position
+                && header.epoch >= self.engine.superblock.seal_epoch
+                && (last + 1..=mark).contains(&header.sequence);
+            if !is_meant {
+                continue;
+            }
+            let more: Option<Vec<_>> = (1..u32::from(header.pages)).map(|page| page_at(position + page)).collect();
+            pages.extend(more.into_iter().flatten().flatten());
+            if pages.len() as u64 == u64::from(header.pages) * block {
+                let decoded = record::decode(&header, &mut pages, self.engine.store.seed);
+                records.extend(decoded.map(|(changes, _)| changes));
+            }
+        }
+        records
     }
 
     /// How many records count: those that make sense, and whose blocks are proven where they have to be.

@@ -129,6 +129,7 @@ impl Engine {
         {
             checkpoint.volume_at += 1;
         }
+        self.note_copies_volume();
         Ok(since)
     }
 
@@ -182,8 +183,7 @@ impl Engine {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
         }
-        let kept = self.volumes.iter().any(|volume| volume.keeps_copies && volume.deleted.is_none());
-        if second_copies.is_some_and(|above| above > 0) && !kept {
+        if second_copies.is_some_and(|above| above > 0) && self.copies.is_none() {
             let size = self.store.geometry.slots() * self.store.geometry.block();
             self.enter_volume(COPIES_NAME, size, Some(Policy::Native), true)?;
         }
@@ -214,6 +214,7 @@ impl Engine {
                 self.journal.changes.push(Change::DeleteVolume { volume });
                 self.clear_keys(Key::new(volume, 0), end_of(volume));
                 self.volumes[at].deleted = Some(sequence);
+                self.note_copies_volume();
                 // Its space comes back from here on, and its place in the table.
                 self.want_checkpoint = true;
             }
@@ -238,6 +239,7 @@ impl Engine {
             VolumeChange::Delete { volume } => {
                 self.replay_clear(Key::new(volume, 0), end_of(volume));
                 self.volumes[at].deleted = Some(sequence);
+                self.note_copies_volume();
             }
             VolumeChange::Resize { volume, blocks } => {
                 let size = blocks * self.store.geometry.block();

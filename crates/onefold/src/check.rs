@@ -10,8 +10,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use engine::{
-    BlockContent, Digest, Effect, Engine, Event, Flaw, IoError, IoId, IoOp, Limits, Medium, Nanos, Outcome, Recovered,
-    Repair, RepairError, Segment, Superblock, plan_repair,
+    BlockContent, BlockRange, Digest, Effect, Engine, Event, Flaw, IoError, IoId, IoOp, Limits, Medium, Nanos, Outcome,
+    Recovered, Repair, RepairError, Segment, Superblock, plan_repair,
 };
 use serde::Serialize;
 
@@ -57,6 +57,12 @@ impl Range {
     }
 }
 
+impl From<&BlockRange> for Range {
+    fn from(range: &BlockRange) -> Range {
+        Range { volume: range.volume.clone(), first_block: range.first, blocks: range.blocks }
+    }
+}
+
 /// Adds blocks to a list of ranges, to the last one where they follow it.
 fn add_range(ranges: &mut Vec<Range>, volume: &str, first_block: u64, blocks: u64) {
     match ranges.last_mut() {
@@ -75,6 +81,7 @@ pub struct Findings {
     notes: Vec<String>,
     /// Blocks that cannot be read because of the problems.
     affected: Vec<Range>,
+    reverted: Vec<Range>,
     /// Blocks that an earlier repair gave up.
     lost: Vec<Range>,
     pub blocks_checked: u64,
@@ -115,9 +122,8 @@ pub fn check(arguments: &CheckArgs) -> anyhow::Result<bool> {
         match plan {
             Ok(plan) => {
                 plan.problems.into_iter().for_each(|problem| findings.add(problem));
-                for lost in plan.lost {
-                    add_range(&mut findings.affected, &lost.volume, lost.first, lost.blocks);
-                }
+                findings.affected = plan.lost.iter().map(Range::from).collect();
+                findings.reverted = plan.reverted.iter().map(Range::from).collect();
             }
             Err(error) => findings.add(format!("it cannot be repaired: {error}")),
         }
@@ -180,6 +186,7 @@ fn report(arguments: &CheckArgs, findings: &Findings) {
     }
     for (ranges, what) in [
         (&findings.affected, "cannot be read"),
+        (&findings.reverted, "have lost changes with the journal: a repair leaves them as they were before"),
         (&findings.lost, "lost: an earlier repair gave them up, reading them fails until they are written again"),
     ] {
         for range in ranges.iter().take(LISTED_MAX) {

@@ -34,6 +34,8 @@ struct Report {
     problems: Vec<String>,
     actions: Vec<String>,
     lost: Vec<Range>,
+    /// As they were before the records that the journal has lost.
+    reverted: Vec<Range>,
     bytes_to_write: u64,
     /// Why the pool had failed, and whether that is lifted (with `--dry-run`: would be).
     failure: Option<&'static str>,
@@ -60,6 +62,7 @@ pub fn repair(arguments: &RepairArgs) -> anyhow::Result<bool> {
         problems: Vec::new(),
         actions: Vec::new(),
         lost: Vec::new(),
+        reverted: Vec::new(),
         bytes_to_write: 0,
         failure: superblock.failed.map(failure_text),
         failure_lifted: false,
@@ -77,9 +80,8 @@ pub fn repair(arguments: &RepairArgs) -> anyhow::Result<bool> {
     // What only the audit sees are contradictions between tables that are all readable.
     report.problems = if plan.problems.is_empty() { before.problems } else { plan.problems.clone() };
     report.actions.clone_from(&plan.actions);
-    let range =
-        |lost: &engine::Lost| Range { volume: lost.volume.clone(), first_block: lost.first, blocks: lost.blocks };
-    report.lost = plan.lost.iter().map(range).collect();
+    report.lost = plan.lost.iter().map(Range::from).collect();
+    report.reverted = plan.reverted.iter().map(Range::from).collect();
     report.bytes_to_write = ((plan.mends.len() + plan.copies.len() + plan.pages.len() + 2) * BLOCK) as u64;
 
     let mut overlay = Overlay::new(audit.overlay.store);
@@ -199,6 +201,8 @@ fn finish(arguments: &RepairArgs, mut report: Report) -> bool {
     if report.lost.is_empty() {
         print(format_args!("no block {} lost\n", if is_dry { "would be" } else { "is" }));
     }
+    let title = "as they were before the damage to the journal, as far as it says which (compare them with a backup)";
+    list(title, &mut report.reverted.iter().map(Range::text));
     list("what is left", &mut report.remaining.iter().cloned());
     let clean = report.remaining.is_empty();
     match (is_dry, clean) {

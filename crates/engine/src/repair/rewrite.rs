@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{JournalEnd, Lost, Planner};
+use super::{BlockRange, JournalEnd, Planner};
 use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u64_at};
 use crate::entry::{Entry, Key, Slot};
 use crate::pages::{PageKey, Region};
@@ -260,7 +260,7 @@ impl Planner<'_, '_> {
         let volume = &self.engine.volumes[at].name;
         match self.plan.lost.last_mut() {
             Some(last) if last.volume == *volume && last.first + last.blocks == first => last.blocks += end - first,
-            _ => self.plan.lost.push(Lost { volume: volume.clone(), first, blocks: end - first }),
+            _ => self.plan.lost.push(BlockRange { volume: volume.clone(), first, blocks: end - first }),
         }
     }
 
