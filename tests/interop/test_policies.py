@@ -10,6 +10,7 @@ import nbd
 
 sys.path.insert(0, os.path.dirname(__file__))
 from server import BLOCK, Pool, onefold, run
+from test_hostile import FUA, WRITE, Raw, command
 
 MIB = 1 << 20
 
@@ -266,7 +267,9 @@ class Policies(unittest.TestCase):
                     "--size=8M", "--dedupe_percentage=60", "--iodepth=8", "--output=/dev/null")
             writes = pool.status()["writes"]
             what_if = writes["what_if"]
-            self.assertEqual((writes["requests"], writes["written_blocks"]), (2048 + 128, 4096))
+            self.assertEqual(writes["requests"] + writes["joined_requests"], 2048 + 128)
+            self.assertEqual(writes["written_blocks"], 4096)
+            self.assertEqual(sum(writes["sizes"].values()), writes["requests"])
             self.assertEqual((writes["removed_blocks"], what_if["native"]), (0, {"blocks": 0, "requests": 0}))
             for what in ("blocks", "requests"):
                 self.assertGreaterEqual(what_if["full"][what], what_if["select"][what])
@@ -287,6 +290,38 @@ class Policies(unittest.TestCase):
             self.assertEqual((writes["requests"], writes["written_blocks"], writes["removed_blocks"]), (3, 12, 0))
             self.assertEqual(set(writes["categories"].values()), {0})
             pool.stop()
+
+    def test_writes_that_arrive_together_are_decided_as_one(self):
+        def together(pool, first, contents, flags=0):
+            """A write for each block, all in one segment; how the counters grew."""
+            def counts():
+                writes = pool.status()["writes"]
+                return [writes[name] for name in ("requests", "joined_requests", "removed_blocks", "written_blocks")] + [
+                    writes["categories"]["sequential"], writes["sizes"]["to_16k"]]
+
+            before = counts()
+            with Raw(pool) as client:
+                client.greet().go()
+                client.sendall(b"".join(command(WRITE, (first + i) * BLOCK, BLOCK, flags) + blocks_of([content])
+                                        for i, content in enumerate(contents)))
+                for _ in contents:
+                    self.assertEqual(client.result(), 0)
+            return [after - count for after, count in zip(counts(), before)]
+
+        with Pool("64M").serve("--memory", "64M") as pool:
+            # Nothing is known: 16 KiB in one request.
+            self.assertEqual(together(pool, 0, [1, 2, 3, 4]), [1, 3, 0, 4, 0, 1])
+            # A run of four, known as a whole.
+            self.assertEqual(together(pool, 100, [1, 2, 3, 4]), [1, 3, 4, 0, 1, 1])
+            self.assertEqual(together(pool, 200, [1, 2, 3, 4], FUA), [1, 3, 4, 0, 1, 1])
+            # Scattered: each block for itself would have been shared.
+            self.assertEqual(together(pool, 300, [1, 9, 3, 10]), [1, 3, 0, 4, 0, 1])
+            client = connect(pool)
+            for first, contents in ((0, [1, 2, 3, 4]), (100, [1, 2, 3, 4]), (200, [1, 2, 3, 4]), (300, [1, 9, 3, 10])):
+                self.assertEqual(client.pread(4 * BLOCK, first * BLOCK), blocks_of(contents))
+            client.shutdown()
+            pool.stop()
+            pool.check()
 
     def test_what_is_no_policy_is_refused_with_what_is_allowed(self):
         with Pool("64M") as pool:

@@ -114,7 +114,10 @@ impl Engine {
         if request.kind != Kind::Write {
             return;
         }
-        let mut counts = WriteCounts { requests: 1, ..WriteCounts::default() };
+        let joined_requests = requests.joined(id).count() as u64 - 1;
+        let mut counts = WriteCounts { requests: 1, joined_requests, ..WriteCounts::default() };
+        let size = request.blocks.len().next_power_of_two().ilog2() as usize;
+        counts.sizes[size.min(counts.sizes.len() - 1)] = 1;
         for block in &request.blocks {
             match block.decision {
                 _ if block.content.is_some_and(|content| content.zero) => counts.zero_blocks += 1,

@@ -449,6 +449,7 @@ impl Engine {
         self.requests.get_mut(id).fua = fua;
         match self.refusal(id, kind) {
             Some(error) => self.fail_request(id, error),
+            None if self.join(id) => {}
             None => self.ready.push_back(id),
         }
     }
@@ -476,6 +477,7 @@ impl Engine {
     /// Runs a request from its first stage.
     pub(crate) fn run(&mut self, id: RequestId) {
         self.counters.request_runs += 1;
+        self.requests.get_mut(id).has_run = true;
         let request = self.requests.get(id);
         debug_assert_eq!(request.waiting, 0);
         if let Some(error) = request.error.or_else(|| self.misplaced(id)) {
@@ -508,17 +510,26 @@ impl Engine {
 
     /// Answers a request that changed or flushed something.
     pub(crate) fn answer_done(&mut self, id: RequestId) {
-        self.drop_blocks(id);
-        let token = self.requests.get(id).token;
-        self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Done) });
-        self.end_request(id);
+        self.answer(id, Ok(Reply::Done));
     }
 
     pub(crate) fn fail_request(&mut self, id: RequestId, error: Error) {
+        if !self.part(id, error) {
+            self.answer(id, Err(error));
+        }
+    }
+
+    /// Ends a request, and the writes that have joined it.
+    fn answer(&mut self, id: RequestId, result: Result<Reply, Error>) {
         self.drop_blocks(id);
-        let token = self.requests.get(id).token;
-        self.store.io.effects.push_back(Effect::Reply { token, result: Err(error) });
-        self.end_request(id);
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let request = self.requests.get(id);
+            let token = request.token;
+            next = request.next;
+            self.store.io.effects.push_back(Effect::Reply { token, result });
+            self.end_request(id);
+        }
     }
 
     /// Ends a request with an error, as soon as nothing is under way for it.

@@ -30,6 +30,7 @@ mod grow;
 mod index;
 mod io;
 mod jobs;
+mod join;
 mod journal;
 mod limits;
 mod memory;

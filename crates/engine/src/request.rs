@@ -128,6 +128,12 @@ pub(crate) struct Request {
     pub attempts: u8,
     /// Checkpoints that had been done when it began to wait for space.
     pub waits_since: Option<u64>,
+    /// It has run at least once.
+    pub has_run: bool,
+    /// A write: the one that it has joined, which has its blocks,
+    pub leader: Option<RequestId>,
+    /// and the next of those that are joined.
+    pub next: Option<RequestId>,
     active: bool,
 }
 
@@ -193,6 +199,9 @@ impl Requests {
                 extents: Vec::new(),
                 attempts: 0,
                 waits_since: None,
+                has_run: false,
+                leader: None,
+                next: None,
                 active: false,
             });
             (self.table.len() - 1) as u32
@@ -210,6 +219,7 @@ impl Requests {
         request.error = None;
         request.attempts = 0;
         request.waits_since = None;
+        (request.has_run, request.leader, request.next) = (false, None, None);
         request.active = true;
         RequestId(at)
     }
@@ -224,6 +234,11 @@ impl Requests {
         let request = &mut self.table[id.0 as usize];
         assert!(request.active);
         request
+    }
+
+    /// A request and the writes that have joined it.
+    pub(crate) fn joined(&self, id: RequestId) -> impl Iterator<Item = RequestId> + '_ {
+        core::iter::successors(Some(id), |&id| self.get(id).next)
     }
 
     /// The request is over.
@@ -242,6 +257,7 @@ impl Requests {
 
     /// Stages and kinds of everything in flight, for whoever looks for a hang.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = (u64, Stage)> + '_ {
-        self.table.iter().filter(|request| request.active).map(|request| (request.token, request.stage))
+        let stage = |request: &Request| request.leader.map_or(request.stage, |leader| self.get(leader).stage);
+        self.table.iter().filter(|request| request.active).map(move |request| (request.token, stage(request)))
     }
 }

@@ -83,6 +83,10 @@ pub struct Counters {
 pub struct WriteCounts {
     /// Requests that were carried out.
     pub requests: u64,
+    /// Writes that arrived together with another one and were carried out as a part of its request.
+    pub joined_requests: u64,
+    /// Requests by the blocks that they touch: 1, 2, up to 4, 8 and 16, more.
+    pub sizes: [u64; 6],
     /// Those of them that were looked up, by [`crate::policy::Category`], in its order.
     pub categories: [u64; 4],
     /// Blocks that got a slot of their own.
@@ -128,7 +132,9 @@ impl AddAssign for Removed {
 impl AddAssign for WriteCounts {
     fn add_assign(&mut self, more: WriteCounts) {
         self.requests += more.requests;
-        for (count, more) in self.categories.iter_mut().zip(more.categories) {
+        self.joined_requests += more.joined_requests;
+        let sizes = self.sizes.iter_mut().zip(more.sizes);
+        for (count, more) in self.categories.iter_mut().zip(more.categories).chain(sizes) {
             *count += more;
         }
         self.written_blocks += more.written_blocks;

@@ -66,8 +66,12 @@ impl Engine {
         if request.kind == Kind::Flush {
             return None;
         }
-        let end = request.offset.checked_add(request.length);
-        if request.length == 0 || end.is_none_or(|end| end > self.volumes[at].size) {
+        let size = self.volumes[at].size;
+        let is_outside = |id| {
+            let request = self.requests.get(id);
+            request.length == 0 || request.offset.checked_add(request.length).is_none_or(|end| end > size)
+        };
+        if self.requests.joined(id).any(is_outside) {
             return Some(Error::Invalid);
         }
         let writes = matches!(request.kind, Kind::Write | Kind::Clear);

@@ -265,6 +265,9 @@ impl Run {
         }
         match operation {
             Operation::Write { place, contents, fua } => self.write(self.range(*place), contents, *fua),
+            Operation::WriteTogether { place, lengths, contents, backwards, fua } => {
+                self.write_together(self.range(*place), lengths, contents, *backwards, *fua)
+            }
             Operation::Read(place) => self.read(self.range(*place)),
             Operation::WriteZeroes { place, fua } => self.zero(self.range(*place), EngineOperation::WriteZeroes, *fua),
             Operation::Trim { place, fua } => self.zero(self.range(*place), EngineOperation::Trim, *fua),
@@ -397,6 +400,36 @@ impl Run {
         };
         let token = self.begin_change(range, true, value, fua);
         self.submit(token, range, fua, EngineOperation::Write(&inputs))
+    }
+
+    /// Submits writes of whole blocks, one behind the other, without a step between them as long as there is room.
+    fn write_together(
+        &mut self,
+        range: Range,
+        lengths: &[u64],
+        contents: &[u32],
+        backwards: bool,
+        fua: bool,
+    ) -> Checked {
+        let cells = CELLS as u64;
+        let (blocks, mut at, mut lengths) = (range.count / cells, 0, lengths.iter());
+        let mut writes = Vec::new();
+        while at < blocks {
+            let count = lengths.next().map_or(1, |&length| length).min(blocks - at);
+            writes.push((at, count));
+            at += count;
+        }
+        if backwards {
+            writes.reverse();
+        }
+        for (at, count) in writes {
+            let contents = &contents[(at as usize).min(contents.len() - 1)..];
+            let part = Range { first: range.first + at * cells, count: count * cells, ..range };
+            if self.model.is_there(part) {
+                self.write(part, contents, fua)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes and fills a buffer for each part, or gives all of them back.

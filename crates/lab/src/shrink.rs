@@ -87,6 +87,9 @@ fn simpler(operation: &Operation) -> Vec<Operation> {
             let write = |fua| Operation::Write { place: *place, contents: contents.clone(), fua };
             vec![write(*fua), write(false)]
         }
+        Operation::WriteTogether { place, contents, .. } => {
+            vec![Operation::Write { place: *place, contents: contents.clone(), fua: false }]
+        }
         _ => Vec::new(),
     }
 }
@@ -104,7 +107,8 @@ pub fn source(seed: u64, word: &[Operation]) -> String {
         {
             shown = shown.replace(&format!("{policy:?}"), &format!("policy({:?})", policy.to_string()));
         }
-        let operation = shown.replace("contents: [", "contents: vec![").replace("again: [", "again: vec![");
+        let lists = ["contents: [", "again: [", "lengths: ["];
+        let operation = lists.iter().fold(shown, |shown, list| shown.replace(list, &list.replace('[', "vec![")));
         text.push_str(&format!("        {operation},\n"));
     }
     text.push_str(&format!("    ];\n    run_word(&Config::swarm({seed}), &word, Trace::new(false)).unwrap();"));

@@ -31,6 +31,19 @@ pub enum Operation {
         /// Durable when answered.
         fua: bool,
     },
+    /// Writes of so many whole blocks each, one behind the other, submitted at one moment: the engine may take them as one.
+    WriteTogether {
+        /// Where.
+        place: Place,
+        /// The blocks of each write; beyond that, one.
+        lengths: Vec<u64>,
+        /// The content of each block; the last is repeated.
+        contents: Vec<u32>,
+        /// In which order: the last first.
+        backwards: bool,
+        /// Durable when answered.
+        fua: bool,
+    },
     /// Read and verify.
     Read(Place),
     /// Write zeroes.
@@ -167,7 +180,7 @@ pub struct Generator<'a> {
     random: Random,
     /// A stream of its own, for the policies.
     policies: Random,
-    weights: [u32; 20],
+    weights: [u32; 21],
     fresh: u32,
 }
 
@@ -178,7 +191,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 20];
+        let mut weights = [0; 21];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -191,6 +204,7 @@ impl Generator<'_> {
         // A stream of its own: the other letters stay what they are.
         weights[18] = 5 * Random::new(seed ^ 0x7363_7275).pick(&[0, 1, 2, 4]);
         weights[19] = weights[18] / 2;
+        weights[20] = 40 * Random::new(seed ^ 0x6a6f_696e).pick(&[0, 1, 2, 4]);
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -232,7 +246,8 @@ impl Generator<'_> {
                 let start = ScrubCommand::Start;
                 Operation::Scrub(self.random.pick(&[start, start, start, ScrubCommand::Pause, ScrubCommand::Stop]))
             }
-            _ => Operation::SecondCopies(self.random.pick(&[1, 1, 2, 5, 0])),
+            19 => Operation::SecondCopies(self.random.pick(&[1, 1, 2, 5, 0])),
+            _ => self.write_together(fua),
         }
     }
 
@@ -253,6 +268,16 @@ impl Generator<'_> {
             }
         });
         Operation::Write { place, contents: contents.collect(), fua }
+    }
+
+    /// The blocks of a write, cut into several.
+    fn write_together(&mut self, fua: bool) -> Operation {
+        let Operation::Write { mut place, contents, .. } = self.write(fua) else { unreachable!("it writes a write") };
+        let cells = CELLS as u64;
+        place.first -= place.first % cells;
+        place.count = place.count.next_multiple_of(cells) + self.random.below(4) * cells;
+        let lengths = (0..self.random.below(4)).map(|_| self.random.between(1, 3)).collect();
+        Operation::WriteTogether { place, lengths, contents, backwards: self.random.one_in(3), fua }
     }
 
     fn first_block(&mut self, blocks: u64) -> u64 {
@@ -368,6 +393,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 21, "{letters:?}");
+        assert_eq!(letters.len(), 22, "{letters:?}");
     }
 }

@@ -94,6 +94,8 @@ pub struct Shared {
     pub piece_bytes: u64,
     /// The longest read that is collected before it is answered.
     pub collect_bytes: u64,
+    /// A receive took as much as it could: its client has probably sent more.
+    pub expects_more: bool,
 }
 
 /// How a connection stands.
@@ -385,6 +387,7 @@ impl Connection {
         }
         let count = result as usize;
         let direct = count.min(payload);
+        shared.expects_more |= count == most;
         if count == most && count > direct && !self.is_large && shared.large_left > 0 {
             shared.large_left -= 1;
             self.is_large = true;

@@ -1,7 +1,7 @@
 //! The reactor: one thread that waits in one place, and runs what has come in to its end before it waits again.
 //!
-//! A turn, in order: submit and wait; completions of disk and sockets; the timer; messages of other threads; then, until
-//! nothing more happens: the engine's effects, what was done without the device, connections that wait for the engine, sends.
+//! A turn, in order: submit and wait; completions of disk and sockets, and what clients had sent beyond one receive; the timer;
+//! messages of other threads; then, until nothing more happens: the engine's effects, what was done without the device, connections that wait for the engine, sends.
 //! Effects of the engine become operations of the disk, replies of the server, or answers to commands.
 
 use std::collections::HashMap;
@@ -42,6 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is told how a stop goes on.
 const REPORT_PERIOD: Duration = Duration::from_secs(1);
+/// Receives of one connection whose requests are handed to the engine together.
+const RECEIVES_AT_ONCE: u32 = 4;
 /// How long after something has happened the pool's figures are looked at.
 const WATCH_NANOS: Nanos = 200_000_000;
 
@@ -417,13 +419,14 @@ impl Reactor {
         let timeout = self.timeout(limit);
         self.core.ring.submit_and_wait(timeout)?;
         self.core.now = self.clock();
-        let mut completions = std::mem::take(&mut self.completions);
-        self.core.ring.completions(&mut completions);
-        let mut active = !completions.is_empty();
-        for completion in completions.drain(..) {
-            self.completed(completion);
+        let mut active = self.complete();
+        // The engine runs nothing before all that clients have sent by now is with it: it is decided together.
+        for _ in 1..RECEIVES_AT_ONCE {
+            if !self.server.expects_more() || !self.core.ring.submit() {
+                break;
+            }
+            active |= self.complete();
         }
-        self.completions = completions;
         if self.core.engine.next_timer().is_some_and(|due| due <= self.core.now) {
             self.core.engine.handle(self.core.now, Event::Timer);
             active = true;
@@ -438,6 +441,18 @@ impl Reactor {
             self.look();
         }
         Ok(())
+    }
+
+    /// Takes what has completed; true if anything has.
+    fn complete(&mut self) -> bool {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.core.ring.completions(&mut completions);
+        let any = !completions.is_empty();
+        for completion in completions.drain(..) {
+            self.completed(completion);
+        }
+        self.completions = completions;
+        any
     }
 
     /// Looks whether an operator has to know something.

@@ -223,6 +223,11 @@ impl Server {
         }
     }
 
+    /// Whether a receive since the last call left something behind, probably.
+    pub fn expects_more(&mut self) -> bool {
+        std::mem::take(&mut self.shared.expects_more)
+    }
+
     /// A send of a connection ended.
     pub fn sent(&mut self, slot: u32, result: i32, core: &mut Core) {
         let Some(connection) = self.connections[slot as usize].as_mut() else { return };

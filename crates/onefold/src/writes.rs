@@ -8,6 +8,12 @@ use serde::{Deserialize, Serialize};
 pub struct WritesReport {
     /// Writes.
     pub requests: u64,
+    /// Further writes, which were carried out as a part of one of these.
+    #[serde(default)]
+    pub joined_requests: u64,
+    /// Writes by their size.
+    #[serde(default)]
+    pub sizes: SizesReport,
     /// Those of them that were looked up, by category.
     pub categories: CategoriesReport,
     /// Blocks that got a slot of their own.
@@ -22,6 +28,23 @@ pub struct WritesReport {
     pub same_place_blocks: u64,
     /// What other policies would have removed.
     pub what_if: WhatIfReport,
+}
+
+/// Requests by the blocks of 4096 bytes that they touch.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SizesReport {
+    /// One block.
+    pub to_4k: u64,
+    /// Two.
+    pub to_8k: u64,
+    /// Up to 4.
+    pub to_16k: u64,
+    /// Up to 8.
+    pub to_32k: u64,
+    /// Up to 16.
+    pub to_64k: u64,
+    /// More.
+    pub larger: u64,
 }
 
 /// Requests by POD's categories.
@@ -69,6 +92,7 @@ impl WritesReport {
     /// The engine's counts.
     pub fn new(counts: WriteCounts) -> WritesReport {
         let [unknown, sequential, scattered, partial] = counts.categories;
+        let [to_4k, to_8k, to_16k, to_32k, to_64k, larger] = counts.sizes;
         let what_if = WhatIfReport {
             native: RemovedReport::default(),
             full: counts.what_if.full.into(),
@@ -77,6 +101,8 @@ impl WritesReport {
         };
         WritesReport {
             requests: counts.requests,
+            joined_requests: counts.joined_requests,
+            sizes: SizesReport { to_4k, to_8k, to_16k, to_32k, to_64k, larger },
             categories: CategoriesReport { unknown, sequential, scattered, partial },
             written_blocks: counts.written_blocks,
             zero_blocks: counts.zero_blocks,
@@ -94,8 +120,17 @@ impl WritesReport {
         }
         let CategoriesReport { unknown, sequential, scattered, partial } = self.categories;
         let looked_up = unknown + sequential + scattered + partial;
-        let mut text = format!("\n  writes since the pool was opened: {} requests\n", self.requests);
+        let mut text = format!("\n  writes since the pool was opened: {} requests", self.requests);
+        if self.joined_requests > 0 {
+            text.push_str(&format!(", with {} more joined to them", self.joined_requests));
+        }
+        text.push('\n');
         let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
+        let SizesReport { to_4k, to_8k, to_16k, to_32k, to_64k, larger } = self.sizes;
+        row(
+            "size",
+            format!("4K {to_4k}, 8K {to_8k}, to 16K {to_16k}, to 32K {to_32k}, to 64K {to_64k}, larger {larger}"),
+        );
         if looked_up > 0 {
             let categories = format!("I {sequential}, II {scattered}, III {partial}, nothing known {unknown}");
             row("category", categories);
@@ -126,8 +161,10 @@ mod tests {
             WriteCounts { requests: 1001, written_blocks: 1002, zero_blocks: 1003, ..WriteCounts::default() };
         counts.removed = removed(1004, 1005);
         counts.same_place_blocks = 1006;
+        counts.joined_requests = 1007;
+        counts.sizes = [1008, 1009, 1010, 1011, 1012, 1013];
         let native = WritesReport::new(counts).text();
-        assert!((1001..=1006).all(|figure| native.matches(&figure.to_string()).count() == 1), "{native}");
+        assert!((1001..=1013).all(|figure| native.matches(&figure.to_string()).count() == 1), "{native}");
         assert!(!native.contains("what if"));
         counts.categories = [2001, 2002, 2003, 2004];
         counts.what_if.full = removed(3001, 3002);
