@@ -107,16 +107,13 @@ class Store:
             if place is not None:
                 self.users[place] -= 1
 
-        def beside(list_, i):
-            return (i > 0 and list_[i - 1] is not None and list_[i - 1] == list_[i] - 1
-                    or i + 1 < len(list_) and list_[i + 1] == list_[i] + 1)
-
+        longer = [new > old for new, old in zip(self.runs(after), self.runs(places))]
         for i in written:
             number, (old, here) = contents[i], found[i]
             if old is None:
                 if seen[number] == i:
                     self.known[number] = after[i]
-            elif here or not self.users[old] or beside(after, i) and not beside(places, i):
+            elif here or not self.users[old] or longer[i]:
                 self.known[number] = after[i]
         for name, count in (("requests", 1), (category, 1), ("written_blocks", len(written)), ("removed_blocks", removed),
                             ("removed_requests", removed > 0 and not written)):

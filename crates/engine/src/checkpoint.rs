@@ -415,6 +415,7 @@ impl Engine {
             pool_policy: self.pool_policy,
             memory: self.pool_memory,
             second_copies: self.second_copies,
+            index_copy: self.index_copy,
             scrub: self.scrub.record,
             roots: self.roots,
             ..self.superblock

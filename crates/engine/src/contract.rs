@@ -14,7 +14,7 @@ use core::fmt;
 
 use crate::failure::Failure;
 use crate::geometry::BadGeometry;
-pub use crate::policy::Policy;
+pub use crate::policy::{IndexCopy, Policy};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -200,6 +200,8 @@ pub enum Command<'a> {
         memory: Option<u64>,
         /// References beyond which a block gets a second copy, when the pool is scrubbed; 0 for none.
         second_copies: Option<u32>,
+        /// Which copy the index names of a block that is written again.
+        index_copy: Option<IndexCopy>,
     },
     /// Make the pool larger. The store has the length that [`crate::Geometry::grown`] gives for it already, and a sync makes that
     /// durable. Answered when the pool has that geometry, also after a crash.

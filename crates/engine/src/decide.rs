@@ -4,11 +4,11 @@
 use alloc::vec::Vec;
 
 use crate::bytes::u64_at;
-use crate::contract::{Digest, Policy, RequestId};
+use crate::contract::{Digest, IndexCopy, Policy, RequestId};
 use crate::engine::Engine;
 use crate::entry::{Entry, Slot, check_bits};
 use crate::pages::Region;
-use crate::policy::Lookup;
+use crate::policy::{Lookup, next_run};
 use crate::request::{Decision, Kind, Request};
 use crate::status::{Removed, WriteCounts};
 use crate::tree::{Walk, lookup};
@@ -81,21 +81,28 @@ impl Engine {
         }
     }
 
-    /// Tells the index of the blocks of a request that were written although they were known: it names the copy that extends
-    /// a sequential run, else the older one.
+    /// Which copy the index names of a block that was written again.
+    pub fn index_copy(&self) -> IndexCopy {
+        self.index_copy
+    }
+
+    /// Tells the index of the blocks of a request that were written although they were known. Whatever is set, it names none that
+    /// is gone.
     pub(crate) fn name_copies(&mut self, id: RequestId) {
+        let (mut written, mut known) = (0..0, 0..0);
         for at in 0..self.requests.get(id).blocks.len() {
             let blocks = &self.requests.get(id).blocks;
             let block = blocks[at];
+            written = next_run(at, written, blocks.len(), |at| blocks[at].entry.slot().map(|slot| slot.0));
+            known = next_run(at, known, blocks.len(), |at| blocks[at].lookup.slot());
             let (Decision::Write, Lookup::Known(old)) = (block.decision, block.lookup) else { continue };
             let (Some(new), Some(content)) = (block.entry.slot(), block.content) else { continue };
-            let neighbours = |slot_of: &dyn Fn(usize) -> Option<u64>, slot: u64| {
-                let before = at > 0 && slot > 0 && slot_of(at - 1) == Some(slot - 1);
-                before || at + 1 < blocks.len() && slot_of(at + 1) == Some(slot + 1)
+            let is_better = match self.index_copy {
+                IndexCopy::Sequential => written.len() > known.len(),
+                IndexCopy::Oldest => false,
+                IndexCopy::Newest => true,
             };
-            let extends = neighbours(&|at| blocks[at].entry.slot().map(|slot| slot.0), new.0);
-            let extended = neighbours(&|at| blocks[at].lookup.slot(), old);
-            if extends && !extended || self.is_gone(Slot(old)) {
+            if is_better || self.is_gone(Slot(old)) {
                 self.note_known(content.digest, new);
             }
         }

@@ -110,6 +110,7 @@ pub struct Engine {
     pub(crate) second_copies: u32,
     /// The volume of second copies, if there is one that is not deleted.
     pub(crate) copies: Option<VolumeId>,
+    pub(crate) index_copy: IndexCopy,
     /// Whether there may be second copies.
     pub(crate) has_copies: bool,
     pub(crate) delta: Delta,
@@ -242,6 +243,7 @@ impl Engine {
             pool_memory: 0,
             second_copies: 0,
             copies: None,
+            index_copy: IndexCopy::default(),
             has_copies: false,
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),

@@ -51,6 +51,59 @@ pub enum Counts {
     Request,
 }
 
+/// Which copy of a block the index names, where it has been written again although it was known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum IndexCopy {
+    /// The one that is in the longer run of blocks of its request, in slots that follow each other; of equal ones, the older.
+    #[default]
+    Sequential,
+    /// The one that was there first.
+    Oldest,
+    /// The one that was written last.
+    Newest,
+}
+
+impl IndexCopy {
+    /// All of them, by their numbers on disk and in recordings.
+    pub(crate) const ALL: [IndexCopy; 3] = [IndexCopy::Sequential, IndexCopy::Oldest, IndexCopy::Newest];
+}
+
+impl fmt::Display for IndexCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            IndexCopy::Sequential => "sequential",
+            IndexCopy::Oldest => "oldest",
+            IndexCopy::Newest => "newest",
+        })
+    }
+}
+
+impl FromStr for IndexCopy {
+    type Err = BadIndexCopy;
+
+    /// Reads `sequential`, `oldest` or `newest`.
+    fn from_str(text: &str) -> Result<IndexCopy, BadIndexCopy> {
+        match text {
+            "sequential" => Ok(IndexCopy::Sequential),
+            "oldest" => Ok(IndexCopy::Oldest),
+            "newest" => Ok(IndexCopy::Newest),
+            _ => Err(BadIndexCopy),
+        }
+    }
+}
+
+/// A text does not say which copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadIndexCopy;
+
+impl fmt::Display for BadIndexCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is sequential, oldest or newest")
+    }
+}
+
+impl core::error::Error for BadIndexCopy {}
+
 impl Default for Policy {
     fn default() -> Policy {
         Policy::SELECT
@@ -195,6 +248,22 @@ fn runs(lookups: &[Lookup]) -> impl Iterator<Item = Range<usize>> + '_ {
         at = start + lookups[start..].iter().enumerate().take_while(follows).count();
         Some(start..at)
     })
+}
+
+/// The run of slots that follow each other which block `at` of a request is in, where `before` is that of the block before it; empty for a
+/// block without a slot.
+pub fn next_run(
+    at: usize,
+    before: Range<usize>,
+    blocks: usize,
+    slot_of: impl Fn(usize) -> Option<u64>,
+) -> Range<usize> {
+    if before.contains(&at) {
+        return before;
+    }
+    let Some(first) = slot_of(at) else { return at..at };
+    let follows = |&next: &usize| slot_of(next) == first.checked_add((next - at) as u64);
+    at..at + (at..blocks).take_while(follows).count()
 }
 
 // ---- what users write ----

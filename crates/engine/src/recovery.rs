@@ -280,6 +280,7 @@ impl Engine {
         self.roots = self.superblock.roots;
         (self.pool_policy, self.pool_memory) = (self.superblock.pool_policy, self.superblock.memory);
         self.second_copies = self.superblock.second_copies;
+        self.index_copy = self.superblock.index_copy;
         self.scrub.record = self.superblock.scrub.found(self.reads_only || self.superblock.failed.is_some());
         self.store.epoch = self.superblock.epoch;
         recovery.report.clean = self.superblock.clean;

@@ -268,6 +268,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     engine.roots = newest.roots;
     (engine.pool_policy, engine.pool_memory) = (newest.pool_policy, newest.memory);
     engine.second_copies = newest.second_copies;
+    engine.index_copy = newest.index_copy;
     engine.store.epoch = newest.epoch + 1;
     Ok(())
 }

@@ -6,7 +6,7 @@
 use core::fmt;
 
 use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
-use crate::contract::Policy;
+use crate::contract::{IndexCopy, Policy};
 use crate::failure::Failure;
 use crate::geometry::{BadGeometry, Geometry, Growth, UNGROWN};
 
@@ -25,6 +25,7 @@ const GROWTH_AT: usize = 192;
 const GROWTH_SIZE: usize = 8;
 /// The threshold of the pool's policy.
 const POLICY_THRESHOLD_AT: usize = 248;
+const INDEX_COPY_AT: usize = 249;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 24;
 const PROVEN_AT: usize = ROOTS_AT + TREES * ROOT_SIZE;
@@ -269,6 +270,8 @@ pub struct Superblock {
     pub memory: u64,
     /// References beyond which a block is kept twice; 0: none is.
     pub second_copies: u32,
+    /// Which copy the index names of a block that is written again.
+    pub index_copy: IndexCopy,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubRecord,
     /// Roots, by [`TreeId`].
@@ -329,6 +332,7 @@ impl Superblock {
             reserved_containers: 0,
             memory: 0,
             second_copies: 0,
+            index_copy: IndexCopy::default(),
             scrub: ScrubRecord::default(),
             roots: [Root::default(); TREES],
         }
@@ -363,6 +367,7 @@ impl Superblock {
         put_u16(b, 172, self.next_volume);
         let (policy, threshold) = self.pool_policy.map_or((0, 0), |policy| (policy.encode().0 + 1, policy.encode().1));
         (b[174], b[POLICY_THRESHOLD_AT]) = (policy, threshold);
+        b[INDEX_COPY_AT] = self.index_copy as u8;
         b[175] = self.failed.map_or(0, Failure::code);
         put_u32(b, 176, g.spare_containers);
         put_u32(b, 180, self.reserved_containers);
@@ -469,6 +474,9 @@ impl Superblock {
                 Some(policy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?)
             }
         };
+        let index_copy = IndexCopy::ALL.get(usize::from(b[INDEX_COPY_AT])).copied();
+        let why = "the copy that the index shall name is of an unknown kind";
+        let index_copy = index_copy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
         let failed = Failure::from_code(b[175]);
         if failed.is_none() && b[175] != 0 {
             return Err(SuperblockError::Geometry(BadGeometry("a failure of an unknown kind")));
@@ -498,6 +506,7 @@ impl Superblock {
             reserved_containers,
             memory: u64_at(b, 184),
             second_copies: u32_at(b, SECOND_COPIES_AT),
+            index_copy,
             scrub: ScrubRecord::read(b, SCRUB_AT),
             roots,
         })
@@ -536,6 +545,7 @@ mod tests {
             reserved_containers: 17,
             memory: 1 << 40,
             second_copies: 99,
+            index_copy: IndexCopy::Newest,
             ..superblock
         };
         Superblock {

@@ -183,6 +183,7 @@ impl Engine {
         policy: Option<Option<Policy>>,
         memory: Option<u64>,
         second_copies: Option<u32>,
+        index_copy: Option<IndexCopy>,
     ) -> Result<u64, ControlError> {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
@@ -192,6 +193,7 @@ impl Engine {
             self.enter_volume(COPIES_NAME, size, Some(Policy::Native), true)?;
         }
         self.second_copies = second_copies.unwrap_or(self.second_copies);
+        self.index_copy = index_copy.unwrap_or(self.index_copy);
         self.pool_policy = policy.unwrap_or(self.pool_policy);
         self.pool_memory = memory.unwrap_or(self.pool_memory);
         Ok(self.after_next_checkpoint())

@@ -148,6 +148,7 @@ impl Run {
                 | Operation::Grow { .. }
                 | Operation::Scrub(_)
                 | Operation::SecondCopies(_)
+                | Operation::IndexCopy(_)
         );
         let is_there = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;
         let needs_volume = !self.model.volumes().iter().any(is_there);

@@ -83,6 +83,7 @@ pub(crate) enum Pending {
     SetPool,
     Scrub,
     SecondCopies,
+    IndexCopy,
     Grow {
         grown: Result<Geometry, BadGeometry>,
     },
@@ -308,7 +309,15 @@ impl Run {
                 self.is_exact = false;
                 let token = self.token(Pending::SecondCopies);
                 let second_copies = Some(*above);
-                self.world.control(token, Command::SetPool { policy: None, memory: None, second_copies });
+                let set = Command::SetPool { policy: None, memory: None, second_copies, index_copy: None };
+                self.world.control(token, set);
+                Ok(())
+            }
+            Operation::IndexCopy(copy) => {
+                let token = self.token(Pending::IndexCopy);
+                let index_copy = Some(*copy);
+                let set = Command::SetPool { policy: None, memory: None, second_copies: None, index_copy };
+                self.world.control(token, set);
                 Ok(())
             }
             Operation::SetLimits(limits) => {

@@ -116,7 +116,9 @@ impl Run {
         self.model.begin_set_pool(policy);
         self.note_policies();
         let token = self.token(Pending::SetPool);
-        self.world.control(token, Command::SetPool { policy: Some(policy), memory: None, second_copies: None });
+        let policy = Some(policy);
+        let set = Command::SetPool { policy, memory: None, second_copies: None, index_copy: None };
+        self.world.control(token, set);
         Ok(())
     }
 
@@ -179,7 +181,8 @@ impl Run {
             (Pending::Grow { grown: Err(expected) }, Err(ControlError::BadCapacity(error))) if *expected == error => {
                 return Ok(());
             }
-            (Pending::Settle | Pending::Scrub | Pending::SecondCopies | Pending::Close { .. }, Ok(())) => return Ok(()),
+            (Pending::Settle | Pending::Scrub | Pending::SecondCopies | Pending::IndexCopy, Ok(()))
+            | (Pending::Close { .. }, Ok(())) => return Ok(()),
             (Pending::Scrub, Err(ControlError::NoScrub))
             | (Pending::SecondCopies, Err(ControlError::TooManyVolumes)) => return Ok(()),
             (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => return Ok(()),

@@ -1,7 +1,7 @@
 //! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
-use engine::{Limits, Nanos, Policy, ScrubCommand};
+use engine::{IndexCopy, Limits, Nanos, Policy, ScrubCommand};
 
 use crate::config::Config;
 use crate::content::CELLS;
@@ -111,6 +111,8 @@ pub enum Operation {
     Scrub(ScrubCommand),
     /// Blocks with more references than that get a second copy; 0: none.
     SecondCopies(u32),
+    /// Which copy the index names of a block that is written again.
+    IndexCopy(IndexCopy),
     /// Divide the memory anew, whatever is in flight.
     SetLimits(Limits),
     /// Wait for all answers.
@@ -180,7 +182,7 @@ pub struct Generator<'a> {
     random: Random,
     /// A stream of its own, for the policies.
     policies: Random,
-    weights: [u32; 21],
+    weights: [u32; 22],
     fresh: u32,
 }
 
@@ -191,7 +193,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 21];
+        let mut weights = [0; 22];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -205,6 +207,7 @@ impl Generator<'_> {
         weights[18] = 5 * Random::new(seed ^ 0x7363_7275).pick(&[0, 1, 2, 4]);
         weights[19] = weights[18] / 2;
         weights[20] = 40 * Random::new(seed ^ 0x6a6f_696e).pick(&[0, 1, 2, 4]);
+        weights[21] = if weights[20] > 0 { 2 } else { 0 };
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -247,7 +250,11 @@ impl Generator<'_> {
                 Operation::Scrub(self.random.pick(&[start, start, start, ScrubCommand::Pause, ScrubCommand::Stop]))
             }
             19 => Operation::SecondCopies(self.random.pick(&[1, 1, 2, 5, 0])),
-            _ => self.write_together(fua),
+            20 => self.write_together(fua),
+            _ => {
+                let copies = [IndexCopy::Sequential, IndexCopy::Oldest, IndexCopy::Newest];
+                Operation::IndexCopy(self.policies.pick(&copies))
+            }
         }
     }
 
@@ -393,6 +400,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 22, "{letters:?}");
+        assert_eq!(letters.len(), 23, "{letters:?}");
     }
 }

@@ -39,21 +39,23 @@ pub enum Command {
     Volume(VolumeCommand),
     /// Serve the volumes of a pool over NBD until SIGTERM or Ctrl-C
     Serve(ServeArgs),
-    /// Set a property of a pool: its memory, the policy of volumes that do not set one themselves, or second copies
+    /// Set a property of a pool: its memory, the policy of volumes that do not set one themselves, second copies, or which copy its index
+    /// names
     Set {
         /// File or block device of the pool
         pool: PathBuf,
-        /// policy, memory or second-copies
+        /// policy, memory, second-copies or index-copy
         key: String,
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
-        /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default)
+        /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
+        /// index-copy: the copy that is known of a block that was written again: sequential (the default), oldest or newest
         value: String,
     },
     /// Show the properties of a pool and where they come from
     Get {
         /// File or block device of the pool
         pool: PathBuf,
-        /// Only this property: policy, memory or second-copies
+        /// Only this property: policy, memory, second-copies or index-copy
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

@@ -1,6 +1,6 @@
 //! What operators ask for, as commands of the engine: the same checks whether a server runs or not.
 
-use engine::{Command, Engine, Policy, ScrubCommand, Volume, VolumeId};
+use engine::{Command, Engine, IndexCopy, Policy, ScrubCommand, Volume, VolumeId};
 
 use crate::control::{Request, ScrubAction};
 use crate::size;
@@ -54,10 +54,11 @@ pub fn wanted<'a>(
         }
         Request::Scrub { action } => scrub_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
-        Request::SetPool { policy, memory_bytes, second_copies } => Command::SetPool {
+        Request::SetPool { policy, memory_bytes, second_copies, index_copy } => Command::SetPool {
             policy: policy.as_deref().map(inheritable).transpose()?,
             memory: *memory_bytes,
             second_copies: *second_copies,
+            index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
         },
     };
     Ok(Wanted::Command(command, None))
@@ -86,6 +87,7 @@ pub fn done(request: &Request) -> Option<String> {
         Request::SetPool { second_copies: Some(above), .. } => {
             format!("the pool: set second-copies={}", crate::properties::second_copies_text(*above))
         }
+        Request::SetPool { index_copy: Some(copy), .. } => format!("the pool: set index-copy={copy}"),
         Request::SetPool { policy, .. } => format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit")),
     })
 }
@@ -117,6 +119,11 @@ pub fn inheritable(text: &str) -> Result<Option<Policy>, String> {
         "inherit" => Ok(None),
         text => text.parse().map(Some).map_err(|error| format!("policy={text} is not possible: {error}; or inherit")),
     }
+}
+
+/// Which copy the index names.
+pub fn index_copy_value(text: &str) -> Result<IndexCopy, String> {
+    text.parse().map_err(|error| format!("index-copy={text} is not possible: {error}"))
 }
 
 /// So many clients, in words.

@@ -89,6 +89,9 @@ pub enum Request {
         /// References beyond which a block gets a second copy; 0 for none.
         #[serde(default)]
         second_copies: Option<u32>,
+        /// Which copy the index names of a block that is written again, as it is written on the command line.
+        #[serde(default)]
+        index_copy: Option<String>,
     },
     /// Begin, rest or end a scrub; answered when that is durable.
     Scrub {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::command::inheritable;
+use crate::command::{index_copy_value, inheritable};
 use crate::control::Request;
 use crate::size;
 use crate::status::{Report, VolumeReport};
@@ -58,6 +58,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
             value: second_copies_text(report.second_copies_above),
             source: if report.second_copies_above > 0 { "pool" } else { DEFAULT },
         },
+        Property {
+            name: name.into(),
+            property: "index-copy",
+            value: report.index_copy.clone(),
+            source: if report.index_copy == engine::IndexCopy::default().to_string() { DEFAULT } else { "pool" },
+        },
     ]
 }
 
@@ -109,7 +115,7 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
     match key {
         "policy" => {
             let policy = Some(policy_value(value)?);
-            Ok(Request::SetPool { policy, memory_bytes: None, second_copies: None })
+            Ok(Request::SetPool { policy, memory_bytes: None, second_copies: None, index_copy: None })
         }
         "memory" => {
             let bytes = if value == DEFAULT { Ok(0) } else { size::parse(value) };
@@ -117,16 +123,21 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
             if bytes == 0 && value != DEFAULT {
                 return Err("memory=0 is not possible: it is a size, such as 2G, or default".into());
             }
-            Ok(Request::SetPool { policy: None, memory_bytes: Some(bytes), second_copies: None })
+            Ok(Request::SetPool { policy: None, memory_bytes: Some(bytes), second_copies: None, index_copy: None })
         }
         "second-copies" => {
             let above = if value == "off" { Some(0) } else { value.parse().ok().filter(|&above| above > 0) };
             let above = above.ok_or_else(|| {
                 format!("second-copies={value} is not possible: it is a number of references, such as 16, or off")
             })?;
-            Ok(Request::SetPool { policy: None, memory_bytes: None, second_copies: Some(above) })
+            Ok(Request::SetPool { policy: None, memory_bytes: None, second_copies: Some(above), index_copy: None })
         }
-        _ => Err(unknown_key(key, &["policy", "memory", "second-copies"])),
+        "index-copy" => {
+            index_copy_value(value)?;
+            let index_copy = Some(value.into());
+            Ok(Request::SetPool { policy: None, memory_bytes: None, second_copies: None, index_copy })
+        }
+        _ => Err(unknown_key(key, &["policy", "memory", "second-copies", "index-copy"])),
     }
 }
 
@@ -182,8 +193,12 @@ mod tests {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
-        assert!(pool_request("size", "1").unwrap_err().contains("policy or memory or second-copies"));
-        let set = |memory_bytes, second_copies| Ok(Request::SetPool { policy: None, memory_bytes, second_copies });
+        assert!(pool_request("size", "1").unwrap_err().contains("policy or memory or second-copies or index-copy"));
+        let set = |memory_bytes, second_copies| {
+            Ok(Request::SetPool { policy: None, memory_bytes, second_copies, index_copy: None })
+        };
+        assert!(pool_request("index-copy", "oldest").is_ok());
+        assert!(pool_request("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));
         let memory = |memory_bytes| set(Some(memory_bytes), None);
         let copies = |above| pool_request("second-copies", above);
         assert_eq!((copies("16"), copies("off")), (set(None, Some(16)), set(None, Some(0))));

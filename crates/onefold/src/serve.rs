@@ -235,7 +235,8 @@ fn set_policy(reactor: &mut Reactor, policy: &str) -> anyhow::Result<()> {
     if reactor.engine().pool_policy() == wanted {
         return Ok(());
     }
-    let command = engine::Command::SetPool { policy: Some(wanted), memory: None, second_copies: None };
+    let command =
+        engine::Command::SetPool { policy: Some(wanted), memory: None, second_copies: None, index_copy: None };
     reactor.command(command)?.map_err(|error| anyhow::anyhow!("policy={policy}: {}", explain_control(error)))
 }
 

@@ -45,6 +45,9 @@ pub struct Report {
     /// Blocks of the data that are second copies.
     #[serde(default)]
     pub second_copies: u64,
+    /// Which copy the index names of a block that is written again: `sequential`, `oldest` or `newest`.
+    #[serde(default)]
+    pub index_copy: String,
     /// Who said so: `default`, `pool` or `command line`.
     pub memory_source: String,
     /// Whether memory that is in use beyond the cap is still to be given back.
@@ -253,6 +256,7 @@ impl Report {
             memory_cap_bytes: memory.0,
             second_copies_above: engine.second_copies_above(),
             second_copies: status.second_copies,
+            index_copy: engine.index_copy().to_string(),
             memory_source: memory.1.name().into(),
             memory_resizing: engine.is_resizing(),
             mode: mode_name(status.mode).into(),

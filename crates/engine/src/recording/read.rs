@@ -255,7 +255,16 @@ impl Decoder {
                     0 => None,
                     above => Some(u32::try_from(above - 1).map_err(|_| Stop::Damaged)?),
                 };
-                Command::SetPool { policy, memory: is_set.then_some(memory), second_copies }
+                let index_copy = match reader.number()? {
+                    0 => None,
+                    copy => Some(
+                        *usize::try_from(copy - 1)
+                            .ok()
+                            .and_then(|copy| IndexCopy::ALL.get(copy))
+                            .ok_or(Stop::Damaged)?,
+                    ),
+                };
+                Command::SetPool { policy, memory: is_set.then_some(memory), second_copies, index_copy }
             }
             6 => Command::Grow { capacity: reader.number()? },
             7 => Command::Settle,

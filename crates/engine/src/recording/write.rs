@@ -211,12 +211,13 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             put_policy_change(out, policy);
             out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
         }
-        Command::SetPool { policy, memory, second_copies } => {
+        Command::SetPool { policy, memory, second_copies, index_copy } => {
             out.push(5);
             put_policy_change(out, policy);
             out.push(u8::from(memory.is_some()));
             number(out, memory.unwrap_or(0));
             number(out, second_copies.map_or(0, |above| u64::from(above) + 1));
+            number(out, index_copy.map_or(0, |copy| copy as u64 + 1));
         }
         Command::Grow { capacity } => fields(out, &[6, capacity]),
         Command::Settle => out.push(7),

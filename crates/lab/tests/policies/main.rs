@@ -7,6 +7,7 @@
 #[allow(dead_code)]
 #[path = "../regressions/bench.rs"]
 mod bench;
+mod index_copy;
 mod joined;
 mod naive;
 mod sample;

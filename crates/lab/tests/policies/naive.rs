@@ -26,6 +26,8 @@ pub struct Naive {
     places: Vec<(u32, u32)>,
     /// The place that is known of a content.
     known: BTreeMap<u32, usize>,
+    /// Which copy is known of what is written again.
+    pub index_copy: &'static str,
     pub counts: Counts,
 }
 
@@ -51,6 +53,7 @@ impl Naive {
             map: BTreeMap::new(),
             places: Vec::new(),
             known: BTreeMap::new(),
+            index_copy: "sequential",
             counts: Counts::default(),
         }
     }
@@ -170,9 +173,11 @@ impl Naive {
     fn name_copies(&mut self, contents: &[u32], found: &[Found], shares: &[bool], after: &[Option<usize>]) {
         for at in 0..contents.len() {
             let Some(new) = after[at].filter(|_| !shares[at]) else { continue };
-            let beside = |places: &dyn Fn(usize) -> Option<usize>, place: usize| {
-                at > 0 && places(at - 1).is_some_and(|before| before + 1 == place)
-                    || at + 1 < contents.len() && places(at + 1) == Some(place + 1)
+            // How far one can go to either side of the block.
+            let run = |places: &dyn Fn(usize) -> Option<usize>, place: usize| {
+                let back = (1..=at.min(place)).take_while(|&i| places(at - i) == Some(place - i));
+                let on = (1..contents.len() - at).take_while(|&i| places(at + i) == Some(place + i));
+                back.count() + on.count()
             };
             let is_better = match found[at] {
                 Found::Unknown | Found::Here(_) => true,
@@ -182,7 +187,13 @@ impl Naive {
                         Found::At(place) | Found::Here(place) => Some(place),
                         _ => None,
                     };
-                    self.places[old].1 == 0 || beside(&|at| after[at], new) && !beside(&was, old)
+                    let is_longer = run(&|at| after[at], new) > run(&was, old);
+                    self.places[old].1 == 0
+                        || match self.index_copy {
+                            "oldest" => false,
+                            "newest" => true,
+                            _ => is_longer,
+                        }
                 }
             };
             if is_better {

@@ -8,7 +8,7 @@ use crate::bench::{Bench, SECOND, tight};
 
 impl Bench {
     fn set_copies(&mut self, above: u32) {
-        self.command(Command::SetPool { policy: None, memory: None, second_copies: Some(above) });
+        self.command(Command::SetPool { policy: None, memory: None, second_copies: Some(above), index_copy: None });
     }
 
     /// The first slot with a content is lost.

@@ -290,7 +290,7 @@ fn with_discards() -> Pool {
     history[0].push(77);
     bench.settle();
     bench.trim_blocks(64, 64 * 29);
-    bench.command(Command::SetPool { policy: Some(None), memory: None, second_copies: None });
+    bench.command(Command::SetPool { policy: Some(None), memory: None, second_copies: None, index_copy: None });
     assert!(bench.world.engine.status().discarded_blocks > 64 * 10);
     let mut disk = bench.world.disk.clone();
     disk.crash(Cut::Kept, &mut lab::random::Random::new(1));

@@ -16,7 +16,12 @@ fn with_a_checkpoint() -> (Bench, u64) {
     bench.write(40, &[6]);
     let geometry = bench.geometry();
     bench.world.hold_back(metadata_reservations(geometry));
-    let command = bench.begin_command(Command::SetPool { policy: Some(None), memory: None, second_copies: None });
+    let command = bench.begin_command(Command::SetPool {
+        policy: Some(None),
+        memory: None,
+        second_copies: None,
+        index_copy: None,
+    });
     bench.until_held(1);
     // The last record that belongs to it gets to the disk.
     bench.pass(SECOND / 10);

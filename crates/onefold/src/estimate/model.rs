@@ -9,7 +9,7 @@ use std::ops::AddAssign;
 
 use engine::Policy;
 use engine::geometry::SLOTS_PER_CONTAINER;
-use engine::policy::Lookup;
+use engine::policy::{Lookup, next_run};
 
 use super::WINDOW_BLOCKS;
 
@@ -222,18 +222,16 @@ impl Model {
         }
     }
 
-    /// Of a known block that was written again, the index names the copy that extends a sequential run, else the older
-    /// one.
+    /// Of a known block that was written again, the index names the copy in the longer run, else the older one.
     fn name_copies(&self, codes: &[u32], slots: &mut impl Slots, places: &[Option<u64>]) {
+        let (mut written, mut known) = (0..0, 0..0);
         for (at, &code) in codes.iter().enumerate() {
-            let (Lookup::Known(old), false, Some(new)) = (self.lookups[at], self.shares[at], places[at]) else {
+            written = next_run(at, written, codes.len(), |at| places[at]);
+            known = next_run(at, known, codes.len(), |at| self.lookups[at].slot());
+            let (Lookup::Known(_), false, Some(new)) = (self.lookups[at], self.shares[at], places[at]) else {
                 continue;
             };
-            let lies_beside = |slot_of: &dyn Fn(usize) -> Option<u64>, slot: u64| {
-                let before = at > 0 && slot > 0 && slot_of(at - 1) == Some(slot - 1);
-                before || at + 1 < codes.len() && slot_of(at + 1) == Some(slot + 1)
-            };
-            if lies_beside(&|at| places[at], new) && !lies_beside(&|at| self.lookups[at].slot(), old) {
+            if written.len() > known.len() {
                 slots.name(code, new);
             }
         }

@@ -134,12 +134,13 @@ impl Naive {
             }
             places.push(place);
         }
-        let beside = |list: &[Option<usize>], at: usize| {
+        // The block and those to either side of it that are in slots that follow each other.
+        let run = |list: &[Option<usize>], at: usize| {
             let slot = list[at].unwrap();
             at > 0 && slot > 0 && list[at - 1] == Some(slot - 1) || list.get(at + 1) == Some(&Some(slot + 1))
         };
         for at in 0..request.len() {
-            if is_written[at] && (found[at].is_none() || beside(&places, at) && !beside(&found, at)) {
+            if is_written[at] && (found[at].is_none() || run(&places, at) > run(&found, at)) {
                 let place = if found[at].is_none() { first_of[&request[at]] } else { places[at].unwrap() };
                 self.known.insert(request[at], place);
             }
