@@ -139,6 +139,11 @@ impl Engine {
         counts.removed.requests = u64::from(counts.removed.blocks > 0 && counts.written_blocks == 0);
         if policy.looks_up() {
             deciding.look(request);
+            for block in &request.blocks {
+                counts.index_hits += u64::from(matches!(block.lookup, Lookup::Known(_)));
+                let is_payload = block.content.is_some_and(|content| !content.zero);
+                counts.index_misses += u64::from(is_payload && block.lookup == Lookup::Nothing);
+            }
             counts.categories[policy.category(&deciding.lookups) as usize] = 1;
             let payload = counts.written_blocks + counts.removed.blocks;
             let twins = request.blocks.iter().filter(|block| block.twin.is_some()).count() as u64;

@@ -29,6 +29,7 @@ use crate::journal::{Journal, Unwritten};
 use crate::limits::Limits;
 use crate::mend::{Damages, Mend};
 use crate::meta::MetaSpace;
+use crate::neighbours::Neighbours;
 use crate::pages::{PageCache, Region};
 use crate::read::Fill;
 use crate::rebuild::Rebuild;
@@ -36,7 +37,7 @@ use crate::recovery::Recovery;
 use crate::request::{Kind, Request, Requests, Stage};
 use crate::scrub::Scrub;
 use crate::space::Space;
-use crate::status::{Counters, WriteCounts};
+use crate::status::{Counters, ReadCounts, WriteCounts};
 use crate::superblock::{Parameters, Root, Superblock, TREES};
 use crate::tree::{Store, Walk, lookup};
 use crate::volume::Volume;
@@ -154,7 +155,10 @@ pub struct Engine {
     pub(crate) counters: Counters,
     /// What was done with the writes of all volumes.
     pub(crate) writes: WriteCounts,
+    /// What was done for reads.
+    pub(crate) reads: ReadCounts,
     pub(crate) deciding: Deciding,
+    pub(crate) neighbours: Neighbours,
     pub(crate) recovery: Option<Box<Recovery>>,
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) scrub: Scrub,
@@ -272,7 +276,9 @@ impl Engine {
             walked_in: 0,
             counters: Counters::default(),
             writes: WriteCounts::default(),
+            reads: ReadCounts::default(),
             deciding: Deciding::default(),
+            neighbours: Neighbours::new(),
             recovery: Some(Box::new(Recovery::new())),
             rebuild: None,
             scrub: Scrub::new(now),
@@ -714,6 +720,7 @@ impl Engine {
             } else if !self.untouched {
                 self.step_jobs();
                 self.step_copies();
+                self.step_neighbours();
                 self.commit();
                 self.relieve_pressure();
                 self.reserve_ahead();

@@ -127,6 +127,22 @@ impl Index {
         self.entries[bucket] = entry;
     }
 
+    /// Takes an entry that nobody has asked for yet, if the digest is not known; whether it did. It goes behind all others of its bucket,
+    /// into an empty place or that of the entry that would go next: so of each bucket only one gives way to what comes like this.
+    pub(crate) fn offer(&mut self, digest: Digest, slot: Slot, generation: u16) -> bool {
+        let tag = self.tag(digest);
+        let buckets = self.buckets(digest);
+        let mut places = buckets.into_iter().flat_map(|bucket| bucket..bucket + WAYS);
+        if places.any(|at| self.matches(self.entries[at], tag)) {
+            return false;
+        }
+        let used = |bucket: usize| self.entries[bucket..bucket + WAYS].iter().take_while(|&&entry| entry != 0).count();
+        let bucket = if used(buckets[0]) <= used(buckets[1]) { buckets[0] } else { buckets[1] };
+        let at = bucket + used(bucket).min(WAYS - 1);
+        self.entries[at] = (tag << self.slot_bits | u128::from(slot.0 + 1)) << GENERATION_BITS | u128::from(generation);
+        true
+    }
+
     /// An entry was found to be wrong.
     pub(crate) fn remove(&mut self, digest: Digest, slot: Slot) {
         let tag = self.tag(digest);
@@ -229,6 +245,25 @@ mod tests {
             index.insert(digest(n), Slot(n), 1);
         }
         assert!(index.lookup(digest(0)).is_some());
+    }
+
+    #[test]
+    fn what_is_offered_takes_empty_places_and_else_one_of_each_bucket() {
+        let mut index = Index::new(1 << 12, 1 << 20, 0);
+        for n in 0..10_000 {
+            index.insert(digest(n), Slot(n), 1);
+        }
+        let known = |index: &mut Index| (0..10_000).filter(|&n| index.lookup(digest(n)).is_some()).count();
+        let before = known(&mut index);
+        assert_eq!(before as u64, index.capacity());
+        assert!(!index.offer(digest(9999), Slot(7), 1), "it is known");
+        let taken = (20_000..40_000).filter(|&n| index.offer(digest(n), Slot(n), 1)).count();
+        assert_eq!(taken, 20_000);
+        assert_eq!(known(&mut index), before - before / WAYS);
+        assert_eq!(index.lookup(digest(39_999)).map(|hint| hint.slot), Some(Slot(39_999)));
+        // What is used comes before it.
+        let mut empty = Index::new(1, 64, 0);
+        assert!(empty.offer(digest(1), Slot(1), 1) && empty.lookup(digest(1)).is_some());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
 use crate::io::Purpose;
 use crate::pages::Region;
 use crate::request::{Block, Kind, Stage};
+use crate::status::ReadCounts;
 use crate::tree::{Missing, Walk, lookup};
 
 /// The most blocks of one device read.
@@ -126,6 +127,7 @@ impl Engine {
                         Some((first, length)) if self.continues(first, length, slot) => Some((first, length + 1)),
                         Some((first, length)) => {
                             self.read_run(first, length);
+                            self.requests.get_mut(id).device_reads += 1;
                             Some((slot, 1))
                         }
                         None => Some((slot, 1)),
@@ -139,6 +141,7 @@ impl Engine {
         }
         if let Some((first, length)) = run {
             self.read_run(first, length);
+            self.requests.get_mut(id).device_reads += 1;
         }
         if short {
             // What could be evicted is held elsewhere. The request runs again from its first stage.
@@ -249,6 +252,13 @@ impl Engine {
 
     fn finish_read(&mut self, id: RequestId) {
         let request = self.requests.get_mut(id);
+        let device_reads = u64::from(request.device_reads);
+        self.reads += ReadCounts {
+            requests: 1,
+            from_device: u64::from(device_reads > 0),
+            device_reads,
+            split: u64::from(device_reads > 1),
+        };
         request.stage = Stage::Reply;
         for block in request.blocks.drain(..) {
             request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });

@@ -128,6 +128,8 @@ pub(crate) struct Request {
     pub attempts: u8,
     /// Checkpoints that had been done when it began to wait for space.
     pub waits_since: Option<u64>,
+    /// Reads: device reads that were begun for it.
+    pub device_reads: u32,
     /// It has run at least once.
     pub has_run: bool,
     /// A write: the one that it has joined, which has its blocks,
@@ -199,6 +201,7 @@ impl Requests {
                 extents: Vec::new(),
                 attempts: 0,
                 waits_since: None,
+                device_reads: 0,
                 has_run: false,
                 leader: None,
                 next: None,
@@ -219,6 +222,7 @@ impl Requests {
         request.error = None;
         request.attempts = 0;
         request.waits_since = None;
+        request.device_reads = 0;
         (request.has_run, request.leader, request.next) = (false, None, None);
         request.active = true;
         RequestId(at)

@@ -27,6 +27,8 @@ pub struct Status {
     pub logical_blocks_used: u64,
     /// Slots that hold them.
     pub data_blocks_used: u64,
+    /// Mapped blocks beyond the first of each slot: what POD keeps in its table of redirected blocks.
+    pub redirected_blocks: u64,
     /// Those of them that are second copies.
     pub second_copies: u64,
     /// Blocks of metadata in use: superblocks, journal, metadata pages.
@@ -98,8 +100,35 @@ pub struct WriteCounts {
     pub removed: Removed,
     /// Blocks that were rewritten with what they had: kept as they were, or shared with what they mapped to, as a merge found.
     pub same_place_blocks: u64,
+    /// Blocks that were looked up and found in another slot, through the index,
+    pub index_hits: u64,
+    /// and those that were not found.
+    pub index_misses: u64,
     /// What other policies would have removed of the requests that were looked up.
     pub what_if: WhatIf,
+}
+
+/// What was done for read requests since the pool was opened. A request is what the engine takes at once. Each figure is defined in
+/// docs/counters.md.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadCounts {
+    /// Requests that were answered with data.
+    pub requests: u64,
+    /// Those of them for which something was read from the store.
+    pub from_device: u64,
+    /// Reads of the store for these.
+    pub device_reads: u64,
+    /// Requests that took more than one.
+    pub split: u64,
+}
+
+impl AddAssign for ReadCounts {
+    fn add_assign(&mut self, more: ReadCounts) {
+        self.requests += more.requests;
+        self.from_device += more.from_device;
+        self.device_reads += more.device_reads;
+        self.split += more.split;
+    }
 }
 
 /// What a policy removes.
@@ -141,6 +170,8 @@ impl AddAssign for WriteCounts {
         self.zero_blocks += more.zero_blocks;
         self.removed += more.removed;
         self.same_place_blocks += more.same_place_blocks;
+        self.index_hits += more.index_hits;
+        self.index_misses += more.index_misses;
         self.what_if.full += more.what_if.full;
         self.what_if.select += more.what_if.select;
         self.what_if.idedup += more.what_if.idedup;
@@ -153,6 +184,11 @@ impl Engine {
         self.writes
     }
 
+    /// What was done for reads.
+    pub fn read_counts(&self) -> ReadCounts {
+        self.reads
+    }
+
     /// What has been done so far.
     pub fn counters(&self) -> Counters {
         Counters { page_visits: self.store.page_visits, checkpoints: self.checkpoints_done, ..self.counters }
@@ -161,12 +197,15 @@ impl Engine {
     /// Figures.
     pub fn status(&self) -> Status {
         let geometry = self.geometry();
+        let mapped = self.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
+        let logical_blocks_used = mapped - self.second_copies_used();
+        let originals = self.space.data_used.saturating_sub(self.second_copies_used());
         let fixed = 4 + u64::from(geometry.journal_blocks) + 2 * geometry.meta_map_pages();
         Status {
             capacity_bytes: geometry.capacity_bytes(),
-            logical_blocks_used: self.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>()
-                - self.second_copies_used(),
+            logical_blocks_used,
             data_blocks_used: self.space.data_used,
+            redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.second_copies_used(),
             overhead_blocks_used: fixed + u64::from(self.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),

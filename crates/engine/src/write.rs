@@ -259,6 +259,8 @@ impl Engine {
             let request = self.requests.get_mut(id);
             request.attempts += 1;
             request.stage = Stage::Verify;
+        } else {
+            self.want_neighbours(id);
         }
         !waits
     }
@@ -329,7 +331,9 @@ impl Engine {
     /// Whether a live slot is proven to hold what has this digest. What the index says is a hint.
     fn known(&mut self, digest: Digest) -> Known {
         let wanted = self.sharing_digest(digest);
-        let Some(hint) = self.index.lookup(wanted) else { return Known::No };
+        let hint = self.index.lookup(wanted);
+        self.neighbours.asked(wanted, hint.is_some());
+        let Some(hint) = hint else { return Known::No };
         let slot = hint.slot;
         if !self.space.contains(slot) {
             return Known::No;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::Source;
 use crate::size;
-use crate::writes::WritesReport;
+use crate::writes::{NeighboursReport, ReadsReport, WritesReport};
 
 /// Version of the JSON that `status` and `volume list` print.
 pub const VERSION: u32 = 1;
@@ -21,6 +21,9 @@ pub struct Report {
     pub logical_blocks_used: u64,
     /// Slots that hold them.
     pub data_blocks_used: u64,
+    /// Mapped blocks beyond the first of each slot. In POD's table each of them takes 16 bytes.
+    #[serde(default)]
+    pub redirected_blocks: u64,
     /// Blocks of the pool's own tables.
     pub overhead_blocks_used: u64,
     /// Data in percent of the capacity: from 80 on the pool is nearly full.
@@ -70,6 +73,12 @@ pub struct Report {
     /// What was done with writes, to all volumes.
     #[serde(default)]
     pub writes: WritesReport,
+    /// What was done for reads.
+    #[serde(default)]
+    pub reads: ReadsReport,
+    /// What came of digests that were put into the index ahead of need.
+    #[serde(default)]
+    pub neighbours: NeighboursReport,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
 }
@@ -242,6 +251,7 @@ impl Report {
             capacity_bytes: status.capacity_bytes,
             logical_blocks_used: status.logical_blocks_used,
             data_blocks_used: status.data_blocks_used,
+            redirected_blocks: status.redirected_blocks,
             overhead_blocks_used: status.overhead_blocks_used,
             data_percent: percent(status.data_blocks_used, status.capacity_bytes / 4096),
             metadata_percent: percent(status.metadata_blocks_used, status.metadata_blocks),
@@ -267,6 +277,8 @@ impl Report {
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
             pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
             writes: WritesReport::new(engine.write_counts()),
+            reads: engine.read_counts().into(),
+            neighbours: engine.neighbour_counts().into(),
             volumes: volumes.collect(),
         }
     }
@@ -326,6 +338,8 @@ impl Report {
             text.push_str(&format!("  {}\n", damage.text()));
         }
         text.push_str(&self.writes.text());
+        text.push_str(&self.neighbours.text());
+        text.push_str(&self.reads.text());
         text.push('\n');
         text.push_str(&volumes_text(&self.volumes));
         text

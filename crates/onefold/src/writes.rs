@@ -1,6 +1,6 @@
-//! What `status` reports of writes: the counters of docs/counters.md, as JSON and for people.
+//! What `status` reports of requests: the counters of docs/counters.md, as JSON and for people.
 
-use engine::{Removed, WriteCounts};
+use engine::{NeighbourCounts, ReadCounts, Removed, WriteCounts};
 use serde::{Deserialize, Serialize};
 
 /// Counts of writes since the pool was opened.
@@ -22,10 +22,19 @@ pub struct WritesReport {
     pub zero_blocks: u64,
     /// Blocks that were not written because their content was known.
     pub removed_blocks: u64,
+    /// They in percent of these and the written ones: what is saved of what is written.
+    #[serde(default)]
+    pub removed_percent: u64,
     /// Writes of which nothing was left to write.
     pub removed_requests: u64,
     /// Blocks that were rewritten with what they had.
     pub same_place_blocks: u64,
+    /// Blocks that were looked up and found in another slot,
+    #[serde(default)]
+    pub index_hits: u64,
+    /// and those that were not found.
+    #[serde(default)]
+    pub index_misses: u64,
     /// What other policies would have removed.
     pub what_if: WhatIfReport,
 }
@@ -82,6 +91,76 @@ pub struct RemovedReport {
     pub requests: u64,
 }
 
+/// Counts of reads since the pool was opened.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadsReport {
+    /// Reads that were answered with data.
+    pub requests: u64,
+    /// Those of them for which something was read from the store.
+    pub from_device: u64,
+    /// Reads of the store for these.
+    pub device_reads: u64,
+    /// Reads that took more than one of them.
+    pub split: u64,
+}
+
+impl From<ReadCounts> for ReadsReport {
+    fn from(counts: ReadCounts) -> ReadsReport {
+        let ReadCounts { requests, from_device, device_reads, split } = counts;
+        ReadsReport { requests, from_device, device_reads, split }
+    }
+}
+
+impl ReadsReport {
+    /// For people; nothing if there were no reads.
+    pub fn text(&self) -> String {
+        if self.requests == 0 {
+            return String::new();
+        }
+        let (from_device, device_reads, split) = (self.from_device, self.device_reads, self.split);
+        format!(
+            "\n  reads since the pool was opened: {} requests, {from_device} from the store in {device_reads} reads, {split} split\n",
+            self.requests
+        )
+    }
+}
+
+/// What came of digests that were put into the index because a block beside theirs was found.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct NeighboursReport {
+    /// Summary pages that were gone through.
+    pub pages: u64,
+    /// Reads of the store for them.
+    pub loads: u64,
+    /// Entries that the index took.
+    pub entries: u64,
+    /// Those of them that a write found.
+    pub hits: u64,
+    /// Hits for each read of the store.
+    pub hits_per_load: f64,
+}
+
+impl From<NeighbourCounts> for NeighboursReport {
+    fn from(counts: NeighbourCounts) -> NeighboursReport {
+        let NeighbourCounts { pages, loads, entries, hits } = counts;
+        NeighboursReport { pages, loads, entries, hits, hits_per_load: hits as f64 / loads.max(1) as f64 }
+    }
+}
+
+impl NeighboursReport {
+    /// For people; nothing if there is nothing to tell.
+    pub fn text(&self) -> String {
+        let NeighboursReport { pages, loads, entries, hits, hits_per_load } = self;
+        if *pages == 0 {
+            return String::new();
+        }
+        format!(
+            "  {:<12}{entries} entries of {pages} pages, {hits} hits; {loads} reads, {hits_per_load:.1} hits each\n",
+            "neighbours"
+        )
+    }
+}
+
 impl From<Removed> for RemovedReport {
     fn from(removed: Removed) -> RemovedReport {
         RemovedReport { blocks: removed.blocks, requests: removed.requests }
@@ -107,8 +186,11 @@ impl WritesReport {
             written_blocks: counts.written_blocks,
             zero_blocks: counts.zero_blocks,
             removed_blocks: counts.removed.blocks,
+            removed_percent: counts.removed.blocks * 100 / (counts.removed.blocks + counts.written_blocks).max(1),
             removed_requests: counts.removed.requests,
             same_place_blocks: counts.same_place_blocks,
+            index_hits: counts.index_hits,
+            index_misses: counts.index_misses,
             what_if,
         }
     }
@@ -134,6 +216,7 @@ impl WritesReport {
         if looked_up > 0 {
             let categories = format!("I {sequential}, II {scattered}, III {partial}, nothing known {unknown}");
             row("category", categories);
+            row("index", format!("{} blocks found, {} not", self.index_hits, self.index_misses));
         }
         let (written, removed, zero) = (self.written_blocks, self.removed_blocks, self.zero_blocks);
         row("blocks", format!("{written} written, {removed} removed, {zero} zero"));
@@ -167,10 +250,11 @@ mod tests {
         assert!((1001..=1013).all(|figure| native.matches(&figure.to_string()).count() == 1), "{native}");
         assert!(!native.contains("what if"));
         counts.categories = [2001, 2002, 2003, 2004];
+        (counts.index_hits, counts.index_misses) = (2005, 2006);
         counts.what_if.full = removed(3001, 3002);
         counts.what_if.select = removed(3003, 3004);
         counts.what_if.idedup = removed(3005, 3006);
         let text = WritesReport::new(counts).text();
-        assert!((2001..=2004).chain(3001..=3006).all(|figure| text.contains(&figure.to_string())), "{text}");
+        assert!((2001..=2006).chain(3001..=3006).all(|figure| text.contains(&figure.to_string())), "{text}");
     }
 }

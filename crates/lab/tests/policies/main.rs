@@ -7,9 +7,11 @@
 #[allow(dead_code)]
 #[path = "../regressions/bench.rs"]
 mod bench;
+mod examples;
 mod index_copy;
 mod joined;
 mod naive;
+mod neighbours;
 mod sample;
 
 use bench::{Bench, SECOND, records};

@@ -137,7 +137,8 @@ impl Naive {
         // The block and those to either side of it that are in slots that follow each other.
         let run = |list: &[Option<usize>], at: usize| {
             let slot = list[at].unwrap();
-            at > 0 && slot > 0 && list[at - 1] == Some(slot - 1) || list.get(at + 1) == Some(&Some(slot + 1))
+            let back = (1..=at.min(slot)).take_while(|&i| list[at - i] == Some(slot - i)).count();
+            1 + back + (1..list.len() - at).take_while(|&i| list[at + i] == Some(slot + i)).count()
         };
         for at in 0..request.len() {
             if is_written[at] && (found[at].is_none() || run(&places, at) > run(&found, at)) {

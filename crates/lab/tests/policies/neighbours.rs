@@ -1,0 +1,95 @@
+//! Digests that are put into the index ahead of need, because a block beside theirs was found.
+
+use engine::{Limits, NeighbourCounts};
+
+use crate::bench::{Bench, SECOND};
+use crate::roomy;
+
+fn counts(bench: &Bench) -> NeighbourCounts {
+    bench.world.engine.neighbour_counts()
+}
+
+const BEFORE: NeighbourCounts = NeighbourCounts { pages: 1, loads: 0, entries: 0, hits: 0 };
+/// Blocks that were removed by then.
+const REMOVED: u64 = 65;
+
+fn removed(bench: &Bench) -> u64 {
+    bench.world.engine.write_counts().removed.blocks
+}
+
+/// A pool whose index has forgotten contents 1 to 20, which lie beside each other, but for 10, and whose pages are not in memory.
+fn with_forgotten_neighbours() -> Bench {
+    let mut config = roomy();
+    config.limits = Limits { index_entries: 1024, pages: 96, ..config.limits };
+    let mut bench = Bench::new(config, 6000);
+    let file: Vec<u32> = (1..=20).collect();
+    bench.write(0, &file);
+    bench.settle();
+    // A hit, and all beside it is known already.
+    bench.write(4500, &[10]);
+    for round in 0..64 {
+        // Of the same place: that keeps the entry, and is no hit.
+        bench.write(4500, &[10]);
+        let others: Vec<u32> = (0..64).map(|at| 1000 + 64 * round + at).collect();
+        bench.write(100 + 64 * u64::from(round), &others);
+    }
+    bench.settle();
+    bench.pass(11 * SECOND);
+    assert_eq!(counts(&bench), BEFORE);
+    bench
+}
+
+#[test]
+fn what_lies_beside_a_hit_is_known_again_for_a_page() {
+    let mut bench = with_forgotten_neighbours();
+    let reads = bench.world.submitted[0];
+    bench.write(5000, &[10]);
+    assert_eq!((removed(&bench), bench.world.submitted[0] - reads), (REMOVED + 1, 0), "a hit, and nothing waited");
+    bench.pass(SECOND);
+    let came = counts(&bench);
+    assert!(came.pages == 2 && came.entries >= 15, "{came:?}");
+    assert_eq!(came.loads, bench.world.submitted[0] - reads);
+    assert!((1..=4).contains(&came.loads), "{came:?}");
+    let file: Vec<u32> = (1..=20).collect();
+    bench.write(5100, &file);
+    let found = counts(&bench).hits;
+    assert!(found >= 15, "{found}");
+    assert_eq!(removed(&bench), REMOVED + 1 + found + 1, "and 10");
+    bench.audit();
+}
+
+#[test]
+fn a_page_is_gone_through_once_in_a_while() {
+    let mut bench = with_forgotten_neighbours();
+    for round in 1..=3 {
+        for at in 0..8 {
+            bench.write(5000 + 8 * round + at, &[10]);
+        }
+        bench.pass(11 * SECOND);
+        assert_eq!(counts(&bench).pages, BEFORE.pages + round);
+    }
+    bench.audit();
+}
+
+#[test]
+fn a_page_that_cannot_be_read_harms_nobody() {
+    let mut bench = with_forgotten_neighbours();
+    bench.world.fail(crate::bench::page_reads);
+    bench.write(5000, &[10]);
+    bench.pass(SECOND);
+    assert_eq!(counts(&bench).entries, 0);
+    bench.world.fail(|_| false);
+    bench.write(5001, &[10]);
+    bench.assert_holds(5000, 10);
+    bench.audit();
+}
+
+#[test]
+fn native_has_no_hits() {
+    let mut bench = with_forgotten_neighbours();
+    let (volume, policy) = (bench.volume, Some(Some(engine::Policy::Native)));
+    bench.command(engine::Command::SetVolume { volume, policy, read_only: None });
+    bench.write(5000, &[10]);
+    bench.pass(SECOND);
+    assert_eq!(counts(&bench), BEFORE);
+}
