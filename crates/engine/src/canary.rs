@@ -54,6 +54,8 @@ pub enum Canary {
     FreedAtMerge,
     /// A partial block keeps what it was completed with, although that has been overwritten since.
     StaleBase,
+    /// What a merge frees stays in the index on disk.
+    ForgottenRemoval,
 }
 
 #[cfg(feature = "canaries")]

@@ -9,9 +9,12 @@ use alloc::vec::Vec;
 
 use crate::bytes::{checksum, u32_at, u64_at};
 use crate::contract::{Digest, VolumeId};
+use crate::disk_index::NO_VOLUME;
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, Slot, check_bits};
+use crate::mend::read_summary;
 use crate::pages::{PageKey, Region};
+use crate::recovery::table_name;
 use crate::space::SlotState;
 use crate::superblock::{Pointer, Root, TreeId};
 use crate::volume::MAX_BLOCKS;
@@ -67,23 +70,59 @@ impl Engine {
         audit.good
     }
 
-    /// Every live slot with a known digest: its byte offset on the store and its digest. False if a summary is damaged.
-    pub fn live_slots(&self, read: &mut ReadMetadata<'_>, visit: &mut dyn FnMut(u64, Digest)) -> bool {
-        let mut read = |offset, length| read(offset, length);
-        let mut ignore = |_: &str| {};
-        let mut audit = Audit {
+    /// An audit that only looks.
+    fn look<'a>(&'a self, read: &'a mut ReadMetadata<'a>, report: &'a mut dyn FnMut(&str)) -> Audit<'a> {
+        Audit {
             engine: self,
-            read: &mut read,
-            report: &mut ignore,
+            read,
+            report,
             good: true,
             is_incomplete: false,
             failed: BTreeSet::new(),
             reached: vec![false; self.geometry().metadata_blocks as usize],
             counts: Vec::new(),
             states: Vec::new(),
-        };
+        }
+    }
+
+    /// Every slot that is not free in the space map, with its digest and owner. `None` if some of it cannot be read.
+    pub(crate) fn each_digest_in_use(
+        &self,
+        read: &mut ReadMetadata<'_>,
+        visit: &mut dyn FnMut(Slot, Digest, Key),
+    ) -> Option<()> {
+        let (mut read, mut ignore) = (|offset, length| read(offset, length), |_: &str| {});
+        let mut audit = self.look(&mut read, &mut ignore);
         audit.space_map();
-        audit.each_summary(&mut |audit, slot, digest| {
+        audit.each_summary(&mut |audit, slot, digest, owner| {
+            if audit.states[slot.0 as usize] != SlotState::Free {
+                visit(slot, digest, owner);
+            }
+        });
+        audit.good.then_some(())
+    }
+
+    /// Every leaf of a table, with its number. `None` if some of it cannot be read.
+    pub(crate) fn each_table_leaf(
+        &self,
+        read: &mut ReadMetadata<'_>,
+        tree: TreeId,
+        visit: &mut dyn FnMut(u64, &[u8]),
+    ) -> Option<()> {
+        let (mut read, mut ignore) = (|offset, length| read(offset, length), |_: &str| {});
+        let mut audit = self.look(&mut read, &mut ignore);
+        let root = self.roots[tree as usize];
+        audit.each_leaf(Region::Metadata, root, table_name(tree), &mut |_, leaf, page| visit(leaf, page));
+        audit.good.then_some(())
+    }
+
+    /// Every live slot with a known digest: its byte offset on the store and its digest. False if a summary is damaged.
+    pub fn live_slots(&self, read: &mut ReadMetadata<'_>, visit: &mut dyn FnMut(u64, Digest)) -> bool {
+        let mut read = |offset, length| read(offset, length);
+        let mut ignore = |_: &str| {};
+        let mut audit = self.look(&mut read, &mut ignore);
+        audit.space_map();
+        audit.each_summary(&mut |audit, slot, digest, _| {
             if audit.states[slot.0 as usize].is_used() {
                 visit(self.slot_offset(slot), digest);
             }
@@ -362,6 +401,13 @@ impl<'a> Audit<'a> {
         let mut gone: Vec<u16> = engine.discards.iter().map(|discard| discard.volume.0).collect();
         gone.sort_unstable();
         gone.dedup();
+        if gone.first() == Some(&NO_VOLUME.0) {
+            // Pages of an index on disk that was cut off refer to nothing.
+            gone.remove(0);
+            for discard in engine.discards.iter().filter(|discard| discard.volume == NO_VOLUME) {
+                self.descend(Region::Metadata, discard.pointer, discard.level, 0, "a discard", &mut |_, _, _| {});
+            }
+        }
         gone.retain(|&id| !engine.volumes.iter().any(|volume| volume.id.0 == id));
         for id in gone {
             self.discarded_blocks(id);
@@ -462,17 +508,16 @@ impl<'a> Audit<'a> {
         }
     }
 
-    fn each_summary(&mut self, visit: &mut dyn FnMut(&mut Audit<'a>, Slot, Digest)) {
+    fn each_summary(&mut self, visit: &mut dyn FnMut(&mut Audit<'a>, Slot, Digest, Key)) {
         let engine = self.engine;
         let per_leaf = engine.geometry().block() / SUMMARY_BYTES;
         let root = engine.roots[TreeId::Summaries as usize];
         self.each_leaf(Region::Metadata, root, "the summaries", &mut |audit, leaf, page| {
             for (i, bytes) in page.chunks_exact(SUMMARY_BYTES as usize).enumerate() {
                 let slot = Slot(leaf * per_leaf + i as u64);
-                let mut digest = Digest::default();
-                digest.0.copy_from_slice(&bytes[..16]);
+                let (digest, owner) = read_summary(bytes, 0);
                 if engine.space.contains(slot) {
-                    visit(audit, slot, digest);
+                    visit(audit, slot, digest, owner);
                 }
             }
         });
@@ -482,7 +527,7 @@ impl<'a> Audit<'a> {
     fn summaries(&mut self) {
         let engine = self.engine;
         let mut checks = vec![None; engine.geometry().slots() as usize];
-        self.each_summary(&mut |audit, slot, digest| {
+        self.each_summary(&mut |audit, slot, digest, _| {
             if audit.states[slot.0 as usize] != SlotState::Free {
                 checks[slot.0 as usize] = Some(check_bits(digest));
             }
@@ -528,9 +573,9 @@ impl<'a> Audit<'a> {
     /// Pages of the tables that have not been visited yet.
     fn tables(&mut self) {
         let engine = self.engine;
-        for tree in [TreeId::Containers, TreeId::Volumes, TreeId::Discards] {
+        for tree in [TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::DiskIndex] {
             let root = engine.roots[tree as usize];
-            self.each_leaf(Region::Metadata, root, "a table", &mut |_, _, _| {});
+            self.each_leaf(Region::Metadata, root, table_name(tree), &mut |_, _, _| {});
         }
         let root = engine.roots[TreeId::MetaMap as usize];
         self.each_leaf(Region::MetaMap, root, "the map of metadata blocks", &mut |_, _, _| {});

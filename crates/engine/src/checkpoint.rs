@@ -9,6 +9,7 @@
 //! Sort        brings all changes of reference counts into the order of slots
 //! Counts      applies all changes of reference counts, in slot order: space map and counts, one leaf after the other
 //! Summaries   digest and owner of the new slots
+//! Index       the complete index on disk, if there is one (disk_index.rs)
 //! Tables      containers, volumes, discard list, and last the map of metadata blocks
 //! Drain       until pages, carried blocks and the records included are written and durable
 //! Sync        pages durable
@@ -26,6 +27,7 @@ use core::ops::Range;
 use crate::canary::Canary;
 use crate::contract::*;
 use crate::delta::Recent;
+use crate::disk_index::Update;
 use crate::engine::{Engine, Phase};
 use crate::entry::{Entry, Key, Slot};
 use crate::failure::Failure;
@@ -67,6 +69,7 @@ pub(crate) enum Stage {
     Sort,
     Counts,
     Summaries,
+    Index,
     Tables(usize),
     Drain,
     Sync,
@@ -110,6 +113,10 @@ pub(crate) struct Checkpoint {
     pub discard_budget: u32,
     pub fresh: Vec<Slot>,
     pub fresh_at: usize,
+    pub index_update: Option<Update>,
+    /// Pages that the index on disk may take: reserved on the host, and, while its stage lasts, promised to it.
+    pub index_room: usize,
+    pub index_pages: usize,
     pub leaf_at: u64,
     /// Slot writes of carried blocks that it has to wait for.
     carried: usize,
@@ -140,6 +147,7 @@ impl Checkpoint {
             + list_bytes(&self.changes)
             + list_bytes(&self.freed)
             + list_bytes(&self.fresh)
+            + self.index_update.as_ref().map_or(0, Update::memory)
     }
 
     /// The slots of a range whose counts the merge has already changed, each with its state as a number; some more than once.
@@ -177,13 +185,24 @@ impl Engine {
             || self.journal.is_half_full()
             || self.journal.entries >= 2 * limit as u64
             || self.discards_are_due()
+            || self.disk_index_is_due() && self.has_rested()
     }
 
     /// Whether a checkpoint is due only to walk what discards cut off.
     fn discards_are_due(&self) -> bool {
-        let rested = self.is_idle() || self.is_pressed() || self.now >= self.last_checkpoint + DISCARD_INTERVAL;
+        let rested = self.has_rested();
         let many = self.discards.len() as u64 >= u64::from(self.limits.discards) / 2;
-        !self.discards.is_empty() && self.phase == Phase::Serving && !self.has_much_pending() && (rested || many)
+        self.has_discards() && self.phase == Phase::Serving && !self.has_much_pending() && (rested || many)
+    }
+
+    /// Whether anything that was cut off is to be walked.
+    pub(crate) fn has_discards(&self) -> bool {
+        self.discards.len() > self.stuck_discards
+    }
+
+    /// Whether a checkpoint may begin that only goes on with what is done in the background.
+    fn has_rested(&self) -> bool {
+        self.is_idle() || self.is_pressed() || self.now >= self.last_checkpoint + DISCARD_INTERVAL
     }
 
     pub(crate) fn step_checkpoint(&mut self) {
@@ -263,6 +282,8 @@ impl Engine {
         for volume in &mut self.volumes {
             volume.merged_size = volume.size;
         }
+        self.review_disk_index();
+        let index_room = self.disk_index_room(fresh.len());
         let upto = self.journal.sequence - 1;
         self.want_durable = self.want_durable.max(upto);
         self.checkpoint = Some(Box::new(Checkpoint {
@@ -290,6 +311,9 @@ impl Engine {
             discard_budget: if self.has_much_pending() { 0 } else { self.discard_budget() },
             fresh,
             fresh_at: 0,
+            index_update: None,
+            index_room,
+            index_pages: 0,
             leaf_at: 0,
             carried: self.carried_writes,
             barrier: 0,
@@ -306,7 +330,9 @@ impl Engine {
     pub(crate) fn reserve_metadata(&mut self) {
         let geometry = &self.store.geometry;
         let meta = &self.store.meta;
-        let wanted = (meta.used() as u64 + meta.freed_count() as u64 + self.pages_to_merge(0) as u64 + 64)
+        let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room);
+        let pages = (self.pages_to_merge(0) + index) as u64;
+        let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
             .min(u64::from(geometry.metadata_blocks)) as u32;
         if wanted <= meta.reserved {
             return self.checkpoint_metadata_reserved(true);
@@ -326,7 +352,14 @@ impl Engine {
                 // Where a growth begins, the rest takes a reservation of its own.
                 self.reserve_metadata();
             }
-            None => self.checkpoint_metadata_reserved(false),
+            None => match &mut self.checkpoint {
+                // The index on disk is the first to do without.
+                Some(checkpoint) if checkpoint.index_room > 0 => {
+                    checkpoint.index_room = 0;
+                    self.reserve_metadata();
+                }
+                _ => self.checkpoint_metadata_reserved(false),
+            },
         }
     }
 
@@ -350,6 +383,7 @@ impl Engine {
             Stage::Sort => Ok(sort_changes(checkpoint)),
             Stage::Counts => self.merge_counts(checkpoint),
             Stage::Summaries => self.merge_summaries(checkpoint),
+            Stage::Index => self.merge_disk_index(checkpoint),
             Stage::Tables(at) => self.write_table(checkpoint, TABLES[at]),
             Stage::Drain => Ok(self.drain(checkpoint)),
             Stage::Sync | Stage::Commit => {
@@ -417,6 +451,7 @@ impl Engine {
             second_copies: self.second_copies,
             index_copy: self.index_copy,
             scrub: self.scrub.record,
+            disk_index: self.disk_index.record,
             roots: self.roots,
             ..self.superblock
         };
@@ -531,7 +566,8 @@ fn next_stage(stage: Stage) -> Stage {
         Stage::Discards => Stage::Sort,
         Stage::Sort => Stage::Counts,
         Stage::Counts => Stage::Summaries,
-        Stage::Summaries => Stage::Tables(0),
+        Stage::Summaries => Stage::Index,
+        Stage::Index => Stage::Tables(0),
         Stage::Tables(at) if at + 1 < TABLES.len() => Stage::Tables(at + 1),
         Stage::Tables(_) => Stage::Drain,
         Stage::Drain => Stage::Sync,

@@ -6,6 +6,7 @@
 
 use crate::canary::Canary;
 use crate::contract::*;
+use crate::disk_index::NO_VOLUME;
 use crate::engine::{Engine, Phase, Unresolved};
 use crate::entry::{Key, Slot};
 use crate::failure::Failure;
@@ -261,7 +262,8 @@ impl Engine {
             return Room::Enough;
         }
         let stuck = self.metadata_full && (full_delta || full_ring);
-        if stuck || (full_metadata && !self.is_reclaimable()) {
+        let last_resort = !stuck && full_metadata && !self.is_reclaimable();
+        if stuck || last_resort && !self.give_up_disk_index() {
             return Room::Never;
         }
         self.want_checkpoint = true;
@@ -269,7 +271,7 @@ impl Engine {
     }
 
     /// Metadata blocks that only discards and deletes may use, so that they work when nothing else does.
-    fn metadata_reserve(&self) -> usize {
+    pub(crate) fn metadata_reserve(&self) -> usize {
         (self.store.geometry.metadata_blocks / 64) as usize
     }
 
@@ -339,7 +341,9 @@ impl Engine {
         let clears = (self.delta.clears.len() + self.frozen.clears.len() + 1) as u64;
         let changes = (self.delta.points.len() + self.frozen.points.len() + more) as u64;
         // Walked discards and partly cleared leaves release slots that no delta names.
-        let walks = !self.discards.is_empty() || !self.delta.clears.is_empty() || !self.frozen.clears.is_empty();
+        let walks = self.discards.iter().any(|discard| discard.volume != NO_VOLUME)
+            || !self.delta.clears.is_empty()
+            || !self.frozen.clears.is_empty();
         let walked = if walks { u64::from(self.discard_budget()) } else { 0 };
         let released = (walked + 2 * clears) * geometry.map_leaf_entries();
         let named = (self.delta.slots.len() + self.frozen.slots.len() + 2 * more) as u64 + changes;
@@ -361,13 +365,15 @@ impl Engine {
         let highest = self.maps.iter().map(|root| root.height).max().unwrap_or(0);
         let levels = u64::from(height_for(map_leaves.max(geometry.slots()), geometry.fanout()).max(highest));
         let maps = (self.volumes.len() as u64).min(changes + clears);
-        (leaves + (leaves / geometry.fanout() + 2) * (levels + maps + 6)) as usize
+        let pages = (leaves + (leaves / geometry.fanout() + 2) * (levels + maps + 6)) as usize;
+        // What the index on disk may take of it has been promised to it.
+        pages + self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_pages)
     }
 
     /// Whether a checkpoint or a published watermark could free something.
     fn is_reclaimable(&self) -> bool {
         self.delta.len() + self.frozen.len() > 0
-            || !self.discards.is_empty()
+            || self.has_discards()
             || !self.space.pending().is_empty()
             || self.checkpoint.is_some()
     }
@@ -396,7 +402,7 @@ impl Engine {
         let can_reserve = !kept && !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
         if !can_reserve {
             // What a discard frees comes with the checkpoint that walked it, and with the next ones.
-            let tried = done >= since.max(self.walked_in) + SPACE_ATTEMPTS && self.discards.is_empty();
+            let tried = done >= since.max(self.walked_in) + SPACE_ATTEMPTS && !self.has_discards();
             if self.give_back_copies() {
                 // What they held comes back as what a discard frees does.
                 self.requests.get_mut(id).waits_since = Some(done);
@@ -606,7 +612,7 @@ impl Engine {
         // Only what is known to have been durable is told from what a crash cut off, should it rot.
         self.publish(self.journal.last_filled);
         let idle = self.now >= self.last_change + IDLE_MERGE;
-        if idle && (!self.delta.is_empty() || !self.discards.is_empty()) {
+        if idle && (!self.delta.is_empty() || self.has_discards()) {
             self.want_checkpoint = true;
         }
     }
@@ -618,7 +624,8 @@ impl Engine {
             || !self.carried.is_empty()
             || !self.space.pending().is_empty()
             || !self.delta.is_empty()
-            || !self.discards.is_empty()
+            || self.has_discards()
+            || self.disk_index_is_due()
             || !self.blocked.is_empty()
             || self.checkpoint.is_some()
             || self.metadata_full

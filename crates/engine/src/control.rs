@@ -124,7 +124,7 @@ impl Engine {
     }
 
     fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
-        let unmerged = !self.delta.is_empty() || !self.discards.is_empty();
+        let unmerged = !self.delta.is_empty() || self.has_discards();
         if self.untouched {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }

@@ -18,6 +18,7 @@ use crate::contract::*;
 use crate::control::Pending;
 use crate::decide::Deciding;
 use crate::delta::Delta;
+use crate::disk_index::DiskIndex;
 use crate::entry::{Entry, Key, Slot};
 use crate::failure::{Failure, Mark};
 use crate::geometry::Geometry;
@@ -118,8 +119,11 @@ pub struct Engine {
     /// What the checkpoint under way merges; empty if there is none.
     pub(crate) frozen: Delta,
     pub(crate) discards: Vec<Discard>,
+    /// The first so many of them are of the index on disk and cannot be read; the next opening tries again.
+    pub(crate) stuck_discards: usize,
     pub(crate) space: Space,
     pub(crate) index: Index,
+    pub(crate) disk_index: DiskIndex,
     pub(crate) cache: ReadCache,
     pub(crate) buffers: Buffers,
     pub(crate) journal: Journal,
@@ -252,8 +256,10 @@ impl Engine {
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),
             discards: Vec::new(),
+            stuck_discards: 0,
             space: Space::new(&geometry),
             index: Index::new(limits.index_entries, geometry.slots(), limits.index_tag_bits),
+            disk_index: DiskIndex::default(),
             cache: ReadCache::new(cached),
             buffers: Buffers::new(limits.buffers, limits.write_buffers),
             journal: Journal::new(geometry.journal_blocks, geometry.block_size, 0, 0, 0, 0),

@@ -20,6 +20,7 @@ mod control;
 mod copies;
 mod decide;
 mod delta;
+mod disk_index;
 pub mod encode;
 mod engine;
 mod entry;
@@ -60,6 +61,7 @@ mod write;
 pub use canary::Canary;
 pub use check::{Flaw, ReadMetadata};
 pub use contract::*;
+pub use disk_index::{DiskIndexAudit, DiskIndexStatus};
 pub use engine::Engine;
 pub use failure::Failure;
 pub use format::{Format, format};
@@ -72,5 +74,7 @@ pub use repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
 pub use request::Stage;
 pub use scrub::ScrubStatus;
 pub use status::{Counters, Mode, ReadCounts, Removed, Status, WhatIf, WriteCounts};
-pub use superblock::{DigestFunction, Parameters, ScrubRecord, ScrubState, Superblock, SuperblockError};
+pub use superblock::{
+    DigestFunction, DiskIndexRecord, Parameters, ScrubRecord, ScrubState, Superblock, SuperblockError,
+};
 pub use volume::{COPIES_NAME, MAX_VOLUMES, NAME_BYTES, Volume, is_name};

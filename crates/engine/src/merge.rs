@@ -5,6 +5,7 @@ use crate::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
 use crate::canary::Canary;
 use crate::checkpoint::{Checkpoint, DISCARD_BYTES, Discard, Progress};
 use crate::contract::PageId;
+use crate::disk_index::NO_VOLUME;
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, LBA_BITS, Slot};
 use crate::failure::Failure;
@@ -182,7 +183,14 @@ impl Engine {
         if checkpoint.discard_budget == 0 {
             return Ok(Progress::Next);
         }
-        let Some(&Discard { pointer, volume, level }) = self.discards.last() else { return Ok(Progress::Next) };
+        let Some(&discard) = self.discards.last().filter(|_| self.has_discards()) else { return Ok(Progress::Next) };
+        if discard.volume == NO_VOLUME {
+            self.walk_disk_index(discard)?;
+            checkpoint.discard_budget -= 1;
+            self.walked_in = self.checkpoints_done + 1;
+            return Ok(Progress::More);
+        }
+        let Discard { pointer, volume, level } = discard;
         let key = PageKey { region: Region::Metadata, location: pointer.location };
         if !self.store.is_valid(key) || !self.store.meta.is_used(pointer.location) {
             self.fail_pool(Failure::Contradiction);
@@ -299,12 +307,12 @@ impl Engine {
 
     /// Whether so many of the loads ahead have come that it is worth looking for more: with every single one would be the same
     /// walks again and again.
-    fn should_load_ahead(&self) -> bool {
+    pub(crate) fn should_load_ahead(&self) -> bool {
         self.store.pages.background_loads() <= self.load_ahead() / 2
     }
 
     /// Whether there is room in the page cache for loads that nothing waits for yet.
-    fn may_load_ahead(&self) -> bool {
+    pub(crate) fn may_load_ahead(&self) -> bool {
         self.store.pages.available() > 2 * self.load_ahead() + self.store.pages.loads_in_flight()
     }
 
@@ -428,7 +436,9 @@ impl Engine {
             TreeId::MetaMap => self.store.meta.next_dirty_leaf(from),
             TreeId::Volumes => (from < self.volume_table_leaves().max(self.volume_leaves)).then_some(from),
             TreeId::Discards => (from < self.discard_table_leaves().max(self.discard_leaves)).then_some(from),
-            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries => unreachable!("merged, not written from memory"),
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {
+                unreachable!("merged, not written from memory")
+            }
         }
     }
 
@@ -472,7 +482,9 @@ impl Engine {
                     }
                 }
             }
-            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries => unreachable!("merged, not written from memory"),
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {
+                unreachable!("merged, not written from memory")
+            }
         }
     }
 }

@@ -281,6 +281,7 @@ impl Engine {
         (self.pool_policy, self.pool_memory) = (self.superblock.pool_policy, self.superblock.memory);
         self.second_copies = self.superblock.second_copies;
         self.index_copy = self.superblock.index_copy;
+        self.disk_index.record = self.superblock.disk_index;
         self.scrub.record = self.superblock.scrub.found(self.reads_only || self.superblock.failed.is_some());
         self.store.epoch = self.superblock.epoch;
         recovery.report.clean = self.superblock.clean;
@@ -292,7 +293,7 @@ impl Engine {
         }
         recovery.position = self.superblock.journal_position;
         recovery.mark = self.superblock.mark();
-        for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries]) {
+        for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries, TreeId::DiskIndex]) {
             let height = height_for(self.table_leaves(tree), self.store.geometry.fanout());
             let root = &mut self.roots[tree as usize];
             if root.pointer.is_none() {
@@ -321,6 +322,7 @@ impl Engine {
             TreeId::Discards => {
                 u64::from(geometry.metadata_blocks).div_ceil(block / crate::checkpoint::DISCARD_BYTES as u64)
             }
+            TreeId::DiskIndex => self.disk_index.record.buckets.into(),
         }
     }
 
@@ -412,7 +414,7 @@ impl Engine {
                     }
                 }
             }
-            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries => {}
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {}
         }
         Some(())
     }
@@ -692,6 +694,7 @@ impl Engine {
         if !self.reads_only {
             self.rebuild = Some(Rebuild::new(self.store.geometry.slots(), self.store.geometry.block()));
         }
+        self.open_disk_index();
         self.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
     }
 }
@@ -706,5 +709,6 @@ pub(crate) fn table_name(tree: TreeId) -> &'static str {
         TreeId::Summaries => "the summaries",
         TreeId::Volumes => "the volume table",
         TreeId::Discards => "the discard list",
+        TreeId::DiskIndex => "the index on disk",
     }
 }

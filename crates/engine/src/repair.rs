@@ -156,6 +156,8 @@ struct Planner<'a, 'm> {
     summaries: BTreeMap<Slot, (Digest, Key)>,
     /// Leaves of summaries that cannot be read: first, end.
     lost_summaries: Vec<(u64, u64)>,
+    /// Pages of the index on disk; `None` if it is to be dropped.
+    index_pages: Option<Vec<u32>>,
     /// Points of the delta, in order.
     points: Vec<(Key, Entry)>,
     /// For each volume: blocks it has, mapped ones, leaves (first, end) that have to be looked at again.
@@ -204,6 +206,7 @@ pub fn plan_repair(
         proven: BTreeMap::new(),
         summaries: BTreeMap::new(),
         lost_summaries: Vec::new(),
+        index_pages: Some(Vec::new()),
         points: Vec::new(),
         blocks: Vec::new(),
         mapped: Vec::new(),
@@ -269,6 +272,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     (engine.pool_policy, engine.pool_memory) = (newest.pool_policy, newest.memory);
     engine.second_copies = newest.second_copies;
     engine.index_copy = newest.index_copy;
+    engine.disk_index.record = newest.disk_index;
     engine.store.epoch = newest.epoch + 1;
     Ok(())
 }

@@ -55,6 +55,14 @@ pub(crate) enum Decision {
     Keep,
 }
 
+/// Whether the index on disk has been asked of a block: each question counts once, however often the request runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnDisk {
+    NotAsked,
+    Asked,
+    Hit,
+}
+
 /// One block of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
@@ -78,6 +86,7 @@ pub(crate) struct Block {
     pub twin: Option<u32>,
     /// and what was decided.
     pub decision: Decision,
+    pub on_disk: OnDisk,
     /// Outcome of comparing the block with what a slot held, byte by byte. `base_buffer` held that content.
     pub compared: Option<(Slot, bool)>,
 }
@@ -96,6 +105,7 @@ impl Block {
             lookup: Lookup::Nothing,
             twin: None,
             decision: Decision::Write,
+            on_disk: OnDisk::NotAsked,
             compared: None,
         }
     }

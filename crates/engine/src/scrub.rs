@@ -707,4 +707,5 @@ const TABLES: [TreeId; TREES] = [
     TreeId::Summaries,
     TreeId::Volumes,
     TreeId::Discards,
+    TreeId::DiskIndex,
 ];

@@ -2,6 +2,7 @@
 
 use core::ops::AddAssign;
 
+use crate::disk_index::NO_VOLUME;
 use crate::engine::{Engine, Phase};
 use crate::failure::Failure;
 use crate::scrub::ScrubStatus;
@@ -232,7 +233,7 @@ impl Engine {
     fn discarded_blocks(&self) -> u64 {
         let geometry = self.geometry();
         let mut most = 0u64;
-        for discard in &self.discards {
+        for discard in self.discards.iter().filter(|discard| discard.volume != NO_VOLUME) {
             let leaves = geometry.fanout().saturating_pow(u32::from(discard.level));
             let span = leaves.saturating_mul(geometry.map_leaf_entries());
             let volume = self.volumes.iter().find(|volume| volume.id == discard.volume);

@@ -27,8 +27,9 @@ const GROWTH_SIZE: usize = 8;
 const POLICY_THRESHOLD_AT: usize = 248;
 const INDEX_COPY_AT: usize = 249;
 const ROOTS_AT: usize = 256;
-const ROOT_SIZE: usize = 24;
-const PROVEN_AT: usize = ROOTS_AT + TREES * ROOT_SIZE;
+const ROOT_SIZE: usize = 20;
+const DISK_INDEX_AT: usize = ROOTS_AT + TREES * ROOT_SIZE;
+const PROVEN_AT: usize = DISK_INDEX_AT + 8;
 /// The greatest epoch, or number of a record: 146 years at a billion a second.
 pub(crate) const MOST_COUNTED: u64 = 1 << 62;
 const SCRUB_AT: usize = PROVEN_AT + 8;
@@ -145,10 +146,12 @@ pub enum TreeId {
     Volumes,
     /// Subtrees cut off by discards, not yet walked.
     Discards,
+    /// Digest to slot, a hint: in buckets, if there is one.
+    DiskIndex,
 }
 
 /// Number of trees in [`TreeId`].
-pub const TREES: usize = 7;
+pub const TREES: usize = 8;
 
 /// Whether the pool is being scrubbed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -235,6 +238,30 @@ impl ScrubRecord {
     }
 }
 
+/// The complete index on disk, if there is one, and how far it is built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskIndexRecord {
+    /// Buckets, one a leaf; 0: there is no such index.
+    pub buckets: u32,
+    /// Leaves of the summaries whose slots have been entered, from the first on.
+    pub built: u32,
+}
+
+impl DiskIndexRecord {
+    /// What [`DiskIndexRecord::built`] is when all have been.
+    pub const COMPLETE: u32 = u32::MAX;
+
+    /// Whether there is one.
+    pub fn is_on(self) -> bool {
+        self.buckets > 0
+    }
+
+    /// Whether it has every block.
+    pub fn is_complete(self) -> bool {
+        self.is_on() && self.built == DiskIndexRecord::COMPLETE
+    }
+}
+
 /// A superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Superblock {
@@ -274,6 +301,8 @@ pub struct Superblock {
     pub index_copy: IndexCopy,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubRecord,
+    /// The complete index on disk.
+    pub disk_index: DiskIndexRecord,
     /// Roots, by [`TreeId`].
     pub roots: [Root; TREES],
 }
@@ -334,6 +363,7 @@ impl Superblock {
             second_copies: 0,
             index_copy: IndexCopy::default(),
             scrub: ScrubRecord::default(),
+            disk_index: DiskIndexRecord::default(),
             roots: [Root::default(); TREES],
         }
     }
@@ -381,6 +411,8 @@ impl Superblock {
             root.pointer.write(b, at);
             b[at + 16] = root.height;
         }
+        put_u32(b, DISK_INDEX_AT, self.disk_index.buckets);
+        put_u32(b, DISK_INDEX_AT + 4, self.disk_index.built);
         put_u64(b, PROVEN_AT, self.proven);
         self.scrub.write(b, SCRUB_AT);
         put_u32(b, SECOND_COPIES_AT, self.second_copies);
@@ -508,6 +540,7 @@ impl Superblock {
             second_copies: u32_at(b, SECOND_COPIES_AT),
             index_copy,
             scrub: ScrubRecord::read(b, SCRUB_AT),
+            disk_index: DiskIndexRecord { buckets: u32_at(b, DISK_INDEX_AT), built: u32_at(b, DISK_INDEX_AT + 4) },
             roots,
         })
     }
@@ -527,6 +560,7 @@ mod tests {
         let mut superblock = Superblock::new(parameters);
         (superblock.pool_policy, superblock.memory) = (Some(Policy::Native), 1 << 30);
         superblock.roots[3] = Root { pointer: Pointer { location: 5, birth: 6, checksum: 7 }, height: 2 };
+        superblock.disk_index = DiskIndexRecord { buckets: 12, built: 345 };
         let settings = Superblock {
             pool_policy: Some(Policy::Native),
             failed: Some(Failure::Sync),

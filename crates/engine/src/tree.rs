@@ -296,6 +296,26 @@ impl Writer {
         Ok(self.path[usize::from(level)].map(|step| step.page))
     }
 
+    /// Leaves out the page on the path to `leaf` that cannot be read, with all below, for a tree that can do without. Gives its
+    /// level; it is still in use, and what it led to is.
+    pub(crate) fn leave_out(&mut self, store: &mut Store, leaf: u64) -> u8 {
+        let bits = shift(&store.geometry);
+        let index = |level: u8| leaf >> (bits * u32::from(level));
+        let on_path = |&level: &u8| self.path[usize::from(level)].is_some_and(|step| step.index == index(level));
+        match (0..=self.root.height).rev().take_while(on_path).last() {
+            None => {
+                self.root.pointer = Pointer::NONE;
+                self.root.height
+            }
+            Some(level) => {
+                let parent = self.path[usize::from(level)].expect("on the path").page;
+                let at = index(level - 1) & (store.geometry.fanout() - 1);
+                Pointer::NONE.write(store.pages.bytes_mut(parent), at as usize * 16);
+                level - 1
+            }
+        }
+    }
+
     /// The page of a leaf, if the writer is at it.
     pub(crate) fn at_work(&self, leaf: u64) -> Option<PageId> {
         self.path[0].filter(|step| step.index == leaf).map(|step| step.page)

@@ -24,7 +24,7 @@ const RUN_BLOCKS: usize = 64;
 const VERIFY_ATTEMPTS: u8 = 3;
 
 /// What the index and the summaries say of a block.
-enum Known {
+pub(crate) enum Known {
     /// A live slot whose digest is this (all its bits).
     Yes(Slot, Digest),
     No,
@@ -230,7 +230,11 @@ impl Engine {
                 self.requests.get_mut(id).blocks[at].lookup = Lookup::SamePlace(slot.0);
                 continue;
             }
-            let lookup = match self.known(content.digest) {
+            let known = match self.known(content.digest) {
+                Known::No if policy == Policy::Full => self.known_on_disk(id, at, content.digest),
+                known => known,
+            };
+            let lookup = match known {
                 Known::Yes(slot, digest) if self.is_lost(slot, digest) => Lookup::Nothing,
                 Known::Yes(slot, digest) => match self.prove(id, at, slot, digest) {
                     Proof::Equal if block.entry.slot() == Some(slot) => Lookup::SamePlace(slot.0),
@@ -243,8 +247,9 @@ impl Engine {
                 },
                 Known::No => Lookup::Nothing,
                 Known::NotYet(missing) => {
+                    let may_wait = self.requests.get(id).attempts < VERIFY_ATTEMPTS || self.may_ask_disk(id, at);
                     let request = self.requests.get_mut(id);
-                    if request.attempts < VERIFY_ATTEMPTS && last != Some(missing) {
+                    if may_wait && last != Some(missing) {
                         request.waiting += 1;
                         self.store.load(missing, Some(id));
                         last = Some(missing);

@@ -1,7 +1,7 @@
 //! Pools that mean harm, one test for each mistake that fuzzing (or reading the code for it) found.
 
 use engine::superblock::TreeId;
-use engine::{Engine, Error, OpenError, VolumeId};
+use engine::{Engine, Error, Limits, OpenError, VolumeId};
 use lab::fuzz::disk::{Fate, Use, survive};
 use lab::fuzz::driver::{Driver, Task, probe};
 use lab::fuzz::pool::{BLOCK, Kind, LIMITS, Structure, make, reseal, structures};
@@ -38,7 +38,7 @@ fn a_pointer_that_leads_nowhere_is_a_damaged_page() {
         for tree in 0..engine::superblock::TREES {
             let mut image = make(Kind::Closed);
             for superblock in places(&image, Structure::Superblock) {
-                image[superblock + 256 + tree * 24..][..4].copy_from_slice(&location.to_le_bytes());
+                image[superblock + 256 + tree * 20..][..4].copy_from_slice(&location.to_le_bytes());
             }
             reseal(&mut image);
             for how in 0..4 {
@@ -191,4 +191,45 @@ fn what_is_in_memory_is_held_against_the_map_too() {
     assert_eq!(driver.request(VolumeId(1), block, block, Task::Read), Some(Err(Error::Io)));
     assert_eq!(driver.request(VolumeId(1), block + 7, 90, Task::Write(&[204; 90])), Some(Err(Error::Io)));
     assert_eq!(driver.request(VolumeId(1), 0, block, Task::Read), Some(good));
+}
+
+/// Entries of the index on disk that name the slots of others: what they name is proven before it is shared, and nothing else depends
+/// on them.
+#[test]
+fn an_index_on_disk_that_lies_shares_nothing_that_is_not_equal() {
+    const SLOT: u64 = (1 << 37) - 1;
+    let lies: [fn(u64, u64) -> u64; 4] =
+        [|_, other| other & SLOT, |_, _| SLOT, |_, _| 80, |slot, _| if slot & SLOT > 1 { slot - 1 } else { slot + 1 }];
+    for lie in lies {
+        let mut image = make(Kind::Closed);
+        let (mut sound, mut before) = (Driver::open(image.clone(), LIMITS, Engine::open).ok().expect("it opens"), 1);
+        for page in leaves(&image, TreeId::DiskIndex) {
+            for entry in image[page..page + BLOCK].chunks_exact_mut(8) {
+                let number = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
+                if number != 0 {
+                    entry.copy_from_slice(&(number & !SLOT | lie(number, before) & SLOT).to_le_bytes());
+                    before = number;
+                }
+            }
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            assert!(matches!(survive(image.clone(), Use(how)), Fate::Served(_)));
+        }
+        // The index in memory knows next to nothing.
+        let limits = Limits { index_entries: 1, ..LIMITS };
+        let mut driver = Driver::open(image, limits, Engine::open).ok().expect("it opens");
+        for lba in 0..6 {
+            let known = sound.request(VolumeId(2), lba * 500 * BLOCK as u64, BLOCK as u64, Task::Read);
+            let known = known.expect("answered").expect("served");
+            let (offset, length) = ((30 + lba) * BLOCK as u64, BLOCK as u64);
+            driver.request(VolumeId(1), offset, length, Task::Write(&known)).expect("answered").expect("served");
+            let read = driver.request(VolumeId(1), offset, length, Task::Read);
+            assert_eq!(read, Some(Ok(known)));
+        }
+        let audit = driver.engine.check_disk_index(&mut |offset, length| {
+            Some(driver.image[offset as usize..offset as usize + length as usize].to_vec())
+        });
+        assert!(audit.is_some_and(|audit| audit.stale > 0), "{audit:?}");
+    }
 }

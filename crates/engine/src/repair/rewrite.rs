@@ -12,7 +12,7 @@ use crate::entry::{Entry, Key, Slot};
 use crate::pages::{PageKey, Region};
 use crate::recovery::table_name;
 use crate::space::{CONTAINER_BYTES, SlotState};
-use crate::superblock::{Pointer, Root, Superblock, TreeId};
+use crate::superblock::{DiskIndexRecord, Pointer, Root, Superblock, TreeId};
 use crate::tree::{fill_lost, height_for};
 use crate::volume::{self, VOLUME_BYTES};
 use crate::write::SUMMARY_BYTES;
@@ -40,6 +40,7 @@ impl Planner<'_, '_> {
         self.rewrite_discards();
         self.rewrite_summaries();
         self.rewrite_space();
+        self.rewrite_disk_index();
         self.rewrite_meta_map();
         let copies = self.plan.copies.len();
         if copies > 0 {
@@ -56,6 +57,7 @@ impl Planner<'_, '_> {
             seal_epoch: epoch,
             clean: true,
             data_used: self.counts.iter().filter(|&&count| count > 0).count() as u64,
+            disk_index: self.engine.disk_index.record,
             roots: self.engine.roots,
             ..self.engine.superblock
         };
@@ -359,6 +361,23 @@ impl Planner<'_, '_> {
         if !root.pointer.is_none() {
             root.pointer = Pointer::NONE;
             self.plan.actions.push(String::from("the discard list is emptied: what discards cut off is free at once"));
+        }
+    }
+
+    /// The index on disk stays only where nothing has changed that it speaks of: serving builds it anew.
+    fn rewrite_disk_index(&mut self) {
+        let is_sound = self.plan.pages.is_empty() && self.plan.problems.is_empty() && self.plan.copies.is_empty();
+        let pages = self.index_pages.take().filter(|_| is_sound).unwrap_or_default();
+        let shared = pages.iter().any(|&location| self.used[location as usize - 1]);
+        let root = &mut self.engine.roots[TreeId::DiskIndex as usize];
+        if !pages.is_empty() && !shared {
+            pages.iter().for_each(|&location| self.used[location as usize - 1] = true);
+        } else if !root.pointer.is_none() {
+            *root = Root::default();
+            self.engine.disk_index.record = DiskIndexRecord::default();
+            self.plan
+                .actions
+                .push(String::from("the index on disk is dropped: it is built anew while the pool is served"));
         }
     }
 

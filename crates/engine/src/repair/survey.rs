@@ -155,6 +155,8 @@ impl Planner<'_, '_> {
         for tree in [TreeId::SpaceMap, TreeId::Counts, TreeId::Containers] {
             self.visit_table(tree, &mut |_, _, _| {});
         }
+        let root = self.engine.roots[TreeId::DiskIndex as usize];
+        self.survey_index(root.pointer, root.height);
         let bits = geometry.meta_map_leaf_bits() as usize;
         self.visit_table(TreeId::MetaMap, &mut |planner, leaf, page| {
             for (at, marked) in planner.marked.iter_mut().skip(leaf as usize * bits).take(bits).enumerate() {
@@ -184,6 +186,33 @@ impl Planner<'_, '_> {
         });
         for (pointer, level) in cut_off {
             self.guard(pointer, level);
+        }
+    }
+
+    /// The pages of the index on disk. One that cannot be read means that it is dropped.
+    fn survey_index(&mut self, pointer: Pointer, level: u8) {
+        let at = (pointer.location as usize).wrapping_sub(1);
+        if pointer.is_none() {
+            return;
+        }
+        if self.guarded.get(at) == Some(&true) {
+            self.index_pages = None;
+            return;
+        }
+        let page = match self.visit(Region::Metadata, pointer, false) {
+            Ok(page) => page,
+            Err(why) => {
+                self.index_pages = None;
+                return self.problem(format!("{}: {why}", table_name(TreeId::DiskIndex)));
+            }
+        };
+        if let Some(pages) = &mut self.index_pages {
+            pages.push(pointer.location);
+        }
+        if level > 0 {
+            for at in 0..page.len() / 16 {
+                self.survey_index(Pointer::read(&page, at * 16), level - 1);
+            }
         }
     }
 

@@ -101,6 +101,7 @@ fn audit(driver: &Driver) {
     let image = &driver.image;
     let mut read = |offset, length| bytes_at(image, offset, length);
     driver.engine.check(&mut read, &mut |_| {});
+    driver.engine.check_disk_index(&mut read);
     let mut slots = BTreeSet::new();
     driver.engine.live_slots(&mut read, &mut |offset, _| {
         assert!(offset < image.len() as u64);
