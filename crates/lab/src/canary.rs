@@ -14,7 +14,7 @@ use crate::soak::{OPERATIONS, run_seed};
 use crate::trace::Trace;
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 23] = [
+pub const CANARIES: [(Canary, u64); 24] = [
     (Canary::SkippedSync, 10),
     (Canary::UnseenCompletion, 10),
     (Canary::EarlyReuse, 500),
@@ -38,6 +38,7 @@ pub const CANARIES: [(Canary, u64); 23] = [
     (Canary::FreedWhileHeld, 10),
     (Canary::FreedAtMerge, 100),
     (Canary::StaleBase, 10),
+    (Canary::ForgottenRemoval, 10),
 ];
 
 thread_local! {

@@ -54,6 +54,7 @@ impl Run {
         self.figures()?;
         self.write_counts()?;
         self.audit()?;
+        self.disk_index()?;
         self.buffers_are_all_there()?;
         self.slots_hold_their_digests()
     }
@@ -64,6 +65,20 @@ impl Run {
         let copies = engine.second_copies_above() > 0 && !self.has_failed();
         while copies && self.world.engine.status().scrub.state == ScrubState::Running {
             self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Where no page was ever lost, the index on disk names no slot that holds something else; and once it is complete, every
+    /// content has an entry, if buckets do not overflow and nobody has written blocks that he could have shared.
+    fn disk_index(&self) -> Checked {
+        let (engine, disk) = (&self.world.engine, &self.world.disk);
+        let audit = engine.check_disk_index(&mut |offset, length| World::read_bytes(disk, offset, length));
+        let Some(audit) = audit.filter(|_| !self.endures) else { return Ok(()) };
+        let status = engine.disk_index_status();
+        let all = status.is_complete && self.is_exact;
+        if audit.stale > 0 || all && audit.absent > audit.entries / 8 {
+            return violated(format!("the index on disk: {audit:?}, {status:?}"));
         }
         Ok(())
     }

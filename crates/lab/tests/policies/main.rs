@@ -122,6 +122,47 @@ fn a_sample_of_mail_is_decided_as_computed() {
     agrees("mail_day1_first10000.csv", sample::mail, (129, 72));
 }
 
+/// A sample is written, merged, and written again elsewhere, with an index of 16 entries in memory: every block whose content is in
+/// the pool is removed.
+fn is_found_on_disk(name: &str, read: fn(&str) -> Sample) {
+    let path = format!("{}/../../../shared/data/fiu/{name}", env!("CARGO_MANIFEST_DIR"));
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        eprintln!("skipped: there is no sample at {path}");
+        return;
+    };
+    let sample = read(&text);
+    let mut config = roomy();
+    config.limits.index_entries = 16;
+    config.parameters.geometry.containers = 4;
+    let mut bench = Bench::new(config, 2 * sample.blocks);
+    let mut live = std::collections::BTreeMap::new();
+    for (first, contents) in &sample.writes {
+        bench.write(*first, contents);
+        live.extend((*first..).zip(contents.iter().copied()));
+    }
+    bench.settle();
+    while !bench.world.engine.disk_index_status().is_complete {
+        bench.pass(SECOND);
+    }
+    let before = writes(&bench).removed.blocks;
+    let live: std::collections::BTreeSet<u32> = live.into_values().collect();
+    let mut known = 0;
+    for (first, contents) in &sample.writes {
+        bench.write(sample.blocks + first, contents);
+        known += contents.iter().filter(|content| **content != 0 && live.contains(content)).count() as u64;
+    }
+    let removed = writes(&bench).removed.blocks - before;
+    println!("{name}: {known} blocks are known, {removed} removed");
+    assert!(known > 500 && removed >= known);
+    bench.audit();
+}
+
+#[test]
+fn what_memory_has_forgotten_of_the_samples_is_found_on_disk() {
+    is_found_on_disk("homes-sample.1.blkparse", sample::homes);
+    is_found_on_disk("mail_day1_first10000.csv", sample::mail);
+}
+
 // ---- same content, same place ----
 
 fn writes(bench: &Bench) -> WriteCounts {

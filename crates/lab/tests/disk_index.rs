@@ -1,0 +1,320 @@
+//! The complete index on disk: what it lets `full` share that memory has forgotten, when there is one, and what becomes of it under
+//! crashes, damage and want of room. (The swarm has it in most of its runs; the audit there holds it against the summaries.)
+
+// Not everything of the bench is used here.
+#[allow(dead_code)]
+#[path = "regressions/bench.rs"]
+mod bench;
+
+use bench::{Bench, SECOND};
+use engine::superblock::TreeId;
+use engine::{Command, DiskIndexAudit, DiskIndexStatus, Limits, Policy, Superblock, WriteCounts};
+use lab::config::Config;
+use lab::content::Content;
+use lab::disk::Cut;
+use lab::random::Random;
+use lab::workload::policy;
+use lab::world::World;
+
+/// The most blocks of a write.
+const PIECE: u64 = 8;
+
+/// Room for so many blocks, and an index of 16 entries in memory.
+fn forgetful(containers: u32) -> Config {
+    let mut config = Config::small(1);
+    let geometry = &mut config.parameters.geometry;
+    (geometry.slots_per_container, geometry.containers) = (64, containers);
+    (geometry.piece_blocks, geometry.journal_blocks) = (PIECE as u32, 1024);
+    geometry.metadata_blocks = 32 * containers + 1024;
+    config.limits = Limits { index_entries: 16, pages: 512, delta_entries: 1024, discard_pages: 64, ..config.limits };
+    config
+}
+
+fn status(bench: &Bench) -> DiskIndexStatus {
+    bench.world.engine.disk_index_status()
+}
+
+fn writes(bench: &Bench) -> WriteCounts {
+    bench.world.engine.volumes().next().expect("there is one").writes
+}
+
+/// Lets the pool come to rest: everything is merged, and an index that is wanted is complete.
+fn settle(bench: &mut Bench) {
+    bench.command(Command::Settle);
+    for _ in 0..1000 {
+        if status(bench).buckets == 0 || status(bench).is_complete {
+            return bench.pass(SECOND);
+        }
+        bench.pass(SECOND);
+    }
+    panic!("the index is not complete: {:?}", status(bench));
+}
+
+fn audit(bench: &mut Bench) -> Option<DiskIndexAudit> {
+    bench.audit();
+    let disk = &bench.world.disk;
+    bench.world.engine.check_disk_index(&mut |offset, length| World::read_bytes(disk, offset, length))
+}
+
+/// The pages of the index as the superblock on disk has it: level and byte offset of each.
+fn pages(bench: &Bench) -> Vec<(u8, u64)> {
+    let geometry = bench.geometry();
+    let read = |block: u64| World::read_bytes(&bench.world.disk, block * geometry.block(), geometry.block_size);
+    let superblocks = (0..2).filter_map(|parity| Superblock::decode(&read(geometry.superblock_block(0, parity))?).ok());
+    let newest = superblocks.max_by_key(|superblock| superblock.epoch).expect("there is one");
+    let root = newest.roots[TreeId::DiskIndex as usize];
+    let mut found = vec![(root.height, root.pointer.location)];
+    let mut at = 0;
+    while let Some(&(level, location)) = found.get(at) {
+        at += 1;
+        if level > 0 {
+            let page = read(geometry.metadata_start() + u64::from(location) - 1).expect("it can be read");
+            let children =
+                page.chunks_exact(16).map(|child| u32::from_le_bytes([child[0], child[1], child[2], child[3]]));
+            found.extend(children.filter(|&child| child > 0).map(|child| (level - 1, child)));
+        }
+    }
+    let offset = |location: u32| (geometry.metadata_start() + u64::from(location) - 1) * geometry.block();
+    found.into_iter().map(|(level, location)| (level, offset(location))).collect()
+}
+
+/// Writes blocks with contents of their own, numbered from `content` on.
+fn fill(bench: &mut Bench, first: u64, blocks: u64, content: u32) {
+    for at in (0..blocks).step_by(PIECE as usize) {
+        let count = PIECE.min(blocks - at);
+        let contents: Vec<u32> = (at..at + count).map(|number| content + number as u32).collect();
+        bench.write(first + at, &contents);
+    }
+}
+
+fn set_policy(bench: &mut Bench, text: &str) {
+    let volume = bench.volume;
+    bench.command(Command::SetVolume { volume, policy: Some(Some(policy(text))), read_only: None });
+}
+
+/// A pool that was filled under `full`, and came to rest.
+fn filled(containers: u32, volume: u64, blocks: u64) -> Bench {
+    let mut bench = Bench::new(forgetful(containers), volume);
+    fill(&mut bench, 0, blocks, 1);
+    settle(&mut bench);
+    bench
+}
+
+#[test]
+fn full_removes_all_of_ten_thousand_blocks_that_are_written_again() {
+    let mut bench = filled(320, 20_000, 10_000);
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 10_000, stale: 0, absent: 0 }));
+    let before = writes(&bench);
+    fill(&mut bench, 10_000, 10_000, 1);
+    let (after, index) = (writes(&bench), status(&bench));
+    assert_eq!((before.written_blocks, after.written_blocks), (10_000, 10_000));
+    assert_eq!((before.removed.blocks, after.removed.blocks), (0, 10_000));
+    assert!(index.hits > 9_900 && index.lookups >= 10_000 + index.hits && index.loads > 0, "{index:?}");
+    assert_eq!(index.entries, 10_000);
+    settle(&mut bench);
+    for block in [0, 1, 4_999, 9_999] {
+        bench.assert_holds(10_000 + block, block as u32 + 1);
+    }
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 10_000, stale: 0, absent: 0 }));
+}
+
+#[test]
+fn select_does_not_look_into_it() {
+    let mut bench = filled(320, 20_000, 10_000);
+    set_policy(&mut bench, "select");
+    let lookups = status(&bench).lookups;
+    fill(&mut bench, 10_000, 10_000, 1);
+    assert_eq!((writes(&bench).removed.blocks, status(&bench).lookups), (0, lookups));
+}
+
+#[test]
+fn there_is_one_only_while_a_volume_has_the_policy_full() {
+    let mut bench = Bench::new(forgetful(16), 512);
+    set_policy(&mut bench, "select");
+    fill(&mut bench, 0, 500, 1);
+    settle(&mut bench);
+    assert_eq!(audit(&mut bench), None);
+    let without = bench.world.engine.status().metadata_blocks_used;
+    // Built from what was there before.
+    set_policy(&mut bench, "full");
+    settle(&mut bench);
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 500, stale: 0, absent: 0 }));
+    let written = writes(&bench).written_blocks;
+    fill(&mut bench, 3, 500, 1);
+    assert!(writes(&bench).written_blocks - written < 30, "all but what lies in the same place");
+    // And given back whole.
+    set_policy(&mut bench, "idedup");
+    settle(&mut bench);
+    assert_eq!(status(&bench), DiskIndexStatus { buckets: 0, entries: 0, is_complete: false, ..status(&bench) });
+    assert_eq!(audit(&mut bench), None);
+    let used = bench.world.engine.status().metadata_blocks_used;
+    assert!(used <= without + 4, "{used} of metadata are in use, {without} before");
+}
+
+#[test]
+fn what_is_overwritten_and_discarded_leaves_it() {
+    let mut bench = filled(16, 512, 500);
+    fill(&mut bench, 100, 200, 10_000);
+    bench.trim_blocks(0, 50);
+    settle(&mut bench);
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 450, stale: 0, absent: 0 }));
+}
+
+#[test]
+fn crashes_at_any_time_while_it_is_built_cost_savings_at_most() {
+    for steps in (0..400).step_by(7) {
+        let mut bench = Bench::new(forgetful(16), 512);
+        set_policy(&mut bench, "native");
+        fill(&mut bench, 0, 300, 1);
+        bench.command(Command::Settle);
+        let volume = bench.volume;
+        let full = Some(Some(Policy::Full));
+        bench.begin_command(Command::SetVolume { volume, policy: full, read_only: None });
+        for _ in 0..steps {
+            bench.step_once();
+        }
+        let cut = if steps % 2 == 0 { Cut::Lost } else { Cut::Torn };
+        bench.crash(cut).expect("the pool opens");
+        set_policy(&mut bench, "full");
+        settle(&mut bench);
+        assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 300, stale: 0, absent: 0 }), "{steps} steps");
+        // And while it is cut off.
+        bench.begin_command(Command::SetVolume { volume, policy: Some(Some(policy("select"))), read_only: None });
+        for _ in 0..steps / 4 {
+            bench.step_once();
+        }
+        bench.crash(cut).expect("the pool opens");
+        settle(&mut bench);
+        let audit = audit(&mut bench);
+        assert!(audit.is_none_or(|audit| audit.stale + audit.absent == 0), "{steps} steps: {audit:?}");
+        assert_eq!(audit.is_some(), bench.world.engine.volumes().all(|volume| volume.policy == Some(Policy::Full)));
+    }
+}
+
+#[test]
+fn a_page_that_is_lost_is_an_empty_bucket_and_is_entered_again() {
+    for level in [0, 1] {
+        let mut bench = filled(64, 8_000, 3_000);
+        bench.reopen();
+        assert!(status(&bench).is_complete);
+        let pages = pages(&bench);
+        let mut random = Random::new(level);
+        let of_level: Vec<u64> = pages.iter().filter(|(at, _)| *at == level as u8).map(|&(_, page)| page).collect();
+        let damaged = random.pick(&of_level);
+        let block = damaged / bench.geometry().block();
+        let (sound, size) = (bench.world.disk.read(block).clone(), bench.geometry().block_size);
+        let mut bytes = sound.to_bytes(size).to_vec();
+        bytes[100] ^= 1;
+        bench.world.disk.put(block, Content::Metadata(bytes.into()));
+        // Lookups go on, and find the rest.
+        let before = writes(&bench).written_blocks;
+        fill(&mut bench, 4_000, 3_000, 1);
+        let missed = writes(&bench).written_blocks - before;
+        let most = if level == 0 { 64 } else { 3_000 };
+        assert!((1..=most).contains(&missed), "level {level}: {missed} are not found");
+        settle(&mut bench);
+        bench.pass(10 * SECOND);
+        settle(&mut bench);
+        assert!(bench.world.engine.status().failure.is_none());
+        if level > 0 {
+            // What it led to comes back when it can be read again.
+            bench.world.disk.put(block, sound);
+            bench.reopen();
+            settle(&mut bench);
+        }
+        let found = audit(&mut bench).expect("there is one");
+        // The bucket may be too small for what is in the pool twice by now, all of it in this bucket.
+        assert!(found.stale == 0 && found.absent <= missed, "level {level}: {found:?}");
+        // What one entry of each content is enough for.
+        let before = writes(&bench).written_blocks;
+        fill(&mut bench, 500, 3_000, 1);
+        assert_eq!(writes(&bench).written_blocks, before, "level {level}");
+    }
+}
+
+#[test]
+fn it_is_given_up_before_a_write_fails_for_want_of_metadata() {
+    // Metadata for the maps of a few hundred scattered blocks, and not for more.
+    let mut config = forgetful(64);
+    config.parameters.geometry.metadata_blocks = 900;
+    config.limits = Limits { delta_entries: 64, ..config.limits };
+    let mut bench = Bench::new(config, 1 << 20);
+    fill(&mut bench, 0, 1_000, 1);
+    settle(&mut bench);
+    assert!(status(&bench).is_complete);
+    let mut had_one_last = true;
+    for number in 0..2_000u64 {
+        let token = bench.begin_write(2_000 + number * 500, &[100_000 + number as u32], false);
+        let result = bench.wait(token);
+        let has_one = status(&bench).buckets > 0;
+        if result.is_err() {
+            assert_eq!(result, Err(engine::Error::NoSpace));
+            assert!(!has_one && !had_one_last, "the index was there when a write failed");
+            bench.audit();
+            return;
+        }
+        had_one_last = has_one;
+    }
+    panic!("metadata never ran out");
+}
+
+#[test]
+fn a_pool_that_grows_has_more_buckets_when_they_are_needed() {
+    let mut bench = filled(16, 4_000, 900);
+    let buckets = status(&bench).buckets;
+    let capacity = 40 * 64 * bench.geometry().block();
+    let grown = bench.geometry().grown(capacity).expect("it can grow");
+    bench.world.disk.grow(grown.total_blocks());
+    bench.grow(capacity);
+    settle(&mut bench);
+    assert!(status(&bench).buckets > 2 * buckets);
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 900, stale: 0, absent: 0 }));
+    fill(&mut bench, 1_000, 900, 1);
+    assert_eq!(writes(&bench).written_blocks, 900);
+}
+
+/// Whatever happens to a pool, what is in it when it comes to rest is found when it is written once more.
+#[test]
+fn whatever_is_in_the_pool_is_found_by_a_second_write() {
+    for seed in 0..25 {
+        let mut random = Random::new(seed);
+        let mut bench = Bench::new(forgetful(48), 4_000);
+        let mut contents = vec![0u32; 1_000];
+        for number in 0..random.between(200, 900) as u32 {
+            let first = random.below(990);
+            match random.below(20) {
+                0 => {
+                    bench.trim_blocks(first, 5);
+                    contents[first as usize..first as usize + 5].fill(0);
+                }
+                1 => set_policy(&mut bench, random.pick(&["full", "full", "full", "select", "native"])),
+                2 if random.one_in(6) => {
+                    // What was answered is there: everything was made durable before.
+                    let token = bench.begin_flush();
+                    bench.wait(token).expect("a flush");
+                    bench.crash(random.pick(&[Cut::Lost, Cut::Torn, Cut::Mixed])).expect("the pool opens");
+                }
+                3 => bench.pass(SECOND / 3),
+                _ => {
+                    let count = random.between(1, PIECE) as usize;
+                    let known = random.below(u64::from(number) * 4 + 1) as u32 + 1;
+                    let start = if random.one_in(3) { known } else { number * 8 + 10_000 };
+                    let new: Vec<u32> = (start..start + count as u32).collect();
+                    bench.write(first, &new);
+                    contents[first as usize..first as usize + count].copy_from_slice(&new);
+                }
+            }
+        }
+        set_policy(&mut bench, "full");
+        settle(&mut bench);
+        let found = audit(&mut bench).expect("there is one");
+        assert_eq!(found.stale, 0, "seed {seed}");
+        let live: Vec<u32> = contents.into_iter().filter(|&content| content != 0).collect();
+        let before = writes(&bench).written_blocks;
+        for (at, piece) in live.chunks(PIECE as usize).enumerate() {
+            bench.write(2_000 + at as u64 * PIECE, piece);
+        }
+        let missed = writes(&bench).written_blocks - before;
+        assert_eq!(missed, 0, "seed {seed}: {found:?}");
+    }
+}
