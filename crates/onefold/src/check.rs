@@ -433,6 +433,13 @@ impl Audit {
         if !sound && findings.problem_count == before {
             findings.add("the structures of the pool do not agree with each other".into());
         }
+        let index = self.engine.check_disk_index(&mut read);
+        if let Some(index) = index.filter(|index| index.stale + index.absent > 0) {
+            let (entries, stale, absent) = (index.entries, index.stale, index.absent);
+            findings.notes.push(format!(
+                "the index on disk has {entries} entries; {stale} of them are stale, {absent} blocks have none"
+            ));
+        }
     }
 
     /// Reads every live block and compares it with its digest.

@@ -1,6 +1,6 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
-use engine::{Damage, Damaged, Engine, Failure, Mode, ScrubState, ScrubStatus, VolumeId};
+use engine::{Damage, Damaged, DiskIndexStatus, Engine, Failure, Mode, ScrubState, ScrubStatus, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::Source;
@@ -79,8 +79,48 @@ pub struct Report {
     /// What came of digests that were put into the index ahead of need.
     #[serde(default)]
     pub neighbours: NeighboursReport,
+    /// The complete index on disk.
+    #[serde(default)]
+    pub disk_index: DiskIndexReport,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
+}
+
+/// The complete index on disk: docs/counters.md.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskIndexReport {
+    /// Pages that it has, each a bucket; 0: there is none.
+    pub buckets: u64,
+    /// Blocks that are in it, about.
+    pub entries: u64,
+    /// Whether all are.
+    pub complete: bool,
+    /// Blocks that were looked up in it since the pool was opened,
+    pub disk_index_lookups: u64,
+    /// pages that had to be read for that,
+    pub disk_index_loads: u64,
+    /// and blocks that it knew.
+    pub disk_index_hits: u64,
+}
+
+impl DiskIndexReport {
+    fn new(status: DiskIndexStatus) -> DiskIndexReport {
+        DiskIndexReport {
+            buckets: status.buckets,
+            entries: status.entries,
+            complete: status.is_complete,
+            disk_index_lookups: status.lookups,
+            disk_index_loads: status.loads,
+            disk_index_hits: status.hits,
+        }
+    }
+
+    /// One line.
+    fn text(&self) -> String {
+        let DiskIndexReport { disk_index_lookups: lookups, disk_index_loads: loads, disk_index_hits: hits, .. } = self;
+        let state = if self.complete { "on disk, complete" } else { "on disk, being built" };
+        format!("{state}: {} blocks; {lookups} lookups, {loads} pages read, {hits} hits", self.entries)
+    }
 }
 
 /// A scrub.
@@ -279,6 +319,7 @@ impl Report {
             writes: WritesReport::new(engine.write_counts()),
             reads: engine.read_counts().into(),
             neighbours: engine.neighbour_counts().into(),
+            disk_index: DiskIndexReport::new(engine.disk_index_status()),
             volumes: volumes.collect(),
         }
     }
@@ -310,6 +351,9 @@ impl Report {
         let resizing = if self.memory_resizing { " (resizing)" } else { "" };
         let (used, cap) = (size::show(self.memory_bytes), size::show(self.memory_cap_bytes));
         row("memory", format!("{used} of {cap}{resizing}"));
+        if self.disk_index.buckets > 0 {
+            row("index", self.disk_index.text());
+        }
         row("scrub", self.scrub.text());
         if self.damaged_blocks_found > 0 {
             let (found, repaired) = (self.damaged_blocks_found, self.repaired_blocks);
