@@ -156,7 +156,7 @@ fn hash_of(digest: Digest) -> u64 {
 }
 
 fn bucket_of(hash: u64, buckets: u32) -> u64 {
-    (u128::from(hash) * u128::from(buckets) >> 64) as u64
+    ((u128::from(hash) * u128::from(buckets)) >> 64) as u64
 }
 
 fn entry(hash: u64, slot: Slot) -> u64 {

@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use engine::{
-    Command, Geometry, IoOp, Limits, Nanos, Operation as EngineOperation, ScrubCommand, ScrubState, Submit, VolumeId,
+    Command, Geometry, IoOp, Limits, Nanos, Operation as EngineOperation, Policy, ScrubCommand, ScrubState, Submit,
+    VolumeId,
 };
 
 use crate::config::Config;
@@ -144,7 +145,12 @@ impl Pristine {
         let mut run = Run::start(config.clone(), Trace::new(false), false)?;
         let operations = Generator::new(&config, 5, false).operations(60);
         run.perform(&operations)?;
+        let full = Some(Some(Policy::Full));
+        run.perform(&[Operation::SetVolume { volume: 0, policy: full, read_only: Some(false) }])?;
         run.settle_and_audit()?;
+        if !run.world.engine.disk_index_status().is_complete {
+            return violated("the pool to flip bytes in has no index on disk");
+        }
         match state {
             State::Closed => {
                 let token = run.token(Pending::Close { early: false });
