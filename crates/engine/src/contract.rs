@@ -158,6 +158,19 @@ pub enum IoError {
     Failed,
 }
 
+/// Changes of properties of the pool; `None` leaves one as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolChange {
+    /// The policy of volumes without one of their own; `Some(None)` for the default.
+    pub policy: Option<Option<Policy>>,
+    /// Memory to serve it with, in bytes; 0 for the default.
+    pub memory: Option<u64>,
+    /// References beyond which a block gets a second copy, when the pool is scrubbed; 0 for none.
+    pub second_copies: Option<u32>,
+    /// Which copy the index names of a block that is written again.
+    pub index_copy: Option<IndexCopy>,
+}
+
 /// An operator's command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command<'a> {
@@ -192,17 +205,8 @@ pub enum Command<'a> {
         /// Whether writes are refused.
         read_only: Option<bool>,
     },
-    /// Change properties of the pool; `None` leaves one as it is. In force at once, answered when it is durable.
-    SetPool {
-        /// The policy of volumes without one of their own; `Some(None)` for the default.
-        policy: Option<Option<Policy>>,
-        /// Memory to serve it with, in bytes; 0 for the default.
-        memory: Option<u64>,
-        /// References beyond which a block gets a second copy, when the pool is scrubbed; 0 for none.
-        second_copies: Option<u32>,
-        /// Which copy the index names of a block that is written again.
-        index_copy: Option<IndexCopy>,
-    },
+    /// Change properties of the pool. In force at once, answered when it is durable.
+    SetPool(PoolChange),
     /// Make the pool larger. The store has the length that [`crate::Geometry::grown`] gives for it already, and a sync makes that
     /// durable. Answered when the pool has that geometry, also after a crash.
     Grow {

@@ -41,9 +41,7 @@ impl Engine {
             Command::SetVolume { volume, policy, read_only } => {
                 self.set_volume(volume, policy, read_only).map(checkpoint)
             }
-            Command::SetPool { policy, memory, second_copies, index_copy } => {
-                self.set_pool(policy, memory, second_copies, index_copy).map(checkpoint)
-            }
+            Command::SetPool(change) => self.set_pool(change).map(checkpoint),
             Command::DeleteVolume { .. } | Command::ResizeVolume { .. } | Command::Grow { .. }
                 if !self.takes_changes() =>
             {

@@ -178,24 +178,18 @@ impl Engine {
         Ok(self.after_next_checkpoint())
     }
 
-    pub(crate) fn set_pool(
-        &mut self,
-        policy: Option<Option<Policy>>,
-        memory: Option<u64>,
-        second_copies: Option<u32>,
-        index_copy: Option<IndexCopy>,
-    ) -> Result<u64, ControlError> {
+    pub(crate) fn set_pool(&mut self, change: PoolChange) -> Result<u64, ControlError> {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
         }
-        if second_copies.is_some_and(|above| above > 0) && self.copies.is_none() {
+        if change.second_copies.is_some_and(|above| above > 0) && self.copies.is_none() {
             let size = self.store.geometry.slots() * self.store.geometry.block();
             self.enter_volume(COPIES_NAME, size, Some(Policy::Native), true)?;
         }
-        self.second_copies = second_copies.unwrap_or(self.second_copies);
-        self.index_copy = index_copy.unwrap_or(self.index_copy);
-        self.pool_policy = policy.unwrap_or(self.pool_policy);
-        self.pool_memory = memory.unwrap_or(self.pool_memory);
+        self.second_copies = change.second_copies.unwrap_or(self.second_copies);
+        self.index_copy = change.index_copy.unwrap_or(self.index_copy);
+        self.pool_policy = change.policy.unwrap_or(self.pool_policy);
+        self.pool_memory = change.memory.unwrap_or(self.pool_memory);
         Ok(self.after_next_checkpoint())
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use engine::{
     BadGeometry, BlockInput, Command, ControlError, Error, Geometry, Limits, Nanos, OpenError,
-    Operation as EngineOperation, Policy, Recovered, Submit,
+    Operation as EngineOperation, Policy, PoolChange, Recovered, Submit,
 };
 
 use crate::config::Config;
@@ -308,16 +308,14 @@ impl Run {
                 // What they take, and when it comes back, is the engine's to say.
                 self.is_exact = false;
                 let token = self.token(Pending::SecondCopies);
-                let second_copies = Some(*above);
-                let set = Command::SetPool { policy: None, memory: None, second_copies, index_copy: None };
-                self.world.control(token, set);
+                let change = PoolChange { second_copies: Some(*above), ..PoolChange::default() };
+                self.world.control(token, Command::SetPool(change));
                 Ok(())
             }
             Operation::IndexCopy(copy) => {
                 let token = self.token(Pending::IndexCopy);
-                let index_copy = Some(*copy);
-                let set = Command::SetPool { policy: None, memory: None, second_copies: None, index_copy };
-                self.world.control(token, set);
+                let change = PoolChange { index_copy: Some(*copy), ..PoolChange::default() };
+                self.world.control(token, Command::SetPool(change));
                 Ok(())
             }
             Operation::SetLimits(limits) => {

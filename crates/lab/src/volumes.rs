@@ -3,7 +3,7 @@
 //! What must hold: a command that was answered holds for ever; one that was not may be lost or not. What a deletion, a
 //! smaller size or read-only makes impossible fails cleanly, also if it was in flight; nothing else fails.
 
-use engine::{Command, ControlError, Error, Policy};
+use engine::{Command, ControlError, Error, Policy, PoolChange};
 
 use crate::model::{Existence, Listing, Properties};
 use crate::run::{Pending, Run};
@@ -117,7 +117,7 @@ impl Run {
         self.note_policies();
         let token = self.token(Pending::SetPool);
         let policy = Some(policy);
-        let set = Command::SetPool { policy, memory: None, second_copies: None, index_copy: None };
+        let set = Command::SetPool(PoolChange { policy, ..PoolChange::default() });
         self.world.control(token, set);
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! What operators ask for, as commands of the engine: the same checks whether a server runs or not.
 
-use engine::{Command, Engine, IndexCopy, Policy, ScrubCommand, Volume, VolumeId};
+use engine::{Command, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Volume, VolumeId};
 
-use crate::control::{Request, ScrubAction};
+use crate::control::{PoolSettings, Request, ScrubAction};
 use crate::size;
 
 /// What a request comes to.
@@ -54,12 +54,14 @@ pub fn wanted<'a>(
         }
         Request::Scrub { action } => scrub_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
-        Request::SetPool { policy, memory_bytes, second_copies, index_copy } => Command::SetPool {
-            policy: policy.as_deref().map(inheritable).transpose()?,
-            memory: *memory_bytes,
-            second_copies: *second_copies,
-            index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
-        },
+        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, index_copy }) => {
+            Command::SetPool(PoolChange {
+                policy: policy.as_deref().map(inheritable).transpose()?,
+                memory: *memory_bytes,
+                second_copies: *second_copies,
+                index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
+            })
+        }
     };
     Ok(Wanted::Command(command, None))
 }
@@ -81,14 +83,16 @@ pub fn done(request: &Request) -> Option<String> {
             let set: Vec<_> = policy.chain(read_only.map(|value| format!("read-only={value}"))).collect();
             format!("the volume '{name}': set {}", set.join(", "))
         }
-        Request::SetPool { memory_bytes: Some(bytes), .. } => {
+        Request::SetPool(PoolSettings { memory_bytes: Some(bytes), .. }) => {
             format!("the pool: set memory={}", if *bytes == 0 { "default".into() } else { size::show(*bytes) })
         }
-        Request::SetPool { second_copies: Some(above), .. } => {
+        Request::SetPool(PoolSettings { second_copies: Some(above), .. }) => {
             format!("the pool: set second-copies={}", crate::properties::second_copies_text(*above))
         }
-        Request::SetPool { index_copy: Some(copy), .. } => format!("the pool: set index-copy={copy}"),
-        Request::SetPool { policy, .. } => format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit")),
+        Request::SetPool(PoolSettings { index_copy: Some(copy), .. }) => format!("the pool: set index-copy={copy}"),
+        Request::SetPool(PoolSettings { policy, .. }) => {
+            format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
+        }
     })
 }
 

@@ -80,19 +80,7 @@ pub enum Request {
         read_only: Option<bool>,
     },
     /// Other properties of the pool; answered when they are durable.
-    SetPool {
-        /// Its policy, or `inherit`.
-        policy: Option<String>,
-        /// Bytes of memory to serve it with, from now on; 0 for the default.
-        #[serde(default)]
-        memory_bytes: Option<u64>,
-        /// References beyond which a block gets a second copy; 0 for none.
-        #[serde(default)]
-        second_copies: Option<u32>,
-        /// Which copy the index names of a block that is written again, as it is written on the command line.
-        #[serde(default)]
-        index_copy: Option<String>,
-    },
+    SetPool(PoolSettings),
     /// Begin, rest or end a scrub; answered when that is durable.
     Scrub {
         /// Which of these.
@@ -100,6 +88,20 @@ pub enum Request {
     },
     /// Stop cleanly; answered at once.
     Stop,
+}
+
+/// Properties of the pool; what is not there stays as it is.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(default)]
+pub struct PoolSettings {
+    /// Its policy, or `inherit`.
+    pub policy: Option<String>,
+    /// Bytes of memory to serve it with, from now on; 0 for the default.
+    pub memory_bytes: Option<u64>,
+    /// References beyond which a block gets a second copy; 0 for none.
+    pub second_copies: Option<u32>,
+    /// Which copy the index names of a block that is written again, as it is written on the command line.
+    pub index_copy: Option<String>,
 }
 
 /// What to do about the scrub.

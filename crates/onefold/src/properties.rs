@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::command::{index_copy_value, inheritable};
-use crate::control::Request;
+use crate::control::{PoolSettings, Request};
 use crate::size;
 use crate::status::{Report, VolumeReport};
 
@@ -112,33 +112,30 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
 
 /// What `set` asks for.
 pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
+    let mut settings = PoolSettings::default();
     match key {
-        "policy" => {
-            let policy = Some(policy_value(value)?);
-            Ok(Request::SetPool { policy, memory_bytes: None, second_copies: None, index_copy: None })
-        }
+        "policy" => settings.policy = Some(policy_value(value)?),
         "memory" => {
             let bytes = if value == DEFAULT { Ok(0) } else { size::parse(value) };
             let bytes = bytes.map_err(|error| format!("memory={value} is not possible: {error}"))?;
             if bytes == 0 && value != DEFAULT {
                 return Err("memory=0 is not possible: it is a size, such as 2G, or default".into());
             }
-            Ok(Request::SetPool { policy: None, memory_bytes: Some(bytes), second_copies: None, index_copy: None })
+            settings.memory_bytes = Some(bytes);
         }
         "second-copies" => {
             let above = if value == "off" { Some(0) } else { value.parse().ok().filter(|&above| above > 0) };
-            let above = above.ok_or_else(|| {
+            settings.second_copies = Some(above.ok_or_else(|| {
                 format!("second-copies={value} is not possible: it is a number of references, such as 16, or off")
-            })?;
-            Ok(Request::SetPool { policy: None, memory_bytes: None, second_copies: Some(above), index_copy: None })
+            })?);
         }
         "index-copy" => {
             index_copy_value(value)?;
-            let index_copy = Some(value.into());
-            Ok(Request::SetPool { policy: None, memory_bytes: None, second_copies: None, index_copy })
+            settings.index_copy = Some(value.into());
         }
-        _ => Err(unknown_key(key, &["policy", "memory", "second-copies", "index-copy"])),
+        _ => return Err(unknown_key(key, &["policy", "memory", "second-copies", "index-copy"])),
     }
+    Ok(Request::SetPool(settings))
 }
 
 /// A policy, or `inherit`, as it was written.
@@ -195,7 +192,7 @@ mod tests {
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
         assert!(pool_request("size", "1").unwrap_err().contains("policy or memory or second-copies or index-copy"));
         let set = |memory_bytes, second_copies| {
-            Ok(Request::SetPool { policy: None, memory_bytes, second_copies, index_copy: None })
+            Ok(Request::SetPool(PoolSettings { memory_bytes, second_copies, ..PoolSettings::default() }))
         };
         assert!(pool_request("index-copy", "oldest").is_ok());
         assert!(pool_request("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));

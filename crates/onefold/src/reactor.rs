@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use engine::recording::Header;
 use engine::{
-    Command, ControlError, Effect, Engine, Event, Geometry, Nanos, OpenError, Parameters, Recovered, VolumeId,
+    Command, ControlError, Effect, Engine, Event, Geometry, Nanos, OpenError, Parameters, PoolChange, Recovered,
+    VolumeId,
 };
 
 use crate::arena::{Arena, BLOCK};
@@ -245,7 +246,7 @@ impl Reactor {
     pub fn prepare(&mut self, command: &Command<'_>) -> anyhow::Result<()> {
         match *command {
             Command::Grow { capacity } => self.prepare_growth(capacity),
-            Command::SetPool { memory: Some(memory), .. } => {
+            Command::SetPool(PoolChange { memory: Some(memory), .. }) => {
                 let (bytes, source) = memory::of_pool(memory);
                 if !self.serving {
                     // Whoever serves it next must be able to.

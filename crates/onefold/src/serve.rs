@@ -235,9 +235,10 @@ fn set_policy(reactor: &mut Reactor, policy: &str) -> anyhow::Result<()> {
     if reactor.engine().pool_policy() == wanted {
         return Ok(());
     }
-    let command =
-        engine::Command::SetPool { policy: Some(wanted), memory: None, second_copies: None, index_copy: None };
-    reactor.command(command)?.map_err(|error| anyhow::anyhow!("policy={policy}: {}", explain_control(error)))
+    let change = engine::PoolChange { policy: Some(wanted), ..engine::PoolChange::default() };
+    reactor
+        .command(engine::Command::SetPool(change))?
+        .map_err(|error| anyhow::anyhow!("policy={policy}: {}", explain_control(error)))
 }
 
 /// What was handed over, and what is asked for; the default only where there is neither.

@@ -264,7 +264,8 @@ impl Decoder {
                             .ok_or(Stop::Damaged)?,
                     ),
                 };
-                Command::SetPool { policy, memory: is_set.then_some(memory), second_copies, index_copy }
+                let memory = is_set.then_some(memory);
+                Command::SetPool(PoolChange { policy, memory, second_copies, index_copy })
             }
             6 => Command::Grow { capacity: reader.number()? },
             7 => Command::Settle,

@@ -84,12 +84,12 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
         14 => control(Command::DeleteVolume { volume }),
         15 => control(Command::ResizeVolume { volume, size: b }),
         16 => control(Command::SetVolume { volume, policy: changed, read_only: (c % 2 == 0).then_some(flag) }),
-        17 => control(Command::SetPool {
+        17 => control(Command::SetPool(PoolChange {
             policy: changed,
             memory: flag.then_some(c),
             second_copies: (!flag).then_some(c as u32),
             index_copy: flag.then_some(IndexCopy::ALL[a as usize % 3]),
-        }),
+        })),
         18 => control(Command::Grow { capacity: a }),
         19 => control(Command::Settle),
         20 => control(Command::Close),

@@ -211,7 +211,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             put_policy_change(out, policy);
             out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
         }
-        Command::SetPool { policy, memory, second_copies, index_copy } => {
+        Command::SetPool(PoolChange { policy, memory, second_copies, index_copy }) => {
             out.push(5);
             put_policy_change(out, policy);
             out.push(u8::from(memory.is_some()));

@@ -1,6 +1,6 @@
 //! Which copy the index names: what each setting makes of the same writes.
 
-use engine::{Command, IndexCopy, WriteCounts};
+use engine::{Command, IndexCopy, PoolChange, WriteCounts};
 use lab::workload::policy;
 
 use crate::bench::Bench;
@@ -14,8 +14,7 @@ fn bench(copy: IndexCopy, text: &str, blocks: u64) -> Bench {
     let mut bench = Bench::new(roomy(), blocks);
     let (volume, policy) = (bench.volume, Some(Some(policy(text))));
     bench.command(Command::SetVolume { volume, policy, read_only: None });
-    let index_copy = Some(copy);
-    bench.command(Command::SetPool { policy: None, memory: None, second_copies: None, index_copy });
+    bench.command(Command::SetPool(PoolChange { index_copy: Some(copy), ..PoolChange::default() }));
     bench
 }
 

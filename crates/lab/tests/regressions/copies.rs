@@ -1,6 +1,6 @@
 //! Second copies of blocks with many references: when they are made, what they are good for, when they go.
 
-use engine::{Command, Error, Policy};
+use engine::{Command, Error, Policy, PoolChange};
 use lab::config::Config;
 use lab::disk::Cut;
 
@@ -8,7 +8,7 @@ use crate::bench::{Bench, SECOND, tight};
 
 impl Bench {
     fn set_copies(&mut self, above: u32) {
-        self.command(Command::SetPool { policy: None, memory: None, second_copies: Some(above), index_copy: None });
+        self.command(Command::SetPool(PoolChange { second_copies: Some(above), ..PoolChange::default() }));
     }
 
     /// The first slot with a content is lost.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::{BlockRange, Command, Error, Flaw, Policy, RepairError};
+use engine::{BlockRange, Command, Error, Flaw, Policy, PoolChange, RepairError};
 use lab::config::Config;
 use lab::content::{CELLS, Content};
 use lab::disk::{Cut, Disk};
@@ -290,7 +290,7 @@ fn with_discards() -> Pool {
     history[0].push(77);
     bench.settle();
     bench.trim_blocks(64, 64 * 29);
-    bench.command(Command::SetPool { policy: Some(None), memory: None, second_copies: None, index_copy: None });
+    bench.command(Command::SetPool(PoolChange { policy: Some(None), ..PoolChange::default() }));
     assert!(bench.world.engine.status().discarded_blocks > 64 * 10);
     let mut disk = bench.world.disk.clone();
     disk.crash(Cut::Kept, &mut lab::random::Random::new(1));

@@ -2,7 +2,7 @@
 //! record may be lost.
 
 use crate::bench::{Bench, SECOND, metadata_reservations, page_reads, records};
-use engine::{Command, Error};
+use engine::{Command, Error, PoolChange};
 use lab::config::Config;
 use lab::disk::Cut;
 
@@ -16,12 +16,7 @@ fn with_a_checkpoint() -> (Bench, u64) {
     bench.write(40, &[6]);
     let geometry = bench.geometry();
     bench.world.hold_back(metadata_reservations(geometry));
-    let command = bench.begin_command(Command::SetPool {
-        policy: Some(None),
-        memory: None,
-        second_copies: None,
-        index_copy: None,
-    });
+    let command = bench.begin_command(Command::SetPool(PoolChange { policy: Some(None), ..PoolChange::default() }));
     bench.until_held(1);
     // The last record that belongs to it gets to the disk.
     bench.pass(SECOND / 10);
