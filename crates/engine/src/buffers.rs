@@ -24,6 +24,8 @@ pub(crate) struct Buffers {
     count: u32,
     /// Held ones beyond that.
     leaving: u32,
+    /// How many there may ever be: the tables keep their memory up to that.
+    most: u32,
 }
 
 impl Buffers {
@@ -37,13 +39,14 @@ impl Buffers {
             limit,
             count,
             leaving: 0,
+            most: count,
         }
     }
 
-    /// There are to be so many buffers, and so many of them for incoming payload.
-    pub(crate) fn set_count(&mut self, count: u32, limit: u32) {
+    /// There are to be so many buffers, and so many of them for incoming payload; at most `most` by and by.
+    pub(crate) fn set_count(&mut self, count: u32, limit: u32, most: u32) {
         let before = self.count;
-        (self.count, self.limit) = (count, limit);
+        (self.count, self.limit, self.most) = (count, limit, most.max(count));
         self.free.retain(|buffer| buffer.0 < count);
         let numbers = self.holds.len().max(count as usize);
         self.holds.resize(numbers, 0);
@@ -62,16 +65,22 @@ impl Buffers {
             self.holds.truncate(count);
             self.is_incoming.truncate(count);
             self.checks.truncate(count);
-            self.holds.shrink_to_fit();
-            self.is_incoming.shrink_to_fit();
-            self.checks.shrink_to_fit();
-            self.free.shrink_to(count);
+            let most = self.most as usize;
+            self.holds.shrink_to(most);
+            self.is_incoming.shrink_to(most);
+            self.checks.shrink_to(most);
+            self.free.shrink_to(most);
         }
     }
 
     /// Whether the buffer goes as soon as nobody holds it.
     pub(crate) fn is_retired(&self, buffer: BufferId) -> bool {
         buffer.0 >= self.count
+    }
+
+    /// Buffers that there are to be.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
     }
 
     pub(crate) fn free(&self) -> usize {
@@ -176,10 +185,10 @@ mod tests {
         for &buffer in &held[..6] {
             buffers.release(buffer);
         }
-        buffers.set_count(4, 2);
+        buffers.set_count(4, 2, 8);
         assert_eq!((buffers.free(), buffers.numbers()), (4, 8));
         buffers.release(held[6]);
-        buffers.set_count(7, 2);
+        buffers.set_count(7, 2, 8);
         // 4, 5 and 6 are back, 7 is still to go.
         assert_eq!((buffers.free(), buffers.numbers(), buffers.is_retired(held[7])), (7, 8, true));
         buffers.release(held[7]);

@@ -42,7 +42,13 @@ struct Ends {
 /// An adaptive replacement cache of blocks.
 pub(crate) struct ReadCache {
     capacity: usize,
+    /// Blocks and ghosts together, at most.
+    most: usize,
     target: usize,
+    /// LRU in place of ARC: `frequent` is empty then.
+    lru: bool,
+    /// The node of the block in each buffer, if there is one (else anything).
+    by_buffer: Vec<u32>,
     nodes: Vec<Node>,
     unused: Vec<u32>,
     by_slot: HashMap<Slot, u32, FixedState>,
@@ -50,24 +56,34 @@ pub(crate) struct ReadCache {
 }
 
 impl ReadCache {
-    pub(crate) fn new(capacity: usize) -> ReadCache {
+    /// A cache of `capacity` blocks, which remembers at most `most` (more than that).
+    pub(crate) fn new(capacity: usize, most: usize) -> ReadCache {
         ReadCache {
             capacity,
+            most,
             target: 0,
-            nodes: Vec::with_capacity(2 * capacity + 1),
+            lru: false,
+            by_buffer: Vec::new(),
+            nodes: Vec::with_capacity(most + 1),
             unused: Vec::new(),
-            by_slot: HashMap::with_capacity_and_hasher(2 * capacity + 1, FixedState::with_seed(5)),
+            by_slot: HashMap::with_capacity_and_hasher(most + 1, FixedState::with_seed(5)),
             lists: [Ends { newest: NONE, oldest: NONE, length: 0 }; 4],
         }
     }
 
-    /// There is to be room for `capacity` blocks. Keeps what was used last, of the buffers that `keep` allows; the others go
-    /// to `evicted`.
-    pub(crate) fn resize(&mut self, capacity: usize, keep: impl Fn(BufferId) -> bool, evicted: &mut Vec<BufferId>) {
+    /// There is to be room for `capacity` blocks, of at most `most` that are remembered. Keeps what was used last, of the
+    /// buffers that `keep` allows; the others go to `evicted`.
+    pub(crate) fn resize(
+        &mut self,
+        capacity: usize,
+        most: usize,
+        keep: impl Fn(BufferId) -> bool,
+        evicted: &mut Vec<BufferId>,
+    ) {
         let all = [List::Recent, List::Frequent, List::RecentGhost, List::FrequentGhost];
         let mut kept = all.map(|list| self.newest_first(list));
-        let target = self.target.min(capacity);
-        *self = ReadCache::new(0);
+        let (target, lru) = (self.target.min(capacity), self.lru);
+        *self = ReadCache::new(0, 0);
         for nodes in &mut kept[..2] {
             nodes.retain(|node| {
                 let good = keep(node.buffer);
@@ -82,16 +98,80 @@ impl ReadCache {
             evicted.extend(kept[longer].pop().map(|node| node.buffer));
         }
         kept[2].truncate(capacity - kept[0].len());
-        let held = kept[0].len() + kept[1].len() + kept[2].len();
-        kept[3].truncate(2 * capacity - held);
-        *self = ReadCache::new(capacity);
-        self.target = target;
+        let all_ghosts = most.min(2 * capacity) - (kept[0].len() + kept[1].len());
+        kept[2].truncate(all_ghosts);
+        kept[3].truncate(all_ghosts - kept[2].len());
+        *self = ReadCache::new(capacity, most);
+        (self.target, self.lru) = (target, lru);
         for (list, nodes) in all.into_iter().zip(kept) {
             for node in nodes.into_iter().rev() {
                 let at = self.add(node);
                 self.push(at, list);
+                if matches!(list, List::Recent | List::Frequent) {
+                    self.note_buffer(node.buffer, at);
+                }
             }
         }
+    }
+
+    /// There is room for `capacity` blocks from here on: what is evicted for that becomes a ghost, and its buffer goes to
+    /// `evicted`.
+    pub(crate) fn set_capacity(&mut self, capacity: usize, evicted: &mut Vec<BufferId>) {
+        self.capacity = capacity;
+        self.target = self.target.min(capacity);
+        while self.len() > capacity {
+            evicted.extend(self.replace(false));
+        }
+        self.trim_ghosts();
+    }
+
+    fn trim_ghosts(&mut self) {
+        while self.length(List::RecentGhost) > 0
+            && self.length(List::RecentGhost) + self.length(List::Recent) > self.capacity
+        {
+            self.drop_oldest(List::RecentGhost);
+        }
+        while self.by_slot.len() > self.most.min(2 * self.capacity).max(self.len()) {
+            let list = if self.length(List::FrequentGhost) > 0 { List::FrequentGhost } else { List::RecentGhost };
+            self.drop_oldest(list);
+        }
+    }
+
+    /// LRU in place of ARC, or ARC again. What there is stays.
+    pub(crate) fn set_lru(&mut self, lru: bool) {
+        self.lru = lru;
+        if lru {
+            self.target = self.capacity;
+            for (from, into) in [(List::Frequent, List::Recent), (List::FrequentGhost, List::RecentGhost)] {
+                while self.lists[from as usize].oldest != NONE {
+                    let at = self.lists[from as usize].oldest;
+                    self.unlink(at);
+                    self.push(at, into);
+                }
+            }
+            self.trim_ghosts();
+        }
+    }
+
+    fn note_buffer(&mut self, buffer: BufferId, at: u32) {
+        let number = buffer.0 as usize;
+        if self.by_buffer.len() <= number {
+            self.by_buffer.resize(number + 1, NONE);
+        }
+        self.by_buffer[number] = at;
+    }
+
+    /// The slot whose content is cached in this buffer.
+    pub(crate) fn in_buffer(&self, buffer: BufferId) -> Option<Slot> {
+        let slot = self.nodes.get(*self.by_buffer.get(buffer.0 as usize)? as usize)?.slot;
+        (self.peek(slot) == Some(buffer)).then_some(slot)
+    }
+
+    /// A cached block has moved to another buffer.
+    pub(crate) fn set_buffer(&mut self, slot: Slot, buffer: BufferId) {
+        let at = self.by_slot[&slot];
+        self.nodes[at as usize].buffer = buffer;
+        self.note_buffer(buffer, at);
     }
 
     fn newest_first(&self, list: List) -> Vec<Node> {
@@ -181,8 +261,12 @@ impl ReadCache {
             return None;
         }
         self.unlink(at);
-        self.push(at, List::Frequent);
+        self.push(at, self.seen_again());
         Some(node.buffer)
+    }
+
+    fn seen_again(&self) -> List {
+        if self.lru { List::Recent } else { List::Frequent }
     }
 
     /// Whether the slot's content is cached, without counting it as used.
@@ -218,11 +302,14 @@ impl ReadCache {
             self.make_room(in_frequent, evicted);
             self.unlink(at);
             self.nodes[at as usize].buffer = buffer;
-            self.push(at, List::Frequent);
+            self.push(at, self.seen_again());
+            self.note_buffer(buffer, at);
+            self.trim_ghosts();
             return;
         }
         let recent_side = self.length(List::Recent) + self.length(List::RecentGhost);
         let all = recent_side + self.length(List::Frequent) + self.length(List::FrequentGhost);
+        let most = self.most.min(2 * self.capacity);
         if recent_side >= self.capacity {
             if self.length(List::RecentGhost) > 0 {
                 self.drop_oldest(List::RecentGhost);
@@ -232,14 +319,16 @@ impl ReadCache {
                 self.drop_oldest(List::Recent);
             }
         } else if all >= self.capacity {
-            if all >= 2 * self.capacity {
-                self.drop_oldest(List::FrequentGhost);
+            if all >= most {
+                let list = if self.length(List::FrequentGhost) > 0 { List::FrequentGhost } else { List::RecentGhost };
+                self.drop_oldest(list);
             }
             self.make_room(false, evicted);
         }
         let node = Node { slot, buffer, list: List::Recent, newer: NONE, older: NONE };
         let at = self.add(node);
         self.push(at, List::Recent);
+        self.note_buffer(buffer, at);
     }
 
     fn make_room(&mut self, in_frequent_ghost: bool, evicted: &mut Vec<BufferId>) {
@@ -271,9 +360,7 @@ impl ReadCache {
     /// Lets go of one block, because its buffer is needed elsewhere.
     pub(crate) fn evict(&mut self) -> Option<BufferId> {
         let buffer = self.replace(false);
-        while self.length(List::RecentGhost) + self.length(List::Recent) > self.capacity {
-            self.drop_oldest(List::RecentGhost);
-        }
+        self.trim_ghosts();
         buffer
     }
 
@@ -295,8 +382,8 @@ impl ReadCache {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        (self.nodes.capacity() * core::mem::size_of::<Node>() + self.unused.capacity() * 4) as u64
-            + table_bytes(&self.by_slot)
+        let numbers = self.unused.capacity() + self.by_buffer.capacity();
+        (self.nodes.capacity() * core::mem::size_of::<Node>() + numbers * 4) as u64 + table_bytes(&self.by_slot)
     }
 }
 
@@ -308,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_scan_does_not_evict_what_is_used_again_and_again() {
-        let mut cache = ReadCache::new(8);
+        let mut cache = ReadCache::new(8, 16);
         let mut evicted = vec![];
         for slot in 0..4 {
             cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
@@ -322,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_smaller_cache_keeps_what_was_used_last() {
-        let mut cache = ReadCache::new(8);
+        let mut cache = ReadCache::new(8, 16);
         let mut evicted = vec![];
         for slot in 0..8 {
             cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
@@ -331,21 +418,38 @@ mod tests {
             cache.get(Slot(slot));
         }
         // Recent: 0 5 6 7, frequent: 1 2 3 4, each from the oldest on.
-        cache.resize(4, |buffer| buffer.0 != 4, &mut evicted);
+        cache.resize(4, 8, |buffer| buffer.0 != 4, &mut evicted);
         evicted.sort_unstable();
         assert_eq!(evicted, [0, 1, 4, 5].map(BufferId));
         let left: Vec<_> = (0..8).filter(|&slot| cache.peek(Slot(slot)).is_some()).collect();
         assert_eq!(left, [2, 3, 6, 7]);
-        cache.resize(100, |_| true, &mut evicted);
+        cache.resize(100, 125, |_| true, &mut evicted);
         assert_eq!((cache.len(), evicted.len()), (4, 4));
+    }
+
+    #[test]
+    fn lru_evicts_what_was_used_least_recently_however_often() {
+        let mut cache = ReadCache::new(4, 8);
+        let mut evicted = vec![];
+        for slot in 0..4 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+            cache.get(Slot(slot));
+        }
+        cache.set_lru(true);
+        cache.get(Slot(0));
+        for slot in 10..13 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        assert_eq!(evicted, [1, 2, 3].map(BufferId));
+        assert!(cache.peek(Slot(0)).is_some());
     }
 
     proptest! {
         #[test]
         fn every_buffer_is_either_cached_once_or_let_go_once(
-            first in 1usize..9, steps in proptest::collection::vec((0u8..9, 0u64..24), 1..300)
+            first in 1usize..9, steps in proptest::collection::vec((0u8..12, 0u64..24), 1..300)
         ) {
-            let (mut capacity, mut cache) = (first, ReadCache::new(first));
+            let (mut capacity, mut cache) = (first, ReadCache::new(first, 18));
             let (mut next, mut held, mut evicted) = (0, alloc::collections::BTreeSet::new(), vec![]);
             for (kind, slot) in steps {
                 match kind {
@@ -354,7 +458,20 @@ mod tests {
                     2..5 => { prop_assert_eq!(cache.peek(Slot(slot)), cache.get(Slot(slot))); }
                     5 => {
                         capacity = slot as usize % 9;
-                        cache.resize(capacity, |buffer| !buffer.0.is_multiple_of(3), &mut evicted);
+                        cache.resize(capacity, 10, |buffer| !buffer.0.is_multiple_of(3), &mut evicted);
+                    }
+                    6 => {
+                        capacity = slot as usize % 9;
+                        cache.set_capacity(capacity, &mut evicted);
+                    }
+                    7 if slot % 4 == 0 => cache.set_lru(slot >= 12),
+                    8 => {
+                        if let Some(before) = cache.peek(Slot(slot)) {
+                            cache.set_buffer(Slot(slot), BufferId(next));
+                            held.insert(next);
+                            evicted.push(before);
+                            next += 1;
+                        }
                     }
                     _ => {
                         held.insert(next);
@@ -367,6 +484,7 @@ mod tests {
                 }
                 prop_assert_eq!(cache.iter().count(), held.len());
                 prop_assert!(cache.len() <= capacity);
+                prop_assert!(cache.iter().all(|(slot, buffer)| cache.in_buffer(buffer) == Some(slot)));
                 prop_assert!(cache.by_slot.len() <= 2 * capacity);
             }
         }

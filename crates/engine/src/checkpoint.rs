@@ -450,6 +450,7 @@ impl Engine {
             memory: self.pool_memory,
             second_copies: self.second_copies,
             index_copy: self.index_copy,
+            cache: self.pool_cache,
             scrub: self.scrub.record,
             disk_index: self.disk_index.record,
             roots: self.roots,

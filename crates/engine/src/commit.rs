@@ -120,13 +120,18 @@ impl Engine {
     pub(crate) fn mature(&mut self) {
         let early = self.canary(Canary::EarlyReuse);
         let published = if early { self.journal.durable } else { self.journal.published };
-        let Engine { space, dirty, fills, mends, scrub, dead, .. } = self;
+        let Engine { space, dirty, fills, mends, scrub, partition, dead, .. } = self;
         let busy = |slot| {
-            dirty.contains_key(&slot) || fills.contains_key(&slot) || mends.contains_key(&slot) || scrub.holds(slot)
+            dirty.contains_key(&slot)
+                || fills.contains_key(&slot)
+                || mends.contains_key(&slot)
+                || scrub.holds(slot)
+                || partition.is_fetching(slot)
         };
         self.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
         self.forget_wrapped();
         while let Some(slot) = self.dead.pop() {
+            self.partition.forget(slot);
             if let Some(buffer) = self.cache.remove(slot) {
                 self.buffers.release(buffer);
             }
@@ -632,7 +637,8 @@ impl Engine {
             || self.host_full;
         let open = self.phase != Phase::Closed;
         let writes = !self.read_only && !self.untouched;
-        let jobs = !self.closes_early && (self.checkpoint_can_step() || self.rebuild_can_step());
+        let jobs =
+            !self.closes_early && (self.checkpoint_can_step() || self.rebuild_can_step() || self.fetch_can_step());
         let work = open && (writes && jobs || self.scrub_can_step());
         (self.work_left, self.job_timer) = match self.turn() {
             _ if !work => (false, None),

@@ -14,12 +14,14 @@ use core::fmt;
 
 use crate::failure::Failure;
 use crate::geometry::BadGeometry;
+pub use crate::icache::CacheSetting;
 pub use crate::policy::{IndexCopy, Policy};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
 
-/// A buffer of one block, in the driver's memory. Numbers run from 0 to [`crate::Limits::buffers`] - 1.
+/// A buffer of one block, in the driver's memory. Numbers run from 0 to [`crate::Engine::buffer_numbers`] - 1, which may change with
+/// every call of [`crate::Engine::next_effect`]: the driver looks before it uses one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct BufferId(pub u32);
 
@@ -169,6 +171,8 @@ pub struct PoolChange {
     pub second_copies: Option<u32>,
     /// Which copy the index names of a block that is written again.
     pub index_copy: Option<IndexCopy>,
+    /// How index and read cache share memory; `Some(None)` for the default.
+    pub cache: Option<Option<CacheSetting>>,
 }
 
 /// An operator's command.

@@ -32,6 +32,7 @@ use crate::mend::{Damages, Mend};
 use crate::meta::MetaSpace;
 use crate::neighbours::Neighbours;
 use crate::pages::{PageCache, Region};
+use crate::partition::Partition;
 use crate::read::Fill;
 use crate::rebuild::Rebuild;
 use crate::recovery::Recovery;
@@ -108,6 +109,7 @@ pub struct Engine {
     /// Properties of the pool, as the next checkpoint writes them.
     pub(crate) pool_policy: Option<Policy>,
     pub(crate) pool_memory: u64,
+    pub(crate) pool_cache: Option<CacheSetting>,
     /// References beyond which a block is kept twice; 0: none is.
     pub(crate) second_copies: u32,
     /// The volume of second copies, if there is one that is not deleted.
@@ -208,6 +210,8 @@ pub struct Engine {
     pub(crate) evicted: Vec<BufferId>,
     pub(crate) dead: Vec<Slot>,
     pub(crate) scratch: Vec<u8>,
+    /// The boundary between index and read cache.
+    pub(crate) partition: Partition,
     /// What is broken on purpose.
     #[cfg(feature = "canaries")]
     pub(crate) broken: Option<crate::canary::Canary>,
@@ -249,6 +253,7 @@ impl Engine {
             maps: Vec::new(),
             pool_policy: None,
             pool_memory: 0,
+            pool_cache: None,
             second_copies: 0,
             copies: None,
             index_copy: IndexCopy::default(),
@@ -258,9 +263,9 @@ impl Engine {
             discards: Vec::new(),
             stuck_discards: 0,
             space: Space::new(&geometry),
-            index: Index::new(limits.index_entries, geometry.slots(), limits.index_tag_bits),
+            index: Index::new(limits.index_size(geometry.block()), geometry.slots(), limits.index_tag_bits),
             disk_index: DiskIndex::default(),
-            cache: ReadCache::new(cached),
+            cache: ReadCache::new(cached, limits.most_cached(geometry.block())),
             buffers: Buffers::new(limits.buffers, limits.write_buffers),
             journal: Journal::new(geometry.journal_blocks, geometry.block_size, 0, 0, 0, 0),
             dirty: HashMap::with_capacity_and_hasher(limits.write_buffers as usize, FixedState::with_seed(6)),
@@ -314,6 +319,7 @@ impl Engine {
             evicted: Vec::new(),
             dead: Vec::new(),
             scratch: Vec::new(),
+            partition: Partition::new(&limits, geometry.block()),
             #[cfg(feature = "canaries")]
             broken: None,
         }
@@ -353,7 +359,8 @@ impl Engine {
 
     /// When [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
     pub fn next_timer(&self) -> Option<Nanos> {
-        if self.work_left { Some(self.now) } else { self.tick.into_iter().chain(self.job_timer).min() }
+        let moves = self.partition.work_left && self.phase == Phase::Serving;
+        if self.work_left || moves { Some(self.now) } else { self.tick.into_iter().chain(self.job_timer).min() }
     }
 
     /// What an I/O is: operation, byte offset, byte length, segments, class.
@@ -659,6 +666,8 @@ impl Engine {
             Purpose::ScrubItem(number) => self.scrub_item_done(number, &segments, result),
             Purpose::ScrubBlocks { first } => self.scrub_blocks_read(first, &segments, result),
             Purpose::Mend(slot) => self.mended(slot, result),
+            Purpose::CopyBlock(slot) => self.copied(slot, result),
+            Purpose::Fetch(slot) => self.fetched(slot, result),
             Purpose::Superblock => self.superblock_written(&segments, result),
             Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
         }
@@ -721,6 +730,9 @@ impl Engine {
             self.retry_blocked();
             self.step_mends();
             self.step_scrub();
+            if self.phase == Phase::Serving {
+                self.step_partition();
+            }
             if self.read_only {
                 self.step_failure();
             } else if !self.untouched {
@@ -771,6 +783,9 @@ impl Engine {
             self.step_rebuild();
             self.counters.rebuild_page_visits += self.store.page_visits - visits;
             self.counters.rebuild_loads += (self.store.pages.loads_in_flight() - loads) as u64;
+        }
+        if self.checkpoint.is_none() && self.rebuild.is_none() {
+            self.step_fetch();
         }
     }
 

@@ -5,8 +5,15 @@
 //! and the tag are digest bits; where both together have at least [`PROOF_BITS`] and the container's generation is still the
 //! entry's, the entry proves equality by itself (the slot holds what the entry was made for); otherwise the summary has to
 //! be read.
+//!
+//! The table grows and shrinks while it is used, a chunk of buckets at a time: each half is a linear hash table (Litwin,
+//! VLDB 1980). The low bits of a bucket's number, as many as the smallest table has, are digest bits that no tag holds; the
+//! others are bits of the tag, so that an entry says itself where it belongs when its bucket is split. Where two buckets
+//! become one, what was used least recently in them is lost, and nothing else ever is.
+//!
+//! The table is one list, by chunks, each with its buckets of the first half and those of the second: it becomes longer and
+//! shorter at its end, where an allocator can take memory and give it back without copying the rest.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::contract::Digest;
@@ -17,6 +24,10 @@ pub(crate) const PROOF_BITS: u32 = 96;
 
 const WAYS: usize = 8;
 const GENERATION_BITS: u32 = 16;
+/// Entries of the smallest chunk: a bucket of each half.
+pub(crate) const LEAST_CHUNK: u32 = 2 * WAYS as u32;
+/// Where the bits of the tag begin that become bits of a bucket's number in the second half. In the first it is at 0.
+const SECOND_HALF_AT: u32 = 28;
 
 /// What the index knows of a digest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,24 +39,165 @@ pub(crate) struct Hint {
     pub generation: u16,
 }
 
+/// Sizes of an index, in entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Size {
+    /// At first.
+    pub entries: u64,
+    /// At least; or none at all.
+    pub least: u64,
+    /// What is added and taken away at once: a power of two of [`LEAST_CHUNK`].
+    pub chunk: u64,
+}
+
 /// Digest to slot, bounded.
 pub(crate) struct Index {
     entries: Vec<u128>,
-    /// Bits of a bucket number within a half.
-    bucket_bits: u32,
+    /// Buckets of each half.
+    buckets: u64,
+    /// Buckets of each half in a chunk: two to the power of this.
+    chunk_bits: u32,
+    /// Bits of a bucket's number that are not in the tag.
+    base_bits: u32,
     slot_bits: u32,
     tag_bits: u32,
+    second_at: u32,
 }
 
 impl Index {
-    /// An index of at most `entries` entries over `slots` slots. `tag_bits` 0: as many as fit.
-    pub(crate) fn new(entries: u32, slots: u64, tag_bits: u32) -> Index {
-        let buckets = (entries as usize / WAYS / 2).max(1);
-        let bucket_bits = buckets.ilog2();
+    /// An index over `slots` slots. `tag_bits` 0: as many as fit.
+    pub(crate) fn new(size: Size, slots: u64, tag_bits: u32) -> Index {
+        let in_half = |entries: u64| entries / u64::from(LEAST_CHUNK);
+        let chunk_bits = in_half(size.chunk).max(1).ilog2();
+        let base_bits = in_half(size.least).max(1 << chunk_bits).ilog2();
         let slot_bits = 64 - slots.leading_zeros();
         let most = 128 - GENERATION_BITS - slot_bits;
         let tag_bits = if tag_bits == 0 { most } else { tag_bits.min(most) };
-        Index { entries: vec![0; (2 << bucket_bits) * WAYS], bucket_bits, slot_bits, tag_bits }
+        let second_at = SECOND_HALF_AT.min(tag_bits / 2);
+        let mut index =
+            Index { entries: Vec::new(), buckets: 0, chunk_bits, base_bits, slot_bits, tag_bits, second_at };
+        let chunks = index.chunks_for(size.entries);
+        index.resize(chunks);
+        index
+    }
+
+    // ---- size ----
+
+    /// Chunks that a table of at most so many entries has: none, or at least the smallest table's.
+    pub(crate) fn chunks_for(&self, entries: u64) -> u64 {
+        let chunks = entries / self.chunk_entries();
+        if chunks == 0 { 0 } else { chunks.max(self.least_chunks()) }
+    }
+
+    fn least_chunks(&self) -> u64 {
+        1 << (self.base_bits - self.chunk_bits)
+    }
+
+    /// Entries of a chunk.
+    pub(crate) fn chunk_entries(&self) -> u64 {
+        u64::from(LEAST_CHUNK) << self.chunk_bits
+    }
+
+    /// Chunks that there are.
+    pub(crate) fn chunks(&self) -> u64 {
+        self.buckets >> self.chunk_bits
+    }
+
+    /// Whether this table can be brought to that size, and proves as much as a new one would.
+    pub(crate) fn can_become(&self, size: Size, slots: u64, tag_bits: u32) -> bool {
+        let new = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
+        let proves = |index: &Index| index.proof_bits(0).min(index.proof_bits(1)) >= PROOF_BITS;
+        let same = (new.chunk_bits, new.slot_bits, new.tag_bits) == (self.chunk_bits, self.slot_bits, self.tag_bits);
+        same && size.entries / self.chunk_entries() >= self.least_chunks() && (proves(self) || !proves(&new))
+    }
+
+    /// There are to be so many chunks: the table goes there step by step, with [`Index::step`]. Its memory for growing is
+    /// taken at once, in one piece.
+    pub(crate) fn reserve(&mut self, chunks: u64) {
+        let entries = (chunks * self.chunk_entries()) as usize;
+        self.entries.reserve_exact(entries.saturating_sub(self.entries.len()));
+    }
+
+    /// Takes one step towards so many chunks: adds one by splitting buckets, or takes one away by merging them. The first
+    /// chunks, as many as the smallest table has, come and go together. False if it has been there already.
+    pub(crate) fn step(&mut self, chunks: u64) -> bool {
+        let base = 1 << self.base_bits;
+        if chunks > self.chunks() {
+            let first = self.buckets;
+            self.buckets = (first + (1 << self.chunk_bits)).max(base);
+            let entries = self.buckets as usize * LEAST_CHUNK as usize;
+            self.entries.resize(entries, 0);
+            (first.max(base)..self.buckets).for_each(|bucket| self.split(bucket));
+        } else if chunks < self.chunks() {
+            let left = self.buckets - (1 << self.chunk_bits);
+            let left = if left < base { 0 } else { left };
+            (left.max(base)..self.buckets).rev().for_each(|bucket| self.merge(bucket));
+            self.buckets = left;
+            self.entries.truncate(left as usize * LEAST_CHUNK as usize);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Gives back the memory beyond the last chunk.
+    pub(crate) fn fit(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// Goes to so many chunks at once.
+    pub(crate) fn resize(&mut self, chunks: u64) {
+        self.reserve(chunks);
+        while self.step(chunks) {}
+        self.fit();
+    }
+
+    /// Fills a new bucket with what belongs there.
+    fn split(&mut self, bucket: u64) {
+        let bit = bucket.ilog2();
+        for half in 0..2 {
+            let (from, into) = (self.at(half, bucket - (1 << bit)), self.at(half, bucket));
+            let (mut kept, mut moved) = (0, 0);
+            for way in 0..WAYS {
+                let entry = core::mem::take(&mut self.entries[from + way]);
+                if entry == 0 {
+                    continue;
+                }
+                let number = self.tag_number(half, entry >> (GENERATION_BITS + self.slot_bits));
+                let (place, count) = if number >> bit & 1 == 1 { (into, &mut moved) } else { (from, &mut kept) };
+                self.entries[place + *count] = entry;
+                *count += 1;
+            }
+        }
+    }
+
+    /// Empties the last bucket into the one that it was split from: of both, what was used last stays.
+    fn merge(&mut self, bucket: u64) {
+        for half in 0..2 {
+            let (from, into) = (self.at(half, bucket), self.at(half, bucket - (1 << bucket.ilog2())));
+            let mut merged = [0; 2 * WAYS];
+            let mut count = 0;
+            for place in (0..WAYS).flat_map(|way| [into + way, from + way]) {
+                if self.entries[place] != 0 {
+                    merged[count] = self.entries[place];
+                    count += 1;
+                }
+            }
+            self.entries[into..into + WAYS].copy_from_slice(&merged[..WAYS]);
+        }
+    }
+
+    // ---- places ----
+
+    /// Where the entries of a bucket begin.
+    fn at(&self, half: usize, bucket: u64) -> usize {
+        let (chunk, within) = (bucket >> self.chunk_bits, bucket & ((1 << self.chunk_bits) - 1));
+        ((((2 * chunk + half as u64) << self.chunk_bits) + within) * WAYS as u64) as usize
+    }
+
+    /// The bits of a bucket's number that are in the tag, at their places.
+    fn tag_number(&self, half: usize, tag: u128) -> u64 {
+        ((tag >> (half as u32 * self.second_at)) as u64) << self.base_bits
     }
 
     /// The pool has more slots by now. Where their numbers take more bits, entries give up bits of their tags.
@@ -67,21 +219,31 @@ impl Index {
         u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - self.tag_bits))
     }
 
-    /// The two buckets of a digest: from its top bits, which no tag reaches unless it is as long as the digest.
-    fn buckets(&self, digest: Digest) -> [usize; 2] {
+    /// The two buckets of a digest, and whether each has been split more often than those that are still to be. The first
+    /// bits of a number are from the digest's top, which no tag reaches unless it is as long as the digest.
+    fn buckets(&self, digest: Digest) -> [(usize, bool); 2] {
         let bits = u128::from_le_bytes(digest.0);
-        let mask = (1u128 << self.bucket_bits) - 1;
+        let base = (1u64 << self.base_bits) - 1;
         // 112 bits of tag at most: the first number has bits of its own; the second may repeat bits of the tag.
-        let first = (bits >> (128 - self.bucket_bits.max(1))) & mask;
-        let second = (bits >> (128 - 2 * self.bucket_bits.max(1))) & mask;
-        [first as usize * WAYS, ((1usize << self.bucket_bits) + second as usize) * WAYS]
+        let own = |half: u32| (bits >> (128 - (half + 1) * self.base_bits.max(1))) as u64 & base;
+        let tag = self.tag(digest);
+        let all = self.buckets.next_power_of_two();
+        [0, 1].map(|half| {
+            let number = (own(half as u32) | self.tag_number(half, tag)) & (all - 1);
+            let (number, split) = if number < self.buckets {
+                (number, number >= all / 2 || number + all / 2 < self.buckets)
+            } else {
+                (number - all / 2, false)
+            };
+            (self.at(half, number), split)
+        })
     }
 
     /// Digest bits that a match in a half proves.
     fn proof_bits(&self, half: usize) -> u32 {
-        let top = 128 - self.bucket_bits * (half as u32 + 1);
-        let own = (top + self.bucket_bits).saturating_sub(self.tag_bits.max(top));
-        self.tag_bits + own.min(self.bucket_bits)
+        let top = 128 - self.base_bits * (half as u32 + 1);
+        let own = (top + self.base_bits).saturating_sub(self.tag_bits.max(top));
+        self.tag_bits + own.min(self.base_bits)
     }
 
     fn slot_of(&self, entry: u128) -> Slot {
@@ -93,10 +255,15 @@ impl Index {
         entry != 0 && entry >> (GENERATION_BITS + self.slot_bits) == tag
     }
 
+    // ---- entries ----
+
     /// What is known of a digest; counts as a use.
     pub(crate) fn lookup(&mut self, digest: Digest) -> Option<Hint> {
+        if self.buckets == 0 {
+            return None;
+        }
         let tag = self.tag(digest);
-        for (half, bucket) in self.buckets(digest).into_iter().enumerate() {
+        for (half, (bucket, _)) in self.buckets(digest).into_iter().enumerate() {
             for way in 0..WAYS {
                 let entry = self.entries[bucket + way];
                 if self.matches(entry, tag) {
@@ -109,18 +276,35 @@ impl Index {
         None
     }
 
+    /// Whether something is known of a digest. No use of it.
+    pub(crate) fn contains(&self, digest: Digest) -> bool {
+        let tag = self.tag(digest);
+        self.buckets > 0
+            && self
+                .buckets(digest)
+                .into_iter()
+                .any(|(bucket, _)| self.entries[bucket..bucket + WAYS].iter().any(|&entry| self.matches(entry, tag)))
+    }
+
     /// Notes that `slot` holds what has this digest. Replaces what was known of the digest; a full bucket loses the entry
     /// used least recently.
     pub(crate) fn insert(&mut self, digest: Digest, slot: Slot, generation: u16) {
+        if self.buckets == 0 {
+            return;
+        }
         let tag = self.tag(digest);
         let entry = (tag << self.slot_bits | u128::from(slot.0 + 1)) << GENERATION_BITS | u128::from(generation);
         let buckets = self.buckets(digest);
-        let known = buckets.into_iter().find_map(|bucket| {
+        let known = buckets.into_iter().find_map(|(bucket, _)| {
             (bucket..bucket + WAYS).find(|&at| self.matches(self.entries[at], tag)).map(|at| (bucket, at))
         });
         let (bucket, at) = known.unwrap_or_else(|| {
             let used = |bucket: usize| self.entries[bucket..bucket + WAYS].iter().filter(|&&entry| entry != 0).count();
-            let bucket = if used(buckets[0]) <= used(buckets[1]) { buckets[0] } else { buckets[1] };
+            // Of two full ones, the one that has been split already: it serves half as many digests.
+            let [(first, is_split), (second, other_is_split)] = buckets;
+            let (first_used, second_used) = (used(first), used(second));
+            let second_is_better = second_used < first_used || second_used == first_used && other_is_split && !is_split;
+            let bucket = if second_is_better { second } else { first };
             (bucket, bucket + WAYS - 1)
         });
         self.entries[bucket..=at].rotate_right(1);
@@ -130,8 +314,11 @@ impl Index {
     /// Takes an entry that nobody has asked for yet, if the digest is not known; whether it did. It goes behind all others of its bucket,
     /// into an empty place or that of the entry that would go next: so of each bucket only one gives way to what comes like this.
     pub(crate) fn offer(&mut self, digest: Digest, slot: Slot, generation: u16) -> bool {
+        if self.buckets == 0 {
+            return false;
+        }
         let tag = self.tag(digest);
-        let buckets = self.buckets(digest);
+        let buckets = self.buckets(digest).map(|(bucket, _)| bucket);
         let mut places = buckets.into_iter().flat_map(|bucket| bucket..bucket + WAYS);
         if places.any(|at| self.matches(self.entries[at], tag)) {
             return false;
@@ -145,8 +332,11 @@ impl Index {
 
     /// An entry was found to be wrong.
     pub(crate) fn remove(&mut self, digest: Digest, slot: Slot) {
+        if self.buckets == 0 {
+            return;
+        }
         let tag = self.tag(digest);
-        for bucket in self.buckets(digest) {
+        for (bucket, _) in self.buckets(digest) {
             for way in 0..WAYS {
                 let entry = self.entries[bucket + way];
                 if self.matches(entry, tag) && self.slot_of(entry) == slot {
@@ -172,7 +362,7 @@ impl Index {
         self.entries.len() as u64
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory. What is only reserved has never been touched.
     pub(crate) fn memory(&self) -> u64 {
         self.entries.len() as u64 * 16
     }
@@ -181,6 +371,7 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// Digests as good as random, from a 64-bit mixer.
     fn digest(n: u64) -> Digest {
@@ -193,23 +384,132 @@ mod tests {
         Digest((u128::from(mix(n + 1)) << 64 | u128::from(mix(n ^ 0x5555_5555))).to_le_bytes())
     }
 
+    fn new(entries: u64, slots: u64, tag_bits: u32) -> Index {
+        Index::new(Size { entries, least: entries, chunk: 16 }, slots, tag_bits)
+    }
+
     #[test]
     fn an_index_at_half_its_size_forgets_nothing() {
-        let mut index = Index::new(1 << 16, 1 << 20, 0);
-        let count = index.capacity() / 2;
-        for n in 0..count {
-            index.insert(digest(n), Slot(n), n as u16);
+        // A power of two, and in between, where some buckets have been split.
+        for entries in [1u64 << 16, 3 << 15, 9 << 13] {
+            let mut index = Index::new(Size { entries, least: 1 << 10, chunk: 1 << 10 }, 1 << 20, 0);
+            let count = index.capacity() / 2;
+            for n in 0..count {
+                index.insert(digest(n), Slot(n), n as u16);
+            }
+            let found = (0..count).filter(|&n| {
+                let hint = index.lookup(digest(n));
+                assert!(hint.is_none_or(|hint| (hint.slot, hint.generation, hint.proves) == (Slot(n), n as u16, true)));
+                hint.is_some()
+            });
+            assert_eq!(found.count() as u64, count, "{entries}");
+            assert_eq!(index.lookup(digest(count)), None);
         }
+    }
+
+    /// What fits into the table survives its growing as a whole, and its shrinking but for crowded buckets.
+    #[test]
+    fn growing_loses_nothing_and_shrinking_only_what_does_not_fit() {
+        let mut index = Index::new(Size { entries: 1 << 14, least: 1 << 12, chunk: 1 << 10 }, 1 << 20, 0);
+        let count = 1u64 << 13;
         for n in 0..count {
-            let hint = index.lookup(digest(n)).expect("still there");
-            assert_eq!((hint.slot, hint.generation, hint.proves), (Slot(n), n as u16, true));
+            index.insert(digest(n), Slot(n), 3);
         }
-        assert_eq!(index.lookup(digest(count)), None);
+        let found = |index: &mut Index| (0..count).filter(|&n| index.lookup(digest(n)).is_some()).count() as u64;
+        for chunks in [16, 17, 23, 31, 32, 47, 64, 33, 20, 16] {
+            index.resize(chunks);
+            assert_eq!((index.chunks(), index.capacity(), index.memory()), (chunks, chunks << 10, chunks << 14));
+            assert_eq!(found(&mut index), count, "{chunks} chunks");
+        }
+        index.resize(4);
+        let left = found(&mut index);
+        assert!(left > 4000 && left <= 4096, "{left} of 4096 entries are in use");
+        index.resize(0);
+        index.insert(digest(1), Slot(1), 3);
+        assert_eq!((index.lookup(digest(1)), index.memory()), (None, 0));
+        index.resize(index.chunks_for(1 << 10));
+        assert_eq!(index.chunks(), 4, "no fewer than the smallest table has");
+        index.insert(digest(1), Slot(1), 3);
+        assert!(index.lookup(digest(1)).is_some());
+    }
+
+    #[test]
+    fn merged_buckets_keep_what_was_used_last() {
+        let mut index = Index::new(Size { entries: 1 << 8, least: 16, chunk: 16 }, 1 << 20, 0);
+        for n in 0..4096 {
+            index.insert(digest(n), Slot(n), 3);
+        }
+        let last = index.chunks() - 1;
+        for half in 0..2 {
+            let ways = |index: &Index, bucket| index.entries[index.at(half, bucket)..][..WAYS].to_vec();
+            let (into, from) = (ways(&index, last - 8), ways(&index, last));
+            let expected: Vec<u128> = (0..WAYS / 2).flat_map(|way| [into[way], from[way]]).collect();
+            index.step(last);
+            assert_eq!(ways(&index, last - 8), expected);
+            index.step(last + 1);
+            (0..4096).for_each(|n| index.insert(digest(n), Slot(n), 3));
+        }
+    }
+
+    proptest! {
+        /// Against a list of everything that was inserted: an answer is always the last that was said of the digest, what is
+        /// in the table is found, and a growing table loses nothing.
+        #[test]
+        fn what_is_in_the_table_is_found_wherever_it_has_moved(
+            least in 1u64..5, chunk_bits in 0u32..3, tag_bits in 0u32..2,
+            steps in proptest::collection::vec((0u8..10, 0u64..200), 1..400),
+        ) {
+            let chunk = 16u64 << chunk_bits;
+            let size = Size { entries: least * chunk, least: least * chunk, chunk };
+            let mut index = Index::new(size, 1 << 16, tag_bits * 60);
+            let mut model = alloc::collections::BTreeMap::new();
+            let mut next = 0;
+            let slots = |index: &Index| -> alloc::collections::BTreeSet<u64> {
+                index.entries.iter().filter(|entry| **entry != 0).map(|&entry| index.slot_of(entry).0).collect()
+            };
+            for (kind, n) in steps {
+                match kind {
+                    0..5 => {
+                        index.insert(digest(n), Slot(next), n as u16);
+                        if index.chunks() > 0 {
+                            model.insert(n, next);
+                        }
+                        next += 1;
+                    }
+                    5 => {
+                        let known = model.remove(&n);
+                        index.remove(digest(n), Slot(known.unwrap_or(next)));
+                    }
+                    6 | 7 => {
+                        let before = slots(&index);
+                        index.reserve(index.chunks() + 1);
+                        prop_assert!(index.step(index.chunks() + 1));
+                        prop_assert_eq!(&before, &slots(&index));
+                    }
+                    8 => {
+                        let before = slots(&index);
+                        index.step(index.chunks().saturating_sub(1));
+                        index.fit();
+                        prop_assert!(slots(&index).is_subset(&before));
+                    }
+                    _ => {
+                        let found = index.lookup(digest(n));
+                        prop_assert!(found.is_none_or(|hint| model.get(&n) == Some(&hint.slot.0)));
+                    }
+                }
+                prop_assert_eq!(index.entries.len() as u64, index.chunks() * chunk);
+            }
+            let present = slots(&index);
+            for (n, slot) in model {
+                let found = index.lookup(digest(n)).map(|hint| (hint.slot.0, hint.generation));
+                prop_assert_eq!(found, present.contains(&slot).then_some((slot, n as u16)));
+            }
+        }
     }
 
     #[test]
     fn a_pool_that_grows_keeps_its_entries() {
-        let mut index = Index::new(1 << 12, 1 << 10, 0);
+        let mut index = new(1 << 12, 1 << 10, 0);
         for n in 0..1000 {
             index.insert(digest(n), Slot(n), n as u16);
         }
@@ -229,14 +529,14 @@ mod tests {
 
     #[test]
     fn short_tags_never_prove() {
-        let mut index = Index::new(256, 64, 8);
+        let mut index = new(256, 64, 8);
         index.insert(digest(1), Slot(63), 1);
         assert_eq!(index.lookup(digest(1)), Some(Hint { slot: Slot(63), proves: false, generation: 1 }));
     }
 
     #[test]
     fn a_bucket_forgets_the_least_recently_used() {
-        let mut index = Index::new(1, 64, 0);
+        let mut index = new(16, 64, 0);
         for n in 0..16 {
             index.insert(digest(n), Slot(n), 1);
         }
@@ -249,7 +549,7 @@ mod tests {
 
     #[test]
     fn what_is_offered_takes_empty_places_and_else_one_of_each_bucket() {
-        let mut index = Index::new(1 << 12, 1 << 20, 0);
+        let mut index = new(1 << 12, 1 << 20, 0);
         for n in 0..10_000 {
             index.insert(digest(n), Slot(n), 1);
         }
@@ -262,13 +562,13 @@ mod tests {
         assert_eq!(known(&mut index), before - before / WAYS);
         assert_eq!(index.lookup(digest(39_999)).map(|hint| hint.slot), Some(Slot(39_999)));
         // What is used comes before it.
-        let mut empty = Index::new(1, 64, 0);
+        let mut empty = new(16, 64, 0);
         assert!(empty.offer(digest(1), Slot(1), 1) && empty.lookup(digest(1)).is_some());
     }
 
     #[test]
     fn inserting_again_replaces_and_removing_removes() {
-        let mut index = Index::new(64, 64, 0);
+        let mut index = new(64, 64, 0);
         index.insert(digest(7), Slot(1), 1);
         index.insert(digest(7), Slot(2), 5);
         assert_eq!(index.lookup(digest(7)).unwrap().slot, Slot(2));

@@ -52,6 +52,10 @@ pub(crate) enum Purpose {
     ScrubBlocks { first: Slot },
     /// A step of the repair of a slot.
     Mend(Slot),
+    /// A block of the read cache has been copied to another buffer.
+    CopyBlock(Slot),
+    /// A block has been read ahead.
+    Fetch(Slot),
     /// A copy of a superblock has been written.
     Superblock,
     /// A superblock that says that the pool has failed, or its sync, is done.

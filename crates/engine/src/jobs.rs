@@ -5,8 +5,8 @@
 //! three times over, nothing. So whatever the device, background work takes a quarter of one queue of it at most, and it always
 //! gets that: its share when the foreground never rests.
 //!
-//! Who goes by it: checkpoints that nobody waits for (the walk of discards is a stage of theirs), the rebuild of the index, and
-//! the scrub.
+//! Who goes by it: checkpoints that nobody waits for (the walk of discards is a stage of theirs), the rebuild of the index, the
+//! ghosts that are fetched into what has grown, and the scrub.
 
 use crate::contract::Nanos;
 use crate::engine::{Engine, Phase};
@@ -67,7 +67,9 @@ impl Engine {
             return Turn::Now;
         }
         if let Pace::Burst(began) = self.pace {
-            if self.store.pages.writes + self.store.pages.background_loads() + self.scrub.in_flight() > 0 {
+            if self.store.pages.writes + self.store.pages.background_loads() + self.scrub.in_flight() > 0
+                || self.partition.fetches_in_flight() > 0
+            {
                 return Turn::AfterIo;
             }
             // Steps that needed no I/O are bounded by their budget alone.

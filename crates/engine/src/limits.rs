@@ -5,6 +5,9 @@ use core::hash::{BuildHasher, Hash};
 use hashbrown::HashMap;
 
 use crate::geometry::Geometry;
+use crate::ghosts::ghost_bytes;
+use crate::icache::CacheLimits;
+use crate::index::Size;
 
 /// How much memory the engine may use, by structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +20,8 @@ pub struct Limits {
     pub pages: u32,
     /// Entries of the index.
     pub index_entries: u32,
+    /// Entries that the index grows and shrinks by: a power of two, at least 16.
+    pub index_chunk: u32,
     /// Bits of tag in an index entry (0: as many as fit).
     pub index_tag_bits: u32,
     /// Bits of the digest that sharing looks at (0: all 128). Fewer prove nothing: blocks are compared byte by byte before one
@@ -30,6 +35,8 @@ pub struct Limits {
     pub discards: u32,
     /// Requests in flight.
     pub requests: u32,
+    /// How index and read cache share what they have together.
+    pub cache: CacheLimits,
 }
 
 /// What the tables of I/Os, records and volumes take, and what an allocator keeps beside.
@@ -43,6 +50,14 @@ const FEW_REQUESTS: u64 = 128;
 const LEAST: u64 = 28 * MIB;
 /// Where less than this is divided, the index gets less of it.
 const LITTLE: u64 = 64 * MIB;
+/// Entries that the index grows and shrinks by: 128 KiB.
+const INDEX_CHUNK: u64 = 8192;
+/// The most entries of the index.
+const MOST_INDEX: u64 = 1 << 31;
+/// Bytes of an entry of the index.
+const INDEX_ENTRY_BYTES: u64 = 16;
+/// The read cache remembers one block more for so many that it can hold at most.
+const REMEMBERED: u64 = 4;
 /// The most mappings in a delta: more would not make a checkpoint cheaper.
 const MOST_DELTA: u64 = 1 << 20;
 /// Bytes of an entry and a slot's content, as the journal and the delta know them while the journal is replayed.
@@ -64,12 +79,15 @@ pub(crate) fn table_bytes<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S
     map.allocation_size() as u64
 }
 
-/// Payload buffers, half of them for what comes in, with the read cache, the tables of blocks that are not in their slots
-/// yet, and the I/Os of reads.
-fn buffer_bytes(count: u64, block: u64) -> u64 {
+/// Payload buffers, half of them for what comes in, with the tables of blocks that are not in their slots yet, the I/Os of
+/// reads, and the read cache and the ghosts, which are made for all that it can share with an index of so many bytes.
+fn buffer_bytes(count: u64, index: u64, block: u64) -> u64 {
     let (cached, dirty) = (count - count / 2, count / 2);
-    let cache = 2 * cached * (24 + 8) + busy_table(2 * cached + 1, 16);
-    count * (block + 13) + cache + busy_table(dirty, 16) + dirty * 32 + count / 4 * 140
+    let (most_cached, most_index) = (cached + index / block, (cached * block + index) / INDEX_ENTRY_BYTES);
+    let remembered = most_cached + most_cached / REMEMBERED + 1;
+    let cache = remembered * (24 + 4) + busy_table(remembered, 16) + (dirty + most_cached) * 4;
+    let ghosts = ghost_bytes(most_cached) + ghost_bytes(most_index / u64::from(CacheLimits::default().sampled_one_in));
+    count * block + (dirty + most_cached) * 13 + cache + ghosts + busy_table(dirty, 16) + dirty * 32 + count / 4 * 140
 }
 
 /// Metadata pages with their table.
@@ -119,26 +137,77 @@ impl Limits {
         let block = geometry.block();
         // No more entries than the pool has slots, twice over so that buckets stay half empty.
         let (for_index, for_pages) = if rest < LITTLE { (rest / 8, rest / 4) } else { (rest / 4, rest / 8) };
-        let index = (for_index / 16).min((geometry.slots() * 2).next_power_of_two()).max(1024);
-        let index = 1u64 << index.ilog2().min(31);
+        let index = (for_index / INDEX_ENTRY_BYTES).min(geometry.slots() * 2).min(MOST_INDEX) / INDEX_CHUNK;
+        let index = index.max(1) * INDEX_CHUNK;
         // What rounding leaves over goes on to the next: from the index to the delta, and at last to the buffers.
-        let for_delta = rest / 8 + for_index.saturating_sub(index * 16);
+        let for_delta = rest / 8 + for_index.saturating_sub(index * INDEX_ENTRY_BYTES);
         let delta = greatest(for_delta, MOST_DELTA + 1, delta_bytes).max(1024);
         let pages = greatest(for_pages, 1 << 31, |pages| page_bytes(pages, block));
-        let used = index * 16 + delta_bytes(delta) + page_bytes(pages, block);
-        let buffers = greatest(rest.saturating_sub(used), 1 << 31, |buffers| buffer_bytes(buffers, block));
+        let used = index * INDEX_ENTRY_BYTES + delta_bytes(delta) + page_bytes(pages, block);
+        let buffers = greatest(rest.saturating_sub(used), 1 << 31, |buffers| {
+            buffer_bytes(buffers, index * INDEX_ENTRY_BYTES, block)
+        });
         Ok(Limits {
             buffers: buffers as u32,
             write_buffers: (buffers / 2) as u32,
             pages: pages as u32,
             index_entries: index as u32,
+            index_chunk: INDEX_CHUNK as u32,
             index_tag_bits: 0,
             sharing_digest_bits: 0,
             delta_entries: delta as u32,
             discard_pages: (delta / geometry.map_leaf_entries()).clamp(1, 1024) as u32,
             discards: (delta / 4).max(4096) as u32,
             requests: requests as u32,
+            cache: CacheLimits::default(),
         })
+    }
+
+    /// Bytes that index and read cache have together, with blocks of so many bytes.
+    pub fn shared_bytes(&self, block: u64) -> u64 {
+        u64::from(self.index_entries) * INDEX_ENTRY_BYTES
+            + u64::from(self.buffers.saturating_sub(self.write_buffers)) * block
+    }
+
+    /// Thousandths of that which are the index.
+    pub(crate) fn index_share(&self, block: u64) -> u32 {
+        (u64::from(self.index_entries) * INDEX_ENTRY_BYTES * 1000 / self.shared_bytes(block).max(1)) as u32
+    }
+
+    /// Sizes of the index. The least that it is divided down to, other than none at all, is a twentieth of what it shares
+    /// with the read cache.
+    pub(crate) fn index_size(&self, block: u64) -> Size {
+        let entries = u64::from(self.index_entries);
+        let least = (self.shared_bytes(block) / INDEX_ENTRY_BYTES / 20).min(entries);
+        Size { entries, least, chunk: u64::from(self.index_chunk) }
+    }
+
+    /// The fewest buffers beside those for what comes in, however memory is divided: two of the longest reads at a time.
+    pub fn least_read_buffers(&self, geometry: &Geometry) -> u32 {
+        let twentieth = self.shared_bytes(geometry.block()) / geometry.block() / 20;
+        let reads = 2 * (u64::from(geometry.piece_blocks) + 1);
+        (twentieth.max(reads) as u32).min(self.buffers.saturating_sub(self.write_buffers))
+    }
+
+    /// The most buffers, however memory is divided.
+    pub fn most_buffers(&self, block: u64) -> u32 {
+        self.write_buffers + (self.shared_bytes(block) / block) as u32
+    }
+
+    /// Blocks that the read cache remembers at most.
+    pub(crate) fn most_cached(&self, block: u64) -> usize {
+        let most = self.shared_bytes(block) / block;
+        (most + most / REMEMBERED + 1) as usize
+    }
+
+    /// Ghosts of the read cache: all that could be in it.
+    pub(crate) fn read_ghosts(&self, block: u64) -> u64 {
+        self.shared_bytes(block) / block
+    }
+
+    /// Ghosts of the index: one in so many of all that could be in it.
+    pub(crate) fn index_ghosts(&self, block: u64) -> u64 {
+        self.shared_bytes(block) / INDEX_ENTRY_BYTES / u64::from(self.cache.sampled_one_in.max(1))
     }
 
     /// The most slots that partly cleared leaves may release in one delta. At least what one clear can.

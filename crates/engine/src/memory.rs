@@ -8,38 +8,21 @@ use alloc::vec::Vec;
 
 use crate::contract::{DataSegment, Extent};
 use crate::engine::{Engine, Phase};
-use crate::index::Index;
 use crate::limits::{Limits, table_bytes};
-use crate::rebuild::Rebuild;
 use crate::request::Block;
 
 impl Engine {
     /// From here on the engine keeps to these limits. The numbers of new buffers must be good already; those that are to go
     /// can be used until [`Engine::buffer_numbers`] has come down.
     ///
-    /// The index starts anew if its size changes: until it is filled again in the background, some known blocks are written
-    /// once more.
+    /// The index keeps what fits into its new size. It starts anew, to be filled again in the background, only if that is a
+    /// size that it was not made for.
     pub fn set_limits(&mut self, limits: Limits) {
-        let before = core::mem::replace(&mut self.limits, limits);
-        self.buffers.set_count(limits.buffers, limits.write_buffers);
-        let Engine { cache, buffers, evicted, .. } = self;
-        let cached = limits.buffers.saturating_sub(limits.write_buffers) as usize;
-        cache.resize(cached, |buffer| !buffers.is_retired(buffer), evicted);
-        self.release_evicted();
-        self.evicted.shrink_to(0);
+        self.limits = limits;
+        self.divide_anew();
         self.dirty.shrink_to(limits.write_buffers as usize);
         self.store.pages.set_count(limits.pages);
         self.requests.set_limit(limits.requests);
-        let index = |limits: Limits| (limits.index_entries, limits.index_tag_bits);
-        if index(before) != index(limits) {
-            let slots = self.store.geometry.slots();
-            // The old one goes before the new one comes.
-            self.index = Index::new(0, slots, limits.index_tag_bits);
-            self.index = Index::new(limits.index_entries, slots, limits.index_tag_bits);
-            if !matches!(self.phase, Phase::Recovering | Phase::Dead) {
-                self.rebuild = Some(Rebuild::new(slots, self.store.geometry.block()));
-            }
-        }
         let entries = limits.delta_entries as usize;
         if self.delta.is_empty() {
             self.delta.fit(entries);
@@ -54,13 +37,17 @@ impl Engine {
     /// Whether [`Engine::set_limits`] has not come to its end yet.
     pub fn is_resizing(&self) -> bool {
         let entries = self.limits.delta_entries as usize;
-        self.buffers.numbers() > self.limits.buffers
+        let block = self.store.geometry.block();
+        let reads = self.buffers.numbers().saturating_sub(self.limits.write_buffers);
+        // Between index and read cache memory moves all the time; together they never get more.
+        u64::from(reads) * block + self.index.memory() > self.limits.shared_bytes(block)
             || self.store.pages.is_shrinking()
             || !self.delta.fits(entries)
             || !self.frozen.fits(entries)
     }
 
-    /// Buffers from this number on are not in use.
+    /// Buffers from this number on are not in use, those below can be at any time. It follows the boundary between index and read
+    /// cache, which moves while effects are asked for; [`Limits::most_buffers`] is the most that it comes to.
     pub fn buffer_numbers(&self) -> u32 {
         self.buffers.numbers()
     }
@@ -76,6 +63,7 @@ impl Engine {
             + self.space.memory()
             + self.index.memory()
             + self.cache.memory()
+            + self.partition.memory()
             + table_bytes(&self.dirty)
             + self.delta.memory()
             + self.frozen.memory()

@@ -110,7 +110,10 @@ impl Engine {
             let entry = self.requests.get(id).blocks[at].entry;
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
-                    Ok(buffer) => self.requests.get_mut(id).blocks[at].buffer = buffer,
+                    Ok(buffer) => {
+                        self.partition.counts.read_hits += u64::from(buffer.is_some());
+                        self.requests.get_mut(id).blocks[at].buffer = buffer;
+                    }
                     Err(error) => return self.fail_request(id, error),
                 }
             }
@@ -120,6 +123,7 @@ impl Engine {
         for at in 0..count {
             let block = self.requests.get(id).blocks[at];
             let Some(slot) = block.entry.slot().filter(|_| block.buffer.is_none()) else { continue };
+            self.partition.counts.read_misses += 1;
             match self.begin_fill(slot, block.entry, id, at as u32) {
                 Begun::Joined => {}
                 Begun::New => {
@@ -251,6 +255,7 @@ impl Engine {
     }
 
     fn finish_read(&mut self, id: RequestId) {
+        self.note_read(id);
         let request = self.requests.get_mut(id);
         let device_reads = u64::from(request.device_reads);
         self.reads += ReadCounts {

@@ -7,7 +7,7 @@ use crate::mend::read_summary;
 use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
 use crate::superblock::TreeId;
-use crate::tree::{Walk, lookup};
+use crate::tree::{Missing, Walk, lookup};
 use crate::write::SUMMARY_BYTES;
 
 /// Leaves between two looks at requests.
@@ -34,6 +34,31 @@ impl Engine {
     pub(crate) fn rebuild_can_step(&self) -> bool {
         let waits = |job: &Rebuild| job.waiting.is_some_and(|key| self.store.pages.is_loading(key));
         self.checkpoint.is_none() && self.rebuild.as_ref().is_some_and(|job| !waits(job))
+    }
+
+    /// Tells the index of the blocks of one leaf of summaries that it does not know; gives their number.
+    pub(crate) fn note_summaries(&mut self, leaf: u64) -> Result<u64, Missing> {
+        let root = self.roots[TreeId::Summaries as usize];
+        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
+        let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(self.store.geometry.slots());
+        let mut noted = 0;
+        for slot in slots.clone().map(Slot) {
+            if !self.slot_state(slot)?.is_used() {
+                continue;
+            }
+            let page = match lookup(&mut self.store, Region::Metadata, root, leaf) {
+                Walk::Leaf(page) => page,
+                Walk::Absent(_) => break,
+                Walk::Missing(missing) => return Err(missing),
+            };
+            let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
+            let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
+            if self.copied_from(owner).is_none() && !self.index.contains(self.sharing_digest(digest)) {
+                self.note_known(digest, slot);
+                noted += 1;
+            }
+        }
+        Ok(noted)
     }
 
     pub(crate) fn step_rebuild(&mut self) {

@@ -282,6 +282,7 @@ impl Engine {
         self.second_copies = self.superblock.second_copies;
         self.index_copy = self.superblock.index_copy;
         self.disk_index.record = self.superblock.disk_index;
+        self.pool_cache = self.superblock.cache;
         self.scrub.record = self.superblock.scrub.found(self.reads_only || self.superblock.failed.is_some());
         self.store.epoch = self.superblock.epoch;
         recovery.report.clean = self.superblock.clean;

@@ -273,6 +273,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     engine.second_copies = newest.second_copies;
     engine.index_copy = newest.index_copy;
     engine.disk_index.record = newest.disk_index;
+    engine.pool_cache = newest.cache;
     engine.store.epoch = newest.epoch + 1;
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::contract::{IndexCopy, Policy};
 use crate::failure::Failure;
 use crate::geometry::{BadGeometry, Geometry, Growth, UNGROWN};
+use crate::icache::CacheSetting;
 
 /// First eight bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"ONEFOLD\0";
@@ -34,6 +35,7 @@ const PROVEN_AT: usize = DISK_INDEX_AT + 8;
 pub(crate) const MOST_COUNTED: u64 = 1 << 62;
 const SCRUB_AT: usize = PROVEN_AT + 8;
 const SECOND_COPIES_AT: usize = SCRUB_AT + 48;
+const CACHE_AT: usize = SECOND_COPIES_AT + 4;
 
 /// The digest function of a pool, recorded at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -299,6 +301,8 @@ pub struct Superblock {
     pub second_copies: u32,
     /// Which copy the index names of a block that is written again.
     pub index_copy: IndexCopy,
+    /// How index and read cache share memory, if that has been set.
+    pub cache: Option<CacheSetting>,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubRecord,
     /// The complete index on disk.
@@ -362,6 +366,7 @@ impl Superblock {
             memory: 0,
             second_copies: 0,
             index_copy: IndexCopy::default(),
+            cache: None,
             scrub: ScrubRecord::default(),
             disk_index: DiskIndexRecord::default(),
             roots: [Root::default(); TREES],
@@ -416,6 +421,7 @@ impl Superblock {
         put_u64(b, PROVEN_AT, self.proven);
         self.scrub.write(b, SCRUB_AT);
         put_u32(b, SECOND_COPIES_AT, self.second_copies);
+        put_u32(b, CACHE_AT, self.cache.map_or(0, CacheSetting::encode));
         let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
     }
@@ -509,6 +515,13 @@ impl Superblock {
         let index_copy = IndexCopy::ALL.get(usize::from(b[INDEX_COPY_AT])).copied();
         let why = "the copy that the index shall name is of an unknown kind";
         let index_copy = index_copy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
+        let cache = match u32_at(b, CACHE_AT) {
+            0 => None,
+            code => {
+                let why = "how index and read cache share memory is of an unknown kind";
+                Some(CacheSetting::decode(code).ok_or(SuperblockError::Geometry(BadGeometry(why)))?)
+            }
+        };
         let failed = Failure::from_code(b[175]);
         if failed.is_none() && b[175] != 0 {
             return Err(SuperblockError::Geometry(BadGeometry("a failure of an unknown kind")));
@@ -539,6 +552,7 @@ impl Superblock {
             memory: u64_at(b, 184),
             second_copies: u32_at(b, SECOND_COPIES_AT),
             index_copy,
+            cache,
             scrub: ScrubRecord::read(b, SCRUB_AT),
             disk_index: DiskIndexRecord { buckets: u32_at(b, DISK_INDEX_AT), built: u32_at(b, DISK_INDEX_AT + 4) },
             roots,
@@ -580,6 +594,7 @@ mod tests {
             memory: 1 << 40,
             second_copies: 99,
             index_copy: IndexCopy::Newest,
+            cache: "fixed:40,lru".parse().ok(),
             ..superblock
         };
         Superblock {

@@ -190,6 +190,7 @@ impl Engine {
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
         self.pool_policy = change.policy.unwrap_or(self.pool_policy);
         self.pool_memory = change.memory.unwrap_or(self.pool_memory);
+        self.pool_cache = change.cache.unwrap_or(self.pool_cache);
         Ok(self.after_next_checkpoint())
     }
 

@@ -38,6 +38,14 @@ enum Proof {
     NotYet,
 }
 
+/// So many bits of a digest; 0: all.
+pub(crate) fn first_bits(digest: Digest, bits: u32) -> Digest {
+    match bits {
+        0 => digest,
+        bits => Digest((u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - bits.min(128)))).to_le_bytes()),
+    }
+}
+
 impl Engine {
     pub(crate) fn run_write(&mut self, id: RequestId) {
         let request = self.requests.get(id);
@@ -277,10 +285,7 @@ impl Engine {
 
     /// The part of a digest that sharing looks at.
     pub(crate) fn sharing_digest(&self, digest: Digest) -> Digest {
-        match self.limits.sharing_digest_bits {
-            0 => digest,
-            bits => Digest((u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - bits.min(128)))).to_le_bytes()),
-        }
+        first_bits(digest, self.limits.sharing_digest_bits)
     }
 
     /// Proves that a slot whose digest agrees holds the block's bytes: where digests do not, by comparing. A verdict counts
@@ -421,6 +426,7 @@ impl Engine {
         }
         self.name_copies(id);
         self.count_write(id, volume, policy);
+        self.note_lookups(id, policy);
         for at in 0..self.requests.get(id).blocks.len() {
             if let Decision::Share(slot) = self.requests.get(id).blocks[at].decision
                 && self.delta.dereference(slot)
@@ -590,6 +596,7 @@ impl Engine {
             let buffer = self.dirty.remove(&slot).expect("a dirty block is written once");
             self.buffers.arrived(buffer);
             if good {
+                self.partition.note_written(slot);
                 self.keep_cached(slot, buffer);
             } else {
                 // The pool is read-only from here on: keep the only copy readable.

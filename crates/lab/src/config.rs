@@ -1,9 +1,13 @@
 //! The parameters of a run, all drawn from its seed: a swarm of tiny, nasty pools.
 
-use engine::{DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
+use engine::{CacheLimits, DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
 
 use crate::random::Random;
-use crate::workload::any_policy;
+use crate::workload::{any_cache, any_policy};
+
+/// Index and read cache keep what the limits give them; were that to change, then at every few requests.
+pub const GIVEN_CACHE: CacheLimits =
+    CacheLimits { setting: None, interval: 8, unit: 10, sampled_one_in: 1, hit_costs: [1, 1] };
 
 /// Everything about a run but its operations.
 #[derive(Clone, Debug)]
@@ -50,12 +54,14 @@ impl Config {
                 write_buffers: 48,
                 pages: 160,
                 index_entries: 1024,
+                index_chunk: 64,
                 index_tag_bits: 0,
                 sharing_digest_bits: 0,
                 discard_pages: 2,
                 discards: 512,
                 delta_entries: 256,
                 requests: 16,
+                cache: GIVEN_CACHE,
             },
             volumes: vec![(64, Policy::Full), (64, Policy::Full)],
             depth: 4,
@@ -96,10 +102,17 @@ impl Config {
             volumes.iter_mut().for_each(|(_, policy)| *policy = any_policy(others));
         }
         let contents = random.pick(&[2, 4, 8, 32, 128]);
+        let mut limits = limits(&geometry, random);
+        // And another one.
+        let caches = &mut Random::new(seed ^ 0x6963_6163_6865);
+        if caches.one_in(2) {
+            let setting = Some(any_cache(caches));
+            limits.cache = CacheLimits { setting, interval: caches.pick(&[1, 4, 16, 64]), ..GIVEN_CACHE };
+        }
         Config {
             seed,
             parameters: parameters(geometry, seed),
-            limits: limits(&geometry, random),
+            limits,
             volumes,
             depth: random.pick(&[1, 2, 4, 8, 12]),
             pace: random.pick(&[0, 2, 6, 20]),
@@ -113,7 +126,8 @@ impl Config {
     pub fn has_room_in_index(&self) -> bool {
         let all_full = self.volumes.iter().all(|(_, policy)| *policy == Policy::Full);
         let room = u64::from(self.limits.index_entries) >= 4 * self.parameters.geometry.slots();
-        all_full && room && self.limits.index_tag_bits == 0 && self.limits.sharing_digest_bits == 0
+        let stays = self.limits.cache.setting.is_none();
+        all_full && room && stays && self.limits.index_tag_bits == 0 && self.limits.sharing_digest_bits == 0
     }
 }
 
@@ -147,12 +161,14 @@ fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
         write_buffers,
         pages: random.pick(&[64, 96, 128, 256]),
         index_entries: random.pick(&[16, 64, 4096, 4096]),
+        index_chunk: 16,
         index_tag_bits: random.pick(&[0, 0, 8]),
         sharing_digest_bits: random.pick(&[0, 0, 0, 8]),
         discard_pages: random.pick(&[1, 2, 3, 8, 1024]),
         discards: random.pick(&[64, 512, 4096]),
         delta_entries: random.pick(&[64, 128, 256, 1024]),
         requests: random.between(4, 16) as u32,
+        cache: GIVEN_CACHE,
     }
 }
 

@@ -149,6 +149,7 @@ impl Run {
                 | Operation::Scrub(_)
                 | Operation::SecondCopies(_)
                 | Operation::IndexCopy(_)
+                | Operation::SetCache(_)
         );
         let is_there = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;
         let needs_volume = !self.model.volumes().iter().any(is_there);

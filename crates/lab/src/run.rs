@@ -84,6 +84,7 @@ pub(crate) enum Pending {
     Scrub,
     SecondCopies,
     IndexCopy,
+    SetCache,
     Grow {
         grown: Result<Geometry, BadGeometry>,
     },
@@ -315,6 +316,14 @@ impl Run {
             Operation::IndexCopy(copy) => {
                 let token = self.token(Pending::IndexCopy);
                 let change = PoolChange { index_copy: Some(*copy), ..PoolChange::default() };
+                self.world.control(token, Command::SetPool(change));
+                Ok(())
+            }
+            Operation::SetCache(setting) => {
+                // An index that has become smaller has forgotten something.
+                self.is_exact = false;
+                let token = self.token(Pending::SetCache);
+                let change = PoolChange { cache: Some(*setting), ..PoolChange::default() };
                 self.world.control(token, Command::SetPool(change));
                 Ok(())
             }

@@ -3,6 +3,8 @@
 //!
 //! What is left out shifts all chance that comes after it, so another violation may take the place of the first. It is as good.
 
+use engine::{CacheLimits, Limits};
+
 use crate::Violation;
 use crate::disk::Cut;
 use crate::workload::Operation;
@@ -97,7 +99,7 @@ fn simpler(operation: &Operation) -> Vec<Operation> {
 /// A word as the source of a test: what it needs in scope, and the operations as an array.
 pub fn source(seed: u64, word: &[Operation]) -> String {
     let mut text = String::from(
-        "    use engine::Limits;\n    use lab::{disk::Cut::*, workload::{Operation::*, Place, policy}};\n    let word = [\n",
+        "    use engine::{CacheLimits, Limits};\n    use lab::{disk::Cut::*, workload::{Operation::*, Place, cache, policy}};\n    let word = [\n",
     );
     for operation in word {
         let mut shown = format!("{operation:?}");
@@ -106,6 +108,11 @@ pub fn source(seed: u64, word: &[Operation]) -> String {
         | Operation::SetPool { policy: Some(policy) } = operation
         {
             shown = shown.replace(&format!("{policy:?}"), &format!("policy({:?})", policy.to_string()));
+        }
+        if let Operation::SetCache(Some(setting))
+        | Operation::SetLimits(Limits { cache: CacheLimits { setting: Some(setting), .. }, .. }) = operation
+        {
+            shown = shown.replace(&format!("{setting:?}"), &format!("cache({:?})", setting.to_string()));
         }
         let lists = ["contents: [", "again: [", "lengths: ["];
         let operation = lists.iter().fold(shown, |shown, list| shown.replace(list, &list.replace('[', "vec![")));
@@ -146,7 +153,9 @@ mod tests {
     fn a_word_is_shown_as_source() {
         let crash = Operation::Crash { cut: Cut::Lost, again: vec![(3, Cut::Kept)], verify: true };
         let set = Operation::SetPool { policy: "select:2".parse().ok() };
-        let text = source(5, &[set, Operation::Flush, crash]);
+        let share = Operation::SetCache("fixed:30".parse().ok());
+        let text = source(5, &[set, share, Operation::Flush, crash]);
+        assert!(text.contains("        SetCache(Some(cache(\"fixed:30\"))),\n"), "{text}");
         assert!(text.contains("        SetPool { policy: Some(policy(\"select:2\")) },\n"), "{text}");
         assert!(
             text.contains("        Flush,\n        Crash { cut: Lost, again: vec![(3, Kept)], verify: true },\n"),

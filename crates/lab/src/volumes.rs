@@ -182,7 +182,7 @@ impl Run {
                 return Ok(());
             }
             (Pending::Settle | Pending::Scrub | Pending::SecondCopies | Pending::IndexCopy, Ok(()))
-            | (Pending::Close { .. }, Ok(())) => return Ok(()),
+            | (Pending::SetCache | Pending::Close { .. }, Ok(())) => return Ok(()),
             (Pending::Scrub, Err(ControlError::NoScrub))
             | (Pending::SecondCopies, Err(ControlError::TooManyVolumes)) => return Ok(()),
             (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => return Ok(()),

@@ -1,7 +1,7 @@
 //! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
-use engine::{IndexCopy, Limits, Nanos, Policy, ScrubCommand};
+use engine::{CacheSetting, IndexCopy, Limits, Nanos, Policy, ScrubCommand};
 
 use crate::config::Config;
 use crate::content::CELLS;
@@ -113,6 +113,8 @@ pub enum Operation {
     SecondCopies(u32),
     /// Which copy the index names of a block that is written again.
     IndexCopy(IndexCopy),
+    /// Change how index and read cache share memory, whatever is in flight; `None`: as the limits have it.
+    SetCache(Option<CacheSetting>),
     /// Divide the memory anew, whatever is in flight.
     SetLimits(Limits),
     /// Wait for all answers.
@@ -176,13 +178,29 @@ pub fn any_policy(random: &mut Random) -> Policy {
     policy(random.pick(&POLICIES))
 }
 
+/// Ways of sharing memory, as users write them.
+const CACHES: [&str; 8] =
+    ["adaptive", "adaptive", "adaptive,lru", "adaptive:paper", "fixed:10", "fixed:70,lru", "index", "read"];
+
+/// The setting that is written so.
+pub fn cache(text: &str) -> CacheSetting {
+    text.parse().unwrap_or_else(|error| panic!("'{text}' is no way of sharing memory: {error}"))
+}
+
+/// Any of the settings.
+pub fn any_cache(random: &mut Random) -> CacheSetting {
+    cache(random.pick(&CACHES))
+}
+
 /// Writes words.
 pub struct Generator<'a> {
     config: &'a Config,
     random: Random,
     /// A stream of its own, for the policies.
     policies: Random,
-    weights: [u32; 22],
+    /// And one for the sharing of memory.
+    caches: Random,
+    weights: [u32; 23],
     fresh: u32,
 }
 
@@ -193,7 +211,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 22];
+        let mut weights = [0; 23];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -208,6 +226,8 @@ impl Generator<'_> {
         weights[19] = weights[18] / 2;
         weights[20] = 40 * Random::new(seed ^ 0x6a6f_696e).pick(&[0, 1, 2, 4]);
         weights[21] = if weights[20] > 0 { 2 } else { 0 };
+        let caches = &mut Random::new(seed ^ 0x6361_6368_6573);
+        weights[22] = 6 * caches.pick(&[0, 0, 1, 4]);
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -215,7 +235,8 @@ impl Generator<'_> {
             weights[11] = 0;
         }
         let policies = Random::new(seed ^ 0x706f_6c69_6379);
-        Generator { config, random, policies, weights, fresh: 1 << 20 }
+        let caches = caches.clone();
+        Generator { config, random, policies, caches, weights, fresh: 1 << 20 }
     }
 
     /// The next `count` operations.
@@ -251,10 +272,11 @@ impl Generator<'_> {
             }
             19 => Operation::SecondCopies(self.random.pick(&[1, 1, 2, 5, 0])),
             20 => self.write_together(fua),
-            _ => {
+            21 => {
                 let copies = [IndexCopy::Sequential, IndexCopy::Oldest, IndexCopy::Newest];
                 Operation::IndexCopy(self.policies.pick(&copies))
             }
+            _ => Operation::SetCache((!self.caches.one_in(5)).then(|| any_cache(&mut self.caches))),
         }
     }
 
@@ -400,6 +422,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 23, "{letters:?}");
+        assert_eq!(letters.len(), 24, "{letters:?}");
     }
 }

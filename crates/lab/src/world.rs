@@ -262,6 +262,7 @@ impl World {
     pub fn step(&mut self, horizon: Nanos) -> Checked<Step> {
         self.follow_buffers()?;
         if let Some(effect) = self.engine.next_effect() {
+            self.follow_buffers()?;
             return self.perform(effect);
         }
         let next = self.calendar.peek().map(|Reverse((time, _, _))| *time);
@@ -314,9 +315,9 @@ impl World {
         self.follow_buffers()
     }
 
-    /// Gives back the memory of buffers that the engine no longer uses.
+    /// Has memory for the buffers that the engine uses, and for no more.
     fn follow_buffers(&mut self) -> Checked {
-        if self.engine.buffer_numbers() < self.buffers.count() {
+        if self.engine.buffer_numbers() != self.buffers.count() {
             self.buffers.set_count(self.engine.buffer_numbers())?;
         }
         Ok(())
@@ -330,6 +331,7 @@ impl World {
 
     /// Takes a buffer from the engine and fills it; cells without a value keep whatever was there.
     pub fn take_buffer(&mut self, cells: &[Option<u32>; CELLS]) -> Checked<Option<BufferId>> {
+        self.follow_buffers()?;
         let Some(id) = self.engine.take_buffer() else { return Ok(None) };
         self.buffers.take(id, cells)?;
         Ok(Some(id))

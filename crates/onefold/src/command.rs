@@ -1,6 +1,6 @@
 //! What operators ask for, as commands of the engine: the same checks whether a server runs or not.
 
-use engine::{Command, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Volume, VolumeId};
+use engine::{CacheSetting, Command, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Volume, VolumeId};
 
 use crate::control::{PoolSettings, Request, ScrubAction};
 use crate::size;
@@ -54,16 +54,25 @@ pub fn wanted<'a>(
         }
         Request::Scrub { action } => scrub_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
-        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, index_copy }) => {
+        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, index_copy, cache }) => {
             Command::SetPool(PoolChange {
                 policy: policy.as_deref().map(inheritable).transpose()?,
                 memory: *memory_bytes,
                 second_copies: *second_copies,
                 index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
+                cache: cache.as_deref().map(cache_setting).transpose()?,
             })
         }
     };
     Ok(Wanted::Command(command, None))
+}
+
+/// How index and read cache share memory, as it is written; `None` for the default.
+pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
+    if text == "default" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error| format!("cache={text} is not possible: {error}, or default"))
 }
 
 /// What to log when a request is done.
@@ -90,6 +99,7 @@ pub fn done(request: &Request) -> Option<String> {
             format!("the pool: set second-copies={}", crate::properties::second_copies_text(*above))
         }
         Request::SetPool(PoolSettings { index_copy: Some(copy), .. }) => format!("the pool: set index-copy={copy}"),
+        Request::SetPool(PoolSettings { cache: Some(cache), .. }) => format!("the pool: set cache={cache}"),
         Request::SetPool(PoolSettings { policy, .. }) => {
             format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
         }

@@ -102,6 +102,8 @@ pub struct PoolSettings {
     pub second_copies: Option<u32>,
     /// Which copy the index names of a block that is written again, as it is written on the command line.
     pub index_copy: Option<String>,
+    /// How index and read cache share memory, or `default`.
+    pub cache: Option<String>,
 }
 
 /// What to do about the scrub.

@@ -15,6 +15,7 @@
 
 mod arena;
 mod backing;
+mod caches;
 mod capacity;
 mod check;
 mod cli;

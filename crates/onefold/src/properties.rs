@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::command::{index_copy_value, inheritable};
+use crate::command::{cache_setting, index_copy_value, inheritable};
 use crate::control::{PoolSettings, Request};
 use crate::size;
 use crate::status::{Report, VolumeReport};
@@ -63,6 +63,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
             property: "index-copy",
             value: report.index_copy.clone(),
             source: if report.index_copy == engine::IndexCopy::default().to_string() { DEFAULT } else { "pool" },
+        },
+        Property {
+            name: name.into(),
+            property: "cache",
+            value: report.cache.setting.clone(),
+            source: if report.cache.is_set { "pool" } else { DEFAULT },
         },
     ]
 }
@@ -133,7 +139,11 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
             index_copy_value(value)?;
             settings.index_copy = Some(value.into());
         }
-        _ => return Err(unknown_key(key, &["policy", "memory", "second-copies", "index-copy"])),
+        "cache" => {
+            cache_setting(value)?;
+            settings.cache = Some(value.into());
+        }
+        _ => return Err(unknown_key(key, &["policy", "memory", "second-copies", "index-copy", "cache"])),
     }
     Ok(Request::SetPool(settings))
 }
@@ -190,7 +200,8 @@ mod tests {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
-        assert!(pool_request("size", "1").unwrap_err().contains("policy or memory or second-copies or index-copy"));
+        let error = pool_request("size", "1").unwrap_err();
+        assert!(error.contains("policy or memory or second-copies or index-copy or cache"), "{error}");
         let set = |memory_bytes, second_copies| {
             Ok(Request::SetPool(PoolSettings { memory_bytes, second_copies, ..PoolSettings::default() }))
         };
@@ -203,6 +214,13 @@ mod tests {
             assert!(copies(value).unwrap_err().contains("second-copies="));
         }
         assert_eq!((pool_request("memory", "2G"), pool_request("memory", "default")), (memory(2 << 30), memory(0)));
+        for value in ["adaptive", "fixed:30,lru", "read", "default"] {
+            let cache = Some(value.into());
+            let request = Request::SetPool(PoolSettings { cache, ..PoolSettings::default() });
+            assert_eq!(pool_request("cache", value), Ok(request));
+        }
+        let wrong = pool_request("cache", "fixed:101").unwrap_err();
+        assert!(wrong.contains("cache=fixed:101") && wrong.contains("fixed:PERCENT"), "{wrong}");
         for value in ["0", "much", "2X"] {
             assert!(pool_request("memory", value).unwrap_err().contains("memory="));
         }

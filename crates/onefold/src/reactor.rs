@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use engine::recording::Header;
 use engine::{
-    Command, ControlError, Effect, Engine, Event, Geometry, Nanos, OpenError, Parameters, PoolChange, Recovered,
-    VolumeId,
+    Command, ControlError, Effect, Engine, Event, Geometry, Limits, Nanos, OpenError, Parameters, PoolChange,
+    Recovered, VolumeId,
 };
 
 use crate::arena::{Arena, BLOCK};
@@ -128,7 +128,7 @@ impl Reactor {
             let (most, memory) = (connections.most, size::show(memory));
             info!("at most {most} clients at a time instead of {wanted}: {memory} of memory have no room for more");
         }
-        let arena = arena(limits.buffers as usize, wanted as usize, serving)
+        let arena = arena(&limits, wanted as usize, serving)
             .with_context(|| format!("cannot get {} of memory", size::show(memory)))?;
         let ring = Ring::new(&arena, store.as_raw_fd(), serving)?;
         if serving && !ring.has_registered_buffers() {
@@ -140,7 +140,7 @@ impl Reactor {
         let engine = Recorded::new(header.open(), recording);
         let mut core = Core { engine, arena, ring, digester: Digester::new(&parameters), now: 0 };
         core.ring.wake_up(mailbox.counter(), &core.arena);
-        let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections, wanted);
+        let server = Server::new(listeners, &limits, &parameters.geometry, connections, wanted);
         Ok(Reactor {
             core,
             disk: Disk::new(STAGING_BLOCKS, store),
@@ -279,29 +279,30 @@ impl Reactor {
     fn set_memory(&mut self, memory: u64) -> anyhow::Result<()> {
         let geometry = *self.core.engine.geometry();
         let division = divide(memory, &geometry, true, self.wanted)?;
-        let buffers = division.limits.buffers as usize;
+        let most = division.limits.most_buffers(BLOCK as u64) as usize;
         let core = &mut self.core;
         anyhow::ensure!(
-            buffers <= core.arena.buffers_max(),
+            most <= core.arena.buffers_max(),
             "this server cannot get {}: restart it with --memory {}M",
             size::show(memory),
             memory.div_ceil(1 << 20)
         );
-        if buffers * BLOCK > core.arena.buffers().length {
-            core.arena.set_buffers(buffers);
-            core.ring.follow_buffers(&core.arena, core.arena.buffers());
-        }
         core.engine.set_limits(division.limits);
-        self.server.divide(&division.limits, geometry.piece_blocks, division.connections);
+        self.server.divide(&division.limits, &geometry, division.connections);
         self.division = division;
         self.follow_buffers();
         Ok(())
     }
 
-    /// Gives back the memory of buffers that the engine no longer uses.
+    /// Has memory for the buffers that the engine uses, and for no more: their number changes whenever the engine is asked
+    /// for effects.
     fn follow_buffers(&mut self) {
         let core = &mut self.core;
         let numbers = core.engine.buffer_numbers() as usize;
+        if numbers * BLOCK > core.arena.buffers().length {
+            core.arena.set_buffers(numbers);
+            core.ring.follow_buffers(&core.arena, core.arena.buffers());
+        }
         if numbers * BLOCK < core.arena.buffers().length {
             core.ring.follow_buffers(&core.arena, core.arena.buffers().first(numbers * BLOCK));
             core.arena.set_buffers(numbers);
@@ -503,8 +504,10 @@ impl Reactor {
             let mut any = false;
             while let Some(effect) = self.core.engine.next_effect() {
                 any = true;
+                self.follow_buffers();
                 self.perform(effect);
             }
+            self.follow_buffers();
             any |= self.disk.advance(&mut self.core);
             any |= self.server.resume(&mut self.core);
             any |= self.server.flush(&mut self.core);
@@ -631,15 +634,16 @@ fn divide(memory: u64, geometry: &Geometry, serving: bool, wanted: u32) -> anyho
 }
 
 /// The arena: for a server with addresses for all buffers that the machine has room for.
-fn arena(buffers: usize, connections: usize, serving: bool) -> std::io::Result<Arena> {
+fn arena(limits: &Limits, connections: usize, serving: bool) -> std::io::Result<Arena> {
+    let (buffers, least) = (limits.buffers as usize, limits.most_buffers(BLOCK as u64) as usize);
     let most = usize::try_from(memory::installed()).unwrap_or(usize::MAX) / BLOCK;
-    if serving && most < usize::MAX / BLOCK && most > buffers {
+    if serving && most < usize::MAX / BLOCK && most > least {
         // It fails where addresses count as memory: then there can be no more than now.
         if let Ok(arena) = Arena::new((buffers, most), STAGING_BLOCKS, connections) {
             return Ok(arena);
         }
     }
-    Arena::new((buffers, buffers), STAGING_BLOCKS, connections)
+    Arena::new((buffers, least), STAGING_BLOCKS, connections)
 }
 
 /// Words for a pool that cannot be opened.

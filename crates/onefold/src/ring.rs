@@ -21,7 +21,7 @@ const ENTRIES: u32 = 512;
 /// Where the store is in the table of registered files.
 const STORE: Fixed = Fixed(0);
 /// Block buffers are registered in chunks of so many bytes, so that they can come and go.
-const REGISTERED_CHUNK: usize = 32 << 20;
+const REGISTERED_CHUNK: usize = 2 << 20;
 /// The most entries of the table of registered buffers; what is beyond is used as it is.
 const REGISTERED_MAX: usize = 1 << 14;
 /// Disk operations in flight.
@@ -236,7 +236,8 @@ impl Ring {
     pub fn follow_buffers(&mut self, arena: &Arena, buffers: Span) {
         let Some(before) = self.registered else { return };
         let after = Registered { buffers, ..before };
-        for number in 0..before.chunks().max(after.chunks()) {
+        let first = before.buffers.length.min(buffers.length) / REGISTERED_CHUNK;
+        for number in first..before.chunks().max(after.chunks()) {
             let chunk = after.chunk(number);
             if before.chunk(number) == chunk {
                 continue;

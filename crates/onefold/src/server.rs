@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use engine::{Error, Event, Limits, Nanos, Reply, RequestId, VolumeId};
+use engine::{Error, Event, Geometry, Limits, Nanos, Reply, RequestId, VolumeId};
 use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};
 use tracing::{debug, warn};
 
@@ -75,7 +75,7 @@ impl Server {
     pub fn new(
         listeners: Vec<Listener>,
         limits: &Limits,
-        piece_blocks: u32,
+        geometry: &Geometry,
         connections: Connections,
         wanted: u32,
     ) -> Server {
@@ -100,18 +100,19 @@ impl Server {
         };
         server.connections.resize_with(wanted as usize, || None);
         server.free = (0..wanted).rev().collect();
-        server.divide(limits, piece_blocks, connections);
+        server.divide(limits, geometry, connections);
         server
     }
 
     /// Keeps to this division of the memory from here on. What is in service goes on as it began.
-    pub fn divide(&mut self, limits: &Limits, piece_blocks: u32, connections: Connections) {
+    pub fn divide(&mut self, limits: &Limits, geometry: &Geometry, connections: Connections) {
         let block = BLOCK as u64;
-        let for_reads = u64::from(limits.buffers.saturating_sub(limits.write_buffers)) * block;
+        // However the read cache and the index share their memory: so much is left for reads.
+        let for_reads = u64::from(limits.least_read_buffers(geometry)) * block;
         // A piece must fit into the write buffers several times over, and into one operation of the ring with the area
         // for what follows it; the pool's number is only the most that the engine takes.
         let most = (limits.write_buffers / 4).min(SPANS as u32 - 4);
-        let piece_blocks = u64::from(piece_blocks.min(most).max(1));
+        let piece_blocks = u64::from(geometry.piece_blocks.min(most).max(1));
         let read_budget = (for_reads / 2).max(piece_blocks * block);
         // Reads that are being collected keep their places in the engine's table until they are complete: there is room for
         // all of them. An unaligned one has a piece more.
@@ -726,7 +727,6 @@ fn report(failures: &mut Failures, now: Nanos, entry: &Entry, error: Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::Geometry;
 
     #[test]
     fn a_piece_fits_into_one_operation_whatever_the_pool_says() {
@@ -734,8 +734,8 @@ mod tests {
         let limits = Limits::for_memory(512 << 20, &geometry).unwrap();
         let block = BLOCK as u64;
         for piece_blocks in [1, 256, 257, 4096] {
-            let shared =
-                Server::new(Vec::new(), &limits, piece_blocks, Connections { most: 1024, large: 8 }, 1024).shared;
+            let geometry = Geometry { piece_blocks, ..geometry };
+            let shared = Server::new(Vec::new(), &limits, &geometry, Connections { most: 1024, large: 8 }, 1024).shared;
             assert!(shared.piece_bytes / block < SPANS as u64);
             assert!(
                 shared.collect_bytes / shared.piece_bytes * u64::from(COLLECTING_MAX) <= u64::from(limits.requests)

@@ -3,6 +3,7 @@
 use engine::{Damage, Damaged, DiskIndexStatus, Engine, Failure, Mode, ScrubState, ScrubStatus, VolumeId};
 use serde::{Deserialize, Serialize};
 
+use crate::caches::CacheReport;
 use crate::memory::Source;
 use crate::size;
 use crate::writes::{NeighboursReport, ReadsReport, WritesReport};
@@ -55,6 +56,9 @@ pub struct Report {
     pub memory_source: String,
     /// Whether memory that is in use beyond the cap is still to be given back.
     pub memory_resizing: bool,
+    /// How index and read cache share memory.
+    #[serde(default)]
+    pub cache: CacheReport,
     /// `normal`, `recovering` or `read-only`.
     pub mode: String,
     /// Why the pool has failed, if it has: it is read-only until it is repaired.
@@ -309,6 +313,7 @@ impl Report {
             index_copy: engine.index_copy().to_string(),
             memory_source: memory.1.name().into(),
             memory_resizing: engine.is_resizing(),
+            cache: CacheReport::new(engine),
             mode: mode_name(status.mode).into(),
             failure: status.failure.map(|failure| failure_text(failure).into()),
             damaged_blocks_found: status.damaged_blocks_found,
@@ -351,6 +356,9 @@ impl Report {
         let resizing = if self.memory_resizing { " (resizing)" } else { "" };
         let (used, cap) = (size::show(self.memory_bytes), size::show(self.memory_cap_bytes));
         row("memory", format!("{used} of {cap}{resizing}"));
+        for (name, value) in self.cache.rows() {
+            row(name, value);
+        }
         if self.disk_index.buckets > 0 {
             row("index", self.disk_index.text());
         }

@@ -7,6 +7,7 @@ use super::write::tag;
 use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
 use crate::bytes::{checksum, u16_at, u64_at};
 use crate::contract::*;
+use crate::icache::{CacheLimits, CacheSetting};
 use crate::limits::Limits;
 use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
 
@@ -264,8 +265,13 @@ impl Decoder {
                             .ok_or(Stop::Damaged)?,
                     ),
                 };
+                let cache = match reader.small()? {
+                    0 => None,
+                    1 => Some(None),
+                    code => Some(Some(CacheSetting::decode(code - 1).ok_or(Stop::Damaged)?)),
+                };
                 let memory = is_set.then_some(memory);
-                Command::SetPool(PoolChange { policy, memory, second_copies, index_copy })
+                Command::SetPool(PoolChange { policy, memory, second_copies, index_copy, cache })
             }
             6 => Command::Grow { capacity: reader.number()? },
             7 => Command::Settle,
@@ -392,12 +398,23 @@ impl<'a> Reader<'a> {
             write_buffers: self.small()?,
             pages: self.small()?,
             index_entries: self.small()?,
+            index_chunk: self.small()?,
             index_tag_bits: self.small()?,
             sharing_digest_bits: self.small()?,
             delta_entries: self.small()?,
             discard_pages: self.small()?,
             discards: self.small()?,
             requests: self.small()?,
+            cache: CacheLimits {
+                setting: match self.small()? {
+                    0 => None,
+                    code => Some(CacheSetting::decode(code).ok_or(Stop::Damaged)?),
+                },
+                interval: self.small()?,
+                unit: self.small()?,
+                sampled_one_in: self.small()?,
+                hit_costs: [self.small()?, self.small()?],
+            },
         })
     }
 

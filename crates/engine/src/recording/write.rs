@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
 use crate::bytes::checksum;
 use crate::contract::*;
+use crate::icache::{CacheLimits, CacheSetting};
 use crate::limits::Limits;
 use crate::superblock::{Parameters, SUPERBLOCK_SIZE, Superblock};
 
@@ -211,13 +212,15 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             put_policy_change(out, policy);
             out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
         }
-        Command::SetPool(PoolChange { policy, memory, second_copies, index_copy }) => {
+        Command::SetPool(PoolChange { policy, memory, second_copies, index_copy, cache }) => {
             out.push(5);
             put_policy_change(out, policy);
             out.push(u8::from(memory.is_some()));
             number(out, memory.unwrap_or(0));
             number(out, second_copies.map_or(0, |above| u64::from(above) + 1));
             number(out, index_copy.map_or(0, |copy| copy as u64 + 1));
+            let code = |setting: Option<CacheSetting>| u64::from(setting.map_or(0, CacheSetting::encode));
+            number(out, cache.map_or(0, |setting| code(setting) + 1));
         }
         Command::Grow { capacity } => fields(out, &[6, capacity]),
         Command::Settle => out.push(7),
@@ -257,15 +260,19 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         write_buffers,
         pages,
         index_entries,
+        index_chunk,
         index_tag_bits,
         sharing_digest_bits,
         delta_entries,
         discard_pages,
         discards,
         requests,
+        cache: CacheLimits { setting, interval, unit, sampled_one_in, hit_costs: [index_hit, read_hit] },
     } = *limits;
-    let memory = [buffers, write_buffers, pages, index_entries, index_tag_bits, sharing_digest_bits];
-    for value in memory.into_iter().chain([delta_entries, discard_pages, discards, requests]) {
+    let setting = setting.map_or(0, CacheSetting::encode);
+    let cache = [setting, interval, unit, sampled_one_in, index_hit, read_hit];
+    let memory = [buffers, write_buffers, pages, index_entries, index_chunk, index_tag_bits, sharing_digest_bits];
+    for value in memory.into_iter().chain([delta_entries, discard_pages, discards, requests]).chain(cache) {
         number(out, u64::from(value));
     }
 }

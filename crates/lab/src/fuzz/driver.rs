@@ -86,7 +86,7 @@ impl Driver {
         let mut driver = Driver {
             engine: open(parameters, limits, 0),
             image,
-            buffers: vec![0; limits.buffers as usize * block],
+            buffers: vec![0; limits.most_buffers(block as u64) as usize * block],
             block,
             now: 0,
             patience: 0,

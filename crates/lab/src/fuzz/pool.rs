@@ -32,12 +32,14 @@ pub const LIMITS: Limits = Limits {
     write_buffers: 24,
     pages: 96,
     index_entries: 64,
+    index_chunk: 16,
     index_tag_bits: 8,
     sharing_digest_bits: 0,
     discard_pages: 1,
     discards: 64,
     delta_entries: 64,
     requests: 4,
+    cache: crate::config::GIVEN_CACHE,
 };
 
 fn parameters() -> Parameters {

@@ -91,6 +91,7 @@ pub fn measure(bytes: u64, audit: bool) -> Checked<Results> {
     let pool = Pool::new(bytes, SPARE_BYTES).map_err(|why| Violation(format!("no pool of {bytes} bytes: {why}")))?;
     let memory_limits = Limits::for_memory(MEMORY, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("a pool of {bytes} bytes needs {needed} bytes of memory")))?;
+    let memory_limits = Limits { cache: crate::config::GIVEN_CACHE, ..memory_limits };
     let limits = Limits { delta_entries: DELTA_ENTRIES.min(memory_limits.delta_entries), ..memory_limits };
     let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
     machine.opened()?;

@@ -53,6 +53,7 @@ fn roomy() -> Config {
         write_buffers: 512,
         pages: 2048,
         index_entries: 1 << 16,
+        index_chunk: 1 << 10,
         delta_entries: 1 << 14,
         ..config.limits
     };

@@ -1,0 +1,291 @@
+//! Ghosts: which share of the divisible memory each hit would have needed.
+//!
+//! A list of keys ordered by their last use (Mattson's LRU stack), long enough for all of the memory that index and read
+//! cache share, cut into [`SEGMENTS`] equal parts. A key that is used again was at some depth: a cache of at least that size
+//! would have had it. What is in front of the size that the cache has stands for what it holds; what is behind it are its
+//! ghosts. The list of the read cache has every block; that of the index has one digest in so many, chosen by digest bits,
+//! whose hits count for all.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::contract::Digest;
+use crate::entry::Slot;
+use crate::memory::list_bytes;
+
+/// Parts of the list: the depth of a hit is known to a twentieth of the memory.
+pub(crate) const SEGMENTS: usize = 20;
+
+const NONE: u32 = u32::MAX;
+
+/// What a key is told by: slots by their number, digests by 32 of their bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Key {
+    hash: u32,
+    slot: Slot,
+    by_slot: bool,
+}
+
+impl Key {
+    /// A block of the read cache.
+    pub(crate) fn of_slot(slot: Slot) -> Key {
+        Key { hash: (slot.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32, slot, by_slot: true }
+    }
+
+    /// A digest, found in `slot`, if it is one of those that stand for `one_in` (a power of two).
+    pub(crate) fn of_digest(digest: Digest, slot: Slot, one_in: u32) -> Option<Key> {
+        let bits = u128::from_le_bytes(digest.0);
+        // Bits that do not choose a bucket of the index.
+        let is_chosen = (bits >> 56) as u32 & (one_in.max(1) - 1) == 0;
+        is_chosen.then_some(Key { hash: bits as u32, slot, by_slot: false })
+    }
+}
+
+/// 24 bytes.
+#[derive(Clone, Copy)]
+struct Node {
+    hash: u32,
+    slot_low: u32,
+    slot_high: u16,
+    segment: u16,
+    newer: u32,
+    older: u32,
+    /// The next one of the same place in the table.
+    next: u32,
+}
+
+impl Node {
+    fn slot(&self) -> Slot {
+        Slot(u64::from(self.slot_high) << 32 | u64::from(self.slot_low))
+    }
+}
+
+/// Keys by their last use.
+pub(crate) struct Ghosts {
+    nodes: Vec<Node>,
+    unused: u32,
+    /// A table of chains, as long as a power of two.
+    table: Vec<u32>,
+    newest: u32,
+    /// The oldest key of each segment, and how many it has.
+    oldest: [u32; SEGMENTS],
+    lengths: [u32; SEGMENTS],
+    /// The most keys of a segment.
+    segment: u32,
+}
+
+impl Ghosts {
+    /// For at most `most` keys.
+    pub(crate) fn new(most: u64) -> Ghosts {
+        let segment = most.div_ceil(SEGMENTS as u64).clamp(1, 1 << 26) as u32;
+        Ghosts {
+            nodes: Vec::with_capacity(segment as usize * SEGMENTS + 1),
+            unused: NONE,
+            table: vec![NONE; (segment as usize * SEGMENTS).next_power_of_two()],
+            newest: NONE,
+            oldest: [NONE; SEGMENTS],
+            lengths: [0; SEGMENTS],
+            segment,
+        }
+    }
+
+    /// For at most `most` keys from here on: what was used last stays.
+    pub(crate) fn resize(&mut self, most: u64) {
+        let kept: Vec<Node> = self.newest_first(0).copied().collect();
+        *self = Ghosts::new(0);
+        *self = Ghosts::new(most);
+        for node in kept[..kept.len().min(most as usize)].iter().rev() {
+            self.push(node.hash, node.slot());
+        }
+    }
+
+    fn place(&self, hash: u32) -> usize {
+        hash as usize & (self.table.len() - 1)
+    }
+
+    fn find(&self, key: Key) -> Option<u32> {
+        let mut at = self.table[self.place(key.hash)];
+        while at != NONE {
+            let node = &self.nodes[at as usize];
+            if node.hash == key.hash && (!key.by_slot || node.slot() == key.slot) {
+                return Some(at);
+            }
+            at = node.next;
+        }
+        None
+    }
+
+    /// The key is used: it is the newest from here on. The segment that it was in, if it was there.
+    pub(crate) fn touch(&mut self, key: Key) -> Option<usize> {
+        let found = self.find(key).map(|at| {
+            let segment = self.nodes[at as usize].segment as usize;
+            self.drop_node(at);
+            segment
+        });
+        self.push(key.hash, key.slot);
+        found
+    }
+
+    /// The key means nothing any more.
+    pub(crate) fn remove(&mut self, key: Key) {
+        if let Some(at) = self.find(key) {
+            self.drop_node(at);
+        }
+    }
+
+    fn push(&mut self, hash: u32, slot: Slot) {
+        let place = self.place(hash);
+        let node = Node {
+            hash,
+            slot_low: slot.0 as u32,
+            slot_high: (slot.0 >> 32) as u16,
+            segment: 0,
+            newer: NONE,
+            older: self.newest,
+            next: self.table[place],
+        };
+        let at = match self.unused {
+            NONE => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+            at => {
+                self.unused = self.nodes[at as usize].next;
+                self.nodes[at as usize] = node;
+                at
+            }
+        };
+        self.table[place] = at;
+        if self.newest != NONE {
+            self.nodes[self.newest as usize].newer = at;
+        }
+        self.newest = at;
+        if self.oldest[0] == NONE {
+            self.oldest[0] = at;
+        }
+        self.lengths[0] += 1;
+        // What is too much for a segment moves to the next.
+        for segment in 0..SEGMENTS {
+            if self.lengths[segment] <= self.segment {
+                return;
+            }
+            let moved = self.oldest[segment];
+            if segment + 1 == SEGMENTS {
+                return self.drop_node(moved);
+            }
+            self.oldest[segment] = self.nodes[moved as usize].newer;
+            self.lengths[segment] -= 1;
+            self.nodes[moved as usize].segment += 1;
+            if self.oldest[segment + 1] == NONE {
+                self.oldest[segment + 1] = moved;
+            }
+            self.lengths[segment + 1] += 1;
+        }
+    }
+
+    fn drop_node(&mut self, at: u32) {
+        let Node { hash, segment, newer, older, next, .. } = self.nodes[at as usize];
+        let segment = usize::from(segment);
+        self.lengths[segment] -= 1;
+        if self.oldest[segment] == at {
+            let is_left = self.lengths[segment] > 0;
+            self.oldest[segment] = if is_left { newer } else { NONE };
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.nodes[newer as usize].older = older,
+        }
+        if older != NONE {
+            self.nodes[older as usize].newer = newer;
+        }
+        let place = self.place(hash);
+        if self.table[place] == at {
+            self.table[place] = next;
+        } else {
+            let mut before = self.table[place];
+            while self.nodes[before as usize].next != at {
+                before = self.nodes[before as usize].next;
+            }
+            self.nodes[before as usize].next = next;
+        }
+        self.nodes[at as usize].next = self.unused;
+        self.unused = at;
+    }
+
+    /// From the newest key of a segment on (or of the first one behind it that has any).
+    fn newest_first(&self, segment: usize) -> impl Iterator<Item = &Node> {
+        let before = self.oldest[..segment].iter().rev().find(|&&oldest| oldest != NONE);
+        let mut at = before.map_or(self.newest, |&oldest| self.nodes[oldest as usize].older);
+        core::iter::from_fn(move || {
+            let node = self.nodes.get(at as usize)?;
+            at = node.older;
+            Some(node)
+        })
+    }
+
+    /// The slots of the keys of some segments, the newest first.
+    pub(crate) fn slots(&self, segments: core::ops::Range<usize>) -> impl Iterator<Item = Slot> {
+        let end = segments.end;
+        let nodes = self.newest_first(segments.start);
+        nodes.take_while(move |node| usize::from(node.segment) < end).map(Node::slot)
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        list_bytes(&self.nodes) + list_bytes(&self.table)
+    }
+}
+
+/// Bytes of a list for at most so many keys.
+pub(crate) fn ghost_bytes(most: u64) -> u64 {
+    let most = most.div_ceil(SEGMENTS as u64).max(1) * SEGMENTS as u64;
+    (most + 1) * 24 + most.next_power_of_two() * 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a plain list, the newest first: the segment is that of the place in the list, as long as nothing is removed.
+        #[test]
+        fn the_depth_of_a_hit_is_its_place_in_the_list_of_last_uses(
+            most in 1u64..90, steps in proptest::collection::vec((0u8..40, 0u64..120), 1..600), removes: bool,
+        ) {
+            let mut ghosts = Ghosts::new(most);
+            let segment = most.div_ceil(SEGMENTS as u64) as usize;
+            let mut model: Vec<u64> = vec![];
+            for (kind, n) in steps {
+                let place = model.iter().position(|&known| known == n);
+                if kind == 0 && removes {
+                    ghosts.remove(Key::of_slot(Slot(n)));
+                    model.retain(|&known| known != n);
+                    continue;
+                }
+                let found = ghosts.touch(Key::of_slot(Slot(n)));
+                if removes {
+                    prop_assert!(found.is_none() || place.is_some());
+                } else {
+                    prop_assert_eq!(found, place.map(|place| place / segment));
+                }
+                place.map(|place| model.remove(place));
+                model.insert(0, n);
+                model.truncate(if removes { usize::MAX } else { segment * SEGMENTS });
+            }
+            let listed: Vec<u64> = ghosts.slots(0..SEGMENTS).map(|slot| slot.0).collect();
+            prop_assert_eq!(&listed[..], &model[..listed.len()]);
+            prop_assert!(ghosts.memory() <= ghost_bytes(most));
+            ghosts.resize(7);
+            let left: Vec<u64> = ghosts.slots(0..SEGMENTS).map(|slot| slot.0).collect();
+            prop_assert_eq!(&left[..], &listed[..listed.len().min(7)]);
+        }
+    }
+
+    #[test]
+    fn ghosts_of_a_part_of_the_digests_are_those_that_are_chosen() {
+        let digest = |n: u64| Digest((u128::from(n) << 56).to_le_bytes());
+        let chosen = (0..1000).filter(|&n| Key::of_digest(digest(n), Slot(n), 8).is_some()).count();
+        assert_eq!(chosen, 125);
+    }
+}

@@ -1,0 +1,106 @@
+//! What `status` reports of the index and the read cache: how they share memory, and what was hit (docs/counters.md).
+
+use engine::{CacheSetting, Division, Engine};
+use serde::{Deserialize, Serialize};
+
+use crate::size;
+
+/// The division of memory between index and read cache. Hits and misses are blocks since the pool was opened.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheReport {
+    /// The setting in force, as it is written on the command line.
+    pub setting: String,
+    /// Whether the pool was set to it.
+    pub is_set: bool,
+    /// Bytes that index and read cache share.
+    pub shared_bytes: u64,
+    /// Bytes of the index,
+    pub index_bytes: u64,
+    /// and the entries that there is room for.
+    pub index_entries: u64,
+    /// Bytes of the read cache.
+    pub read_bytes: u64,
+    /// Where the boundary is, or is moving to: thousandths of the shared bytes that are the index.
+    pub index_share: u32,
+    /// Blocks written whose content the index knew.
+    pub index_hits: u64,
+    /// Blocks written whose content it did not know.
+    pub index_misses: u64,
+    /// Blocks written that it takes a larger index to know; an estimate.
+    pub index_ghost_hits: u64,
+    /// Blocks read that were in memory.
+    pub read_hits: u64,
+    /// Blocks read from the device.
+    pub read_misses: u64,
+    /// Blocks read that a larger read cache would have had.
+    pub read_ghost_hits: u64,
+    /// Moves of the boundary.
+    pub moves: u64,
+    /// Blocks copied in memory because of them.
+    pub copied_blocks: u64,
+    /// Blocks read ahead into a read cache that had grown.
+    pub prefetched_blocks: u64,
+    /// Entries put into an index that had grown.
+    pub prefetched_entries: u64,
+    /// The last 64 places of the boundary, the oldest first.
+    pub history: Vec<DivisionReport>,
+}
+
+/// A place of the boundary.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DivisionReport {
+    /// Since when, in milliseconds since the server was started.
+    pub since_ms: u64,
+    /// Thousandths of the shared bytes that are the index.
+    pub index_share: u32,
+}
+
+impl CacheReport {
+    /// The engine's figures.
+    pub fn new(engine: &Engine) -> CacheReport {
+        let status = engine.cache_status();
+        let counts = status.counts;
+        let history = engine.cache_history();
+        CacheReport {
+            setting: engine.cache_setting().unwrap_or_default().to_string(),
+            is_set: engine.pool_cache().is_some(),
+            shared_bytes: status.shared_bytes,
+            index_bytes: status.index_bytes,
+            index_entries: status.index_entries,
+            read_bytes: status.read_bytes,
+            index_share: status.index_share,
+            index_hits: counts.index_hits,
+            index_misses: counts.index_misses,
+            index_ghost_hits: counts.index_ghost_hits,
+            read_hits: counts.read_hits,
+            read_misses: counts.read_misses,
+            read_ghost_hits: counts.read_ghost_hits,
+            moves: counts.moves,
+            copied_blocks: counts.copied_blocks,
+            prefetched_blocks: counts.prefetched_blocks,
+            prefetched_entries: counts.prefetched_entries,
+            history: history
+                .map(|change| DivisionReport { since_ms: change.at / 1_000_000, index_share: change.index_share })
+                .collect(),
+        }
+    }
+
+    /// One line for the index and one for the read cache.
+    pub fn rows(&self) -> [(&'static str, String); 2] {
+        let percent = |hits: u64, misses: u64| {
+            let all = hits + misses;
+            if all == 0 { "nothing looked up".into() } else { format!("{} % hits", hits * 100 / all) }
+        };
+        let moving = self.setting.parse::<CacheSetting>().map(|setting| setting.division);
+        let moving = if matches!(moving, Ok(Division::Adaptive(_))) { "adaptive" } else { "fixed" };
+        let index = format!(
+            "{:<12}{} entries, {}; {:.1} % of what it shares with the read cache, {moving}",
+            size::show(self.index_bytes),
+            self.index_entries,
+            percent(self.index_hits, self.index_misses),
+            f64::from(self.index_share) / 10.0,
+        );
+        let read = format!("{:<12}{}", size::show(self.read_bytes), percent(self.read_hits, self.read_misses));
+        [("index", index), ("read cache", read)]
+    }
+}
