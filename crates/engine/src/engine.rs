@@ -564,7 +564,7 @@ impl Engine {
 
     /// Releases every buffer that a request holds.
     fn drop_blocks(&mut self, id: RequestId) {
-        let Engine { requests, buffers, .. } = self;
+        let Engine { requests, buffers, partition, .. } = self;
         let request: &mut Request = requests.get_mut(id);
         for block in request.blocks.drain(..) {
             for buffer in [block.buffer, block.base_buffer].into_iter().flatten() {
@@ -573,6 +573,7 @@ impl Engine {
         }
         for segment in request.data.drain(..) {
             if let Some(buffer) = segment.buffer {
+                partition.answering -= 1;
                 buffers.release(buffer);
             }
         }

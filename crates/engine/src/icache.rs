@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn who_has_no_hits_at_all_gets_the_least() {
         for rule in [Rule::Curves, Rule::Paper] {
-            assert_eq!(settle(rule, &[], &[(19, 5)], 500), LEAST);
+            assert_eq!(settle(rule, &[], &[(18, 5)], 500), LEAST);
             assert_eq!(settle(rule, &[(18, 5)], &[], 500), 1000 - LEAST);
             assert_eq!(settle(rule, &[], &[], 430), 430);
         }

@@ -12,8 +12,8 @@ use crate::limits::{Limits, table_bytes};
 use crate::request::Block;
 
 impl Engine {
-    /// From here on the engine keeps to these limits. The numbers of new buffers must be good already; those that are to go
-    /// can be used until [`Engine::buffer_numbers`] has come down.
+    /// From here on the engine keeps to these limits. The driver follows [`Engine::buffer_numbers`]: those that are to go are in
+    /// use until it has come down.
     ///
     /// The index keeps what fits into its new size. It starts anew, to be filled again in the background, only if that is a
     /// size that it was not made for.

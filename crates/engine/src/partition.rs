@@ -106,6 +106,8 @@ pub(crate) struct Partition {
     waiting: Option<PageKey>,
     /// Blocks on their way: their buffers and digests.
     fetching: BTreeMap<Slot, (BufferId, Digest)>,
+    /// Blocks of answers that are being sent, and hold their buffers.
+    pub(crate) answering: u32,
     /// A step can be taken at once.
     pub(crate) work_left: bool,
     pub(crate) counts: CacheCounts,
@@ -126,6 +128,7 @@ impl Partition {
             leaves: VecDeque::new(),
             waiting: None,
             fetching: BTreeMap::new(),
+            answering: 0,
             work_left: false,
             counts: CacheCounts::default(),
         }
@@ -379,6 +382,9 @@ impl Engine {
         let chunks = self.index.chunks();
         let reads = self.read_buffers_beside(near.max(chunks));
         if self.buffers.count() != self.limits.write_buffers + reads {
+            if !self.can_have(reads) {
+                return;
+            }
             self.set_read_buffers(reads);
         }
         if near > chunks {
@@ -393,6 +399,18 @@ impl Engine {
             }
         }
         self.partition.work_left = self.index.chunks() != goal;
+    }
+
+    /// Whether so many buffers beside those for what comes in leave enough that no answer under way holds: a client that is slow
+    /// to take its answers must not leave the others without.
+    fn can_have(&self, reads: u32) -> bool {
+        let fewer = (self.buffers.count() - self.limits.write_buffers).saturating_sub(reads);
+        let incoming = self.limits.write_buffers.saturating_sub(self.buffers.incoming());
+        let least = self.limits.least_read_buffers(&self.store.geometry);
+        fewer == 0 || {
+            let needed = fewer + incoming + least / 2 + self.partition.answering;
+            self.buffers.free() + self.cache.len() >= needed as usize
+        }
     }
 
     /// There are to be so many buffers beside those for what comes in.

@@ -266,6 +266,7 @@ impl Engine {
         };
         request.stage = Stage::Reply;
         for block in request.blocks.drain(..) {
+            self.partition.answering += u32::from(block.buffer.is_some());
             request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });
         }
         let token = request.token;

@@ -140,7 +140,7 @@ impl Reactor {
         let engine = Recorded::new(header.open(), recording);
         let mut core = Core { engine, arena, ring, digester: Digester::new(&parameters), now: 0 };
         core.ring.wake_up(mailbox.counter(), &core.arena);
-        let server = Server::new(listeners, &limits, &parameters.geometry, connections, wanted);
+        let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections, wanted);
         Ok(Reactor {
             core,
             disk: Disk::new(STAGING_BLOCKS, store),
@@ -288,7 +288,7 @@ impl Reactor {
             memory.div_ceil(1 << 20)
         );
         core.engine.set_limits(division.limits);
-        self.server.divide(&division.limits, &geometry, division.connections);
+        self.server.divide(&division.limits, geometry.piece_blocks, division.connections);
         self.division = division;
         self.follow_buffers();
         Ok(())
@@ -299,6 +299,10 @@ impl Reactor {
     fn follow_buffers(&mut self) {
         let core = &mut self.core;
         let numbers = core.engine.buffer_numbers() as usize;
+        if numbers * BLOCK != core.arena.buffers().length {
+            let write_buffers = self.division.limits.write_buffers;
+            self.server.set_read_buffers((numbers as u32).saturating_sub(write_buffers));
+        }
         if numbers * BLOCK > core.arena.buffers().length {
             core.arena.set_buffers(numbers);
             core.ring.follow_buffers(&core.arena, core.arena.buffers());

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use engine::{Error, Event, Geometry, Limits, Nanos, Reply, RequestId, VolumeId};
+use engine::{Error, Event, Limits, Nanos, Reply, RequestId, VolumeId};
 use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};
 use tracing::{debug, warn};
 
@@ -52,6 +52,8 @@ pub struct Server {
     /// The most connections at a time.
     most: usize,
     shared: Shared,
+    /// The most bytes of a read that is collected, however many buffers there are.
+    collect_most: u64,
     /// Connections that wait for the engine, in order.
     waiting: VecDeque<u32>,
     /// How many of them wait for each thing ([`Wants`]).
@@ -75,7 +77,7 @@ impl Server {
     pub fn new(
         listeners: Vec<Listener>,
         limits: &Limits,
-        geometry: &Geometry,
+        piece_blocks: u32,
         connections: Connections,
         wanted: u32,
     ) -> Server {
@@ -86,6 +88,7 @@ impl Server {
             free: Vec::new(),
             most: 0,
             shared: Shared::default(),
+            collect_most: 0,
             waiting: VecDeque::new(),
             waiting_for: [0; 2],
             ready: Vec::new(),
@@ -100,20 +103,17 @@ impl Server {
         };
         server.connections.resize_with(wanted as usize, || None);
         server.free = (0..wanted).rev().collect();
-        server.divide(limits, geometry, connections);
+        server.divide(limits, piece_blocks, connections);
         server
     }
 
     /// Keeps to this division of the memory from here on. What is in service goes on as it began.
-    pub fn divide(&mut self, limits: &Limits, geometry: &Geometry, connections: Connections) {
+    pub fn divide(&mut self, limits: &Limits, piece_blocks: u32, connections: Connections) {
         let block = BLOCK as u64;
-        // However the read cache and the index share their memory: so much is left for reads.
-        let for_reads = u64::from(limits.least_read_buffers(geometry)) * block;
         // A piece must fit into the write buffers several times over, and into one operation of the ring with the area
         // for what follows it; the pool's number is only the most that the engine takes.
         let most = (limits.write_buffers / 4).min(SPANS as u32 - 4);
-        let piece_blocks = u64::from(geometry.piece_blocks.min(most).max(1));
-        let read_budget = (for_reads / 2).max(piece_blocks * block);
+        let piece_blocks = u64::from(piece_blocks.min(most).max(1));
         // Reads that are being collected keep their places in the engine's table until they are complete: there is room for
         // all of them. An unaligned one has a piece more.
         let collect_pieces = u64::from(limits.requests / COLLECTING_MAX).saturating_sub(1);
@@ -123,9 +123,16 @@ impl Server {
         self.shared.large_left = i64::from(connections.large) - large as i64;
         self.shared.places = limits.requests;
         self.shared.pieces_max = (limits.requests / TABLE_SHARE).max(1);
-        self.shared.read_budget = read_budget;
         self.shared.piece_bytes = piece_bytes;
-        self.shared.collect_bytes = COLLECT_BYTES.min(read_budget / 4).min(collect_pieces * piece_bytes);
+        self.collect_most = COLLECT_BYTES.min(collect_pieces * piece_bytes);
+        self.set_read_buffers(limits.buffers.saturating_sub(limits.write_buffers));
+    }
+
+    /// There are so many buffers beside those for what comes in: the boundary between read cache and index has moved.
+    pub fn set_read_buffers(&mut self, count: u32) {
+        let read_budget = (u64::from(count) * BLOCK as u64 / 2).max(self.shared.piece_bytes);
+        self.shared.read_budget = read_budget;
+        self.shared.collect_bytes = self.collect_most.min(read_budget / 4);
     }
 
     /// Whether one more client may come.
@@ -727,6 +734,7 @@ fn report(failures: &mut Failures, now: Nanos, entry: &Entry, error: Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::Geometry;
 
     #[test]
     fn a_piece_fits_into_one_operation_whatever_the_pool_says() {
@@ -734,8 +742,8 @@ mod tests {
         let limits = Limits::for_memory(512 << 20, &geometry).unwrap();
         let block = BLOCK as u64;
         for piece_blocks in [1, 256, 257, 4096] {
-            let geometry = Geometry { piece_blocks, ..geometry };
-            let shared = Server::new(Vec::new(), &limits, &geometry, Connections { most: 1024, large: 8 }, 1024).shared;
+            let shared =
+                Server::new(Vec::new(), &limits, piece_blocks, Connections { most: 1024, large: 8 }, 1024).shared;
             assert!(shared.piece_bytes / block < SPANS as u64);
             assert!(
                 shared.collect_bytes / shared.piece_bytes * u64::from(COLLECTING_MAX) <= u64::from(limits.requests)

@@ -3,6 +3,7 @@
 //! The real engine is driven by hand, completion by completion where the order matters. See `bench` for the means.
 
 mod bench;
+mod caches;
 mod copies;
 mod failures;
 mod refusals;
