@@ -451,6 +451,7 @@ impl Engine {
             second_copies: self.second_copies,
             index_copy: self.index_copy,
             cache: self.pool_cache,
+            replicas: self.reorder.budget,
             scrub: self.scrub.record,
             disk_index: self.disk_index.record,
             roots: self.roots,

@@ -120,18 +120,20 @@ impl Engine {
     pub(crate) fn mature(&mut self) {
         let early = self.canary(Canary::EarlyReuse);
         let published = if early { self.journal.durable } else { self.journal.published };
-        let Engine { space, dirty, fills, mends, scrub, partition, dead, .. } = self;
+        let Engine { space, dirty, fills, mends, scrub, partition, reorder, dead, .. } = self;
         let busy = |slot| {
             dirty.contains_key(&slot)
                 || fills.contains_key(&slot)
                 || mends.contains_key(&slot)
                 || scrub.holds(slot)
                 || partition.is_fetching(slot)
+                || reorder.holds(slot)
         };
         self.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
         self.forget_wrapped();
         while let Some(slot) = self.dead.pop() {
             self.partition.forget(slot);
+            self.reorder.forget(slot);
             if let Some(buffer) = self.cache.remove(slot) {
                 self.buffers.release(buffer);
             }
@@ -408,7 +410,7 @@ impl Engine {
         if !can_reserve {
             // What a discard frees comes with the checkpoint that walked it, and with the next ones.
             let tried = done >= since.max(self.walked_in) + SPACE_ATTEMPTS && !self.has_discards();
-            if self.give_back_copies() {
+            if self.give_back_replicas() || self.give_back_copies() {
                 // What they held comes back as what a discard frees does.
                 self.requests.get_mut(id).waits_since = Some(done);
             } else if self.metadata_full || !self.is_reclaimable() || tried {
@@ -646,6 +648,13 @@ impl Engine {
             Turn::At(due) => (false, Some(due)),
             Turn::AfterIo => (false, None),
         };
+        if self.reorder_waits() && self.requests.active() == 0 {
+            let due = self.idle_from();
+            match due <= self.now {
+                true => self.work_left |= !self.reorder_is_stuck(),
+                false => self.job_timer = Some(self.job_timer.map_or(due, |timer| timer.min(due))),
+            }
+        }
         self.work_left |= self.mature_left && open && writes && !self.closes_early;
         if !waits || !writes || self.phase == Phase::Closed {
             self.tick = None;

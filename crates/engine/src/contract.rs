@@ -169,6 +169,8 @@ pub struct PoolChange {
     pub memory: Option<u64>,
     /// References beyond which a block gets a second copy, when the pool is scrubbed; 0 for none.
     pub second_copies: Option<u32>,
+    /// Bytes that replicas of blocks may take which reads found scattered; `Some(None)` for the default, 0 for none.
+    pub replicas: Option<Option<u64>>,
     /// Which copy the index names of a block that is written again.
     pub index_copy: Option<IndexCopy>,
     /// How index and read cache share memory; `Some(None)` for the default.

@@ -23,6 +23,7 @@ use crate::record::Change;
 use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Missing, Walk, lookup};
+use crate::volume::Keeps;
 use crate::volumes::VolumeChange;
 
 /// No second copies are made where fewer slots than one in so many are free,
@@ -46,18 +47,18 @@ impl Engine {
 
     /// Blocks of data that are second copies (merged ones).
     pub(crate) fn second_copies_used(&self) -> u64 {
-        self.volumes.iter().filter(|volume| volume.keeps_copies).map(|volume| volume.logical_blocks_used).sum()
+        self.hidden_blocks_used(Keeps::SecondCopies)
+    }
+
+    /// Blocks that volumes have which nobody sees (merged ones).
+    pub(crate) fn hidden_blocks_used(&self, keeps: Keeps) -> u64 {
+        let hidden = self.volumes.iter().filter(|volume| volume.keeps == Some(keeps));
+        hidden.map(|volume| volume.logical_blocks_used).sum()
     }
 
     /// Where the volume of second copies is in the list, if it can be used already.
     pub(crate) fn copies_volume(&self) -> Option<usize> {
         self.volume_index(self.copies?)
-    }
-
-    /// The list of volumes has changed.
-    pub(crate) fn note_copies_volume(&mut self) {
-        let found = self.volumes.iter().find(|volume| volume.keeps_copies && volume.deleted.is_none());
-        self.copies = found.map(|volume| volume.id);
     }
 
     /// Sees to the volume of second copies: it is as large as the pool, and goes when it is not wanted any more; what is in it is
@@ -77,7 +78,7 @@ impl Engine {
         }
     }
 
-    fn slots_to_spare(&self, one_in: u64) -> u64 {
+    pub(crate) fn slots_to_spare(&self, one_in: u64) -> u64 {
         let geometry = &self.store.geometry;
         let spare = u64::from(geometry.spare_containers) * u64::from(geometry.slots_per_container);
         spare + geometry.slots() / one_in
@@ -89,6 +90,15 @@ impl Engine {
             return false;
         }
         let Some(at) = self.copies_volume() else { return false };
+        if !self.clear_hidden(at) {
+            return false;
+        }
+        self.has_copies = false;
+        true
+    }
+
+    /// Gives back all blocks of a volume that nobody sees, the one at this place of the list; false if there is no room to say so.
+    pub(crate) fn clear_hidden(&mut self, at: usize) -> bool {
         let volume = &self.volumes[at];
         let end = volume.size / self.store.geometry.block();
         let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
@@ -99,7 +109,6 @@ impl Engine {
         self.journal.changes.push(Change::Clear { key: start, end });
         self.clear_keys(start, stop);
         self.last_change = self.now;
-        self.has_copies = false;
         self.want_checkpoint = true;
         true
     }
@@ -118,10 +127,10 @@ impl Engine {
         }
     }
 
-    /// The slot whose second copy this is, if a slot was first written as one.
+    /// The slot whose second copy, or replica, this is, if a slot was first written as one.
     pub(crate) fn copied_from(&self, owner: Key) -> Option<Slot> {
-        let at = self.copies_volume()?;
-        (self.volumes[at].id == owner.volume()).then_some(Slot(owner.lba())).filter(|&slot| self.space.contains(slot))
+        let hidden = [self.copies, self.reorder.volume].contains(&Some(owner.volume()));
+        hidden.then_some(Slot(owner.lba())).filter(|&slot| self.space.contains(slot))
     }
 
     /// What a slot calls for that must hold `digest`, or nothing any more. What cannot be read calls for nothing.
@@ -170,24 +179,34 @@ impl Engine {
         let Some(volume) = self.room_for_copies(room).filter(|_| self.blocked.is_empty()) else {
             return self.buffers.release(buffer);
         };
-        let copy = self.space.allocate().expect("counted before");
+        self.put_hidden(Key::new(volume, slot.0), digest, buffer);
+        self.has_copies = true;
+    }
+
+    /// Writes a block of a volume that nobody sees into the next slot, which there is: from a buffer with its verified content, which
+    /// is the slot's from here on.
+    pub(crate) fn put_hidden(&mut self, key: Key, digest: Digest, buffer: BufferId) -> Slot {
+        let slot = self.space.allocate().expect("counted before");
         self.buffers.set_incoming(buffer);
         self.buffers.set_check(buffer, check_bits(digest));
-        let before = self.dirty.insert(copy, buffer);
+        let before = self.dirty.insert(slot, buffer);
         assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
-        let key = Key::new(volume, slot.0);
-        self.journal.unwritten.push(Unwritten { slot: copy, buffer });
-        self.journal.changes.push(Change::Fresh { key, slot: copy, digest });
-        self.put_copy(key, Entry::whole(copy, digest), digest, true);
-        self.has_copies = true;
+        self.journal.unwritten.push(Unwritten { slot, buffer });
+        self.journal.changes.push(Change::Fresh { key, slot, digest });
+        self.put_copy(key, Entry::whole(slot, digest), digest, true);
+        slot
+    }
+
+    /// Unmaps a block of a volume that nobody sees; there has to be room to say so.
+    pub(crate) fn drop_hidden(&mut self, key: Key) {
+        self.journal.changes.push(Change::Zero { key });
+        self.put_copy(key, Entry::ZERO, Digest::default(), false);
     }
 
     /// Drops the second copy of a slot, if there is room to say so.
     pub(crate) fn drop_copy(&mut self, slot: Slot) {
         if let Some(volume) = self.room_for_copies(true) {
-            let key = Key::new(volume, slot.0);
-            self.journal.changes.push(Change::Zero { key });
-            self.put_copy(key, Entry::ZERO, Digest::default(), false);
+            self.drop_hidden(Key::new(volume, slot.0));
         }
     }
 

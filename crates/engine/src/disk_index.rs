@@ -244,7 +244,7 @@ impl Engine {
     /// Whether a volume has the policy that looks into the index on disk.
     fn disk_index_is_wanted(&self) -> bool {
         let wants = |volume: &crate::volume::Volume| {
-            volume.deleted.is_none() && !volume.keeps_copies && self.policy_of(volume) == Policy::Full
+            volume.deleted.is_none() && volume.keeps.is_none() && self.policy_of(volume) == Policy::Full
         };
         self.volumes.iter().any(wants)
     }

@@ -41,7 +41,7 @@ pub fn full_volume(id: VolumeId, name: &str, size: u64, block_size: u32, root: R
         policy: None,
         read_only: false,
         logical_blocks_used,
-        keeps_copies: false,
+        keeps: None,
         since: 0,
         deleted: None,
         merged_size: size,

@@ -36,6 +36,7 @@ use crate::partition::Partition;
 use crate::read::Fill;
 use crate::rebuild::Rebuild;
 use crate::recovery::Recovery;
+use crate::reorder::Reorder;
 use crate::request::{Kind, Request, Requests, Stage};
 use crate::scrub::Scrub;
 use crate::space::Space;
@@ -115,6 +116,8 @@ pub struct Engine {
     /// The volume of second copies, if there is one that is not deleted.
     pub(crate) copies: Option<VolumeId>,
     pub(crate) index_copy: IndexCopy,
+    /// Replicas of blocks that reads found scattered.
+    pub(crate) reorder: Reorder,
     /// Whether there may be second copies.
     pub(crate) has_copies: bool,
     pub(crate) delta: Delta,
@@ -257,6 +260,7 @@ impl Engine {
             second_copies: 0,
             copies: None,
             index_copy: IndexCopy::default(),
+            reorder: Reorder::new(),
             has_copies: false,
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),
@@ -642,6 +646,8 @@ impl Engine {
             }
             Purpose::Sync => self.synced(result),
             Purpose::Fill { first } => self.filled(first, &segments, result),
+            Purpose::FillFromReplicas { first } => self.filled_from_replicas(first, &segments, result),
+            Purpose::Reorder { first } => self.reorder_read(first, &segments, result),
             Purpose::Merge { request, block } => self.merged(request, block, result),
             Purpose::Compare { request, block } => self.compared(request, block, result),
             Purpose::ReserveContainers(count) => {
@@ -744,6 +750,7 @@ impl Engine {
                 self.relieve_pressure();
                 self.reserve_ahead();
             }
+            self.step_reorder();
             self.begin_scrub();
             self.step_commands();
             self.set_tick();

@@ -36,6 +36,10 @@ pub(crate) enum Purpose {
     Sync,
     /// Blocks have been read from consecutive slots.
     Fill { first: Slot },
+    /// Blocks for reads, from the replicas from this slot on.
+    FillFromReplicas { first: Slot },
+    /// Blocks that are to be put in order, from this one of them on.
+    Reorder { first: usize },
     /// A partial block has been completed.
     Merge { request: RequestId, block: u32 },
     /// A block has been compared with the known block that it may share.

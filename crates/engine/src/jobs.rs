@@ -6,7 +6,8 @@
 //! gets that: its share when the foreground never rests.
 //!
 //! Who goes by it: checkpoints that nobody waits for (the walk of discards is a stage of theirs), the rebuild of the index, the
-//! ghosts that are fetched into what has grown, and the scrub.
+//! ghosts that are fetched into what has grown, and the scrub; and what puts scattered blocks in order, which goes while the pool is idle
+//! only.
 
 use crate::contract::Nanos;
 use crate::engine::{Engine, Phase};
@@ -39,7 +40,12 @@ pub(crate) enum Pace {
 impl Engine {
     /// Whether nobody would notice background work. The one definition of idle.
     pub(crate) fn is_idle(&self) -> bool {
-        self.requests.active() == 0 && self.now >= self.last_request + IDLE_AFTER
+        self.requests.active() == 0 && self.now >= self.idle_from()
+    }
+
+    /// When the pool is idle, if no request comes.
+    pub(crate) fn idle_from(&self) -> Nanos {
+        self.last_request + IDLE_AFTER
     }
 
     /// Whether something waits for a checkpoint, or soon would.

@@ -49,6 +49,7 @@ mod rebuild;
 mod record;
 pub mod recording;
 mod recovery;
+mod reorder;
 mod repair;
 mod request;
 mod scrub;
@@ -75,6 +76,7 @@ pub use limits::Limits;
 pub use mend::{Damage, Damaged};
 pub use neighbours::NeighbourCounts;
 pub use partition::{CacheCounts, CacheStatus};
+pub use reorder::ReorderStatus;
 pub use repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
 pub use request::Stage;
 pub use scrub::ScrubStatus;
@@ -82,4 +84,4 @@ pub use status::{Counters, Mode, ReadCounts, Removed, Status, WhatIf, WriteCount
 pub use superblock::{
     DigestFunction, DiskIndexRecord, Parameters, ScrubRecord, ScrubState, Superblock, SuperblockError,
 };
-pub use volume::{COPIES_NAME, MAX_VOLUMES, NAME_BYTES, Volume, is_name};
+pub use volume::{HIDDEN_NAMES, MAX_VOLUMES, NAME_BYTES, Volume, is_name};

@@ -96,11 +96,12 @@ fn page_bytes(count: u64, block: u64) -> u64 {
 }
 
 /// Both deltas, each with points and slots; what a checkpoint makes of one: its points, new slots, six changes of counts and
-/// four freed slots for each, replaced pages; and slots that are taken: new in both deltas, and pending.
+/// four freed slots for each, replaced pages; slots that are taken: new in both deltas, and pending; and replicas, one for eight.
 fn delta_bytes(entries: u64) -> u64 {
     let tables = 2 * (table(entries, 16) + table(entries, 40));
     let checkpoint = entries * (16 + 8 + 6 * 16 + 4 * 8 + 24);
-    tables + checkpoint + busy_table(4 * entries, 8) + 4 * entries * 16
+    let replicas = busy_table(entries / 8, 16) + entries / 8 * 16;
+    tables + checkpoint + busy_table(4 * entries, 8) + 4 * entries * 16 + replicas
 }
 
 /// The greatest number below `most` for which `bytes` fits into `room`.
@@ -213,6 +214,11 @@ impl Limits {
     /// The most slots that partly cleared leaves may release in one delta. At least what one clear can.
     pub(crate) fn releases(&self, geometry: &Geometry) -> u64 {
         (2 * u64::from(self.delta_entries)).max(4 * geometry.map_leaf_entries())
+    }
+
+    /// The most replicas of blocks that reads found scattered.
+    pub(crate) fn replicas(&self) -> u64 {
+        u64::from(self.delta_entries / 8)
     }
 
     /// The most slots that may be pending before they are hurried on.

@@ -67,6 +67,7 @@ impl Engine {
             + table_bytes(&self.dirty)
             + self.delta.memory()
             + self.frozen.memory()
+            + self.reorder.memory()
             + self.requests.memory()
             + list_bytes(&self.discards)
             + checkpoint

@@ -18,7 +18,7 @@ const EXTENT_BLOCKS: u64 = 8192;
 /// A block on its way from the device.
 #[derive(Debug)]
 pub(crate) struct Fill {
-    buffer: BufferId,
+    pub buffer: BufferId,
     /// What the map says of its digest.
     check: u32,
     /// Requests that wait for it, and for which of their blocks.
@@ -118,7 +118,7 @@ impl Engine {
                 }
             }
         }
-        let mut run: Option<(Slot, usize)> = None;
+        let mut run = Run::default();
         let mut short = false;
         for at in 0..count {
             let block = self.requests.get(id).blocks[at];
@@ -127,15 +127,9 @@ impl Engine {
             match self.begin_fill(slot, block.entry, id, at as u32) {
                 Begun::Joined => {}
                 Begun::New => {
-                    run = match run {
-                        Some((first, length)) if self.continues(first, length, slot) => Some((first, length + 1)),
-                        Some((first, length)) => {
-                            self.read_run(first, length);
-                            self.requests.get_mut(id).device_reads += 1;
-                            Some((slot, 1))
-                        }
-                        None => Some((slot, 1)),
-                    };
+                    if self.add_to_run(&mut run, slot) {
+                        self.requests.get_mut(id).device_reads += 1;
+                    }
                 }
                 Begun::NoBuffer => {
                     short = true;
@@ -143,10 +137,8 @@ impl Engine {
                 }
             }
         }
-        if let Some((first, length)) = run {
-            self.read_run(first, length);
-            self.requests.get_mut(id).device_reads += 1;
-        }
+        self.read_all_of(&mut run);
+        self.note_split(id);
         if short {
             // What could be evicted is held elsewhere. The request runs again from its first stage.
             let Engine { requests, buffers, .. } = self;
@@ -163,7 +155,31 @@ impl Engine {
         }
     }
 
-    fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
+    /// Adds a slot to what is read together, or begins anew with it: whether it did. Its replica takes its place where that
+    /// goes on, or where nothing does.
+    fn add_to_run(&mut self, run: &mut Run, slot: Slot) -> bool {
+        let replica = self.replica_of(slot);
+        let goes_on = |at: Slot| run.first.is_some_and(|first| self.continues(first, run.slots.len(), at));
+        let goes_on = if run.is_of_replicas { replica.is_some_and(goes_on) } else { goes_on(slot) };
+        if !goes_on {
+            self.read_all_of(run);
+            (run.first, run.is_of_replicas) = (replica.or(Some(slot)), replica.is_some());
+        }
+        run.slots.push(slot);
+        !goes_on
+    }
+
+    fn read_all_of(&mut self, run: &mut Run) {
+        if let Some(first) = run.first.take() {
+            match run.is_of_replicas {
+                true => self.read_replicas(first, &run.slots),
+                false => self.read_run(first, run.slots.len()),
+            }
+        }
+        run.slots.clear();
+    }
+
+    pub(crate) fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
         length < RUN_BLOCKS
             && slot.0 == first.0 + length as u64
             && self.slot_offset(slot) == self.slot_offset(first) + length as u64 * self.store.geometry.block()
@@ -218,32 +234,38 @@ impl Engine {
     pub(crate) fn filled(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         for i in 0..segments.len() {
             let slot = Slot(first.0 + i as u64);
-            let fill = self.fills.remove(&slot).expect("a fill ends once");
             let content = match result {
                 Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
                 _ => None,
             };
-            let good = content.is_some_and(|content| self.passes(slot, &fill, content));
-            let waiters = core::iter::once(fill.first).chain(fill.more);
-            if !good {
-                // Before anyone gets an error, the other copies.
-                self.mend_for(slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
-                continue;
-            }
-            for (id, at) in waiters {
-                self.buffers.hold(fill.buffer);
-                let request = self.requests.get_mut(id);
-                let block = &mut request.blocks[at as usize];
-                match request.kind {
-                    Kind::Read => block.buffer = Some(fill.buffer),
-                    _ => block.base_buffer = Some(fill.buffer),
-                }
-                self.arrived(id, false);
-            }
-            self.buffers.set_check(fill.buffer, fill.check);
-            self.keep_cached(slot, fill.buffer);
-            self.release_evicted();
+            self.fill_ends(slot, content);
         }
+    }
+
+    /// A slot's content has come: whether it is what it must be.
+    pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
+        let fill = self.fills.remove(&slot).expect("a fill ends once");
+        let good = content.is_some_and(|content| self.passes(slot, &fill, content));
+        let waiters = core::iter::once(fill.first).chain(fill.more);
+        if !good {
+            // Before anyone gets an error, the other copies.
+            self.mend_for(slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
+            return false;
+        }
+        for (id, at) in waiters {
+            self.buffers.hold(fill.buffer);
+            let request = self.requests.get_mut(id);
+            let block = &mut request.blocks[at as usize];
+            match request.kind {
+                Kind::Read => block.buffer = Some(fill.buffer),
+                _ => block.base_buffer = Some(fill.buffer),
+            }
+            self.arrived(id, false);
+        }
+        self.buffers.set_check(fill.buffer, fill.check);
+        self.keep_cached(slot, fill.buffer);
+        self.release_evicted();
+        true
     }
 
     /// Whether what was read is what the slot must hold: 24 bits always, all of them where they are at hand.
@@ -324,6 +346,14 @@ impl Engine {
         let token = request.token;
         self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
     }
+}
+
+/// Slots that one device read gives: themselves or their replicas, from the first of these on.
+#[derive(Default)]
+struct Run {
+    first: Option<Slot>,
+    is_of_replicas: bool,
+    slots: alloc::vec::Vec<Slot>,
 }
 
 enum Begun {

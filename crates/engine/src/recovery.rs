@@ -35,7 +35,7 @@ use crate::rebuild::Rebuild;
 use crate::record::Change;
 use crate::superblock::{Pointer, Superblock, TreeId};
 use crate::tree::{Walk, height_for, lookup};
-use crate::volume::{self, MAX_VOLUMES, VOLUME_BYTES, most_blocks};
+use crate::volume::{self, Keeps, MAX_VOLUMES, VOLUME_BYTES, most_blocks};
 use crate::volumes::VolumeChange;
 use crate::write::SUMMARY_BYTES;
 
@@ -283,6 +283,7 @@ impl Engine {
         self.index_copy = self.superblock.index_copy;
         self.disk_index.record = self.superblock.disk_index;
         self.pool_cache = self.superblock.cache;
+        self.reorder.budget = self.superblock.replicas;
         self.scrub.record = self.superblock.scrub.found(self.reads_only || self.superblock.failed.is_some());
         self.store.epoch = self.superblock.epoch;
         recovery.report.clean = self.superblock.clean;
@@ -393,8 +394,10 @@ impl Engine {
                     if self.volumes.last().is_some_and(|last| last.id >= volume.id) {
                         return None;
                     }
-                    if volume.keeps_copies {
-                        (self.copies, self.has_copies) = (Some(volume.id), true);
+                    match volume.keeps {
+                        Some(Keeps::SecondCopies) => (self.copies, self.has_copies) = (Some(volume.id), true),
+                        Some(Keeps::Replicas) => self.reorder.volume = Some(volume.id),
+                        None => {}
                     }
                     self.volumes.push(volume);
                     self.maps.push(root);

@@ -274,6 +274,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     engine.index_copy = newest.index_copy;
     engine.disk_index.record = newest.disk_index;
     engine.pool_cache = newest.cache;
+    engine.reorder.budget = newest.replicas;
     engine.store.epoch = newest.epoch + 1;
     Ok(())
 }

@@ -416,6 +416,18 @@ impl Space {
         self.groups[(container / GROUP) as usize].stale = true;
     }
 
+    /// How many of the slots that are allocated next follow each other.
+    pub(crate) fn run(&self) -> u64 {
+        let Some(open) = self.open.front() else { return 0 };
+        let Some(first) = open.slots.iter().position(|&word| word != 0) else { return 0 };
+        let mut at = first as u64 * 64 + u64::from(open.slots[first].trailing_zeros());
+        let start = at;
+        while open.slots.get((at / 64) as usize).is_some_and(|word| word >> (at % 64) & 1 == 1) {
+            at += 1;
+        }
+        at - start
+    }
+
     /// Allocates a slot from the open containers, if one is left there.
     pub(crate) fn allocate(&mut self) -> Option<Slot> {
         let first = self.slots_of(self.open.front()?.container).start;

@@ -5,7 +5,9 @@ use core::ops::AddAssign;
 use crate::disk_index::NO_VOLUME;
 use crate::engine::{Engine, Phase};
 use crate::failure::Failure;
+use crate::reorder::ReorderStatus;
 use crate::scrub::ScrubStatus;
+use crate::volume::Keeps;
 
 /// Whether requests are served, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +34,8 @@ pub struct Status {
     pub redirected_blocks: u64,
     /// Those of them that are second copies.
     pub second_copies: u64,
+    /// Replicas of blocks that reads found scattered.
+    pub reorder: ReorderStatus,
     /// Blocks of metadata in use: superblocks, journal, metadata pages.
     pub overhead_blocks_used: u64,
     /// Blocks of metadata that there are for maps, summaries and tables,
@@ -199,8 +203,9 @@ impl Engine {
     pub fn status(&self) -> Status {
         let geometry = self.geometry();
         let mapped = self.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
-        let logical_blocks_used = mapped - self.second_copies_used();
-        let originals = self.space.data_used.saturating_sub(self.second_copies_used());
+        let hidden = self.second_copies_used() + self.hidden_blocks_used(Keeps::Replicas);
+        let logical_blocks_used = mapped - hidden;
+        let originals = self.space.data_used.saturating_sub(hidden);
         let fixed = 4 + u64::from(geometry.journal_blocks) + 2 * geometry.meta_map_pages();
         Status {
             capacity_bytes: geometry.capacity_bytes(),
@@ -208,6 +213,7 @@ impl Engine {
             data_blocks_used: self.space.data_used,
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.second_copies_used(),
+            reorder: self.reorder_status(),
             overhead_blocks_used: fixed + u64::from(self.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
             metadata_blocks_used: u64::from(self.store.meta.used()),

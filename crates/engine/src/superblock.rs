@@ -36,6 +36,7 @@ pub(crate) const MOST_COUNTED: u64 = 1 << 62;
 const SCRUB_AT: usize = PROVEN_AT + 8;
 const SECOND_COPIES_AT: usize = SCRUB_AT + 48;
 const CACHE_AT: usize = SECOND_COPIES_AT + 4;
+const REPLICAS_AT: usize = SECOND_COPIES_AT + 8;
 
 /// The digest function of a pool, recorded at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -303,6 +304,8 @@ pub struct Superblock {
     pub index_copy: IndexCopy,
     /// How index and read cache share memory, if that has been set.
     pub cache: Option<CacheSetting>,
+    /// Bytes that replicas of blocks may take which reads found scattered; `None`: as many as go without saying.
+    pub replicas: Option<u64>,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubRecord,
     /// The complete index on disk.
@@ -367,6 +370,7 @@ impl Superblock {
             second_copies: 0,
             index_copy: IndexCopy::default(),
             cache: None,
+            replicas: None,
             scrub: ScrubRecord::default(),
             disk_index: DiskIndexRecord::default(),
             roots: [Root::default(); TREES],
@@ -422,6 +426,7 @@ impl Superblock {
         self.scrub.write(b, SCRUB_AT);
         put_u32(b, SECOND_COPIES_AT, self.second_copies);
         put_u32(b, CACHE_AT, self.cache.map_or(0, CacheSetting::encode));
+        put_u64(b, REPLICAS_AT, self.replicas.map_or(0, |bytes| bytes + 1));
         let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
     }
@@ -553,6 +558,7 @@ impl Superblock {
             second_copies: u32_at(b, SECOND_COPIES_AT),
             index_copy,
             cache,
+            replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
             scrub: ScrubRecord::read(b, SCRUB_AT),
             disk_index: DiskIndexRecord { buckets: u32_at(b, DISK_INDEX_AT), built: u32_at(b, DISK_INDEX_AT + 4) },
             roots,
@@ -595,6 +601,7 @@ mod tests {
             second_copies: 99,
             index_copy: IndexCopy::Newest,
             cache: "fixed:40,lru".parse().ok(),
+            replicas: Some(77),
             ..superblock
         };
         Superblock {

@@ -25,10 +25,33 @@ const NAME_AT: usize = 48;
 const INHERITS: u8 = 255;
 /// Flag: nothing may be written.
 const READ_ONLY: u8 = 1;
-/// Flag: its blocks are second copies, of the slots with their numbers. It has no name.
-const KEEPS_COPIES: u8 = 2;
-/// What the volume of second copies is called in messages. No volume can be given this name.
-pub const COPIES_NAME: &str = "(second copies)";
+
+/// What a volume is for that nobody sees: each of its blocks has the content of the slot with its number. It has no name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keeps {
+    /// Second copies, for repairs.
+    SecondCopies,
+    /// Replicas, for reads.
+    Replicas,
+}
+
+impl Keeps {
+    /// Its flag in the entry.
+    fn flag(self) -> u8 {
+        match self {
+            Keeps::SecondCopies => 2,
+            Keeps::Replicas => 4,
+        }
+    }
+
+    /// What such a volume is called in messages. No volume can be given this name.
+    pub(crate) fn name(self) -> &'static str {
+        HIDDEN_NAMES[self as usize]
+    }
+}
+
+/// What volumes that nobody sees are called in messages. No volume can be given these names.
+pub const HIDDEN_NAMES: [&str; 2] = ["(second copies)", "(replicas)"];
 
 /// A volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,8 +68,8 @@ pub struct Volume {
     pub read_only: bool,
     /// Mapped, non-zero blocks (merged ones).
     pub logical_blocks_used: u64,
-    /// Nobody sees it: its blocks are second copies of slots.
-    pub(crate) keeps_copies: bool,
+    /// What it is for, if nobody sees it.
+    pub(crate) keeps: Option<Keeps>,
     /// Its creation is durable when so many checkpoints are done. No checkpoint before that one knows it.
     pub(crate) since: u64,
     /// The record that deletes it. It stays until a checkpoint that includes the record has taken its map away.
@@ -74,10 +97,10 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     out.fill(0);
     put_u16(out, 0, volume.id.0);
     (out[2], out[6]) = volume.policy.map_or((INHERITS, 0), Policy::encode);
-    let name = if volume.keeps_copies { "" } else { &volume.name };
+    let name = if volume.keeps.is_some() { "" } else { &volume.name };
     out[3] = name.len() as u8;
     out[4] = root.height;
-    out[5] = if volume.read_only { READ_ONLY } else { 0 } | if volume.keeps_copies { KEEPS_COPIES } else { 0 };
+    out[5] = if volume.read_only { READ_ONLY } else { 0 } | volume.keeps.map_or(0, Keeps::flag);
     put_u64(out, 8, volume.merged_size);
     put_u64(out, 16, volume.logical_blocks_used);
     root.pointer.write(out, 24);
@@ -98,19 +121,22 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     };
     let (size, logical_blocks_used) = (u64_at(bytes, 8), u64_at(bytes, 16));
     let possible = size <= i64::MAX as u64 && logical_blocks_used <= MAX_BLOCKS;
-    let keeps_copies = bytes[5] & KEEPS_COPIES != 0;
-    let named = if keeps_copies { name.is_empty() } else { is_name(name) };
-    if !named || bytes[4] > MAX_HEIGHT || bytes[5] & !(READ_ONLY | KEEPS_COPIES) != 0 || !possible {
+    let keeps = match bytes[5] & !READ_ONLY {
+        0 => None,
+        flag => Some([Keeps::SecondCopies, Keeps::Replicas].into_iter().find(|keeps| keeps.flag() == flag).ok_or(())?),
+    };
+    let named = if keeps.is_some() { name.is_empty() } else { is_name(name) };
+    if !named || bytes[4] > MAX_HEIGHT || !possible {
         return Err(());
     }
     let volume = Volume {
         id,
-        name: String::from(if keeps_copies { COPIES_NAME } else { name }),
+        name: String::from(keeps.map_or(name, |keeps| keeps.name())),
         size,
         policy,
         read_only: bytes[5] & READ_ONLY != 0,
         logical_blocks_used,
-        keeps_copies,
+        keeps,
         since: 0,
         deleted: None,
         merged_size: size,
@@ -135,12 +161,12 @@ mod tests {
             bytes[3] = name.len() as u8;
             bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
             if plain {
-                (bytes[4], bytes[5]) = (bytes[4] & 7, bytes[5] & (READ_ONLY | KEEPS_COPIES));
+                (bytes[4], bytes[5]) = (bytes[4] & 7, bytes[5] & (READ_ONLY | 6));
                 (bytes[2], bytes[6]) = if bytes[2] & 1 == 0 { (INHERITS, 0) } else { (bytes[2] % 8, bytes[6] & bytes[7]) };
                 (bytes[15], bytes[23]) = (0, 0);
             }
             if let Ok(Some((volume, root))) = decode(&bytes) {
-                prop_assert!(is_name(&volume.name) != volume.keeps_copies);
+                prop_assert!(is_name(&volume.name) != volume.keeps.is_some());
                 let mut again = [0; VOLUME_BYTES as usize];
                 encode(&volume, root, &mut again);
                 prop_assert_eq!(decode(&again), Ok(Some((volume, root))));
@@ -162,7 +188,7 @@ mod tests {
             deleted: None,
             merged_size: size,
             writes: WriteCounts::default(),
-            keeps_copies: false,
+            keeps: None,
         };
         let root = Root { pointer: Pointer { location: 1, birth: 2, checksum: 3 }, height: 2 };
         let mut bytes = [0; VOLUME_BYTES as usize];

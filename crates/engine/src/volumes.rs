@@ -19,7 +19,7 @@ use crate::request::Kind;
 use crate::status::WriteCounts;
 use crate::superblock::{Pointer, Root};
 use crate::tree::height_for;
-use crate::volume::{COPIES_NAME, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
+use crate::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
 
 /// A change of volumes that is a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ impl Engine {
 
     /// The volumes that users have made, in order of their numbers.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
-        self.volumes.iter().filter(|volume| self.is_visible(volume) && !volume.keeps_copies)
+        self.volumes.iter().filter(|volume| self.is_visible(volume) && volume.keeps.is_none())
     }
 
     fn is_visible(&self, volume: &Volume) -> bool {
@@ -96,15 +96,15 @@ impl Engine {
         if self.volumes.iter().any(|volume| volume.name == name && volume.deleted.is_none()) {
             return Err(ControlError::Exists);
         }
-        self.enter_volume(name, size, policy, false)
+        self.enter_volume(name, size, policy, None)
     }
 
-    fn enter_volume(
+    pub(crate) fn enter_volume(
         &mut self,
         name: &str,
         size: u64,
         policy: Option<Policy>,
-        keeps_copies: bool,
+        keeps: Option<Keeps>,
     ) -> Result<u64, ControlError> {
         let blocks = self.blocks_of_size(size)?;
         let id = self.free_number().filter(|_| self.volumes.len() < MAX_VOLUMES);
@@ -119,7 +119,7 @@ impl Engine {
             policy,
             read_only: false,
             logical_blocks_used: 0,
-            keeps_copies,
+            keeps,
             since,
             deleted: None,
             merged_size: size,
@@ -133,8 +133,23 @@ impl Engine {
         {
             checkpoint.volume_at += 1;
         }
-        self.note_copies_volume();
+        self.note_hidden_volumes();
         Ok(since)
+    }
+
+    /// Makes a volume that nobody sees, of a block for each slot.
+    pub(crate) fn enter_hidden_volume(&mut self, keeps: Keeps) -> Result<u64, ControlError> {
+        let size = self.store.geometry.slots() * self.store.geometry.block();
+        self.enter_volume(keeps.name(), size, Some(Policy::Native), Some(keeps))
+    }
+
+    /// The list of volumes has changed.
+    fn note_hidden_volumes(&mut self) {
+        let find = |keeps| {
+            let found = self.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
+            found.map(|volume| volume.id)
+        };
+        (self.copies, self.reorder.volume) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
     }
 
     fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
@@ -183,10 +198,10 @@ impl Engine {
             return Err(ControlError::ReadOnly);
         }
         if change.second_copies.is_some_and(|above| above > 0) && self.copies.is_none() {
-            let size = self.store.geometry.slots() * self.store.geometry.block();
-            self.enter_volume(COPIES_NAME, size, Some(Policy::Native), true)?;
+            self.enter_hidden_volume(Keeps::SecondCopies)?;
         }
         self.second_copies = change.second_copies.unwrap_or(self.second_copies);
+        self.reorder.budget = change.replicas.unwrap_or(self.reorder.budget);
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
         self.pool_policy = change.policy.unwrap_or(self.pool_policy);
         self.pool_memory = change.memory.unwrap_or(self.pool_memory);
@@ -215,7 +230,7 @@ impl Engine {
                 self.journal.changes.push(Change::DeleteVolume { volume });
                 self.clear_keys(Key::new(volume, 0), end_of(volume));
                 self.volumes[at].deleted = Some(sequence);
-                self.note_copies_volume();
+                self.note_hidden_volumes();
                 // Its space comes back from here on, and its place in the table.
                 self.want_checkpoint = true;
             }
@@ -240,7 +255,7 @@ impl Engine {
             VolumeChange::Delete { volume } => {
                 self.replay_clear(Key::new(volume, 0), end_of(volume));
                 self.volumes[at].deleted = Some(sequence);
-                self.note_copies_volume();
+                self.note_hidden_volumes();
             }
             VolumeChange::Resize { volume, blocks } => {
                 let size = blocks * self.store.geometry.block();

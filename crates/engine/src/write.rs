@@ -595,7 +595,9 @@ impl Engine {
             let slot = Slot(first.0 + i as u64);
             let buffer = self.dirty.remove(&slot).expect("a dirty block is written once");
             self.buffers.arrived(buffer);
-            if good {
+            if good && self.reorder.was_written(slot) {
+                self.evicted.push(buffer);
+            } else if good {
                 self.partition.note_written(slot);
                 self.keep_cached(slot, buffer);
             } else {

@@ -150,6 +150,7 @@ impl Run {
                 | Operation::SecondCopies(_)
                 | Operation::IndexCopy(_)
                 | Operation::SetCache(_)
+                | Operation::Replicas(_)
         );
         let is_there = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;
         let needs_volume = !self.model.volumes().iter().any(is_there);

@@ -1,12 +1,12 @@
 //! What must hold of an engine at rest: every block reads back, the engine's own audit finds nothing, no buffer is lost,
 //! the figures are exact, and every live slot holds what its digest says.
 
-use engine::{Digest, Mode, Policy, Removed, ScrubState, WhatIf, WriteCounts};
+use engine::{Digest, Mode, Nanos, Policy, Removed, ScrubState, WhatIf, WriteCounts};
 
 use crate::content::{CELLS, digest};
 use crate::model::Range;
 use crate::run::Run;
-use crate::world::World;
+use crate::world::{Step, World};
 use crate::{Checked, violated};
 
 impl Run {
@@ -59,12 +59,19 @@ impl Run {
         self.slots_hold_their_digests()
     }
 
-    /// A scrub that makes second copies writes of its own accord: it comes to its end first.
+    /// A scrub that makes second copies writes of its own accord, and so does what puts scattered blocks in order: they come to their
+    /// end first.
     fn finish_copying(&mut self) -> Checked {
         let engine = &self.world.engine;
         let copies = engine.second_copies_above() > 0 && !self.has_failed();
         while copies && self.world.engine.status().scrub.state == ScrubState::Running {
             self.wait()?;
+        }
+        let noted = |run: &Self| run.world.engine.status().reorder.noted;
+        while !self.has_failed() && noted(self) > 0 {
+            if self.step(Nanos::MAX)? == Step::Quiet && noted(self) > 0 {
+                return violated(format!("{} reads are noted, and nothing puts their blocks in order", noted(self)));
+            }
         }
         Ok(())
     }
@@ -105,7 +112,7 @@ impl Run {
             return wrong("the number of logical blocks is wrong");
         }
         // A second copy is never shared, and stays until a scrub finds that it is not needed.
-        let data = status.data_blocks_used - status.second_copies;
+        let data = status.data_blocks_used - status.second_copies - status.reorder.replicas;
         let is_exact =
             self.is_exact && self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
         if data > logical || data < distinct || (is_exact && data != distinct) {

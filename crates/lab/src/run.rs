@@ -313,6 +313,12 @@ impl Run {
                 self.world.control(token, Command::SetPool(change));
                 Ok(())
             }
+            Operation::Replicas(bytes) => {
+                let token = self.token(Pending::SecondCopies);
+                let change = PoolChange { replicas: Some(*bytes), ..PoolChange::default() };
+                self.world.control(token, Command::SetPool(change));
+                Ok(())
+            }
             Operation::IndexCopy(copy) => {
                 let token = self.token(Pending::IndexCopy);
                 let change = PoolChange { index_copy: Some(*copy), ..PoolChange::default() };

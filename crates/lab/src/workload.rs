@@ -115,6 +115,8 @@ pub enum Operation {
     IndexCopy(IndexCopy),
     /// Change how index and read cache share memory, whatever is in flight; `None`: as the limits have it.
     SetCache(Option<CacheSetting>),
+    /// Replicas of blocks that reads found scattered may take so many bytes; `None`: the default.
+    Replicas(Option<u64>),
     /// Divide the memory anew, whatever is in flight.
     SetLimits(Limits),
     /// Wait for all answers.
@@ -200,7 +202,7 @@ pub struct Generator<'a> {
     policies: Random,
     /// And one for the sharing of memory.
     caches: Random,
-    weights: [u32; 23],
+    weights: [u32; 24],
     fresh: u32,
 }
 
@@ -211,7 +213,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 23];
+        let mut weights = [0; 24];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -228,6 +230,7 @@ impl Generator<'_> {
         weights[21] = if weights[20] > 0 { 2 } else { 0 };
         let caches = &mut Random::new(seed ^ 0x6361_6368_6573);
         weights[22] = 6 * caches.pick(&[0, 0, 1, 4]);
+        weights[23] = 4 * Random::new(seed ^ 0x7265_6f72).pick(&[0, 1, 2, 4]);
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -276,7 +279,11 @@ impl Generator<'_> {
                 let copies = [IndexCopy::Sequential, IndexCopy::Oldest, IndexCopy::Newest];
                 Operation::IndexCopy(self.policies.pick(&copies))
             }
-            _ => Operation::SetCache((!self.caches.one_in(5)).then(|| any_cache(&mut self.caches))),
+            22 => Operation::SetCache((!self.caches.one_in(5)).then(|| any_cache(&mut self.caches))),
+            _ => {
+                let block = self.config.parameters.geometry.block();
+                Operation::Replicas(self.random.pick(&[None, Some(0), Some(4 * block), Some(1 << 40), Some(1 << 40)]))
+            }
         }
     }
 
@@ -422,6 +429,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 24, "{letters:?}");
+        assert_eq!(letters.len(), 25, "{letters:?}");
     }
 }

@@ -39,23 +39,26 @@ pub enum Command {
     Volume(VolumeCommand),
     /// Serve the volumes of a pool over NBD until SIGTERM or Ctrl-C
     Serve(ServeArgs),
-    /// Set a property of a pool: its memory, the policy of volumes that do not set one themselves, second copies, or which copy its index
-    /// names
+    /// Set a property of a pool: its memory and how that is shared, the policy of volumes that do not set one themselves, second copies,
+    /// replicas, or which copy its index names
     Set {
         /// File or block device of the pool
         pool: PathBuf,
-        /// policy, memory, second-copies or index-copy
+        /// policy, memory, second-copies, replicas, index-copy or cache
         key: String,
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
-        /// index-copy: the copy that is known of a block that was written again: sequential (the default), oldest or newest
+        /// replicas: a size that copies may take which make scattered blocks sequential again when the pool is idle, off or default;
+        /// index-copy: the copy that is known of a block that was written again: sequential (the default), oldest or newest;
+        /// cache: how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or
+        /// read, each also with ,lru
         value: String,
     },
     /// Show the properties of a pool and where they come from
     Get {
         /// File or block device of the pool
         pool: PathBuf,
-        /// Only this property: policy, memory, second-copies or index-copy
+        /// Only this property: policy, memory, second-copies, replicas, index-copy or cache
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

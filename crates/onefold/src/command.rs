@@ -2,7 +2,7 @@
 
 use engine::{CacheSetting, Command, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Volume, VolumeId};
 
-use crate::control::{PoolSettings, Request, ScrubAction};
+use crate::control::{Budget, PoolSettings, Request, ScrubAction};
 use crate::size;
 
 /// What a request comes to.
@@ -54,11 +54,12 @@ pub fn wanted<'a>(
         }
         Request::Scrub { action } => scrub_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
-        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, index_copy, cache }) => {
+        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, cache }) => {
             Command::SetPool(PoolChange {
                 policy: policy.as_deref().map(inheritable).transpose()?,
                 memory: *memory_bytes,
                 second_copies: *second_copies,
+                replicas: replicas.map(Budget::bytes),
                 index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
                 cache: cache.as_deref().map(cache_setting).transpose()?,
             })
@@ -94,6 +95,9 @@ pub fn done(request: &Request) -> Option<String> {
         }
         Request::SetPool(PoolSettings { memory_bytes: Some(bytes), .. }) => {
             format!("the pool: set memory={}", if *bytes == 0 { "default".into() } else { size::show(*bytes) })
+        }
+        Request::SetPool(PoolSettings { replicas: Some(budget), .. }) => {
+            format!("the pool: set replicas={}", crate::properties::replicas_text(budget.bytes()))
         }
         Request::SetPool(PoolSettings { second_copies: Some(above), .. }) => {
             format!("the pool: set second-copies={}", crate::properties::second_copies_text(*above))

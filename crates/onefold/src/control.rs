@@ -21,6 +21,26 @@ use crate::listen::Listener;
 use crate::place::Sockets;
 use crate::status::Report;
 
+/// How much something may take.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Budget {
+    /// What goes without saying.
+    Default,
+    /// So many bytes; 0: nothing.
+    Bytes(u64),
+}
+
+impl Budget {
+    /// As the engine takes it.
+    pub fn bytes(self) -> Option<u64> {
+        match self {
+            Budget::Default => None,
+            Budget::Bytes(bytes) => Some(bytes),
+        }
+    }
+}
+
 /// The longest request.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
 /// Clients at a time.
@@ -100,6 +120,8 @@ pub struct PoolSettings {
     pub memory_bytes: Option<u64>,
     /// References beyond which a block gets a second copy; 0 for none.
     pub second_copies: Option<u32>,
+    /// What replicas for reads may take.
+    pub replicas: Option<Budget>,
     /// Which copy the index names of a block that is written again, as it is written on the command line.
     pub index_copy: Option<String>,
     /// How index and read cache share memory, or `default`.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::command::{cache_setting, index_copy_value, inheritable};
-use crate::control::{PoolSettings, Request};
+use crate::control::{Budget, PoolSettings, Request};
 use crate::size;
 use crate::status::{Report, VolumeReport};
 
@@ -60,6 +60,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
         },
         Property {
             name: name.into(),
+            property: "replicas",
+            value: replicas_text(Some(report.replicas.budget_bytes)),
+            source: if report.replicas.is_default { DEFAULT } else { "pool" },
+        },
+        Property {
+            name: name.into(),
             property: "index-copy",
             value: report.index_copy.clone(),
             source: if report.index_copy == engine::IndexCopy::default().to_string() { DEFAULT } else { "pool" },
@@ -78,9 +84,22 @@ pub fn second_copies_text(above: u32) -> String {
     if above == 0 { "off".into() } else { above.to_string() }
 }
 
+/// Bytes that replicas may take.
+pub fn replicas_text(bytes: Option<u64>) -> String {
+    match bytes {
+        None => DEFAULT.into(),
+        Some(0) => "off".into(),
+        Some(bytes) => exact(bytes),
+    }
+}
+
 /// The memory, exact in whole units.
 fn memory_text(report: &Report) -> String {
-    let bytes = report.memory_cap_bytes;
+    exact(report.memory_cap_bytes)
+}
+
+/// Bytes in the largest unit of which they are whole ones.
+fn exact(bytes: u64) -> String {
     let unit =
         ["", "K", "M", "G", "T"].iter().enumerate().rev().find(|(power, _)| bytes.is_multiple_of(1 << (10 * power)));
     unit.map_or_else(|| bytes.to_string(), |(power, unit)| format!("{}{unit}", bytes >> (10 * power)))
@@ -116,6 +135,9 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
     Ok(Request::SetVolume { name: name.into(), policy, read_only })
 }
 
+/// Properties of a pool.
+const POOL_KEYS: [&str; 6] = ["policy", "memory", "second-copies", "replicas", "index-copy", "cache"];
+
 /// What `set` asks for.
 pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
     let mut settings = PoolSettings::default();
@@ -135,6 +157,15 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
                 format!("second-copies={value} is not possible: it is a number of references, such as 16, or off")
             })?);
         }
+        "replicas" => {
+            let budget = match value {
+                DEFAULT => Ok(Budget::Default),
+                "off" => Ok(Budget::Bytes(0)),
+                _ => size::parse(value).map(Budget::Bytes),
+            };
+            settings.replicas =
+                Some(budget.map_err(|error| format!("replicas={value} is not possible: {error}, off or default"))?);
+        }
         "index-copy" => {
             index_copy_value(value)?;
             settings.index_copy = Some(value.into());
@@ -143,7 +174,7 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
             cache_setting(value)?;
             settings.cache = Some(value.into());
         }
-        _ => return Err(unknown_key(key, &["policy", "memory", "second-copies", "index-copy", "cache"])),
+        _ => return Err(unknown_key(key, &POOL_KEYS)),
     }
     Ok(Request::SetPool(settings))
 }
@@ -201,12 +232,14 @@ mod tests {
         }
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
         let error = pool_request("size", "1").unwrap_err();
-        assert!(error.contains("policy or memory or second-copies or index-copy or cache"), "{error}");
+        assert!(error.contains("policy or memory or second-copies or replicas or index-copy or cache"), "{error}");
         let set = |memory_bytes, second_copies| {
             Ok(Request::SetPool(PoolSettings { memory_bytes, second_copies, ..PoolSettings::default() }))
         };
         assert!(pool_request("index-copy", "oldest").is_ok());
         assert!(pool_request("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));
+        assert!(pool_request("replicas", "1G").is_ok() && pool_request("replicas", "off").is_ok());
+        assert!(pool_request("replicas", "many").unwrap_err().contains("off or default"));
         let memory = |memory_bytes| set(Some(memory_bytes), None);
         let copies = |above| pool_request("second-copies", above);
         assert_eq!((copies("16"), copies("off")), (set(None, Some(16)), set(None, Some(0))));

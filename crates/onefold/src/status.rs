@@ -1,6 +1,8 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
-use engine::{Damage, Damaged, DiskIndexStatus, Engine, Failure, Mode, ScrubState, ScrubStatus, VolumeId};
+use engine::{
+    Damage, Damaged, DiskIndexStatus, Engine, Failure, Mode, ReorderStatus, ScrubState, ScrubStatus, VolumeId,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::caches::CacheReport;
@@ -52,6 +54,9 @@ pub struct Report {
     /// Which copy the index names of a block that is written again: `sequential`, `oldest` or `newest`.
     #[serde(default)]
     pub index_copy: String,
+    /// Replicas of blocks that reads found scattered.
+    #[serde(default)]
+    pub replicas: ReplicasReport,
     /// Who said so: `default`, `pool` or `command line`.
     pub memory_source: String,
     /// Whether memory that is in use beyond the cap is still to be given back.
@@ -272,6 +277,39 @@ pub struct VolumeReport {
     pub writes: WritesReport,
 }
 
+/// Replicas of blocks that reads found scattered.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplicasReport {
+    /// Bytes that they may take.
+    pub budget_bytes: u64,
+    /// Whether nobody said how many.
+    pub is_default: bool,
+    /// Blocks of the data that are replicas.
+    pub blocks: u64,
+    /// Reads that are noted, to be put in order when the pool is idle.
+    pub noted_reads: u64,
+    /// Since the pool was opened: blocks that replicas were made of,
+    pub made_blocks: u64,
+    /// replicas dropped,
+    pub dropped_blocks: u64,
+    /// and blocks that reads got from replicas.
+    pub read_blocks: u64,
+}
+
+impl ReplicasReport {
+    fn new(engine: &Engine, status: &ReorderStatus) -> ReplicasReport {
+        ReplicasReport {
+            budget_bytes: status.budget_bytes,
+            is_default: engine.replicas_budget().is_none(),
+            blocks: status.replicas,
+            noted_reads: status.noted,
+            made_blocks: status.made,
+            dropped_blocks: status.dropped,
+            read_blocks: status.read,
+        }
+    }
+}
+
 impl Report {
     /// The engine's figures now.
     pub fn new(engine: &Engine, memory: (u64, Source), clients: impl Fn(VolumeId) -> usize) -> Report {
@@ -304,13 +342,14 @@ impl Report {
             unmerged_entries: status.unmerged_entries,
             saving_percent: saving_percent(
                 status.logical_blocks_used,
-                status.data_blocks_used - status.second_copies.min(status.data_blocks_used),
+                status.data_blocks_used.saturating_sub(status.second_copies + status.reorder.replicas),
             ),
             memory_bytes: status.memory_bytes,
             memory_cap_bytes: memory.0,
             second_copies_above: engine.second_copies_above(),
             second_copies: status.second_copies,
             index_copy: engine.index_copy().to_string(),
+            replicas: ReplicasReport::new(engine, &status.reorder),
             memory_source: memory.1.name().into(),
             memory_resizing: engine.is_resizing(),
             cache: CacheReport::new(engine),
@@ -350,6 +389,11 @@ impl Report {
                     blocks(self.second_copies)
                 ),
             );
+        }
+        if self.replicas.blocks > 0 {
+            let budget = size::show(self.replicas.budget_bytes);
+            let what = format!("of it once more, in the order in which it is read; at most {budget}");
+            row("replicas", format!("{:<12}{what}", blocks(self.replicas.blocks)));
         }
         row("saving", format!("{:.1} %", self.saving_percent));
         row("overhead", format!("{:<12}the pool's own tables", blocks(self.overhead_blocks_used)));

@@ -195,6 +195,7 @@ mod tests {
             unmerged_entries: 0,
             redirected_blocks: 0,
             second_copies: 0,
+            reorder: engine::ReorderStatus::default(),
             memory_bytes: 0,
             checkpoints,
             checkpoint_under_way,

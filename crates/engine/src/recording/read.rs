@@ -270,8 +270,12 @@ impl Decoder {
                     1 => Some(None),
                     code => Some(Some(CacheSetting::decode(code - 1).ok_or(Stop::Damaged)?)),
                 };
+                let replicas = match reader.number()? {
+                    0 => None,
+                    number => Some((number - 1).checked_sub(1)),
+                };
                 let memory = is_set.then_some(memory);
-                Command::SetPool(PoolChange { policy, memory, second_copies, index_copy, cache })
+                Command::SetPool(PoolChange { policy, memory, second_copies, replicas, index_copy, cache })
             }
             6 => Command::Grow { capacity: reader.number()? },
             7 => Command::Settle,

@@ -88,6 +88,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             policy: changed,
             memory: flag.then_some(c),
             second_copies: (!flag).then_some(c as u32),
+            replicas: flag.then_some((c % 3 > 0).then_some(c)),
             index_copy: flag.then_some(IndexCopy::ALL[a as usize % 3]),
             cache: (c % 3 != 0).then(|| CacheSetting::decode(1 + (c % 3) as u32)),
         })),

@@ -212,7 +212,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             put_policy_change(out, policy);
             out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
         }
-        Command::SetPool(PoolChange { policy, memory, second_copies, index_copy, cache }) => {
+        Command::SetPool(PoolChange { policy, memory, second_copies, replicas, index_copy, cache }) => {
             out.push(5);
             put_policy_change(out, policy);
             out.push(u8::from(memory.is_some()));
@@ -221,6 +221,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             number(out, index_copy.map_or(0, |copy| copy as u64 + 1));
             let code = |setting: Option<CacheSetting>| u64::from(setting.map_or(0, CacheSetting::encode));
             number(out, cache.map_or(0, |setting| code(setting) + 1));
+            number(out, replicas.map_or(0, |bytes| bytes.map_or(1, |bytes| bytes.saturating_add(2))));
         }
         Command::Grow { capacity } => fields(out, &[6, capacity]),
         Command::Settle => out.push(7),

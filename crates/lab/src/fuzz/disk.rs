@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use engine::encode::checksum;
 use engine::superblock::{MAGIC, SUPERBLOCK_SIZE};
 use engine::{
-    COPIES_NAME, Command, Engine, Geometry, Limits, Medium, OpenError, Parameters, Superblock, SuperblockError,
+    Command, Engine, Geometry, HIDDEN_NAMES, Limits, Medium, OpenError, Parameters, Superblock, SuperblockError,
     VolumeId, plan_repair,
 };
 
@@ -108,9 +108,9 @@ fn audit(driver: &Driver) {
         slots.insert(offset);
     });
     driver.engine.flawed_blocks(&mut read, &slots, &mut |name, first, blocks, _| {
-        // Second copies are blocks of a volume that no client sees.
+        // Second copies and replicas are blocks of volumes that no client sees.
         let size = driver.engine.volumes().find(|volume| volume.name == name).map(|volume| volume.size);
-        assert!(size.is_some() || name == COPIES_NAME, "{name}: flaws are those of volumes");
+        assert!(size.is_some() || HIDDEN_NAMES.contains(&name), "{name}: flaws are those of volumes");
         let size = size.unwrap_or(u64::MAX);
         assert!(blocks > 0 && first + blocks <= size.div_ceil(BLOCK as u64), "{name}: {first}, {blocks}");
     });

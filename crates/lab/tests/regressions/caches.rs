@@ -1,6 +1,6 @@
 //! The boundary between index and read cache: where it goes, what it costs, and that memory never exceeds what there is.
 
-use engine::{CacheCounts, CacheLimits, CacheStatus, Command, Limits};
+use engine::{CacheCounts, CacheLimits, CacheStatus, Command, Limits, PoolChange};
 use lab::config::Config;
 use lab::workload::cache;
 
@@ -54,7 +54,7 @@ impl Bench {
 
     fn set_cache(&mut self, setting: &str) {
         let cache = Some(Some(cache(setting)));
-        self.command(Command::SetPool { policy: None, memory: None, second_copies: None, cache });
+        self.command(Command::SetPool(PoolChange { cache, ..PoolChange::default() }));
     }
 }
 
