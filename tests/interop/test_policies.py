@@ -321,6 +321,38 @@ class Policies(unittest.TestCase):
             pool.stop()
             pool.check()
 
+    def test_which_copy_the_index_names_is_kept_with_the_pool(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            self.assertEqual(pool.status()["index_copy"], "sequential")
+            done = onefold("set", pool.path, "index-copy", "both", check=False)
+            self.assertIn(done.returncode, (1, 2))
+            self.assertIn("sequential, oldest or newest", done.stderr)
+            onefold("set", pool.path, "index-copy", "oldest")
+            self.assertIn("oldest", onefold("get", pool.path, "index-copy").stdout)
+            client = connect(pool)
+            # A block of the first run comes with something new, twice: it stays where it was.
+            for first, contents in ((0, [1, 2, 3, 4]), (10, [50, 2]), (20, [50, 2]), (30, [1, 2, 3, 4])):
+                client.pwrite(blocks_of(contents), first * BLOCK)
+            client.shutdown()
+            writes = pool.status()["writes"]
+            self.assertEqual((writes["removed_blocks"], writes["written_blocks"]), (4, 8))
+            self.assertEqual(writes["removed_percent"], 33)
+            self.assertEqual((writes["index_hits"], writes["index_misses"]), (7, 5))
+            self.assertEqual(pool.settled()["redirected_blocks"], 4)
+            pool.stop()
+            pool.serve("--memory", "64M", create=False)
+            status = pool.status()
+            self.assertEqual(status["index_copy"], "oldest")
+            client = connect(pool)
+            self.assertEqual(client.pread(2 * BLOCK, 20 * BLOCK), blocks_of([50, 2]))
+            self.assertEqual(client.pread(4 * BLOCK, 30 * BLOCK), blocks_of([1, 2, 3, 4]))
+            client.shutdown()
+            reads = pool.status()["reads"]
+            self.assertEqual(reads, {"requests": 2, "from_device": 2, "device_reads": 2, "split": 0})
+            self.assertIn("2 from the store", onefold("status", pool.path).stdout)
+            pool.stop()
+            pool.check()
+
     def test_what_is_no_policy_is_refused_with_what_is_allowed(self):
         with Pool("64M") as pool:
             onefold("create", pool.path, "--capacity", "64M")

@@ -15,6 +15,7 @@
 //! shorter at its end, where an allocator can take memory and give it back without copying the rest.
 
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 use crate::contract::Digest;
 use crate::entry::Slot;
@@ -324,8 +325,13 @@ impl Index {
             return false;
         }
         let used = |bucket: usize| self.entries[bucket..bucket + WAYS].iter().take_while(|&&entry| entry != 0).count();
-        let bucket = if used(buckets[0]) <= used(buckets[1]) { buckets[0] } else { buckets[1] };
-        let at = bucket + used(bucket).min(WAYS - 1);
+        let half = match used(buckets[0]).cmp(&used(buckets[1])) {
+            Ordering::Less => 0,
+            // Where both are full, each half of the table has its share.
+            Ordering::Equal => usize::from(digest.0[0] & 1),
+            Ordering::Greater => 1,
+        };
+        let at = buckets[half] + used(buckets[half]).min(WAYS - 1);
         self.entries[at] = (tag << self.slot_bits | u128::from(slot.0 + 1)) << GENERATION_BITS | u128::from(generation);
         true
     }

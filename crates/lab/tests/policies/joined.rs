@@ -2,6 +2,9 @@
 
 use engine::{Command, Error, WriteCounts};
 use lab::config::Config;
+use lab::run::Run;
+use lab::trace::Trace;
+use lab::workload::Generator;
 use lab::world::Answer;
 
 use crate::bench::{Bench, tight};
@@ -123,4 +126,18 @@ fn of_joined_writes_only_those_beyond_a_new_end_are_refused() {
     bench.await_command(resize);
     bench.assert_holds(19, 1);
     bench.audit();
+}
+
+/// What the lab draws at random meets joined writes and digests that come ahead.
+#[test]
+fn the_swarm_joins_writes_and_looks_beside_what_it_finds() {
+    let (mut joined, mut pages) = (0, 0);
+    for seed in 0..30 {
+        let mut run = Run::start(Config::swarm(seed), Trace::new(false), false).unwrap();
+        let word = Generator::new(&run.config.clone(), seed, false).operations(200);
+        run.perform(&word).unwrap();
+        joined += run.world.engine.write_counts().joined_requests;
+        pages += run.world.engine.neighbour_counts().pages;
+    }
+    assert!(joined > 100 && pages > 100, "{joined} joined, {pages} pages");
 }
