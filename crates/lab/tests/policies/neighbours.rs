@@ -55,8 +55,9 @@ fn what_lies_beside_a_hit_is_known_again_for_a_page() {
     let file: Vec<u32> = (1..=20).collect();
     bench.write(5100, &file);
     let found = counts(&bench).hits;
-    assert!(found >= 15, "{found}");
-    assert_eq!(removed(&bench), REMOVED + 1 + found + 1, "and 10");
+    assert!(found >= 15 && found <= came.entries, "{found} of {came:?}");
+    // Some others had never been forgotten: now all are known.
+    assert_eq!(removed(&bench), REMOVED + 1 + 20);
     bench.audit();
 }
 
