@@ -109,7 +109,9 @@ impl Index {
         let new = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
         let proves = |index: &Index| index.proof_bits(0).min(index.proof_bits(1)) >= PROOF_BITS;
         let same = (new.chunk_bits, new.slot_bits, new.tag_bits) == (self.chunk_bits, self.slot_bits, self.tag_bits);
-        same && size.entries / self.chunk_entries() >= self.least_chunks() && (proves(self) || !proves(&new))
+        // Its smallest table must leave room to divide: at most about twice what a new one would have.
+        let fits = size.entries / self.chunk_entries() >= self.least_chunks() && self.base_bits <= new.base_bits + 1;
+        same && fits && (proves(self) || !proves(&new))
     }
 
     /// There are to be so many chunks: the table goes there step by step, with [`Index::step`]. Its memory for growing is

@@ -88,8 +88,8 @@ impl CacheReport {
     /// One line for the index and one for the read cache.
     pub fn rows(&self) -> [(&'static str, String); 2] {
         let percent = |hits: u64, misses: u64| {
-            let all = hits + misses;
-            if all == 0 { "nothing looked up".into() } else { format!("{} % hits", hits * 100 / all) }
+            let percent = (hits * 100).checked_div(hits + misses);
+            percent.map_or_else(|| "nothing looked up".into(), |percent: u64| format!("{percent} % hits"))
         };
         let moving = self.setting.parse::<CacheSetting>().map(|setting| setting.division);
         let moving = if matches!(moving, Ok(Division::Adaptive(_))) { "adaptive" } else { "fixed" };
