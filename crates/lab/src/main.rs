@@ -19,7 +19,7 @@ use lab::scale::{discard, discard_report};
 use lab::scenario::FIXED;
 use lab::soak::{self, OPERATIONS};
 use lab::trace::Trace;
-use lab::{Checked, Violation, exhaustive, flip, guarded, scale};
+use lab::{Checked, Violation, cost, exhaustive, flip, guarded, icache, scale, window};
 
 /// The engine in virtual time, with crashes at every I/O.
 #[derive(Parser)]
@@ -219,6 +219,56 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
+    /// What is saved when index and read cache compete for memory, by fixed divisions of it, on workloads that alternate and that
+    /// do not: docs/icache.md. Takes some minutes.
+    Icache {
+        /// How much is divided, in MiB.
+        #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1024))]
+        memory: u64,
+        /// Bursts of each kind that count.
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+        rounds: u64,
+        /// How many runs at once. All cores, if not given.
+        #[arg(long)]
+        threads: Option<usize>,
+        /// A directory for figures (SVG).
+        #[arg(long)]
+        figures: Option<PathBuf>,
+        /// A directory for data (CSV).
+        #[arg(long)]
+        data: Option<PathBuf>,
+        /// A document whose tables are replaced by these.
+        #[arg(long)]
+        write: Option<PathBuf>,
+    },
+    /// What an index covers in 0.4 GB of memory for 1 TB of data, and how much of a working set of 5 % it finds: docs/memory.md.
+    Window {
+        /// The pool's data: a number with G or T.
+        #[arg(long, default_value = "1T", value_parser = parse_size)]
+        size: u64,
+        /// A document whose table is replaced by this one.
+        #[arg(long)]
+        write: Option<PathBuf>,
+    },
+    /// What `select` adds to a write, in time of the processor: real time, so different on every machine. Fails if it is more than
+    /// 1 us for 4 KiB.
+    Cost {
+        /// Entries of the index; half of them are in use.
+        #[arg(long, default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(1024..=1 << 28))]
+        index_entries: u32,
+        /// Batches of each kind.
+        #[arg(long, default_value_t = 31, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+        rounds: u64,
+        /// Blocks of a batch.
+        #[arg(long, default_value_t = 1 << 14, value_parser = clap::value_parser!(u64).range(32..=1 << 20))]
+        blocks: u64,
+        /// Only batches of this kind, such as 'select, new': for a profiler. No table then.
+        #[arg(long, value_parser = parse_kind)]
+        only: Option<cost::Kind>,
+        /// A document whose table is replaced by this one.
+        #[arg(long)]
+        write: Option<PathBuf>,
+    },
 }
 
 /// A word for `lab exhaustive`.
@@ -235,6 +285,11 @@ fn parse_part(text: &str) -> Result<(u64, u64), String> {
     numbers.filter(|(part, all)| (1..=*all).contains(part)).ok_or("a part is I/N, with I from 1 to N".to_string())
 }
 
+fn parse_kind(text: &str) -> Result<cost::Kind, String> {
+    let found = cost::KINDS.into_iter().find(|kind| kind.name == text);
+    found.ok_or_else(|| format!("the kinds are: {}", cost::KINDS.map(|kind| kind.name).join("; ")))
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     #[cfg(feature = "canaries")]
@@ -243,6 +298,14 @@ fn main() -> ExitCode {
         Command::Corpus { directory } => write_corpus(&directory),
         Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
         Command::Discard { size, seconds, processor, write } => run_discard(size, seconds, processor, write.as_deref()),
+        Command::Icache { memory, rounds, threads, figures, data, write } => {
+            let threads = threads.unwrap_or_else(cores);
+            run_icache(memory << 20, rounds as usize, threads, figures.as_deref(), data.as_deref(), write.as_deref())
+        }
+        Command::Window { size, write } => run_window(size, write.as_deref()),
+        Command::Cost { index_entries, rounds, blocks, only, write } => {
+            run_cost(&cost::Plan { index_entries, rounds: rounds as usize, blocks, only }, write.as_deref())
+        }
         Command::Flips { product, stride, threads } => run_flips(product, stride, threads),
         Command::Faults { every: true, stride, trace, .. } => run_faults(&faulty::every(FIXED, stride, trace), false),
         Command::Faults { seed: Some(seed), trace, .. } => run_faults(&faulty::swarm([seed], trace), false),
@@ -534,4 +597,63 @@ fn run_discard(bytes: u64, seconds: u64, processor: bool, document: Option<&Path
         println!("{}", discard_report::processor_table(&all));
     }
     finish(good, &discard_report::table(&all), document, discard_report::BEGIN)
+}
+
+fn run_icache(
+    memory: u64,
+    rounds: usize,
+    threads: usize,
+    figures: Option<&Path>,
+    data: Option<&Path>,
+    document: Option<&Path>,
+) -> ExitCode {
+    let all = match icache::run_all(memory, rounds, threads) {
+        Ok(all) => all,
+        Err(violation) => {
+            println!("violation: {violation}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let files = figures.into_iter().flat_map(|directory| icache::report::figures(&all, directory));
+    let files = files.chain(data.into_iter().flat_map(|directory| icache::report::data(&all, directory)));
+    for (path, text) in files {
+        if let Err(error) = std::fs::write(&path, text) {
+            eprintln!("{}: {error}", path.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    let tables: String = all.iter().map(icache::report::table).collect();
+    finish(true, &tables, document, icache::report::BEGIN)
+}
+
+fn run_window(size: u64, document: Option<&Path>) -> ExitCode {
+    match guarded(|| window::measure(size)) {
+        Ok(results) => finish(true, &window::table(&results), document, window::BEGIN),
+        Err(violation) => {
+            println!("violation: {violation}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Blocks of the requests of `lab cost`.
+const COST_SIZES: [u64; 2] = [1, 32];
+
+fn run_cost(plan: &cost::Plan, document: Option<&Path>) -> ExitCode {
+    let all = match guarded(|| cost::measure(plan, &COST_SIZES)) {
+        Ok(all) => all,
+        Err(violation) => {
+            println!("violation: {violation}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if plan.only.is_some() {
+        return ExitCode::SUCCESS;
+    }
+    let excesses = cost::excesses(&all);
+    for excess in &excesses {
+        println!("too much: {excess}");
+    }
+    let decide = COST_SIZES.map(|blocks| cost::decide(blocks as usize, plan.rounds));
+    finish(excesses.is_empty(), &cost::table(&all, &decide), document, cost::BEGIN)
 }

@@ -158,7 +158,7 @@ impl Processor {
 }
 
 /// What this thread has had of a processor: other programs do not count.
-fn thread_nanos() -> u64 {
+pub(crate) fn thread_nanos() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
