@@ -1,0 +1,42 @@
+//! Short forms of `lab icache`, `lab window` and `lab cost`.
+
+use lab::icache::{Division, Plan, run};
+use lab::{cost, window};
+
+#[test]
+fn more_index_removes_more_writes_and_more_read_cache_saves_more_reads() {
+    for plan in [Plan::alternating(1 << 20, 1), Plan::steady(1 << 20, 1)] {
+        let [few, half, most] = [10, 50, 90].map(|percent| run(&plan, Division::Fixed(percent)).unwrap().counts);
+        assert!(few.removed * 2 < half.removed && half.removed * 5 < most.removed * 4, "{few:?} {half:?} {most:?}");
+        assert!(
+            most.read_hits * 2 < half.read_hits && half.read_hits * 5 < few.read_hits * 4,
+            "{few:?} {half:?} {most:?}"
+        );
+        // All that is read fits into nine tenths of the memory, and nothing else drives it out.
+        assert!(few.read_hits * 100 > few.reads * 99, "{few:?}");
+    }
+}
+
+#[test]
+fn the_same_run_comes_to_the_same() {
+    let plan = Plan::alternating(1 << 19, 1);
+    assert_eq!(run(&plan, Division::Fixed(40)).unwrap(), run(&plan, Division::Fixed(40)).unwrap());
+}
+
+/// With 0.4 GB of memory for 1 TB of data.
+#[test]
+fn the_index_finds_nearly_as_much_of_a_working_set_as_it_has_entries_for() {
+    let results = window::measure(128 << 30).unwrap();
+    let most = results.parts.entries as f64 * 100.0 / results.working_set as f64;
+    assert!((most * 0.7..=most).contains(&results.uniform.percent()), "{results:?}");
+    assert!(results.skewed.percent() > results.uniform.percent(), "{results:?}");
+    assert!(results.in_use <= results.memory - results.parts.server, "{results:?}");
+}
+
+/// What each kind removes is checked where it is measured; how long it takes is not a matter for a test.
+#[test]
+fn each_kind_of_batch_removes_what_it_must() {
+    let plan = cost::Plan { index_entries: 1 << 15, rounds: 2, blocks: 1 << 10, only: None };
+    let all = cost::measure(&plan, &[1, 32]).unwrap();
+    assert!(all.iter().all(|results| results.nanos.iter().all(|nanos| nanos.len() == 2)), "{all:?}");
+}
