@@ -219,8 +219,8 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
-    /// What is saved when index and read cache compete for memory, by fixed divisions of it, on workloads that alternate and that
-    /// do not: docs/icache.md. Takes some minutes.
+    /// What is saved when index and read cache compete for memory, by fixed divisions of it and by those that the engine makes, on
+    /// a workload that alternates and one that does not: docs/icache.md. Takes many minutes.
     Icache {
         /// How much is divided, in MiB.
         #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -253,7 +253,7 @@ enum Command {
     /// What `select` adds to a write, in time of the processor: real time, so different on every machine. Fails if it is more than
     /// 1 us for 4 KiB.
     Cost {
-        /// Entries of the index; half of them are in use.
+        /// Entries of the index; a quarter of them are known contents.
         #[arg(long, default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(1024..=1 << 28))]
         index_entries: u32,
         /// Batches of each kind.
@@ -262,6 +262,9 @@ enum Command {
         /// Blocks of a batch.
         #[arg(long, default_value_t = 1 << 14, value_parser = clap::value_parser!(u64).range(32..=1 << 20))]
         blocks: u64,
+        /// Blocks of a request.
+        #[arg(long, value_delimiter = ',', default_value = "1,32", value_parser = clap::value_parser!(u64).range(1..=32))]
+        request_blocks: Vec<u64>,
         /// Only batches of this kind, such as 'select, new': for a profiler. No table then.
         #[arg(long, value_parser = parse_kind)]
         only: Option<cost::Kind>,
@@ -303,8 +306,9 @@ fn main() -> ExitCode {
             run_icache(memory << 20, rounds as usize, threads, figures.as_deref(), data.as_deref(), write.as_deref())
         }
         Command::Window { size, write } => run_window(size, write.as_deref()),
-        Command::Cost { index_entries, rounds, blocks, only, write } => {
-            run_cost(&cost::Plan { index_entries, rounds: rounds as usize, blocks, only }, write.as_deref())
+        Command::Cost { index_entries, rounds, blocks, request_blocks, only, write } => {
+            let plan = cost::Plan { index_entries, rounds: rounds as usize, blocks, only };
+            run_cost(&plan, &request_blocks, write.as_deref())
         }
         Command::Flips { product, stride, threads } => run_flips(product, stride, threads),
         Command::Faults { every: true, stride, trace, .. } => run_faults(&faulty::every(FIXED, stride, trace), false),
@@ -622,7 +626,7 @@ fn run_icache(
             return ExitCode::FAILURE;
         }
     }
-    let tables: String = all.iter().map(icache::report::table).collect();
+    let tables: String = all.iter().map(icache::report::tables).collect();
     finish(true, &tables, document, icache::report::BEGIN)
 }
 
@@ -636,11 +640,8 @@ fn run_window(size: u64, document: Option<&Path>) -> ExitCode {
     }
 }
 
-/// Blocks of the requests of `lab cost`.
-const COST_SIZES: [u64; 2] = [1, 32];
-
-fn run_cost(plan: &cost::Plan, document: Option<&Path>) -> ExitCode {
-    let all = match guarded(|| cost::measure(plan, &COST_SIZES)) {
+fn run_cost(plan: &cost::Plan, request_blocks: &[u64], document: Option<&Path>) -> ExitCode {
+    let all = match guarded(|| cost::measure(plan, request_blocks)) {
         Ok(all) => all,
         Err(violation) => {
             println!("violation: {violation}");
@@ -654,6 +655,6 @@ fn run_cost(plan: &cost::Plan, document: Option<&Path>) -> ExitCode {
     for excess in &excesses {
         println!("too much: {excess}");
     }
-    let decide = COST_SIZES.map(|blocks| cost::decide(blocks as usize, plan.rounds));
+    let decide: Vec<_> = request_blocks.iter().map(|&blocks| cost::decide(blocks as usize, plan.rounds)).collect();
     finish(excesses.is_empty(), &cost::table(&all, &decide), document, cost::BEGIN)
 }

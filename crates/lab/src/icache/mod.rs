@@ -1,4 +1,5 @@
-//! What becomes of one amount of memory that index and read cache compete for: fixed divisions of it, and the adaptive one.
+//! What becomes of one amount of memory that index and read cache compete for: fixed divisions of it, and those that the engine
+//! makes as it goes (iCache).
 //!
 //! The engine serves a pool that nobody wrote (`scale::pool`) from a simulated SSD (`scale::device`) in virtual time. [`load`]
 //! has the workloads; this module runs them with one [`Division`] after the other and counts what was saved; [`report`] makes
@@ -14,7 +15,7 @@ pub mod report;
 
 use std::rc::Rc;
 
-use engine::{Limits, Nanos};
+use engine::{CacheCounts, CacheLimits, CacheSetting, CacheStatus, Limits, Nanos, Rule};
 
 use crate::icache::load::{Burst, Client, Shape};
 use crate::icache::report::Results;
@@ -34,6 +35,10 @@ const WRITE_BUFFERS: u32 = 1024;
 const SPARE_BYTES: u64 = 4 << 30;
 /// After opening: until the background has nothing to do.
 const REST: Nanos = 20_000_000_000;
+/// What is swept: requests between two looks, and the least that the boundary moves in thousandths.
+pub const INTERVALS: [u32; 3] = [256, 1000, 4000];
+/// The other one.
+pub const UNITS: [u32; 3] = [5, 10, 20];
 /// Samples of a phase.
 const SAMPLES: u64 = 100;
 /// Blocks that are read at the end and compared.
@@ -44,6 +49,26 @@ const VERIFIED: u64 = 500;
 pub enum Division {
     /// So many percent of it are index, the rest read cache.
     Fixed(u32),
+    /// The engine divides it.
+    Adaptive(Adaptive),
+}
+
+/// How the engine divides it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Adaptive {
+    /// By what.
+    pub rule: Rule,
+    /// Requests between two looks at the hits: N_int.
+    pub interval: u32,
+    /// The least that the boundary moves, in thousandths: S_unit.
+    pub unit: u32,
+    /// Whether the engine knows what hits are worth; otherwise all are worth the same.
+    pub knows_costs: bool,
+}
+
+impl Adaptive {
+    /// As a server has it, but for the worth of hits.
+    pub const DEFAULT: Adaptive = Adaptive { rule: Rule::Curves, interval: 1000, unit: 10, knows_costs: true };
 }
 
 impl Division {
@@ -51,6 +76,15 @@ impl Division {
     pub fn name(self) -> String {
         match self {
             Division::Fixed(percent) => format!("{percent} %"),
+            Division::Adaptive(Adaptive { rule, interval, unit, knows_costs }) => {
+                let rule = if rule == Rule::Paper { "adaptive:paper" } else { "adaptive" };
+                let costs = if knows_costs { "" } else { ", all hits alike" };
+                let sizes = match (interval, unit) {
+                    (1000, 10) => String::new(),
+                    _ => format!(", N {interval}, S {} %", f64::from(unit) / 10.0),
+                };
+                format!("{rule}{costs}{sizes}")
+            }
         }
     }
 }
@@ -193,6 +227,8 @@ pub struct Outcome {
     pub read_latency: Nanos,
     /// Virtual time that they took.
     pub nanos: Nanos,
+    /// What the engine counted, from the beginning on.
+    pub engine: CacheCounts,
     /// Of all phases.
     pub samples: Vec<Sample>,
 }
@@ -214,6 +250,8 @@ pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
     let mapped = (plan.shape.read_blocks + plan.blocks_written()) * BLOCK_BYTES;
     let pool = Pool::new(mapped.next_multiple_of(1 << 30), SPARE_BYTES);
     let pool = pool.map_err(|why| Violation(format!("no pool of {mapped} bytes: {why}")))?;
+    // The read cache always has room for two of the longest reads: with so little memory as here, short ones.
+    let pool = pool.with_pieces(plan.shape.extent_blocks as u32);
     let limits = limits(plan, division, &pool)?;
     let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
     machine.opened()?;
@@ -228,6 +266,7 @@ pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
         latency: 0,
         read_latency: 0,
         nanos: 0,
+        engine: CacheCounts::default(),
         samples: Vec::new(),
     };
     let mut begun = client.tally(&machine);
@@ -240,7 +279,7 @@ pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
             let requests = (part + 1) * phase.requests / SAMPLES - part * phase.requests / SAMPLES;
             client.work(&mut machine, phase.burst, requests)?;
             let tally = client.tally(&machine);
-            let (index_bytes, read_bytes) = division_now(limits);
+            let CacheStatus { index_bytes, read_bytes, .. } = machine.engine.cache_status();
             let counts = tally.counts.since(before);
             let sample = Sample { requests: tally.requests, phase: number, index_bytes, read_bytes, counts };
             outcome.samples.push(sample);
@@ -248,6 +287,7 @@ pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
         }
     }
     let ended = client.tally(&machine);
+    outcome.engine = machine.engine.cache_status().counts;
     client.verify(&mut machine, VERIFIED)?;
     outcome.counts = ended.counts.since(begun.counts);
     outcome.requests = ended.requests - begun.requests;
@@ -257,12 +297,25 @@ pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
     Ok(outcome)
 }
 
+/// The fixed divisions, in percent of the index, and those that the engine makes; `sweeps`: with other intervals and units, too.
+pub fn divisions(sweeps: bool) -> Vec<Division> {
+    let fixed = (0..=100).step_by(10).map(Division::Fixed);
+    let paper = Adaptive { rule: Rule::Paper, ..Adaptive::DEFAULT };
+    let alike = Adaptive { knows_costs: false, ..Adaptive::DEFAULT };
+    let mut adaptive = vec![Adaptive::DEFAULT, alike, paper];
+    for rule in [Rule::Curves, Rule::Paper].into_iter().filter(|_| sweeps) {
+        let swept = INTERVALS.into_iter().flat_map(|interval| UNITS.map(|unit| (interval, unit)));
+        let others = swept.map(|(interval, unit)| Adaptive { rule, interval, unit, knows_costs: true });
+        adaptive.extend(others.filter(|other| (other.interval, other.unit) != (1000, 10)));
+    }
+    fixed.chain(adaptive.into_iter().map(Division::Adaptive)).collect()
+}
+
 /// All workloads with all divisions.
 pub fn run_all(memory: u64, rounds: usize, threads: usize) -> Checked<Vec<Results>> {
-    let plans = [Plan::alternating(memory, rounds), Plan::steady(memory, rounds)];
-    let divisions: Vec<Division> = (0..=100).step_by(10).map(Division::Fixed).collect();
+    let plans = [(Plan::alternating(memory, rounds), divisions(true)), (Plan::steady(memory, rounds), divisions(false))];
     let runs: Vec<(&Plan, Division)> =
-        plans.iter().flat_map(|plan| divisions.iter().map(move |&division| (plan, division))).collect();
+        plans.iter().flat_map(|(plan, divisions)| divisions.iter().map(move |&division| (plan, division))).collect();
     let outcomes = in_order(threads, runs.len() as u64, |number| {
         let (plan, division) = runs[number as usize];
         guarded(|| run(plan, division))
@@ -270,7 +323,7 @@ pub fn run_all(memory: u64, rounds: usize, threads: usize) -> Checked<Vec<Result
     let mut outcomes = outcomes.into_iter();
     plans
         .iter()
-        .map(|plan| {
+        .map(|(plan, divisions)| {
             let outcomes = outcomes.by_ref().take(divisions.len()).collect::<Checked<_>>()?;
             Ok(Results { plan: plan.clone(), outcomes })
         })
@@ -281,20 +334,26 @@ pub fn run_all(memory: u64, rounds: usize, threads: usize) -> Checked<Vec<Result
 fn limits(plan: &Plan, division: Division, pool: &Pool) -> Checked<Limits> {
     let other = Limits::for_memory(OTHER_MEMORY, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("the pool needs {needed} bytes of memory beside what is divided")))?;
-    let Division::Fixed(percent) = division;
+    let (percent, cache) = match division {
+        Division::Fixed(percent) => (percent, CacheLimits { setting: None, ..other.cache }),
+        Division::Adaptive(Adaptive { rule, interval, unit, knows_costs }) => {
+            let division = engine::Division::Adaptive(rule);
+            let setting = Some(CacheSetting { division, ..CacheSetting::default() });
+            let costs = [write_nanos() as u32, read_nanos() as u32];
+            let hit_costs = if knows_costs { costs } else { [1, 1] };
+            (50, CacheLimits { setting, interval, unit, hit_costs, ..other.cache })
+        }
+    };
     let index = plan.memory * u64::from(percent) / 100;
     Ok(Limits {
+        cache,
         write_buffers: WRITE_BUFFERS,
         buffers: WRITE_BUFFERS + ((plan.memory - index) / BLOCK_BYTES) as u32,
         index_entries: (index / ENTRY_BYTES) as u32,
+        // A thousandth of the memory.
+        index_chunk: ((plan.memory / 1024 / ENTRY_BYTES) as u32).next_power_of_two().max(16),
         ..other
     })
-}
-
-/// Bytes of the index and of the read cache.
-fn division_now(limits: Limits) -> (u64, u64) {
-    let cached = u64::from(limits.buffers - limits.write_buffers);
-    (u64::from(limits.index_entries) * ENTRY_BYTES, cached * BLOCK_BYTES)
 }
 
 /// Requests of a phase until something has come to where it stays: until it is within `tolerance` of its mean over the phase's

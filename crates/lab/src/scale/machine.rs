@@ -223,6 +223,7 @@ impl Machine {
         let since = self.processor.map(|_| thread_nanos());
         let effect = self.engine.next_effect();
         self.called(since);
+        self.follow_buffers();
         if let Some(effect) = effect {
             return self.perform(effect);
         }
@@ -313,10 +314,19 @@ impl Machine {
         if good { Ok(()) } else { violated(format!("audit: {}", findings.join("; "))) }
     }
 
+    /// Has room for the buffers that the engine uses, and for no more.
+    fn follow_buffers(&mut self) {
+        let numbers = self.engine.buffer_numbers() as usize;
+        if numbers != self.buffers.len() {
+            self.buffers.resize(numbers, ZERO);
+        }
+    }
+
     fn handle(&mut self, event: Event<'_>) {
         let since = self.processor.map(|_| thread_nanos());
         self.engine.handle(self.now, event);
         self.called(since);
+        self.follow_buffers();
     }
 
     fn called(&mut self, since: Option<u64>) {
@@ -441,6 +451,15 @@ impl Machine {
                     self.buffers[buffer.0 as usize] = cells;
                     found.push(describe(&cells));
                 }
+                Outcome::Blocks(&found)
+            }
+            // A copy: nothing of what was in the first buffer stays.
+            IoOp::Merge { from: 0, to: 0, zero: false } => {
+                let [Segment::Buffer(into), Segment::Buffer(from)] = io.segments[..] else {
+                    return violated(format!("not two buffers: {io:?}"));
+                };
+                self.buffers[into.0 as usize] = self.buffers[from.0 as usize];
+                found.push(describe(&self.buffers[into.0 as usize]));
                 Outcome::Blocks(&found)
             }
             IoOp::Merge { .. } | IoOp::Compare => {

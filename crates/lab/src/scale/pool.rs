@@ -167,6 +167,14 @@ impl Pool {
         Ok(pool)
     }
 
+    /// The same pool with other pieces: requests that touch more than so many blocks are cut.
+    pub fn with_pieces(mut self, blocks: u32) -> Pool {
+        for parameters in [&mut self.parameters, &mut self.superblock.parameters] {
+            parameters.geometry.piece_blocks = blocks;
+        }
+        self
+    }
+
     fn geometry(&self) -> &Geometry {
         &self.parameters.geometry
     }
