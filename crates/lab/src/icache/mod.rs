@@ -313,7 +313,8 @@ pub fn divisions(sweeps: bool) -> Vec<Division> {
 
 /// All workloads with all divisions.
 pub fn run_all(memory: u64, rounds: usize, threads: usize) -> Checked<Vec<Results>> {
-    let plans = [(Plan::alternating(memory, rounds), divisions(true)), (Plan::steady(memory, rounds), divisions(false))];
+    let plans =
+        [(Plan::alternating(memory, rounds), divisions(true)), (Plan::steady(memory, rounds), divisions(false))];
     let runs: Vec<(&Plan, Division)> =
         plans.iter().flat_map(|(plan, divisions)| divisions.iter().map(move |&division| (plan, division))).collect();
     let outcomes = in_order(threads, runs.len() as u64, |number| {

@@ -269,7 +269,8 @@ pub fn bands(results: &Results) -> Vec<Band> {
 
 /// Samples of the default division, with a line of names.
 pub fn samples_csv(results: &Results) -> String {
-    let mut text = String::from("requests,phase,index_bytes,read_cache_bytes,reads,read_hits,known_blocks,removed_blocks\n");
+    let mut text =
+        String::from("requests,phase,index_bytes,read_cache_bytes,reads,read_hits,known_blocks,removed_blocks\n");
     for sample in results.of(Division::Adaptive(Adaptive::DEFAULT)).into_iter().flat_map(|outcome| &outcome.samples) {
         let Sample { requests, phase, index_bytes, read_bytes, counts } = sample;
         let phase = results.plan.phases[*phase].burst.name();
@@ -293,8 +294,8 @@ pub fn figures(all: &[Results], directory: &Path) -> Vec<(PathBuf, String)> {
 
 /// The data, each with its path.
 pub fn data(all: &[Results], directory: &Path) -> Vec<(PathBuf, String)> {
-    let samples = all.iter().map(|results| {
-        (directory.join(format!("icache-{}-division.csv", results.plan.name)), samples_csv(results))
-    });
+    let samples = all
+        .iter()
+        .map(|results| (directory.join(format!("icache-{}-division.csv", results.plan.name)), samples_csv(results)));
     samples.chain([(directory.join("icache-runs.csv"), runs_csv(all))]).collect()
 }
