@@ -202,7 +202,7 @@ fn an_index_on_disk_that_lies_shares_nothing_that_is_not_equal() {
         [|_, other| other & SLOT, |_, _| SLOT, |_, _| 80, |slot, _| if slot & SLOT > 1 { slot - 1 } else { slot + 1 }];
     for lie in lies {
         let mut image = make(Kind::Closed);
-        let (mut sound, mut before) = (Driver::open(image.clone(), LIMITS, Engine::open).ok().expect("it opens"), 1);
+        let (mut sound, mut before) = (Driver::open(image.clone(), LIMITS, Engine::open).expect("it opens"), 1);
         for page in leaves(&image, TreeId::DiskIndex) {
             for entry in image[page..page + BLOCK].chunks_exact_mut(8) {
                 let number = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
@@ -218,7 +218,7 @@ fn an_index_on_disk_that_lies_shares_nothing_that_is_not_equal() {
         }
         // The index in memory knows next to nothing.
         let limits = Limits { index_entries: 1, ..LIMITS };
-        let mut driver = Driver::open(image, limits, Engine::open).ok().expect("it opens");
+        let mut driver = Driver::open(image, limits, Engine::open).expect("it opens");
         for lba in 0..6 {
             let known = sound.request(VolumeId(2), lba * 500 * BLOCK as u64, BLOCK as u64, Task::Read);
             let known = known.expect("answered").expect("served");
