@@ -364,8 +364,12 @@ impl Engine {
         match after {
             // It is not free before the checkpoint is durable: a superblock before it has the slot in its trees, and replay
             // from there must not find it new.
-            SlotState::Free if self.canary(Canary::FreedAtMerge) => self.space.retire(slot, 0),
-            SlotState::Free => checkpoint.freed.push(slot),
+            SlotState::Free => {
+                if self.canary(Canary::FreedAtMerge) {
+                    self.space.retire(slot, 0);
+                }
+                checkpoint.freed.push(slot);
+            }
             SlotState::Held => {
                 checkpoint.held_by = self.journal.last();
                 self.want_durable = self.want_durable.max(checkpoint.held_by);
