@@ -360,7 +360,9 @@ impl Engine {
     fn gather(&mut self, noted: Noted) -> Result<Option<Work>, Missing> {
         let Some(volume) = self.volume_index(noted.first.volume()) else { return Ok(None) };
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
-        let most = AT_ONCE.min(self.replica_budget() as usize);
+        // What is left of the open container is used up first; one slot is not worth a stop.
+        let run = if self.space.run() > 1 { self.space.run() as usize } else { AT_ONCE };
+        let most = AT_ONCE.min(self.replica_budget() as usize).min(run);
         let mut end = noted.blocks;
         for i in 0..noted.blocks {
             if blocks.len() == most {
@@ -462,7 +464,7 @@ impl Engine {
             let Some(buffer) = buffer else { continue };
             // A slot that was freed meanwhile needs none.
             let is_used = self.proven_digest(slot).is_ok_and(|found| found.is_some_and(|(found, _)| found == digest));
-            let Some(volume) = volume.filter(|_| is_used && self.space.run() > 0) else {
+            let Some(volume) = volume.filter(|_| is_used) else {
                 self.buffers.release(buffer);
                 continue;
             };
@@ -496,7 +498,7 @@ impl Engine {
         self.drop_stale();
         let room = self.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.reorder.stale.is_empty();
         room && dropped <= 2 * AT_ONCE
-            && self.space.run() >= count as u64
+            && self.space.ready() >= count as u64
             && self.volume_index(volume).is_some()
             && matches!(self.room_for(2 * count, None), Room::Enough)
     }

@@ -7,6 +7,7 @@ mod caches;
 mod copies;
 mod failures;
 mod refusals;
+mod reorder;
 mod repair;
 mod scrub;
 mod space;
