@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use engine::policy::Lookup;
-use engine::{Command, Limits, Nanos, Operation, Policy, Submit};
+use engine::{CacheLimits, Command, Limits, Nanos, Operation, Policy, Submit};
 
 use crate::content::{CELLS, Cells};
 use crate::random::Random;
@@ -130,7 +130,9 @@ impl Bench {
             Pool::new(bytes, SPARE_BYTES).map_err(|why| Violation(format!("no pool of {bytes} bytes: {why}")))?;
         let limits = Limits::for_memory(MEMORY, &pool.parameters.geometry)
             .map_err(|needed| Violation(format!("the pool needs {needed} bytes of memory")))?;
-        let limits = Limits { index_entries: plan.index_entries, ..limits };
+        // The index stays as large as it is.
+        let cache = CacheLimits { setting: None, ..limits.cache };
+        let limits = Limits { index_entries: plan.index_entries, cache, ..limits };
         let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
         machine.opened()?;
         let mut bench =

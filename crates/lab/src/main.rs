@@ -231,6 +231,9 @@ enum Command {
         /// How many runs at once. All cores, if not given.
         #[arg(long)]
         threads: Option<usize>,
+        /// Only divisions with this in their names, such as 'adaptive' or '50 %'.
+        #[arg(long, default_value = "")]
+        only: String,
         /// A directory for figures (SVG).
         #[arg(long)]
         figures: Option<PathBuf>,
@@ -301,9 +304,15 @@ fn main() -> ExitCode {
         Command::Corpus { directory } => write_corpus(&directory),
         Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
         Command::Discard { size, seconds, processor, write } => run_discard(size, seconds, processor, write.as_deref()),
-        Command::Icache { memory, rounds, threads, figures, data, write } => {
+        Command::Icache { memory, rounds, threads, only, figures, data, write } => {
             let threads = threads.unwrap_or_else(cores);
-            run_icache(memory << 20, rounds as usize, threads, figures.as_deref(), data.as_deref(), write.as_deref())
+            match icache::run_all(memory << 20, rounds as usize, threads, &only) {
+                Ok(all) => report_icache(&all, figures.as_deref(), data.as_deref(), write.as_deref()),
+                Err(violation) => {
+                    println!("violation: {violation}");
+                    ExitCode::FAILURE
+                }
+            }
         }
         Command::Window { size, write } => run_window(size, write.as_deref()),
         Command::Cost { index_entries, rounds, blocks, request_blocks, only, write } => {
@@ -603,23 +612,14 @@ fn run_discard(bytes: u64, seconds: u64, processor: bool, document: Option<&Path
     finish(good, &discard_report::table(&all), document, discard_report::BEGIN)
 }
 
-fn run_icache(
-    memory: u64,
-    rounds: usize,
-    threads: usize,
+fn report_icache(
+    all: &[icache::report::Results],
     figures: Option<&Path>,
     data: Option<&Path>,
     document: Option<&Path>,
 ) -> ExitCode {
-    let all = match icache::run_all(memory, rounds, threads) {
-        Ok(all) => all,
-        Err(violation) => {
-            println!("violation: {violation}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let files = figures.into_iter().flat_map(|directory| icache::report::figures(&all, directory));
-    let files = files.chain(data.into_iter().flat_map(|directory| icache::report::data(&all, directory)));
+    let files = figures.into_iter().flat_map(|directory| icache::report::figures(all, directory));
+    let files = files.chain(data.into_iter().flat_map(|directory| icache::report::data(all, directory)));
     for (path, text) in files {
         if let Err(error) = std::fs::write(&path, text) {
             eprintln!("{}: {error}", path.display());

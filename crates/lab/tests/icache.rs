@@ -1,6 +1,6 @@
 //! Short forms of `lab icache`, `lab window` and `lab cost`.
 
-use lab::icache::{Division, Plan, run};
+use lab::icache::{Adaptive, Division, Plan, run};
 use lab::{cost, window};
 
 #[test]
@@ -18,9 +18,22 @@ fn more_index_removes_more_writes_and_more_read_cache_saves_more_reads() {
 }
 
 #[test]
+fn where_bursts_alternate_the_engine_divides_better_than_any_fixed_division() {
+    let plan = Plan::alternating(1 << 20, 1);
+    let saved = |division| run(&plan, division).unwrap().counts.saved_percent();
+    let adaptive = saved(Division::Adaptive(Adaptive::DEFAULT));
+    for percent in (0..=100).step_by(10) {
+        let fixed = saved(Division::Fixed(percent));
+        assert!(adaptive > fixed + 3.0, "{adaptive:.2} %, and {fixed:.2} % with {percent} % index");
+    }
+}
+
+#[test]
 fn the_same_run_comes_to_the_same() {
     let plan = Plan::alternating(1 << 19, 1);
-    assert_eq!(run(&plan, Division::Fixed(40)).unwrap(), run(&plan, Division::Fixed(40)).unwrap());
+    for division in [Division::Fixed(40), Division::Adaptive(Adaptive::DEFAULT)] {
+        assert_eq!(run(&plan, division).unwrap(), run(&plan, division).unwrap());
+    }
 }
 
 /// With 0.4 GB of memory for 1 TB of data.

@@ -64,11 +64,14 @@ pub struct Adaptive {
     pub unit: u32,
     /// Whether the engine knows what hits are worth; otherwise all are worth the same.
     pub knows_costs: bool,
+    /// One digest in so many is in the ghosts of the index.
+    pub sampled_one_in: u32,
 }
 
 impl Adaptive {
     /// As a server has it, but for the worth of hits.
-    pub const DEFAULT: Adaptive = Adaptive { rule: Rule::Curves, interval: 1000, unit: 10, knows_costs: true };
+    pub const DEFAULT: Adaptive =
+        Adaptive { rule: Rule::Curves, interval: 1000, unit: 10, knows_costs: true, sampled_one_in: 64 };
 }
 
 impl Division {
@@ -76,14 +79,18 @@ impl Division {
     pub fn name(self) -> String {
         match self {
             Division::Fixed(percent) => format!("{percent} %"),
-            Division::Adaptive(Adaptive { rule, interval, unit, knows_costs }) => {
+            Division::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in }) => {
                 let rule = if rule == Rule::Paper { "adaptive:paper" } else { "adaptive" };
                 let costs = if knows_costs { "" } else { ", all hits alike" };
                 let sizes = match (interval, unit) {
                     (1000, 10) => String::new(),
                     _ => format!(", N {interval}, S {} %", f64::from(unit) / 10.0),
                 };
-                format!("{rule}{costs}{sizes}")
+                let sampled = match sampled_one_in {
+                    64 => String::new(),
+                    _ => format!(", 1 digest in {sampled_one_in}"),
+                };
+                format!("{rule}{costs}{sizes}{sampled}")
             }
         }
     }
@@ -302,19 +309,23 @@ pub fn divisions(sweeps: bool) -> Vec<Division> {
     let fixed = (0..=100).step_by(10).map(Division::Fixed);
     let paper = Adaptive { rule: Rule::Paper, ..Adaptive::DEFAULT };
     let alike = Adaptive { knows_costs: false, ..Adaptive::DEFAULT };
-    let mut adaptive = vec![Adaptive::DEFAULT, alike, paper];
+    let finer = Adaptive { sampled_one_in: 4, ..Adaptive::DEFAULT };
+    let mut adaptive = vec![Adaptive::DEFAULT, finer, alike, paper];
     for rule in [Rule::Curves, Rule::Paper].into_iter().filter(|_| sweeps) {
         let swept = INTERVALS.into_iter().flat_map(|interval| UNITS.map(|unit| (interval, unit)));
-        let others = swept.map(|(interval, unit)| Adaptive { rule, interval, unit, knows_costs: true });
+        let others = swept.map(|(interval, unit)| Adaptive { rule, interval, unit, ..Adaptive::DEFAULT });
         adaptive.extend(others.filter(|other| (other.interval, other.unit) != (1000, 10)));
     }
     fixed.chain(adaptive.into_iter().map(Division::Adaptive)).collect()
 }
 
-/// All workloads with all divisions.
-pub fn run_all(memory: u64, rounds: usize, threads: usize) -> Checked<Vec<Results>> {
-    let plans =
+/// All workloads with all divisions, or with those whose names have `only` in them.
+pub fn run_all(memory: u64, rounds: usize, threads: usize, only: &str) -> Checked<Vec<Results>> {
+    let mut plans =
         [(Plan::alternating(memory, rounds), divisions(true)), (Plan::steady(memory, rounds), divisions(false))];
+    for (_, divisions) in &mut plans {
+        divisions.retain(|division| division.name().contains(only));
+    }
     let runs: Vec<(&Plan, Division)> =
         plans.iter().flat_map(|(plan, divisions)| divisions.iter().map(move |&division| (plan, division))).collect();
     let outcomes = in_order(threads, runs.len() as u64, |number| {
@@ -337,12 +348,12 @@ fn limits(plan: &Plan, division: Division, pool: &Pool) -> Checked<Limits> {
         .map_err(|needed| Violation(format!("the pool needs {needed} bytes of memory beside what is divided")))?;
     let (percent, cache) = match division {
         Division::Fixed(percent) => (percent, CacheLimits { setting: None, ..other.cache }),
-        Division::Adaptive(Adaptive { rule, interval, unit, knows_costs }) => {
+        Division::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in }) => {
             let division = engine::Division::Adaptive(rule);
             let setting = Some(CacheSetting { division, ..CacheSetting::default() });
             let costs = [write_nanos() as u32, read_nanos() as u32];
             let hit_costs = if knows_costs { costs } else { [1, 1] };
-            (50, CacheLimits { setting, interval, unit, hit_costs, ..other.cache })
+            (50, CacheLimits { setting, interval, unit, sampled_one_in, hit_costs })
         }
     };
     let index = plan.memory * u64::from(percent) / 100;
