@@ -57,7 +57,7 @@ const MOST_INDEX: u64 = 1 << 31;
 /// Bytes of an entry of the index.
 const INDEX_ENTRY_BYTES: u64 = 16;
 /// The read cache remembers one block more for so many that it can hold at most.
-const REMEMBERED: u64 = 4;
+const REMEMBERED: u64 = 1;
 /// The most mappings in a delta: more would not make a checkpoint cheaper.
 const MOST_DELTA: u64 = 1 << 20;
 /// Bytes of an entry and a slot's content, as the journal and the delta know them while the journal is replayed.

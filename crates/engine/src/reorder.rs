@@ -254,7 +254,10 @@ impl Engine {
     pub(crate) fn reorder_waits(&self) -> bool {
         let reorder = &self.reorder;
         self.takes_changes()
-            && (!reorder.noted.is_empty() || !reorder.stale.is_empty() || self.replicas_are_left())
+            && (!reorder.noted.is_empty()
+                || !reorder.stale.is_empty()
+                || self.replicas_are_left()
+                || reorder.replicas.len() as u64 > self.replica_budget())
             && reorder.work.is_none()
     }
 
@@ -307,6 +310,7 @@ impl Engine {
             None => return,
             Some(_) => {}
         }
+        self.drop_oldest_beyond(self.replica_budget());
         self.drop_stale();
         self.reorder.is_stuck = !self.reorder.stale.is_empty();
         if self.space.free() < self.slots_to_spare(ROOM_TO_KEEP) {
@@ -326,6 +330,16 @@ impl Engine {
                     self.reorder.is_stuck = true;
                     return self.store.load(missing, None);
                 }
+            }
+        }
+    }
+
+    /// Forgets the oldest replicas where there are more than so many.
+    fn drop_oldest_beyond(&mut self, most: u64) {
+        while self.reorder.replicas.len() as u64 > most {
+            let Some((slot, replica)) = self.reorder.order.pop_front() else { break };
+            if self.reorder.replicas.get(&slot) == Some(&replica) {
+                self.reorder.forget(slot);
             }
         }
     }
@@ -486,19 +500,10 @@ impl Engine {
             return false;
         }
         let volume = self.volumes[at].id;
-        let kept = self.replica_budget().saturating_sub(count as u64);
-        let mut dropped = 0;
-        while self.reorder.replicas.len() as u64 > kept {
-            let Some((slot, replica)) = self.reorder.order.pop_front() else { break };
-            if self.reorder.replicas.get(&slot) == Some(&replica) {
-                self.reorder.forget(slot);
-                dropped += 1;
-            }
-        }
+        self.drop_oldest_beyond(self.replica_budget().saturating_sub(count as u64));
         self.drop_stale();
         let room = self.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.reorder.stale.is_empty();
-        room && dropped <= 2 * AT_ONCE
-            && self.space.ready() >= count as u64
+        room && self.space.ready() >= count as u64
             && self.volume_index(volume).is_some()
             && matches!(self.room_for(2 * count, None), Room::Enough)
     }

@@ -41,7 +41,9 @@ fn the_same_run_comes_to_the_same() {
 fn the_index_finds_nearly_as_much_of_a_working_set_as_it_has_entries_for() {
     let results = window::measure(128 << 30).unwrap();
     let most = results.parts.entries as f64 * 100.0 / results.working_set as f64;
-    assert!((most * 0.7..=most).contains(&results.uniform.percent()), "{results:?}");
+    // The index may take what the read cache has, 16 bytes an entry.
+    let grown = (results.parts.entries + results.parts.read_cache / 16) as f64 * 100.0 / results.working_set as f64;
+    assert!((most * 0.7..=grown).contains(&results.uniform.percent()), "{results:?}");
     assert!(results.skewed.percent() > results.uniform.percent(), "{results:?}");
     assert!(results.in_use <= results.memory - results.parts.server, "{results:?}");
 }

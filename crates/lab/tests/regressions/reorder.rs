@@ -149,12 +149,12 @@ fn replicas_are_given_back_before_a_write_gets_no_space() {
         let mut bench = Bench::new(roomy(), 1 << 12);
         bench.set_replicas(if with { 32 } else { 0 });
         for block in 0..SCATTERED {
-            bench.write(2000 + 2 * block, &[100 + block as u32]);
+            bench.write(2000 + block, &[100 + block as u32]);
             bench.write(3000 + block, &[200 + block as u32]);
         }
         bench.settle();
         bench.cool();
-        let token = bench.begin_read(2000, 2 * SCATTERED);
+        let token = bench.begin_read(2000, SCATTERED);
         bench.wait(token).unwrap();
         bench.pass(5 * SECOND);
         bench.settle();
