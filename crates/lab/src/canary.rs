@@ -32,7 +32,7 @@ pub const CANARIES: [(Canary, u64); 24] = [
     (Canary::LostClears, 10),
     (Canary::UnsyncedPages, 10),
     (Canary::UnsyncedSuperblock, 10),
-    (Canary::ForgottenCarried, 40),
+    (Canary::ForgottenCarried, 100),
     (Canary::EarlyPages, 10),
     (Canary::LostSubtree, 10),
     (Canary::FreedWhileHeld, 10),
