@@ -26,7 +26,7 @@ const MOST_TURN: u32 = 100;
 /// What dividing by zero comes to (in thousandths).
 const RATIO_OF_NONE: u64 = 10_000;
 /// How much better a division must be than the one in force: one part in so many.
-const WORTH: u64 = 50;
+const WORTH: u64 = 10;
 /// Changes of the division that are remembered.
 const HISTORY: usize = 64;
 
