@@ -61,8 +61,8 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
         Property {
             name: name.into(),
             property: "replicas",
-            value: replicas_text(Some(report.replicas.budget_bytes)),
-            source: if report.replicas.is_default { DEFAULT } else { "pool" },
+            value: replicas_text(report.replicas.set_bytes.or(Some(report.replicas.budget_bytes))),
+            source: if report.replicas.set_bytes.is_none() { DEFAULT } else { "pool" },
         },
         Property {
             name: name.into(),

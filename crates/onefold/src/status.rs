@@ -280,10 +280,10 @@ pub struct VolumeReport {
 /// Replicas of blocks that reads found scattered.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicasReport {
-    /// Bytes that they may take.
+    /// Bytes that they may take, as far as there is memory for the table of so many.
     pub budget_bytes: u64,
-    /// Whether nobody said how many.
-    pub is_default: bool,
+    /// What was said about that, if anything was.
+    pub set_bytes: Option<u64>,
     /// Blocks of the data that are replicas.
     pub blocks: u64,
     /// Reads that are noted, to be put in order when the pool is idle.
@@ -300,7 +300,7 @@ impl ReplicasReport {
     fn new(engine: &Engine, status: &ReorderStatus) -> ReplicasReport {
         ReplicasReport {
             budget_bytes: status.budget_bytes,
-            is_default: engine.replicas_budget().is_none(),
+            set_bytes: engine.replicas_budget(),
             blocks: status.replicas,
             noted_reads: status.noted,
             made_blocks: status.made,
