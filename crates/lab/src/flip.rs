@@ -131,7 +131,9 @@ fn config(product: bool) -> Config {
             Geometry { journal_blocks: 256, ..Geometry::for_capacity(8 << 20).expect("a possible capacity") };
         config.parameters.geometry = geometry;
         let piece = geometry.piece_blocks + 1;
-        config.limits = Limits { write_buffers: 4 * piece, buffers: 8 * piece, ..config.limits };
+        // The longest request fits, also one of several that arrive together.
+        let (write_buffers, buffers, delta_entries) = (4 * piece, 8 * piece, 4 * piece);
+        config.limits = Limits { write_buffers, buffers, delta_entries, ..config.limits };
     } else {
         let geometry = &mut config.parameters.geometry;
         (geometry.containers, geometry.journal_blocks, geometry.metadata_blocks) = (12, 48, 192);

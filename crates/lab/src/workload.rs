@@ -391,7 +391,8 @@ impl Generator<'_> {
             write_buffers,
             pages: self.random.pick(&[64, 96, 128, 256, 600]),
             index_entries: self.random.pick(&[ours.index_entries, ours.index_entries, 16, 256]),
-            delta_entries: self.random.pick(&[64, 128, 256, 1024]).min(ours.delta_entries),
+            // The longest request fits.
+            delta_entries: self.random.pick(&[64, 128, 256, 1024]).min(ours.delta_entries).max(2 * piece),
             discard_pages: self.random.pick(&[1, 2, ours.discard_pages]),
             discards: self.random.pick(&[64, ours.discards]),
             requests: self.random.between(2, 20) as u32,

@@ -225,6 +225,16 @@ impl Arena {
     }
 }
 
+/// Gives back to the system what the allocator keeps of freed tables. (Its own threshold for that grows with the tables that it has
+/// seen.)
+pub fn give_heap_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call touches only memory that the allocator owns and nobody has.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -93,6 +93,8 @@ pub struct Reactor {
     started: Instant,
     /// How the memory is divided, or on its way to be.
     division: Division,
+    /// Memory has been divided anew: what the tables no longer need goes back to the system at the end of that.
+    heap_shrinks: bool,
     memory_source: Source,
     /// The clients that were asked for.
     wanted: u32,
@@ -148,6 +150,7 @@ impl Reactor {
             mailbox,
             started: Instant::now(),
             division,
+            heap_shrinks: false,
             memory_source,
             wanted,
             store: store.share()?,
@@ -290,6 +293,7 @@ impl Reactor {
         core.engine.set_limits(division.limits);
         self.server.divide(&division.limits, geometry.piece_blocks, division.connections);
         self.division = division;
+        self.heap_shrinks = true;
         self.follow_buffers();
         Ok(())
     }
@@ -298,6 +302,10 @@ impl Reactor {
     /// for effects.
     fn follow_buffers(&mut self) {
         let core = &mut self.core;
+        if self.heap_shrinks && !core.engine.is_resizing() {
+            self.heap_shrinks = false;
+            crate::arena::give_heap_back();
+        }
         let numbers = core.engine.buffer_numbers() as usize;
         if numbers * BLOCK != core.arena.buffers().length {
             let write_buffers = self.division.limits.write_buffers;
