@@ -37,6 +37,15 @@ def fio(pool, seconds, *arguments):
                             stderr=subprocess.DEVNULL, start_new_session=True)
 
 
+def recorded(path, requests):
+    """Waits until the file has so many requests: how soon a load gets going, and how late a file is written, is the machine's."""
+    deadline = time.time() + 60
+    while rerun(path)[2]["requests"] < requests:
+        if time.time() > deadline:
+            raise AssertionError(f"{requests} requests are not recorded: {rerun(path)[1]}")
+        time.sleep(0.2)
+
+
 def end(clients):
     """A job of fio whose server is gone may wait for ever."""
     os.killpg(clients.pid, signal.SIGKILL)
@@ -94,7 +103,7 @@ class Record(unittest.TestCase):
             pool.serve("--memory", "64M", "--record", record)
             for _ in range(3):
                 clients = fio(pool, 60)
-                time.sleep(3)
+                recorded(record, 1500)
                 pool.kill()
                 end(clients)
                 self.assert_same(record, "the server was killed", 500)
