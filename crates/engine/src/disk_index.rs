@@ -23,10 +23,9 @@ use crate::engine::{Engine, Phase};
 use crate::entry::Slot;
 use crate::geometry::Geometry;
 use crate::memory::list_bytes;
-use crate::mend::read_summary;
 use crate::pages::Region;
 use crate::request::OnDisk;
-use crate::space::SlotState;
+use crate::summaries::read_summary;
 use crate::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
 use crate::tree::{Missing, Stop, Walk, Writer, height_for, lookup};
 use crate::write::{Known, SUMMARY_BYTES};
@@ -508,7 +507,7 @@ impl Engine {
         })
     }
 
-    /// The page of summaries that has a slot's, if it can be read.
+    /// A page of summaries, if it can be read.
     fn summary_page(&mut self, leaf: u64) -> Result<Option<PageId>, Stop> {
         match lookup(&mut self.store, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
             Walk::Leaf(page) => Ok(Some(page)),
@@ -570,10 +569,9 @@ impl Engine {
         Ok(Progress::More)
     }
 
-    /// The digests of the slots in use of the next page of summaries.
+    /// The digests of the blocks of data of the next page of summaries.
     fn gather_built(&mut self, update: &mut Update) -> Result<Progress, Stop> {
-        let geometry = self.store.geometry;
-        let per_leaf = geometry.block() / SUMMARY_BYTES;
+        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
         let (leaf, leaves) = (u64::from(update.built), self.table_leaves(TreeId::Summaries));
         if leaf >= leaves {
             update.built = DiskIndexRecord::COMPLETE;
@@ -584,46 +582,11 @@ impl Engine {
             return Ok(Progress::More);
         }
         self.load_leaves_ahead(TreeId::Summaries, leaf..leaves);
-        let root = self.roots[TreeId::Summaries as usize];
-        if let Walk::Absent(level) = lookup(&mut self.store, Region::Metadata, root, leaf) {
-            let span = geometry.fanout().saturating_pow(level.into());
-            update.built = (leaf / span).saturating_add(1).saturating_mul(span).min(leaves) as u32;
-            return Ok(Progress::More);
-        }
-        if let Some(page) = self.summary_page(leaf)? {
-            let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(geometry.slots());
-            let before = update.changes.len();
-            for slot in slots.map(Slot) {
-                match self.merged_slot_state(slot) {
-                    Ok(SlotState::Free) => {}
-                    Ok(_) => {
-                        let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
-                        let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
-                        if self.copied_from(owner).is_none() {
-                            update.changes.push(Change::enter(digest, slot));
-                        }
-                    }
-                    Err(missing) if self.failed_pages.contains(&missing.key) => {}
-                    Err(missing) => {
-                        update.changes.truncate(before);
-                        return Err(Stop::Missing(missing));
-                    }
-                }
-            }
-        }
-        update.built += 1;
+        let next = self.each_block_of_leaf(leaf, |_, slot, _, digest| {
+            update.changes.push(Change::enter(digest, slot));
+        });
+        update.built = next.map_err(Stop::Missing)?.min(leaves) as u32;
         Ok(Progress::More)
-    }
-
-    /// The state of a slot after the merge of the counts.
-    fn merged_slot_state(&mut self, slot: Slot) -> Result<SlotState, Missing> {
-        let per_leaf = self.store.geometry.space_leaf_slots();
-        let root = self.roots[TreeId::SpaceMap as usize];
-        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => Ok(SlotState::read(self.store.pages.bytes(page), slot.0 % per_leaf)),
-            Walk::Absent(_) => Ok(SlotState::Free),
-            Walk::Missing(missing) => Err(missing),
-        }
     }
 
     /// Changes one bucket.

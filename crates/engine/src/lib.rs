@@ -55,6 +55,7 @@ mod request;
 mod scrub;
 mod space;
 mod status;
+mod summaries;
 pub mod superblock;
 mod tree;
 mod volume;

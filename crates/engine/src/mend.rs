@@ -19,16 +19,12 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::bytes::u64_at;
 use crate::contract::*;
 use crate::engine::{Engine, Unresolved};
 use crate::entry::{Key, Slot, check_bits};
 use crate::io::Purpose;
-use crate::pages::Region;
 use crate::request::{Kind, Stage};
-use crate::superblock::TreeId;
-use crate::tree::{Missing, Walk, lookup};
-use crate::write::SUMMARY_BYTES;
+use crate::tree::Missing;
 
 /// Blocks that are under repair at once; the others wait.
 const AT_ONCE: usize = 8;
@@ -202,15 +198,7 @@ impl Engine {
         if !self.space.contains(slot) || !self.slot_state(slot)?.is_used() {
             return Ok(None);
         }
-        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
-        let root = self.roots[TreeId::Summaries as usize];
-        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => {
-                Ok(Some(read_summary(self.store.pages.bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
-            }
-            Walk::Absent(_) => Ok(None),
-            Walk::Missing(missing) => Err(missing),
-        }
+        self.summary_and_owner(slot)
     }
 
     /// Moves the repairs on.
@@ -509,11 +497,4 @@ enum MendStep {
     On,
     Wait,
     End,
-}
-
-/// Digest and owner of a slot in its leaf of the summaries.
-pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
-    let mut digest = Digest::default();
-    digest.0.copy_from_slice(&leaf[at..at + 16]);
-    (digest, Key(u64_at(leaf, at + 16)))
 }

@@ -13,12 +13,9 @@ use alloc::vec::Vec;
 use crate::contract::{Digest, Nanos, RequestId};
 use crate::engine::{Engine, Phase};
 use crate::entry::Slot;
-use crate::mend::read_summary;
-use crate::pages::{PageKey, Region};
+use crate::pages::PageKey;
 use crate::policy::Lookup;
-use crate::space::SlotState;
-use crate::superblock::TreeId;
-use crate::tree::{Missing, Walk, lookup};
+use crate::tree::Missing;
 use crate::write::SUMMARY_BYTES;
 
 /// Pages that wait to be gone through, at most,
@@ -145,9 +142,7 @@ impl Engine {
                     self.neighbours.counts.pages += 1;
                     self.neighbours.done(wanted.leaf, self.now);
                 }
-                Err(missing) if self.failed_pages.contains(&missing.key) || wanted.loads == LOADS_EACH => {
-                    self.neighbours.done(wanted.leaf, self.now);
-                }
+                Err(_) if wanted.loads == LOADS_EACH => self.neighbours.done(wanted.leaf, self.now),
                 Err(missing) => {
                     if loading < LOADS && !self.store.pages.is_loading(missing.key) {
                         self.store.load(missing, None);
@@ -163,26 +158,11 @@ impl Engine {
 
     /// Puts the digests of live slots of a leaf of the summaries into the index.
     fn go_through(&mut self, leaf: u64) -> Result<(), Missing> {
-        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
-        let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(self.store.geometry.slots());
-        let root = self.roots[TreeId::Summaries as usize];
-        let page = match lookup(&mut self.store, Region::Metadata, root, leaf) {
-            Walk::Leaf(page) => page,
-            Walk::Absent(_) => return Ok(()),
-            Walk::Missing(missing) => return Err(missing),
-        };
-        // Its part of the space map: one leaf, or the end of one and the beginning of the next.
-        self.slot_state(Slot(slots.start))?;
-        self.slot_state(Slot(slots.end - 1))?;
-        for slot in slots.clone().map(Slot) {
-            if self.slot_state(slot).is_ok_and(SlotState::is_used) {
-                let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
-                let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
-                if self.copied_from(owner).is_none() {
-                    self.offer(digest, slot);
-                }
+        self.each_block_of_leaf(leaf, |engine, slot, state, digest| {
+            if state.is_used() {
+                engine.offer(digest, slot);
             }
-        }
+        })?;
         Ok(())
     }
 

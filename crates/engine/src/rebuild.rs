@@ -2,12 +2,8 @@
 //! until it is done, some known blocks are written again.
 
 use crate::engine::Engine;
-use crate::entry::Slot;
-use crate::mend::read_summary;
-use crate::pages::{PageKey, Region};
-use crate::space::SlotState;
-use crate::superblock::TreeId;
-use crate::tree::{Missing, Walk, lookup};
+use crate::pages::PageKey;
+use crate::tree::Missing;
 use crate::write::SUMMARY_BYTES;
 
 /// Leaves between two looks at requests.
@@ -38,73 +34,33 @@ impl Engine {
 
     /// Tells the index of the blocks of one leaf of summaries that it does not know; gives their number.
     pub(crate) fn note_summaries(&mut self, leaf: u64) -> Result<u64, Missing> {
-        let root = self.roots[TreeId::Summaries as usize];
-        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
-        let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(self.store.geometry.slots());
         let mut noted = 0;
-        for slot in slots.clone().map(Slot) {
-            if !self.slot_state(slot)?.is_used() {
-                continue;
-            }
-            let page = match lookup(&mut self.store, Region::Metadata, root, leaf) {
-                Walk::Leaf(page) => page,
-                Walk::Absent(_) => break,
-                Walk::Missing(missing) => return Err(missing),
-            };
-            let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
-            let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
-            if self.copied_from(owner).is_none() && !self.index.contains(self.sharing_digest(digest)) {
-                self.note_known(digest, slot);
+        self.each_block_of_leaf(leaf, |engine, slot, state, digest| {
+            if state.is_used() && !engine.index.contains(engine.sharing_digest(digest)) {
+                engine.note_known(digest, slot);
                 noted += 1;
             }
-        }
+        })?;
         Ok(noted)
     }
 
     pub(crate) fn step_rebuild(&mut self) {
         let Some(mut job) = self.rebuild else { return };
-        let root = self.roots[TreeId::Summaries as usize];
-        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
         job.waiting = None;
         for _ in 0..BUDGET {
             if job.leaf >= job.leaves || job.noted >= self.index.capacity() {
                 self.rebuild = None;
                 return;
             }
-            match lookup(&mut self.store, Region::Metadata, root, job.leaf) {
-                Walk::Leaf(page) => {
-                    let slots = job.leaf * per_leaf..((job.leaf + 1) * per_leaf).min(self.store.geometry.slots());
-                    // Its part of the space map: one leaf, or the end of one and the beginning of the next.
-                    let missing =
-                        [slots.start, slots.end - 1].into_iter().find_map(|slot| self.slot_state(Slot(slot)).err());
-                    if let Some(missing) = missing {
-                        if self.failed_pages.contains(&missing.key) {
-                            job.leaf += 1;
-                            continue;
-                        }
-                        job.waiting = Some(missing.key);
-                        self.store.load(missing, None);
-                        break;
-                    }
-                    for i in 0..slots.end - slots.start {
-                        let slot = Slot(slots.start + i);
-                        if self.slot_state(slot).is_ok_and(SlotState::is_used) {
-                            let at = (i * SUMMARY_BYTES) as usize;
-                            let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
-                            if self.copied_from(owner).is_none() {
-                                self.note_known(digest, slot);
-                                job.noted += 1;
-                            }
-                        }
-                    }
-                    job.leaf += 1;
+            let next = self.each_block_of_leaf(job.leaf, |engine, slot, state, digest| {
+                if state.is_used() {
+                    engine.note_known(digest, slot);
+                    job.noted += 1;
                 }
-                Walk::Absent(level) => {
-                    let span = self.store.geometry.fanout().saturating_pow(u32::from(level));
-                    job.leaf = (job.leaf / span).saturating_add(1).saturating_mul(span);
-                }
-                Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => job.leaf += 1,
-                Walk::Missing(missing) => {
+            });
+            match next {
+                Ok(next) => job.leaf = next,
+                Err(missing) => {
                     job.waiting = Some(missing.key);
                     self.store.load(missing, None);
                     break;

@@ -379,7 +379,7 @@ impl Engine {
     }
 
     /// The state of a slot in the space map, as far as the merge under way has come. (Not to be asked from within a step of
-    /// the checkpoint.)
+    /// the checkpoint before its counts are merged.)
     pub(crate) fn slot_state(&mut self, slot: Slot) -> Result<SlotState, Missing> {
         if let Some(state) = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.merged_state(slot)) {
             return Ok(state);
@@ -389,22 +389,6 @@ impl Engine {
         match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => Ok(SlotState::read(self.store.pages.bytes(page), slot.0 % per_leaf)),
             Walk::Absent(_) => Ok(SlotState::Free),
-            Walk::Missing(missing) => Err(missing),
-        }
-    }
-
-    /// The digest that a slot's summary holds.
-    pub(crate) fn summary(&mut self, slot: Slot) -> Result<Option<Digest>, Missing> {
-        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
-        let root = self.roots[TreeId::Summaries as usize];
-        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => {
-                let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
-                let mut digest = Digest::default();
-                digest.0.copy_from_slice(&self.store.pages.bytes(page)[at..at + 16]);
-                Ok(Some(digest))
-            }
-            Walk::Absent(_) => Ok(None),
             Walk::Missing(missing) => Err(missing),
         }
     }

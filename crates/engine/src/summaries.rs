@@ -1,0 +1,79 @@
+//! The summaries: digest and owner of each slot, in a tree of their own. Which slots are in use is what the space map says.
+
+use crate::bytes::u64_at;
+use crate::contract::Digest;
+use crate::engine::Engine;
+use crate::entry::{Key, Slot};
+use crate::pages::Region;
+use crate::space::SlotState;
+use crate::superblock::TreeId;
+use crate::tree::{Missing, Walk, lookup};
+use crate::write::SUMMARY_BYTES;
+
+/// What a leaf of the summaries has of the slot whose summary begins at byte `at`: the digest of its block, and whose it was first.
+pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
+    let mut digest = Digest::default();
+    digest.0.copy_from_slice(&leaf[at..at + 16]);
+    (digest, Key(u64_at(leaf, at + 16)))
+}
+
+impl Engine {
+    /// The digest that a slot's summary holds.
+    pub(crate) fn summary(&mut self, slot: Slot) -> Result<Option<Digest>, Missing> {
+        Ok(self.summary_and_owner(slot)?.map(|(digest, _)| digest))
+    }
+
+    /// The digest that a slot's summary holds, and whose the block was first.
+    pub(crate) fn summary_and_owner(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
+        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
+        let root = self.roots[TreeId::Summaries as usize];
+        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => {
+                Ok(Some(read_summary(self.store.pages.bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
+            }
+            Walk::Absent(_) => Ok(None),
+            Walk::Missing(missing) => Err(missing),
+        }
+    }
+
+    /// Visits the blocks of data of one leaf of the summaries: slots that are not free, but for second copies and replicas. Gives the leaf
+    /// to go on with, which is the one behind all that have no page. What cannot be read is passed over; while a page is missing, nothing
+    /// is visited. The states are those of [`Engine::slot_state`].
+    pub(crate) fn each_block_of_leaf(
+        &mut self,
+        leaf: u64,
+        mut visit: impl FnMut(&mut Engine, Slot, SlotState, Digest),
+    ) -> Result<u64, Missing> {
+        let geometry = self.store.geometry;
+        let page = match lookup(&mut self.store, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
+            Walk::Leaf(page) => page,
+            Walk::Absent(level) => {
+                let span = geometry.fanout().saturating_pow(level.into());
+                return Ok((leaf / span).saturating_add(1).saturating_mul(span));
+            }
+            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
+            Walk::Missing(missing) => return Err(missing),
+        };
+        let per_leaf = geometry.block() / SUMMARY_BYTES;
+        let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(geometry.slots());
+        // Its part of the space map: one leaf, or the end of one and the beginning of the next.
+        for slot in [slots.start, slots.end - 1] {
+            if let Err(missing) = self.slot_state(Slot(slot))
+                && !self.failed_pages.contains(&missing.key)
+            {
+                return Err(missing);
+            }
+        }
+        for slot in slots.clone().map(Slot) {
+            let Ok(state @ (SlotState::Single | SlotState::Shared | SlotState::Held)) = self.slot_state(slot) else {
+                continue;
+            };
+            let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
+            let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
+            if self.copied_from(owner).is_none() {
+                visit(self, slot, state, digest);
+            }
+        }
+        Ok(leaf + 1)
+    }
+}
