@@ -159,24 +159,28 @@ impl Engine {
     /// goes on, or where nothing does.
     fn add_to_run(&mut self, run: &mut Run, slot: Slot) -> bool {
         let replica = self.replica_of(slot);
-        let goes_on = |at: Slot| run.first.is_some_and(|first| self.continues(first, run.slots.len(), at));
+        let goes_on = |at: Slot| run.first.is_some_and(|first| self.continues(first, run.length, at));
         let goes_on = if run.is_of_replicas { replica.is_some_and(goes_on) } else { goes_on(slot) };
         if !goes_on {
             self.read_all_of(run);
             (run.first, run.is_of_replicas) = (replica.or(Some(slot)), replica.is_some());
         }
-        run.slots.push(slot);
+        run.length += 1;
+        if run.is_of_replicas {
+            run.replicated.push(slot);
+        }
         !goes_on
     }
 
     fn read_all_of(&mut self, run: &mut Run) {
         if let Some(first) = run.first.take() {
             match run.is_of_replicas {
-                true => self.read_replicas(first, &run.slots),
-                false => self.read_run(first, run.slots.len()),
+                true => self.read_replicas(first, &run.replicated),
+                false => self.read_run(first, run.length),
             }
         }
-        run.slots.clear();
+        run.length = 0;
+        run.replicated.clear();
     }
 
     pub(crate) fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
@@ -352,8 +356,10 @@ impl Engine {
 #[derive(Default)]
 struct Run {
     first: Option<Slot>,
+    length: usize,
     is_of_replicas: bool,
-    slots: alloc::vec::Vec<Slot>,
+    /// The slots whose replicas are read. Others follow from the first.
+    replicated: alloc::vec::Vec<Slot>,
 }
 
 enum Begun {
