@@ -83,6 +83,7 @@ pub(crate) enum Pending {
     SetPool,
     Scrub,
     SecondCopies,
+    Replicas,
     IndexCopy,
     SetCache,
     Grow {
@@ -314,7 +315,7 @@ impl Run {
                 Ok(())
             }
             Operation::Replicas(bytes) => {
-                let token = self.token(Pending::SecondCopies);
+                let token = self.token(Pending::Replicas);
                 let change = PoolChange { replicas: Some(*bytes), ..PoolChange::default() };
                 self.world.control(token, Command::SetPool(change));
                 Ok(())

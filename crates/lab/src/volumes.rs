@@ -181,8 +181,8 @@ impl Run {
             (Pending::Grow { grown: Err(expected) }, Err(ControlError::BadCapacity(error))) if *expected == error => {
                 return Ok(());
             }
-            (Pending::Settle | Pending::Scrub | Pending::SecondCopies | Pending::IndexCopy, Ok(()))
-            | (Pending::SetCache | Pending::Close { .. }, Ok(())) => return Ok(()),
+            (Pending::Settle | Pending::Scrub | Pending::SecondCopies | Pending::Replicas, Ok(()))
+            | (Pending::IndexCopy | Pending::SetCache | Pending::Close { .. }, Ok(())) => return Ok(()),
             (Pending::Scrub, Err(ControlError::NoScrub))
             | (Pending::SecondCopies, Err(ControlError::TooManyVolumes)) => return Ok(()),
             (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => return Ok(()),
