@@ -5,6 +5,7 @@
 mod bench;
 mod caches;
 mod copies;
+mod disk_index;
 mod failures;
 mod refusals;
 mod reorder;

@@ -1,12 +1,6 @@
 //! The complete index on disk: what it lets `full` share that memory has forgotten, when there is one, and what becomes of it under
 //! crashes, damage and want of room. (The swarm has it in most of its runs; the audit there holds it against the summaries.)
 
-// Not everything of the bench is used here.
-#[allow(dead_code)]
-#[path = "regressions/bench.rs"]
-mod bench;
-
-use bench::{Bench, SECOND};
 use engine::superblock::TreeId;
 use engine::{Command, DiskIndexAudit, DiskIndexStatus, Limits, Policy, Superblock, WriteCounts};
 use lab::config::Config;
@@ -15,6 +9,8 @@ use lab::disk::Cut;
 use lab::random::Random;
 use lab::workload::policy;
 use lab::world::World;
+
+use crate::bench::{Bench, SECOND};
 
 /// The most blocks of a write.
 const PIECE: u64 = 8;
