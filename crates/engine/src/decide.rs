@@ -142,7 +142,8 @@ impl Engine {
             for block in &request.blocks {
                 counts.index_hits += u64::from(matches!(block.lookup, Lookup::Known(_)));
                 let is_payload = block.content.is_some_and(|content| !content.zero);
-                counts.index_misses += u64::from(is_payload && block.lookup == Lookup::Nothing);
+                let is_missed = block.lookup == Lookup::Nothing && block.decision != Decision::Twin;
+                counts.index_misses += u64::from(is_payload && is_missed);
             }
             counts.categories[policy.category(&deciding.lookups) as usize] = 1;
             let payload = counts.written_blocks + counts.removed.blocks;

@@ -36,14 +36,11 @@ const FETCHED_LEAVES: usize = 64;
 /// Ghosts that are fetched at a time.
 const FETCHED_AT_ONCE: usize = 8;
 
-/// Figures of the index and the read cache. Hits and misses count blocks, since the pool was opened.
+/// Figures of the read cache, and of the index what [`crate::WriteCounts`] does not have. Hits and misses count blocks, since the pool
+/// was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheCounts {
-    /// Blocks written whose content the index knew,
-    pub index_hits: u64,
-    /// and those whose content it did not know.
-    pub index_misses: u64,
-    /// Of the hits and misses, those that an index of another size would have had, deeper than the one that there is. (An
+    /// Of the hits and misses of the index, those that one of another size would have had, deeper than the one that there is. (An
     /// estimate from a sample.)
     pub index_ghost_hits: u64,
     /// Blocks read that were in memory,
@@ -207,15 +204,9 @@ impl Engine {
             let slot = match (block.lookup, block.decision) {
                 // Found by what the block maps to, not by the index.
                 (Lookup::SamePlace(_), _) => continue,
-                (Lookup::Known(slot), _) => {
-                    partition.counts.index_hits += 1;
-                    Some(Slot(slot))
-                }
+                (Lookup::Known(slot), _) => Some(Slot(slot)),
                 (Lookup::Nothing, Decision::Twin) => continue,
-                (Lookup::Nothing, _) => {
-                    partition.counts.index_misses += 1;
-                    block.entry.slot()
-                }
+                (Lookup::Nothing, _) => block.entry.slot(),
             };
             let one_in = limits.cache.sampled_one_in;
             let digest = first_bits(content.digest, limits.sharing_digest_bits);

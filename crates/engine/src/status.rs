@@ -107,7 +107,7 @@ pub struct WriteCounts {
     pub same_place_blocks: u64,
     /// Blocks that were looked up and found in another slot, through the index,
     pub index_hits: u64,
-    /// and those that were not found.
+    /// and those that were not found there, nor in the same request.
     pub index_misses: u64,
     /// What other policies would have removed of the requests that were looked up.
     pub what_if: WhatIf,

@@ -22,9 +22,9 @@ pub struct CacheReport {
     pub read_bytes: u64,
     /// Where the boundary is, or is moving to: thousandths of the shared bytes that are the index.
     pub index_share: u32,
-    /// Blocks written whose content the index knew.
+    /// As in the counts of writes: blocks that were looked up and found,
     pub index_hits: u64,
-    /// Blocks written whose content it did not know.
+    /// and those that were not.
     pub index_misses: u64,
     /// Blocks written that it takes a larger index to know; an estimate.
     pub index_ghost_hits: u64,
@@ -59,7 +59,7 @@ impl CacheReport {
     /// The engine's figures.
     pub fn new(engine: &Engine) -> CacheReport {
         let status = engine.cache_status();
-        let counts = status.counts;
+        let (counts, writes) = (status.counts, engine.write_counts());
         let history = engine.cache_history();
         CacheReport {
             setting: engine.cache_setting().unwrap_or_default().to_string(),
@@ -69,8 +69,8 @@ impl CacheReport {
             index_entries: status.index_entries,
             read_bytes: status.read_bytes,
             index_share: status.index_share,
-            index_hits: counts.index_hits,
-            index_misses: counts.index_misses,
+            index_hits: writes.index_hits,
+            index_misses: writes.index_misses,
             index_ghost_hits: counts.index_ghost_hits,
             read_hits: counts.read_hits,
             read_misses: counts.read_misses,

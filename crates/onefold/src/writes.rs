@@ -32,7 +32,7 @@ pub struct WritesReport {
     /// Blocks that were looked up and found in another slot,
     #[serde(default)]
     pub index_hits: u64,
-    /// and those that were not found.
+    /// and those that were not found there, nor in the same request.
     #[serde(default)]
     pub index_misses: u64,
     /// What other policies would have removed.
