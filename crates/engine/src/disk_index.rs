@@ -21,6 +21,7 @@ use crate::geometry::Geometry;
 use crate::pages::Region;
 use crate::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
 use crate::tree::{Stop, height_for};
+use crate::write::SUMMARY_BYTES;
 
 pub use audit::DiskIndexAudit;
 use bucket::ENTRY_BYTES;
@@ -70,6 +71,20 @@ fn bucket_entries(geometry: &Geometry) -> u64 {
 /// Buckets for all slots of a pool: two thirds of each are filled.
 fn buckets_for(geometry: &Geometry) -> u32 {
     u32::try_from((3 * geometry.slots()).div_ceil(2 * bucket_entries(geometry))).unwrap_or(u32::MAX)
+}
+
+/// Why no pool of this geometry has written such a record of its index.
+pub(crate) fn contradiction(geometry: &Geometry, record: DiskIndexRecord, root: Root) -> Option<&'static str> {
+    let leaves = geometry.slots().div_ceil(geometry.block() / SUMMARY_BYTES);
+    if record.buckets > buckets_for(geometry) {
+        Some("the index on disk has more buckets than the pool can use")
+    } else if record.built != DiskIndexRecord::COMPLETE && u64::from(record.built) > leaves {
+        Some("the index on disk was built further than the summaries go")
+    } else if !record.is_on() && (record.built > 0 || !root.pointer.is_none()) {
+        Some("there is no index on disk, and yet a root of it, or blocks that were entered")
+    } else {
+        None
+    }
 }
 
 /// Whether the pool has outgrown so many buckets: more than five sixths of each would be filled.

@@ -7,6 +7,7 @@ use core::fmt;
 
 use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::contract::{IndexCopy, Policy};
+use crate::disk_index;
 use crate::failure::Failure;
 use crate::geometry::{BadGeometry, Geometry, Growth, UNGROWN};
 use crate::icache::CacheSetting;
@@ -539,6 +540,10 @@ impl Superblock {
         if journal_position >= geometry.journal_blocks {
             return Err(SuperblockError::Geometry(BadGeometry("the journal's position is outside the journal")));
         }
+        let disk_index = DiskIndexRecord { buckets: u32_at(b, DISK_INDEX_AT), built: u32_at(b, DISK_INDEX_AT + 4) };
+        if let Some(why) = disk_index::contradiction(&geometry, disk_index, roots[TreeId::DiskIndex as usize]) {
+            return Err(SuperblockError::Geometry(BadGeometry(why)));
+        }
         Ok(Superblock {
             parameters: Parameters { geometry, id, key, digest },
             epoch: u64_at(b, 120),
@@ -560,7 +565,7 @@ impl Superblock {
             cache,
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
             scrub: ScrubRecord::read(b, SCRUB_AT),
-            disk_index: DiskIndexRecord { buckets: u32_at(b, DISK_INDEX_AT), built: u32_at(b, DISK_INDEX_AT + 4) },
+            disk_index,
             roots,
         })
     }
@@ -642,6 +647,18 @@ mod tests {
         assert!(refused(&|block| block[175] = 9));
         assert!(refused(&|block| put_u16(block, 172, 0)));
         assert!(refused(&|block| put_u32(block, 180, 265)));
+        // The pool has room for 792 buckets and 1591 leaves of summaries, and without buckets there is no page.
+        assert!(!refused(&|block| put_u32(block, DISK_INDEX_AT, 792)));
+        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, 793)));
+        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, u32::MAX)));
+        assert!(!refused(&|block| put_u32(block, DISK_INDEX_AT + 4, 1591)));
+        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT + 4, 1592)));
+        assert!(!refused(&|block| put_u64(block, DISK_INDEX_AT, 0)));
+        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, 0)));
+        assert!(refused(&|block| {
+            put_u64(block, DISK_INDEX_AT, 0);
+            put_u32(block, ROOTS_AT + TreeId::DiskIndex as usize * ROOT_SIZE, 1);
+        }));
         // More metadata and more containers than there are in all; a gap; half a growth.
         assert!(refused(&|block| put_u32(block, GROWTH_AT, 1 << 20)));
         assert!(refused(&|block| put_u32(block, GROWTH_AT + 4, u32::MAX)));
@@ -664,6 +681,7 @@ mod tests {
         assert!(named(&|block| block[16] = 4).contains("0x4"));
         assert!(named(&|block| block[10] = 200).contains("number 200"));
         assert!(named(&|block| put_u32(block, 168, u32::MAX)).contains("outside the journal"));
+        assert!(named(&|block| put_u32(block, DISK_INDEX_AT, u32::MAX)).contains("more buckets"));
         assert!(SuperblockError::Checksum.to_string().contains("checksum"));
     }
 

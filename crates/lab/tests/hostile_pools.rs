@@ -112,6 +112,23 @@ fn a_superblock_that_has_counted_further_than_any_pool_is_refused() {
     }
 }
 
+/// Sizes of the index on disk were taken as they were found: levels of its tree, pages that a checkpoint may take.
+#[test]
+fn an_index_on_disk_that_no_pool_of_the_size_has_is_refused() {
+    for fields in [[u32::MAX, 0], [1 << 20, u32::MAX], [1, u32::MAX - 1], [0, 1]] {
+        let mut image = make(Kind::Crashed);
+        for superblock in places(&image, Structure::Superblock) {
+            for (at, value) in fields.into_iter().enumerate() {
+                image[superblock + 416 + at * 4..][..4].copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            assert_eq!(survive(image.clone(), Use(how)), Fate::Refused(None), "{fields:?}");
+        }
+    }
+}
+
 /// The volume table claimed sizes and numbers of blocks that no volume has: offsets, and counting on, overflowed.
 #[test]
 fn a_volume_larger_than_any_is_damage() {
