@@ -12,6 +12,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::buffers::Buffers;
+use crate::bytes::u64_at;
 use crate::cache::ReadCache;
 use crate::checkpoint::{Checkpoint, Discard};
 use crate::contract::*;
@@ -24,7 +25,7 @@ use crate::failure::{Failure, Mark};
 use crate::geometry::Geometry;
 use crate::grow::Growing;
 use crate::index::Index;
-use crate::io::{Io, IoTable, Purpose};
+use crate::io::{Io, IoTable};
 use crate::jobs::{Pace, Turn};
 use crate::journal::{Journal, Unwritten};
 use crate::limits::Limits;
@@ -37,7 +38,7 @@ use crate::read::Fill;
 use crate::rebuild::Rebuild;
 use crate::recovery::Recovery;
 use crate::reorder::Reorder;
-use crate::request::{Kind, Request, Requests, Stage};
+use crate::request::{Requests, Stage};
 use crate::scrub::Scrub;
 use crate::space::Space;
 use crate::status::{Counters, ReadCounts, WriteCounts};
@@ -58,7 +59,7 @@ pub(crate) enum Phase {
 }
 
 /// Containers that are reserved at once while the host has room.
-const RESERVE_CONTAINERS: u32 = 8;
+pub(crate) const RESERVE_CONTAINERS: u32 = 8;
 
 /// Why a block's mapping is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -439,156 +440,6 @@ impl Engine {
         }
     }
 
-    // ---- requests ----
-
-    fn submit(&mut self, submit: Submit<'_>) {
-        let Submit { token, volume, offset, length, fua, operation } = submit;
-        let kind = match operation {
-            Operation::Read { .. } => Kind::Read,
-            Operation::Write(_) => Kind::Write,
-            Operation::WriteZeroes | Operation::Trim => Kind::Clear,
-            Operation::Flush => Kind::Flush,
-            Operation::Extents { .. } => Kind::Extents,
-        };
-        self.last_request = self.now;
-        let id = self.requests.begin(token, kind, volume, offset, length);
-        let block = self.store.geometry.block();
-        if let Operation::Write(inputs) = operation {
-            let request = self.requests.get_mut(id);
-            request.blocks.reserve_exact(inputs.len());
-            for (i, input) in inputs.iter().enumerate() {
-                let start = (offset / block + i as u64) * block;
-                let from = offset.max(start) - start;
-                let to = (offset + length).min(start + block) - start;
-                let lba = (start / block) & ((1 << crate::entry::LBA_BITS) - 1);
-                let mut part = Block::new(Key::new(volume, lba), from as u32, to as u32);
-                part.buffer = Some(input.buffer);
-                part.content = input.content;
-                debug_assert_eq!(part.content.is_some(), to - from == block);
-                request.blocks.push(part);
-            }
-        }
-        if let Operation::Extents { limit } = operation {
-            self.requests.get_mut(id).limit = limit.max(1);
-        }
-        self.requests.get_mut(id).fua = fua;
-        match self.refusal(id, kind) {
-            Some(error) => self.fail_request(id, error),
-            None if self.join(id) => {}
-            None => self.ready.push_back(id),
-        }
-    }
-
-    /// Why a request cannot be taken at all.
-    fn refusal(&self, id: RequestId, kind: Kind) -> Option<Error> {
-        let request = self.requests.get(id);
-        if self.phase != Phase::Serving {
-            return Some(Error::ShuttingDown);
-        }
-        if let Some(error) = self.misplaced(id) {
-            return Some(error);
-        }
-        if kind == Kind::Flush {
-            return self.read_only.then_some(Error::Io);
-        }
-        let blocks = request.length.div_ceil(self.store.geometry.block());
-        let piece = u64::from(self.store.geometry.piece_blocks);
-        if matches!(kind, Kind::Read | Kind::Write) && blocks > piece {
-            return Some(Error::Invalid);
-        }
-        (self.read_only && matches!(kind, Kind::Write | Kind::Clear)).then_some(Error::ReadOnly)
-    }
-
-    /// Runs a request from its first stage.
-    pub(crate) fn run(&mut self, id: RequestId) {
-        self.counters.request_runs += 1;
-        self.requests.get_mut(id).has_run = true;
-        let request = self.requests.get(id);
-        debug_assert_eq!(request.waiting, 0);
-        if let Some(error) = request.error.or_else(|| self.misplaced(id)) {
-            return self.fail_request(id, error);
-        }
-        match request.kind {
-            Kind::Read => self.run_read(id),
-            Kind::Write | Kind::Clear => self.run_write(id),
-            Kind::Flush => self.run_flush(id),
-            Kind::Extents => self.run_extents(id),
-        }
-    }
-
-    /// One thing that a request waits for has come.
-    pub(crate) fn arrived(&mut self, id: RequestId, failed: bool) {
-        let request = self.requests.get_mut(id);
-        request.waiting -= 1;
-        if failed {
-            request.error = Some(Error::Io);
-        }
-        if request.waiting == 0 {
-            self.ready.push_back(id);
-        }
-    }
-
-    fn end_request(&mut self, id: RequestId) {
-        self.last_request = self.now;
-        self.requests.end(id);
-    }
-
-    /// Answers a request that changed or flushed something.
-    pub(crate) fn answer_done(&mut self, id: RequestId) {
-        self.answer(id, Ok(Reply::Done));
-    }
-
-    pub(crate) fn fail_request(&mut self, id: RequestId, error: Error) {
-        if !self.part(id, error) {
-            self.answer(id, Err(error));
-        }
-    }
-
-    /// Ends a request, and the writes that have joined it.
-    fn answer(&mut self, id: RequestId, result: Result<Reply, Error>) {
-        self.drop_blocks(id);
-        let mut next = Some(id);
-        while let Some(id) = next {
-            let request = self.requests.get(id);
-            let token = request.token;
-            next = request.next;
-            self.store.io.effects.push_back(Effect::Reply { token, result });
-            self.end_request(id);
-        }
-    }
-
-    /// Ends a request with an error, as soon as nothing is under way for it.
-    pub(crate) fn fail_when_quiet(&mut self, id: RequestId, error: Error) {
-        let request = self.requests.get_mut(id);
-        request.error = Some(error);
-        if request.waiting == 0 {
-            self.fail_request(id, error);
-        }
-    }
-
-    /// Releases every buffer that a request holds.
-    fn drop_blocks(&mut self, id: RequestId) {
-        let Engine { requests, buffers, partition, .. } = self;
-        let request: &mut Request = requests.get_mut(id);
-        for block in request.blocks.drain(..) {
-            for buffer in [block.buffer, block.base_buffer].into_iter().flatten() {
-                buffers.release(buffer);
-            }
-        }
-        for segment in request.data.drain(..) {
-            if let Some(buffer) = segment.buffer {
-                partition.answering -= 1;
-                buffers.release(buffer);
-            }
-        }
-    }
-
-    fn sent(&mut self, id: RequestId) {
-        assert_eq!(self.requests.get(id).stage, Stage::Reply);
-        self.drop_blocks(id);
-        self.end_request(id);
-    }
-
     // ---- the map ----
 
     /// What a block maps to, for whoever needs its content.
@@ -603,122 +454,19 @@ impl Engine {
         }
         let entries = self.store.geometry.map_leaf_entries();
         match lookup(&mut self.store, Region::Metadata, self.maps[volume], key.lba() / entries) {
-            Walk::Leaf(page) => {
-                let at = (key.lba() % entries) as usize * 8;
-                let entry = Entry(crate::bytes::u64_at(self.store.pages.bytes(page), at));
-                let makes_sense = entry.is_valid() && entry.slot().is_none_or(|slot| self.space.contains(slot));
-                if makes_sense { Ok(entry) } else { Err(Unresolved::Damaged) }
-            }
+            Walk::Leaf(page) => self.entry_in(page, key).ok_or(Unresolved::Damaged),
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
             Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
             Walk::Missing(missing) => Err(Unresolved::Missing(missing)),
         }
     }
 
-    // ---- completions ----
-
-    fn done(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) {
-        let (purpose, segments, offset) = self.store.io.end(io);
-        match purpose {
-            Purpose::LoadPage(key) => self.page_loaded(key, result),
-            Purpose::WritePage(key) => {
-                let Some(&Segment::Page(page)) = segments.first() else { unreachable!("a page write has its page") };
-                if self.check_written(result) {
-                    self.store.pages.written(key, page);
-                } else {
-                    self.store.pages.not_written();
-                }
-            }
-            Purpose::Mark => self.marked(&segments, result),
-            Purpose::WriteSlots { first, sequence, carried } => {
-                self.slots_written(first, &segments, sequence, carried, result);
-            }
-            Purpose::WriteRecord { sequence } => {
-                for &segment in &segments {
-                    match segment {
-                        Segment::Page(page) => self.store.pages.release(page),
-                        Segment::Buffer(buffer) => self.buffers.release(buffer),
-                    }
-                }
-                if self.check_written(result) {
-                    self.journal.wrote(sequence);
-                }
-            }
-            Purpose::Sync => self.synced(result),
-            Purpose::Fill { first } => self.filled(first, &segments, result),
-            Purpose::FillFromReplicas { first } => self.filled_from_replicas(first, &segments, result),
-            Purpose::Reorder { first } => self.reorder_read(first, &segments, result),
-            Purpose::Merge { request, block } => self.merged(request, block, result),
-            Purpose::Compare { request, block } => self.compared(request, block, result),
-            Purpose::ReserveContainers(count) => {
-                self.reserving = false;
-                if self.check_reserved(result) {
-                    self.space.set_reserved(count);
-                    self.reserve_at_once = RESERVE_CONTAINERS;
-                } else if self.reserve_at_once > 1 {
-                    // Next time for one: there may be room for less.
-                    self.reserve_at_once = 1;
-                } else {
-                    self.host_full = true;
-                }
-            }
-            Purpose::ReserveMetadata(blocks) => {
-                let good = self.check_reserved(result);
-                self.metadata_reserved(good.then_some(blocks));
-            }
-            Purpose::ReserveHomes => {
-                let good = self.check_reserved(result);
-                self.homes_reserved(good);
-            }
-            Purpose::ScrubItem(number) => self.scrub_item_done(number, &segments, result),
-            Purpose::ScrubBlocks { first } => self.scrub_blocks_read(first, &segments, result),
-            Purpose::Mend(slot) => self.mended(slot, result),
-            Purpose::CopyBlock(slot) => self.copied(slot, result),
-            Purpose::Fetch(slot) => self.fetched(slot, result),
-            Purpose::Superblock => self.superblock_written(&segments, result),
-            Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
-        }
-        self.store.io.recycle(io, segments);
-    }
-
-    /// A write of metadata must succeed, or the pool becomes read-only.
-    pub(crate) fn check_written(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
-        if result.is_err() {
-            self.fail_pool(Failure::Write);
-        }
-        result.is_ok()
-    }
-
-    /// That there is no room may pass; a reservation that fails otherwise is a write that failed.
-    fn check_reserved(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
-        match result {
-            Err(IoError::NoSpace) => false,
-            result => self.check_written(result),
-        }
-    }
-
-    fn page_loaded(&mut self, key: crate::pages::PageKey, result: Result<Outcome<'_>, IoError>) {
-        let load = self.store.pages.end_load(key);
-        let mut good = false;
-        if let Ok(Outcome::Bytes(bytes)) = result {
-            good = self.store.is_valid(key)
-                && bytes.len() as u64 == self.store.geometry.block()
-                && crate::bytes::checksum(self.store.seed, bytes) == load.pointer.checksum;
-            if good && !load.orphan {
-                self.store.pages.fill(key, bytes);
-                self.failed_pages.retain(|&failed| failed != key);
-            }
-        }
-        // Whoever waited for a page that is no longer part of anything looks again.
-        let failed = !good && !load.orphan;
-        if failed {
-            self.page_failed(key, result.is_err());
-        }
-        for waiter in load.waiters {
-            // What would prove a known block is no reason to fail: the block is not shared.
-            let proves = self.requests.get(waiter).stage == Stage::Verify;
-            self.arrived(waiter, failed && !proves);
-        }
+    /// The entry of a block in its leaf, if it is one that can be.
+    pub(crate) fn entry_in(&self, leaf: PageId, key: Key) -> Option<Entry> {
+        let at = (key.lba() % self.store.geometry.map_leaf_entries()) as usize * 8;
+        let entry = Entry(u64_at(self.store.pages.bytes(leaf), at));
+        let makes_sense = entry.is_valid() && entry.slot().is_none_or(|slot| self.space.contains(slot));
+        makes_sense.then_some(entry)
     }
 
     // ---- pumping ----
@@ -812,5 +560,3 @@ impl Engine {
         &self.store.geometry
     }
 }
-
-use crate::request::Block;

@@ -1,0 +1,117 @@
+//! I/O that is done: each goes to whom it was for. What has failed is judged here where it is the same for all: a write of metadata
+//! must succeed, a reservation may find no room, a page must be what its pointer says.
+
+use crate::bytes::checksum;
+use crate::contract::*;
+use crate::engine::{Engine, RESERVE_CONTAINERS};
+use crate::failure::Failure;
+use crate::io::Purpose;
+use crate::pages::PageKey;
+use crate::request::Stage;
+
+impl Engine {
+    /// An I/O is done.
+    pub(crate) fn done(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) {
+        let (purpose, segments, offset) = self.store.io.end(io);
+        match purpose {
+            Purpose::LoadPage(key) => self.page_loaded(key, result),
+            Purpose::WritePage(key) => {
+                let Some(&Segment::Page(page)) = segments.first() else { unreachable!("a page write has its page") };
+                if self.check_written(result) {
+                    self.store.pages.written(key, page);
+                } else {
+                    self.store.pages.not_written();
+                }
+            }
+            Purpose::Mark => self.marked(&segments, result),
+            Purpose::WriteSlots { first, sequence, carried } => {
+                self.slots_written(first, &segments, sequence, carried, result);
+            }
+            Purpose::WriteRecord { sequence } => {
+                for &segment in &segments {
+                    match segment {
+                        Segment::Page(page) => self.store.pages.release(page),
+                        Segment::Buffer(buffer) => self.buffers.release(buffer),
+                    }
+                }
+                if self.check_written(result) {
+                    self.journal.wrote(sequence);
+                }
+            }
+            Purpose::Sync => self.synced(result),
+            Purpose::Fill { first } => self.filled(first, &segments, result),
+            Purpose::FillFromReplicas { first } => self.filled_from_replicas(first, &segments, result),
+            Purpose::Reorder { first } => self.reorder_read(first, &segments, result),
+            Purpose::Merge { request, block } => self.merged(request, block, result),
+            Purpose::Compare { request, block } => self.compared(request, block, result),
+            Purpose::ReserveContainers(count) => {
+                self.reserving = false;
+                if self.check_reserved(result) {
+                    self.space.set_reserved(count);
+                    self.reserve_at_once = RESERVE_CONTAINERS;
+                } else if self.reserve_at_once > 1 {
+                    // Next time for one: there may be room for less.
+                    self.reserve_at_once = 1;
+                } else {
+                    self.host_full = true;
+                }
+            }
+            Purpose::ReserveMetadata(blocks) => {
+                let good = self.check_reserved(result);
+                self.metadata_reserved(good.then_some(blocks));
+            }
+            Purpose::ReserveHomes => {
+                let good = self.check_reserved(result);
+                self.homes_reserved(good);
+            }
+            Purpose::ScrubItem(number) => self.scrub_item_done(number, &segments, result),
+            Purpose::ScrubBlocks { first } => self.scrub_blocks_read(first, &segments, result),
+            Purpose::Mend(slot) => self.mended(slot, result),
+            Purpose::CopyBlock(slot) => self.copied(slot, result),
+            Purpose::Fetch(slot) => self.fetched(slot, result),
+            Purpose::Superblock => self.superblock_written(&segments, result),
+            Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
+        }
+        self.store.io.recycle(io, segments);
+    }
+
+    /// A write of metadata must succeed, or the pool becomes read-only.
+    pub(crate) fn check_written(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
+        if result.is_err() {
+            self.fail_pool(Failure::Write);
+        }
+        result.is_ok()
+    }
+
+    /// That there is no room may pass; a reservation that fails otherwise is a write that failed.
+    fn check_reserved(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
+        match result {
+            Err(IoError::NoSpace) => false,
+            result => self.check_written(result),
+        }
+    }
+
+    fn page_loaded(&mut self, key: PageKey, result: Result<Outcome<'_>, IoError>) {
+        let load = self.store.pages.end_load(key);
+        let mut good = false;
+        if let Ok(Outcome::Bytes(bytes)) = result {
+            good = self.store.is_valid(key)
+                && bytes.len() as u64 == self.store.geometry.block()
+                && checksum(self.store.seed, bytes) == load.pointer.checksum;
+            if good && !load.orphan {
+                self.store.pages.fill(key, bytes);
+                self.failed_pages.retain(|&failed| failed != key);
+            }
+        }
+        // Whoever waited for a page that is no longer part of anything looks again.
+        let failed = !good && !load.orphan;
+        if failed {
+            self.page_failed(key, result.is_err());
+        }
+        for waiter in load.waiters {
+            // What would prove a known block is no reason to fail: the block is not shared.
+            let proves = self.requests.get(waiter).stage == Stage::Verify;
+            self.arrived(waiter, failed && !proves);
+        }
+    }
+}
