@@ -3,7 +3,6 @@
 
 use alloc::vec::Vec;
 
-use crate::bytes::u64_at;
 use crate::contract::{Digest, IndexCopy, Policy, RequestId};
 use crate::engine::Engine;
 use crate::entry::{Entry, Slot, check_bits};
@@ -37,9 +36,7 @@ impl Engine {
                     last = Some((leaf, lookup(&mut self.store, Region::Metadata, self.maps[volume], leaf)));
                 }
                 let Some((_, Walk::Leaf(page))) = last else { return None };
-                let entry = Entry(u64_at(self.store.pages.bytes(page), (key.lba() % per_leaf) as usize * 8));
-                let makes_sense = entry.is_valid() && entry.slot().is_none_or(|slot| self.space.contains(slot));
-                makes_sense.then_some(entry)
+                self.entry_in(page, key)
             });
             self.requests.get_mut(id).blocks[at].entry = entry.unwrap_or(Entry::UNMAPPED);
         }
