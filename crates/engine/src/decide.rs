@@ -45,7 +45,7 @@ impl Engine {
     /// The slot that `entry` has, if it is certain, without loading anything, that it holds what has this digest.
     pub(crate) fn holds_already(&mut self, entry: Entry, digest: Digest) -> Option<Slot> {
         let slot = entry.slot().filter(|_| entry.check() == check_bits(digest) && self.digests_prove())?;
-        let recent = self.delta.live(slot).or_else(|| self.frozen.live(slot)).map(|recent| recent.digest);
+        let recent = self.recent(slot).map(|recent| recent.digest);
         let found = match recent {
             Some(found) => found,
             None => self.summary(slot).ok()??,
@@ -107,7 +107,7 @@ impl Engine {
 
     /// Whether nothing refers to a slot any more, as far as that is known in memory.
     fn is_gone(&mut self, slot: Slot) -> bool {
-        let recent = self.delta.live(slot).or_else(|| self.frozen.live(slot));
+        let recent = self.recent(slot);
         recent.is_none() && self.slot_state(slot).is_ok_and(|state| !state.is_used())
     }
 

@@ -24,7 +24,6 @@ use crate::engine::{Engine, Unresolved};
 use crate::entry::{Key, Slot, check_bits};
 use crate::io::Purpose;
 use crate::request::{Kind, Stage};
-use crate::tree::Missing;
 
 /// Blocks that are under repair at once; the others wait.
 const AT_ONCE: usize = 8;
@@ -188,17 +187,6 @@ impl Engine {
     /// Whether repairs may be written.
     pub(crate) fn may_mend(&self) -> bool {
         !self.read_only && !self.untouched && !self.reads_only
-    }
-
-    /// The digest that a slot must hold, and the block that it was first written for. `None`: it is not in use.
-    pub(crate) fn proven_digest(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
-        if let Some(recent) = self.delta.live(slot).or_else(|| self.frozen.live(slot)) {
-            return Ok(Some((recent.digest, recent.owner)));
-        }
-        if !self.space.contains(slot) || !self.slot_state(slot)?.is_used() {
-            return Ok(None);
-        }
-        self.summary_and_owner(slot)
     }
 
     /// Moves the repairs on.

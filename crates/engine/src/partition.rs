@@ -528,13 +528,10 @@ impl Engine {
         if is_here || self.partition.is_fetching(slot) || !self.space.contains(slot) {
             return Ok(());
         }
-        let recent = self.delta.live(slot).or_else(|| self.frozen.live(slot)).map(|recent| recent.digest);
-        let digest = match recent {
-            Some(digest) => Some(digest),
-            None if self.slot_state(slot)?.is_used() => self.summary(slot)?,
-            None => None,
-        };
-        let Some(digest) = digest.filter(|&digest| !self.is_lost(slot, digest)) else { return Ok(()) };
+        let Some((digest, _)) = self.proven_digest(slot)? else { return Ok(()) };
+        if self.is_lost(slot, digest) {
+            return Ok(());
+        }
         let Some(buffer) = self.buffers.take() else {
             self.partition.blocks.clear();
             return Ok(());

@@ -274,7 +274,7 @@ impl Engine {
 
     /// Whether what was read is what the slot must hold: 24 bits always, all of them where they are at hand.
     fn passes(&self, slot: Slot, fill: &Fill, content: BlockContent) -> bool {
-        let known = self.delta.live(slot).or_else(|| self.frozen.live(slot));
+        let known = self.recent(slot);
         !content.zero
             && check_bits(content.digest) == fill.check
             && known.is_none_or(|recent| recent.digest == content.digest)

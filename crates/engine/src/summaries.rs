@@ -1,7 +1,9 @@
-//! The summaries: digest and owner of each slot, in a tree of their own. Which slots are in use is what the space map says.
+//! What slots hold. The summaries have digest and owner of each, in a tree of their own; which of them are in use is what the space map
+//! says, and of slots that are new the delta knows it.
 
 use crate::bytes::u64_at;
 use crate::contract::Digest;
+use crate::delta::Recent;
 use crate::engine::Engine;
 use crate::entry::{Key, Slot};
 use crate::pages::Region;
@@ -18,6 +20,22 @@ pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
 }
 
 impl Engine {
+    /// What the deltas know of a slot that they refer to.
+    pub(crate) fn recent(&self, slot: Slot) -> Option<&Recent> {
+        self.delta.live(slot).or_else(|| self.frozen.live(slot))
+    }
+
+    /// The digest that a slot must hold, and the block that it was first written for. `None`: it is not in use.
+    pub(crate) fn proven_digest(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
+        if let Some(recent) = self.recent(slot) {
+            return Ok(Some((recent.digest, recent.owner)));
+        }
+        if !self.space.contains(slot) || !self.slot_state(slot)?.is_used() {
+            return Ok(None);
+        }
+        self.summary_and_owner(slot)
+    }
+
     /// The digest that a slot's summary holds.
     pub(crate) fn summary(&mut self, slot: Slot) -> Result<Option<Digest>, Missing> {
         Ok(self.summary_and_owner(slot)?.map(|(digest, _)| digest))

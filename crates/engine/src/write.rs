@@ -348,7 +348,7 @@ impl Engine {
         if !self.space.contains(slot) {
             return Known::No;
         }
-        if let Some(recent) = self.delta.live(slot).or_else(|| self.frozen.live(slot)) {
+        if let Some(recent) = self.recent(slot) {
             let found = recent.digest;
             return if self.sharing_digest(found) == wanted { Known::Yes(slot, found) } else { Known::No };
         }

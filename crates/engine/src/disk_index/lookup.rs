@@ -67,25 +67,14 @@ impl Engine {
         named.iter_mut().zip(slots).for_each(|(place, slot)| *place = Some(slot));
         let mut wants = None;
         for slot in named.into_iter().flatten() {
-            match self.holds(slot, digest) {
-                Ok(true) => return Ok(Some(slot)),
-                Ok(false) => {}
+            match self.proven_digest(slot) {
+                Ok(Some((found, _))) if found == digest => return Ok(Some(slot)),
+                Ok(_) => {}
                 Err(missing) if self.failed_pages.contains(&missing.key) => {}
                 Err(missing) => wants = wants.or(Some(missing)),
             }
         }
         wants.map_or(Ok(None), Err)
-    }
-
-    /// Whether a slot is live and holds what has this digest.
-    fn holds(&mut self, slot: Slot, digest: Digest) -> Result<bool, Missing> {
-        if !self.space.contains(slot) {
-            return Ok(false);
-        }
-        if let Some(recent) = self.delta.live(slot).or_else(|| self.frozen.live(slot)) {
-            return Ok(recent.digest == digest);
-        }
-        Ok(self.slot_state(slot)?.is_used() && self.summary(slot)? == Some(digest))
     }
 
     fn note_unreadable(&mut self, hash: u64) {
