@@ -15,10 +15,10 @@ use crate::entry::{Entry, Key, Slot, check_bits};
 use crate::pages::{PageKey, Region};
 use crate::recovery::table_name;
 use crate::space::SlotState;
+use crate::summaries::SUMMARY_BYTES;
 use crate::summaries::read_summary;
 use crate::superblock::{Pointer, Root, TreeId};
 use crate::volume::MAX_BLOCKS;
-use crate::write::SUMMARY_BYTES;
 
 /// Reads `length` bytes of metadata at a byte offset of the store; `None` if they cannot be read.
 pub type ReadMetadata<'a> = dyn FnMut(u64, u32) -> Option<Vec<u8>> + 'a;
@@ -510,7 +510,7 @@ impl<'a> Audit<'a> {
 
     fn each_summary(&mut self, visit: &mut dyn FnMut(&mut Audit<'a>, Slot, Digest, Key)) {
         let engine = self.engine;
-        let per_leaf = engine.geometry().block() / SUMMARY_BYTES;
+        let per_leaf = engine.geometry().summary_leaf_slots();
         let root = engine.roots[TreeId::Summaries as usize];
         self.each_leaf(Region::Metadata, root, "the summaries", &mut |audit, leaf, page| {
             for (i, bytes) in page.chunks_exact(SUMMARY_BYTES as usize).enumerate() {

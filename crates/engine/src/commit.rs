@@ -19,7 +19,6 @@ use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Missing, Walk, height_for, lookup, subtrees};
 use crate::volume::Volume;
-use crate::write::SUMMARY_BYTES;
 
 /// The engine syncs by itself after this time,
 const SELF_SYNC: Nanos = 1_000_000_000;
@@ -361,7 +360,7 @@ impl Engine {
             self.volumes.iter().map(|volume| most_size(volume).div_ceil(block * geometry.map_leaf_entries())).sum();
         let leaves = changes.min(map_leaves)
             + (2 * clears).min(map_leaves)
-            + named.min(geometry.slots().div_ceil(block / SUMMARY_BYTES))
+            + named.min(geometry.summary_leaves())
             + slots.min(geometry.slots().div_ceil(block / 4))
             + slots.min(geometry.space_leaves())
             + slots.min(self.space.container_leaves())

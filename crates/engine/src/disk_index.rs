@@ -21,7 +21,6 @@ use crate::geometry::Geometry;
 use crate::pages::Region;
 use crate::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
 use crate::tree::{Stop, height_for};
-use crate::write::SUMMARY_BYTES;
 
 pub use audit::DiskIndexAudit;
 use bucket::ENTRY_BYTES;
@@ -75,7 +74,7 @@ fn buckets_for(geometry: &Geometry) -> u32 {
 
 /// Why no pool of this geometry has written such a record of its index.
 pub(crate) fn contradiction(geometry: &Geometry, record: DiskIndexRecord, root: Root) -> Option<&'static str> {
-    let leaves = geometry.slots().div_ceil(geometry.block() / SUMMARY_BYTES);
+    let leaves = geometry.summary_leaves();
     if record.buckets > buckets_for(geometry) {
         Some("the index on disk has more buckets than the pool can use")
     } else if record.built != DiskIndexRecord::COMPLETE && u64::from(record.built) > leaves {

@@ -10,9 +10,9 @@ use crate::volume::{self, Volume};
 
 pub use crate::bytes::checksum;
 pub use crate::space::CONTAINER_BYTES;
+pub use crate::summaries::SUMMARY_BYTES;
 pub use crate::tree::height_for;
 pub use crate::volume::{MAX_VOLUMES, VOLUME_BYTES};
-pub use crate::write::SUMMARY_BYTES;
 
 /// The entry of a map leaf for a whole block in `slot`.
 pub fn map_entry(slot: u64, digest: Digest) -> u64 {

@@ -19,6 +19,8 @@
 use core::cmp::Ordering;
 use core::fmt;
 
+use crate::summaries::SUMMARY_BYTES;
+
 /// The product's block size in bytes.
 pub const BLOCK_SIZE: u32 = 4096;
 /// The product's slots per container: containers of 4 MiB.
@@ -417,6 +419,16 @@ impl Geometry {
     /// Children of an interior page.
     pub fn fanout(&self) -> u64 {
         self.block() / 16
+    }
+
+    /// Slots of a leaf of the summaries.
+    pub fn summary_leaf_slots(&self) -> u64 {
+        self.block() / SUMMARY_BYTES
+    }
+
+    /// Leaves of the summaries.
+    pub fn summary_leaves(&self) -> u64 {
+        self.slots().div_ceil(self.summary_leaf_slots())
     }
 
     /// Slots of a leaf of the space map.

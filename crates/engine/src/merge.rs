@@ -11,10 +11,10 @@ use crate::entry::{Entry, Key, LBA_BITS, Slot};
 use crate::failure::Failure;
 use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
+use crate::summaries::SUMMARY_BYTES;
 use crate::superblock::{Pointer, Root, TreeId};
 use crate::tree::{Stop, Walk, Writer, lookup};
 use crate::volume::{self, VOLUME_BYTES};
-use crate::write::SUMMARY_BYTES;
 
 impl Engine {
     /// The writer of a tree: the one at work, or a new one.
@@ -383,7 +383,7 @@ impl Engine {
 
     /// Writes the summaries of the new slots of one leaf.
     pub(crate) fn merge_summaries(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
+        let per_leaf = self.store.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.fresh.get(checkpoint.fresh_at) else {
             if let Some(root) = self.finish_writer(checkpoint)? {
                 self.roots[TreeId::Summaries as usize] = root;

@@ -16,7 +16,6 @@ use crate::entry::Slot;
 use crate::pages::PageKey;
 use crate::policy::Lookup;
 use crate::tree::Missing;
-use crate::write::SUMMARY_BYTES;
 
 /// Pages that wait to be gone through, at most,
 const WANTED: usize = 8;
@@ -117,7 +116,7 @@ impl Engine {
 
     /// All blocks of a write have been looked up: wants the page of the last block of each run of hits.
     pub(crate) fn want_neighbours(&mut self, id: RequestId) {
-        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
+        let per_leaf = self.store.geometry.summary_leaf_slots();
         let blocks = &self.requests.get(id).blocks;
         for (at, block) in blocks.iter().enumerate() {
             let Lookup::Known(slot) = block.lookup else { continue };

@@ -26,7 +26,7 @@ use crate::policy::Lookup;
 use crate::rebuild::Rebuild;
 use crate::request::{Decision, Kind};
 use crate::tree::Missing;
-use crate::write::{SUMMARY_BYTES, first_bits};
+use crate::write::first_bits;
 
 /// Chunks of the index that one step moves.
 const STEP_CHUNKS: u64 = 2;
@@ -294,7 +294,7 @@ impl Engine {
             self.index.resize(goal);
         }
         if starts_anew && !matches!(self.phase, Phase::Recovering | Phase::Dead) {
-            self.rebuild = Some(Rebuild::new(slots, block));
+            self.rebuild = Some(Rebuild::new(self.store.geometry.summary_leaves()));
         }
         self.partition.index_ghosts.resize(self.limits.index_ghosts(block));
         self.partition.read_ghosts.resize(self.limits.read_ghosts(block));
@@ -329,8 +329,7 @@ impl Engine {
             let reads = self.buffers.count().saturating_sub(self.limits.write_buffers);
             self.set_read_buffers(reads);
             if before == 0 && self.partition.goal > 0 {
-                let (slots, block) = (self.store.geometry.slots(), self.store.geometry.block());
-                self.rebuild = Some(Rebuild::new(slots, block));
+                self.rebuild = Some(Rebuild::new(self.store.geometry.summary_leaves()));
             }
         }
         self.copy_out_of_retired();
@@ -469,7 +468,7 @@ impl Engine {
             let (from, to) = ((1000 - before) as usize * SEGMENTS / 1000, segment(1000 - share));
             partition.blocks.extend(partition.read_ghosts.slots(from..to).take(FETCHED_BLOCKS));
         } else {
-            let per_leaf = store.geometry.block() / SUMMARY_BYTES;
+            let per_leaf = store.geometry.summary_leaf_slots();
             let from = before as usize * SEGMENTS / 1000;
             for slot in partition.index_ghosts.slots(from..segment(share)).take(4 * FETCHED_LEAVES) {
                 let leaf = slot.0 / per_leaf;

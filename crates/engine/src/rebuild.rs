@@ -4,7 +4,6 @@
 use crate::engine::Engine;
 use crate::pages::PageKey;
 use crate::tree::Missing;
-use crate::write::SUMMARY_BYTES;
 
 /// Leaves between two looks at requests.
 const BUDGET: u32 = 8;
@@ -21,8 +20,9 @@ pub(crate) struct Rebuild {
 }
 
 impl Rebuild {
-    pub(crate) fn new(slots: u64, block: u64) -> Rebuild {
-        Rebuild { leaf: 0, leaves: slots.div_ceil(block / SUMMARY_BYTES), noted: 0, waiting: None }
+    /// A rebuild from so many leaves of summaries.
+    pub(crate) fn new(leaves: u64) -> Rebuild {
+        Rebuild { leaf: 0, leaves, noted: 0, waiting: None }
     }
 }
 

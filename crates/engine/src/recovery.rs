@@ -37,7 +37,6 @@ use crate::superblock::{Pointer, Superblock, TreeId};
 use crate::tree::{Walk, height_for, lookup};
 use crate::volume::{self, Keeps, MAX_VOLUMES, VOLUME_BYTES, most_blocks};
 use crate::volumes::VolumeChange;
-use crate::write::SUMMARY_BYTES;
 
 pub(crate) use walk::{Walked, blocks_of};
 
@@ -318,7 +317,7 @@ impl Engine {
             TreeId::SpaceMap => geometry.space_leaves(),
             TreeId::Containers => self.space.container_leaves(),
             TreeId::Counts => geometry.slots().div_ceil(block / 4),
-            TreeId::Summaries => geometry.slots().div_ceil(block / SUMMARY_BYTES),
+            TreeId::Summaries => geometry.summary_leaves(),
             TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
             // No more subtrees can be cut off than there are metadata pages.
             TreeId::Discards => {
@@ -696,7 +695,7 @@ impl Engine {
     fn serve(&mut self, recovery: &Recovery) {
         self.phase = Phase::Serving;
         if !self.reads_only {
-            self.rebuild = Some(Rebuild::new(self.store.geometry.slots(), self.store.geometry.block()));
+            self.rebuild = Some(Rebuild::new(self.store.geometry.summary_leaves()));
         }
         self.open_disk_index();
         self.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));

@@ -28,7 +28,6 @@ use crate::recovery::table_name;
 use crate::space::SlotState;
 use crate::superblock::{Pointer, Root, ScrubRecord, ScrubState, Superblock, TREES, TreeId};
 use crate::tree::{Missing, Place, Walk, locate, lookup};
-use crate::write::SUMMARY_BYTES;
 
 /// Pages and blocks of a batch, at most.
 const PAGES_AT_ONCE: usize = 16;
@@ -541,7 +540,7 @@ impl Engine {
 
     /// The slots of the leaf of summaries that `index` is in, from there on, if all that they need is in memory.
     fn leaf_of_slots(&mut self, next: &mut ScrubRecord) -> Option<core::ops::Range<u64>> {
-        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
+        let per_leaf = self.store.geometry.summary_leaf_slots();
         let (root, leaf) = (self.roots[TreeId::Summaries as usize], next.index / per_leaf);
         let end = ((leaf + 1) * per_leaf).min(self.store.geometry.slots());
         let missing = match lookup(&mut self.store, Region::Metadata, root, leaf) {

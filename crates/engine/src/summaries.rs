@@ -10,7 +10,9 @@ use crate::pages::Region;
 use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Missing, Walk, lookup};
-use crate::write::SUMMARY_BYTES;
+
+/// Bytes of a summary: 16 of digest, 8 of owner.
+pub const SUMMARY_BYTES: u64 = 24;
 
 /// What a leaf of the summaries has of the slot whose summary begins at byte `at`: the digest of its block, and whose it was first.
 pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
@@ -43,7 +45,7 @@ impl Engine {
 
     /// The digest that a slot's summary holds, and whose the block was first.
     pub(crate) fn summary_and_owner(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
-        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
+        let per_leaf = self.store.geometry.summary_leaf_slots();
         let root = self.roots[TreeId::Summaries as usize];
         match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => {
@@ -72,7 +74,7 @@ impl Engine {
             Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
             Walk::Missing(missing) => return Err(missing),
         };
-        let per_leaf = geometry.block() / SUMMARY_BYTES;
+        let per_leaf = geometry.summary_leaf_slots();
         let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(geometry.slots());
         // Its part of the space map: one leaf, or the end of one and the beginning of the next.
         for slot in [slots.start, slots.end - 1] {

@@ -16,8 +16,6 @@ use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Missing, Walk, lookup};
 
-/// Blocks in a summary are 24 bytes: 16 of digest, 8 of owner.
-pub const SUMMARY_BYTES: u64 = 24;
 /// The most blocks of one device write.
 const RUN_BLOCKS: usize = 64;
 /// Times that a write waits for summaries before it treats a block as unknown.

@@ -18,10 +18,10 @@ use crate::contract::*;
 use crate::engine::{Engine, Phase};
 use crate::memory::list_bytes;
 use crate::pages::Region;
+use crate::summaries::SUMMARY_BYTES;
 use crate::summaries::read_summary;
 use crate::superblock::{DiskIndexRecord, TreeId};
 use crate::tree::{Missing, Stop, Walk, Writer, lookup};
-use crate::write::SUMMARY_BYTES;
 
 /// Changes that one step sorts.
 const SORTED_AT_ONCE: usize = 1 << 14;
@@ -63,7 +63,7 @@ impl Engine {
         let frozen = &self.frozen;
         let walked = u64::from(self.discard_budget()) * self.store.geometry.map_leaf_entries();
         let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked;
-        let batch = (self.build_batch() as u64).max(self.store.geometry.block() / SUMMARY_BYTES);
+        let batch = (self.build_batch() as u64).max(self.store.geometry.summary_leaf_slots());
         let changes = freed + (fresh + UNREADABLE) as u64 + batch;
         pages_for(&self.store.geometry, self.disk_index.record.buckets, changes)
     }
@@ -102,7 +102,7 @@ impl Engine {
 
     /// `None`: there is no room for the pages that it would write.
     fn begin_update(&mut self, checkpoint: &mut Checkpoint) -> Option<Update> {
-        let per_leaf = (self.store.geometry.block() / SUMMARY_BYTES) as usize;
+        let per_leaf = self.store.geometry.summary_leaf_slots() as usize;
         let batch = match (self.phase, self.build_batch()) {
             (Phase::Closing, _) | (_, 0) => 0,
             (_, most) if self.is_pressed() => (most / 8).max(per_leaf),
@@ -175,7 +175,7 @@ impl Engine {
 
     /// The digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
     fn gather_freed(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
-        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
+        let per_leaf = self.store.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.freed.get(update.freed_at) else {
             update.step = Step::Build;
             return Ok(Progress::More);
@@ -203,7 +203,7 @@ impl Engine {
 
     /// The digests of the blocks of data of the next page of summaries.
     fn gather_built(&mut self, update: &mut Update) -> Result<Progress, Stop> {
-        let per_leaf = self.store.geometry.block() / SUMMARY_BYTES;
+        let per_leaf = self.store.geometry.summary_leaf_slots();
         let (leaf, leaves) = (u64::from(update.built), self.table_leaves(TreeId::Summaries));
         if leaf >= leaves {
             update.built = DiskIndexRecord::COMPLETE;

@@ -12,10 +12,10 @@ use crate::entry::{Entry, Key, Slot};
 use crate::pages::{PageKey, Region};
 use crate::recovery::table_name;
 use crate::space::{CONTAINER_BYTES, SlotState};
+use crate::summaries::SUMMARY_BYTES;
 use crate::superblock::{DiskIndexRecord, Pointer, Root, Superblock, TreeId};
 use crate::tree::{fill_lost, height_for};
 use crate::volume::{self, VOLUME_BYTES};
-use crate::write::SUMMARY_BYTES;
 
 /// What a leaf was.
 pub(super) enum Old {
@@ -383,7 +383,7 @@ impl Planner<'_, '_> {
 
     fn rewrite_summaries(&mut self) {
         let geometry = self.geometry();
-        let per_leaf = geometry.block() / SUMMARY_BYTES;
+        let per_leaf = geometry.summary_leaf_slots();
         // Only slots in use have one.
         let counts = &self.counts;
         self.summaries.retain(|slot, _| counts[slot.0 as usize] > 0);

@@ -11,9 +11,9 @@ use crate::contract::Digest;
 use crate::entry::{Entry, Key, Slot, check_bits};
 use crate::pages::{PageKey, Region};
 use crate::recovery::table_name;
+use crate::summaries::SUMMARY_BYTES;
 use crate::superblock::{Pointer, TreeId};
 use crate::volume::{self, MAX_BLOCKS, VOLUME_BYTES};
-use crate::write::SUMMARY_BYTES;
 
 impl Planner<'_, '_> {
     // ---- pages ----
@@ -143,7 +143,7 @@ impl Planner<'_, '_> {
     /// Visits everything else.
     pub(super) fn survey(&mut self) {
         let geometry = self.geometry();
-        let (slots, per_leaf) = (geometry.slots(), geometry.block() / SUMMARY_BYTES);
+        let (slots, per_leaf) = (geometry.slots(), geometry.summary_leaf_slots());
         self.visit_table(TreeId::Summaries, &mut |planner, leaf, page| {
             for (i, bytes) in page.chunks_exact(SUMMARY_BYTES as usize).enumerate() {
                 let slot = leaf * per_leaf + i as u64;
@@ -372,7 +372,7 @@ impl Planner<'_, '_> {
 
     /// Compares every block in use with its digest; true if one does not match.
     fn prove_data(&mut self) -> bool {
-        let per_leaf = self.geometry().block() / SUMMARY_BYTES;
+        let per_leaf = self.geometry().summary_leaf_slots();
         let before = self.proven.len();
         let root = self.engine.roots[TreeId::Summaries as usize];
         self.compare_leaves(root.pointer, root.height, 0, per_leaf);
