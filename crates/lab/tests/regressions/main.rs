@@ -1,4 +1,5 @@
-//! Mistakes that were made: one test for each, named by the claim that it broke, with the story of what went wrong.
+//! Mistakes that were made: one test for each, named by the claim that it broke, with the story of what went wrong. In modules of their
+//! own, what single parts of the engine promise.
 //!
 //! The real engine is driven by hand, completion by completion where the order matters. See `bench` for the means.
 
@@ -7,6 +8,7 @@ mod caches;
 mod copies;
 mod disk_index;
 mod failures;
+mod policies;
 mod refusals;
 mod reorder;
 mod repair;

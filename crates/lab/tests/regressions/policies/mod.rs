@@ -3,10 +3,6 @@
 //!
 //! The samples are in `../shared/data/fiu`, seen from the root of the project; without them the tests say so and pass.
 
-// Not everything of the bench is used here.
-#[allow(dead_code)]
-#[path = "../regressions/bench.rs"]
-mod bench;
 mod examples;
 mod index_copy;
 mod joined;
@@ -14,7 +10,6 @@ mod naive;
 mod neighbours;
 mod sample;
 
-use bench::{Bench, SECOND, records};
 use engine::{Command, Error, IoOp, Limits, WriteCounts};
 use lab::config::Config;
 use lab::content::{CELLS, Content};
@@ -22,6 +17,7 @@ use lab::disk::Cut;
 use lab::workload::policy;
 use lab::world::Answer;
 
+use crate::bench::{Bench, SECOND, records};
 use naive::Naive;
 use sample::Sample;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::PIECE;
+use super::PIECE;
 
 /// One millisecond.
 const GAP_NANOS: u64 = 1_000_000;

@@ -8,8 +8,8 @@ use lab::content::CELLS;
 use lab::workload::policy;
 use lab::world::Answer;
 
+use super::roomy;
 use crate::bench::{Bench, SECOND};
-use crate::roomy;
 
 const A: u32 = 1;
 const B: u32 = 2;

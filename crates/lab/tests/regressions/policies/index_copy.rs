@@ -3,10 +3,10 @@
 use engine::{Command, IndexCopy, PoolChange, WriteCounts};
 use lab::workload::policy;
 
+use super::naive::Naive;
+use super::sample::{self, Sample};
+use super::{PIECE, roomy};
 use crate::bench::Bench;
-use crate::naive::Naive;
-use crate::sample::{self, Sample};
-use crate::{PIECE, roomy};
 
 const COPIES: [IndexCopy; 3] = [IndexCopy::Sequential, IndexCopy::Oldest, IndexCopy::Newest];
 

@@ -2,8 +2,8 @@
 
 use engine::{Limits, NeighbourCounts};
 
+use super::roomy;
 use crate::bench::{Bench, SECOND};
-use crate::roomy;
 
 fn counts(bench: &Bench) -> NeighbourCounts {
     bench.world.engine.neighbour_counts()
