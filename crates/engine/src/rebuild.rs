@@ -1,5 +1,5 @@
 //! Fills the index from the summaries after opening: a job, in the background, a leaf at a time. The pool serves meanwhile;
-//! until it is done, some known blocks are written again.
+//! until it is done, some known blocks are written again. What the index has learned meanwhile comes before what it is filled with.
 
 use crate::engine::Engine;
 use crate::pages::PageKey;
@@ -54,8 +54,8 @@ impl Engine {
             }
             let next = self.each_block_of_leaf(job.leaf, |engine, slot, state, digest| {
                 if state.is_used() {
-                    engine.note_known(digest, slot);
-                    job.noted += 1;
+                    let (digest, generation) = (engine.sharing_digest(digest), engine.space.generation(slot));
+                    job.noted += u64::from(engine.index.offer(digest, slot, generation));
                 }
             });
             match next {

@@ -504,6 +504,31 @@ fn the_index_is_filled_after_an_opening_without_any_request() {
     assert_eq!(bench.world.engine.status().data_blocks_used, 5);
 }
 
+/// The index is filled after an opening while requests are served. Every block went to the front, whether its digest was known or
+/// not: the copy that was written last was named in place of the oldest, and where the table was full, what had just been used gave way.
+///
+/// Lost: savings. When the copy was overwritten, the content was not known any more, though its first block was still there.
+#[test]
+fn an_index_that_is_filled_again_goes_on_naming_the_oldest_copy() {
+    let mut bench = Bench::new(tight(16), 64);
+    let volume = bench.volume;
+    let set = |bench: &mut Bench, policy| {
+        bench.command(Command::SetVolume { volume, policy: Some(Some(policy)), read_only: None });
+    };
+    bench.write(0, &[10]);
+    set(&mut bench, Policy::Observe);
+    bench.write(1, &[10]);
+    set(&mut bench, Policy::SELECT);
+    bench.settle();
+    bench.reopen();
+    bench.pass(SECOND);
+    bench.write(1, &[11]);
+    bench.settle();
+    bench.write(2, &[10]);
+    assert_eq!(bench.world.engine.write_counts().removed.blocks, 1);
+    bench.audit();
+}
+
 // ---- pages ----
 
 /// A checkpoint merges the leaves of a map in order. It had replaced the first and waited for the second, when a read that
