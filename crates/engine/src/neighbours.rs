@@ -2,7 +2,9 @@
 //! of its slot has their digests, and they are put into the index ahead of need.
 //!
 //! Nothing waits for it, and it is bounded: one page for each run of hits, that of its last block; few pages wait, fewer are being
-//! loaded, at the class of background work; none is gone through again soon. What comes ahead is a hint like all that the index knows, and
+//! loaded, at the class of background work; none is gone through again soon. And it is paid for: a page takes the processor as long as several
+//! writes do, so after the first ones there is a page for so many digests that came ahead and were asked for, and besides one for so many
+//! blocks that were found, to see whether it is worth it by now. What comes ahead is a hint like all that the index knows, and
 //! takes the place of the entry that would go next ([`crate::index::Index::offer`]): of each bucket all entries but one stay what was
 //! used, and what is never asked for goes first.
 
@@ -26,6 +28,14 @@ const LOADS_EACH: u8 = 8;
 /// A page is not gone through again for so long, while it is among the last ones.
 const REST: Nanos = 10_000_000_000;
 const RECENT: usize = 64;
+/// What a page costs,
+const COST: u32 = 64;
+/// what a block that is found brings in,
+const FOUND: u32 = 1;
+/// what one that was found because its digest had come ahead brings in: with four of them a page has paid for itself,
+const GAINED: u32 = 16;
+/// and what is saved at most, and there at first.
+const SAVED_MAX: u32 = 16 * COST;
 /// Digests that have come ahead and whose hits will be counted.
 const MARKS: usize = 8192;
 
@@ -57,6 +67,8 @@ pub(crate) struct Neighbours {
     recent: VecDeque<(u64, Nanos)>,
     /// By some bits of a digest that has come ahead, others of it.
     marks: Vec<u32>,
+    /// What there is to pay for pages.
+    saved: u32,
     pub(crate) counts: NeighbourCounts,
 }
 
@@ -66,6 +78,7 @@ impl Neighbours {
             wanted: VecDeque::with_capacity(WANTED),
             recent: VecDeque::with_capacity(RECENT),
             marks: vec![0; MARKS],
+            saved: SAVED_MAX,
             counts: NeighbourCounts::default(),
         }
     }
@@ -88,13 +101,19 @@ impl Neighbours {
 
     /// The index was asked for a digest.
     pub(crate) fn asked(&mut self, digest: Digest, is_known: bool) {
-        self.counts.hits += u64::from(self.unmark(digest) && is_known);
+        let came_ahead = self.unmark(digest);
+        if is_known {
+            self.counts.hits += u64::from(came_ahead);
+            self.saved = (self.saved + if came_ahead { GAINED } else { FOUND }).min(SAVED_MAX);
+        }
     }
 
     fn want(&mut self, leaf: u64, now: Nanos) {
         let is_recent = |&(done, when): &(u64, Nanos)| done == leaf && now < when.saturating_add(REST);
         let is_wanted = self.wanted.iter().any(|wanted| wanted.leaf == leaf);
-        if !is_wanted && self.wanted.len() < WANTED && !self.recent.iter().any(is_recent) {
+        let has_room = self.saved >= COST && self.wanted.len() < WANTED;
+        if has_room && !is_wanted && !self.recent.iter().any(is_recent) {
+            self.saved -= COST;
             self.wanted.push_back(Wanted { leaf, page: None, loads: 0 });
         }
     }

@@ -182,7 +182,9 @@ impl Bench {
     #[inline(never)]
     fn batch(&mut self, is_known: bool, requests: u64, blocks: u64) -> Checked {
         for _ in 0..requests {
-            let first = self.known_blocks + self.random.below(SCRATCH_BLOCKS / blocks) * blocks;
+            // Never beside one another: joined, they would be longer runs than those that are known, and the index would name
+            // the copies that are overwritten soon.
+            let first = self.known_blocks + self.random.below(SCRATCH_BLOCKS / (2 * blocks)) * 2 * blocks;
             let number = if is_known {
                 KNOWN_NUMBER + (self.random.below(self.known_blocks / blocks) * blocks) as u32
             } else {

@@ -96,3 +96,24 @@ fn native_has_no_hits() {
     bench.pass(SECOND);
     assert_eq!(counts(&bench), BEFORE);
 }
+
+/// Each block that was found had its page gone through, and every digest of it held against the index, also where all were known: a write of
+/// a known block took the processor 18 microseconds longer than one of a new block.
+#[test]
+fn where_nothing_is_gained_few_pages_are_gone_through() {
+    let mut config = roomy();
+    config.limits = Limits { index_entries: 1 << 14, ..config.limits };
+    let mut bench = Bench::new(config, 6000);
+    let contents: Vec<u32> = (1..=4096).collect();
+    for (at, piece) in (0..).step_by(64).zip(contents.chunks(64)) {
+        bench.write(at, piece);
+    }
+    bench.settle();
+    for (at, content) in (0..150).zip(contents.iter().step_by(27)) {
+        bench.write(5000 + at, &[*content]);
+        bench.pass(SECOND / 10);
+    }
+    let (found, counts) = (bench.world.engine.write_counts().index_hits, counts(&bench));
+    assert_eq!(found, 150);
+    assert_eq!((counts.pages, counts.entries), (16 + 150 / 64, 0), "{counts:?}");
+}
