@@ -10,6 +10,7 @@ import nbd
 
 sys.path.insert(0, os.path.dirname(__file__))
 from server import BLOCK, Pool, onefold, run
+from test_images import ext4_image
 from test_hostile import FUA, WRITE, Raw, command
 
 MIB = 1 << 20
@@ -174,6 +175,36 @@ class Policies(unittest.TestCase):
             self.assertGreater(writes["removed_requests"], 0)
             pool.stop()
             pool.check()
+
+    def test_a_real_disk_image_is_decided_as_computed(self):
+        """A file system with a tree of files twice, written in requests of many sizes, some of it again."""
+        with Pool("512M") as pool:
+            image = os.path.join(pool.folder, "image")
+            ext4_image(image)
+            with open(image, "rb") as file:
+                data = file.read()
+        blocks, numbers = [], {bytes(BLOCK): 0}
+        for at in range(0, len(data), BLOCK):
+            blocks.append(numbers.setdefault(data[at:at + BLOCK], len(numbers)))
+        for policy in ("select", "select:3,request", "idedup", "full"):
+            with self.subTest(policy=policy), Pool("512M").serve("--memory", "256M", "--policy", policy) as pool:
+                store, client, chance = Store(policy), connect(pool), random.Random(policy)
+                first = 0
+                while first < len(blocks):
+                    length = min(chance.choice([1, 2, 3, 5, 8, 16, 32, 64]), len(blocks) - first)
+                    starts = [first]
+                    if first > length and chance.random() < 0.05:
+                        starts.append(chance.randrange(first - length))
+                    for start in starts:
+                        store.write(start, blocks[start:start + length])
+                        client.pwrite(data[start * BLOCK:(start + length) * BLOCK], start * BLOCK)
+                    first += length
+                writes = pool.status()["writes"]
+                self.assertEqual(flat(writes), store.counts)
+                self.assertGreater(writes["removed_blocks"], len(blocks) // 20)
+                client.shutdown()
+                pool.stop()
+                pool.check()
 
     def test_the_counters_are_what_an_independent_computation_says(self):
         for policy in ("select", "select:2", "select:4,request", "idedup:2", "full", "observe"):
