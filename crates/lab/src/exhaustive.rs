@@ -59,10 +59,14 @@ pub enum Letter {
     Crash,
     /// The pool is closed and opened again.
     Reopen,
+    /// The volume shares by `select` from here on.
+    Select,
+    /// The volume shares nothing from here on.
+    Native,
 }
 
 /// The alphabet, each letter with its name in words.
-const ALPHABET: [(char, Letter); 12] = [
+const ALPHABET: [(char, Letter); 14] = [
     ('n', Letter::New),
     ('s', Letter::Same),
     ('d', Letter::Duplicate),
@@ -75,6 +79,8 @@ const ALPHABET: [(char, Letter); 12] = [
     ('c', Letter::Checkpoint),
     ('k', Letter::Crash),
     ('r', Letter::Reopen),
+    ('l', Letter::Select),
+    ('v', Letter::Native),
 ];
 
 /// The letter of a name.
@@ -93,6 +99,7 @@ impl Letter {
         let blocks =
             |first: u64, count: u64| Place { volume: 0, first: first * CELLS as u64, count: count * CELLS as u64 };
         let write = |place, contents: &[u32], fua| Operation::Write { place, contents: contents.to_vec(), fua };
+        let policy = |policy| Operation::SetVolume { volume: 0, policy: Some(Some(policy)), read_only: None };
         let new = 100 + 10 * at as u32;
         match self {
             Letter::New => write(blocks(0, 1), &[new], false),
@@ -107,6 +114,8 @@ impl Letter {
             Letter::Checkpoint => Operation::Settle,
             Letter::Crash => Operation::Crash { cut: Cut::Mixed, again: Vec::new(), verify: false },
             Letter::Reopen => Operation::Reopen,
+            Letter::Select => policy(Policy::SELECT),
+            Letter::Native => policy(Policy::Native),
         }
     }
 }
