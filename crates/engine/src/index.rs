@@ -107,11 +107,15 @@ impl Index {
     /// Whether this table can be brought to that size, and proves as much as a new one would.
     pub(crate) fn can_become(&self, size: Size, slots: u64, tag_bits: u32) -> bool {
         let new = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
-        let proves = |index: &Index| index.proof_bits(0).min(index.proof_bits(1)) >= PROOF_BITS;
         let same = (new.chunk_bits, new.slot_bits, new.tag_bits) == (self.chunk_bits, self.slot_bits, self.tag_bits);
         // Its smallest table must leave room to divide: at most about twice what a new one would have.
         let fits = size.entries / self.chunk_entries() >= self.least_chunks() && self.base_bits <= new.base_bits + 1;
-        same && fits && (proves(self) || !proves(&new))
+        same && fits && (self.proves() || !new.proves())
+    }
+
+    /// Whether entries of the container's generation prove equality.
+    pub(crate) fn proves(&self) -> bool {
+        self.proof_bits(0).min(self.proof_bits(1)) >= PROOF_BITS
     }
 
     /// There are to be so many chunks: the table goes there step by step, with [`Index::step`]. Its memory for growing is

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use crate::geometry::Geometry;
 use crate::ghosts::ghost_bytes;
 use crate::icache::CacheLimits;
-use crate::index::Size;
+use crate::index::{Index, Size};
 
 /// How much memory the engine may use, by structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,6 +181,13 @@ impl Limits {
         let entries = u64::from(self.index_entries);
         let least = (self.shared_bytes(block) / INDEX_ENTRY_BYTES / 20).min(entries);
         Size { entries, least, chunk: u64::from(self.index_chunk) }
+    }
+
+    /// Whether entries of the index prove equality by themselves in a pool of this geometry. Where they do not, each hit needs a page of
+    /// summaries (docs/rfc/0005).
+    pub fn index_proves(&self, geometry: &Geometry) -> bool {
+        let size = Size { entries: 0, ..self.index_size(geometry.block()) };
+        Index::new(size, geometry.slots(), self.index_tag_bits).proves()
     }
 
     /// The fewest buffers beside those for what comes in, however memory is divided: two of the longest reads at a time.

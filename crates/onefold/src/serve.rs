@@ -131,12 +131,17 @@ fn log_start(reactor: &Reactor, parameters: &Parameters) {
         connections.most
     );
     info!(
-        "memory {}: buffers {} (half for writes), metadata pages {}, index {} entries, delta {} entries, {} requests, \
+        "memory {}: buffers {} (half for writes), metadata pages {}, index {} entries{}, delta {} entries, {} requests, \
          clients {}",
         size::show(*memory),
         block(limits.buffers),
         block(limits.pages),
         limits.index_entries,
+        if limits.index_proves(&parameters.geometry) {
+            ""
+        } else {
+            " (few for a pool of this size: hits read summaries)"
+        },
         limits.delta_entries,
         limits.requests,
         size::show(connections.memory_bytes())
