@@ -368,6 +368,6 @@ mod tests {
         parts += enumerate(&plan((2, 2)));
         assert_eq!((whole.words, whole.points, whole.states), (parts.words, parts.points, parts.states));
         assert!(whole.violations.is_empty(), "{:?}", whole.violations.first());
-        assert!(whole.words == 24 && whole.states > 100, "{}", whole.line());
+        assert!(whole.words == 2 * ALPHABET.len() as u64 && whole.states > 100, "{}", whole.line());
     }
 }
