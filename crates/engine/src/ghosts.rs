@@ -3,14 +3,15 @@
 //! A list of keys ordered by their last use (Mattson's LRU stack), long enough for all of the memory that index and read
 //! cache share, cut into [`SEGMENTS`] equal parts. A key that is used again was at some depth: a cache of at least that size
 //! would have had it. What is in front of the size that the cache has stands for what it holds; what is behind it are its
-//! ghosts. The list of the read cache has every block; that of the index has one digest in so many, chosen by digest bits,
-//! whose hits count for all.
+//! ghosts. The index has a list of one digest in so many, chosen by digest bits, whose hits count for all. The read cache has two
+//! lists of all blocks, as ARC has: of those that were used once, and of those that were used again.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::contract::Digest;
 use crate::entry::Slot;
+use crate::icache::Hits;
 use crate::memory::list_bytes;
 
 /// Parts of the list: the depth of a hit is known to a twentieth of the memory.
@@ -117,20 +118,17 @@ impl Ghosts {
 
     /// The key is used: it is the newest from here on. The segment that it was in, if it was there.
     pub(crate) fn touch(&mut self, key: Key) -> Option<usize> {
-        let found = self.find(key).map(|at| {
-            let segment = self.nodes[at as usize].segment as usize;
-            self.drop_node(at);
-            segment
-        });
+        let found = self.remove(key);
         self.push(key.hash, key.slot);
         found
     }
 
-    /// The key means nothing any more.
-    pub(crate) fn remove(&mut self, key: Key) {
-        if let Some(at) = self.find(key) {
-            self.drop_node(at);
-        }
+    /// The key is none of these any more. The segment that it was in, if it was there.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<usize> {
+        let at = self.find(key)?;
+        let segment = usize::from(self.nodes[at as usize].segment);
+        self.drop_node(at);
+        Some(segment)
     }
 
     fn push(&mut self, hash: u32, slot: Slot) {
@@ -236,6 +234,57 @@ impl Ghosts {
     }
 }
 
+/// Ghosts of the read cache. ARC keeps blocks apart that were used again, so that what is used once drives out only what is used once;
+/// so do these.
+pub(crate) struct ReadGhosts {
+    once: Ghosts,
+    again: Ghosts,
+}
+
+impl ReadGhosts {
+    /// For at most `most` blocks in each list.
+    pub(crate) fn new(most: u64) -> ReadGhosts {
+        ReadGhosts { once: Ghosts::new(most), again: Ghosts::new(most) }
+    }
+
+    /// For at most `most` blocks in each list from here on.
+    pub(crate) fn resize(&mut self, most: u64) {
+        self.once.resize(most);
+        self.again.resize(most);
+    }
+
+    /// The block is used. With LRU there is one list of all blocks. The list and the segment that it was in, if it was there.
+    pub(crate) fn touch(&mut self, slot: Slot, lru: bool) -> Option<(Hits, usize)> {
+        let key = Key::of_slot(slot);
+        let again = self.again.remove(key).map(|segment| (Hits::ReadAgain, segment));
+        // What is used for the second time is in front of what was used once: that needs room for both.
+        let found = again.or_else(|| {
+            let once = if lru { self.once.remove(key) } else { self.once.touch(key) };
+            once.map(|segment| (Hits::ReadOnce, segment))
+        });
+        if found.is_some() || lru {
+            self.again.push(key.hash, key.slot);
+        }
+        found
+    }
+
+    /// The slot is free.
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        self.once.remove(Key::of_slot(slot));
+        self.again.remove(Key::of_slot(slot));
+    }
+
+    /// The slots of some segments: first those of blocks that were used again, the newest of them first. Some may come twice.
+    pub(crate) fn slots(&self, segments: core::ops::Range<usize>) -> impl Iterator<Item = Slot> {
+        self.again.slots(segments.clone()).chain(self.once.slots(segments))
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        self.once.memory() + self.again.memory()
+    }
+}
+
 /// Bytes of a list for at most so many keys.
 pub(crate) fn ghost_bytes(most: u64) -> u64 {
     let most = most.div_ceil(SEGMENTS as u64).max(1) * SEGMENTS as u64;
@@ -245,6 +294,8 @@ pub(crate) fn ghost_bytes(most: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::icache::CacheLimits;
+    use crate::index::{Index, Size};
     use proptest::prelude::*;
 
     proptest! {
@@ -279,6 +330,41 @@ mod tests {
             ghosts.resize(7);
             let left: Vec<u64> = ghosts.slots(0..SEGMENTS).map(|slot| slot.0).collect();
             prop_assert_eq!(&left[..], &listed[..listed.len().min(7)]);
+        }
+    }
+
+    /// Written blocks that nobody read once pushed those that were read all the time behind the size of the read cache, which has them:
+    /// as if it had been too small.
+    #[test]
+    fn what_is_used_once_pushes_nothing_back_that_is_used_again() {
+        let mut ghosts = ReadGhosts::new(40);
+        assert_eq!(ghosts.touch(Slot(1), false), None);
+        assert_eq!(ghosts.touch(Slot(1), false), Some((Hits::ReadOnce, 0)));
+        (100..130).for_each(|slot| assert_eq!(ghosts.touch(Slot(slot), false), None));
+        assert_eq!(ghosts.touch(Slot(1), false), Some((Hits::ReadAgain, 0)));
+        assert_eq!(ghosts.touch(Slot(100), false), Some((Hits::ReadOnce, 14)));
+        assert_eq!(ghosts.slots(0..SEGMENTS).take(4).collect::<Vec<_>>(), [100, 1, 100, 129].map(Slot));
+        // LRU has one list.
+        ghosts.touch(Slot(7), true);
+        (200..220).for_each(|slot| assert_eq!(ghosts.touch(Slot(slot), true), None));
+        assert_eq!(ghosts.touch(Slot(7), true), Some((Hits::ReadAgain, 10)));
+        ghosts.forget(Slot(7));
+        assert_eq!(ghosts.touch(Slot(7), true), None);
+    }
+
+    /// docs/memory.md has these figures.
+    #[test]
+    fn an_entry_of_the_index_takes_16_bytes_and_with_its_ghosts_half_a_byte_more() {
+        for entries in [3u64 << 18, 1 << 20, (1 << 20) + (1 << 14), 5 << 20] {
+            let index = Index::new(Size { entries, least: entries, chunk: 1 << 14 }, 1 << 28, 0);
+            assert_eq!(index.memory(), 16 * index.capacity());
+            // If the index has all that it shares with the read cache.
+            let most = index.capacity() / u64::from(CacheLimits::default().sampled_one_in);
+            let mut ghosts = Ghosts::new(most);
+            (0..2 * most).for_each(|n| ghosts.push(n as u32, Slot(n)));
+            assert!(ghosts.memory() <= ghost_bytes(most));
+            let hundredths = (index.memory() + ghosts.memory()) * 100 / index.capacity();
+            assert!((1640..=1651).contains(&hundredths), "{hundredths} of {entries}");
         }
     }
 

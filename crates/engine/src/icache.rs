@@ -8,6 +8,10 @@
 //! - **curves**, the default: the hits of each side are known by the depth that they were found at, so what every
 //!   division would have hit is known; the boundary moves towards the best. (Hits per size, as in the paper, say how much is hit
 //!   and not how much more a larger cache would hit: a small set that is read all the time draws memory that it cannot use.)
+//!
+//! Hits are counted, and those of the index on a sample, so a difference between two divisions may be chance. It counts if it is
+//! [`DOUBT`] times as large as what chance makes of so many hits. What was hit lately shows great differences, as after a change of
+//! phase, at once; small ones show in what was hit for a long time, as long as that does not contradict what was hit lately.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -25,8 +29,16 @@ pub(crate) const LEAST: u32 = 50;
 const MOST_TURN: u32 = 100;
 /// What dividing by zero comes to (in thousandths).
 const RATIO_OF_NONE: u64 = 10_000;
-/// How much better a division must be than the one in force: one part in so many.
-const WORTH: u64 = 10;
+/// How much better a division must be than the one in force: one part in so many. Each move loses some of what is cached.
+const WORTH: i128 = 100;
+/// Standard deviations of what chance may make of the hits.
+const DOUBT: i128 = 3;
+/// Of the hits of earlier looks, one part in so many is forgotten with each: of those that show a change of phase,
+const RECENT: u64 = 2;
+/// and of those that show what is best while there is none.
+const LASTING: u64 = 32;
+/// Hits count so many times, so that parts of small numbers are not lost.
+const SCALE: u64 = 64;
 /// Changes of the division that are remembered.
 const HISTORY: usize = 64;
 
@@ -172,11 +184,14 @@ impl Default for CacheLimits {
     }
 }
 
-/// A side of the boundary.
+/// Whose ghosts were hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
+pub(crate) enum Hits {
     Index = 0,
-    Read = 1,
+    /// Blocks that had been used once,
+    ReadOnce = 1,
+    /// and blocks that had been used more often.
+    ReadAgain = 2,
 }
 
 /// A change of the division.
@@ -188,21 +203,27 @@ pub struct DivisionChange {
     pub index_share: u32,
 }
 
+/// Hits by depth: in segments of each list of ghosts.
+type Curves = [[u64; SEGMENTS]; 3];
+
 /// Hits by depth, and what follows from them.
 pub(crate) struct Controller {
     /// Requests since the last look.
     requests: u32,
-    /// Hits since the last look, by side and segment.
-    hits: [[u64; SEGMENTS]; 2],
-    /// Those and earlier ones, which count half as much with each look.
-    curves: [[u64; SEGMENTS]; 2],
+    /// Hits since the last look.
+    hits: Curves,
+    /// Those and earlier ones, times [`SCALE`]. Of a few looks,
+    recent: Curves,
+    /// and of many.
+    lasting: Curves,
     pub(crate) history: VecDeque<DivisionChange>,
 }
 
 impl Controller {
     pub(crate) fn new() -> Controller {
-        let none = [[0; SEGMENTS]; 2];
-        Controller { requests: 0, hits: none, curves: none, history: VecDeque::with_capacity(HISTORY) }
+        let none = [[0; SEGMENTS]; 3];
+        let history = VecDeque::with_capacity(HISTORY);
+        Controller { requests: 0, hits: none, recent: none, lasting: none, history }
     }
 
     /// A request was carried out.
@@ -211,8 +232,8 @@ impl Controller {
     }
 
     /// Blocks were hit in a segment.
-    pub(crate) fn count_hits(&mut self, side: Side, segment: usize, hits: u64) {
-        self.hits[side as usize][segment] += hits;
+    pub(crate) fn count_hits(&mut self, hits_of: Hits, segment: usize, hits: u64) {
+        self.hits[hits_of as usize][segment] += hits;
     }
 
     /// Whether it is time to look.
@@ -223,20 +244,38 @@ impl Controller {
     /// Looks at the hits. `share` thousandths are the index now, of at most 1000; so many should be.
     pub(crate) fn look(&mut self, rule: Rule, limits: &CacheLimits, share: u32) -> u32 {
         self.requests = 0;
-        let hits = core::mem::replace(&mut self.hits, [[0; SEGMENTS]; 2]);
-        for (curve, hits) in self.curves.iter_mut().flatten().zip(hits.iter().flatten()) {
-            // Eight times as much, so that halves of small numbers are not lost.
-            *curve = *curve / 2 + hits * 8;
-        }
-        let costs = limits.hit_costs.map(u64::from);
+        let hits = core::mem::replace(&mut self.hits, [[0; SEGMENTS]; 3]);
+        add(&mut self.recent, RECENT, &hits);
+        add(&mut self.lasting, LASTING, &hits);
         let aim = match rule {
-            Rule::Curves => best_share(&self.curves, costs, share, limits.unit),
+            Rule::Curves => self.best_share(limits, share),
             Rule::Paper => {
-                let sums = [0, 1].map(|side| hits[side].iter().sum::<u64>() * costs[side]);
+                let [index, once, again] = hits.map(|hits| hits.iter().sum::<u64>());
+                let sums = [index * u64::from(limits.hit_costs[0]), (once + again) * u64::from(limits.hit_costs[1])];
                 paper_share(sums, share, limits.unit)
             }
         };
         aim.clamp(LEAST, 1000 - LEAST)
+    }
+
+    /// A step towards the best share of the index, if one is better for sure.
+    fn best_share(&mut self, limits: &CacheLimits, share: u32) -> u32 {
+        let (recent, lasting) = (Worth::new(&self.recent, limits), Worth::new(&self.lasting, limits));
+        let best = match recent.best(share, limits.unit) {
+            Some(best) => {
+                if lasting.gain(share, best) <= 0 {
+                    // A change of phase: what came before it says nothing any more.
+                    self.lasting = self.recent;
+                }
+                Some(best)
+            }
+            None => lasting.best(share, limits.unit),
+        };
+        match best {
+            Some(best) if best > share => share + (best - share).min(MOST_TURN),
+            Some(best) => share - (share - best).min(MOST_TURN),
+            None => share,
+        }
     }
 
     /// The division has changed.
@@ -250,26 +289,88 @@ impl Controller {
     }
 }
 
-/// Hits that a side with so many thousandths would have had. Between the ends of a segment they count by the part of it.
-fn hits_within(curve: &[u64; SEGMENTS], share: u32) -> u64 {
-    let whole = (share / SEGMENT) as usize;
-    let part = curve.get(whole).map_or(0, |hits| hits * u64::from(share % SEGMENT) / u64::from(SEGMENT));
-    curve[..whole.min(SEGMENTS)].iter().sum::<u64>() + part
+/// Forgets one part in so many of earlier hits, and adds new ones.
+fn add(curves: &mut Curves, forgotten: u64, hits: &Curves) {
+    for (sum, hits) in curves.iter_mut().flatten().zip(hits.iter().flatten()) {
+        *sum = *sum - *sum / forgotten + hits * SCALE;
+    }
 }
 
-/// A step towards the share of the index with the most hits; the nearest of those, and only if it is worth it.
-fn best_share(curves: &[[u64; SEGMENTS]; 2], costs: [u64; 2], share: u32, unit: u32) -> u32 {
-    let worth = |share: u32| {
-        let [index, read] = curves;
-        hits_within(index, share) * costs[0] + hits_within(read, 1000 - share) * costs[1]
-    };
-    let shares = (LEAST..=1000 - LEAST).step_by(SEGMENT as usize);
-    let best = shares.max_by_key(|&other| (worth(other), core::cmp::Reverse(other.abs_diff(share)))).unwrap_or(share);
-    let (now, then) = (worth(share), worth(best));
-    if then <= now + now / WORTH || best.abs_diff(share) < unit {
-        return share;
+/// The hits of a read cache by its size, in segments, from those of the two lists that it divides its buffers between: as is best,
+/// as ARC does.
+fn merged(once: &[u64; SEGMENTS], again: &[u64; SEGMENTS]) -> [u64; SEGMENTS] {
+    let [once, again] = [once, again].map(|curve| {
+        let mut sums = [0; SEGMENTS + 1];
+        for (segment, hits) in curve.iter().enumerate() {
+            sums[segment + 1] = sums[segment] + hits;
+        }
+        sums
+    });
+    let within = |size: usize| (0..=size).map(|part| once[part] + again[size - part]).max().unwrap_or(0);
+    core::array::from_fn(|segment| within(segment + 1) - within(segment))
+}
+
+/// Hits that a side with so many thousandths would have had. Between the ends of a segment they count by the part of it.
+fn hits_within(curve: &[u64; SEGMENTS], share: u32) -> i128 {
+    let whole = (share / SEGMENT) as usize;
+    let part = curve.get(whole).map_or(0, |hits| hits * u64::from(share % SEGMENT) / u64::from(SEGMENT));
+    i128::from(curve[..whole.min(SEGMENTS)].iter().sum::<u64>() + part)
+}
+
+/// What each division would have saved.
+struct Worth {
+    index: [u64; SEGMENTS],
+    read: [u64; SEGMENTS],
+    /// What a hit is worth, of the index and of the read cache,
+    costs: [i128; 2],
+    /// and so many hits are counted at once.
+    weights: [i128; 2],
+}
+
+impl Worth {
+    fn new([index, once, again]: &Curves, limits: &CacheLimits) -> Worth {
+        let weights = [i128::from(limits.sampled_one_in), 1];
+        Worth { index: *index, read: merged(once, again), costs: limits.hit_costs.map(i128::from), weights }
     }
-    if best > share { share + (best - share).min(MOST_TURN) } else { share - (share - best).min(MOST_TURN) }
+
+    /// More hits of the index and of the read cache with another share of the index: fewer, if negative.
+    fn more_hits(&self, share: u32, other: u32) -> [i128; 2] {
+        let read = |share: u32| hits_within(&self.read, 1000 - share);
+        [hits_within(&self.index, other) - hits_within(&self.index, share), read(other) - read(share)]
+    }
+
+    fn gain(&self, share: u32, other: u32) -> i128 {
+        self.more_hits(share, other).into_iter().zip(self.costs).map(|(more, cost)| more * cost).sum()
+    }
+
+    /// What chance makes of a gain: its standard deviation, if hits come one by one. The variance of a count is about the count;
+    /// one hit more, as where none was counted there may have been one.
+    fn noise(&self, share: u32, other: u32) -> i128 {
+        let scale = i128::from(SCALE);
+        let sides = self.more_hits(share, other).into_iter().zip(self.costs).zip(self.weights);
+        let variance = sides.map(|((more, cost), weight)| {
+            let unit = scale * weight;
+            (more.abs() + unit).saturating_mul(unit).saturating_mul(cost).saturating_mul(cost)
+        });
+        variance.fold(0i128, i128::saturating_add).isqrt()
+    }
+
+    /// The share that is better than this one by most, even if chance has made it look better; `None` if there is none.
+    fn best(&self, share: u32, unit: u32) -> Option<u32> {
+        let now =
+            hits_within(&self.index, share) * self.costs[0] + hits_within(&self.read, 1000 - share) * self.costs[1];
+        let sure = |other: u32| {
+            let gain = self.gain(share, other);
+            let sure = gain - DOUBT * self.noise(share, other);
+            (gain > now / WORTH && sure > 0).then_some(sure)
+        };
+        let others = (LEAST..=1000 - LEAST).step_by(SEGMENT as usize).filter(|other| other.abs_diff(share) >= unit);
+        let best = others.filter_map(|other| Some((sure(other)?, other))).max_by_key(|&(sure, other)| {
+            // Of those that are as good, the nearest.
+            (sure, core::cmp::Reverse(other.abs_diff(share)))
+        });
+        best.map(|(_, other)| other)
+    }
 }
 
 /// Algorithm 1: the side with more hits per size gets a unit times the ratio.
@@ -291,6 +392,7 @@ fn paper_share(hits: [u64; 2], share: u32, unit: u32) -> u32 {
 mod tests {
     use super::*;
     use alloc::string::ToString;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     const LIMITS: CacheLimits =
@@ -316,8 +418,8 @@ mod tests {
     fn settle(rule: Rule, index: &[(usize, u64)], read: &[(usize, u64)], mut share: u32) -> u32 {
         let mut controller = Controller::new();
         for _ in 0..200 {
-            for (side, hits) in [(Side::Index, index), (Side::Read, read)] {
-                hits.iter().for_each(|&(segment, hits)| controller.count_hits(side, segment, hits));
+            for (list, hits) in [(Hits::Index, index), (Hits::ReadAgain, read)] {
+                hits.iter().for_each(|&(segment, hits)| controller.count_hits(list, segment, hits));
             }
             share = controller.look(rule, &LIMITS, share);
         }
@@ -347,10 +449,61 @@ mod tests {
 
     #[test]
     fn hits_count_by_what_they_are_worth() {
-        let curves = [[10; SEGMENTS], [10; SEGMENTS]];
-        assert_eq!(best_share(&curves, [1, 1], 500, 10), 500);
-        assert_eq!(best_share(&curves, [3, 1], 500, 10), 600);
-        assert_eq!(best_share(&curves, [1, 3], 500, 10), 400);
+        let all: Vec<(usize, u64)> = (0..SEGMENTS).map(|segment| (segment, 100)).collect();
+        let look = |hit_costs| {
+            let mut controller = Controller::new();
+            for (list, &(segment, hits)) in
+                [Hits::Index, Hits::ReadAgain].into_iter().flat_map(|list| all.iter().map(move |hits| (list, hits)))
+            {
+                controller.count_hits(list, segment, hits);
+            }
+            controller.look(Rule::Curves, &CacheLimits { hit_costs, ..LIMITS }, 500)
+        };
+        assert_eq!([look([1, 1]), look([3, 1]), look([1, 3])], [500, 600, 400]);
+    }
+
+    /// On a steady load the boundary once went where the last two looks had a few sampled hits more than was their share, and lost
+    /// with each move what was cached.
+    #[test]
+    fn a_difference_that_may_be_chance_moves_nothing_until_it_has_lasted() {
+        let limits = CacheLimits { sampled_one_in: 64, ..LIMITS };
+        // Two sampled hits of the index for what costs the read cache 20: chance, if seen a few times.
+        let look = |controller: &mut Controller, share| {
+            controller.count_hits(Hits::Index, 10, 2 * 64);
+            controller.count_hits(Hits::ReadAgain, 9, 20);
+            controller.look(Rule::Curves, &limits, share)
+        };
+        let mut controller = Controller::new();
+        assert_eq!((0..3).map(|_| look(&mut controller, 500)).max(), Some(500));
+        // If it goes on like this, it is none; and it ends where that is had.
+        let mut controller = Controller::new();
+        let mut share = 500;
+        (0..400).for_each(|_| share = look(&mut controller, share));
+        assert_eq!(share, 550);
+    }
+
+    #[test]
+    fn a_change_of_phase_is_followed_at_once_whatever_lasted_before() {
+        let mut controller = Controller::new();
+        let mut share = 500;
+        let mut look = |list, share| {
+            (0..SEGMENTS - 1).for_each(|segment| controller.count_hits(list, segment, 50));
+            controller.look(Rule::Curves, &LIMITS, share)
+        };
+        (0..400).for_each(|_| share = look(Hits::Index, share));
+        assert_eq!(share, 1000 - LEAST);
+        (0..10).for_each(|_| share = look(Hits::ReadAgain, share));
+        assert_eq!(share, LEAST);
+    }
+
+    #[test]
+    fn a_read_cache_of_two_lists_hits_what_the_best_division_of_it_hits() {
+        let (mut once, mut again) = ([0; SEGMENTS], [0; SEGMENTS]);
+        (once[0], once[3], again[0], again[1]) = (5, 100, 30, 7);
+        let merged = merged(&once, &again);
+        // 30; 37; 42; then four segments of the first list, and one of the other.
+        assert_eq!(merged[..6], [30, 7, 5, 63, 30, 7]);
+        assert_eq!(merged.iter().sum::<u64>(), 142);
     }
 
     #[test]
@@ -369,12 +522,12 @@ mod tests {
         /// A look never moves further than it may, never beyond the least of a side, and what it moves towards is no worse.
         #[test]
         fn every_look_stays_within_its_bounds(
-            hits in proptest::collection::vec((0u64..1000, 0u64..1000), SEGMENTS), share in 0u32..=1000, paper: bool,
+            hits in proptest::collection::vec((0u64..1000, 0u64..1000), SEGMENTS), share in 0u32..=1000, paper: bool, once: bool,
         ) {
             let mut controller = Controller::new();
             for (segment, (index, read)) in hits.into_iter().enumerate() {
-                controller.count_hits(Side::Index, segment, index);
-                controller.count_hits(Side::Read, segment, read);
+                controller.count_hits(Hits::Index, segment, index);
+                controller.count_hits(if once { Hits::ReadOnce } else { Hits::ReadAgain }, segment, read);
             }
             let rule = if paper { Rule::Paper } else { Rule::Curves };
             let aim = controller.look(rule, &LIMITS, share);

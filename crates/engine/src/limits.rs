@@ -86,7 +86,8 @@ fn buffer_bytes(count: u64, index: u64, block: u64) -> u64 {
     let (most_cached, most_index) = (cached + index / block, (cached * block + index) / INDEX_ENTRY_BYTES);
     let remembered = most_cached + most_cached / REMEMBERED + 1;
     let cache = remembered * (24 + 4) + busy_table(remembered, 16) + (dirty + most_cached) * 4;
-    let ghosts = ghost_bytes(most_cached) + ghost_bytes(most_index / u64::from(CacheLimits::default().sampled_one_in));
+    let ghosts =
+        2 * ghost_bytes(most_cached) + ghost_bytes(most_index / u64::from(CacheLimits::default().sampled_one_in));
     count * block + (dirty + most_cached) * 13 + cache + ghosts + busy_table(dirty, 16) + dirty * 32 + count / 4 * 140
 }
 

@@ -15,8 +15,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use crate::contract::*;
 use crate::engine::{Engine, Phase};
 use crate::entry::{Slot, check_bits};
-use crate::ghosts::{Ghosts, Key, SEGMENTS};
-use crate::icache::{Controller, Division, DivisionChange, LEAST, Replacement, Side};
+use crate::ghosts::{Ghosts, Key, ReadGhosts, SEGMENTS};
+use crate::icache::{Controller, Division, DivisionChange, Hits, LEAST, Replacement};
 use crate::index::{Index, Size};
 use crate::io::Purpose;
 use crate::jobs::Turn;
@@ -94,7 +94,7 @@ pub(crate) struct Partition {
     share: u32,
     controller: Controller,
     index_ghosts: Ghosts,
-    read_ghosts: Ghosts,
+    read_ghosts: ReadGhosts,
     copies: BTreeMap<Slot, Copy>,
     /// Ghosts that are to be fetched.
     blocks: VecDeque<Slot>,
@@ -119,7 +119,7 @@ impl Partition {
             share: limits.index_share(block),
             controller: Controller::new(),
             index_ghosts: Ghosts::new(limits.index_ghosts(block)),
-            read_ghosts: Ghosts::new(limits.read_ghosts(block)),
+            read_ghosts: ReadGhosts::new(limits.read_ghosts(block)),
             copies: BTreeMap::new(),
             blocks: VecDeque::new(),
             leaves: VecDeque::new(),
@@ -148,12 +148,13 @@ impl Partition {
 
     /// The slot is free: its content is no ghost of anything any more.
     pub(crate) fn forget(&mut self, slot: Slot) {
-        self.read_ghosts.remove(Key::of_slot(slot));
+        self.read_ghosts.forget(slot);
     }
 
     /// A block is in its slot, and in the read cache.
     pub(crate) fn note_written(&mut self, slot: Slot) {
-        self.read_ghosts.touch(Key::of_slot(slot));
+        let lru = self.setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
+        self.read_ghosts.touch(slot, lru);
     }
 }
 
@@ -213,7 +214,7 @@ impl Engine {
             let Some(key) = slot.and_then(|slot| Key::of_digest(digest, slot, one_in)) else { continue };
             if let Some(segment) = partition.index_ghosts.touch(key) {
                 let hits = u64::from(one_in);
-                partition.controller.count_hits(Side::Index, segment, hits);
+                partition.controller.count_hits(Hits::Index, segment, hits);
                 if segment as u64 * 1000 >= u64::from(partition.share) * SEGMENTS as u64 {
                     partition.counts.index_ghost_hits += hits;
                 }
@@ -225,10 +226,11 @@ impl Engine {
     pub(crate) fn note_read(&mut self, id: RequestId) {
         let Engine { requests, partition, .. } = self;
         partition.controller.count_request();
+        let lru = partition.setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
         for block in &requests.get(id).blocks {
             let Some(slot) = block.entry.slot() else { continue };
-            if let Some(segment) = partition.read_ghosts.touch(Key::of_slot(slot)) {
-                partition.controller.count_hits(Side::Read, segment, 1);
+            if let Some((list, segment)) = partition.read_ghosts.touch(slot, lru) {
+                partition.controller.count_hits(list, segment, 1);
                 if segment as u64 * 1000 >= u64::from(1000 - partition.share) * SEGMENTS as u64 {
                     partition.counts.read_ghost_hits += 1;
                 }
