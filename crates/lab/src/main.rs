@@ -228,6 +228,9 @@ enum Command {
         /// Bursts of each kind that count.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
         rounds: u64,
+        /// What chance begins with.
+        #[arg(long, default_value_t = icache::SEED)]
+        seed: u64,
         /// How many runs at once. All cores, if not given.
         #[arg(long)]
         threads: Option<usize>,
@@ -304,9 +307,9 @@ fn main() -> ExitCode {
         Command::Corpus { directory } => write_corpus(&directory),
         Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
         Command::Discard { size, seconds, processor, write } => run_discard(size, seconds, processor, write.as_deref()),
-        Command::Icache { memory, rounds, threads, only, figures, data, write } => {
+        Command::Icache { memory, rounds, seed, threads, only, figures, data, write } => {
             let threads = threads.unwrap_or_else(cores);
-            match icache::run_all(memory << 20, rounds as usize, threads, &only) {
+            match icache::run_all(memory << 20, rounds as usize, seed, threads, &only) {
                 Ok(all) => report_icache(&all, figures.as_deref(), data.as_deref(), write.as_deref()),
                 Err(violation) => {
                     println!("violation: {violation}");

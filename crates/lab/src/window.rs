@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use engine::Limits;
 
+use crate::icache::SEED;
 use crate::icache::load::{Client, Shape};
 use crate::scale::machine::{Machine, Store};
 use crate::scale::pool::Pool;
@@ -103,7 +104,7 @@ pub fn measure(data: u64) -> Checked<Results> {
     let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
     machine.opened()?;
     let extents = data / BLOCK_BYTES * WORKING_SET_PERCENT / 100 / EXTENT_BLOCKS;
-    let mut client = Client::new(Shape { read_blocks: 0, extents, extent_blocks: EXTENT_BLOCKS });
+    let mut client = Client::new(Shape { read_blocks: 0, extents, extent_blocks: EXTENT_BLOCKS }, SEED);
     for extent in 0..extents {
         client.write(&mut machine, extent)?;
     }

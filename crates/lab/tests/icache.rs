@@ -29,6 +29,19 @@ fn where_bursts_alternate_the_engine_divides_better_than_any_fixed_division() {
 }
 
 #[test]
+fn on_a_steady_load_the_engine_saves_within_3_percent_of_the_best_fixed_division_wherever_it_begins() {
+    let plan = Plan::steady(1 << 20, 1);
+    let saved = |division| run(&plan, division).unwrap().counts.saved();
+    let best = (0..=100).step_by(10).map(|percent| saved(Division::Fixed(percent))).max().unwrap();
+    for begins_with in [10, 50, 90] {
+        for interval in [256, 1000] {
+            let adaptive = saved(Division::Adaptive(Adaptive { begins_with, interval, ..Adaptive::DEFAULT }));
+            assert!(adaptive * 100 > best * 97, "{adaptive} of {best}, from {begins_with} %, N {interval}");
+        }
+    }
+}
+
+#[test]
 fn the_same_run_comes_to_the_same() {
     let plan = Plan::alternating(1 << 19, 1);
     for division in [Division::Fixed(40), Division::Adaptive(Adaptive::DEFAULT)] {

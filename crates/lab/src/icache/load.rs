@@ -148,10 +148,10 @@ pub struct Client {
 
 impl Client {
     /// Clients that have not done anything yet.
-    pub fn new(shape: Shape) -> Client {
+    pub fn new(shape: Shape, seed: u64) -> Client {
         Client {
             shape,
-            random: Random::new(5),
+            random: Random::new(seed),
             blocks: Zipf::new(shape.read_blocks),
             extents: Zipf::new(shape.extents),
             written: vec![false; shape.extents as usize],

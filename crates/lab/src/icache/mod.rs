@@ -44,6 +44,9 @@ const SAMPLES: u64 = 100;
 /// Blocks that are read at the end and compared.
 const VERIFIED: u64 = 500;
 
+/// What chance begins with, if nothing else is said.
+pub const SEED: u64 = 5;
+
 /// How the memory is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Division {
@@ -66,12 +69,20 @@ pub struct Adaptive {
     pub knows_costs: bool,
     /// One digest in so many is in the ghosts of the index.
     pub sampled_one_in: u32,
+    /// So many percent are the index at first.
+    pub begins_with: u32,
 }
 
 impl Adaptive {
     /// As a server has it, but for the worth of hits.
-    pub const DEFAULT: Adaptive =
-        Adaptive { rule: Rule::Curves, interval: 1000, unit: 10, knows_costs: true, sampled_one_in: 64 };
+    pub const DEFAULT: Adaptive = Adaptive {
+        rule: Rule::Curves,
+        interval: 1000,
+        unit: 10,
+        knows_costs: true,
+        sampled_one_in: 64,
+        begins_with: 50,
+    };
 }
 
 impl Division {
@@ -79,7 +90,7 @@ impl Division {
     pub fn name(self) -> String {
         match self {
             Division::Fixed(percent) => format!("{percent} %"),
-            Division::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in }) => {
+            Division::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in, begins_with }) => {
                 let rule = if rule == Rule::Paper { "adaptive:paper" } else { "adaptive" };
                 let costs = if knows_costs { "" } else { ", all hits alike" };
                 let sizes = match (interval, unit) {
@@ -90,7 +101,11 @@ impl Division {
                     64 => String::new(),
                     _ => format!(", 1 digest in {sampled_one_in}"),
                 };
-                format!("{rule}{costs}{sizes}{sampled}")
+                let begins = match begins_with {
+                    50 => String::new(),
+                    _ => format!(", from {begins_with} %"),
+                };
+                format!("{rule}{costs}{sizes}{sampled}{begins}")
             }
         }
     }
@@ -118,6 +133,8 @@ pub struct Plan {
     pub phases: Vec<Phase>,
     /// The first ones of them, which do not count.
     pub warm_up: usize,
+    /// What chance begins with.
+    pub seed: u64,
 }
 
 impl Plan {
@@ -127,7 +144,7 @@ impl Plan {
         let reads = Phase { burst: Burst::Reads, requests: shape.read_requests() };
         let writes = Phase { burst: Burst::Writes, requests: shape.write_requests() };
         let phases = [writes, reads].repeat(rounds + 1);
-        Plan { name: "alternating", memory, shape, phases, warm_up: 2 }
+        Plan { name: "alternating", memory, shape, phases, warm_up: 2, seed: SEED }
     }
 
     /// A mix that stays the same: as many requests as in the alternating workload.
@@ -135,7 +152,7 @@ impl Plan {
         let shape = Shape::for_memory(memory);
         let requests = shape.read_requests() + shape.write_requests();
         let phases = vec![Phase { burst: Burst::Mixed, requests }; rounds + 1];
-        Plan { name: "steady", memory, shape, phases, warm_up: 1 }
+        Plan { name: "steady", memory, shape, phases, warm_up: 1, seed: SEED }
     }
 
     fn blocks_written(&self) -> u64 {
@@ -265,7 +282,7 @@ pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
     while machine.now < REST {
         machine.step(REST)?;
     }
-    let mut client = Client::new(plan.shape);
+    let mut client = Client::new(plan.shape, plan.seed);
     let mut outcome = Outcome {
         division,
         counts: Counts::default(),
@@ -304,14 +321,15 @@ pub fn run(plan: &Plan, division: Division) -> Checked<Outcome> {
     Ok(outcome)
 }
 
-/// The fixed divisions, in percent of the index, and those that the engine makes; `sweeps`: with other intervals and units, too.
-pub fn divisions(sweeps: bool) -> Vec<Division> {
+/// The fixed divisions, in percent of the index, and those that the engine makes, with other intervals and units, too.
+pub fn divisions() -> Vec<Division> {
     let fixed = (0..=100).step_by(10).map(Division::Fixed);
     let paper = Adaptive { rule: Rule::Paper, ..Adaptive::DEFAULT };
     let alike = Adaptive { knows_costs: false, ..Adaptive::DEFAULT };
     let finer = Adaptive { sampled_one_in: 4, ..Adaptive::DEFAULT };
-    let mut adaptive = vec![Adaptive::DEFAULT, finer, alike, paper];
-    for rule in [Rule::Curves, Rule::Paper].into_iter().filter(|_| sweeps) {
+    let from = |begins_with| Adaptive { begins_with, ..Adaptive::DEFAULT };
+    let mut adaptive = vec![Adaptive::DEFAULT, from(10), from(90), finer, alike, paper];
+    for rule in [Rule::Curves, Rule::Paper] {
         let swept = INTERVALS.into_iter().flat_map(|interval| UNITS.map(|unit| (interval, unit)));
         let others = swept.map(|(interval, unit)| Adaptive { rule, interval, unit, ..Adaptive::DEFAULT });
         adaptive.extend(others.filter(|other| (other.interval, other.unit) != (1000, 10)));
@@ -320,10 +338,10 @@ pub fn divisions(sweeps: bool) -> Vec<Division> {
 }
 
 /// All workloads with all divisions, or with those whose names have `only` in them.
-pub fn run_all(memory: u64, rounds: usize, threads: usize, only: &str) -> Checked<Vec<Results>> {
-    let mut plans =
-        [(Plan::alternating(memory, rounds), divisions(true)), (Plan::steady(memory, rounds), divisions(false))];
-    for (_, divisions) in &mut plans {
+pub fn run_all(memory: u64, rounds: usize, seed: u64, threads: usize, only: &str) -> Checked<Vec<Results>> {
+    let mut plans = [(Plan::alternating(memory, rounds), divisions()), (Plan::steady(memory, rounds), divisions())];
+    for (plan, divisions) in &mut plans {
+        plan.seed = seed;
         divisions.retain(|division| division.name().contains(only));
     }
     let runs: Vec<(&Plan, Division)> =
@@ -348,12 +366,12 @@ fn limits(plan: &Plan, division: Division, pool: &Pool) -> Checked<Limits> {
         .map_err(|needed| Violation(format!("the pool needs {needed} bytes of memory beside what is divided")))?;
     let (percent, cache) = match division {
         Division::Fixed(percent) => (percent, CacheLimits { setting: None, ..other.cache }),
-        Division::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in }) => {
+        Division::Adaptive(Adaptive { rule, interval, unit, knows_costs, sampled_one_in, begins_with }) => {
             let division = engine::Division::Adaptive(rule);
             let setting = Some(CacheSetting { division, ..CacheSetting::default() });
             let costs = [write_nanos() as u32, read_nanos() as u32];
             let hit_costs = if knows_costs { costs } else { [1, 1] };
-            (50, CacheLimits { setting, interval, unit, sampled_one_in, hit_costs })
+            (begins_with, CacheLimits { setting, interval, unit, sampled_one_in, hit_costs })
         }
     };
     let index = plan.memory * u64::from(percent) / 100;
