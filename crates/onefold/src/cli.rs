@@ -243,6 +243,9 @@ pub struct StatusArgs {
     /// Report as JSON
     #[arg(long)]
     pub json: bool,
+    /// Report as metrics in Prometheus' text format
+    #[arg(long, conflicts_with = "json")]
+    pub prometheus: bool,
     /// Wait first until nothing is unmerged or pending, so that all figures are exact
     #[arg(long)]
     pub settle: bool,

@@ -38,6 +38,7 @@ mod place;
 mod print;
 mod probe;
 mod progress;
+mod prometheus;
 mod properties;
 mod reactor;
 mod record;
@@ -277,6 +278,8 @@ fn show_status(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
     let report = offline::request(&arguments.pool, &Request::Status { settle: arguments.settle })?;
     if arguments.json {
         print_json(&report);
+    } else if arguments.prometheus {
+        print(format_args!("{}", prometheus::text(&report, arguments.pool.display())));
     } else {
         print(format_args!("{}", report.text(&arguments.pool.display().to_string())));
     }
