@@ -361,7 +361,9 @@ impl Worth {
             hits_within(&self.index, share) * self.costs[0] + hits_within(&self.read, 1000 - share) * self.costs[1];
         let sure = |other: u32| {
             let gain = self.gain(share, other);
-            let sure = gain - DOUBT * self.noise(share, other);
+            // Where the other side hits nothing, nothing is at stake.
+            let is_free = self.more_hits(share, other).into_iter().all(|more| more >= 0);
+            let sure = if is_free { gain } else { gain - DOUBT * self.noise(share, other) };
             (gain > now / WORTH && sure > 0).then_some(sure)
         };
         let others = (LEAST..=1000 - LEAST).step_by(SEGMENT as usize).filter(|other| other.abs_diff(share) >= unit);
