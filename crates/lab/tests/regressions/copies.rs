@@ -12,11 +12,6 @@ impl Bench {
     }
 
     /// The first slot with a content is lost.
-    fn rot_first(&mut self, content: u32) {
-        let place = self.places(content)[0];
-        self.rot(place);
-    }
-
     fn second_copies(&self) -> u64 {
         self.world.engine.status().second_copies
     }
