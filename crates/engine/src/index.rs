@@ -226,24 +226,26 @@ impl Index {
         u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - self.tag_bits))
     }
 
-    /// The two buckets of a digest, and whether each has been split more often than those that are still to be. The first
-    /// bits of a number are from the digest's top, which no tag reaches unless it is as long as the digest.
+    /// The two buckets of a digest, and whether each has been split more often than those that are still to be.
+    #[inline]
     fn buckets(&self, digest: Digest) -> [(usize, bool); 2] {
-        let bits = u128::from_le_bytes(digest.0);
-        let base = (1u64 << self.base_bits) - 1;
-        // 112 bits of tag at most: the first number has bits of its own; the second may repeat bits of the tag.
-        let own = |half: u32| (bits >> (128 - (half + 1) * self.base_bits.max(1))) as u64 & base;
         let tag = self.tag(digest);
+        [self.bucket(0, digest, tag), self.bucket(1, digest, tag)]
+    }
+
+    /// That of one half. The first bits of a number are from the digest's top, which no tag reaches unless it is as long as the digest.
+    #[inline]
+    fn bucket(&self, half: u32, digest: Digest, tag: u128) -> (usize, bool) {
+        // 112 bits of tag at most: the first number has bits of its own; the second may repeat bits of the tag.
+        let own = (u128::from_le_bytes(digest.0) >> (128 - (half + 1) * self.base_bits.max(1))) as u64;
         let all = self.buckets.next_power_of_two();
-        [0, 1].map(|half| {
-            let number = (own(half as u32) | self.tag_number(half, tag)) & (all - 1);
-            let (number, split) = if number < self.buckets {
-                (number, number >= all / 2 || number + all / 2 < self.buckets)
-            } else {
-                (number - all / 2, false)
-            };
-            (self.at(half, number), split)
-        })
+        let number = (own & ((1 << self.base_bits) - 1) | self.tag_number(half as usize, tag)) & (all - 1);
+        let (number, split) = if number < self.buckets {
+            (number, number >= all / 2 || number + all / 2 < self.buckets)
+        } else {
+            (number - all / 2, false)
+        };
+        (self.at(half as usize, number), split)
     }
 
     /// Digest bits that a match in a half proves.

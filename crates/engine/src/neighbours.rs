@@ -29,11 +29,11 @@ const LOADS_EACH: u8 = 8;
 const REST: Nanos = 10_000_000_000;
 const RECENT: usize = 64;
 /// What a page costs,
-const COST: u32 = 64;
+const COST: u32 = 256;
 /// what a block that is found brings in,
 const FOUND: u32 = 1;
 /// what one that was found because its digest had come ahead brings in: with four of them a page has paid for itself,
-const GAINED: u32 = 16;
+const GAINED: u32 = 64;
 /// and what is saved at most, and there at first.
 const SAVED_MAX: u32 = 16 * COST;
 /// Digests that have come ahead and whose hits will be counted.

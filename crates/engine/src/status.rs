@@ -167,10 +167,8 @@ impl AddAssign for WriteCounts {
     fn add_assign(&mut self, more: WriteCounts) {
         self.requests += more.requests;
         self.joined_requests += more.joined_requests;
-        let sizes = self.sizes.iter_mut().zip(more.sizes);
-        for (count, more) in self.categories.iter_mut().zip(more.categories).chain(sizes) {
-            *count += more;
-        }
+        self.sizes.iter_mut().zip(&more.sizes).for_each(|(count, more)| *count += more);
+        self.categories.iter_mut().zip(&more.categories).for_each(|(count, more)| *count += more);
         self.written_blocks += more.written_blocks;
         self.zero_blocks += more.zero_blocks;
         self.removed += more.removed;

@@ -109,11 +109,11 @@ fn where_nothing_is_gained_few_pages_are_gone_through() {
         bench.write(at, piece);
     }
     bench.settle();
-    for (at, content) in (0..150).zip(contents.iter().step_by(27)) {
+    for (at, content) in (0..300).zip(contents.iter().step_by(13)) {
         bench.write(5000 + at, &[*content]);
         bench.pass(SECOND / 10);
     }
     let (found, counts) = (bench.world.engine.write_counts().index_hits, counts(&bench));
-    assert_eq!(found, 150);
-    assert_eq!((counts.pages, counts.entries), (16 + 150 / 64, 0), "{counts:?}");
+    assert_eq!(found, 300);
+    assert_eq!((counts.pages, counts.entries), (16 + 300 / 256, 0), "{counts:?}");
 }
