@@ -18,6 +18,9 @@ const HYSTERESIS: u64 = 2;
 const SLOW: Nanos = 10_000_000_000;
 /// How long the host must have had room before it counts as not full.
 const CALM: Nanos = 5_000_000_000;
+/// While a checkpoint is under way somebody looks every second. From one look to the next so much of the time counts at most: a server that
+/// was stopped, or had no processor, knows nothing of the disk.
+const LOOK: Nanos = 5_000_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
 /// What to do about a pool that has failed.
@@ -32,6 +35,8 @@ pub struct Watch {
     thresholds: [usize; 2],
     /// The checkpoint under way: its number, since when, and whether it was reported.
     checkpoint: Option<(u64, Nanos, bool)>,
+    /// When the checkpoint was looked at last.
+    looked: Nanos,
     /// The last damage, and the state of the scrub.
     damage: u64,
     scrub: Option<ScrubState>,
@@ -126,6 +131,11 @@ impl Watch {
 
     fn look_at_checkpoint(&mut self, now: Nanos, status: &Status) -> Option<Nanos> {
         let number = status.checkpoints + 1;
+        let gap = now.saturating_sub(self.looked);
+        self.looked = now;
+        if let Some((_, since, _)) = &mut self.checkpoint {
+            *since += gap.saturating_sub(LOOK);
+        }
         if let Some((known, since, true)) = self.checkpoint
             && !(status.checkpoint_under_way && known == number)
         {
@@ -216,11 +226,24 @@ mod tests {
         };
         assert_eq!(look(0, &status(0, false)), None);
         assert_eq!(look(1, &status(0, true)), Some(false));
-        assert_eq!(look(11, &status(0, true)), Some(false));
+        assert_eq!((2..=11).map(|second| look(second, &status(0, true))).last(), Some(Some(false)));
         assert_eq!(look(12, &status(0, true)), Some(true));
         assert_eq!(look(30, &status(1, true)), Some(false), "another one");
-        assert_eq!(look(41, &status(1, true)), Some(true));
+        assert_eq!((31..=41).map(|second| look(second, &status(1, true))).last(), Some(Some(true)));
         assert_eq!(look(42, &status(2, false)), None);
+    }
+
+    /// A server that was stopped for half a minute in the middle of a checkpoint said that the disk might be slow.
+    #[test]
+    fn time_in_which_the_server_stood_still_is_not_the_disks() {
+        let mut watch = Watch::default();
+        let mut look = |seconds: u64| {
+            watch.look(seconds * SECOND, &status(0, true), None, Host::default());
+            watch.checkpoint.is_some_and(|(_, _, said)| said)
+        };
+        assert!(!look(1) && !look(2) && !look(33) && !look(34));
+        // A disk that keeps the server from looking is slow all the same.
+        assert!(!look(37) && look(47));
     }
 
     #[test]
