@@ -380,7 +380,10 @@ impl Engine {
             Stage::Reserve => Ok(Progress::Wait),
             Stage::Maps => self.merge_maps(checkpoint),
             Stage::Discards => self.walk_discards(checkpoint),
-            Stage::Sort => Ok(sort_changes(checkpoint)),
+            Stage::Sort => {
+                let goes_on = sort_part(&mut checkpoint.changes, &mut checkpoint.unsorted);
+                Ok(if goes_on { Progress::Pause } else { Progress::Next })
+            }
             Stage::Counts => self.merge_counts(checkpoint),
             Stage::Summaries => self.merge_summaries(checkpoint),
             Stage::Index => self.merge_disk_index(checkpoint),
@@ -547,18 +550,18 @@ impl Engine {
     }
 }
 
-/// Sorts one part of the changes, or divides it in two.
-fn sort_changes(checkpoint: &mut Checkpoint) -> Progress {
-    let Some(part) = checkpoint.unsorted.pop() else { return Progress::Next };
-    let changes = &mut checkpoint.changes[part.clone()];
-    if changes.len() > SORTED_AT_ONCE {
-        let middle = changes.len() / 2;
-        changes.select_nth_unstable(middle);
-        checkpoint.unsorted.extend([part.start + middle..part.end, part.start..part.start + middle]);
+/// Sorts one of the parts that are not sorted yet, or divides it in two; false if there is none left.
+pub(crate) fn sort_part<T: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>) -> bool {
+    let Some(part) = unsorted.pop() else { return false };
+    let items = &mut items[part.clone()];
+    if items.len() > SORTED_AT_ONCE {
+        let middle = items.len() / 2;
+        items.select_nth_unstable(middle);
+        unsorted.extend([part.start + middle..part.end, part.start..part.start + middle]);
     } else {
-        changes.sort_unstable();
+        items.sort_unstable();
     }
-    Progress::Pause
+    true
 }
 
 fn next_stage(stage: Stage) -> Stage {

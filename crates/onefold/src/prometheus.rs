@@ -122,12 +122,6 @@ const METRICS: &[Metric] = &[
         "Thousandths of the shared bytes that the index has, or is moving to.",
         |report| one(report.cache.index_share),
     ),
-    counter("onefold_cache_index_hits_total", "Blocks of writes whose content the index knew.", |report| {
-        one(report.cache.index_hits)
-    }),
-    counter("onefold_cache_index_misses_total", "Blocks of writes that were looked up and not known.", |report| {
-        one(report.cache.index_misses)
-    }),
     counter(
         "onefold_cache_index_ghost_hits_total",
         "Blocks of writes that a larger index would have known, estimated.",

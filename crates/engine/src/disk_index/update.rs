@@ -13,18 +13,14 @@ use core::ops::Range;
 use super::bucket::{Change, bucket_of};
 use super::{NO_VOLUME, UNREADABLE, pages_for};
 use crate::canary::Canary;
-use crate::checkpoint::{Checkpoint, Discard, Progress};
+use crate::checkpoint::{Checkpoint, Discard, Progress, sort_part};
 use crate::contract::*;
 use crate::engine::{Engine, Phase};
 use crate::memory::list_bytes;
 use crate::pages::Region;
-use crate::summaries::SUMMARY_BYTES;
-use crate::summaries::read_summary;
+use crate::summaries::{SUMMARY_BYTES, read_summary};
 use crate::superblock::{DiskIndexRecord, TreeId};
 use crate::tree::{Missing, Stop, Walk, Writer, lookup};
-
-/// Changes that one step sorts.
-const SORTED_AT_ONCE: usize = 1 << 14;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
@@ -91,7 +87,11 @@ impl Engine {
         let progress = match update.step {
             Step::Freed => self.gather_freed(checkpoint, &mut update),
             Step::Build => self.gather_built(&mut update),
-            Step::Sort => Ok(sort(&mut update)),
+            Step::Sort if sort_part(&mut update.changes, &mut update.unsorted) => Ok(Progress::Pause),
+            Step::Sort => {
+                update.step = Step::Apply;
+                Ok(Progress::More)
+            }
             Step::Apply => self.apply(checkpoint, &mut update),
         };
         if !matches!(progress, Ok(Progress::Next)) {
@@ -263,21 +263,4 @@ impl Engine {
         }
         Ok(Progress::More)
     }
-}
-
-/// Sorts one part of the changes, or divides it in two.
-fn sort(update: &mut Update) -> Progress {
-    let Some(part) = update.unsorted.pop() else {
-        update.step = Step::Apply;
-        return Progress::More;
-    };
-    let changes = &mut update.changes[part.clone()];
-    if changes.len() > SORTED_AT_ONCE {
-        let middle = changes.len() / 2;
-        changes.select_nth_unstable(middle);
-        update.unsorted.extend([part.start + middle..part.end, part.start..part.start + middle]);
-    } else {
-        changes.sort_unstable();
-    }
-    Progress::Pause
 }
