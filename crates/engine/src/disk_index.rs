@@ -232,7 +232,7 @@ mod tests {
     fn a_pool_outgrows_its_buckets_when_it_is_a_quarter_larger() {
         let size = |gib: u64| Geometry::for_capacity(gib << 30).unwrap();
         let buckets = buckets_for(&size(10));
-        assert_eq!(buckets, 7920);
+        assert_eq!(buckets, 8640);
         assert!(
             !is_outgrown(&size(10), buckets) && !is_outgrown(&size(12), buckets) && is_outgrown(&size(13), buckets)
         );

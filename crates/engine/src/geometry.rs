@@ -107,7 +107,7 @@ pub(crate) struct Segment {
 
 /// The containers to spare in a pool of `wanted` others.
 fn spare_containers(wanted: u64) -> u64 {
-    (wanted / 32).clamp(8, 1024)
+    (wanted / 8).clamp(8, 1024)
 }
 
 /// Why a geometry is not possible.
@@ -473,7 +473,9 @@ mod tests {
             assert!(g.metadata_start() >= g.meta_map_start() + 2);
             assert_eq!(g.data_start() % u64::from(g.slots_per_container), 0);
             let overhead = g.total_bytes() - g.capacity_bytes();
-            assert!(overhead < g.capacity_bytes() / 15 + (224 << 20), "{overhead}");
+            // Spare containers, metadata for them and for the others, and the journal.
+            let spare = (g.capacity_bytes() / 8).clamp(32 << 20, 4 << 30);
+            assert!(overhead < spare + (g.capacity_bytes() + spare) / 31 + (200 << 20), "{overhead}");
         }
     }
 

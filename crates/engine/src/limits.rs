@@ -93,7 +93,7 @@ fn buffer_bytes(count: u64, index: u64, block: u64) -> u64 {
 
 /// Metadata pages with their table.
 fn page_bytes(count: u64, block: u64) -> u64 {
-    count * (block + 16) + busy_table(count, 12)
+    count * (block + 20) + busy_table(count, 12)
 }
 
 /// Both deltas, each with points and slots; what a checkpoint makes of one: its points, new slots, six changes of counts and

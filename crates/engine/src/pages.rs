@@ -2,7 +2,7 @@
 //!
 //! States of a page: free; private (a writer's or a record's, not found by key); loading; clean; writing (clean, but must
 //! stay until its write is done). Cached pages never change: trees are copy-on-write, a changed page is a new page.
-//! Victims are clean pages, by second chance.
+//! Victims are clean pages: first those that a writer has replaced, then by second chance.
 //!
 //! The number of pages can change. Pages from the new number on are retired: at once, or when their user is done with them.
 //! A chunk whose pages are all retired is given back.
@@ -49,6 +49,8 @@ struct Frame {
     state: State,
     key: PageKey,
     used: bool,
+    /// A writer has replaced it: nobody needs it when the checkpoint is done.
+    replaced: bool,
 }
 
 /// A load in flight.
@@ -67,6 +69,8 @@ pub(crate) struct PageCache {
     chunks: Vec<Vec<u8>>,
     frames: Vec<Frame>,
     free: Vec<u32>,
+    /// Pages that writers have replaced; some are gone, or were used since.
+    replaced: Vec<u32>,
     /// Pages there are to be: those from this number on are retired when they are done with.
     count: usize,
     /// Of these, how many are still in use.
@@ -86,6 +90,7 @@ impl PageCache {
             chunks: Vec::new(),
             frames: Vec::new(),
             free: Vec::new(),
+            replaced: Vec::new(),
             count: 0,
             leaving: 0,
             by_key: HashMap::with_hasher(FixedState::with_seed(1)),
@@ -114,8 +119,8 @@ impl PageCache {
             }
         }
         self.free.retain(|&page| (page as usize) < count);
-        let nothing =
-            Frame { state: State::Retired, key: PageKey { region: Region::Metadata, location: 0 }, used: false };
+        let key = PageKey { region: Region::Metadata, location: 0 };
+        let nothing = Frame { state: State::Retired, key, used: false, replaced: false };
         self.frames.resize(self.frames.len().max(count), nothing);
         for at in (before..count).rev() {
             if self.frames[at].state == State::Retired {
@@ -129,6 +134,7 @@ impl PageCache {
         self.by_key.shrink_to(spare);
         self.by_key.reserve(spare - self.by_key.len());
         self.free.shrink_to(count);
+        self.replaced = Vec::with_capacity(count);
     }
 
     /// Allocates the chunks that are needed, and gives back those that are not.
@@ -221,6 +227,14 @@ impl PageCache {
     }
 
     fn evict(&mut self) -> Option<PageId> {
+        while let Some(page) = self.replaced.pop() {
+            let Some(frame) = self.frames.get_mut(page as usize) else { continue };
+            if frame.state == State::Clean && core::mem::take(&mut frame.replaced) && !frame.used {
+                self.by_key.remove(&frame.key);
+                frame.state = State::Free;
+                return Some(PageId(page));
+            }
+        }
         for _ in 0..2 * self.frames.len() {
             // Retired ones are passed over like those in use.
             self.hand = (self.hand + 1) % self.frames.len();
@@ -237,13 +251,18 @@ impl PageCache {
         None
     }
 
-    /// A private page that a writer copies from a cached one.
+    /// A private page that a writer copies from a cached one, which is the next to be evicted unless somebody uses it again.
     pub(crate) fn copy_of(&mut self, source: PageId) -> Option<PageId> {
         // The source must not be the victim of the allocation.
         let state = core::mem::replace(&mut self.frames[source.0 as usize].state, State::Private);
         let copy = self.allocate();
-        self.frames[source.0 as usize].state = state;
+        let frame = &mut self.frames[source.0 as usize];
+        frame.state = state;
         let copy = copy?;
+        if state == State::Clean && !core::mem::replace(&mut frame.replaced, true) && self.replaced.len() < self.count {
+            frame.used = false;
+            self.replaced.push(source.0);
+        }
         let ((from_chunk, from), (chunk, at)) = (self.place(source), self.place(copy));
         if from_chunk == chunk {
             self.chunks[chunk].copy_within(from..from + self.block_size, at);
@@ -281,7 +300,7 @@ impl PageCache {
     }
 
     fn insert(&mut self, page: PageId, key: PageKey, state: State) {
-        self.frames[page.0 as usize] = Frame { state, key, used: true };
+        self.frames[page.0 as usize] = Frame { state, key, used: true, replaced: false };
         let before = self.by_key.insert(key, page);
         assert!(before.is_none(), "a location is cached once");
     }
@@ -374,7 +393,8 @@ impl PageCache {
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
         let pages: usize = self.chunks.iter().map(Vec::len).sum();
-        let tables = self.frames.len() * core::mem::size_of::<Frame>() + self.free.capacity() * 4;
+        let lists = self.free.capacity() + self.replaced.capacity();
+        let tables = self.frames.len() * core::mem::size_of::<Frame>() + lists * 4;
         (pages + tables) as u64 + table_bytes(&self.by_key)
     }
 }

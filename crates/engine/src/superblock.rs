@@ -646,13 +646,13 @@ mod tests {
         assert!(refused(&|block| block[POLICY_THRESHOLD_AT] = 3));
         assert!(refused(&|block| block[175] = 9));
         assert!(refused(&|block| put_u16(block, 172, 0)));
-        assert!(refused(&|block| put_u32(block, 180, 265)));
-        // The pool has room for 792 buckets and 1591 leaves of summaries, and without buckets there is no page.
-        assert!(!refused(&|block| put_u32(block, DISK_INDEX_AT, 792)));
-        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, 793)));
+        assert!(refused(&|block| put_u32(block, 180, 289)));
+        // The pool has room for 864 buckets and 1735 leaves of summaries, and without buckets there is no page.
+        assert!(!refused(&|block| put_u32(block, DISK_INDEX_AT, 864)));
+        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, 865)));
         assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, u32::MAX)));
-        assert!(!refused(&|block| put_u32(block, DISK_INDEX_AT + 4, 1591)));
-        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT + 4, 1592)));
+        assert!(!refused(&|block| put_u32(block, DISK_INDEX_AT + 4, 1735)));
+        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT + 4, 1736)));
         assert!(!refused(&|block| put_u64(block, DISK_INDEX_AT, 0)));
         assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, 0)));
         assert!(refused(&|block| {

@@ -35,6 +35,7 @@ mod memory;
 mod offline;
 mod output;
 mod place;
+mod poll;
 mod print;
 mod probe;
 mod progress;

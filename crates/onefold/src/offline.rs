@@ -30,6 +30,7 @@ pub fn open(path: &Path, mailbox: Mailbox) -> anyhow::Result<Reactor> {
         mailbox,
         read_only: false,
         record: None,
+        poll: 0,
     };
     let mut reactor = Reactor::new(opening)?;
     reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;

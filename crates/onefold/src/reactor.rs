@@ -25,6 +25,7 @@ use crate::disk::{Core, Disk};
 use crate::grow;
 use crate::listen::Listener;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source};
+use crate::poll::Poll;
 use crate::record::{self, Recorded, Recording};
 use crate::ring::{Completion, Ring, Tag};
 use crate::server::Server;
@@ -82,6 +83,8 @@ pub struct Opening<'a> {
     pub read_only: bool,
     /// Where the engine's calls are recorded, if they are.
     pub record: Option<record::Wanted>,
+    /// The longest look for what happens next, before the reactor sleeps.
+    pub poll: Nanos,
 }
 
 /// The reactor.
@@ -89,6 +92,9 @@ pub struct Reactor {
     core: Core,
     disk: Disk,
     server: Server,
+    poll: Poll,
+    /// Requests that had come when it last waited.
+    requests_seen: u64,
     mailbox: Mailbox,
     started: Instant,
     /// How the memory is divided, or on its way to be.
@@ -119,7 +125,7 @@ pub struct Reactor {
 impl Reactor {
     /// Sets everything up and lets the engine begin to open the pool.
     pub fn new(opening: Opening<'_>) -> anyhow::Result<Reactor> {
-        let Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only, record } =
+        let Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only, record, poll } =
             opening;
         let serving = !listeners.is_empty();
         let wanted = if serving { allow_files(connections) } else { 1 };
@@ -147,6 +153,8 @@ impl Reactor {
             core,
             disk: Disk::new(STAGING_BLOCKS, store),
             server,
+            poll: Poll::new(poll),
+            requests_seen: 0,
             mailbox,
             started: Instant::now(),
             division,
@@ -430,9 +438,7 @@ impl Reactor {
     /// One turn. Waits for at most `limit` if nothing happens.
     fn turn(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
         self.settle();
-        let timeout = self.timeout(limit);
-        self.core.ring.submit_and_wait(timeout)?;
-        self.core.now = self.clock();
+        self.wait(limit)?;
         let mut active = self.complete();
         // The engine runs nothing before all that clients have sent by now is with it: it is decided together.
         for _ in 1..RECEIVES_AT_ONCE {
@@ -454,6 +460,28 @@ impl Reactor {
         if self.watch_due.is_some_and(|due| due <= self.core.now) {
             self.look();
         }
+        Ok(())
+    }
+
+    /// Submits, and waits for what happens next: awake for a while where that pays ([`Poll`]).
+    fn wait(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
+        let (begun, requests) = (self.clock(), self.server.requests());
+        let look = if self.server.is_in_service() { 0 } else { self.poll.look(begun) };
+        if look > 0 && self.core.ring.submit() {
+            let mut now = begun;
+            while !self.core.ring.has_news() && now - begun < look {
+                std::hint::spin_loop();
+                let before = std::mem::replace(&mut now, self.clock());
+                self.poll.looked(before, now);
+            }
+            if self.core.ring.has_news() {
+                self.poll.found();
+            }
+        }
+        let timeout = self.timeout(limit);
+        self.core.ring.submit_and_wait(timeout)?;
+        self.core.now = self.clock();
+        self.poll.waited(self.core.now - begun, requests - std::mem::replace(&mut self.requests_seen, requests));
         Ok(())
     }
 

@@ -92,6 +92,8 @@ pub struct Entry {
 pub struct Table {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
+    /// Requests that were ever entered.
+    pub entered: u64,
     /// Reads that are being collected.
     collecting: u32,
     /// Lists of answers, to be used again.
@@ -101,6 +103,7 @@ pub struct Table {
 impl Table {
     /// Enters a request; returns its place.
     pub fn insert(&mut self, connection: u32, request: Request, pieces: Pieces, collect_bytes: u64) -> u32 {
+        self.entered += 1;
         let read = (request.command == nbd::Command::Read).then(|| {
             let mut answers = self.spare.pop().unwrap_or_default();
             answers.clear();

@@ -373,6 +373,11 @@ impl Ring {
         }
     }
 
+    /// Whether something has completed, or is to be completed by the next [`Ring::submit`]. Costs no call of the kernel.
+    pub fn has_news(&mut self) -> bool {
+        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+
     /// Moves what has completed to `completions`.
     pub fn completions(&mut self, completions: &mut Vec<Completion>) {
         let first = completions.len();

@@ -53,7 +53,9 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let size = arguments.record_size;
     let record = arguments.record.clone().map(|path| record::Wanted { path, size });
     let store = &store;
-    let opening = Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only, record };
+    let poll = arguments.poll * 1000;
+    let opening =
+        Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only, record, poll };
     let mut reactor = Reactor::new(opening)?;
     let recovered = reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
     let Some(recovered) = recovered else {

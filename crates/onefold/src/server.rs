@@ -597,6 +597,16 @@ impl Server {
         self.connections.iter().flatten().all(|connection| quiet(connection))
     }
 
+    /// Whether the engine has requests to answer.
+    pub fn is_in_service(&self) -> bool {
+        self.shared.places_taken > 0
+    }
+
+    /// Requests that have ever come.
+    pub fn requests(&self) -> u64 {
+        self.shared.table.entered
+    }
+
     /// Connections, and among them those with requests or replies in service.
     pub fn in_service(&self) -> (usize, usize) {
         let connections = || self.connections.iter().flatten();

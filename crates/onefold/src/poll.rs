@@ -1,0 +1,124 @@
+//! Whether the reactor looks for what happens next, again and again, or sleeps until it is woken.
+//!
+//! To be woken takes the kernel some microseconds, more in a virtual machine: about as long as a client that sends one request at a
+//! time takes to send the next. So such waits are spent looking, within two bounds: one look takes no longer than
+//! the waits before were (and never longer than `--poll`), and there is none where it would not pay: after long waits, while several requests come with each
+//! wait (then sleeping costs little for each, and collects more), or where others want the processor.
+
+use engine::Nanos;
+
+/// Short waits in a row after which it pays to look.
+const TRUSTED: u32 = 8;
+/// Counted at most: so many long waits in a row end it.
+const MOST: u32 = 16;
+/// A look that was interrupted for so long was interrupted by somebody who wanted the processor.
+const INTERRUPTED: Nanos = 20_000;
+/// How long he has it for himself, and at most: it doubles with each time.
+const BARRED: Nanos = 1_000_000;
+const BARRED_MOST: Nanos = 256_000_000;
+
+/// What is known of the waits before.
+pub struct Poll {
+    /// The longest look; 0: there is none.
+    limit: Nanos,
+    short: u32,
+    barred_until: Nanos,
+    barred: Nanos,
+}
+
+impl Poll {
+    /// Looks of at most `limit`. None where there is only one processor: whoever is waited for needs it.
+    pub fn new(limit: Nanos) -> Poll {
+        let alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
+        Poll { limit: if alone { 0 } else { limit }, short: 0, barred_until: 0, barred: BARRED }
+    }
+
+    /// How long to look before sleeping.
+    pub fn look(&self, now: Nanos) -> Nanos {
+        if self.short >= TRUSTED && now >= self.barred_until { self.limit } else { 0 }
+    }
+
+    /// A wait is over that took so long and brought so many requests.
+    pub fn waited(&mut self, waited: Nanos, requests: u64) {
+        let is_short = waited <= self.limit && requests <= 1;
+        self.short = if is_short { (self.short + 1).min(MOST) } else { self.short.saturating_sub(2) };
+    }
+
+    /// Two looks at the clock, one right after the other.
+    pub fn looked(&mut self, before: Nanos, after: Nanos) {
+        if after - before >= INTERRUPTED {
+            self.barred_until = after + self.barred;
+            self.barred = (2 * self.barred).min(BARRED_MOST);
+        }
+    }
+
+    /// A look found something: nobody else wants the processor.
+    pub fn found(&mut self) {
+        self.barred = (self.barred / 2).max(BARRED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Nanos = 50_000;
+
+    fn poll() -> Poll {
+        Poll { limit: LIMIT, short: 0, barred_until: 0, barred: BARRED }
+    }
+
+    #[test]
+    fn looks_begin_after_short_waits_and_end_with_long_ones() {
+        let mut poll = poll();
+        for _ in 0..TRUSTED {
+            assert_eq!(poll.look(0), 0);
+            poll.waited(LIMIT, 1);
+        }
+        assert_eq!(poll.look(0), LIMIT);
+        // A long wait now and then, such as for a sync, changes nothing where most are short.
+        for wait in [1, 1, 2, 1, 1, 2 * LIMIT].repeat(20) {
+            poll.waited(wait, 1);
+        }
+        assert_eq!(poll.look(0), LIMIT);
+        for _ in 0..MOST {
+            poll.waited(LIMIT + 1, 1);
+        }
+        assert_eq!(poll.look(0), 0, "an idle server sleeps");
+    }
+
+    #[test]
+    fn many_requests_at_a_time_are_slept_for() {
+        let mut poll = poll();
+        for requests in [0, 1].repeat(20) {
+            poll.waited(1, requests);
+        }
+        assert_eq!(poll.look(0), LIMIT);
+        for _ in 0..TRUSTED {
+            poll.waited(1, 4);
+        }
+        assert_eq!(poll.look(0), 0);
+    }
+
+    #[test]
+    fn who_wants_the_processor_gets_it_for_longer_and_longer() {
+        let mut poll = poll();
+        (0..TRUSTED).for_each(|_| poll.waited(1, 1));
+        let mut now = 0;
+        for expected in [1, 2, 4, 8].map(|times| times * BARRED) {
+            poll.looked(now, now + INTERRUPTED);
+            now += INTERRUPTED;
+            assert_eq!(poll.look(now + expected - 1), 0);
+            assert_eq!(poll.look(now + expected), LIMIT);
+            now += expected;
+        }
+        for _ in 0..20 {
+            poll.looked(now, now + INTERRUPTED);
+        }
+        assert_eq!(poll.look(now + INTERRUPTED + BARRED_MOST), LIMIT, "but not for ever");
+        (0..8).for_each(|_| poll.found());
+        poll.looked(now, now + INTERRUPTED - 1);
+        poll.looked(now, now + INTERRUPTED);
+        assert_eq!(poll.look(now + INTERRUPTED + BARRED), LIMIT, "it is forgotten where looks find something");
+    }
+}
