@@ -10,6 +10,10 @@ use crate::engine::Engine;
 pub enum Canary {
     /// Syncs are claimed to be done without any.
     SkippedSync,
+    /// Records that are to be written durably are not.
+    UnforcedRecord,
+    /// A record that was written durably counts as durable though what was before it is not.
+    LoneRecord,
     /// A sync covers records whose blocks are still being written.
     UnseenCompletion,
     /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.

@@ -2,7 +2,9 @@
 //!
 //! Flushes and FUA writes wait for their record to be durable. While a sync is in flight those that come collect in the
 //! open record; when it is done the record is closed, written and synced as one group. A small group carries its blocks
-//! (commit rule 4). A sync covers what was seen complete when it was submitted (rule 1).
+//! (commit rule 4), and where everything before it is durable it is written as a durable write: it needs no sync, since it is all that
+//! a flush waits for. Where clients flush after the same number of changes again and again, such a group is closed before
+//! they do. A sync covers what was seen complete when it was submitted (rule 1).
 
 use crate::canary::Canary;
 use crate::contract::*;
@@ -57,6 +59,7 @@ impl Engine {
         if self.read_only {
             return self.fail_request(id, Error::Io);
         }
+        self.journal.note_flush();
         let last = self.journal.last();
         if last <= self.journal.durable || self.canary(Canary::EarlyFlush) {
             return self.answer_done(id);
@@ -71,7 +74,7 @@ impl Engine {
         let idle = self.syncs.covers.is_none() && self.journal.complete + 1 == self.journal.sequence;
         if idle && self.want_publish {
             self.want_publish = !self.close_record(true);
-        } else if idle && asked >= self.journal.sequence && !self.journal.is_empty() {
+        } else if idle && !self.journal.is_empty() && (asked >= self.journal.sequence || self.journal.expects_flush()) {
             self.close_record(true);
         }
         if self.syncs.covers.is_some() {
@@ -97,7 +100,12 @@ impl Engine {
             return self.fail_pool(Failure::Sync);
         }
         self.syncs.finished += 1;
-        self.journal.synced(covers);
+        self.proven_durable(covers);
+    }
+
+    /// All records up to this one are durable, with their blocks.
+    pub(crate) fn proven_durable(&mut self, upto: u64) {
+        self.journal.synced(upto);
         while let Some(&(target, id)) = self.committing.front() {
             if target > self.journal.durable {
                 break;
@@ -156,6 +164,7 @@ impl Engine {
         let blocks = self.journal.unwritten.len();
         let early = self.canary(Canary::EarlyWatermark);
         let watermark = if early { self.journal.complete } else { self.journal.durable };
+        let durable = carries && (self.journal.needs_no_sync() || self.canary(Canary::LoneRecord));
         let header = Header {
             pages: page_count as u16,
             blocks: blocks as u16,
@@ -168,7 +177,7 @@ impl Engine {
         };
         self.scratch.resize(page_count * block_size, 0);
         let checksum = record::encode(&header, &self.journal.changes, self.store.seed, &mut self.scratch);
-        let parts = self.write_record(page_count);
+        let parts = self.write_record(page_count, durable);
         self.carried.extend(self.journal.unwritten.drain(..));
         self.journal.closed(watermark, checksum, parts, (page_count + blocks) as u32);
         true
@@ -189,7 +198,7 @@ impl Engine {
     }
 
     /// Writes the encoded record and its blocks to the ring, in two parts where the ring ends. Returns the parts.
-    fn write_record(&mut self, page_count: usize) -> u32 {
+    fn write_record(&mut self, page_count: usize, durable: bool) -> u32 {
         let block_size = self.store.geometry.block_size as usize;
         let mut segments = alloc::vec::Vec::with_capacity(page_count + self.journal.unwritten.len());
         for i in 0..page_count {
@@ -214,9 +223,11 @@ impl Engine {
             }
             let offset = (start + position) * block_size as u64;
             let length = (part.len() * block_size) as u64;
-            let purpose = Purpose::WriteRecord { sequence };
-            self.store.io.begin(IoOp::Write, offset, length, part.iter().copied(), purpose);
-            self.journal.unsynced_bytes += length;
+            let purpose = Purpose::WriteRecord { sequence, durable };
+            let forced = durable && !self.canary(Canary::UnforcedRecord);
+            let op = if forced { IoOp::WriteDurable } else { IoOp::Write };
+            self.store.io.begin(op, offset, length, part.iter().copied(), purpose);
+            self.journal.unsynced_bytes += if durable { 0 } else { length };
             position = 0;
             parts += 1;
         }

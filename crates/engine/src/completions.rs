@@ -27,7 +27,7 @@ impl Engine {
             Purpose::WriteSlots { first, sequence, carried } => {
                 self.slots_written(first, &segments, sequence, carried, result);
             }
-            Purpose::WriteRecord { sequence } => {
+            Purpose::WriteRecord { sequence, durable } => {
                 for &segment in &segments {
                     match segment {
                         Segment::Page(page) => self.store.pages.release(page),
@@ -36,6 +36,9 @@ impl Engine {
                 }
                 if self.check_written(result) {
                     self.journal.wrote(sequence);
+                    if durable && self.journal.complete >= sequence {
+                        self.proven_durable(sequence);
+                    }
                 }
             }
             Purpose::Sync => self.synced(result),

@@ -404,6 +404,8 @@ pub enum IoOp {
     ReadPages,
     /// Write the segments, one block each, contiguous on the device.
     Write,
+    /// The same, and they are durable when it is done, whatever becomes of other writes (force unit access).
+    WriteDurable,
     /// Make durable every write whose [`Event::Done`] was seen before this effect.
     Sync,
     /// Make sure that the `length` bytes at `offset` can be written later without running out of space.
@@ -420,6 +422,13 @@ pub enum IoOp {
     },
     /// No device involved. Compare the bytes of the two segments, both buffers; answer with [`Outcome::Equal`].
     Compare,
+}
+
+impl IoOp {
+    /// Whether it writes to the store.
+    pub fn is_write(self) -> bool {
+        matches!(self, IoOp::Write | IoOp::WriteDurable)
+    }
 }
 
 /// One block of an I/O.

@@ -27,6 +27,20 @@ pub(crate) struct Unwritten {
     pub buffer: BufferId,
 }
 
+/// Flushes in a row that came after as many changes as the one before, until the next is expected after as many.
+const STEADY: u32 = 3;
+
+/// How many changes clients make between two flushes.
+#[derive(Clone, Copy, Default)]
+struct Rhythm {
+    /// Changes that there had been at the last flush.
+    at: u64,
+    /// Changes between the last two flushes.
+    changes: u64,
+    /// How often in a row it was so many.
+    repeats: u32,
+}
+
 /// The journal.
 pub(crate) struct Journal {
     pub(crate) ring: u32,
@@ -47,6 +61,11 @@ pub(crate) struct Journal {
     pub(crate) changes: Vec<Change>,
     /// Blocks of the open record that are not on their way to their slots.
     pub(crate) unwritten: Vec<Unwritten>,
+    /// Whether a block of the open record went to its slot.
+    wrote_slots: bool,
+    rhythm: Rhythm,
+    /// Changes of all records that were closed.
+    closed_changes: u64,
     /// States from `durable + 1` to the open record.
     states: VecDeque<State>,
     pub(crate) complete: u64,
@@ -74,6 +93,9 @@ impl Journal {
             previous,
             changes: Vec::new(),
             unwritten: Vec::new(),
+            wrote_slots: false,
+            rhythm: Rhythm::default(),
+            closed_changes: 0,
             states: VecDeque::from([State { outstanding: 1, watermark: 0 }]),
             complete: sequence,
             durable: sequence,
@@ -119,7 +141,37 @@ impl Journal {
 
     /// The open record gets one more write to wait for.
     pub(crate) fn expect_write(&mut self) {
+        self.wrote_slots = true;
         self.states.back_mut().expect("the open record").outstanding += 1;
+    }
+
+    /// Whether the open record, with the blocks that it is to carry, is all that a flush now has to make durable: every record
+    /// before it is, and none of its own blocks went to a slot.
+    pub(crate) fn needs_no_sync(&self) -> bool {
+        self.durable + 1 == self.sequence && !self.wrote_slots
+    }
+
+    /// Changes since the last flush.
+    fn unflushed(&self) -> u64 {
+        self.closed_changes + self.changes.len() as u64 - self.rhythm.at
+    }
+
+    /// A flush has come.
+    pub(crate) fn note_flush(&mut self) {
+        let changes = self.unflushed();
+        let repeats = if changes == self.rhythm.changes { (self.rhythm.repeats + 1).min(STEADY) } else { 0 };
+        self.rhythm = Rhythm { at: self.rhythm.at + changes, changes, repeats };
+    }
+
+    /// Whether a flush is probably on its way that waits for just the open record: clients have flushed after as many changes
+    /// several times, so that their flush can find the record under way, or durable.
+    pub(crate) fn expects_flush(&self) -> bool {
+        let Rhythm { changes, repeats, .. } = self.rhythm;
+        repeats == STEADY
+            && changes == self.unflushed()
+            && self.changes.len() as u64 == changes
+            && self.unwritten.len() <= self.carry_limit
+            && self.needs_no_sync()
     }
 
     /// A write that counts for record `sequence` is complete.
@@ -149,11 +201,13 @@ impl Journal {
             self.last_filled = self.sequence;
         }
         self.entries += self.changes.len() as u64;
+        self.closed_changes += self.changes.len() as u64;
         self.changes.clear();
         self.head = (self.head + blocks) % self.ring;
         self.used += blocks;
         assert!(self.used <= self.ring, "the journal never runs over itself");
         self.sequence += 1;
+        self.wrote_slots = false;
         self.states.push_back(State { outstanding: 1, watermark: 0 });
     }
 
@@ -223,6 +277,30 @@ mod tests {
         journal.wrote(12);
         journal.synced(12);
         assert_eq!((journal.durable, journal.published), (12, 11));
+    }
+
+    #[test]
+    fn a_flush_is_expected_after_as_many_changes_as_before_the_last_ones() {
+        let mut journal = journal();
+        let mut write = |journal: &mut Journal, count: u64| {
+            (0..count).for_each(|_| journal.changes.push(Change::Zero { key: Key(1) }));
+            let expected = journal.expects_flush();
+            let sequence = journal.sequence;
+            journal.note_flush();
+            journal.closed(sequence - 1, 7, 1, 1);
+            journal.wrote(sequence);
+            journal.synced(sequence);
+            expected
+        };
+        assert_eq!([1; 6].map(|count| write(&mut journal, count)), [false, false, false, false, true, true]);
+        assert_eq!(
+            [2, 1, 1, 1, 1, 1].map(|count| write(&mut journal, count)),
+            [false, false, false, false, false, true]
+        );
+        assert!(!journal.expects_flush(), "nothing has changed since");
+        journal.expect_write();
+        journal.changes.push(Change::Zero { key: Key(1) });
+        assert!(!journal.expects_flush(), "its block is on its way to its slot: a sync has to cover that");
     }
 
     #[test]

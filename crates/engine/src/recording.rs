@@ -151,6 +151,7 @@ impl EffectHash {
                         write::fields(out, &[6, u64::from(from), u64::from(to), u64::from(zero)]);
                     }
                     IoOp::Compare => out.push(7),
+                    IoOp::WriteDurable => out.push(8),
                 }
                 let mut offset = io.offset;
                 for segment in &io.segments {

@@ -14,8 +14,10 @@ use crate::soak::{OPERATIONS, run_seed};
 use crate::trace::Trace;
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 24] = [
+pub const CANARIES: [(Canary, u64); 26] = [
     (Canary::SkippedSync, 10),
+    (Canary::UnforcedRecord, 10),
+    (Canary::LoneRecord, 20),
     (Canary::UnseenCompletion, 10),
     (Canary::EarlyReuse, 500),
     (Canary::StaleHint, 10),

@@ -1,7 +1,8 @@
 //! The simulated disk: what is durable, what is written but not covered by a sync, and what a crash makes of it.
 //!
 //! Owns the content of every block. A write is `Flying` from submission until its completion is delivered, then `Landed`,
-//! and visible; a sync makes durable, when it completes, the writes that had landed when it was submitted. Until then a
+//! and visible; a sync makes durable, when it completes, the writes that had landed when it was submitted; a durable write is so when it
+//! completes. Until then a
 //! block has its durable content and a list of later versions, in order of completion.
 //!
 //! A power cut leaves each block by itself with its durable content, any later version (those in flight too), or a torn
@@ -211,6 +212,22 @@ impl Disk {
         }
     }
 
+    /// The completion of a write that is durable by then is delivered. Of its blocks nothing earlier comes back.
+    pub fn complete_durable_write(&mut self, id: u32) {
+        let flight = self.flights[&id];
+        self.complete_write(id);
+        let durable = Rc::make_mut(&mut self.durable);
+        for block in flight.first..flight.first + flight.count {
+            let versions = self.recent.get_mut(&block).expect("a write that has just landed is a recent one");
+            let own = versions.iter().position(|version| version.write == flight.write).expect("it has a version");
+            durable[block as usize] = versions[own].content.clone();
+            versions.drain(..=own);
+            if versions.is_empty() {
+                self.recent.remove(&block);
+            }
+        }
+    }
+
     /// A sync begins: it covers what has landed.
     pub fn submit_sync(&mut self, id: u32) {
         self.syncs.insert(id, self.completions);
@@ -331,11 +348,15 @@ impl Disk {
 
     /// A write's success is delivered, and yet blocks keep what they held; with `elsewhere`, its content appears from that block
     /// on. How many blocks are damaged.
-    pub fn lose_write(&mut self, id: u32, elsewhere: Option<u64>) -> usize {
+    pub fn lose_write(&mut self, id: u32, durable: bool, elsewhere: Option<u64>) -> usize {
         let flight = self.flights[&id];
         let blocks = flight.first..flight.first + flight.count;
         let before: Vec<Content> = blocks.clone().map(|block| self.read(block).clone()).collect();
-        self.complete_write(id);
+        if durable {
+            self.complete_durable_write(id);
+        } else {
+            self.complete_write(id);
+        }
         let written: Vec<Content> = blocks.clone().map(|block| self.pristine(block).clone()).collect();
         let mut count = 0;
         for (block, content) in blocks.zip(before) {
@@ -578,6 +599,21 @@ mod tests {
     }
 
     #[test]
+    fn a_durable_write_needs_no_sync_and_covers_no_other() {
+        let mut disk = Disk::new(512, 4);
+        write(&mut disk, 1, 0, 1);
+        write(&mut disk, 2, 1, 1);
+        assert!(disk.submit_write(3, 0, vec![payload(2)]));
+        assert_eq!(outcomes(&disk, Cut::Lost), [[0; 8]].into());
+        disk.complete_durable_write(3);
+        assert!(disk.submit_write(4, 0, vec![payload(3)]));
+        assert_eq!(outcomes(&disk, Cut::Lost), [[2; 8]].into());
+        assert_eq!(outcomes(&disk, Cut::Mixed), [[2; 8], [3; 8]].into());
+        disk.crash(Cut::Lost, &mut Random::new(1));
+        assert_eq!(disk.read(1), &payload(0));
+    }
+
+    #[test]
     fn a_sync_in_flight_makes_nothing_durable() {
         let mut disk = Disk::new(512, 4);
         write(&mut disk, 1, 0, 1);
@@ -652,7 +688,7 @@ mod tests {
         let mut disk = Disk::new(512, 4);
         write(&mut disk, 1, 0, 1);
         assert!(disk.submit_write(2, 0, vec![payload(2), payload(2)]));
-        assert_eq!(disk.lose_write(2, None), 2);
+        assert_eq!(disk.lose_write(2, false, None), 2);
         sync(&mut disk, 3);
         assert_eq!((disk.read(0), disk.read(1), disk.pristine(0)), (&payload(1), &payload(0), &payload(2)));
         let mut crashed = disk.clone();
@@ -670,7 +706,7 @@ mod tests {
         write(&mut disk, 1, 0, 1);
         write(&mut disk, 2, 5, 9);
         assert!(disk.submit_write(3, 0, vec![payload(2)]));
-        assert_eq!(disk.lose_write(3, Some(5)), 2);
+        assert_eq!(disk.lose_write(3, false, Some(5)), 2);
         assert_eq!((disk.read(0), disk.read(5)), (&payload(1), &payload(2)));
         disk.lift();
         assert_eq!((disk.read(0), disk.read(5)), (&payload(2), &payload(9)));

@@ -96,10 +96,10 @@ impl Class {
         let reads = matches!(op, IoOp::ReadBlocks | IoOp::ReadPages);
         match self {
             Class::StaleRead | Class::ReadError | Class::ShortRead => reads,
-            Class::LostWrite | Class::MisdirectedWrite | Class::WriteError | Class::ShortWrite => op == IoOp::Write,
+            Class::LostWrite | Class::MisdirectedWrite | Class::WriteError | Class::ShortWrite => op.is_write(),
             Class::SyncError => op == IoOp::Sync,
             Class::NoSpace => op == IoOp::Reserve,
-            Class::SlowIo | Class::StuckIo => reads || matches!(op, IoOp::Write | IoOp::Sync),
+            Class::SlowIo | Class::StuckIo => reads || op.is_write() || op == IoOp::Sync,
             Class::BitRot | Class::TornWrite | Class::ClockJump | Class::SmallestMemory | Class::Disconnect => false,
         }
     }

@@ -448,7 +448,7 @@ impl World {
         self.validate(&io)?;
         let mut payload = Vec::new();
         match io.op {
-            IoOp::Write => {
+            IoOp::Write | IoOp::WriteDurable => {
                 let contents = io.segments.iter().map(|segment| match *segment {
                     Segment::Page(page) => self.page(page),
                     Segment::Buffer(buffer) => {
@@ -478,7 +478,7 @@ impl World {
         self.buffers.hold(&io)?;
         let kind = match io.op {
             IoOp::ReadBlocks | IoOp::ReadPages => Some(0),
-            IoOp::Write => Some(1),
+            IoOp::Write | IoOp::WriteDurable => Some(1),
             IoOp::Sync => Some(2),
             IoOp::Reserve => Some(3),
             IoOp::Merge { .. } | IoOp::Compare => None,
@@ -585,7 +585,7 @@ impl World {
     }
 
     /// A write completes, or seems to.
-    fn end_write(&mut self, id: IoId, fault: Option<Class>) -> Result<(), IoError> {
+    fn end_write(&mut self, id: IoId, op: IoOp, fault: Option<Class>) -> Result<(), IoError> {
         match fault {
             Some(class @ (Class::WriteError | Class::ShortWrite)) => {
                 self.disk.fail_write(id.0, class == Class::ShortWrite, &mut self.faults.random);
@@ -595,10 +595,11 @@ impl World {
             Some(class @ (Class::LostWrite | Class::MisdirectedWrite)) => {
                 let misdirected = class == Class::MisdirectedWrite;
                 let elsewhere = misdirected.then(|| self.faults.random.below(self.disk.blocks()));
-                if self.disk.lose_write(id.0, elsewhere) > 0 {
+                if self.disk.lose_write(id.0, op == IoOp::WriteDurable, elsewhere) > 0 {
                     self.faults.tally.count(class);
                 }
             }
+            _ if op == IoOp::WriteDurable => self.disk.complete_durable_write(id.0),
             _ => self.disk.complete_write(id.0),
         }
         Ok(())
@@ -640,7 +641,7 @@ impl World {
         if uses_store && (!is_aligned || io.length == 0 || end.is_none_or(|end| end > size)) {
             return violated(format!("an I/O that is empty, unaligned or outside the store: {io:?}"));
         }
-        let per_block = matches!(io.op, IoOp::Write | IoOp::ReadBlocks);
+        let per_block = io.op.is_write() || io.op == IoOp::ReadBlocks;
         if per_block && io.segments.len() as u64 * geometry.block() != io.length {
             return violated(format!("an I/O whose segments do not make up its length: {io:?}"));
         }
@@ -671,6 +672,7 @@ impl World {
         let typical = match io.op {
             IoOp::ReadBlocks | IoOp::ReadPages => READ_NANOS + transfer(READ_BYTES_PER_SECOND),
             IoOp::Write => WRITE_NANOS + transfer(WRITE_BYTES_PER_SECOND),
+            IoOp::WriteDurable => WRITE_NANOS + transfer(WRITE_BYTES_PER_SECOND) + SYNC_NANOS,
             IoOp::Sync => SYNC_NANOS,
             IoOp::Merge { .. } | IoOp::Compare | IoOp::Reserve => MEMORY_NANOS,
         };
@@ -696,7 +698,7 @@ impl World {
         let fails = matches!(fault, Some(Class::ReadError | Class::ShortRead)) && !self.disk.has_damaged_twin(first);
         let (mut blocks, mut bytes, mut equal, mut result) = (Vec::new(), Vec::new(), false, Ok(()));
         match io.op {
-            IoOp::Write => result = self.end_write(id, fault),
+            IoOp::Write | IoOp::WriteDurable => result = self.end_write(id, io.op, fault),
             // What a failed sync left nobody knows: here, all of it is still volatile.
             IoOp::Sync if is_chosen => self.disk.drop_sync(id.0),
             IoOp::Sync => result = self.end_sync(id, fault),
@@ -737,7 +739,7 @@ impl World {
         }
         self.trace.note(self.now, 12, &[u64::from(id.0)], || format!("done io {} {blocks:?}", id.0));
         let outcome = match io.op {
-            IoOp::Write | IoOp::Sync | IoOp::Reserve => Outcome::Complete,
+            IoOp::Write | IoOp::WriteDurable | IoOp::Sync | IoOp::Reserve => Outcome::Complete,
             IoOp::ReadPages => Outcome::Bytes(&bytes),
             IoOp::Compare => Outcome::Equal(equal),
             IoOp::ReadBlocks | IoOp::Merge { .. } => Outcome::Blocks(&blocks),

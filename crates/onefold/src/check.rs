@@ -409,7 +409,7 @@ impl Audit {
                 }
                 Ok(Performed::Blocks(contents))
             }
-            IoOp::Write => {
+            IoOp::Write | IoOp::WriteDurable => {
                 for (number, segment) in io.segments.iter().enumerate() {
                     let offset = io.offset + (number * BLOCK) as u64;
                     match *segment {

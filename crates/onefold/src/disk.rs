@@ -19,7 +19,7 @@ use crate::digest::Digester;
 use crate::faults::{Due, Faults, Operation};
 use crate::log::Failures;
 use crate::record::Recorded;
-use crate::ring::{DISK_SLOTS, Ring, SPANS};
+use crate::ring::{DISK_SLOTS, Ring, SPANS, Urgency};
 
 /// What the sides of the reactor share: the engine and what it is driven with.
 pub struct Core {
@@ -96,6 +96,7 @@ enum Work {
     ReadBlocks,
     ReadPages,
     Write,
+    WriteDurable,
     Sync,
     Reserve,
 }
@@ -157,7 +158,7 @@ impl Disk {
             IoOp::Compare => self.reports.push((io, Report::Compared(compare(&wanted.segments, &core.arena)))),
             IoOp::Reserve if self.is_device => self.reports.push((io, Report::Complete)),
             // It would wait for ever.
-            IoOp::ReadPages | IoOp::Write if staged_blocks(wanted) > self.staging.used.len() => {
+            IoOp::ReadPages | IoOp::Write | IoOp::WriteDurable if staged_blocks(wanted) > self.staging.used.len() => {
                 let (length, offset) = (wanted.length, wanted.offset);
                 error!("I/O of {length} bytes of metadata at byte {offset} exceeds the staging area");
                 self.reports.push((io, Report::Failed(IoError::Failed)));
@@ -202,6 +203,7 @@ impl Disk {
             IoOp::ReadBlocks => Work::ReadBlocks,
             IoOp::ReadPages => Work::ReadPages,
             IoOp::Write => Work::Write,
+            IoOp::WriteDurable => Work::WriteDurable,
             IoOp::Sync => Work::Sync,
             IoOp::Reserve => Work::Reserve,
             IoOp::Merge { .. } | IoOp::Compare => unreachable!("done when it is taken"),
@@ -223,7 +225,7 @@ impl Disk {
                 let (first, blocks) = staging.expect("staging was taken");
                 slot.spans.push(core.arena.staging(first, blocks).first(slot.length));
             }
-            Work::ReadBlocks | Work::Write => {
+            Work::ReadBlocks | Work::Write | Work::WriteDurable => {
                 let mut page = staging.map_or(0, |(first, _)| first);
                 let mut copied = pages.map(|pages| pages.chunks_exact(BLOCK));
                 for segment in &wanted.segments {
@@ -264,11 +266,17 @@ impl Disk {
         match slot.work {
             Work::Sync => core.ring.sync(index),
             Work::Reserve => core.ring.reserve(index, slot.offset, slot.length as u64),
-            Work::Write => {
+            Work::Write | Work::WriteDurable => {
                 remaining(&slot.spans, slot.done, &mut self.window);
                 #[cfg(feature = "faults")]
                 self.faults.shorten(&mut self.window);
-                core.ring.write(index, &core.arena, &self.window, slot.offset + slot.done as u64);
+                let urgency = match (slot.work, slot.staging) {
+                    (Work::WriteDurable, _) => Urgency::Durable,
+                    // Blocks alone: acknowledged long ago, or a flush waits for all of them together.
+                    (_, None) => Urgency::None,
+                    (_, Some(_)) => Urgency::Soon,
+                };
+                core.ring.write(index, &core.arena, &self.window, slot.offset + slot.done as u64, urgency);
             }
             Work::ReadBlocks | Work::ReadPages => {
                 remaining(&slot.spans, slot.done, &mut self.window);
@@ -306,8 +314,8 @@ impl Disk {
             (_, Work::Sync | Work::Reserve) if result >= 0 => None,
             // Where the file system cannot reserve, writes find out that it is full.
             (_, Work::Reserve) if result == -libc::EOPNOTSUPP => None,
-            (0, Work::Write) => Some(IoError::Failed),
-            (1.., Work::Write) => {
+            (0, Work::Write | Work::WriteDurable) => Some(IoError::Failed),
+            (1.., Work::Write | Work::WriteDurable) => {
                 slot.done += result as usize;
                 if slot.done < slot.length {
                     return self.submit(index, core);
@@ -342,7 +350,7 @@ impl Disk {
                 if let Some(number) = self.failures.add(core.now) {
                     warn!("{failure} (failure {number} since the start)");
                 }
-                if matches!(work, Work::Write | Work::Sync | Work::Reserve) {
+                if !matches!(work, Work::ReadBlocks | Work::ReadPages) {
                     self.failed = Some(failure);
                 }
             }
@@ -364,7 +372,7 @@ impl Disk {
                 Ok(Outcome::Blocks(&self.contents))
             }
             (None, Work::ReadPages) => Ok(Outcome::Bytes(core.arena.bytes(slot.spans[0]))),
-            (None, Work::Write | Work::Sync | Work::Reserve) => Ok(Outcome::Complete),
+            (None, Work::Write | Work::WriteDurable | Work::Sync | Work::Reserve) => Ok(Outcome::Complete),
         };
         core.engine.handle(core.now, Event::Done { io: slot.io, result });
         if let Some((first, blocks)) = slot.staging.take() {
@@ -378,7 +386,7 @@ impl Disk {
 fn operation(work: Work) -> Operation {
     match work {
         Work::ReadBlocks | Work::ReadPages => Operation::Read,
-        Work::Write => Operation::Write,
+        Work::Write | Work::WriteDurable => Operation::Write,
         Work::Sync => Operation::Sync,
         Work::Reserve => Operation::Reserve,
     }
@@ -450,7 +458,9 @@ fn fill_rest(slot: &Slot, window: &mut Vec<Span>, arena: &mut Arena) {
 fn staged_blocks(io: &engine::Io) -> usize {
     match io.op {
         IoOp::ReadPages => (io.length as usize).div_ceil(BLOCK),
-        IoOp::Write => io.segments.iter().filter(|segment| matches!(segment, Segment::Page(_))).count(),
+        IoOp::Write | IoOp::WriteDurable => {
+            io.segments.iter().filter(|segment| matches!(segment, Segment::Page(_))).count()
+        }
         IoOp::ReadBlocks | IoOp::Sync | IoOp::Reserve | IoOp::Merge { .. } | IoOp::Compare => 0,
     }
 }
@@ -458,7 +468,7 @@ fn staged_blocks(io: &engine::Io) -> usize {
 /// The pages of an I/O that cannot start yet.
 fn copy_pages(io: &engine::Io, engine: &Engine) -> Vec<u8> {
     let mut pages = Vec::new();
-    if io.op == IoOp::Write {
+    if io.op.is_write() {
         for segment in &io.segments {
             if let Segment::Page(page) = segment {
                 pages.extend_from_slice(engine.page(*page));
@@ -516,13 +526,13 @@ pub fn compare(segments: &[Segment], arena: &Arena) -> bool {
 fn describe_failure(slot: &Slot, result: i32) -> String {
     let what = match slot.work {
         Work::ReadBlocks | Work::ReadPages => "read",
-        Work::Write => "write",
+        Work::Write | Work::WriteDurable => "write",
         Work::Sync => "sync",
         Work::Reserve => "reserving space",
     };
     let why = match (result, slot.work) {
         (..0, _) => std::io::Error::from_raw_os_error(-result).to_string(),
-        (_, Work::Write) => "nothing was written".into(),
+        (_, Work::Write | Work::WriteDurable) => "nothing was written".into(),
         (_, _) => "the store ends there".into(),
     };
     match slot.work {

@@ -467,7 +467,7 @@ impl Reactor {
     fn wait(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
         let (begun, requests) = (self.clock(), self.server.requests());
         let look = if self.server.is_in_service() { 0 } else { self.poll.look(begun) };
-        if look > 0 && self.core.ring.submit() {
+        if look > 0 && self.core.ring.submit() && !self.core.ring.has_unhurried() {
             let mut now = begun;
             while !self.core.ring.has_news() && now - begun < look {
                 std::hint::spin_loop();

@@ -31,8 +31,22 @@ pub const SPANS: usize = 260;
 /// The most spans of one send: the kernel's limit for a message.
 pub const SEND_SPANS: usize = 1024;
 
+/// Writes that nobody waits for, submitted at once: to submit one takes some microseconds.
+const UNHURRIED_AT_ONCE: usize = 8;
+
 /// Vectors that are kept to be used again, of each size.
 const SPARE_MAX: usize = 64;
+
+/// Whether anybody waits for a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// Nobody.
+    None,
+    /// Others, or a sync that comes next.
+    Soon,
+    /// A flush: it is to be durable when it is done.
+    Durable,
+}
 
 /// What a completion belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,6 +189,10 @@ pub struct Ring {
     ring: IoUring,
     /// What did not fit into the submission queue.
     backlog: VecDeque<squeue::Entry>,
+    /// Operations of the disk that go behind those of sockets: to submit one takes the kernel much longer than to send a reply.
+    behind: VecDeque<squeue::Entry>,
+    /// Writes that nobody waits for: some of them at a time, so that they do not hold up requests.
+    unhurried: VecDeque<squeue::Entry>,
     disk: Vec<Vectors>,
     receive: Vec<Transfer>,
     send: Vec<Transfer>,
@@ -218,6 +236,8 @@ impl Ring {
         Ok(Ring {
             ring,
             backlog: VecDeque::new(),
+            behind: VecDeque::new(),
+            unhurried: VecDeque::new(),
             disk: (0..DISK_SLOTS).map(|_| Vectors::new(SPANS)).collect(),
             receive: unused(arena.connections()),
             send: unused(arena.connections()),
@@ -270,34 +290,35 @@ impl Ring {
                 opcode::Readv::new(STORE, vectors.spans.as_ptr(), count).offset(offset).build()
             }
         };
-        self.push_disk(slot, entry);
+        self.push_disk(slot, entry, false);
     }
 
-    /// Writes to the store.
-    pub fn write(&mut self, slot: u32, arena: &Arena, spans: &[Span], offset: u64) {
+    /// Writes to the store. A durable write is so when it is done (pwritev2(2), RWF_DSYNC).
+    pub fn write(&mut self, slot: u32, arena: &Arena, spans: &[Span], offset: u64, urgency: Urgency) {
+        let flags = if urgency == Urgency::Durable { libc::RWF_DSYNC } else { 0 };
         let entry = match self.fixed(spans) {
             Some(index) => {
                 let (address, length) = (arena.address(spans[0]), spans[0].length as u32);
-                opcode::WriteFixed::new(STORE, address, length, index).offset(offset).build()
+                opcode::WriteFixed::new(STORE, address, length, index).offset(offset).rw_flags(flags).build()
             }
             None => {
                 let vectors = &mut self.disk[slot as usize];
                 assert!(!vectors.in_flight, "a slot has one operation in flight");
                 let count = vectors.fill(arena, spans);
-                opcode::Writev::new(STORE, vectors.spans.as_ptr(), count).offset(offset).build()
+                opcode::Writev::new(STORE, vectors.spans.as_ptr(), count).offset(offset).rw_flags(flags).build()
             }
         };
-        self.push_disk(slot, entry);
+        self.push_disk(slot, entry, urgency == Urgency::None);
     }
 
     /// Makes the store's data durable.
     pub fn sync(&mut self, slot: u32) {
-        self.push_disk(slot, opcode::Fsync::new(STORE).flags(FsyncFlags::DATASYNC).build());
+        self.push_disk(slot, opcode::Fsync::new(STORE).flags(FsyncFlags::DATASYNC).build(), false);
     }
 
     /// Reserves space in the store's file system.
     pub fn reserve(&mut self, slot: u32, offset: u64, length: u64) {
-        self.push_disk(slot, opcode::Fallocate::new(STORE, length).offset(offset).build());
+        self.push_disk(slot, opcode::Fallocate::new(STORE, length).offset(offset).build(), false);
     }
 
     /// Receives into spans, in order.
@@ -348,14 +369,20 @@ impl Ring {
 
     /// Submits what was asked for; true if nothing is left behind.
     pub fn submit(&mut self) -> bool {
-        self.push_backlog();
+        self.push_all();
         let submitted = self.ring.submit();
         submitted.is_ok() && self.backlog.is_empty() && self.ring.submission().is_empty()
     }
 
-    /// Submits what was asked for and waits until something completes or `timeout` has passed.
+    /// Whether there are writes that [`Ring::submit`] will submit one of the next times.
+    pub fn has_unhurried(&self) -> bool {
+        !self.unhurried.is_empty()
+    }
+
+    /// Submits what was asked for and waits until something completes or `timeout` has passed; not at all while there is more to submit.
     pub fn submit_and_wait(&mut self, timeout: Option<Duration>) -> anyhow::Result<()> {
-        self.push_backlog();
+        self.push_all();
+        let timeout = if self.has_unhurried() { Some(Duration::ZERO) } else { timeout };
         let result = match timeout {
             None => self.ring.submitter().submit_and_wait(1),
             Some(timeout) => {
@@ -416,15 +443,24 @@ impl Ring {
         (first == last && first < registered.chunks()).then_some(1 + first as u16)
     }
 
-    fn push_disk(&mut self, slot: u32, entry: squeue::Entry) {
+    fn push_disk(&mut self, slot: u32, entry: squeue::Entry, unhurried: bool) {
         let vectors = &mut self.disk[slot as usize];
         assert!(!vectors.in_flight, "a slot has one operation in flight");
         vectors.in_flight = true;
-        self.push(entry, Tag::Disk(slot));
+        let queue = if unhurried { &mut self.unhurried } else { &mut self.behind };
+        queue.push_back(entry.user_data(Tag::Disk(slot).encode()));
     }
 
     fn push(&mut self, entry: squeue::Entry, tag: Tag) {
         self.backlog.push_back(entry.user_data(tag.encode()));
+        self.push_backlog();
+    }
+
+    /// Moves entries to the submission queue, those of the disk last.
+    fn push_all(&mut self) {
+        self.backlog.append(&mut self.behind);
+        let count = self.unhurried.len().min(UNHURRIED_AT_ONCE);
+        self.backlog.extend(self.unhurried.drain(..count));
         self.push_backlog();
     }
 
@@ -549,7 +585,7 @@ mod tests {
         let (zero, two, five) = (block(0), block(2), block(5));
         arena.bytes_mut(zero).fill(1);
         arena.bytes_mut(two).fill(2);
-        ring.write(3, &arena, &[zero, two], 4096);
+        ring.write(3, &arena, &[zero, two], 4096, Urgency::Durable);
         assert_eq!(wait(&mut ring, Tag::Disk(3)), 8192);
         ring.sync(3);
         assert_eq!(wait(&mut ring, Tag::Disk(3)), 0);

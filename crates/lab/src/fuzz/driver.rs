@@ -185,7 +185,7 @@ impl Driver {
                     self.buffers[place.expect("blocks go to buffers")].copy_from_slice(block);
                 }
             }
-            IoOp::Write => {
+            IoOp::Write | IoOp::WriteDurable => {
                 for (segment, (at, place)) in io.segments.iter().zip(self.segments(&io)) {
                     let source = match (*segment, place) {
                         (Segment::Page(page), _) => self.engine.page(page),
@@ -201,7 +201,7 @@ impl Driver {
             }
         }
         let outcome = match io.op {
-            IoOp::Sync | IoOp::Reserve | IoOp::Write => Outcome::Complete,
+            IoOp::Sync | IoOp::Reserve | IoOp::Write | IoOp::WriteDurable => Outcome::Complete,
             IoOp::ReadPages => Outcome::Bytes(&self.image[bytes]),
             IoOp::ReadBlocks | IoOp::Merge { .. } => Outcome::Blocks(&contents),
             IoOp::Compare => Outcome::Equal(equal),

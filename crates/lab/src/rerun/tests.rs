@@ -93,10 +93,10 @@ impl Recorded {
         let (mut contents, mut bytes) = (Vec::new(), Vec::new());
         for (at, segment) in (first..).zip(&io.segments) {
             match (io.op, *segment) {
-                (IoOp::Write, Segment::Page(page)) => {
+                (IoOp::Write | IoOp::WriteDurable, Segment::Page(page)) => {
                     self.pages.insert(at, self.engine.page(page).to_vec());
                 }
-                (IoOp::Write, Segment::Buffer(buffer)) => {
+                (IoOp::Write | IoOp::WriteDurable, Segment::Buffer(buffer)) => {
                     self.blocks.insert(at, self.buffers[&buffer]);
                 }
                 (IoOp::ReadBlocks, Segment::Buffer(buffer)) => {
@@ -111,7 +111,7 @@ impl Recorded {
             }
         }
         let outcome = match io.op {
-            IoOp::Write | IoOp::Sync | IoOp::Reserve => Outcome::Complete,
+            IoOp::Write | IoOp::WriteDurable | IoOp::Sync | IoOp::Reserve => Outcome::Complete,
             IoOp::ReadBlocks => Outcome::Blocks(&contents),
             IoOp::ReadPages => {
                 for at in first..first + io.length / block {

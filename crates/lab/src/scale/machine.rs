@@ -55,6 +55,14 @@ impl Store {
         }
     }
 
+    /// What no sync needs to cover.
+    fn land_durably(&mut self, first: u64, contents: Vec<Content>) {
+        self.completions += 1;
+        let blocks = first..first + contents.len() as u64;
+        self.unsynced.retain(|(_, block, _)| !blocks.contains(block));
+        self.written.extend(blocks.zip(contents));
+    }
+
     fn synced(&mut self, covered: u64) {
         while self.unsynced.front().is_some_and(|&(completion, ..)| completion <= covered) {
             self.unsynced.pop_front();
@@ -206,7 +214,7 @@ impl Machine {
             while let Some(Reverse((_, _, happening))) = self.calendar.pop() {
                 if let Happening::Done(id) = happening
                     && let Some(flight) = self.flights.remove(&id)
-                    && flight.io.op == IoOp::Write
+                    && flight.io.op.is_write()
                 {
                     self.store.land(self.block_of(&flight.io), flight.contents);
                 }
@@ -379,7 +387,7 @@ impl Machine {
         if io.offset + io.length > geometry.total_bytes() {
             return violated(format!("an I/O outside the store: {io:?}"));
         }
-        let contents = io.segments.iter().filter(|_| io.op == IoOp::Write).map(|segment| match *segment {
+        let contents = io.segments.iter().filter(|_| io.op.is_write()).map(|segment| match *segment {
             Segment::Page(page) => Content::Metadata(self.engine.page(page).into()),
             Segment::Buffer(buffer) => Content::Payload(self.buffers[buffer.0 as usize]),
         });
@@ -393,7 +401,7 @@ impl Machine {
                 self.io.metadata_reads += 1;
                 Command::Read(io.length)
             }
-            IoOp::Write => {
+            IoOp::Write | IoOp::WriteDurable => {
                 let in_journal = geometry.journal_start()..geometry.meta_map_start();
                 match block {
                     _ if block >= geometry.data_start() => self.io.slot_writes += 1,
@@ -431,6 +439,10 @@ impl Machine {
         let outcome = match io.op {
             IoOp::Write => {
                 self.store.land(block, contents);
+                Outcome::Complete
+            }
+            IoOp::WriteDurable => {
+                self.store.land_durably(block, contents);
                 Outcome::Complete
             }
             IoOp::Sync => {

@@ -42,18 +42,18 @@ pub fn tight(containers: u32) -> Config {
 
 /// Chooses the writes of superblocks.
 pub fn superblocks(geometry: Geometry) -> impl Fn(&Io) -> bool {
-    move |io| io.op == IoOp::Write && io.offset < geometry.journal_start() * geometry.block()
+    move |io| io.op.is_write() && io.offset < geometry.journal_start() * geometry.block()
 }
 
 /// Chooses the writes of journal records.
 pub fn records(geometry: Geometry) -> impl Fn(&Io) -> bool {
     let journal = geometry.journal_start() * geometry.block()..geometry.meta_map_start() * geometry.block();
-    move |io| io.op == IoOp::Write && journal.contains(&io.offset)
+    move |io| io.op.is_write() && journal.contains(&io.offset)
 }
 
 /// Chooses the writes of slots.
 pub fn slots(geometry: Geometry) -> impl Fn(&Io) -> bool {
-    move |io| io.op == IoOp::Write && io.offset >= geometry.data_start() * geometry.block()
+    move |io| io.op.is_write() && io.offset >= geometry.data_start() * geometry.block()
 }
 
 /// Chooses the reservations of space for metadata.

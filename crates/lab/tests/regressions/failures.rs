@@ -45,6 +45,8 @@ fn assert_reads_unwritten(bench: &mut Bench, failure: Failure) {
 #[test]
 fn after_a_failed_sync_no_flush_succeeds_though_later_syncs_would() {
     let mut bench = with_three_blocks();
+    // More blocks than a record carries: it is durable with a sync.
+    bench.write(20, &[20, 21, 22, 23, 24, 25, 26, 27]);
     bench.world.fail(|io| io.op == IoOp::Sync);
     let token = bench.begin_write(3, &[8], true);
     assert_eq!(bench.wait(token), Err(Error::Io));
@@ -65,7 +67,7 @@ fn a_write_of_metadata_that_fails_is_kept_in_the_superblock() {
     let mut bench = with_three_blocks();
     let geometry = bench.geometry();
     let fails = records(geometry);
-    bench.world.fail(move |io| io.op == IoOp::Write && fails(io));
+    bench.world.fail(move |io| io.op.is_write() && fails(io));
     let token = bench.begin_write(3, &[8], true);
     assert_eq!(bench.wait(token), Err(Error::Io));
     bench.pass(SECOND);
@@ -75,7 +77,7 @@ fn a_write_of_metadata_that_fails_is_kept_in_the_superblock() {
 #[test]
 fn a_pool_whose_failure_cannot_be_kept_opens_as_after_a_crash() {
     let mut bench = with_three_blocks();
-    bench.world.fail(|io| matches!(io.op, IoOp::Sync | IoOp::Write));
+    bench.world.fail(|io| io.op == IoOp::Sync || io.op.is_write());
     let token = bench.begin_write(3, &[8], true);
     assert_eq!(bench.wait(token), Err(Error::Io));
     bench.pass(SECOND);
@@ -95,7 +97,7 @@ fn a_crash_while_the_failure_is_being_kept_loses_nothing() {
             let mut bench = with_three_blocks();
             let geometry = bench.geometry();
             let fails = records(geometry);
-            bench.world.fail(move |io| io.op == IoOp::Write && fails(io));
+            bench.world.fail(move |io| io.op.is_write() && fails(io));
             bench.world.hold_back(superblocks(geometry));
             let token = bench.begin_write(3, &[8], true);
             assert_eq!(bench.wait(token), Err(Error::Io));
@@ -173,6 +175,8 @@ fn a_reservation_that_fails_but_for_want_of_room_is_a_write_that_failed() {
 #[test]
 fn a_failed_pool_closes_and_its_failure_is_the_answer() {
     let mut bench = with_three_blocks();
+    // More blocks than a record carries: it is durable with a sync.
+    bench.write(20, &[20, 21, 22, 23, 24, 25, 26, 27]);
     bench.world.fail(|io| io.op == IoOp::Sync);
     let token = bench.begin_write(3, &[8], true);
     assert_eq!(bench.wait(token), Err(Error::Io));

@@ -158,7 +158,7 @@ fn overwriting_a_shared_block_costs_what_a_new_block_costs_and_no_copy() {
         let is_read = |(op, _): &&(IoOp, u64)| matches!(op, IoOp::ReadBlocks | IoOp::ReadPages);
         assert_eq!(shared.iter().filter(is_read).count(), 0);
         // The record with the block in it, and the block to its slot.
-        let written: u64 = shared.iter().filter(|(op, _)| *op == IoOp::Write).map(|(_, length)| length).sum();
+        let written: u64 = shared.iter().filter(|(op, _)| op.is_write()).map(|(_, length)| length).sum();
         assert!(written <= 4, "{shared:?}");
         bench.settle();
         assert_eq!(in_slot(&bench, 20), A, "it stayed where it was");

@@ -190,7 +190,7 @@ fn a_durable_write_of_what_is_there_and_durable_waits_for_no_write_and_no_sync()
     bench.write_durably(9, 7);
     // Of the whole blocks, and of a part that makes no difference.
     let entries = bench.world.engine.status().unmerged_entries;
-    bench.world.hold_back(|io| matches!(io.op, IoOp::Write | IoOp::Sync));
+    bench.world.hold_back(|io| io.op.is_write() || io.op == IoOp::Sync);
     for (first, values) in [(0, vec![5; 8]), (8, vec![6; 8]), (75, vec![7; 3])] {
         let token = bench.begin_cells(first, &values, true);
         assert_eq!(bench.wait(token), Ok(Answer::Done));
