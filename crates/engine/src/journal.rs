@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_flush_is_expected_after_as_many_changes_as_before_the_last_ones() {
         let mut journal = journal();
-        let mut write = |journal: &mut Journal, count: u64| {
+        let write = |journal: &mut Journal, count: u64| {
             (0..count).for_each(|_| journal.changes.push(Change::Zero { key: Key(1) }));
             let expected = journal.expects_flush();
             let sequence = journal.sequence;
