@@ -72,6 +72,9 @@ pub enum Access {
     CreateNew,
 }
 
+/// File systems that honour RWF_DSYNC (statfs(2), f_type): ext2 to ext4, XFS, Btrfs, F2FS.
+const FORCING: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+
 /// An open store. The lock lasts as long as the value.
 pub struct Store {
     file: File,
@@ -171,6 +174,13 @@ impl Store {
     /// Whether it bypasses the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct
+    }
+
+    /// Whether a write with RWF_DSYNC is durable when it is done. Block devices and the file systems named here see to that (Linux:
+    /// generic_write_sync); others, FUSE among them, may take the flag and do nothing about it.
+    pub fn forces_writes(&self) -> bool {
+        self.kind == Kind::Device
+            || rustix::fs::fstatfs(&self.file).is_ok_and(|file_system| FORCING.contains(&(file_system.f_type as u32)))
     }
 
     /// Makes a file `size` bytes long, keeping nothing of what it held. Not for devices.

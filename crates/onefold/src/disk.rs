@@ -46,6 +46,8 @@ pub struct Disk {
     contents: Vec<BlockContent>,
     window: Vec<Span>,
     is_device: bool,
+    /// Whether the kernel makes a write durable; else a sync comes behind it.
+    forces_writes: bool,
     /// Bytes of the store.
     size: u64,
     failures: Failures,
@@ -128,6 +130,7 @@ impl Disk {
             window: Vec::with_capacity(SPANS),
             // Its space needs no reserving.
             is_device: store.kind() == Kind::Device,
+            forces_writes: store.forces_writes(),
             size: store.size(),
             failures: Failures::default(),
             failed: None,
@@ -271,7 +274,7 @@ impl Disk {
                 #[cfg(feature = "faults")]
                 self.faults.shorten(&mut self.window);
                 let urgency = match (slot.work, slot.staging) {
-                    (Work::WriteDurable, _) => Urgency::Durable,
+                    (Work::WriteDurable, _) if self.forces_writes => Urgency::Durable,
                     // Blocks alone: acknowledged long ago, or a flush waits for all of them together.
                     (_, None) => Urgency::None,
                     (_, Some(_)) => Urgency::Soon,
@@ -317,6 +320,10 @@ impl Disk {
             (0, Work::Write | Work::WriteDurable) => Some(IoError::Failed),
             (1.., Work::Write | Work::WriteDurable) => {
                 slot.done += result as usize;
+                if slot.done == slot.length && slot.work == Work::WriteDurable && !self.forces_writes {
+                    slot.work = Work::Sync;
+                    return self.submit(index, core);
+                }
                 if slot.done < slot.length {
                     return self.submit(index, core);
                 }
