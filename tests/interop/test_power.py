@@ -150,7 +150,7 @@ class Power(unittest.TestCase):
                     machine.serve()
                     machine.judge()
                     # The sync of a durable write counts as the write.
-                self.assertIn(pool.status()["failure"], ("a sync of the store failed", "a write to the store failed"))
+                    self.assertIn(pool.status()["failure"], ("a sync of the store failed", "a write to the store failed"))
                 finally:
                     machine.power_off()
 
