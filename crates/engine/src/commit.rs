@@ -200,7 +200,7 @@ impl Engine {
     /// Writes the encoded record and its blocks to the ring, in two parts where the ring ends. Returns the parts.
     fn write_record(&mut self, page_count: usize, durable: bool) -> u32 {
         let block_size = self.store.geometry.block_size as usize;
-        let mut segments = alloc::vec::Vec::with_capacity(page_count + self.journal.unwritten.len());
+        let mut segments = core::mem::take(&mut self.record_segments);
         for i in 0..page_count {
             let page = self.store.pages.allocate().expect("pages were counted before");
             self.store.pages.bytes_mut(page).copy_from_slice(&self.scratch[i * block_size..(i + 1) * block_size]);
@@ -231,6 +231,8 @@ impl Engine {
             position = 0;
             parts += 1;
         }
+        segments.clear();
+        self.record_segments = segments;
         parts
     }
 
@@ -493,7 +495,8 @@ impl Engine {
 
     /// Runs the writes that wait for room, in order, until one still has to.
     pub(crate) fn retry_blocked(&mut self) {
-        let mut others = core::mem::take(&mut self.blocked);
+        let mut others = core::mem::take(&mut self.retried);
+        core::mem::swap(&mut self.blocked, &mut others);
         while self.blocked.is_empty()
             && let Some(id) = others.pop_front()
         {
@@ -511,7 +514,8 @@ impl Engine {
                 at += 1;
             }
         }
-        self.blocked.extend(others);
+        self.blocked.append(&mut others);
+        self.retried = others;
     }
 
     /// Blocks that wait to be written are written sooner when buffers get scarce, or when there are many.
@@ -563,34 +567,38 @@ impl Engine {
         let per_leaf = self.store.geometry.space_leaf_slots();
         let root = self.roots[TreeId::SpaceMap as usize];
         let slots = self.space.slots_of(container);
-        let mut states = alloc::vec::Vec::with_capacity(self.store.geometry.slots_per_container as usize);
-        while let next = slots.start + states.len() as u64
+        let mut free = core::mem::take(&mut self.free_slots);
+        free.clear();
+        while let next = slots.start + free.len() as u64
             && next < slots.end
         {
             let end = slots.end.min((next / per_leaf + 1) * per_leaf);
             match lookup(&mut self.store, Region::Metadata, root, next / per_leaf) {
                 Walk::Leaf(page) => {
                     let page = self.store.pages.bytes(page);
-                    states.extend((next..end).map(|slot| SlotState::read(page, slot % per_leaf)));
+                    let is_free = |slot| SlotState::read(page, slot % per_leaf) == SlotState::Free;
+                    free.extend((next..end).map(is_free));
                 }
-                Walk::Absent(_) => states.extend((next..end).map(|_| SlotState::Free)),
-                Walk::Missing(missing) => return Err(missing),
+                Walk::Absent(_) => free.extend((next..end).map(|_| true)),
+                Walk::Missing(missing) => {
+                    self.free_slots = free;
+                    return Err(missing);
+                }
             }
         }
         for &(slot, state) in self.checkpoint.iter().flat_map(|checkpoint| checkpoint.merged_in(&slots)) {
-            states[(slot.0 - slots.start) as usize] = SlotState::from_code(state as u8);
+            free[(slot.0 - slots.start) as usize] = SlotState::from_code(state as u8) == SlotState::Free;
         }
-        let free: alloc::vec::Vec<bool> = slots
-            .clone()
-            .zip(&states)
-            .map(|(slot, &state)| state == SlotState::Free && !self.space.is_taken(Slot(slot)))
-            .collect();
-        if free.iter().filter(|&&free| free).count() != usize::from(self.space.containers[container as usize].free) {
+        for (slot, free) in slots.zip(&mut free) {
+            *free &= !self.space.is_taken(Slot(slot));
+        }
+        if free.iter().filter(|&&free| free).count() == usize::from(self.space.containers[container as usize].free) {
+            self.space.open(container, |place| free[place as usize]);
+        } else {
             // The tables contradict each other: whatever is free there stays unused.
             self.space.exclude(container);
-            return Ok(());
         }
-        self.space.open(container, |place| free[place as usize]);
+        self.free_slots = free;
         Ok(())
     }
 

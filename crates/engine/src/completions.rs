@@ -111,10 +111,11 @@ impl Engine {
         if failed {
             self.page_failed(key, result.is_err());
         }
-        for waiter in load.waiters {
+        for &waiter in &load.waiters {
             // What would prove a known block is no reason to fail: the block is not shared.
             let proves = self.requests.get(waiter).stage == Stage::Verify;
             self.arrived(waiter, failed && !proves);
         }
+        self.store.pages.recycle(load.waiters);
     }
 }

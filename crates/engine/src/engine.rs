@@ -145,8 +145,10 @@ pub struct Engine {
     pub(crate) requests: Requests,
     /// Requests that can run.
     pub(crate) ready: VecDeque<RequestId>,
-    /// Writes that wait for room.
+    /// Writes that wait for room,
     pub(crate) blocked: VecDeque<RequestId>,
+    /// and the other list, empty but while they are run again.
+    pub(crate) retried: VecDeque<RequestId>,
     /// Requests that wait for buffers.
     pub(crate) starved: VecDeque<RequestId>,
     /// Requests that wait until a record is durable, in order.
@@ -214,6 +216,9 @@ pub struct Engine {
     pub(crate) evicted: Vec<BufferId>,
     pub(crate) dead: Vec<Slot>,
     pub(crate) scratch: Vec<u8>,
+    /// Of the record that is being written: empty in between, as are the slots of a container that is being opened.
+    pub(crate) record_segments: Vec<Segment>,
+    pub(crate) free_slots: Vec<bool>,
     /// The boundary between index and read cache.
     pub(crate) partition: Partition,
     /// What is broken on purpose.
@@ -281,6 +286,7 @@ impl Engine {
             requests: Requests::new(limits.requests),
             ready: VecDeque::new(),
             blocked: VecDeque::new(),
+            retried: VecDeque::new(),
             starved: VecDeque::new(),
             committing: VecDeque::new(),
             syncs: Syncs::default(),
@@ -324,6 +330,8 @@ impl Engine {
             evicted: Vec::new(),
             dead: Vec::new(),
             scratch: Vec::new(),
+            record_segments: Vec::new(),
+            free_slots: Vec::new(),
             partition: Partition::new(&limits, geometry.block()),
             #[cfg(feature = "canaries")]
             broken: None,

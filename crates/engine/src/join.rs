@@ -63,7 +63,9 @@ impl Engine {
         }
         first.blocks.append(&mut more);
         let next = first.next.replace(id);
-        self.requests.get_mut(id).next = next;
+        let request = self.requests.get_mut(id);
+        // Its list is empty now. The next request in its place gets the memory.
+        (request.blocks, request.next) = (more, next);
     }
 
     /// Takes a joined request apart, if an error that it has may not be that of all its writes: each runs by itself from here on.

@@ -77,6 +77,8 @@ pub(crate) struct PageCache {
     leaving: usize,
     by_key: HashMap<PageKey, PageId, FixedState>,
     loads: HashMap<PageKey, Load, FixedState>,
+    /// Lists of waiters that nobody is in.
+    spare: Vec<Vec<RequestId>>,
     hand: usize,
     background_loads: usize,
     /// Writes of pages in flight.
@@ -95,6 +97,7 @@ impl PageCache {
             leaving: 0,
             by_key: HashMap::with_hasher(FixedState::with_seed(1)),
             loads: HashMap::with_hasher(FixedState::with_seed(2)),
+            spare: Vec::new(),
             hand: 0,
             background_loads: 0,
             writes: 0,
@@ -348,7 +351,10 @@ impl PageCache {
         let new = !self.loads.contains_key(&key);
         let background = waiter.is_none();
         self.background_loads += usize::from(new && background);
-        let load = self.loads.entry(key).or_insert(Load { pointer, waiters: Vec::new(), orphan: false, background });
+        let load = self.loads.entry(key).or_insert_with(|| {
+            let waiters = self.spare.pop().unwrap_or_default();
+            Load { pointer, waiters, orphan: false, background }
+        });
         if let Some(waiter) = waiter {
             load.waiters.push(waiter);
         }
@@ -375,6 +381,12 @@ impl PageCache {
         let load = self.loads.remove(&key).expect("a load ends once");
         self.background_loads -= usize::from(load.background);
         load
+    }
+
+    /// Keeps the list of a load that has ended for another.
+    pub(crate) fn recycle(&mut self, mut waiters: Vec<RequestId>) {
+        waiters.clear();
+        self.spare.push(waiters);
     }
 
     /// Keeps bytes that have been read and checked. Without a free page they are dropped; whoever waits asks again.

@@ -99,6 +99,8 @@ pub(crate) struct Space {
     /// Slots without a reference, and the record that took the last one away.
     pending: VecDeque<(Slot, u64)>,
     open: VecDeque<Open>,
+    /// Lists of containers that have been closed, for the next ones.
+    spare: Vec<Vec<u64>>,
     /// Containers that are open, and those whose part of the space map cannot be read.
     closed_to: HashSet<u32, FixedState>,
     excluded: Vec<u32>,
@@ -130,6 +132,7 @@ impl Space {
             taken: HashSet::with_hasher(FixedState::with_seed(9)),
             pending: VecDeque::new(),
             open: VecDeque::new(),
+            spare: Vec::new(),
             closed_to: HashSet::with_hasher(FixedState::with_seed(10)),
             excluded: Vec::new(),
             search: 0,
@@ -384,12 +387,14 @@ impl Space {
         let open = self.open.remove(at)?;
         self.ready -= u64::from(open.left);
         self.closed(open.container);
+        self.keep(open.slots);
         Some(open.container)
     }
 
     /// Opens a container. `free` says which of its slots (by place) can be allocated.
     pub(crate) fn open(&mut self, container: u32, free: impl Fn(u64) -> bool) {
-        let mut slots = vec![0; self.per_container.div_ceil(64) as usize];
+        let mut slots = self.spare.pop().unwrap_or_default();
+        slots.resize(self.per_container.div_ceil(64) as usize, 0);
         for place in (0..u64::from(self.per_container)).filter(|&place| free(place)) {
             slots[(place / 64) as usize] |= 1 << (place % 64);
         }
@@ -439,10 +444,17 @@ impl Space {
         self.ready -= 1;
         self.take(slot)?;
         if self.open.front()?.left == 0 {
-            let container = self.open.pop_front()?.container;
-            self.closed(container);
+            let open = self.open.pop_front()?;
+            self.closed(open.container);
+            self.keep(open.slots);
         }
         Some(slot)
+    }
+
+    /// Keeps a closed container's list for the next one.
+    fn keep(&mut self, mut slots: Vec<u64>) {
+        slots.clear();
+        self.spare.push(slots);
     }
 
     // ---- leaves on disk ----

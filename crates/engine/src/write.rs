@@ -531,9 +531,10 @@ impl Engine {
         if self.carried.is_empty() {
             return;
         }
-        let blocks = self.carried.make_contiguous().to_vec();
-        self.carried.clear();
-        self.write_runs(&blocks, self.journal.sequence - 1, true);
+        let mut blocks = core::mem::take(&mut self.carried);
+        self.write_runs(blocks.make_contiguous(), self.journal.sequence - 1, true);
+        blocks.clear();
+        self.carried = blocks;
     }
 
     fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, carried: bool) {

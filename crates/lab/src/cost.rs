@@ -11,6 +11,8 @@
 //! | `select`, new - `native`, new | what `select` adds to a write that it cannot remove |
 //! | `select`, known - `native`, new | what it adds to a write that it removes, less what that saves |
 
+pub mod paths;
+
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -110,7 +112,10 @@ struct Bench {
     machine: Machine,
     random: Random,
     known_blocks: u64,
+    scratch_blocks: u64,
     next_new: u32,
+    next_read: u64,
+    next_in_order: u64,
     next_token: u64,
     under_way: usize,
 }
@@ -135,10 +140,19 @@ impl Bench {
         let limits = Limits { index_entries: plan.index_entries, cache, ..limits };
         let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
         machine.opened()?;
-        let mut bench =
-            Bench { machine, random: Random::new(3), known_blocks, next_new: NEW_NUMBER, next_token: 1, under_way: 0 };
+        let mut bench = Bench {
+            machine,
+            random: Random::new(3),
+            known_blocks,
+            scratch_blocks: SCRATCH_BLOCKS,
+            next_new: NEW_NUMBER,
+            next_read: 0,
+            next_in_order: 0,
+            next_token: 1,
+            under_way: 0,
+        };
         for first in (0..known_blocks).step_by(FILLING_BLOCKS as usize) {
-            bench.write(first, FILLING_BLOCKS, KNOWN_NUMBER + first as u32)?;
+            bench.write(first, FILLING_BLOCKS, KNOWN_NUMBER + first as u32, false)?;
         }
         bench.drain()?;
         bench.machine.command(Command::Settle)?;
@@ -182,34 +196,46 @@ impl Bench {
     #[inline(never)]
     fn batch(&mut self, is_known: bool, requests: u64, blocks: u64) -> Checked {
         for _ in 0..requests {
-            // Never beside one another: joined, they would be longer runs than those that are known, and the index would name
-            // the copies that are overwritten soon.
-            let first = self.known_blocks + self.random.below(SCRATCH_BLOCKS / (2 * blocks)) * 2 * blocks;
-            let number = if is_known {
-                KNOWN_NUMBER + (self.random.below(self.known_blocks / blocks) * blocks) as u32
-            } else {
-                self.next_new += blocks as u32;
-                self.next_new - blocks as u32
-            };
-            self.write(first, blocks, number)?;
+            let (first, number) = self.next_write(is_known, blocks);
+            self.write(first, blocks, number, false)?;
         }
         self.drain()
     }
 
+    /// Where to write next, and what: the first block and its content.
+    fn next_write(&mut self, is_known: bool, blocks: u64) -> (u64, u32) {
+        // Never beside one another: joined, they would be longer runs than those that are known, and the index would name
+        // the copies that are overwritten soon.
+        let first = self.known_blocks + self.random.below(self.scratch_blocks / (2 * blocks)) * 2 * blocks;
+        let number = if is_known {
+            KNOWN_NUMBER + (self.random.below(self.known_blocks / blocks) * blocks) as u32
+        } else {
+            self.next_new += blocks as u32;
+            self.next_new - blocks as u32
+        };
+        (first, number)
+    }
+
     /// Submits a write, as soon as there is room for it.
-    fn write(&mut self, first: u64, blocks: u64, number: u32) -> Checked {
+    fn write(&mut self, first: u64, blocks: u64, number: u32, fua: bool) -> Checked {
         let contents: Vec<Cells> = (number..).take(blocks as usize).map(|number| [number; CELLS]).collect();
         let (offset, length) = (first * BLOCK_BYTES, blocks * BLOCK_BYTES);
         let operation = Operation::Flush;
-        let submit = Submit { token: self.next_token, volume: VOLUME, offset, length, fua: false, operation };
-        while self.under_way >= DEPTH
-            || !self.machine.engine.can_submit()
-            || !self.machine.write(self.next_token, submit, &contents)
-        {
+        let submit = Submit { token: self.next_token, volume: VOLUME, offset, length, fua, operation };
+        self.make_room()?;
+        while !self.machine.write(self.next_token, submit, &contents) {
             self.step()?;
         }
         self.next_token += 1;
         self.under_way += 1;
+        Ok(())
+    }
+
+    /// Until one more request may be under way.
+    fn make_room(&mut self) -> Checked {
+        while self.under_way >= DEPTH || !self.machine.engine.can_submit() {
+            self.step()?;
+        }
         Ok(())
     }
 

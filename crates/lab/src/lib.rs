@@ -5,6 +5,7 @@
 //! out is the same whoever does which part.) Two safety nets judge it: [`model`] knows the exact set of contents that each block may
 //! legally have, and the engine's own audit accounts for its whole state whenever it is at rest.
 
+pub mod allocations;
 pub mod block;
 pub mod buffers;
 #[cfg(feature = "canaries")]

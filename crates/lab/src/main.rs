@@ -19,7 +19,10 @@ use lab::scale::{discard, discard_report};
 use lab::scenario::FIXED;
 use lab::soak::{self, OPERATIONS};
 use lab::trace::Trace;
-use lab::{Checked, Violation, cost, exhaustive, flip, guarded, icache, scale, window};
+use lab::{Checked, Violation, allocations, cost, exhaustive, flip, guarded, icache, scale, window};
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 /// The engine in virtual time, with crashes at every I/O.
 #[derive(Parser)]
@@ -278,6 +281,16 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
+    /// What requests of each kind allocate in the engine; under callgrind, by `tests/instructions`, also the instructions that they
+    /// take. The same in every run.
+    Paths {
+        /// Only those whose name contains this.
+        #[arg(long, default_value = "")]
+        only: String,
+        /// Requests and allocations, by name, one line each, for programs.
+        #[arg(long)]
+        plain: bool,
+    },
 }
 
 /// A word for `lab exhaustive`.
@@ -318,6 +331,7 @@ fn main() -> ExitCode {
             }
         }
         Command::Window { size, write } => run_window(size, write.as_deref()),
+        Command::Paths { only, plain } => run_paths(&only, plain),
         Command::Cost { index_entries, rounds, blocks, request_blocks, only, write } => {
             let plan = cost::Plan { index_entries, rounds: rounds as usize, blocks, only };
             run_cost(&plan, &request_blocks, write.as_deref())
@@ -636,6 +650,25 @@ fn report_icache(
 fn run_window(size: u64, document: Option<&Path>) -> ExitCode {
     match guarded(|| window::measure(size)) {
         Ok(results) => finish(true, &window::table(&results), document, window::BEGIN),
+        Err(violation) => {
+            println!("violation: {violation}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_paths(only: &str, plain: bool) -> ExitCode {
+    match guarded(|| cost::paths::count(only)) {
+        Ok(counts) if plain => {
+            for count in counts {
+                println!("{}\t{}\t{}", count.name, count.requests, count.allocations);
+            }
+            ExitCode::SUCCESS
+        }
+        Ok(counts) => {
+            print!("{}", cost::paths::table(&counts));
+            ExitCode::SUCCESS
+        }
         Err(violation) => {
             println!("violation: {violation}");
             ExitCode::FAILURE

@@ -20,7 +20,7 @@ use engine::{
 use crate::content::{Cells, Content, ZERO, describe};
 use crate::scale::device::{Command, Device, SSD};
 use crate::scale::pool::Pool;
-use crate::{Checked, violated};
+use crate::{Checked, allocations, violated};
 
 /// Work in memory, and the answers of a host file system that has to reserve nothing.
 const MEMORY_NANOS: Nanos = 1_000;
@@ -171,6 +171,24 @@ pub(crate) fn thread_nanos() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+// The calls of the engine that do work, each a function of its own: `tests/instructions` counts what is between their entries and
+// exits.
+
+#[inline(never)]
+fn handle(engine: &mut Engine, now: Nanos, event: Event<'_>) {
+    engine.handle(now, event);
+}
+
+#[inline(never)]
+fn next_effect(engine: &mut Engine) -> Option<Effect> {
+    engine.next_effect()
+}
+
+#[inline(never)]
+fn take_buffer(engine: &mut Engine) -> Option<BufferId> {
+    engine.take_buffer()
+}
+
 /// The engine and its drive.
 pub struct Machine {
     /// The engine.
@@ -183,6 +201,8 @@ pub struct Machine {
     pub io: IoCounts,
     /// Time that the engine takes, if that is wanted.
     pub processor: Option<Processor>,
+    /// What the engine has allocated, where allocations are counted ([`crate::allocations`]).
+    pub allocations: u64,
     device: Device,
     calendar: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
     sequence: u64,
@@ -199,6 +219,7 @@ impl Machine {
             store,
             io: IoCounts::default(),
             processor: None,
+            allocations: 0,
             device: Device::new(SSD),
             calendar: BinaryHeap::new(),
             sequence: 0,
@@ -228,9 +249,9 @@ impl Machine {
 
     /// Takes one effect, or delivers the next event that is due no later than `horizon`.
     pub fn step(&mut self, horizon: Nanos) -> Checked<Step> {
-        let since = self.processor.map(|_| thread_nanos());
-        let effect = self.engine.next_effect();
-        self.called(since);
+        let before = self.before();
+        let effect = next_effect(&mut self.engine);
+        self.called(before);
         self.follow_buffers();
         if let Some(effect) = effect {
             return self.perform(effect);
@@ -260,7 +281,10 @@ impl Machine {
     pub fn write(&mut self, token: u64, submit: Submit<'_>, contents: &[Cells]) -> bool {
         let mut inputs = Vec::with_capacity(contents.len());
         for cells in contents {
-            let Some(buffer) = self.engine.take_buffer() else {
+            let before = self.before();
+            let buffer = take_buffer(&mut self.engine);
+            self.called(before);
+            let Some(buffer) = buffer else {
                 for engine::BlockInput { buffer, .. } in inputs {
                     self.engine.return_buffer(buffer);
                 }
@@ -331,13 +355,19 @@ impl Machine {
     }
 
     fn handle(&mut self, event: Event<'_>) {
-        let since = self.processor.map(|_| thread_nanos());
-        self.engine.handle(self.now, event);
-        self.called(since);
+        let before = self.before();
+        handle(&mut self.engine, self.now, event);
+        self.called(before);
         self.follow_buffers();
     }
 
-    fn called(&mut self, since: Option<u64>) {
+    /// Clock and count before a call of the engine.
+    fn before(&self) -> (Option<u64>, u64) {
+        (self.processor.map(|_| thread_nanos()), allocations::count())
+    }
+
+    fn called(&mut self, (since, allocations): (Option<u64>, u64)) {
+        self.allocations += allocations::count() - allocations;
         if let (Some(processor), Some(since)) = (&mut self.processor, since) {
             processor.add(since);
         }
