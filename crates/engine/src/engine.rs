@@ -142,6 +142,8 @@ pub struct Engine {
     /// Blocks that the journal carried and whose slots do not hold them, in a pool that is not written: where they are.
     pub(crate) in_journal: HashMap<Slot, u64, FixedState>,
     pub(crate) fills: HashMap<Slot, Fill, FixedState>,
+    /// Lists of those that wait for a fill, with nobody in them.
+    pub(crate) spare_fill_lists: Vec<Vec<(RequestId, u32)>>,
     pub(crate) requests: Requests,
     /// Requests that can run.
     pub(crate) ready: VecDeque<RequestId>,
@@ -283,6 +285,7 @@ impl Engine {
             carried_writes: 0,
             in_journal: HashMap::with_hasher(FixedState::with_seed(9)),
             fills: HashMap::with_hasher(FixedState::with_seed(7)),
+            spare_fill_lists: Vec::new(),
             requests: Requests::new(limits.requests),
             ready: VecDeque::new(),
             blocked: VecDeque::new(),

@@ -207,6 +207,9 @@ impl Engine {
     /// Lets a block of a request wait for a slot's content.
     fn begin_fill(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> Begun {
         let begun = if let Some(fill) = self.fills.get_mut(&slot) {
+            if fill.more.capacity() == 0 {
+                fill.more = self.spare_fill_lists.pop().unwrap_or_default();
+            }
             fill.more.push((id, at));
             Begun::Joined
         } else if !self.mends.is_empty() && self.join_mend(slot, entry.check(), id, at) {
@@ -248,9 +251,9 @@ impl Engine {
 
     /// A slot's content has come: whether it is what it must be.
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
-        let fill = self.fills.remove(&slot).expect("a fill ends once");
+        let mut fill = self.fills.remove(&slot).expect("a fill ends once");
         let good = content.is_some_and(|content| self.passes(slot, &fill, content));
-        let waiters = core::iter::once(fill.first).chain(fill.more);
+        let waiters = core::iter::once(fill.first).chain(fill.more.iter().copied());
         if !good {
             // Before anyone gets an error, the other copies.
             self.mend_for(slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
@@ -265,6 +268,10 @@ impl Engine {
                 _ => block.base_buffer = Some(fill.buffer),
             }
             self.arrived(id, false);
+        }
+        if fill.more.capacity() > 0 {
+            fill.more.clear();
+            self.spare_fill_lists.push(fill.more);
         }
         self.buffers.set_check(fill.buffer, fill.check);
         self.keep_cached(slot, fill.buffer);
