@@ -8,6 +8,9 @@
 
 extern crate alloc;
 
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod bench;
 mod buffers;
 mod bytes;
 mod cache;
