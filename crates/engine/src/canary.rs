@@ -60,6 +60,12 @@ pub enum Canary {
     StaleBase,
     /// What a merge frees stays in the index on disk.
     ForgottenRemoval,
+    /// Mappings are lost on their way into the map buffer.
+    LostFromBuffer,
+    /// The log of the map buffer does not say what has gone into its leaf.
+    StaleLog,
+    /// A slot is released twice when what replaced it leaves the map buffer.
+    ReleasedTwice,
 }
 
 #[cfg(feature = "canaries")]

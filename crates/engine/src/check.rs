@@ -12,6 +12,7 @@ use crate::contract::{Digest, VolumeId};
 use crate::disk_index::NO_VOLUME;
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, Slot, check_bits};
+use crate::map_buffer;
 use crate::pages::{PageKey, Region};
 use crate::recovery::table_name;
 use crate::space::SlotState;
@@ -169,14 +170,28 @@ impl Engine {
             let at = (volume.id, 0, root.height);
             self.visit_flawed(read, offsets, &mut seen, root.pointer, at, &mut visit_volume);
         }
-        let mut points: Vec<_> = self.delta.points.iter().collect();
-        points.sort_unstable_by_key(|&(key, _)| *key);
+        let mut points: Vec<_> = self.delta.points.iter().map(|(&key, &entry)| (key, entry)).collect();
+        points.extend(self.buffer.iter().filter(|&(key, _)| self.delta.get(key).is_none()));
+        points.sort_unstable_by_key(|&(key, _)| key);
         for (key, entry) in points {
+            if let (true, Some(at)) = (entry.is_lost(), self.volume_index(key.volume())) {
+                visit(&self.volumes[at].name, key.lba(), 1, Flaw::Lost);
+            }
             let is_in_slot = entry.slot().is_some_and(|slot| offsets.contains(&self.slot_offset(slot)));
             if let (true, Some(at)) = (is_in_slot, self.volume_index(key.volume())) {
                 visit(&self.volumes[at].name, key.lba(), 1, Flaw::InSlot);
             }
         }
+    }
+
+    /// What is buffered of a volume.
+    fn buffered_of(&self, volume: VolumeId) -> impl Iterator<Item = (Key, Entry)> + '_ {
+        let mut place = self.buffer.position(Key::new(volume, 0));
+        core::iter::from_fn(move || {
+            let (at, key, entry) = self.buffer.from_place(place).filter(|(_, key, _)| key.volume() == volume)?;
+            place = at + 1;
+            Some((key, entry))
+        })
     }
 
     /// `seen`: pages visited so far. `at`: volume, number of the page within its level, level.
@@ -222,7 +237,7 @@ impl Engine {
         }
         for (i, bytes) in page.chunks_exact(8).enumerate() {
             let (lba, entry) = (first + i as u64, Entry(u64_at(bytes, 0)));
-            let is_old = self.delta.get(Key::new(volume, lba)).is_some();
+            let is_old = self.unflushed(Key::new(volume, lba)).is_some();
             match entry.slot() {
                 _ if is_old => {}
                 Some(slot) if offsets.contains(&self.slot_offset_checked(slot)) => visit(lba, 1, Flaw::InSlot),
@@ -351,6 +366,14 @@ impl<'a> Audit<'a> {
                     }
                 }
             });
+            for (key, entry) in engine.buffered_of(volume.id) {
+                if !entry.is_valid() || key.lba() >= blocks {
+                    self.violation(format!("{what}: what is buffered for block {} makes no sense", key.lba()));
+                } else if let Some(slot) = entry.slot() {
+                    used += 1;
+                    self.reference(slot, "the map buffer");
+                }
+            }
             let cut_off = self.discarded_blocks(volume.id.0);
             if used + cut_off != volume.logical_blocks_used {
                 let counted = volume.logical_blocks_used;
@@ -553,6 +576,14 @@ impl<'a> Audit<'a> {
             });
         }
         self.reached = reached;
+        for (key, entry) in engine.buffer.iter() {
+            if let Some(slot) = entry.slot()
+                && checks.get(slot.0 as usize).copied().flatten() != Some(entry.check())
+            {
+                let place = (key.volume().0, key.lba(), slot.0);
+                self.contradiction(format!("the map buffer: volume, block, slot {place:?}: the check is not the summary's"));
+            }
+        }
         for (key, entry) in &engine.delta.points {
             if let Some(slot) = entry.slot() {
                 let known = engine.delta.live(slot).map(|recent| check_bits(recent.digest));
@@ -579,6 +610,19 @@ impl<'a> Audit<'a> {
         }
         let root = engine.roots[TreeId::MetaMap as usize];
         self.each_leaf(Region::MetaMap, root, "the map of metadata blocks", &mut |_, _, _| {});
+        let (root, mut records, mut logged) = (engine.roots[TreeId::MapBuffer as usize], Vec::new(), 0);
+        let per_leaf = engine.geometry().block() / map_buffer::RECORD_BYTES as u64;
+        self.each_leaf(Region::Metadata, root, table_name(TreeId::MapBuffer), &mut |_, leaf, page| {
+            let before = records.len();
+            records.extend(map_buffer::records(page));
+            logged = leaf * per_leaf + (records.len() - before) as u64;
+        });
+        map_buffer::resolve(&mut records);
+        // After a failure it can be ahead.
+        if !engine.read_only && (!records.iter().copied().eq(engine.buffer.iter()) || logged != engine.buffer.logged) {
+            let (found, known) = ((records.len(), logged), (engine.buffer.len(), engine.buffer.logged));
+            self.contradiction(format!("the map buffer: its log comes to {found:?} mappings and records, not {known:?}"));
+        }
     }
 
     /// The blocks in use are those that some tree leads to.

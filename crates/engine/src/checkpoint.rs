@@ -2,6 +2,9 @@
 //!
 //! ```text
 //! cut         close the open record; the active delta becomes the frozen one
+//! Points      points and new slots of the frozen delta, brought into order (and three stages more)
+//! Cleared     the map buffer gives up what clears cover (flush.rs)
+//! Plan        which leaves of the maps are written; what is new in all others stays in the map buffer
 //! Reserve     space for the metadata that merging may take
 //! Maps        volumes in order: clears, then points, in LBA order; learns which old slots lose a reference; deleted
 //!             volumes leave the list
@@ -10,7 +13,8 @@
 //! Counts      applies all changes of reference counts, in slot order: space map and counts, one leaf after the other
 //! Summaries   digest and owner of the new slots
 //! Index       the complete index on disk, if there is one (disk_index.rs)
-//! Tables      containers, volumes, discard list, and last the map of metadata blocks
+//! Buffer      brings the map buffer up to date
+//! Tables      containers, volumes, discard list, the log of the map buffer, and last the map of metadata blocks
 //! Drain       until pages, carried blocks and the records included are written and durable
 //! Sync        pages durable
 //! Superblock  to both places
@@ -26,14 +30,15 @@ use core::ops::Range;
 
 use crate::canary::Canary;
 use crate::contract::*;
-use crate::delta::Recent;
 use crate::disk_index::Update;
 use crate::engine::{Engine, Phase};
 use crate::entry::{Entry, Key, Slot};
 use crate::failure::Failure;
+use crate::flush::Plan;
 use crate::geometry::Geometry;
 use crate::io::Purpose;
 use crate::jobs::Turn;
+use crate::map_buffer::{Leaf, Pass};
 use crate::memory::list_bytes;
 use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
@@ -46,6 +51,8 @@ const BUDGET: u32 = 64;
 const FAILED_PAGES: usize = 64;
 /// Changes that one step sorts.
 const SORTED_AT_ONCE: usize = 1 << 14;
+/// Entries of a delta that one step puts into a list.
+const COLLECTED_AT_ONCE: usize = 1 << 14;
 /// Under load, checkpoints that only walk discards begin so long after the one before.
 const DISCARD_INTERVAL: Nanos = 1_000_000_000;
 
@@ -63,6 +70,12 @@ pub(crate) const DISCARD_BYTES: usize = 24;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Stage {
+    Points,
+    SortPoints,
+    Slots,
+    SortSlots,
+    Cleared,
+    Plan,
     Reserve,
     Maps,
     Discards,
@@ -70,6 +83,7 @@ pub(crate) enum Stage {
     Counts,
     Summaries,
     Index,
+    Buffer,
     Tables(usize),
     Drain,
     Sync,
@@ -78,7 +92,8 @@ pub(crate) enum Stage {
 }
 
 /// The trees that the Tables stage writes, in this order.
-pub(crate) const TABLES: [TreeId; 4] = [TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::MetaMap];
+pub(crate) const TABLES: [TreeId; 5] =
+    [TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::MapBuffer, TreeId::MetaMap];
 
 /// A checkpoint under way.
 pub(crate) struct Checkpoint {
@@ -93,8 +108,24 @@ pub(crate) struct Checkpoint {
     /// Frozen clears and points, in order.
     pub clears: Vec<(u64, u64)>,
     pub points: Vec<(Key, Entry)>,
+    /// How much of a table of the frozen delta has been looked at.
+    collected: usize,
     pub clear_at: usize,
     pub point_at: usize,
+    /// Points before `point_at` that stay in the map buffer come first, so many.
+    pub kept: usize,
+    /// The clear whose blocks the map buffer gives up, and from which place on.
+    pub cleared_at: usize,
+    pub cleared_place: Option<usize>,
+    pub plan: Plan,
+    /// The leaves of maps that are written, and the next of them.
+    pub leaves: Vec<Leaf>,
+    pub next_leaf: usize,
+    /// No space can be reserved on the host: it flushes nothing.
+    pub spares_metadata: bool,
+    /// The pass over the map buffer, and whether there is room for it.
+    pub pass: Pass,
+    pub buffer_fits: bool,
     pub volume_at: usize,
     pub writer: Option<Writer>,
     /// The writer of the space map, which changes together with the counts.
@@ -147,6 +178,7 @@ impl Checkpoint {
             + list_bytes(&self.changes)
             + list_bytes(&self.freed)
             + list_bytes(&self.fresh)
+            + self.plan_memory()
             + self.index_update.as_ref().map_or(0, Update::memory)
     }
 
@@ -242,9 +274,7 @@ impl Engine {
                         self.store.free_replaced();
                     }
                     checkpoint.stage = next_stage(checkpoint.stage);
-                    if checkpoint.stage == Stage::Sort {
-                        checkpoint.unsorted.push(0..checkpoint.changes.len());
-                    }
+                    checkpoint = self.begin_stage(checkpoint);
                 }
                 Ok(Progress::Wait) | Err(Stop::NoPage) => break,
                 Err(Stop::Missing(missing)) if !self.failed_pages.contains(&missing.key) => {
@@ -269,25 +299,15 @@ impl Engine {
         self.write_carried();
         core::mem::swap(&mut self.delta, &mut self.frozen);
         debug_assert!(self.delta.points.is_empty());
-        let mut points: Vec<_> = self.frozen.points.iter().map(|(&key, &entry)| (key, entry)).collect();
-        points.sort_unstable_by_key(|&(key, _)| key);
-        let is_new = |(_, recent): &(_, &Recent)| recent.fresh && recent.refs > 0;
-        let mut fresh = Vec::with_capacity(self.frozen.slots.iter().filter(is_new).count());
-        fresh.extend(self.frozen.slots.iter().filter(is_new).map(|(&slot, _)| slot));
-        fresh.sort_unstable();
-        // What this delta referred to for a while may be held: the merge looks.
-        let unreferenced = self.frozen.slots.iter().filter(|(_, recent)| !recent.fresh && recent.refs == 0);
-        let unreferenced = unreferenced.map(|(&slot, _)| (slot, 0)).collect();
         self.store.epoch = self.superblock.epoch + 1;
         for volume in &mut self.volumes {
             volume.merged_size = volume.size;
         }
         self.review_disk_index();
-        let index_room = self.disk_index_room(fresh.len());
         let upto = self.journal.sequence - 1;
         self.want_durable = self.want_durable.max(upto);
         self.checkpoint = Some(Box::new(Checkpoint {
-            stage: Stage::Reserve,
+            stage: Stage::Points,
             upto,
             upto_checksum: self.journal.previous,
             position: self.journal.head,
@@ -296,23 +316,33 @@ impl Engine {
             // What still runs may bring records that this checkpoint does not have.
             clean: self.phase == Phase::Closing && self.requests.active() == 0 && self.only_closes(),
             clears: self.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
-            points,
+            points: Vec::with_capacity(self.frozen.points.len()),
+            collected: 0,
             clear_at: 0,
             point_at: 0,
+            kept: 0,
+            cleared_at: 0,
+            cleared_place: None,
+            plan: Plan::default(),
+            leaves: Vec::new(),
+            next_leaf: 0,
+            spares_metadata: false,
+            pass: Pass::default(),
+            buffer_fits: false,
             volume_at: 0,
             writer: None,
             space_writer: None,
-            changes: unreferenced,
+            changes: Vec::new(),
             change_at: 0,
             unsorted: Vec::new(),
             freed: Vec::new(),
             held_by: 0,
             cut_off: Vec::new(),
             discard_budget: if self.has_much_pending() { 0 } else { self.discard_budget() },
-            fresh,
+            fresh: Vec::new(),
             fresh_at: 0,
             index_update: None,
-            index_room,
+            index_room: 0,
             index_pages: 0,
             leaf_at: 0,
             carried: self.carried_writes,
@@ -321,9 +351,53 @@ impl Engine {
             reserved: 0,
             superblocks: 0,
             next: None,
-            yielded: false,
+            // It goes on at once, or when background work has its turn.
+            yielded: true,
         }));
-        self.reserve_metadata();
+    }
+
+    /// What the frozen delta knows, in a list: a step of it.
+    fn collect(&self, checkpoint: &mut Checkpoint) -> Progress {
+        let from = checkpoint.collected;
+        checkpoint.collected += COLLECTED_AT_ONCE;
+        let all = if checkpoint.stage == Stage::Points {
+            let points = self.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
+            checkpoint.points.extend(points.map(|(&key, &entry)| (key, entry)));
+            self.frozen.points.len()
+        } else {
+            for (&slot, recent) in self.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
+                match (recent.fresh, recent.refs) {
+                    (true, 1..) => checkpoint.fresh.push(slot),
+                    // What this delta referred to for a while may be held: the merge looks.
+                    (false, 0) => checkpoint.changes.push((slot, 0)),
+                    _ => {}
+                }
+            }
+            self.frozen.slots.len()
+        };
+        if checkpoint.collected < all {
+            return Progress::Pause;
+        }
+        checkpoint.collected = 0;
+        Progress::Next
+    }
+
+    /// A stage begins.
+    fn begin_stage(&mut self, mut checkpoint: Box<Checkpoint>) -> Box<Checkpoint> {
+        match checkpoint.stage {
+            Stage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
+            Stage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
+            Stage::Sort => checkpoint.unsorted.push(0..checkpoint.changes.len()),
+            Stage::Plan => self.begin_plan(&mut checkpoint),
+            Stage::Reserve => {
+                checkpoint.index_room = self.disk_index_room(&checkpoint);
+                self.checkpoint = Some(checkpoint);
+                self.reserve_metadata();
+                return self.checkpoint.take().expect("it waits");
+            }
+            _ => {}
+        }
+        checkpoint
     }
 
     /// Space for the metadata blocks that merging may write.
@@ -358,6 +432,16 @@ impl Engine {
                     checkpoint.index_room = 0;
                     self.reserve_metadata();
                 }
+                // Then the map buffer keeps what it has.
+                Some(checkpoint) if checkpoint.stage == Stage::Reserve && !checkpoint.spares_metadata => {
+                    checkpoint.spares_metadata = true;
+                    checkpoint.stage = Stage::Plan;
+                    checkpoint.yielded = true;
+                    let mut checkpoint = self.checkpoint.take().expect("it waits");
+                    self.begin_plan(&mut checkpoint);
+                    self.checkpoint = Some(checkpoint);
+                    self.needs_pump = true;
+                }
                 _ => self.checkpoint_metadata_reserved(false),
             },
         }
@@ -377,16 +461,20 @@ impl Engine {
 
     fn step(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         match checkpoint.stage {
+            Stage::Points | Stage::Slots => Ok(self.collect(checkpoint)),
+            Stage::SortPoints => Ok(sort_step(&mut checkpoint.points, &mut checkpoint.unsorted)),
+            Stage::SortSlots => Ok(sort_step(&mut checkpoint.fresh, &mut checkpoint.unsorted)),
+            Stage::Cleared => Ok(self.drop_cleared(checkpoint)),
+            Stage::Plan => Ok(self.plan(checkpoint)),
             Stage::Reserve => Ok(Progress::Wait),
             Stage::Maps => self.merge_maps(checkpoint),
             Stage::Discards => self.walk_discards(checkpoint),
-            Stage::Sort => {
-                let goes_on = sort_part(&mut checkpoint.changes, &mut checkpoint.unsorted);
-                Ok(if goes_on { Progress::Pause } else { Progress::Next })
-            }
+            Stage::Sort => Ok(sort_step(&mut checkpoint.changes, &mut checkpoint.unsorted)),
             Stage::Counts => self.merge_counts(checkpoint),
             Stage::Summaries => self.merge_summaries(checkpoint),
             Stage::Index => self.merge_disk_index(checkpoint),
+            Stage::Buffer => Ok(self.step_buffer(checkpoint)),
+            Stage::Tables(at) if TABLES[at] == TreeId::MapBuffer => self.write_log(checkpoint),
             Stage::Tables(at) => self.write_table(checkpoint, TABLES[at]),
             Stage::Drain => Ok(self.drain(checkpoint)),
             Stage::Sync | Stage::Commit => {
@@ -464,6 +552,7 @@ impl Engine {
         self.superblocks_in_flight = 2;
         self.superblock_submitted = next.epoch;
         checkpoint.superblocks = 2;
+        self.counters.pages_written.others += 2;
         checkpoint.next = Some(next);
         Ok(Progress::Wait)
     }
@@ -508,6 +597,7 @@ impl Engine {
             checkpoint.freed.into_iter().for_each(|slot| self.space.retire(slot, checkpoint.upto));
         }
         self.checkpoints_done += 1;
+        self.want_checkpoint |= self.has_too_much_buffered() && self.phase == Phase::Serving;
         self.last_checkpoint = self.now;
         self.mature();
         if self.has_much_pending() {
@@ -564,15 +654,27 @@ pub(crate) fn sort_part<T: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>
     true
 }
 
+/// A step of a stage that sorts.
+fn sort_step<T: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>) -> Progress {
+    if sort_part(items, unsorted) { Progress::Pause } else { Progress::Next }
+}
+
 fn next_stage(stage: Stage) -> Stage {
     match stage {
+        Stage::Points => Stage::SortPoints,
+        Stage::SortPoints => Stage::Slots,
+        Stage::Slots => Stage::SortSlots,
+        Stage::SortSlots => Stage::Cleared,
+        Stage::Cleared => Stage::Plan,
+        Stage::Plan => Stage::Reserve,
         Stage::Reserve => Stage::Maps,
         Stage::Maps => Stage::Discards,
         Stage::Discards => Stage::Sort,
         Stage::Sort => Stage::Counts,
         Stage::Counts => Stage::Summaries,
         Stage::Summaries => Stage::Index,
-        Stage::Index => Stage::Tables(0),
+        Stage::Index => Stage::Buffer,
+        Stage::Buffer => Stage::Tables(0),
         Stage::Tables(at) if at + 1 < TABLES.len() => Stage::Tables(at + 1),
         Stage::Tables(_) => Stage::Drain,
         Stage::Drain => Stage::Sync,

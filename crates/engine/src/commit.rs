@@ -7,6 +7,7 @@
 //! they do. A sync covers what was seen complete when it was submitted (rule 1).
 
 use crate::canary::Canary;
+use crate::checkpoint::Checkpoint;
 use crate::contract::*;
 use crate::disk_index::NO_VOLUME;
 use crate::engine::{Engine, Phase, Unresolved};
@@ -339,17 +340,19 @@ impl Engine {
         self.delta.cuts + self.frozen.cuts + joined
     }
 
-    /// The most slots that clearing the blocks from `start` up to `stop` can release in leaves that it covers in part.
+    /// The most slots that clearing the blocks from `start` up to `stop` can release in leaves that it covers in part, and in the map
+    /// buffer.
     pub(crate) fn releases(&self, start: Key, stop: Key) -> u64 {
         let per_leaf = self.store.geometry.map_leaf_entries();
         let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
-        if first >= end {
-            0
+        let in_leaves = if first >= end {
+            return 0;
         } else if first / per_leaf == end / per_leaf {
             end - first
         } else {
             first.next_multiple_of(per_leaf) - first + end % per_leaf
-        }
+        };
+        in_leaves + self.buffer.count(start, stop) as u64
     }
 
     /// The most metadata pages that merging the delta and `more` changes can take.
@@ -371,7 +374,10 @@ impl Engine {
         let most_size = |volume: &Volume| volume.size.max(volume.merged_size);
         let map_leaves: u64 =
             self.volumes.iter().map(|volume| most_size(volume).div_ceil(block * geometry.map_leaf_entries())).sum();
+        // What a clear covers, and what goes into its leaf together with something new, is released in the map buffer as well.
+        let slots = slots + self.buffer.len() as u64 + self.frozen.points.len() as u64;
         let leaves = changes.min(map_leaves)
+            + self.log_pages(changes)
             + (2 * clears).min(map_leaves)
             + named.min(geometry.summary_leaves())
             + slots.min(geometry.slots().div_ceil(block / 4))
@@ -386,15 +392,22 @@ impl Engine {
         let maps = (self.volumes.len() as u64).min(changes + clears);
         let pages = (leaves + (leaves / geometry.fanout() + 2) * (levels + maps + 6)) as usize;
         // What the index on disk may take of it has been promised to it.
-        pages + self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_pages)
+        let promised = |checkpoint: &Checkpoint| checkpoint.index_pages + self.pages_to_flush(checkpoint);
+        pages + self.checkpoint.as_deref().map_or(0, promised)
     }
 
     /// Whether a checkpoint or a published watermark could free something.
     fn is_reclaimable(&self) -> bool {
         self.delta.len() + self.frozen.len() > 0
             || self.has_discards()
+            || self.has_to_flush()
             || !self.space.pending().is_empty()
             || self.checkpoint.is_some()
+    }
+
+    /// Whether there is anything in the map buffer that can be flushed.
+    pub(crate) fn has_to_flush(&self) -> bool {
+        !self.buffer.is_empty() && !self.flush_is_stuck
     }
 
     /// Whether there are slots for the blocks that are not shared; if not, the write waits for what can be reclaimed, and
@@ -421,7 +434,7 @@ impl Engine {
         let can_reserve = !kept && !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
         if !can_reserve {
             // What a discard frees comes with the checkpoint that walked it, and with the next ones.
-            let tried = done >= since.max(self.walked_in) + SPACE_ATTEMPTS && !self.has_discards();
+            let tried = done >= since.max(self.walked_in) + SPACE_ATTEMPTS && !self.has_discards() && !self.has_to_flush();
             if self.give_back_replicas() || self.give_back_copies() {
                 // What they held comes back as what a discard frees does.
                 self.requests.get_mut(id).waits_since = Some(done);
@@ -430,6 +443,7 @@ impl Engine {
                 return false;
             }
             self.want_checkpoint = true;
+            self.want_flush = true;
             self.publish_pending();
         }
         self.block(id);

@@ -122,12 +122,17 @@ impl Engine {
     }
 
     fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
-        let unmerged = !self.delta.is_empty() || self.has_discards();
+        let buffered = !self.buffer.is_empty();
+        let unmerged = !self.delta.is_empty() || self.has_discards() || buffered;
         if self.untouched {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }
         if unmerged || self.checkpoint.is_some() {
+            self.want_flush |= buffered;
             if unmerged && self.checkpoint.is_none() && !self.want_checkpoint {
+                if buffered && self.flush_is_stuck {
+                    return Some(Err(ControlError::NoSpace));
+                }
                 self.want_checkpoint = true;
                 self.needs_pump = true;
             }

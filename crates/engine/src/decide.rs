@@ -30,7 +30,7 @@ impl Engine {
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let key = self.requests.get(id).blocks[at].key;
-            let entry = self.delta.get(key).or_else(|| self.frozen.get(key)).or_else(|| {
+            let entry = self.unflushed(key).or_else(|| {
                 let leaf = key.lba() / per_leaf;
                 if last.is_none_or(|(known, _)| known != leaf) {
                     last = Some((leaf, lookup(&mut self.store, Region::Metadata, self.maps[volume], leaf)));

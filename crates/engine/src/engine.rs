@@ -29,6 +29,7 @@ use crate::io::{Io, IoTable};
 use crate::jobs::{Pace, Turn};
 use crate::journal::{Journal, Unwritten};
 use crate::limits::Limits;
+use crate::map_buffer::MapBuffer;
 use crate::mend::{Damages, Mend};
 use crate::meta::MetaSpace;
 use crate::neighbours::Neighbours;
@@ -124,6 +125,12 @@ pub struct Engine {
     pub(crate) delta: Delta,
     /// What the checkpoint under way merges; empty if there is none.
     pub(crate) frozen: Delta,
+    /// Mappings that are merged, and not in their leaves.
+    pub(crate) buffer: MapBuffer,
+    /// The next checkpoints flush all of it,
+    pub(crate) want_flush: bool,
+    /// and the last that was to do so found no room for a page.
+    pub(crate) flush_is_stuck: bool,
     pub(crate) discards: Vec<Discard>,
     /// The first so many of them are of the index on disk and cannot be read; the next opening tries again.
     pub(crate) stuck_discards: usize,
@@ -272,6 +279,9 @@ impl Engine {
             has_copies: false,
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),
+            buffer: MapBuffer::new(),
+            want_flush: false,
+            flush_is_stuck: false,
             discards: Vec::new(),
             stuck_discards: 0,
             space: Space::new(&geometry),
@@ -458,9 +468,14 @@ impl Engine {
         self.map_entry(volume, key).and_then(|entry| if entry.is_lost() { Err(Unresolved::Damaged) } else { Ok(entry) })
     }
 
+    /// The entry of a block that is not in its leaf yet, if it is not.
+    pub(crate) fn unflushed(&self, key: Key) -> Option<Entry> {
+        self.delta.get(key).or_else(|| self.frozen.get(key)).or_else(|| self.buffer.get(key))
+    }
+
     /// The entry of a block, which may be lost.
     pub(crate) fn map_entry(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
-        if let Some(entry) = self.delta.get(key).or_else(|| self.frozen.get(key)) {
+        if let Some(entry) = self.unflushed(key) {
             return Ok(entry);
         }
         let entries = self.store.geometry.map_leaf_entries();

@@ -39,9 +39,10 @@ const UNMAPPED: u64 = 0;
 const ZERO: u64 = 1;
 const WHOLE: u64 = 2;
 const LOST: u64 = 3;
+const UNBUFFERED: u64 = 4;
 
 /// An entry of a map leaf.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Entry(pub u64);
 
 impl Entry {
@@ -49,6 +50,8 @@ impl Entry {
     pub(crate) const UNMAPPED: Entry = Entry(UNMAPPED);
     /// Written with zeroes.
     pub(crate) const ZERO: Entry = Entry(ZERO);
+    /// In the map buffer: nothing is buffered for the block. No leaf has it.
+    pub(crate) const UNBUFFERED: Entry = Entry(UNBUFFERED);
     /// What it was is not known: a repair gave it up. Reading it fails until it is written or discarded.
     pub(crate) const LOST: Entry = Entry(LOST);
 

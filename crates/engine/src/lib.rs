@@ -29,6 +29,7 @@ pub mod encode;
 mod engine;
 mod entry;
 mod failure;
+mod flush;
 mod format;
 pub mod geometry;
 mod ghosts;
@@ -40,6 +41,7 @@ mod jobs;
 mod join;
 mod journal;
 mod limits;
+mod map_buffer;
 mod memory;
 mod mend;
 mod merge;
@@ -86,7 +88,7 @@ pub use reorder::ReorderStatus;
 pub use repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
 pub use request::Stage;
 pub use scrub::ScrubStatus;
-pub use status::{Counters, Mode, ReadCounts, Removed, Status, WhatIf, WriteCounts};
+pub use status::{Counters, Mode, PagesWritten, ReadCounts, Removed, Status, WhatIf, WriteCounts};
 pub use superblock::{
     DigestFunction, DiskIndexRecord, Parameters, ScrubRecord, ScrubState, Superblock, SuperblockError,
 };

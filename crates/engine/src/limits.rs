@@ -29,6 +29,8 @@ pub struct Limits {
     pub sharing_digest_bits: u32,
     /// Mappings held in the delta.
     pub delta_entries: u32,
+    /// Mappings that are merged and wait to go into their leaves, many at once (0: none does).
+    pub map_buffer: u32,
     /// Pages of cut-off subtrees that one checkpoint walks.
     pub discard_pages: u32,
     /// Cut-off subtrees that are kept to be walked, before discards have to wait. At least what one discard can cut off.
@@ -60,8 +62,10 @@ const INDEX_ENTRY_BYTES: u64 = 16;
 const REMEMBERED: u64 = 1;
 /// The most mappings in a delta: more would not make a checkpoint cheaper.
 const MOST_DELTA: u64 = 1 << 20;
+/// The most mappings in a map buffer.
+const MOST_BUFFERED: u64 = 1 << 30;
 /// Bytes of an entry and a slot's content, as the journal and the delta know them while the journal is replayed.
-const REPLAY_ENTRY_BYTES: u64 = 320;
+pub(crate) const REPLAY_ENTRY_BYTES: u64 = 320;
 const MIB: u64 = 1 << 20;
 
 /// Bytes of a hash table made for `entries` of `size` bytes: a power of two of buckets, seven eighths of them in use.
@@ -105,6 +109,25 @@ fn delta_bytes(entries: u64) -> u64 {
     tables + checkpoint + busy_table(4 * entries, 8) + 4 * entries * 16 + replicas
 }
 
+/// The map buffer: its mappings and room for those of a delta, with its list of fences; and what a checkpoint makes of those that it
+/// takes out: changes of counts, freed and pending slots, replaced pages, slots that are taken.
+fn map_buffer_bytes(count: u64, delta: u64) -> u64 {
+    if count == 0 {
+        return 0;
+    }
+    let places = count + delta;
+    let flushed = (count / 4).max(delta);
+    let taken = busy_table(4 * delta + flushed, 8) - busy_table(4 * delta, 8);
+    places * 16 + places / 8 + flushed * (16 + 16 + 16 + 8) + taken
+}
+
+/// The most mappings that a map buffer is good for in a pool: a leaf is then written with some eight of them. None, where a
+/// checkpoint has as many for each leaf by itself.
+fn most_buffered(geometry: &Geometry, delta: u64) -> u64 {
+    let leaves = geometry.slots() / geometry.map_leaf_entries();
+    if 16 * leaves <= delta { 0 } else { (4 * leaves).min(MOST_BUFFERED) }
+}
+
 /// The greatest number below `most` for which `bytes` fits into `room`.
 fn greatest(room: u64, most: u64, bytes: impl Fn(u64) -> u64) -> u64 {
     let (mut fits, mut too_many) = (0, most);
@@ -124,8 +147,8 @@ impl Limits {
     ///
     /// Tables that are held in memory whole come first (six bytes a container, one bit a metadata block: 2.5 MiB for a TiB).
     /// Of the rest a quarter goes to the index, an eighth to the delta, an eighth to metadata pages (where there is little: an
-    /// eighth to the index, a quarter to the pages), and half and all that is left to payload buffers. Each part pays for
-    /// its own tables.
+    /// eighth to the index, a quarter to the pages), up to a sixth to the map buffer, as far as the pool is large enough for it to be
+    /// of use, and all that is left to payload buffers. Each part pays for its own tables.
     pub fn for_memory(memory: u64, geometry: &Geometry) -> Result<Limits, u64> {
         let tables = u64::from(geometry.containers) * 6 + u64::from(geometry.metadata_blocks) / 8 + FIXED_BYTES;
         let request_bytes = |requests| requests * (u64::from(geometry.piece_blocks) + 1) * REQUEST_BLOCK_BYTES;
@@ -145,7 +168,12 @@ impl Limits {
         let for_delta = rest / 8 + for_index.saturating_sub(index * INDEX_ENTRY_BYTES);
         let delta = greatest(for_delta, MOST_DELTA + 1, delta_bytes).max(1024);
         let pages = greatest(for_pages, 1 << 31, |pages| page_bytes(pages, block));
-        let used = index * INDEX_ENTRY_BYTES + delta_bytes(delta) + page_bytes(pages, block);
+        let most = most_buffered(geometry, delta);
+        let map_buffer = greatest(rest / 6, most + 1, |count| map_buffer_bytes(count, delta));
+        let used = index * INDEX_ENTRY_BYTES
+            + delta_bytes(delta)
+            + page_bytes(pages, block)
+            + map_buffer_bytes(map_buffer, delta);
         let buffers = greatest(rest.saturating_sub(used), 1 << 31, |buffers| {
             buffer_bytes(buffers, index * INDEX_ENTRY_BYTES, block)
         });
@@ -158,6 +186,7 @@ impl Limits {
             index_tag_bits: 0,
             sharing_digest_bits: 0,
             delta_entries: delta as u32,
+            map_buffer: map_buffer as u32,
             discard_pages: (delta / geometry.map_leaf_entries()).clamp(1, 1024) as u32,
             discards: (delta / 4).max(4096) as u32,
             requests: requests as u32,
@@ -224,6 +253,16 @@ impl Limits {
         (2 * u64::from(self.delta_entries)).max(4 * geometry.map_leaf_entries())
     }
 
+    /// Places of the map buffer: room for what a checkpoint adds before something is taken out.
+    pub(crate) fn buffered_places(&self) -> usize {
+        if self.map_buffer == 0 { 0 } else { self.map_buffer as usize + self.delta_entries as usize }
+    }
+
+    /// Mappings that one checkpoint takes out of the map buffer at most, beside those that it replaces.
+    pub(crate) fn flushed(&self) -> usize {
+        (self.map_buffer / 4).max(self.delta_entries) as usize
+    }
+
     /// The most replicas of blocks that reads found scattered.
     pub(crate) fn replicas(&self) -> u64 {
         u64::from(self.delta_entries / 8)
@@ -231,7 +270,7 @@ impl Limits {
 
     /// The most slots that may be pending before they are hurried on.
     pub(crate) fn pending(&self) -> usize {
-        2 * self.delta_entries as usize
+        2 * self.delta_entries as usize + if self.map_buffer > 0 { self.flushed() } else { 0 }
     }
 
     /// The most journal entries that can be replayed: in the memory of the buffers, which are not in use then. A server with

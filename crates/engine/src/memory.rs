@@ -6,6 +6,7 @@
 
 use alloc::vec::Vec;
 
+use crate::checkpoint::Stage;
 use crate::contract::{DataSegment, Extent};
 use crate::engine::{Engine, Phase};
 use crate::limits::{Limits, table_bytes};
@@ -30,7 +31,11 @@ impl Engine {
         if self.frozen.is_empty() && self.checkpoint.is_none() {
             self.frozen.fit(entries);
         }
-        self.want_checkpoint |= !self.delta.fits(entries) && self.phase == Phase::Serving;
+        if self.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.stage != Stage::Buffer) {
+            self.buffer.fit(limits.buffered_places().max(self.buffer.used()));
+        }
+        let is_over = !self.delta.fits(entries) || self.has_too_much_buffered();
+        self.want_checkpoint |= is_over && self.phase == Phase::Serving;
         self.needs_pump = true;
     }
 
@@ -44,6 +49,7 @@ impl Engine {
             || self.store.pages.is_shrinking()
             || !self.delta.fits(entries)
             || !self.frozen.fits(entries)
+            || self.buffer.capacity() > self.limits.buffered_places()
     }
 
     /// Buffers from this number on are not in use, those below can be at any time. It follows the boundary between index and read
@@ -69,6 +75,7 @@ impl Engine {
             + self.frozen.memory()
             + self.reorder.memory()
             + self.requests.memory()
+            + self.buffer.memory()
             + list_bytes(&self.discards)
             + checkpoint
     }

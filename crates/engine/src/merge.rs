@@ -3,12 +3,13 @@
 
 use crate::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
 use crate::canary::Canary;
-use crate::checkpoint::{Checkpoint, DISCARD_BYTES, Discard, Progress};
+use crate::checkpoint::{Checkpoint, DISCARD_BYTES, Discard, Progress, Stage, TABLES};
 use crate::contract::PageId;
 use crate::disk_index::NO_VOLUME;
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, LBA_BITS, Slot};
 use crate::failure::Failure;
+use crate::map_buffer::Leaf;
 use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
 use crate::summaries::SUMMARY_BYTES;
@@ -22,9 +23,17 @@ impl Engine {
         checkpoint.writer.get_or_insert_with(|| Writer::new(region, root))
     }
 
-    fn finish_writer(&mut self, checkpoint: &mut Checkpoint) -> Result<Option<Root>, Stop> {
+    pub(crate) fn finish_writer(&mut self, checkpoint: &mut Checkpoint) -> Result<Option<Root>, Stop> {
         let Some(writer) = &mut checkpoint.writer else { return Ok(None) };
         let root = writer.finish(&mut self.store)?;
+        let (written, pages) = (writer.written, &mut self.counters.pages_written);
+        *match checkpoint.stage {
+            Stage::Maps => &mut pages.maps,
+            Stage::Counts => &mut pages.counts,
+            Stage::Summaries => &mut pages.summaries,
+            Stage::Tables(at) if TABLES[at] == TreeId::MapBuffer => &mut pages.map_buffer,
+            _ => &mut pages.others,
+        } += written;
         checkpoint.writer = None;
         Ok(Some(root))
     }
@@ -40,11 +49,11 @@ impl Engine {
             && in_volume(first)
         {
             self.merge_clear(checkpoint, Key(first), stop)?;
-        } else if let Some(&(key, _)) = checkpoint.points.get(checkpoint.point_at)
-            && in_volume(key.0)
-        {
+        } else if let Some(end) = self.next_kept(checkpoint, end) {
+            self.keep_points(checkpoint, end);
+        } else if checkpoint.leaves.get(checkpoint.next_leaf).is_some_and(|leaf| in_volume(leaf.first.0)) {
             self.load_maps_ahead(checkpoint);
-            self.merge_points(checkpoint, key)?;
+            self.merge_leaf(checkpoint)?;
         } else {
             let deleted = volume.deleted.is_some_and(|sequence| sequence <= checkpoint.upto);
             if let Some(root) = self.finish_writer(checkpoint)? {
@@ -65,29 +74,26 @@ impl Engine {
         Ok(Progress::More)
     }
 
-    /// Asks for the leaves that the next points need.
+    /// If the next new mapping stays in the map buffer: up to which block of this volume those after it do, too.
+    fn next_kept(&self, checkpoint: &Checkpoint, end: u64) -> Option<Key> {
+        let &(next, _) = checkpoint.points.get(checkpoint.point_at)?;
+        let leaf = checkpoint.leaves.get(checkpoint.next_leaf).map_or(u64::MAX, |leaf| leaf.first.0);
+        let end = leaf.min(end << LBA_BITS);
+        (next.0 < end).then_some(Key(end))
+    }
+
+    /// Asks for the leaves that are written next.
     fn load_maps_ahead(&mut self, checkpoint: &Checkpoint) {
         if !self.should_load_ahead() {
             return;
         }
         let per_leaf = self.store.geometry.map_leaf_entries();
-        let mut last = None;
-        let mut leaves = 0;
-        for &(key, _) in &checkpoint.points[checkpoint.point_at..] {
-            let leaf = (key.volume(), key.lba() / per_leaf);
-            if last == Some(leaf) {
-                continue;
-            }
-            last = Some(leaf);
-            leaves += 1;
-            if leaves > self.load_ahead()
-                || !self.may_load_ahead()
-                || key.volume() != self.volumes[checkpoint.volume_at].id
-            {
+        let (volume, root) = (self.volumes[checkpoint.volume_at].id, self.maps[checkpoint.volume_at]);
+        for leaf in checkpoint.leaves[checkpoint.next_leaf..].iter().take(self.load_ahead()) {
+            if !self.may_load_ahead() || leaf.first.volume() != volume {
                 break;
             }
-            let root = self.maps[checkpoint.volume_at];
-            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf.1)
+            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf.first.lba() / per_leaf)
                 && !missing.pointer.is_lost()
             {
                 self.store.load(missing, None);
@@ -95,45 +101,51 @@ impl Engine {
         }
     }
 
-    /// Merges the points of one leaf.
-    fn merge_points(&mut self, checkpoint: &mut Checkpoint, first: Key) -> Result<(), Stop> {
+    /// Merges what is new of one leaf, and what is buffered for it if the leaf flushes.
+    fn merge_leaf(&mut self, checkpoint: &mut Checkpoint) -> Result<(), Stop> {
         let per_leaf = self.store.geometry.map_leaf_entries();
-        let leaf = first.lba() / per_leaf;
+        let Leaf { first, flushes } = checkpoint.leaves[checkpoint.next_leaf];
         let root = self.maps[checkpoint.volume_at];
-        let page = Engine::writer(checkpoint, Region::Metadata, root).leaf(&mut self.store, leaf, true)?;
-        let page = page.expect("created");
-        while let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at) {
-            if key.volume() != first.volume() || key.lba() / per_leaf != leaf {
-                break;
+        let writer = Engine::writer(checkpoint, Region::Metadata, root);
+        let page = writer.leaf(&mut self.store, first.lba() / per_leaf, true)?.expect("created");
+        let end = first.0 + per_leaf;
+        if flushes {
+            let mut next = self.buffer.from_place(self.buffer.position(first));
+            while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
+                let before = self.put_entry(checkpoint, page, key, entry);
+                self.release(checkpoint, key, before);
+                if self.canary(Canary::ReleasedTwice) && key.0.is_multiple_of(7) {
+                    self.release(checkpoint, key, before);
+                }
+                self.note_same_place(checkpoint, before, entry);
+                next = self.buffer.from_place(place + 1);
             }
-            let at = (key.lba() % per_leaf) as usize;
-            self.replace(checkpoint, page, at, entry);
+        }
+        while let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at).filter(|(key, _)| key.0 < end) {
+            let buffered = self.buffer.from_place(self.buffer.position(key)).filter(|&(_, found, _)| found == key);
+            if let (false, Some((place, _, before))) = (flushes, buffered) {
+                // The frozen delta hides it until it is gone.
+                self.buffer.remove(place);
+                self.release(checkpoint, key, before);
+            }
+            let before = self.put_entry(checkpoint, page, key, entry);
+            self.release(checkpoint, key, before);
+            self.note_same_place(checkpoint, before, entry);
+            self.refer(checkpoint, entry);
             checkpoint.point_at += 1;
         }
+        checkpoint.next_leaf += 1;
         Ok(())
     }
 
-    /// Puts an entry into a leaf and notes what that does to counts.
-    fn replace(&mut self, checkpoint: &mut Checkpoint, page: PageId, at: usize, entry: Entry) {
-        let forgets = self.canary(Canary::ForgottenReference);
+    /// Puts the entry of a block into its leaf, and gives what was there.
+    fn put_entry(&mut self, checkpoint: &Checkpoint, page: PageId, key: Key, entry: Entry) -> Entry {
+        debug_assert_eq!(key.volume(), self.volumes[checkpoint.volume_at].id);
+        let at = (key.lba() % self.store.geometry.map_leaf_entries()) as usize * 8;
         let bytes = self.store.pages.bytes_mut(page);
-        let before = Entry(u64_at(bytes, at * 8));
-        put_u64(bytes, at * 8, entry.0);
-        let used = &mut self.volumes[checkpoint.volume_at].logical_blocks_used;
-        if let Some(slot) = entry.slot() {
-            if !forgets || self.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
-                checkpoint.changes.push((slot, 1));
-            }
-            *used += 1;
-        }
-        if let Some(slot) = before.slot() {
-            checkpoint.changes.push((slot, -1));
-            *used = used.saturating_sub(1);
-            if before == entry {
-                self.volumes[checkpoint.volume_at].writes.same_place_blocks += 1;
-                self.writes.same_place_blocks += 1;
-            }
-        }
+        let before = Entry(u64_at(bytes, at));
+        put_u64(bytes, at, entry.0);
+        before
     }
 
     /// Merges a clear: entry by entry in leaves that it covers in part, whole subtrees elsewhere.
@@ -147,8 +159,9 @@ impl Engine {
             let upto = end.min((leaf + 1) * per_leaf);
             let page = Engine::writer(checkpoint, Region::Metadata, root).leaf(&mut self.store, leaf, false)?;
             if let Some(page) = page {
-                for at in lba % per_leaf..lba % per_leaf + (upto - lba) {
-                    self.replace(checkpoint, page, at as usize, Entry::UNMAPPED);
+                for key in first.0..base + upto {
+                    let before = self.put_entry(checkpoint, page, Key(key), Entry::UNMAPPED);
+                    self.release(checkpoint, Key(key), before);
                 }
             }
             upto
@@ -232,6 +245,7 @@ impl Engine {
             }
             if let Some(writer) = &mut checkpoint.space_writer {
                 self.roots[TreeId::SpaceMap as usize] = writer.finish(&mut self.store)?;
+                self.counters.pages_written.space_map += writer.written;
                 checkpoint.space_writer = None;
             }
             return Ok(Progress::Next);
@@ -440,7 +454,7 @@ impl Engine {
             TreeId::MetaMap => self.store.meta.next_dirty_leaf(from),
             TreeId::Volumes => (from < self.volume_table_leaves().max(self.volume_leaves)).then_some(from),
             TreeId::Discards => (from < self.discard_table_leaves().max(self.discard_leaves)).then_some(from),
-            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
                 unreachable!("merged, not written from memory")
             }
         }
@@ -486,7 +500,7 @@ impl Engine {
                     }
                 }
             }
-            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
                 unreachable!("merged, not written from memory")
             }
         }

@@ -315,7 +315,11 @@ impl Engine {
             if let Walk::Absent(level) = lookup(&mut self.store, Region::Metadata, self.maps[volume], leaf) {
                 let leaves = self.store.geometry.fanout().saturating_pow(u32::from(level));
                 let end = (leaf / leaves + 1).saturating_mul(leaves).saturating_mul(per_leaf);
-                return Ok((true, end - key.lba()));
+                let buffered = self.buffer.next_key(key).filter(|next| next.volume() == key.volume());
+                let end = buffered.map_or(end, |next| end.min(next.lba()));
+                if end > key.lba() {
+                    return Ok((true, end - key.lba()));
+                }
             }
         }
         // What is lost is no hole: it does not read as zeroes.

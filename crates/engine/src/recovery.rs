@@ -30,7 +30,9 @@ use crate::engine::{Engine, Phase};
 use crate::entry::{Entry, Key, Slot};
 use crate::io::Purpose;
 use crate::journal::Journal;
-use crate::pages::Region;
+use crate::limits::REPLAY_ENTRY_BYTES;
+use crate::map_buffer::{self, MapBuffer};
+use crate::pages::{PageKey, Region};
 use crate::rebuild::Rebuild;
 use crate::record::Change;
 use crate::superblock::{Pointer, Superblock, TreeId};
@@ -62,7 +64,8 @@ enum Step {
 }
 
 /// The tables that are held in memory.
-const TABLES: [TreeId; 4] = [TreeId::Containers, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards];
+const TABLES: [TreeId; 5] =
+    [TreeId::Containers, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards, TreeId::MapBuffer];
 
 /// A block whose digest is checked, and in Redo where it goes.
 #[derive(Clone, Copy)]
@@ -90,6 +93,8 @@ pub(crate) struct Recovery {
     pub records: Vec<Walked>,
     /// Entries in them.
     entries: u64,
+    /// The log of the map buffer.
+    buffered: Vec<(Key, Entry)>,
     /// The last record that is durable for certain.
     pub mark: u64,
     /// The highest epoch of a record: its superblock was durable in both places.
@@ -121,6 +126,7 @@ impl Recovery {
             walked_blocks: 0,
             records: Vec::new(),
             entries: 0,
+            buffered: Vec::new(),
             mark: 0,
             newest_epoch: 0,
             verify_at: 0,
@@ -324,11 +330,20 @@ impl Engine {
                 u64::from(geometry.metadata_blocks).div_ceil(block / crate::checkpoint::DISCARD_BYTES as u64)
             }
             TreeId::DiskIndex => self.disk_index.record.buckets.into(),
+            TreeId::MapBuffer => geometry.metadata_blocks.into(),
         }
     }
 
     fn read_tables(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
         let Some(&tree) = TABLES.get(recovery.table) else {
+            let records = core::mem::take(&mut recovery.buffered);
+            self.has_memory_to_buffer(records.len())?;
+            self.buffer = MapBuffer::from_log(records, self.buffer.logged);
+            if !self.buffer.iter().all(|(key, entry)| self.may_be_buffered(key, entry)) {
+                let location = self.roots[TreeId::MapBuffer as usize].pointer.location;
+                let offset = self.store.offset(PageKey { region: Region::Metadata, location });
+                return Err(OpenError::DamagedPage { offset, what: table_name(TreeId::MapBuffer) });
+            }
             self.space.data_used = self.superblock.data_used;
             self.space.set_reserved(self.superblock.reserved_containers.min(self.store.geometry.containers));
             self.journal.head = recovery.position;
@@ -344,7 +359,7 @@ impl Engine {
         while recovery.leaf < leaves {
             match lookup(&mut self.store, region, root, recovery.leaf) {
                 Walk::Leaf(page) => {
-                    if self.read_table_leaf(tree, recovery.leaf, page).is_none() {
+                    if self.read_table_leaf(recovery, tree, page).is_none() {
                         let offset = self.store.offset(self.store.pages.key_of(page));
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
@@ -375,7 +390,8 @@ impl Engine {
         Ok(Progress::Next(Step::Tables))
     }
 
-    fn read_table_leaf(&mut self, tree: TreeId, leaf: u64, page: PageId) -> Option<()> {
+    fn read_table_leaf(&mut self, recovery: &mut Recovery, tree: TreeId, page: PageId) -> Option<()> {
+        let leaf = recovery.leaf;
         let bytes = self.store.pages.bytes(page);
         let geometry = &self.store.geometry;
         // Addresses below a higher tree would not fit into their bits.
@@ -417,9 +433,31 @@ impl Engine {
                     }
                 }
             }
+            TreeId::MapBuffer => {
+                let before = recovery.buffered.len();
+                recovery.buffered.extend(map_buffer::records(bytes));
+                let per_leaf = geometry.block() / map_buffer::RECORD_BYTES as u64;
+                self.buffer.logged = leaf * per_leaf + (recovery.buffered.len() - before) as u64;
+            }
             TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {}
         }
         Some(())
+    }
+
+    /// More can be in the map buffer than these limits have room for, until it is flushed: an eighth of the payload buffers, no more.
+    fn has_memory_to_buffer(&self, records: usize) -> Result<(), OpenError> {
+        let beyond = (records as u64).saturating_sub(self.limits.map_buffer.into()) * map_buffer::RECORD_BYTES as u64;
+        let entries = 8 * beyond / REPLAY_ENTRY_BYTES;
+        let fits = entries <= self.limits.replayable_entries(&self.store.geometry);
+        if fits { Ok(()) } else { Err(OpenError::TooLittleMemory { entries }) }
+    }
+
+    /// Whether a mapping of the map buffer is one that can be, with the volumes that there are.
+    pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
+        let known = self.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+        known.is_ok_and(|at| key.lba() < self.volumes[at].size.div_ceil(self.store.geometry.block()))
+            && entry.is_valid()
+            && entry.slot().is_none_or(|slot| self.space.contains(slot))
     }
 
     // ---- the journal ----
@@ -694,6 +732,7 @@ impl Engine {
 
     fn serve(&mut self, recovery: &Recovery) {
         self.phase = Phase::Serving;
+        self.want_checkpoint |= self.has_too_much_buffered() && !self.reads_only;
         if !self.reads_only {
             self.rebuild = Some(Rebuild::new(self.store.geometry.summary_leaves()));
         }
@@ -713,5 +752,6 @@ pub(crate) fn table_name(tree: TreeId) -> &'static str {
         TreeId::Volumes => "the volume table",
         TreeId::Discards => "the discard list",
         TreeId::DiskIndex => "the index on disk",
+        TreeId::MapBuffer => "the map buffer",
     }
 }

@@ -132,6 +132,16 @@ struct Suspect {
     contradicted: bool,
 }
 
+/// The log of the map buffer.
+struct Log {
+    /// Its pages.
+    pages: Vec<u32>,
+    /// What it comes to, without what the journal has overwritten.
+    mappings: Vec<(Key, Entry)>,
+    /// It can stay as it is.
+    is_sound: bool,
+}
+
 /// A repair being planned.
 struct Planner<'a, 'm> {
     /// Holds superblock, roots, volumes, maps and delta. It never runs.
@@ -158,6 +168,7 @@ struct Planner<'a, 'm> {
     lost_summaries: Vec<(u64, u64)>,
     /// Pages of the index on disk; `None` if it is to be dropped.
     index_pages: Option<Vec<u32>>,
+    log: Log,
     /// Points of the delta, in order.
     points: Vec<(Key, Entry)>,
     /// For each volume: blocks it has, mapped ones, leaves (first, end) that have to be looked at again.
@@ -207,6 +218,7 @@ pub fn plan_repair(
         summaries: BTreeMap::new(),
         lost_summaries: Vec::new(),
         index_pages: Some(Vec::new()),
+        log: Log { pages: Vec::new(), mappings: Vec::new(), is_sound: true },
         points: Vec::new(),
         blocks: Vec::new(),
         mapped: Vec::new(),

@@ -707,4 +707,5 @@ const TABLES: [TreeId; TREES] = [
     TreeId::Volumes,
     TreeId::Discards,
     TreeId::DiskIndex,
+    TreeId::MapBuffer,
 ];

@@ -1,6 +1,6 @@
 //! Figures.
 
-use core::ops::AddAssign;
+use core::ops::{AddAssign, Sub};
 
 use crate::disk_index::NO_VOLUME;
 use crate::engine::{Engine, Phase};
@@ -21,7 +21,7 @@ pub enum Mode {
 }
 
 /// Figures of the pool, in blocks unless said otherwise. Counts of blocks are as of the last merge: exact when
-/// `unmerged_entries` and `pending_blocks` are 0.
+/// `unmerged_entries`, `buffered_entries` and `pending_blocks` are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
     /// Bytes of data that fit.
@@ -48,6 +48,8 @@ pub struct Status {
     pub discarded_blocks: u64,
     /// Mappings not yet merged.
     pub unmerged_entries: u64,
+    /// Mappings in the map buffer: merged, and not yet in their leaves. What their blocks held before is counted as well, until they are.
+    pub buffered_entries: u64,
     /// Bytes of memory in use by the engine's tables and the buffers.
     pub memory_bytes: u64,
     /// Checkpoints finished since the pool was opened.
@@ -78,10 +80,55 @@ pub struct Counters {
     pub checkpoint_steps: u64,
     /// Checkpoints that are durable.
     pub checkpoints: u64,
+    /// Pages that checkpoints wrote.
+    pub pages_written: PagesWritten,
     /// Page visits of the rebuild of the index.
     pub rebuild_page_visits: u64,
     /// Pages that were loaded for the rebuild of the index.
     pub rebuild_loads: u64,
+}
+
+/// Pages of metadata that checkpoints have written, by what they are of. Records of the journal are not among them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PagesWritten {
+    /// Of maps of volumes.
+    pub maps: u64,
+    /// Of the space map.
+    pub space_map: u64,
+    /// Of the reference counts.
+    pub counts: u64,
+    /// Of the summaries.
+    pub summaries: u64,
+    /// Of the log of the map buffer.
+    pub map_buffer: u64,
+    /// Of the index on disk.
+    pub disk_index: u64,
+    /// Of all other tables; and superblocks.
+    pub others: u64,
+}
+
+impl Sub for PagesWritten {
+    type Output = PagesWritten;
+
+    fn sub(self, before: PagesWritten) -> PagesWritten {
+        PagesWritten {
+            maps: self.maps - before.maps,
+            space_map: self.space_map - before.space_map,
+            counts: self.counts - before.counts,
+            summaries: self.summaries - before.summaries,
+            map_buffer: self.map_buffer - before.map_buffer,
+            disk_index: self.disk_index - before.disk_index,
+            others: self.others - before.others,
+        }
+    }
+}
+
+impl PagesWritten {
+    /// All of them.
+    pub fn sum(&self) -> u64 {
+        let PagesWritten { maps, space_map, counts, summaries, map_buffer, disk_index, others } = *self;
+        maps + space_map + counts + summaries + map_buffer + disk_index + others
+    }
 }
 
 /// What was done with write requests (not with zeroing and discarding) since the pool was opened or the volume was made. A
@@ -218,6 +265,7 @@ impl Engine {
             pending_blocks: self.space.pending().len() as u64,
             discarded_blocks: self.discarded_blocks(),
             unmerged_entries: (self.delta.len() + self.frozen.len()) as u64,
+            buffered_entries: self.buffer.len() as u64,
             memory_bytes: self.memory(),
             checkpoints: self.checkpoints_done,
             checkpoint_under_way: self.checkpoint.is_some(),

@@ -29,8 +29,9 @@ const GROWTH_SIZE: usize = 8;
 const POLICY_THRESHOLD_AT: usize = 248;
 const INDEX_COPY_AT: usize = 249;
 const ROOTS_AT: usize = 256;
-const ROOT_SIZE: usize = 20;
-const DISK_INDEX_AT: usize = ROOTS_AT + TREES * ROOT_SIZE;
+const ROOT_SIZE: usize = 17;
+const DISK_INDEX_AT: usize = 416;
+const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= DISK_INDEX_AT);
 const PROVEN_AT: usize = DISK_INDEX_AT + 8;
 /// The greatest epoch, or number of a record: 146 years at a billion a second.
 pub(crate) const MOST_COUNTED: u64 = 1 << 62;
@@ -152,10 +153,12 @@ pub enum TreeId {
     Discards,
     /// Digest to slot, a hint: in buckets, if there is one.
     DiskIndex,
+    /// Mappings that are not in their leaves yet: a log.
+    MapBuffer,
 }
 
 /// Number of trees in [`TreeId`].
-pub const TREES: usize = 8;
+pub const TREES: usize = 9;
 
 /// Whether the pool is being scrubbed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

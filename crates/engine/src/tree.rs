@@ -242,6 +242,26 @@ impl Writer {
         self.seek(store, leaf, 0, create)
     }
 
+    /// The leaf as a private page of zeroes, whatever was there: that is not read.
+    pub(crate) fn blank(&mut self, store: &mut Store, leaf: u64) -> Result<PageId, Stop> {
+        while leaf >= self.reach(store) {
+            self.raise(store)?;
+        }
+        let bits = shift(&store.geometry);
+        let pointer = if self.root.height == 0 {
+            self.leave(store, 0)?;
+            self.root.pointer
+        } else {
+            let parent = self.seek(store, leaf >> bits, 1, true)?.expect("created");
+            self.leave(store, 0)?;
+            child(store.pages.bytes(parent), leaf & (store.geometry.fanout() - 1))
+        };
+        let page = store.pages.allocate().ok_or(Stop::NoPage)?;
+        store.page_visits += 1;
+        self.path[0] = Some(Step { page, index: leaf, before: pointer.location });
+        Ok(page)
+    }
+
     /// Leaves that a tree of this height can have.
     fn reach(&self, store: &Store) -> u64 {
         1u64.checked_shl(shift(&store.geometry) * u32::from(self.root.height)).unwrap_or(u64::MAX)

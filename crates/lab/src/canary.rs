@@ -14,7 +14,7 @@ use crate::soak::{OPERATIONS, run_seed};
 use crate::trace::Trace;
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 26] = [
+pub const CANARIES: [(Canary, u64); 29] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -41,6 +41,9 @@ pub const CANARIES: [(Canary, u64); 26] = [
     (Canary::FreedAtMerge, 100),
     (Canary::StaleBase, 10),
     (Canary::ForgottenRemoval, 10),
+    (Canary::LostFromBuffer, 10),
+    (Canary::StaleLog, 10),
+    (Canary::ReleasedTwice, 10),
 ];
 
 thread_local! {

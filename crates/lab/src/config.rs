@@ -60,6 +60,7 @@ impl Config {
                 discard_pages: 2,
                 discards: 512,
                 delta_entries: 256,
+                map_buffer: 24,
                 requests: 16,
                 cache: GIVEN_CACHE,
             },
@@ -109,6 +110,7 @@ impl Config {
             let setting = Some(any_cache(caches));
             limits.cache = CacheLimits { setting, interval: caches.pick(&[1, 4, 16, 64]), ..GIVEN_CACHE };
         }
+        limits.map_buffer = Random::new(seed ^ 0x6d61_7062).pick(&[0, 2, 8, 32, 128, 512]);
         Config {
             seed,
             parameters: parameters(geometry, seed),
@@ -167,6 +169,7 @@ fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
         discard_pages: random.pick(&[1, 2, 3, 8, 1024]),
         discards: random.pick(&[64, 512, 4096]),
         delta_entries: random.pick(&[64, 128, 256, 1024]),
+        map_buffer: 0,
         requests: random.between(4, 16) as u32,
         cache: GIVEN_CACHE,
     }

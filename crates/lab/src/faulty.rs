@@ -229,6 +229,7 @@ fn smallest(config: &Config) -> Limits {
         discard_pages: 1,
         discards: ours.discards.min(64),
         requests: 2,
+        map_buffer: ours.map_buffer.min(2),
         ..ours
     }
 }

@@ -396,6 +396,7 @@ impl Generator<'_> {
             discard_pages: self.random.pick(&[1, 2, ours.discard_pages]),
             discards: self.random.pick(&[64, ours.discards]),
             requests: self.random.between(2, 20) as u32,
+            map_buffer: Random::new(u64::from(write_buffers) ^ self.config.seed).pick(&[0, 2, 8, ours.map_buffer]),
             ..ours
         }
     }

@@ -55,12 +55,13 @@ impl Update {
 
 impl Engine {
     /// The most changes that the checkpoint which has just begun brings, and the pages that they may take.
-    pub(crate) fn disk_index_room(&self, fresh: usize) -> usize {
+    pub(crate) fn disk_index_room(&self, checkpoint: &Checkpoint) -> usize {
         let frozen = &self.frozen;
         let walked = u64::from(self.discard_budget()) * self.store.geometry.map_leaf_entries();
-        let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked;
+        let buffered = self.buffer.len() as u64;
+        let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked + buffered;
         let batch = (self.build_batch() as u64).max(self.store.geometry.summary_leaf_slots());
-        let changes = freed + (fresh + UNREADABLE) as u64 + batch;
+        let changes = freed + (checkpoint.fresh.len() + UNREADABLE) as u64 + batch;
         pages_for(&self.store.geometry, self.disk_index.record.buckets, changes)
     }
 
@@ -228,6 +229,7 @@ impl Engine {
         let Some(&first) = update.changes.get(update.at) else {
             if let Some(writer) = &mut checkpoint.writer {
                 self.roots[TreeId::DiskIndex as usize] = writer.finish(&mut self.store)?;
+                self.counters.pages_written.disk_index += writer.written;
                 checkpoint.writer = None;
             }
             self.disk_index.record.built = if update.lost { 0 } else { update.built };

@@ -406,6 +406,7 @@ impl<'a> Reader<'a> {
             index_tag_bits: self.small()?,
             sharing_digest_bits: self.small()?,
             delta_entries: self.small()?,
+            map_buffer: self.small()?,
             discard_pages: self.small()?,
             discards: self.small()?,
             requests: self.small()?,

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use super::{BlockRange, JournalEnd, Planner};
 use crate::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u64_at};
 use crate::entry::{Entry, Key, Slot};
+use crate::map_buffer;
 use crate::pages::{PageKey, Region};
 use crate::recovery::table_name;
 use crate::space::{CONTAINER_BYTES, SlotState};
@@ -36,6 +37,7 @@ impl Planner<'_, '_> {
         for at in 0..self.engine.volumes.len() {
             self.engine.maps[at] = self.rewrite_volume(at);
         }
+        self.rewrite_map_buffer();
         self.rewrite_volumes();
         self.rewrite_discards();
         self.rewrite_summaries();
@@ -351,6 +353,41 @@ impl Planner<'_, '_> {
             let start = (number as usize * block).min(leaf.len());
             let mut page = leaf[start..(start + block).min(leaf.len())].to_vec();
             page.resize(block, 0);
+            Some(page)
+        });
+    }
+
+    /// The map buffer stays as it is where nothing of it has been overwritten since, or lost.
+    fn rewrite_map_buffer(&mut self) {
+        let mut mappings = core::mem::take(&mut self.log.mappings);
+        for (key, entry) in &mut mappings {
+            if !self.is_disproved(*entry) {
+                continue;
+            }
+            let known = self.engine.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+            if let (Ok(at), Some(slot)) = (known, entry.slot()) {
+                self.counts[slot.0 as usize] -= 1;
+                self.mapped[at] -= 1;
+                self.lose(at, key.lba(), key.lba() + 1);
+            }
+            *entry = Entry::LOST;
+            self.log.is_sound = false;
+        }
+        let pages = core::mem::take(&mut self.log.pages);
+        if self.log.is_sound && !pages.iter().any(|&location| self.used[location as usize - 1]) {
+            pages.iter().for_each(|&location| self.used[location as usize - 1] = true);
+            return;
+        }
+        self.engine.roots[TreeId::MapBuffer as usize] = Root::default();
+        let block = self.geometry().block() as usize;
+        let per_leaf = block / map_buffer::RECORD_BYTES;
+        let leaves = mappings.len().div_ceil(per_leaf) as u64;
+        self.rewrite_table(TreeId::MapBuffer, &|_, first, _| first < leaves, &mut |_, leaf, _| {
+            let mut page = vec![0; block];
+            let here = mappings.iter().skip(leaf as usize * per_leaf);
+            for (bytes, &(key, entry)) in page.chunks_exact_mut(map_buffer::RECORD_BYTES).zip(here) {
+                map_buffer::write_record(bytes, key, entry);
+            }
             Some(page)
         });
     }

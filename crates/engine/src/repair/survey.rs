@@ -9,6 +9,7 @@ use crate::bytes::{checksum, u64_at};
 use crate::checkpoint::DISCARD_BYTES;
 use crate::contract::Digest;
 use crate::entry::{Entry, Key, Slot, check_bits};
+use crate::map_buffer;
 use crate::pages::{PageKey, Region};
 use crate::recovery::table_name;
 use crate::summaries::SUMMARY_BYTES;
@@ -179,6 +180,9 @@ impl Planner<'_, '_> {
                 joined
             });
         }
+        let root = self.engine.roots[TreeId::MapBuffer as usize];
+        self.survey_log(root.pointer, root.height);
+        self.count_buffered();
         // What discards cut off belongs to nobody: that it is not counted frees it at once.
         let mut cut_off = Vec::new();
         self.visit_table(TreeId::Discards, &mut |_, _, page| {
@@ -214,6 +218,58 @@ impl Planner<'_, '_> {
                 self.survey_index(Pointer::read(&page, at * 16), level - 1);
             }
         }
+    }
+
+    /// The log of the map buffer.
+    fn survey_log(&mut self, pointer: Pointer, level: u8) {
+        if pointer.is_none() {
+            return;
+        }
+        let page = match self.visit(Region::Metadata, pointer, false) {
+            Ok(page) => page,
+            Err(why) => {
+                let records = self.geometry().block() / map_buffer::RECORD_BYTES as u64;
+                let most = self.geometry().fanout().saturating_pow(level.into()).saturating_mul(records);
+                self.log.is_sound = false;
+                return self.problem(format!(
+                    "{}: {why}: the newest mappings of up to {most} blocks were in it, of any volume; these blocks are as they were before",
+                    table_name(TreeId::MapBuffer)
+                ));
+            }
+        };
+        self.log.pages.push(pointer.location);
+        if level > 0 {
+            for at in 0..page.len() / 16 {
+                self.survey_log(Pointer::read(&page, at * 16), level - 1);
+            }
+        } else {
+            self.log.mappings.extend(map_buffer::records(&page));
+        }
+    }
+
+    /// Counts what the map buffer refers to, and drops what the journal has overwritten since.
+    fn count_buffered(&mut self) {
+        map_buffer::resolve(&mut self.log.mappings);
+        let (mut mappings, mut wrong) = (core::mem::take(&mut self.log.mappings), 0);
+        let before = mappings.len();
+        mappings.retain(|&(key, entry)| {
+            let known = self.engine.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+            let stays = known.is_ok_and(|at| key.lba() < self.blocks[at]) && self.engine.delta.get(key).is_none();
+            let makes_sense = self.engine.may_be_buffered(key, entry);
+            wrong += u64::from(stays && !makes_sense);
+            stays && makes_sense
+        });
+        self.log.is_sound &= mappings.len() == before;
+        if wrong > 0 {
+            self.problem(format!("{}: {wrong} of its mappings make no sense", table_name(TreeId::MapBuffer)));
+        }
+        for &(key, entry) in &mappings {
+            let known = self.engine.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+            if let (Ok(at), Some(slot)) = (known, entry.slot()) {
+                self.refer(at, key, entry, slot);
+            }
+        }
+        self.log.mappings = mappings;
     }
 
     // ---- maps ----

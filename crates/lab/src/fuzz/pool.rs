@@ -38,6 +38,7 @@ pub const LIMITS: Limits = Limits {
     discard_pages: 1,
     discards: 64,
     delta_entries: 64,
+    map_buffer: 24,
     requests: 4,
     cache: crate::config::GIVEN_CACHE,
 };

@@ -479,6 +479,7 @@ fn counters_since(now: Counters, then: Counters) -> Counters {
         request_runs: now.request_runs - then.request_runs,
         checkpoint_steps: now.checkpoint_steps - then.checkpoint_steps,
         checkpoints: now.checkpoints - then.checkpoints,
+        pages_written: now.pages_written - then.pages_written,
         rebuild_page_visits: now.rebuild_page_visits - then.rebuild_page_visits,
         rebuild_loads: now.rebuild_loads - then.rebuild_loads,
     }
