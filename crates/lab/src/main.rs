@@ -15,7 +15,7 @@ use lab::fuzz::seeds;
 use lab::parallel::{cores, silence_panics};
 use lab::rerun::{Options, rerun};
 use lab::scale::report::{self, excesses, parse_size, replace_tables, size_name, tables};
-use lab::scale::{discard, discard_report};
+use lab::scale::{discard, discard_report, metadata};
 use lab::scenario::FIXED;
 use lab::soak::{self, OPERATIONS};
 use lab::trace::Trace;
@@ -206,6 +206,22 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
+    /// Blocks of metadata that a random write costs in the steady state, by what they are of. Fails if they are more than
+    /// docs/performance.md states.
+    Metadata {
+        /// Bytes mapped.
+        #[arg(long, default_value_t = 1_000_000_000_000, value_parser = clap::value_parser!(u64).range(1 << 30..1 << 47))]
+        bytes: u64,
+        /// Memory of the server, in MiB.
+        #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(64..1 << 20))]
+        memory: u64,
+        /// A pool of one part in so many, and as much less memory for the engine: the same figures in as much less time.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        fraction: u32,
+        /// A document whose table is replaced by this one.
+        #[arg(long)]
+        write: Option<PathBuf>,
+    },
     /// What a load on one volume notices when another one is discarded, in pools with room and in full ones on a simulated SSD.
     /// Fails if the p99 of its latencies becomes more than twice what it was.
     Discard {
@@ -319,6 +335,9 @@ fn main() -> ExitCode {
     match arguments.command {
         Command::Corpus { directory } => write_corpus(&directory),
         Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
+        Command::Metadata { bytes, memory, fraction, write } => {
+            run_metadata(metadata::Plan { bytes, memory: memory << 20, fraction }, write.as_deref())
+        }
         Command::Discard { size, seconds, processor, write } => run_discard(size, seconds, processor, write.as_deref()),
         Command::Icache { memory, rounds, seed, threads, only, figures, data, write } => {
             let threads = threads.unwrap_or_else(cores);
@@ -668,6 +687,20 @@ fn run_paths(only: &str, plain: bool) -> ExitCode {
         Ok(counts) => {
             print!("{}", cost::paths::table(&counts));
             ExitCode::SUCCESS
+        }
+        Err(violation) => {
+            println!("violation: {violation}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_metadata(plan: metadata::Plan, document: Option<&Path>) -> ExitCode {
+    match guarded(|| metadata::measure(plan)) {
+        Ok(results) => {
+            let excess = metadata::excess(&results);
+            excess.iter().for_each(|excess| println!("too much: {excess}"));
+            finish(excess.is_none(), &metadata::table(&results), document, metadata::BEGIN)
         }
         Err(violation) => {
             println!("violation: {violation}");

@@ -94,11 +94,16 @@ pub struct Results {
     pub skewed: Hits,
 }
 
+/// What the engine has of a server's memory.
+pub fn engine_memory(memory: u64) -> u64 {
+    memory - STAGING_BYTES - CONNECTION_SHARES.map(|share| memory / share).iter().sum::<u64>()
+}
+
 /// Measures a pool with so many bytes of data.
 pub fn measure(data: u64) -> Checked<Results> {
     let pool = Pool::new(data, SPARE_BYTES).map_err(|why| Violation(format!("no pool of {data} bytes: {why}")))?;
     let memory = data / MEMORY_FOR.1 * MEMORY_FOR.0;
-    let server = STAGING_BYTES + CONNECTION_SHARES.map(|share| memory / share).iter().sum::<u64>();
+    let server = memory - engine_memory(memory);
     let limits = Limits::for_memory(memory - server, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("the engine needs {needed} bytes, and has {}", memory - server)))?;
     let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);

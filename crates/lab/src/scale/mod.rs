@@ -9,6 +9,7 @@ pub mod discard;
 pub mod discard_report;
 pub mod load;
 pub mod machine;
+pub mod metadata;
 pub mod pool;
 pub mod report;
 
@@ -92,6 +93,8 @@ pub fn measure(bytes: u64, audit: bool) -> Checked<Results> {
     let memory_limits = Limits::for_memory(MEMORY, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("a pool of {bytes} bytes needs {needed} bytes of memory")))?;
     let memory_limits = Limits { cache: crate::config::GIVEN_CACHE, ..memory_limits };
+    // Without a map buffer, which would take in all that these few checkpoints merge: `metadata` has the steady state.
+    let memory_limits = Limits { map_buffer: 0, ..memory_limits };
     let limits = Limits { delta_entries: DELTA_ENTRIES.min(memory_limits.delta_entries), ..memory_limits };
     let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
     machine.opened()?;
