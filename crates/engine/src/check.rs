@@ -162,9 +162,16 @@ impl Engine {
         let mut seen = BTreeSet::new();
         for (volume, root) in self.volumes.iter().zip(&self.maps).filter(|(volume, _)| volume.deleted.is_none()) {
             let blocks = volume.size.div_ceil(self.geometry().block());
+            // What is buffered does not need its leaf.
             let mut visit_volume = |first: u64, count: u64, flaw| {
-                if first < blocks {
-                    visit(&volume.name, first, count.min(blocks - first), flaw);
+                let (mut first, end) = (first, first.saturating_add(count).min(blocks));
+                while first < end {
+                    let next = self.buffer.next_key(Key::new(volume.id, first));
+                    let upto = next.filter(|next| next.volume() == volume.id).map_or(end, |next| end.min(next.lba()));
+                    if upto > first {
+                        visit(&volume.name, first, upto - first, flaw);
+                    }
+                    first = upto + 1;
                 }
             };
             let at = (volume.id, 0, root.height);
@@ -581,7 +588,9 @@ impl<'a> Audit<'a> {
                 && checks.get(slot.0 as usize).copied().flatten() != Some(entry.check())
             {
                 let place = (key.volume().0, key.lba(), slot.0);
-                self.contradiction(format!("the map buffer: volume, block, slot {place:?}: the check is not the summary's"));
+                self.contradiction(format!(
+                    "the map buffer: volume, block, slot {place:?}: the check is not the summary's"
+                ));
             }
         }
         for (key, entry) in &engine.delta.points {
@@ -621,7 +630,9 @@ impl<'a> Audit<'a> {
         // After a failure it can be ahead.
         if !engine.read_only && (!records.iter().copied().eq(engine.buffer.iter()) || logged != engine.buffer.logged) {
             let (found, known) = ((records.len(), logged), (engine.buffer.len(), engine.buffer.logged));
-            self.contradiction(format!("the map buffer: its log comes to {found:?} mappings and records, not {known:?}"));
+            self.contradiction(format!(
+                "the map buffer: its log comes to {found:?} mappings and records, not {known:?}"
+            ));
         }
     }
 

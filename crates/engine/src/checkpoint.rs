@@ -19,6 +19,7 @@
 //! Sync        pages durable
 //! Superblock  to both places
 //! Commit      until it is durable in both; only then is anything of the epoch before reused
+//! Release     pages that it has replaced, and slots that it has freed
 //! ```
 //!
 //! Nothing of it is visible before the end, except that trees grow new roots: readers look into both deltas first, and a
@@ -53,6 +54,9 @@ const FAILED_PAGES: usize = 64;
 const SORTED_AT_ONCE: usize = 1 << 14;
 /// Entries of a delta that one step puts into a list.
 const COLLECTED_AT_ONCE: usize = 1 << 14;
+/// Replaced pages that one step gives back, and freed slots that one step retires.
+const FREED_AT_ONCE: usize = 1 << 10;
+const RETIRED_AT_ONCE: usize = 1 << 14;
 /// Under load, checkpoints that only walk discards begin so long after the one before.
 const DISCARD_INTERVAL: Nanos = 1_000_000_000;
 
@@ -89,6 +93,7 @@ pub(crate) enum Stage {
     Sync,
     Superblock,
     Commit,
+    Release,
 }
 
 /// The trees that the Tables stage writes, in this order.
@@ -138,6 +143,8 @@ pub(crate) struct Checkpoint {
     pub unsorted: Vec<Range<usize>>,
     /// Slots that lose their last reference.
     pub freed: Vec<Slot>,
+    /// So many of them have been retired.
+    released: usize,
     /// The records that refer, or referred, to slots which the merge leaves held: durable before the superblock is.
     pub held_by: u64,
     pub cut_off: Vec<(Pointer, u8)>,
@@ -268,10 +275,10 @@ impl Engine {
                     checkpoint.yielded = true;
                     break;
                 }
-                Ok(Progress::Next) if checkpoint.stage == Stage::Commit => return self.checkpoint_done(*checkpoint),
+                Ok(Progress::Next) if checkpoint.stage == Stage::Release => return self.checkpoint_done(*checkpoint),
                 Ok(Progress::Next) => {
                     if self.canary(Canary::EarlyPages) {
-                        self.store.free_replaced();
+                        self.store.free_replaced(usize::MAX);
                     }
                     checkpoint.stage = next_stage(checkpoint.stage);
                     checkpoint = self.begin_stage(checkpoint);
@@ -336,6 +343,7 @@ impl Engine {
             change_at: 0,
             unsorted: Vec::new(),
             freed: Vec::new(),
+            released: 0,
             held_by: 0,
             cut_off: Vec::new(),
             discard_budget: if self.has_much_pending() { 0 } else { self.discard_budget() },
@@ -389,6 +397,10 @@ impl Engine {
             Stage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
             Stage::Sort => checkpoint.unsorted.push(0..checkpoint.changes.len()),
             Stage::Plan => self.begin_plan(&mut checkpoint),
+            Stage::Release => {
+                self.superblock = checkpoint.next.expect("the superblock was written");
+                self.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
+            }
             Stage::Reserve => {
                 checkpoint.index_room = self.disk_index_room(&checkpoint);
                 self.checkpoint = Some(checkpoint);
@@ -404,8 +416,10 @@ impl Engine {
     pub(crate) fn reserve_metadata(&mut self) {
         let geometry = &self.store.geometry;
         let meta = &self.store.meta;
-        let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room);
-        let pages = (self.pages_to_merge(0) + index) as u64;
+        let planned =
+            self.checkpoint.as_ref().map(|checkpoint| (checkpoint.index_room, checkpoint.leaves.len() as u64));
+        let (index, leaves) = planned.unwrap_or((0, 0));
+        let pages = (self.pages_to_flush_and_merge(0, leaves) + index) as u64;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
             .min(u64::from(geometry.metadata_blocks)) as u32;
         if wanted <= meta.reserved {
@@ -484,6 +498,7 @@ impl Engine {
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
             Stage::Superblock => self.write_superblock(checkpoint),
+            Stage::Release => Ok(self.release_replaced(checkpoint)),
         }
     }
 
@@ -584,18 +599,27 @@ impl Engine {
         }
     }
 
-    /// The superblock is durable in both places.
+    /// The superblock is durable in both places: what it has replaced can be used again. A step of it.
+    fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
+        if self.store.free_replaced(FREED_AT_ONCE) {
+            return Progress::Pause;
+        }
+        let freed = checkpoint.freed.len().min(checkpoint.released + RETIRED_AT_ONCE);
+        if !self.canary(Canary::FreedAtMerge) {
+            for &slot in &checkpoint.freed[checkpoint.released..freed] {
+                self.space.retire(slot, checkpoint.upto);
+            }
+        }
+        checkpoint.released = freed;
+        if freed < checkpoint.freed.len() { Progress::Pause } else { Progress::Next }
+    }
+
+    /// All of it is done.
     fn checkpoint_done(&mut self, checkpoint: Checkpoint) {
-        self.superblock = checkpoint.next.expect("the superblock was written");
-        self.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
-        self.store.free_replaced();
         if let Some(grown) = checkpoint.grown {
             self.grow_to(grown);
         }
         self.frozen.reset(self.limits.delta_entries as usize);
-        if !self.canary(Canary::FreedAtMerge) {
-            checkpoint.freed.into_iter().for_each(|slot| self.space.retire(slot, checkpoint.upto));
-        }
         self.checkpoints_done += 1;
         self.want_checkpoint |= self.has_too_much_buffered() && self.phase == Phase::Serving;
         self.last_checkpoint = self.now;
@@ -679,6 +703,7 @@ fn next_stage(stage: Stage) -> Stage {
         Stage::Tables(_) => Stage::Drain,
         Stage::Drain => Stage::Sync,
         Stage::Sync => Stage::Superblock,
-        Stage::Superblock | Stage::Commit => Stage::Commit,
+        Stage::Superblock => Stage::Commit,
+        Stage::Commit | Stage::Release => Stage::Release,
     }
 }

@@ -7,7 +7,6 @@
 //! they do. A sync covers what was seen complete when it was submitted (rule 1).
 
 use crate::canary::Canary;
-use crate::checkpoint::Checkpoint;
 use crate::contract::*;
 use crate::disk_index::NO_VOLUME;
 use crate::engine::{Engine, Phase, Unresolved};
@@ -266,11 +265,15 @@ impl Engine {
         if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
             return Room::Later;
         }
+        let most_released = self.limits.releases(&self.store.geometry);
         let full_delta = self.delta.len() + more > self.limits.delta_entries as usize
             || self.delta.room() < more
-            || cleared.is_some_and(|cleared| {
-                self.delta.releases + cleared.releases > self.limits.releases(&self.store.geometry)
-            });
+            || cleared.is_some_and(|cleared| self.delta.releases + cleared.releases > most_released);
+        // So much is buffered of what it covers that some of it has to go into its leaves before.
+        let has_to_flush = cleared.is_some_and(|cleared| cleared.releases > most_released);
+        if has_to_flush {
+            self.ask_to_flush();
+        }
         let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
         // What only frees has the last of the metadata to itself.
         let kept = if cleared.is_some() { 0 } else { self.metadata_reserve() };
@@ -281,8 +284,12 @@ impl Engine {
         if !full_delta && !full_ring && !full_metadata && !full_discards {
             return Room::Enough;
         }
-        let stuck = self.metadata_full && (full_delta || full_ring);
-        let last_resort = !stuck && full_metadata && !self.is_reclaimable();
+        if full_metadata {
+            // What is in the map buffer has a claim to pages that is the less the fuller leaves are written.
+            self.ask_to_flush();
+        }
+        let stuck = self.metadata_full && (full_delta || full_ring) || has_to_flush && self.flush_is_stuck;
+        let last_resort = !stuck && full_metadata && !self.is_reclaimable() && !self.has_to_flush();
         if stuck || last_resort && !self.give_up_disk_index() {
             return Room::Never;
         }
@@ -355,8 +362,14 @@ impl Engine {
         in_leaves + self.buffer.count(start, stop) as u64
     }
 
-    /// The most metadata pages that merging the delta and `more` changes can take.
+    /// The most metadata pages that merging the delta and `more` changes can take, with all that is in the map buffer: it can always be
+    /// flushed.
     pub(crate) fn pages_to_merge(&self, more: usize) -> usize {
+        self.pages_to_flush_and_merge(more, self.buffer.len() as u64)
+    }
+
+    /// The same, where so many leaves are written for what is in the map buffer.
+    pub(crate) fn pages_to_flush_and_merge(&self, more: usize, flushed: u64) -> usize {
         let geometry = &self.store.geometry;
         let block = geometry.block();
         // A clear may cover two leaves in part, and is merged before the points, which may write a leaf a second time.
@@ -376,7 +389,7 @@ impl Engine {
             self.volumes.iter().map(|volume| most_size(volume).div_ceil(block * geometry.map_leaf_entries())).sum();
         // What a clear covers, and what goes into its leaf together with something new, is released in the map buffer as well.
         let slots = slots + self.buffer.len() as u64 + self.frozen.points.len() as u64;
-        let leaves = changes.min(map_leaves)
+        let leaves = (changes + flushed).min(map_leaves)
             + self.log_pages(changes)
             + (2 * clears).min(map_leaves)
             + named.min(geometry.summary_leaves())
@@ -389,20 +402,25 @@ impl Engine {
         // Every leaf may have its own path, but no more pages than the levels above have.
         let highest = self.maps.iter().map(|root| root.height).max().unwrap_or(0);
         let levels = u64::from(height_for(map_leaves.max(geometry.slots()), geometry.fanout()).max(highest));
-        let maps = (self.volumes.len() as u64).min(changes + clears);
+        let maps = (self.volumes.len() as u64).min(changes + flushed + clears);
         let pages = (leaves + (leaves / geometry.fanout() + 2) * (levels + maps + 6)) as usize;
         // What the index on disk may take of it has been promised to it.
-        let promised = |checkpoint: &Checkpoint| checkpoint.index_pages + self.pages_to_flush(checkpoint);
-        pages + self.checkpoint.as_deref().map_or(0, promised)
+        pages + self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_pages)
     }
 
     /// Whether a checkpoint or a published watermark could free something.
     fn is_reclaimable(&self) -> bool {
         self.delta.len() + self.frozen.len() > 0
             || self.has_discards()
-            || self.has_to_flush()
             || !self.space.pending().is_empty()
             || self.checkpoint.is_some()
+    }
+
+    /// The next checkpoints flush the map buffer, as far as they can.
+    pub(crate) fn ask_to_flush(&mut self) {
+        if !self.want_flush && !self.buffer.is_empty() {
+            (self.want_flush, self.flush_is_stuck) = (true, false);
+        }
     }
 
     /// Whether there is anything in the map buffer that can be flushed.
@@ -434,16 +452,17 @@ impl Engine {
         let can_reserve = !kept && !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
         if !can_reserve {
             // What a discard frees comes with the checkpoint that walked it, and with the next ones.
-            let tried = done >= since.max(self.walked_in) + SPACE_ATTEMPTS && !self.has_discards() && !self.has_to_flush();
+            let tried =
+                done >= since.max(self.walked_in) + SPACE_ATTEMPTS && !self.has_discards() && !self.has_to_flush();
             if self.give_back_replicas() || self.give_back_copies() {
                 // What they held comes back as what a discard frees does.
                 self.requests.get_mut(id).waits_since = Some(done);
-            } else if self.metadata_full || !self.is_reclaimable() || tried {
+            } else if self.metadata_full || !self.is_reclaimable() && !self.has_to_flush() || tried {
                 self.fail_request(id, Error::NoSpace);
                 return false;
             }
             self.want_checkpoint = true;
-            self.want_flush = true;
+            self.ask_to_flush();
             self.publish_pending();
         }
         self.block(id);

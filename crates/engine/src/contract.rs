@@ -381,10 +381,10 @@ pub enum OpenError {
     },
     /// A superblock was written by a program that knows more: its version or features are not known here.
     UnknownFormat,
-    /// There is more in the journal than the memory has room for: the pool was last served with more.
+    /// There is more in the journal, or in the map buffer, than the memory has room for: the pool was last served with more.
     /// [`crate::Limits::replayable_entries`] tells what would do.
     TooLittleMemory {
-        /// Entries of the journal.
+        /// Entries of the journal, or as many as take the room of the mappings.
         entries: u64,
     },
     /// A journal record that was durable is damaged.

@@ -128,7 +128,7 @@ impl Engine {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }
         if unmerged || self.checkpoint.is_some() {
-            self.want_flush |= buffered;
+            self.ask_to_flush();
             if unmerged && self.checkpoint.is_none() && !self.want_checkpoint {
                 if buffered && self.flush_is_stuck {
                     return Some(Err(ControlError::NoSpace));

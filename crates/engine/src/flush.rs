@@ -171,12 +171,8 @@ impl Engine {
         let stays = if self.flushes_all() { 0 } else { most - most / 4 };
         let budget = if self.has_much_pending() { 0 } else { self.limits.flushed() + checkpoint.points.len() };
         let mut wanted = checkpoint.plan.total.saturating_sub(stays).min(budget);
-        let free = (self.store.meta.free() as usize).saturating_sub(self.pages_to_merge(0));
-        let mut pages = match checkpoint.spares_metadata {
-            true => 0,
-            false if self.flushes_all() => free,
-            false => free.saturating_sub(self.metadata_reserve()) / 2,
-        };
+        let has_room = !checkpoint.spares_metadata && self.pages_to_merge(0) <= self.store.meta.free() as usize;
+        let mut pages = if has_room { usize::MAX } else { 0 };
         let plan = &mut checkpoint.plan;
         let mut flushed = 0;
         for (each, &leaves) in counts.iter().enumerate().skip(1).rev() {
@@ -204,13 +200,6 @@ impl Engine {
             // What waits for slots sees what this frees.
             self.walked_in = self.checkpoints_done + 1;
         }
-    }
-
-    /// Pages that the leaves take which the checkpoint flushes, beyond those that its points would.
-    pub(crate) fn pages_to_flush(&self, checkpoint: &Checkpoint) -> usize {
-        let leaves = checkpoint.leaves.len().saturating_sub(checkpoint.points.len());
-        let levels = self.maps.iter().map(|root| usize::from(root.height)).max().unwrap_or(0);
-        leaves + (leaves / self.store.geometry.fanout() as usize + 2) * levels
     }
 
     // ---- maps ----

@@ -85,9 +85,10 @@ impl MetaSpace {
         self.mark_dirty(location - 1);
     }
 
-    /// The checkpoint is durable in both places: what it replaced is free, and named to `freed`.
-    pub(crate) fn checkpoint_durable(&mut self, mut freed: impl FnMut(u32)) {
-        while let Some(location) = self.freed.pop_first() {
+    /// The checkpoint is durable in both places: what it replaced is free, and named to `freed`. At most so many; true if there are more.
+    pub(crate) fn checkpoint_durable(&mut self, most: usize, mut freed: impl FnMut(u32)) -> bool {
+        for _ in 0..most {
+            let Some(location) = self.freed.pop_first() else { break };
             freed(location);
             let block = location - 1;
             let bit = 1 << (block % 64);
@@ -96,6 +97,7 @@ impl MetaSpace {
             self.free += 1;
             self.lowest = self.lowest.min(block);
         }
+        !self.freed.is_empty()
     }
 
     pub(crate) fn is_used(&self, location: u32) -> bool {
@@ -183,7 +185,7 @@ mod tests {
         let mut page = [0; 512];
         meta.write_leaf(0, &mut page);
         assert_eq!(page[0], 0b110);
-        meta.checkpoint_durable(|_| ());
+        meta.checkpoint_durable(usize::MAX, |_| ());
         assert_eq!(meta.allocate(|_| false), Some(first));
     }
 

@@ -64,8 +64,7 @@ enum Step {
 }
 
 /// The tables that are held in memory.
-const TABLES: [TreeId; 5] =
-    [TreeId::Containers, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards, TreeId::MapBuffer];
+const TABLES: [TreeId; 5] = [TreeId::Containers, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards, TreeId::MapBuffer];
 
 /// A block whose digest is checked, and in Redo where it goes.
 #[derive(Clone, Copy)]

@@ -52,10 +52,10 @@ impl Store {
         block * self.geometry.block()
     }
 
-    /// A checkpoint is durable: what it replaced is no longer part of anything.
-    pub(crate) fn free_replaced(&mut self) {
+    /// A checkpoint is durable: what it replaced is no longer part of anything. Frees so many pages of it; true if there are more.
+    pub(crate) fn free_replaced(&mut self, most: usize) -> bool {
         let Store { meta, pages, .. } = self;
-        meta.checkpoint_durable(|location| pages.forget(PageKey { region: Region::Metadata, location }));
+        meta.checkpoint_durable(most, |location| pages.forget(PageKey { region: Region::Metadata, location }))
     }
 
     /// Whether a pointer names a block that exists.

@@ -38,7 +38,7 @@ fn a_pointer_that_leads_nowhere_is_a_damaged_page() {
         for tree in 0..engine::superblock::TREES {
             let mut image = make(Kind::Closed);
             for superblock in places(&image, Structure::Superblock) {
-                image[superblock + 256 + tree * 20..][..4].copy_from_slice(&location.to_le_bytes());
+                image[superblock + 256 + tree * 17..][..4].copy_from_slice(&location.to_le_bytes());
             }
             reseal(&mut image);
             for how in 0..4 {

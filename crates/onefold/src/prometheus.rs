@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write};
 
-use crate::status::{Report, VolumeReport};
+use crate::status::{Report, TablesReport, VolumeReport};
 use crate::writes::{CategoriesReport, RemovedReport, SizesReport, WhatIfReport};
 
 const MODES: [&str; 3] = ["recovering", "normal", "read-only"];
@@ -70,6 +70,18 @@ const METRICS: &[Metric] = &[
     }),
     gauge("onefold_unmerged_entries", "Mappings that are not counted exactly yet.", |report| {
         one(report.unmerged_entries)
+    }),
+    gauge("onefold_buffered_entries", "Mappings that are durable and not in their leaves yet.", |report| {
+        one(report.buffered_entries)
+    }),
+    counter("onefold_metadata_blocks_written_total", "Blocks of metadata written.", |report| {
+        one(report.metadata.blocks_written)
+    }),
+    gauge("onefold_metadata_blocks_per_written_block", "Blocks of metadata written for each of data.", |report| {
+        one(report.metadata.per_written_block)
+    }),
+    counter("onefold_metadata_table_blocks_written_total", "Blocks of metadata written, by table.", |report| {
+        tables(&report.metadata.tables)
     }),
     gauge("onefold_second_copies", "Blocks of the data that are second copies.", |report| one(report.second_copies)),
     gauge("onefold_memory_bytes", "Memory in use.", |report| one(report.memory_bytes)),
@@ -373,6 +385,14 @@ fn sizes(sizes: &SizesReport) -> Vec<Sample> {
     let figures = [("to_4k", to_4k), ("to_8k", to_8k), ("to_16k", to_16k), ("to_32k", to_32k), ("to_64k", to_64k)];
     let mut samples = labelled("size", figures);
     samples.extend(labelled("size", [("larger", larger)]));
+    samples
+}
+
+fn tables(tables: &TablesReport) -> Vec<Sample> {
+    let TablesReport { maps, space_map, counts, summaries, map_buffer, disk_index, others } = *tables;
+    let figures = [("maps", maps), ("space_map", space_map), ("counts", counts), ("summaries", summaries)];
+    let mut samples = labelled("table", figures);
+    samples.extend(labelled("table", [("map_buffer", map_buffer), ("disk_index", disk_index), ("others", others)]));
     samples
 }
 

@@ -209,7 +209,7 @@ impl Reactor {
         };
         let enough = (1..).map(|steps| self.division.memory + steps * (64 << 20)).find(fits).unwrap_or(u64::MAX);
         anyhow::anyhow!(
-            "it was served with more memory and not closed cleanly: {} of memory are too little to replay its journal, {}M \
+            "it was served with more memory: {} are too little for what that left in its journal or its map buffer, {}M \
              would do, this once",
             size::show(self.division.memory),
             enough.div_ceil(1 << 20)
@@ -698,8 +698,8 @@ pub fn explain_open(error: OpenError) -> String {
             )
         }
         OpenError::TooLittleMemory { .. } => {
-            "its journal has more than this memory has room for: the server before had more. Start it once with as much as \
-             that had"
+            "its journal or its map buffer has more than this memory has room for: the server before had more. Start it \
+             once with as much as that had"
                 .into()
         }
         OpenError::DamagedJournal { sequence } => {

@@ -1,7 +1,8 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
 use engine::{
-    Damage, Damaged, DiskIndexStatus, Engine, Failure, Mode, ReorderStatus, ScrubState, ScrubStatus, VolumeId,
+    Damage, Damaged, DiskIndexStatus, Engine, Failure, Mode, PagesWritten, ReorderStatus, ScrubState, ScrubStatus,
+    VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,12 @@ pub struct Report {
     pub discarded_blocks: u64,
     /// Mappings that are not counted exactly yet.
     pub unmerged_entries: u64,
+    /// Mappings that are durable and not in their leaves yet: what their blocks held before is still counted.
+    #[serde(default)]
+    pub buffered_entries: u64,
+    /// Blocks of metadata that were written.
+    #[serde(default)]
+    pub metadata: MetadataReport,
     /// (logical - data) / logical, in percent.
     pub saving_percent: f64,
     /// Memory in use.
@@ -93,6 +100,48 @@ pub struct Report {
     pub disk_index: DiskIndexReport,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
+}
+
+/// Blocks of metadata that checkpoints have written since the pool was opened: docs/counters.md.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct MetadataReport {
+    /// All of them.
+    pub blocks_written: u64,
+    /// For each block of data written.
+    pub per_written_block: f64,
+    /// By what they are of.
+    pub tables: TablesReport,
+}
+
+/// Blocks of metadata by what they are of.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct TablesReport {
+    /// Maps of volumes.
+    pub maps: u64,
+    /// The space map.
+    pub space_map: u64,
+    /// The reference counts.
+    pub counts: u64,
+    /// The summaries.
+    pub summaries: u64,
+    /// The log of the map buffer.
+    pub map_buffer: u64,
+    /// The index on disk.
+    pub disk_index: u64,
+    /// All other tables, and superblocks.
+    pub others: u64,
+}
+
+impl MetadataReport {
+    fn new(engine: &Engine) -> MetadataReport {
+        let (pages, written) = (engine.counters().pages_written, engine.write_counts().written_blocks);
+        let PagesWritten { maps, space_map, counts, summaries, map_buffer, disk_index, others } = pages;
+        MetadataReport {
+            blocks_written: pages.sum(),
+            per_written_block: pages.sum() as f64 / written.max(1) as f64,
+            tables: TablesReport { maps, space_map, counts, summaries, map_buffer, disk_index, others },
+        }
+    }
 }
 
 /// The complete index on disk: docs/counters.md.
@@ -340,6 +389,8 @@ impl Report {
             pending_blocks: status.pending_blocks,
             discarded_blocks: status.discarded_blocks,
             unmerged_entries: status.unmerged_entries,
+            buffered_entries: status.buffered_entries,
+            metadata: MetadataReport::new(engine),
             saving_percent: saving_percent(
                 status.logical_blocks_used,
                 status.data_blocks_used.saturating_sub(status.second_copies + status.reorder.replicas),
@@ -371,7 +422,8 @@ impl Report {
     /// For people.
     pub fn text(&self, pool: &str) -> String {
         let blocks = |count: u64| size::show(count.saturating_mul(4096));
-        let settled = self.unmerged_entries == 0 && self.pending_blocks == 0;
+        let unmerged = self.unmerged_entries + self.buffered_entries;
+        let settled = unmerged == 0 && self.pending_blocks == 0;
         let mut text = format!("{pool}: {}\n\n", self.mode);
         let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
         if let Some(failure) = &self.failure {
@@ -397,6 +449,10 @@ impl Report {
         }
         row("saving", format!("{:.1} %", self.saving_percent));
         row("overhead", format!("{:<12}the pool's own tables", blocks(self.overhead_blocks_used)));
+        if self.writes.written_blocks > 0 {
+            let each = self.metadata.per_written_block;
+            row("metadata", format!("{each:.2} blocks written for each block of data"));
+        }
         let resizing = if self.memory_resizing { " (resizing)" } else { "" };
         let (used, cap) = (size::show(self.memory_bytes), size::show(self.memory_cap_bytes));
         row("memory", format!("{used} of {cap}{resizing}"));
@@ -427,7 +483,7 @@ impl Report {
             }
         }
         if !settled {
-            let (unmerged, pending) = (self.unmerged_entries, self.pending_blocks);
+            let pending = self.pending_blocks;
             row("unsettled", format!("{unmerged} mappings, {pending} blocks; --settle waits for exact figures"));
         }
         for damage in self.damages.iter().filter(|damage| !damage.repaired) {

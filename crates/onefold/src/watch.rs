@@ -203,6 +203,7 @@ mod tests {
             metadata_blocks: 8192,
             metadata_blocks_used: 0,
             unmerged_entries: 0,
+            buffered_entries: 0,
             redirected_blocks: 0,
             second_copies: 0,
             reorder: engine::ReorderStatus::default(),

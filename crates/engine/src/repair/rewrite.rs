@@ -259,8 +259,21 @@ impl Planner<'_, '_> {
         }
     }
 
+    /// Blocks are lost, but for those that are buffered.
     fn lose(&mut self, at: usize, first: u64, end: u64) {
-        let end = end.min(self.blocks[at]);
+        let (mut first, end) = (first, end.min(self.blocks[at]));
+        let base = Key::new(self.volume(at).id, 0).0;
+        while first < end {
+            let next = self.log.mappings.partition_point(|(key, _)| key.0 < base + first);
+            let upto = self.log.mappings.get(next).map_or(end, |(key, _)| end.min(key.0 - base));
+            if first < upto {
+                self.lose_range(at, first, upto);
+            }
+            first = upto + 1;
+        }
+    }
+
+    fn lose_range(&mut self, at: usize, first: u64, end: u64) {
         let volume = &self.engine.volumes[at].name;
         match self.plan.lost.last_mut() {
             Some(last) if last.volume == *volume && last.first + last.blocks == first => last.blocks += end - first,

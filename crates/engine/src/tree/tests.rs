@@ -144,7 +144,7 @@ fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
             let value = if j < i { j as u8 + 1 } else { 0 };
             assert_eq!(read(&mut store, &mut disk, before, leaf), value, "leaf {leaf} before {i}");
         }
-        store.free_replaced();
+        store.free_replaced(usize::MAX);
     }
     let mut writer = Writer::new(Region::Metadata, root);
     let (reach, mut cut) = (fanout.pow(3), Vec::new());
@@ -160,7 +160,7 @@ fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
     perform(&mut store, &mut disk);
     assert_eq!(read(&mut store, &mut disk, root, fanout - 1), 3);
     assert_eq!(read(&mut store, &mut disk, root, fanout), 0);
-    store.free_replaced();
+    store.free_replaced(usize::MAX);
     assert_eq!(store.pages.private_pages(), 0);
 }
 
@@ -241,7 +241,7 @@ proptest! {
                 let old = model_before.get(&leaf).copied().unwrap_or(0);
                 prop_assert_eq!(read(&mut store, &mut disk, before, leaf), old, "copy on write");
             }
-            store.free_replaced();
+            store.free_replaced(usize::MAX);
             prop_assert_eq!(store.pages.private_pages(), 0);
         }
     }

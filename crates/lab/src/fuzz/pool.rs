@@ -19,7 +19,7 @@ pub const RECORD_HEADER: usize = 64;
 pub const RECORD_ENTRY: usize = 40;
 const RECORD_CHECKSUM_AT: usize = 56;
 const ROOTS_AT: usize = 256;
-const ROOT_SIZE: usize = 20;
+const ROOT_SIZE: usize = 17;
 /// Bytes of a pointer, and of an entry of the discard list.
 const POINTER: usize = 16;
 const DISCARD: usize = 24;

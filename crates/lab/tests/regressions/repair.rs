@@ -454,6 +454,7 @@ fn a_repair_without_a_superblock_or_without_room_says_so() {
 fn a_repair_without_room_for_its_pages_says_how_much_there_is() {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (24, 128);
+    config.limits.map_buffer = 0;
     let mut bench = Bench::new(config.clone(), BLOCKS);
     for leaf in 0..70 {
         bench.write(leaf * 64, &[100 + leaf as u32]);

@@ -203,7 +203,9 @@ fn a_durable_write_of_what_is_there_and_durable_waits_for_no_write_and_no_sync()
 
 #[test]
 fn where_the_map_is_not_in_memory_the_merge_drops_what_was_there_already() {
-    let mut bench = Bench::new(Config::small(1), 64);
+    let mut config = Config::small(1);
+    config.limits.map_buffer = 0;
+    let mut bench = Bench::new(config, 64);
     bench.write(0, &[5, 6, 7]);
     bench.reopen();
     // The index is filled again; nothing has looked at the map.
