@@ -38,7 +38,7 @@ class Store:
         journal, metadata = struct.unpack_from("<II", newest, 100)
         self.homes = 256 + 2 + journal
         self.metadata = self.homes + 2 * (257 + -(-metadata // 32768))
-        self.roots = {name: (struct.unpack_from("<I", newest, 256 + 20 * i)[0], newest[256 + 20 * i + 16])
+        self.roots = {name: (struct.unpack_from("<I", newest, 256 + 17 * i)[0], newest[256 + 17 * i + 16])
                       for i, name in enumerate(TREES)}
 
     def read(self, at, length=BLOCK):

@@ -8,6 +8,7 @@ mod caches;
 mod copies;
 mod disk_index;
 mod failures;
+mod map_buffer;
 mod policies;
 mod refusals;
 mod reorder;
