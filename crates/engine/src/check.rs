@@ -195,7 +195,7 @@ impl Engine {
     fn buffered_of(&self, volume: VolumeId) -> impl Iterator<Item = (Key, Entry)> + '_ {
         let mut place = self.buffer.position(Key::new(volume, 0));
         core::iter::from_fn(move || {
-            let (at, key, entry) = self.buffer.from_place(place).filter(|(_, key, _)| key.volume() == volume)?;
+            let (at, key, entry) = self.buffer.first_from(place).filter(|(_, key, _)| key.volume() == volume)?;
             place = at + 1;
             Some((key, entry))
         })

@@ -64,7 +64,7 @@ impl Engine {
         let mut looked_at = 0;
         while let Some(&(start, end)) = checkpoint.clears.get(checkpoint.cleared_at) {
             let place = checkpoint.cleared_place.unwrap_or_else(|| self.buffer.position(Key(start)));
-            let mut next = self.buffer.from_place(place);
+            let mut next = self.buffer.first_from(place);
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
                 if looked_at == AT_ONCE {
                     checkpoint.cleared_place = Some(place);
@@ -73,7 +73,7 @@ impl Engine {
                 looked_at += 1;
                 self.buffer.remove(place);
                 self.release(checkpoint, key, entry);
-                next = self.buffer.from_place(place + 1);
+                next = self.buffer.first_from(place + 1);
             }
             checkpoint.cleared_place = None;
             checkpoint.cleared_at += 1;
@@ -147,7 +147,7 @@ impl Engine {
     fn next_group(&self, checkpoint: &mut Checkpoint) -> Option<(Key, usize, usize)> {
         let per_leaf = self.store.geometry.map_leaf_entries();
         let Checkpoint { plan, points, .. } = checkpoint;
-        let mut buffered = plan.place.and_then(|place| self.buffer.from_place(place));
+        let mut buffered = plan.place.and_then(|place| self.buffer.first_from(place));
         let new = points.get(plan.point_at).map(|&(key, _)| key);
         let next = new.into_iter().chain(buffered.map(|(_, key, _)| key)).min()?;
         let first = leaf_of(next, per_leaf);
@@ -158,7 +158,7 @@ impl Engine {
         while let Some((place, ..)) = buffered.filter(|&(_, key, _)| is_here(key)) {
             old += 1;
             plan.place = Some(place + 1);
-            buffered = self.buffer.from_place(place + 1);
+            buffered = self.buffer.first_from(place + 1);
         }
         Some((first, new, old))
     }

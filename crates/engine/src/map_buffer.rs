@@ -116,7 +116,7 @@ impl MapBuffer {
     }
 
     /// The mapping at the first place at or after `at` that has one, with its place.
-    pub(crate) fn from_place(&self, mut at: usize) -> Option<(usize, Key, Entry)> {
+    pub(crate) fn first_from(&self, mut at: usize) -> Option<(usize, Key, Entry)> {
         loop {
             if at == self.gap.start {
                 at = self.gap.end;
@@ -140,7 +140,7 @@ impl MapBuffer {
 
     /// The first block at or after `key` that is mapped here.
     pub(crate) fn next_key(&self, key: Key) -> Option<Key> {
-        self.from_place(self.position(key)).map(|(_, found, _)| found)
+        self.first_from(self.position(key)).map(|(_, found, _)| found)
     }
 
     /// Mappings of the blocks from `start` up to `end`, at most.
@@ -362,7 +362,7 @@ mod tests {
                 let stays: Vec<_> = new.iter().filter(|(key, _)| !flushed.contains(&(*key / PER_LEAF))).map(|(&key, &entry)| (Key(key), Entry(entry))).collect();
                 for key in cleared {
                     if model.remove(&key).is_some() {
-                        let (at, ..) = buffer.from_place(buffer.position(Key(key))).unwrap();
+                        let (at, ..) = buffer.first_from(buffer.position(Key(key))).unwrap();
                         buffer.remove(at);
                     }
                 }

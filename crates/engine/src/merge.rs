@@ -110,7 +110,7 @@ impl Engine {
         let page = writer.leaf(&mut self.store, first.lba() / per_leaf, true)?.expect("created");
         let end = first.0 + per_leaf;
         if flushes {
-            let mut next = self.buffer.from_place(self.buffer.position(first));
+            let mut next = self.buffer.first_from(self.buffer.position(first));
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
                 let before = self.put_entry(checkpoint, page, key, entry);
                 self.release(checkpoint, key, before);
@@ -118,11 +118,11 @@ impl Engine {
                     self.release(checkpoint, key, before);
                 }
                 self.note_same_place(checkpoint, before, entry);
-                next = self.buffer.from_place(place + 1);
+                next = self.buffer.first_from(place + 1);
             }
         }
         while let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at).filter(|(key, _)| key.0 < end) {
-            let buffered = self.buffer.from_place(self.buffer.position(key)).filter(|&(_, found, _)| found == key);
+            let buffered = self.buffer.first_from(self.buffer.position(key)).filter(|&(_, found, _)| found == key);
             if let (false, Some((place, _, before))) = (flushes, buffered) {
                 // The frozen delta hides it until it is gone.
                 self.buffer.remove(place);
