@@ -104,12 +104,15 @@ impl Watch {
         let metadata = (status.metadata_blocks_used, status.metadata_blocks, "room for maps and tables");
         for (before, (used, all, what)) in self.thresholds.iter_mut().zip([data, metadata]) {
             let now = thresholds(*before, used, all.max(1));
+            if now == *before {
+                continue;
+            }
             let percent = u128::from(used) * 100 / u128::from(all.max(1));
             let (used, all) = (size::show(used.saturating_mul(4096)), size::show(all.saturating_mul(4096)));
             let said = format!("{percent} % of the pool's {what} are in use ({used} of {all})");
             if now > *before {
                 warn!("{said}: the pool is nearly full; trim or delete what is not needed, or grow it");
-            } else if now < *before {
+            } else {
                 info!("{said}: less than before");
             }
             *before = now;
