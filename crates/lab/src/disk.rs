@@ -1,9 +1,9 @@
 //! The simulated disk: what is durable, what is written but not covered by a sync, and what a crash makes of it.
 //!
 //! Owns the content of every block. A write is `Flying` from submission until its completion is delivered, then `Landed`,
-//! and visible; a sync makes durable, when it completes, the writes that had landed when it was submitted; a durable write is so when it
-//! completes. Until then a
-//! block has its durable content and a list of later versions, in order of completion.
+//! and visible; a sync makes durable, when it completes, the writes that had landed when it was submitted; a durable
+//! write is so when it completes. Until then a block has its durable content and a list of later versions, in order of
+//! completion.
 //!
 //! A power cut leaves each block by itself with its durable content, any later version (those in flight too), or a torn
 //! mix of two of these. A kill of the process leaves what landed visible but still not durable; what was in flight lands or
@@ -129,6 +129,8 @@ struct Flight {
     write: u64,
     first: u64,
     count: u64,
+    /// It is durable when it completes.
+    durable: bool,
 }
 
 /// The disk. Cloning is cheap: blocks are shared until they change.
@@ -195,10 +197,15 @@ impl Disk {
             }
             versions.push(Version { content, write, stage: Stage::Flying });
         }
-        self.flights.insert(id, Flight { write, first, count }).is_none()
+        self.flights.insert(id, Flight { write, first, count, durable: false }).is_none()
     }
 
-    /// A write's completion is delivered.
+    /// A write that has just begun is a durable one.
+    pub fn force_write(&mut self, id: u32) {
+        self.flights.get_mut(&id).expect("only a write in flight is forced").durable = true;
+    }
+
+    /// A write's completion is delivered. If it is a durable one, nothing earlier of its blocks comes back.
     pub fn complete_write(&mut self, id: u32) {
         let flight = self.flights.remove(&id).expect("only a write in flight completes");
         self.completions += 1;
@@ -209,21 +216,13 @@ impl Disk {
             let version = versions.iter_mut().find(|version| version.write == flight.write);
             version.expect("a write in flight has a version of each of its blocks").stage =
                 Stage::Landed(self.completions);
-        }
-    }
-
-    /// The completion of a write that is durable by then is delivered. Of its blocks nothing earlier comes back.
-    pub fn complete_durable_write(&mut self, id: u32) {
-        let flight = self.flights[&id];
-        self.complete_write(id);
-        let durable = Rc::make_mut(&mut self.durable);
-        for block in flight.first..flight.first + flight.count {
-            let versions = self.recent.get_mut(&block).expect("a write that has just landed is a recent one");
-            let own = versions.iter().position(|version| version.write == flight.write).expect("it has a version");
-            durable[block as usize] = versions[own].content.clone();
-            versions.drain(..=own);
-            if versions.is_empty() {
-                self.recent.remove(&block);
+            if flight.durable {
+                let own = versions.iter().position(|version| version.write == flight.write).expect("found above");
+                Rc::make_mut(&mut self.durable)[block as usize] = versions[own].content.clone();
+                versions.drain(..=own);
+                if versions.is_empty() {
+                    self.recent.remove(&block);
+                }
             }
         }
     }
@@ -348,15 +347,11 @@ impl Disk {
 
     /// A write's success is delivered, and yet blocks keep what they held; with `elsewhere`, its content appears from that block
     /// on. How many blocks are damaged.
-    pub fn lose_write(&mut self, id: u32, durable: bool, elsewhere: Option<u64>) -> usize {
+    pub fn lose_write(&mut self, id: u32, elsewhere: Option<u64>) -> usize {
         let flight = self.flights[&id];
         let blocks = flight.first..flight.first + flight.count;
         let before: Vec<Content> = blocks.clone().map(|block| self.read(block).clone()).collect();
-        if durable {
-            self.complete_durable_write(id);
-        } else {
-            self.complete_write(id);
-        }
+        self.complete_write(id);
         let written: Vec<Content> = blocks.clone().map(|block| self.pristine(block).clone()).collect();
         let mut count = 0;
         for (block, content) in blocks.zip(before) {
@@ -604,8 +599,9 @@ mod tests {
         write(&mut disk, 1, 0, 1);
         write(&mut disk, 2, 1, 1);
         assert!(disk.submit_write(3, 0, vec![payload(2)]));
+        disk.force_write(3);
         assert_eq!(outcomes(&disk, Cut::Lost), [[0; 8]].into());
-        disk.complete_durable_write(3);
+        disk.complete_write(3);
         assert!(disk.submit_write(4, 0, vec![payload(3)]));
         assert_eq!(outcomes(&disk, Cut::Lost), [[2; 8]].into());
         assert_eq!(outcomes(&disk, Cut::Mixed), [[2; 8], [3; 8]].into());
@@ -688,7 +684,7 @@ mod tests {
         let mut disk = Disk::new(512, 4);
         write(&mut disk, 1, 0, 1);
         assert!(disk.submit_write(2, 0, vec![payload(2), payload(2)]));
-        assert_eq!(disk.lose_write(2, false, None), 2);
+        assert_eq!(disk.lose_write(2, None), 2);
         sync(&mut disk, 3);
         assert_eq!((disk.read(0), disk.read(1), disk.pristine(0)), (&payload(1), &payload(0), &payload(2)));
         let mut crashed = disk.clone();
@@ -706,7 +702,7 @@ mod tests {
         write(&mut disk, 1, 0, 1);
         write(&mut disk, 2, 5, 9);
         assert!(disk.submit_write(3, 0, vec![payload(2)]));
-        assert_eq!(disk.lose_write(3, false, Some(5)), 2);
+        assert_eq!(disk.lose_write(3, Some(5)), 2);
         assert_eq!((disk.read(0), disk.read(5)), (&payload(1), &payload(2)));
         disk.lift();
         assert_eq!((disk.read(0), disk.read(5)), (&payload(2), &payload(9)));

@@ -471,6 +471,9 @@ impl World {
                 if !self.disk.submit_write(id.0, first, contents) {
                     return violated(format!("{io:?} overlaps a write in flight: {}", self.in_flight()));
                 }
+                if io.op == IoOp::WriteDurable {
+                    self.disk.force_write(id.0);
+                }
             }
             IoOp::Sync => self.disk.submit_sync(id.0),
             IoOp::ReadBlocks | IoOp::ReadPages | IoOp::Reserve | IoOp::Merge { .. } | IoOp::Compare => {}
@@ -585,7 +588,7 @@ impl World {
     }
 
     /// A write completes, or seems to.
-    fn end_write(&mut self, id: IoId, op: IoOp, fault: Option<Class>) -> Result<(), IoError> {
+    fn end_write(&mut self, id: IoId, fault: Option<Class>) -> Result<(), IoError> {
         match fault {
             Some(class @ (Class::WriteError | Class::ShortWrite)) => {
                 self.disk.fail_write(id.0, class == Class::ShortWrite, &mut self.faults.random);
@@ -595,11 +598,10 @@ impl World {
             Some(class @ (Class::LostWrite | Class::MisdirectedWrite)) => {
                 let misdirected = class == Class::MisdirectedWrite;
                 let elsewhere = misdirected.then(|| self.faults.random.below(self.disk.blocks()));
-                if self.disk.lose_write(id.0, op == IoOp::WriteDurable, elsewhere) > 0 {
+                if self.disk.lose_write(id.0, elsewhere) > 0 {
                     self.faults.tally.count(class);
                 }
             }
-            _ if op == IoOp::WriteDurable => self.disk.complete_durable_write(id.0),
             _ => self.disk.complete_write(id.0),
         }
         Ok(())
@@ -698,7 +700,7 @@ impl World {
         let fails = matches!(fault, Some(Class::ReadError | Class::ShortRead)) && !self.disk.has_damaged_twin(first);
         let (mut blocks, mut bytes, mut equal, mut result) = (Vec::new(), Vec::new(), false, Ok(()));
         match io.op {
-            IoOp::Write | IoOp::WriteDurable => result = self.end_write(id, io.op, fault),
+            IoOp::Write | IoOp::WriteDurable => result = self.end_write(id, fault),
             // What a failed sync left nobody knows: here, all of it is still volatile.
             IoOp::Sync if is_chosen => self.disk.drop_sync(id.0),
             IoOp::Sync => result = self.end_sync(id, fault),

@@ -2,7 +2,7 @@
 //!
 //! `cached` goes round 64 KiB, as what was just received or read does; `cold` goes through 256 MiB.
 
-#[allow(dead_code)]
+#[expect(dead_code, reason = "the program makes digesters from the parameters of a pool")]
 #[path = "../src/digest.rs"]
 mod digest;
 

@@ -1,9 +1,9 @@
 //! Whether the reactor looks for what happens next, again and again, or sleeps until it is woken.
 //!
 //! To be woken takes the kernel some microseconds, more in a virtual machine: about as long as a client that sends one request at a
-//! time takes to send the next. So such waits are spent looking, within two bounds: one look takes no longer than
-//! the waits before were (and never longer than `--poll`), and there is none where it would not pay: after long waits, while several requests come with each
-//! wait (then sleeping costs little for each, and collects more), or where others want the processor.
+//! time takes to send the next. So such waits are spent looking, within two bounds: a look takes no longer than `--poll`, and
+//! there is none where it would not pay: after waits longer than that, while several requests come with each wait (then sleeping
+//! costs little for each, and collects more), or where others want the processor.
 
 use engine::Nanos;
 
