@@ -385,7 +385,8 @@ class Policies(unittest.TestCase):
             self.assertEqual(client.pread(4 * BLOCK, 30 * BLOCK), blocks_of([1, 2, 3, 4]))
             client.shutdown()
             reads = pool.status()["reads"]
-            self.assertEqual(reads, {"requests": 2, "from_device": 2, "device_reads": 2, "split": 0})
+            ahead = {"ahead_blocks": 0, "ahead_used": 0, "ahead_gaps": 0}
+            self.assertEqual(reads, {"requests": 2, "from_device": 2, "device_reads": 2, "split": 0, **ahead})
             self.assertIn("2 from the store", onefold("status", pool.path).stdout)
             pool.stop()
             pool.check()

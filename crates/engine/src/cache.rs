@@ -3,6 +3,10 @@
 //! Four lists: `recent` (seen once) and `frequent` (seen again) hold buffers; their ghosts remember what was evicted. A hit in
 //! a ghost moves the target size of `recent` towards the list that would have had it. Only content that has passed its
 //! check is put in; a slot that is freed is taken out, so whatever is found is what the slot holds.
+//!
+//! A fifth list, `ahead`, holds what was read ahead of a sequential reader and has not been used yet. It is apart from ARC: it
+//! neither counts towards the capacity nor pushes anything out, and is itself bounded by a part of the capacity. The first use of a
+//! block puts it in as if it had come from the device just then, with what its ghost says.
 
 use alloc::vec::Vec;
 
@@ -19,6 +23,16 @@ enum List {
     Frequent = 1,
     RecentGhost = 2,
     FrequentGhost = 3,
+    Ahead = 4,
+}
+
+/// What has been read ahead takes at most one part in so many of the capacity.
+const AHEAD_PART: usize = 4;
+
+impl List {
+    fn has_buffer(self) -> bool {
+        matches!(self, List::Recent | List::Frequent | List::Ahead)
+    }
 }
 
 const NONE: u32 = u32::MAX;
@@ -28,6 +42,8 @@ struct Node {
     slot: Slot,
     buffer: BufferId,
     list: List,
+    /// Read ahead: the ghost that it was before.
+    ghost: Option<List>,
     newer: u32,
     older: u32,
 }
@@ -52,7 +68,7 @@ pub(crate) struct ReadCache {
     nodes: Vec<Node>,
     unused: Vec<u32>,
     by_slot: HashMap<Slot, u32, FixedState>,
-    lists: [Ends; 4],
+    lists: [Ends; 5],
 }
 
 impl ReadCache {
@@ -67,12 +83,12 @@ impl ReadCache {
             nodes: Vec::with_capacity(most + 1),
             unused: Vec::new(),
             by_slot: HashMap::with_capacity_and_hasher(most + 1, FixedState::with_seed(5)),
-            lists: [Ends { newest: NONE, oldest: NONE, length: 0 }; 4],
+            lists: [Ends { newest: NONE, oldest: NONE, length: 0 }; 5],
         }
     }
 
     /// There is to be room for `capacity` blocks, of at most `most` that are remembered. Keeps what was used last, of the
-    /// buffers that `keep` allows; the others go to `evicted`.
+    /// buffers that `keep` allows; the others go to `evicted`, and what was read ahead.
     pub(crate) fn resize(
         &mut self,
         capacity: usize,
@@ -83,6 +99,7 @@ impl ReadCache {
         let all = [List::Recent, List::Frequent, List::RecentGhost, List::FrequentGhost];
         let mut kept = all.map(|list| self.newest_first(list));
         let (target, lru) = (self.target.min(capacity), self.lru);
+        evicted.extend(self.newest_first(List::Ahead).iter().map(|node| node.buffer));
         *self = ReadCache::new(0, 0);
         for nodes in &mut kept[..2] {
             nodes.retain(|node| {
@@ -119,8 +136,11 @@ impl ReadCache {
     pub(crate) fn set_capacity(&mut self, capacity: usize, evicted: &mut Vec<BufferId>) {
         self.capacity = capacity;
         self.target = self.target.min(capacity);
-        while self.len() > capacity {
+        while self.cached() > capacity {
             evicted.extend(self.replace(false));
+        }
+        while self.ahead() > self.most_ahead() {
+            evicted.extend(self.evict_ahead());
         }
         self.trim_ghosts();
     }
@@ -205,9 +225,24 @@ impl ReadCache {
         self.lists[list as usize].length
     }
 
-    /// Blocks that are cached.
-    pub(crate) fn len(&self) -> usize {
+    /// Blocks that have been used, and are cached.
+    fn cached(&self) -> usize {
         self.length(List::Recent) + self.length(List::Frequent)
+    }
+
+    /// Blocks that have been read ahead, and not been used.
+    pub(crate) fn ahead(&self) -> usize {
+        self.length(List::Ahead)
+    }
+
+    /// The most of these.
+    pub(crate) fn most_ahead(&self) -> usize {
+        self.capacity / AHEAD_PART
+    }
+
+    /// Blocks whose buffers can be had.
+    pub(crate) fn len(&self) -> usize {
+        self.cached() + self.ahead()
     }
 
     fn unlink(&mut self, at: u32) {
@@ -257,11 +292,69 @@ impl ReadCache {
     pub(crate) fn get(&mut self, slot: Slot) -> Option<BufferId> {
         let at = *self.by_slot.get(&slot)?;
         let node = self.nodes[at as usize];
-        if matches!(node.list, List::RecentGhost | List::FrequentGhost) {
+        if !matches!(node.list, List::Recent | List::Frequent) {
             return None;
         }
         self.unlink(at);
         self.push(at, self.seen_again());
+        Some(node.buffer)
+    }
+
+    /// The buffer with the slot's content, if it was read ahead and not used yet: this is the first use.
+    pub(crate) fn use_ahead(&mut self, slot: Slot, evicted: &mut Vec<BufferId>) -> Option<BufferId> {
+        if self.ahead() == 0 {
+            return None;
+        }
+        let at = *self.by_slot.get(&slot)?;
+        let node = self.nodes[at as usize];
+        if node.list != List::Ahead {
+            return None;
+        }
+        match node.ghost {
+            Some(ghost) => {
+                self.unlink(at);
+                self.push(at, ghost);
+            }
+            None => self.drop_node(at),
+        }
+        self.insert(slot, node.buffer, evicted);
+        Some(node.buffer)
+    }
+
+    /// Puts a block in that was read ahead; one that is cached is kept. What was read ahead longest ago gives way.
+    pub(crate) fn insert_ahead(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) {
+        let before = self.by_slot.get(&slot).copied();
+        let ghost = before.map(|at| self.nodes[at as usize].list);
+        let is_here = ghost.is_some_and(|list| !matches!(list, List::RecentGhost | List::FrequentGhost));
+        if is_here || self.most_ahead() == 0 {
+            evicted.push(buffer);
+            return;
+        }
+        if let Some(at) = before {
+            self.drop_node(at);
+        }
+        while self.ahead() >= self.most_ahead() {
+            evicted.extend(self.evict_ahead());
+        }
+        let at = self.add(Node { slot, buffer, list: List::Ahead, ghost, newer: NONE, older: NONE });
+        self.push(at, List::Ahead);
+        self.note_buffer(buffer, at);
+        self.trim_ghosts();
+    }
+
+    /// Lets go of what was read ahead longest ago.
+    pub(crate) fn evict_ahead(&mut self) -> Option<BufferId> {
+        let oldest = self.lists[List::Ahead as usize].oldest;
+        let node = *self.nodes.get(oldest as usize)?;
+        match node.ghost {
+            Some(ghost) => {
+                self.unlink(oldest);
+                self.push(oldest, ghost);
+                self.nodes[oldest as usize].ghost = None;
+                self.trim_ghosts();
+            }
+            None => self.drop_node(oldest),
+        }
         Some(node.buffer)
     }
 
@@ -272,7 +365,7 @@ impl ReadCache {
     /// Whether the slot's content is cached, without counting it as used.
     pub(crate) fn peek(&self, slot: Slot) -> Option<BufferId> {
         let node = self.nodes[*self.by_slot.get(&slot)? as usize];
-        matches!(node.list, List::Recent | List::Frequent).then_some(node.buffer)
+        node.list.has_buffer().then_some(node.buffer)
     }
 
     /// Puts a block in that is not cached. The cache holds the buffer from now on; buffers that it lets go of go to
@@ -293,7 +386,7 @@ impl ReadCache {
                     self.target = self.target.saturating_sub((recent / frequent.max(1)).max(1));
                     true
                 }
-                List::Recent | List::Frequent => {
+                List::Recent | List::Frequent | List::Ahead => {
                     // Two fills of one slot: keep the first.
                     evicted.push(buffer);
                     return;
@@ -319,20 +412,20 @@ impl ReadCache {
                 self.drop_oldest(List::Recent);
             }
         } else if all >= self.capacity {
-            if all >= most {
+            if self.by_slot.len() >= most {
                 let list = if self.length(List::FrequentGhost) > 0 { List::FrequentGhost } else { List::RecentGhost };
                 self.drop_oldest(list);
             }
             self.make_room(false, evicted);
         }
-        let node = Node { slot, buffer, list: List::Recent, newer: NONE, older: NONE };
+        let node = Node { slot, buffer, list: List::Recent, ghost: None, newer: NONE, older: NONE };
         let at = self.add(node);
         self.push(at, List::Recent);
         self.note_buffer(buffer, at);
     }
 
     fn make_room(&mut self, in_frequent_ghost: bool, evicted: &mut Vec<BufferId>) {
-        if self.len() >= self.capacity
+        if self.cached() >= self.capacity
             && let Some(buffer) = self.replace(in_frequent_ghost)
         {
             evicted.push(buffer);
@@ -357,11 +450,11 @@ impl ReadCache {
         Some(self.nodes[victim as usize].buffer)
     }
 
-    /// Lets go of one block, because its buffer is needed elsewhere.
+    /// Lets go of one block, because its buffer is needed elsewhere: of what was read ahead only where there is nothing else.
     pub(crate) fn evict(&mut self) -> Option<BufferId> {
         let buffer = self.replace(false);
         self.trim_ghosts();
-        buffer
+        buffer.or_else(|| self.evict_ahead())
     }
 
     /// The slot's content is no longer wanted: the slot is free.
@@ -369,7 +462,7 @@ impl ReadCache {
         let at = *self.by_slot.get(&slot)?;
         let node = self.nodes[at as usize];
         self.drop_node(at);
-        matches!(node.list, List::Recent | List::Frequent).then_some(node.buffer)
+        node.list.has_buffer().then_some(node.buffer)
     }
 
     /// Every cached block.
@@ -377,7 +470,7 @@ impl ReadCache {
         self.by_slot
             .values()
             .map(|&at| self.nodes[at as usize])
-            .filter_map(|node| matches!(node.list, List::Recent | List::Frequent).then_some((node.slot, node.buffer)))
+            .filter_map(|node| node.list.has_buffer().then_some((node.slot, node.buffer)))
     }
 
     /// Bytes of memory.
@@ -405,6 +498,36 @@ mod tests {
             cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
         }
         assert!((0..4).all(|slot| cache.get(Slot(slot)).is_some()));
+    }
+
+    #[test]
+    fn what_is_read_ahead_pushes_nothing_out_and_its_first_use_counts_like_a_miss() {
+        let mut cache = ReadCache::new(8, 16);
+        let mut evicted = vec![];
+        for slot in 0..8 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        for slot in 4..8 {
+            cache.get(Slot(slot));
+        }
+        for slot in 8..12 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        assert_eq!(core::mem::take(&mut evicted), [0, 1, 2, 3].map(BufferId));
+        for slot in [3, 100, 101] {
+            cache.insert_ahead(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        // A quarter of eight; what was first gave way, and is a ghost again.
+        assert_eq!(core::mem::take(&mut evicted), [BufferId(3)]);
+        assert!((4..12).all(|slot| cache.peek(Slot(slot)).is_some()));
+        cache.insert_ahead(Slot(3), BufferId(3), &mut evicted);
+        assert_eq!(core::mem::take(&mut evicted), [BufferId(100)]);
+        assert_eq!(cache.get(Slot(3)), None, "a use of what was read ahead is no hit");
+        assert_eq!(cache.use_ahead(Slot(3), &mut evicted), Some(BufferId(3)));
+        assert_eq!((cache.length(List::Frequent), cache.target), (5, 1), "the ghost was hit");
+        assert_eq!(core::mem::take(&mut evicted), [BufferId(8)]);
+        assert_eq!(cache.use_ahead(Slot(101), &mut evicted), Some(BufferId(101)));
+        assert_eq!((cache.length(List::Frequent), cache.ahead()), (5, 0));
     }
 
     #[test]
@@ -447,7 +570,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_buffer_is_either_cached_once_or_let_go_once(
-            first in 1usize..9, steps in proptest::collection::vec((0u8..12, 0u64..24), 1..300)
+            first in 1usize..9, steps in proptest::collection::vec((0u8..14, 0u64..24), 1..300)
         ) {
             let (mut capacity, mut cache) = (first, ReadCache::new(first, 18));
             let (mut next, mut held, mut evicted) = (0, alloc::collections::BTreeSet::new(), vec![]);
@@ -455,7 +578,7 @@ mod tests {
                 match kind {
                     0 => { if let Some(buffer) = cache.remove(Slot(slot)) { evicted.push(buffer) } }
                     1 => { if let Some(buffer) = cache.evict() { evicted.push(buffer) } }
-                    2..5 => { prop_assert_eq!(cache.peek(Slot(slot)), cache.get(Slot(slot))); }
+                    2..5 => { let _ = cache.get(Slot(slot)); }
                     5 => {
                         capacity = slot as usize % 9;
                         cache.resize(capacity, 10, |buffer| !buffer.0.is_multiple_of(3), &mut evicted);
@@ -465,6 +588,15 @@ mod tests {
                         cache.set_capacity(capacity, &mut evicted);
                     }
                     7 if slot % 4 == 0 => cache.set_lru(slot >= 12),
+                    9 => {
+                        held.insert(next);
+                        cache.insert_ahead(Slot(slot), BufferId(next), &mut evicted);
+                        next += 1;
+                    }
+                    10 => {
+                        let ahead = cache.peek(Slot(slot)).filter(|_| cache.get(Slot(slot)).is_none());
+                        prop_assert_eq!(cache.use_ahead(Slot(slot), &mut evicted), ahead);
+                    }
                     8 => {
                         if let Some(before) = cache.peek(Slot(slot)) {
                             cache.set_buffer(Slot(slot), BufferId(next));
@@ -483,7 +615,7 @@ mod tests {
                     prop_assert!(held.remove(&buffer.0));
                 }
                 prop_assert_eq!(cache.iter().count(), held.len());
-                prop_assert!(cache.len() <= capacity);
+                prop_assert!(cache.cached() <= capacity && cache.ahead() <= cache.most_ahead());
                 prop_assert!(cache.iter().all(|(slot, buffer)| cache.in_buffer(buffer) == Some(slot)));
                 prop_assert!(cache.by_slot.len() <= 2 * capacity);
             }

@@ -9,7 +9,7 @@
 use crate::canary::Canary;
 use crate::contract::*;
 use crate::disk_index::NO_VOLUME;
-use crate::engine::{Engine, Phase, Unresolved};
+use crate::engine::{Engine, LastLeaf, Phase, Unresolved};
 use crate::entry::{Key, Slot};
 use crate::failure::Failure;
 use crate::io::Purpose;
@@ -479,13 +479,13 @@ impl Engine {
             return Some(false);
         }
         let volume = self.volume_index(self.requests.get(id).volume)?;
-        let (mut new, mut last) = (0, None);
+        let (mut new, mut last, mut leaf) = (0, None, LastLeaf::default());
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
             if !block.takes_slot() {
                 continue;
             }
-            match self.map_entry(volume, block.key) {
+            match self.map_entry_after(volume, block.key, &mut leaf) {
                 Ok(entry) => new += u64::from(entry.slot().is_none()),
                 Err(Unresolved::Damaged) => {
                     self.fail_when_quiet(id, Error::Io);

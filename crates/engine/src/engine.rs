@@ -36,6 +36,7 @@ use crate::neighbours::Neighbours;
 use crate::pages::{PageCache, Region};
 use crate::partition::Partition;
 use crate::read::Fill;
+use crate::readahead::ReadAhead;
 use crate::rebuild::Rebuild;
 use crate::recovery::Recovery;
 use crate::reorder::Reorder;
@@ -70,6 +71,11 @@ pub(crate) enum Unresolved {
     /// The block is lost, or its leaf passed its checksum and holds what cannot be.
     Damaged,
 }
+
+/// Where a block of a volume was looked up last: the next one is often in the same leaf. For blocks that are looked up one behind the other, as
+/// long as no page comes or goes.
+#[derive(Default)]
+pub(crate) struct LastLeaf(Option<(u64, Walk)>);
 
 /// Syncs of the store.
 #[derive(Default)]
@@ -151,6 +157,7 @@ pub struct Engine {
     pub(crate) fills: HashMap<Slot, Fill, FixedState>,
     /// Lists of those that wait for a fill, with nobody in them.
     pub(crate) spare_fill_lists: Vec<Vec<(RequestId, u32)>>,
+    pub(crate) read_ahead: ReadAhead,
     pub(crate) requests: Requests,
     /// Requests that can run.
     pub(crate) ready: VecDeque<RequestId>,
@@ -296,6 +303,7 @@ impl Engine {
             in_journal: HashMap::with_hasher(FixedState::with_seed(9)),
             fills: HashMap::with_hasher(FixedState::with_seed(7)),
             spare_fill_lists: Vec::new(),
+            read_ahead: ReadAhead::new(),
             requests: Requests::new(limits.requests),
             ready: VecDeque::new(),
             blocked: VecDeque::new(),
@@ -439,7 +447,8 @@ impl Engine {
     /// A buffer for whatever needs one, from the free ones or from the read cache.
     pub(crate) fn any_buffer(&mut self) -> Option<BufferId> {
         while self.buffers.free() == 0 {
-            let victim = self.cache.evict()?;
+            let ahead = self.read_ahead.is_over(self.now).then(|| self.cache.evict_ahead()).flatten();
+            let victim = ahead.or_else(|| self.cache.evict())?;
             self.buffers.release(victim);
         }
         self.buffers.take()
@@ -465,7 +474,13 @@ impl Engine {
 
     /// What a block maps to, for whoever needs its content.
     pub(crate) fn resolve(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
-        self.map_entry(volume, key).and_then(|entry| if entry.is_lost() { Err(Unresolved::Damaged) } else { Ok(entry) })
+        self.resolve_after(volume, key, &mut LastLeaf::default())
+    }
+
+    /// The same, after others of the volume.
+    pub(crate) fn resolve_after(&mut self, volume: usize, key: Key, last: &mut LastLeaf) -> Result<Entry, Unresolved> {
+        let entry = self.map_entry_after(volume, key, last)?;
+        if entry.is_lost() { Err(Unresolved::Damaged) } else { Ok(entry) }
     }
 
     /// The entry of a block that is not in its leaf yet, if it is not.
@@ -475,11 +490,26 @@ impl Engine {
 
     /// The entry of a block, which may be lost.
     pub(crate) fn map_entry(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
+        self.map_entry_after(volume, key, &mut LastLeaf::default())
+    }
+
+    /// The same, after others of the volume.
+    pub(crate) fn map_entry_after(
+        &mut self,
+        volume: usize,
+        key: Key,
+        last: &mut LastLeaf,
+    ) -> Result<Entry, Unresolved> {
         if let Some(entry) = self.unflushed(key) {
             return Ok(entry);
         }
-        let entries = self.store.geometry.map_leaf_entries();
-        match lookup(&mut self.store, Region::Metadata, self.maps[volume], key.lba() / entries) {
+        let leaf = key.lba() / self.store.geometry.map_leaf_entries();
+        let walk = match last.0 {
+            Some((known, walk)) if known == leaf => walk,
+            _ => lookup(&mut self.store, Region::Metadata, self.maps[volume], leaf),
+        };
+        last.0 = Some((leaf, walk));
+        match walk {
             Walk::Leaf(page) => self.entry_in(page, key).ok_or(Unresolved::Damaged),
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
             Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
@@ -509,6 +539,7 @@ impl Engine {
                 self.retry_blocked();
             }
             self.retry_blocked();
+            self.step_read_ahead();
             self.step_mends();
             self.step_scrub();
             if self.phase == Phase::Serving {

@@ -36,6 +36,8 @@ pub(crate) enum Purpose {
     Sync,
     /// Blocks have been read from consecutive slots.
     Fill { first: Slot },
+    /// Blocks have been read ahead from consecutive slots, those in gaps included.
+    ReadAhead { first: Slot },
     /// Blocks for reads, from the replicas from this slot on.
     FillFromReplicas { first: Slot },
     /// Blocks that are to be put in order, from this one of them on.

@@ -35,6 +35,8 @@ pub struct Limits {
     pub discard_pages: u32,
     /// Cut-off subtrees that are kept to be walked, before discards have to wait. At least what one discard can cut off.
     pub discards: u32,
+    /// Blocks read ahead of one sequential reader, at most (0: none is).
+    pub read_ahead: u32,
     /// Requests in flight.
     pub requests: u32,
     /// How index and read cache share what they have together.
@@ -48,6 +50,8 @@ const REQUEST_BLOCK_BYTES: u64 = 136;
 /// Requests in flight, and where there is little memory.
 const MANY_REQUESTS: u64 = 1024;
 const FEW_REQUESTS: u64 = 128;
+/// Blocks read ahead of one sequential reader, at most: 4 MiB, of what the read cache gives to that (`cache.rs`).
+const READ_AHEAD: u32 = 1024;
 /// What is divided, at least.
 const LEAST: u64 = 28 * MIB;
 /// Where less than this is divided, the index gets less of it.
@@ -187,6 +191,7 @@ impl Limits {
             sharing_digest_bits: 0,
             delta_entries: delta as u32,
             map_buffer: map_buffer as u32,
+            read_ahead: READ_AHEAD,
             discard_pages: (delta / geometry.map_leaf_entries()).clamp(1, 1024) as u32,
             discards: (delta / 4).max(4096) as u32,
             requests: requests as u32,

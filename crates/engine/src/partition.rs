@@ -229,7 +229,8 @@ impl Engine {
         let lru = partition.setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
         for block in &requests.get(id).blocks {
             let Some(slot) = block.entry.slot() else { continue };
-            if let Some((list, segment)) = partition.read_ghosts.touch(slot, lru) {
+            // What came ahead would not have come sooner from a larger cache.
+            if let Some((list, segment)) = partition.read_ghosts.touch(slot, lru).filter(|_| !block.was_ahead) {
                 partition.controller.count_hits(list, segment, 1);
                 if segment as u64 * 1000 >= u64::from(1000 - partition.share) * SEGMENTS as u64 {
                     partition.counts.read_ghost_hits += 1;

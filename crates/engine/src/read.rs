@@ -2,7 +2,7 @@
 //! gives), Reply. See docs/read-path.md.
 
 use crate::contract::*;
-use crate::engine::{Engine, Unresolved};
+use crate::engine::{Engine, LastLeaf, Unresolved};
 use crate::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
 use crate::io::Purpose;
 use crate::pages::Region;
@@ -21,9 +21,30 @@ pub(crate) struct Fill {
     pub buffer: BufferId,
     /// What the map says of its digest.
     check: u32,
-    /// Requests that wait for it, and for which of their blocks.
-    first: (RequestId, u32),
+    /// Requests that wait for it, and for which of their blocks; none if it is read ahead.
+    first: Option<(RequestId, u32)>,
     more: alloc::vec::Vec<(RequestId, u32)>,
+    /// It is, or was when it began.
+    is_ahead: bool,
+}
+
+impl Fill {
+    /// A block that nobody waits for.
+    pub(crate) fn ahead(buffer: BufferId, check: u32) -> Fill {
+        Fill { buffer, check, first: None, more: alloc::vec::Vec::new(), is_ahead: true }
+    }
+
+    fn add_waiter(&mut self, waiter: (RequestId, u32), spare: &mut alloc::vec::Vec<alloc::vec::Vec<(RequestId, u32)>>) {
+        match self.first {
+            None => self.first = Some(waiter),
+            Some(_) => {
+                if self.more.capacity() == 0 {
+                    self.more = spare.pop().unwrap_or_default();
+                }
+                self.more.push(waiter);
+            }
+        }
+    }
 }
 
 impl Engine {
@@ -31,12 +52,15 @@ impl Engine {
         if self.requests.get(id).stage == Stage::Read {
             return self.finish_read(id);
         }
-        let Engine { requests, buffers, store, .. } = self;
+        let Engine { requests, store, .. } = self;
         let request = requests.get_mut(id);
         request.stage = Stage::LoadMap;
         if request.blocks.is_empty() {
             push_blocks(&mut request.blocks, request.volume, request.offset, request.length, &store.geometry);
+            self.note_stream(id);
         }
+        let Engine { requests, buffers, .. } = self;
+        let request = requests.get_mut(id);
         for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
             // Left from a run that found too few buffers.
             buffers.release(buffer);
@@ -65,10 +89,10 @@ impl Engine {
     /// Finds the entries of all blocks, all at one moment; false if pages have to be loaded first.
     fn resolve_blocks(&mut self, id: RequestId) -> bool {
         let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
-        let mut last: Option<Missing> = None;
+        let (mut last, mut leaf) = (None::<Missing>, LastLeaf::default());
         for at in 0..self.requests.get(id).blocks.len() {
             let key = self.requests.get(id).blocks[at].key;
-            match self.resolve(volume, key) {
+            match self.resolve_after(volume, key, &mut leaf) {
                 Ok(entry) => self.requests.get_mut(id).blocks[at].entry = entry,
                 Err(Unresolved::Damaged) => {
                     self.fail_when_quiet(id, Error::Io);
@@ -94,7 +118,8 @@ impl Engine {
     /// Takes a buffer with the slot's content, if it is in memory: the caller holds it. Counts as a use. What is in memory is
     /// checked like what comes from the device: should the map lead to a slot that holds something else, that is an error.
     pub(crate) fn use_memory(&mut self, slot: Slot, check: u32) -> Result<Option<BufferId>, Error> {
-        let Some(buffer) = self.dirty.get(&slot).copied().or_else(|| self.cache.get(slot)) else { return Ok(None) };
+        let known = self.dirty.get(&slot).copied().or_else(|| self.cache.get(slot));
+        let Some(buffer) = known.or_else(|| self.first_use(slot)) else { return Ok(None) };
         if self.buffers.check(buffer) != check {
             return Err(Error::Io);
         }
@@ -102,22 +127,38 @@ impl Engine {
         Ok(Some(buffer))
     }
 
+    /// Uses what has been read ahead.
+    fn first_use(&mut self, slot: Slot) -> Option<BufferId> {
+        let Engine { cache, evicted, .. } = self;
+        let buffer = cache.use_ahead(slot, evicted)?;
+        self.reads.ahead_used += 1;
+        self.release_evicted();
+        Some(buffer)
+    }
+
     /// Holds what is in memory and reads the rest, consecutive slots together.
     fn collect_blocks(&mut self, id: RequestId) {
         self.requests.get_mut(id).stage = Stage::Read;
         let count = self.requests.get(id).blocks.len();
+        let mut ahead = 0;
         for at in 0..count {
+            let used = self.reads.ahead_used;
             let entry = self.requests.get(id).blocks[at].entry;
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(buffer) => {
                         self.partition.counts.read_hits += u64::from(buffer.is_some());
-                        self.requests.get_mut(id).blocks[at].buffer = buffer;
+                        let block = &mut self.requests.get_mut(id).blocks[at];
+                        (block.buffer, block.was_ahead) = (buffer, self.reads.ahead_used > used);
+                        ahead += u64::from(block.was_ahead);
                     }
                     Err(error) => return self.fail_request(id, error),
                 }
             }
         }
+        // What was read ahead came from the device: it has not been kept for an earlier use.
+        self.partition.counts.read_hits -= ahead;
+        self.partition.counts.read_misses += ahead;
         let mut run = Run::default();
         let mut short = false;
         for at in 0..count {
@@ -157,7 +198,7 @@ impl Engine {
 
     /// Adds a slot to what is read together, or begins anew with it: whether it did. Its replica takes its place where that
     /// goes on, or where nothing does.
-    fn add_to_run(&mut self, run: &mut Run, slot: Slot) -> bool {
+    pub(crate) fn add_to_run(&mut self, run: &mut Run, slot: Slot) -> bool {
         let replica = self.replica_of(slot);
         let goes_on = |at: Slot| run.first.is_some_and(|first| self.continues(first, run.length, at));
         let goes_on = if run.is_of_replicas { replica.is_some_and(goes_on) } else { goes_on(slot) };
@@ -172,7 +213,7 @@ impl Engine {
         !goes_on
     }
 
-    fn read_all_of(&mut self, run: &mut Run) {
+    pub(crate) fn read_all_of(&mut self, run: &mut Run) {
         if let Some(first) = run.first.take() {
             match run.is_of_replicas {
                 true => self.read_replicas(first, &run.replicated),
@@ -207,17 +248,15 @@ impl Engine {
     /// Lets a block of a request wait for a slot's content.
     fn begin_fill(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> Begun {
         let begun = if let Some(fill) = self.fills.get_mut(&slot) {
-            if fill.more.capacity() == 0 {
-                fill.more = self.spare_fill_lists.pop().unwrap_or_default();
-            }
-            fill.more.push((id, at));
+            fill.add_waiter((id, at), &mut self.spare_fill_lists);
             Begun::Joined
         } else if !self.mends.is_empty() && self.join_mend(slot, entry.check(), id, at) {
             Begun::Joined
         } else {
             let Some(buffer) = self.any_buffer() else { return Begun::NoBuffer };
             let more = alloc::vec::Vec::new();
-            self.fills.insert(slot, Fill { buffer, check: entry.check(), first: (id, at), more });
+            self.fills
+                .insert(slot, Fill { buffer, check: entry.check(), first: Some((id, at)), more, is_ahead: false });
             Begun::New
         };
         self.requests.get_mut(id).waiting += 1;
@@ -253,7 +292,12 @@ impl Engine {
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
         let mut fill = self.fills.remove(&slot).expect("a fill ends once");
         let good = content.is_some_and(|content| self.passes(slot, &fill, content));
-        let waiters = core::iter::once(fill.first).chain(fill.more.iter().copied());
+        if fill.first.is_none() {
+            self.keep_ahead(slot, &fill, good);
+            return good;
+        }
+        self.reads.ahead_used += u64::from(fill.is_ahead);
+        let waiters = fill.first.into_iter().chain(fill.more.iter().copied());
         if !good {
             // Before anyone gets an error, the other copies.
             self.mend_for(slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
@@ -263,6 +307,7 @@ impl Engine {
             self.buffers.hold(fill.buffer);
             let request = self.requests.get_mut(id);
             let block = &mut request.blocks[at as usize];
+            block.was_ahead = fill.is_ahead;
             match request.kind {
                 Kind::Read => block.buffer = Some(fill.buffer),
                 _ => block.base_buffer = Some(fill.buffer),
@@ -277,6 +322,17 @@ impl Engine {
         self.keep_cached(slot, fill.buffer);
         self.release_evicted();
         true
+    }
+
+    /// Keeps a block that was read ahead, if it is good. If not, nothing is said: who needs it finds out.
+    fn keep_ahead(&mut self, slot: Slot, fill: &Fill, good: bool) {
+        if !good || self.buffers.is_retired(fill.buffer) {
+            return self.buffers.release(fill.buffer);
+        }
+        self.buffers.set_check(fill.buffer, fill.check);
+        let Engine { cache, evicted, .. } = self;
+        cache.insert_ahead(slot, fill.buffer, evicted);
+        self.release_evicted();
     }
 
     /// Whether what was read is what the slot must hold: 24 bits always, all of them where they are at hand.
@@ -296,6 +352,7 @@ impl Engine {
             from_device: u64::from(device_reads > 0),
             device_reads,
             split: u64::from(device_reads > 1),
+            ..ReadCounts::default()
         };
         request.stage = Stage::Reply;
         for block in request.blocks.drain(..) {
@@ -365,7 +422,7 @@ impl Engine {
 
 /// Slots that one device read gives: themselves or their replicas, from the first of these on.
 #[derive(Default)]
-struct Run {
+pub(crate) struct Run {
     first: Option<Slot>,
     length: usize,
     is_of_replicas: bool,

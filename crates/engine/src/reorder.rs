@@ -30,7 +30,7 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::commit::Room;
 use crate::contract::*;
-use crate::engine::{Engine, Unresolved};
+use crate::engine::{Engine, LastLeaf, Unresolved};
 use crate::entry::{Key, Slot, check_bits};
 use crate::io::Purpose;
 use crate::limits::table_bytes;
@@ -377,13 +377,13 @@ impl Engine {
         // What is left of the open container is used up first; one slot is not worth a stop.
         let run = if self.space.run() > 1 { self.space.run() as usize } else { AT_ONCE };
         let most = AT_ONCE.min(self.replica_budget() as usize).min(run);
-        let mut end = noted.blocks;
+        let (mut end, mut leaf) = (noted.blocks, LastLeaf::default());
         for i in 0..noted.blocks {
             if blocks.len() == most {
                 end = i;
                 break;
             }
-            let entry = match self.resolve(volume, Key(noted.first.0 + i)) {
+            let entry = match self.resolve_after(volume, Key(noted.first.0 + i), &mut leaf) {
                 Ok(entry) => entry,
                 Err(Unresolved::Missing(missing)) => return Err(missing),
                 Err(Unresolved::Damaged) => return Ok(None),

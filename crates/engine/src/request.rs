@@ -89,6 +89,8 @@ pub(crate) struct Block {
     pub on_disk: OnDisk,
     /// Outcome of comparing the block with what a slot held, byte by byte. `base_buffer` held that content.
     pub compared: Option<(Slot, bool)>,
+    /// Read: it had been read ahead.
+    pub was_ahead: bool,
 }
 
 impl Block {
@@ -107,6 +109,7 @@ impl Block {
             decision: Decision::Write,
             on_disk: OnDisk::NotAsked,
             compared: None,
+            was_ahead: false,
         }
     }
 

@@ -172,6 +172,12 @@ pub struct ReadCounts {
     pub device_reads: u64,
     /// Requests that took more than one.
     pub split: u64,
+    /// Blocks that were read ahead of sequential readers,
+    pub ahead_blocks: u64,
+    /// those of them that were used,
+    pub ahead_used: u64,
+    /// and blocks between them that were read over.
+    pub ahead_gaps: u64,
 }
 
 impl AddAssign for ReadCounts {
@@ -180,6 +186,9 @@ impl AddAssign for ReadCounts {
         self.from_device += more.from_device;
         self.device_reads += more.device_reads;
         self.split += more.split;
+        self.ahead_blocks += more.ahead_blocks;
+        self.ahead_used += more.ahead_used;
+        self.ahead_gaps += more.ahead_gaps;
     }
 }
 

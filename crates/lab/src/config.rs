@@ -61,6 +61,7 @@ impl Config {
                 discards: 512,
                 delta_entries: 256,
                 map_buffer: 24,
+                read_ahead: 1024,
                 requests: 16,
                 cache: GIVEN_CACHE,
             },
@@ -170,6 +171,7 @@ fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
         discards: random.pick(&[64, 512, 4096]),
         delta_entries: random.pick(&[64, 128, 256, 1024]),
         map_buffer: 0,
+        read_ahead: 1024,
         requests: random.between(4, 16) as u32,
         cache: GIVEN_CACHE,
     }

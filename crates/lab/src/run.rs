@@ -272,6 +272,7 @@ impl Run {
                 self.write_together(self.range(*place), lengths, contents, *backwards, *fua)
             }
             Operation::Read(place) => self.read(self.range(*place)),
+            Operation::ReadOn { place, blocks, swapped } => self.read_on(self.range(*place), *blocks, *swapped),
             Operation::WriteZeroes { place, fua } => self.zero(self.range(*place), EngineOperation::WriteZeroes, *fua),
             Operation::Trim { place, fua } => self.zero(self.range(*place), EngineOperation::Trim, *fua),
             Operation::Flush => {
@@ -483,6 +484,18 @@ impl Run {
         let token = self.token(Pending::Read { volume, stamp });
         self.model.begin_observation(token, range);
         self.submit(token, range, false, EngineOperation::Read { object: 0 })
+    }
+
+    /// Reads the range in pieces of so many blocks.
+    fn read_on(&mut self, range: Range, blocks: u64, swapped: bool) -> Checked {
+        let step = blocks * CELLS as u64;
+        let count = range.count.div_ceil(step);
+        for number in 0..count {
+            let number = if swapped && (number ^ 1) < count { number ^ 1 } else { number };
+            let at = number * step;
+            self.read(Range { first: range.first + at, count: step.min(range.count - at), ..range })?;
+        }
+        Ok(())
     }
 
     /// Tells the model of a change, unless its volume is read-only.

@@ -46,6 +46,15 @@ pub enum Operation {
     },
     /// Read and verify.
     Read(Place),
+    /// Reads of so many blocks each, one behind the other, as of a sequential reader.
+    ReadOn {
+        /// Where.
+        place: Place,
+        /// The blocks of each read.
+        blocks: u64,
+        /// Each second one comes before the one before it.
+        swapped: bool,
+    },
     /// Write zeroes.
     WriteZeroes {
         /// Where.
@@ -202,7 +211,7 @@ pub struct Generator<'a> {
     policies: Random,
     /// And one for the sharing of memory.
     caches: Random,
-    weights: [u32; 24],
+    weights: [u32; 25],
     fresh: u32,
 }
 
@@ -213,7 +222,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 24];
+        let mut weights = [0; 25];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -231,6 +240,7 @@ impl Generator<'_> {
         let caches = &mut Random::new(seed ^ 0x6361_6368_6573);
         weights[22] = 6 * caches.pick(&[0, 0, 1, 4]);
         weights[23] = 4 * Random::new(seed ^ 0x7265_6f72).pick(&[0, 1, 2, 4]);
+        weights[24] = 10 * Random::new(seed ^ 0x6168_6561).pick(&[0, 1, 2, 4]);
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -280,6 +290,11 @@ impl Generator<'_> {
                 Operation::IndexCopy(self.policies.pick(&copies))
             }
             22 => Operation::SetCache((!self.caches.one_in(5)).then(|| any_cache(&mut self.caches))),
+            24 => {
+                let most = u64::from(self.config.parameters.geometry.piece_blocks);
+                let blocks = self.random.between(1, most.min(4));
+                Operation::ReadOn { place: self.any_length(), blocks, swapped: self.random.one_in(3) }
+            }
             _ => {
                 let block = self.config.parameters.geometry.block();
                 Operation::Replicas(self.random.pick(&[None, Some(0), Some(4 * block), Some(1 << 40), Some(1 << 40)]))
@@ -431,6 +446,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 25, "{letters:?}");
+        assert_eq!(letters.len(), 26, "{letters:?}");
     }
 }

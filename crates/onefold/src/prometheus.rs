@@ -207,6 +207,15 @@ const METRICS: &[Metric] = &[
         one(report.reads.device_reads)
     }),
     counter("onefold_reads_split_total", "Reads that took more than one of them.", |report| one(report.reads.split)),
+    counter("onefold_reads_ahead_blocks_total", "Blocks read ahead of sequential readers.", |report| {
+        one(report.reads.ahead_blocks)
+    }),
+    counter("onefold_reads_ahead_used_blocks_total", "Blocks read ahead that were used.", |report| {
+        one(report.reads.ahead_used)
+    }),
+    counter("onefold_reads_ahead_gap_blocks_total", "Blocks read over between blocks read ahead.", |report| {
+        one(report.reads.ahead_gaps)
+    }),
     counter(
         "onefold_neighbours_pages_total",
         "Summary pages gone through because a block beside theirs was found.",

@@ -102,12 +102,21 @@ pub struct ReadsReport {
     pub device_reads: u64,
     /// Reads that took more than one of them.
     pub split: u64,
+    /// Blocks read ahead of sequential readers.
+    #[serde(default)]
+    pub ahead_blocks: u64,
+    /// Those of them that were used.
+    #[serde(default)]
+    pub ahead_used: u64,
+    /// Blocks between them that were read over.
+    #[serde(default)]
+    pub ahead_gaps: u64,
 }
 
 impl From<ReadCounts> for ReadsReport {
     fn from(counts: ReadCounts) -> ReadsReport {
-        let ReadCounts { requests, from_device, device_reads, split } = counts;
-        ReadsReport { requests, from_device, device_reads, split }
+        let ReadCounts { requests, from_device, device_reads, split, ahead_blocks, ahead_used, ahead_gaps } = counts;
+        ReadsReport { requests, from_device, device_reads, split, ahead_blocks, ahead_used, ahead_gaps }
     }
 }
 
@@ -119,8 +128,8 @@ impl ReadsReport {
         }
         let (from_device, device_reads, split) = (self.from_device, self.device_reads, self.split);
         format!(
-            "\n  reads since the pool was opened: {} requests, {from_device} from the store in {device_reads} reads, {split} split\n",
-            self.requests
+            "\n  reads since the pool was opened: {} requests, {from_device} from the store in {device_reads} reads, {split} split; {} blocks read ahead, {} of them used\n",
+            self.requests, self.ahead_blocks, self.ahead_used
         )
     }
 }

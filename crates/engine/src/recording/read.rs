@@ -407,6 +407,7 @@ impl<'a> Reader<'a> {
             sharing_digest_bits: self.small()?,
             delta_entries: self.small()?,
             map_buffer: self.small()?,
+            read_ahead: self.small()?,
             discard_pages: self.small()?,
             discards: self.small()?,
             requests: self.small()?,

@@ -266,6 +266,7 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         sharing_digest_bits,
         delta_entries,
         map_buffer,
+        read_ahead,
         discard_pages,
         discards,
         requests,
@@ -274,7 +275,11 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
     let setting = setting.map_or(0, CacheSetting::encode);
     let cache = [setting, interval, unit, sampled_one_in, index_hit, read_hit];
     let memory = [buffers, write_buffers, pages, index_entries, index_chunk, index_tag_bits, sharing_digest_bits];
-    for value in memory.into_iter().chain([delta_entries, map_buffer, discard_pages, discards, requests]).chain(cache) {
+    for value in memory
+        .into_iter()
+        .chain([delta_entries, map_buffer, read_ahead, discard_pages, discards, requests])
+        .chain(cache)
+    {
         number(out, u64::from(value));
     }
 }

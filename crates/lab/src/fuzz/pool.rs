@@ -39,6 +39,7 @@ pub const LIMITS: Limits = Limits {
     discards: 64,
     delta_entries: 64,
     map_buffer: 24,
+    read_ahead: 1024,
     requests: 4,
     cache: crate::config::GIVEN_CACHE,
 };

@@ -382,6 +382,8 @@ fn limits(plan: &Plan, division: Division, pool: &Pool) -> Checked<Limits> {
         index_entries: (index / ENTRY_BYTES) as u32,
         // A thousandth of the memory.
         index_chunk: ((plan.memory / 1024 / ENTRY_BYTES) as u32).next_power_of_two().max(16),
+        // POD's question is what a division saves by itself: what is read ahead makes a small read cache look better.
+        read_ahead: 0,
         ..other
     })
 }

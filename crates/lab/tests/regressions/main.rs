@@ -10,6 +10,7 @@ mod disk_index;
 mod failures;
 mod map_buffer;
 mod policies;
+mod readahead;
 mod refusals;
 mod reorder;
 mod repair;

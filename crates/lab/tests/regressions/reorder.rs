@@ -36,7 +36,7 @@ impl Bench {
     }
 
     /// Reads so much else that nothing of the blocks is cached.
-    fn cool(&mut self) {
+    pub fn cool(&mut self) {
         let limits = self.config.limits;
         let small = engine::Limits { buffers: limits.write_buffers + 1, ..limits };
         self.world.set_limits(small).unwrap();

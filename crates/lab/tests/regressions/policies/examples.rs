@@ -123,7 +123,8 @@ fn read_back(text: &str) -> (ReadCounts, Vec<(u64, u64)>) {
 
 #[test]
 fn the_reads_of_the_example_of_the_read_path() {
-    let counts = |device_reads, split| ReadCounts { requests: 1, from_device: 1, device_reads, split };
+    let counts =
+        |device_reads, split| ReadCounts { requests: 1, from_device: 1, device_reads, split, ..ReadCounts::default() };
     assert_eq!(read_back("native"), (counts(1, 0), vec![(26, 5)]));
     assert_eq!(read_back("select"), (counts(2, 1), vec![(20, 3), (26, 2)]));
     assert_eq!(read_back("select:3,request"), (counts(3, 1), vec![(20, 3), (26, 1), (25, 1)]));
