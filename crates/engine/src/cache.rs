@@ -10,12 +10,10 @@
 
 use alloc::vec::Vec;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-
 use crate::contract::BufferId;
 use crate::entry::Slot;
 use crate::limits::table_bytes;
+use crate::near::{Near, NearMap};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum List {
@@ -67,7 +65,7 @@ pub(crate) struct ReadCache {
     by_buffer: Vec<u32>,
     nodes: Vec<Node>,
     unused: Vec<u32>,
-    by_slot: HashMap<Slot, u32, FixedState>,
+    by_slot: NearMap<Slot, u32>,
     lists: [Ends; 5],
 }
 
@@ -82,7 +80,7 @@ impl ReadCache {
             by_buffer: Vec::new(),
             nodes: Vec::with_capacity(most + 1),
             unused: Vec::new(),
-            by_slot: HashMap::with_capacity_and_hasher(most + 1, FixedState::with_seed(5)),
+            by_slot: NearMap::with_capacity_and_hasher(most + 1, Near),
             lists: [Ends { newest: NONE, oldest: NONE, length: 0 }; 5],
         }
     }

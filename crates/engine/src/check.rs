@@ -13,6 +13,7 @@ use crate::disk_index::NO_VOLUME;
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, Slot, check_bits};
 use crate::map_buffer;
+use crate::near::NearMap;
 use crate::pages::{PageKey, Region};
 use crate::recovery::table_name;
 use crate::space::SlotState;
@@ -448,7 +449,7 @@ impl<'a> Audit<'a> {
 
     fn delta(&mut self) {
         let engine = self.engine;
-        let mut refs = hashbrown::HashMap::<Slot, u32, foldhash::fast::FixedState>::default();
+        let mut refs = NearMap::<Slot, u32>::default();
         for entry in engine.delta.points.values() {
             if let Some(slot) = entry.slot() {
                 *refs.entry(slot).or_default() += 1;

@@ -11,12 +11,10 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-
 use crate::contract::Digest;
 use crate::entry::{Entry, Key, Slot};
 use crate::limits::table_bytes;
+use crate::near::{Near, NearMap};
 
 /// A slot that points of a delta refer to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,10 +31,10 @@ pub(crate) struct Recent {
 
 /// Mappings newer than a tree.
 pub(crate) struct Delta {
-    pub(crate) points: HashMap<Key, Entry, FixedState>,
+    pub(crate) points: NearMap<Key, Entry>,
     /// First to one past the last, not overlapping, not adjacent.
     pub(crate) clears: BTreeMap<u64, u64>,
-    pub(crate) slots: HashMap<Slot, Recent, FixedState>,
+    pub(crate) slots: NearMap<Slot, Recent>,
     /// The most subtrees that merging the clears can cut off.
     pub(crate) cuts: u64,
     /// The most slots that merging the clears can release in leaves that they cover in part.
@@ -46,9 +44,9 @@ pub(crate) struct Delta {
 impl Delta {
     pub(crate) fn with_capacity(entries: usize) -> Delta {
         Delta {
-            points: HashMap::with_capacity_and_hasher(entries, FixedState::with_seed(3)),
+            points: NearMap::with_capacity_and_hasher(entries, Near),
             clears: BTreeMap::new(),
-            slots: HashMap::with_capacity_and_hasher(entries, FixedState::with_seed(4)),
+            slots: NearMap::with_capacity_and_hasher(entries, Near),
             cuts: 0,
             releases: 0,
         }

@@ -8,9 +8,6 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-
 use crate::buffers::Buffers;
 use crate::bytes::u64_at;
 use crate::cache::ReadCache;
@@ -32,6 +29,7 @@ use crate::limits::Limits;
 use crate::map_buffer::MapBuffer;
 use crate::mend::{Damages, Mend};
 use crate::meta::MetaSpace;
+use crate::near::{Near, NearMap};
 use crate::neighbours::Neighbours;
 use crate::pages::{PageCache, Region};
 use crate::partition::Partition;
@@ -147,14 +145,14 @@ pub struct Engine {
     pub(crate) buffers: Buffers,
     pub(crate) journal: Journal,
     /// Blocks whose slot does not hold them yet.
-    pub(crate) dirty: HashMap<Slot, BufferId, FixedState>,
+    pub(crate) dirty: NearMap<Slot, BufferId>,
     /// Blocks that the journal has carried and whose slot writes are still to be submitted.
     pub(crate) carried: VecDeque<Unwritten>,
     /// Slot writes of carried blocks in flight.
     pub(crate) carried_writes: usize,
     /// Blocks that the journal carried and whose slots do not hold them, in a pool that is not written: where they are.
-    pub(crate) in_journal: HashMap<Slot, u64, FixedState>,
-    pub(crate) fills: HashMap<Slot, Fill, FixedState>,
+    pub(crate) in_journal: NearMap<Slot, u64>,
+    pub(crate) fills: NearMap<Slot, Fill>,
     /// Lists of those that wait for a fill, with nobody in them.
     pub(crate) spare_fill_lists: Vec<Vec<(RequestId, u32)>>,
     pub(crate) read_ahead: ReadAhead,
@@ -297,11 +295,11 @@ impl Engine {
             cache: ReadCache::new(cached, limits.most_cached(geometry.block())),
             buffers: Buffers::new(limits.buffers, limits.write_buffers),
             journal: Journal::new(geometry.journal_blocks, geometry.block_size, 0, 0, 0, 0),
-            dirty: HashMap::with_capacity_and_hasher(limits.write_buffers as usize, FixedState::with_seed(6)),
+            dirty: NearMap::with_capacity_and_hasher(limits.write_buffers as usize, Near),
             carried: VecDeque::new(),
             carried_writes: 0,
-            in_journal: HashMap::with_hasher(FixedState::with_seed(9)),
-            fills: HashMap::with_hasher(FixedState::with_seed(7)),
+            in_journal: NearMap::default(),
+            fills: NearMap::default(),
             spare_fill_lists: Vec::new(),
             read_ahead: ReadAhead::new(),
             requests: Requests::new(limits.requests),

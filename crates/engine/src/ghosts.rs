@@ -13,6 +13,7 @@ use crate::contract::Digest;
 use crate::entry::Slot;
 use crate::icache::Hits;
 use crate::memory::list_bytes;
+use crate::near::near_hash;
 
 /// Parts of the list: the depth of a hit is known to a twentieth of the memory.
 pub(crate) const SEGMENTS: usize = 20;
@@ -30,7 +31,7 @@ pub(crate) struct Key {
 impl Key {
     /// A block of the read cache.
     pub(crate) fn of_slot(slot: Slot) -> Key {
-        Key { hash: (slot.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32, slot, by_slot: true }
+        Key { hash: near_hash(slot.0) as u32, slot, by_slot: true }
     }
 
     /// A digest, found in `slot`, if it is one of those that stand for `one_in` (a power of two).

@@ -70,7 +70,7 @@ impl Index {
     pub(crate) fn new(size: Size, slots: u64, tag_bits: u32) -> Index {
         let in_half = |entries: u64| entries / u64::from(LEAST_CHUNK);
         let chunk_bits = in_half(size.chunk).max(1).ilog2();
-        let base_bits = in_half(size.least).max(1 << chunk_bits).ilog2();
+        let base_bits = in_half(size.least).max(1 << chunk_bits).ilog2().min(32);
         let slot_bits = 64 - slots.leading_zeros();
         let most = 128 - GENERATION_BITS - slot_bits;
         let tag_bits = if tag_bits == 0 { most } else { tag_bits.min(most) };
@@ -170,7 +170,7 @@ impl Index {
                 if entry == 0 {
                     continue;
                 }
-                let number = self.tag_number(half, entry >> (GENERATION_BITS + self.slot_bits));
+                let number = self.tag_number(half, (entry >> self.tag_at()) as u64);
                 let (place, count) = if number >> bit & 1 == 1 { (into, &mut moved) } else { (from, &mut kept) };
                 self.entries[place + *count] = entry;
                 *count += 1;
@@ -202,9 +202,9 @@ impl Index {
         ((((2 * chunk + half as u64) << self.chunk_bits) + within) * WAYS as u64) as usize
     }
 
-    /// The bits of a bucket's number that are in the tag, at their places.
-    fn tag_number(&self, half: usize, tag: u128) -> u64 {
-        ((tag >> (half as u32 * self.second_at)) as u64) << self.base_bits
+    /// The bits of a bucket's number that are in the tag, at their places, from the first 64 bits of the tag.
+    fn tag_number(&self, half: usize, tag: u64) -> u64 {
+        tag >> (half as u32 * self.second_at) << self.base_bits
     }
 
     /// The pool has more slots by now. Where their numbers take more bits, entries give up bits of their tags.
@@ -222,30 +222,44 @@ impl Index {
         (self.slot_bits, self.tag_bits) = (slot_bits, tag_bits);
     }
 
+    /// The tag of a digest, at its place in an entry.
     fn tag(&self, digest: Digest) -> u128 {
-        u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - self.tag_bits))
+        (u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - self.tag_bits))) << self.tag_at()
     }
 
     /// The two buckets of a digest, and whether each has been split more often than those that are still to be.
     #[inline]
     fn buckets(&self, digest: Digest) -> [(usize, bool); 2] {
-        let tag = self.tag(digest);
-        [self.bucket(0, digest, tag), self.bucket(1, digest, tag)]
+        let bits = u128::from_le_bytes(digest.0);
+        let (top, tag) = ((bits >> 64) as u64, bits as u64 & (u64::MAX >> 64u32.saturating_sub(self.tag_bits)));
+        [self.bucket(0, top, tag), self.bucket(1, top, tag)]
     }
 
-    /// That of one half. The first bits of a number are from the digest's top, which no tag reaches unless it is as long as the digest.
+    /// That of one half. The first bits of a number are from the digest's top, which no tag reaches unless it is as long as the digest:
+    /// with 112 bits of tag at most the first number has bits of its own; the second may repeat bits of the tag.
     #[inline]
-    fn bucket(&self, half: u32, digest: Digest, tag: u128) -> (usize, bool) {
-        // 112 bits of tag at most: the first number has bits of its own; the second may repeat bits of the tag.
-        let own = (u128::from_le_bytes(digest.0) >> (128 - (half + 1) * self.base_bits.max(1))) as u64;
+    fn bucket(&self, half: usize, top: u64, tag: u64) -> (usize, bool) {
+        let own = top >> (64 - (half as u32 + 1) * self.base_bits.max(1));
         let all = self.buckets.next_power_of_two();
-        let number = (own & ((1 << self.base_bits) - 1) | self.tag_number(half as usize, tag)) & (all - 1);
+        let number = (own & ((1 << self.base_bits) - 1) | self.tag_number(half, tag)) & (all - 1);
         let (number, split) = if number < self.buckets {
             (number, number >= all / 2 || number + all / 2 < self.buckets)
         } else {
             (number - all / 2, false)
         };
-        (self.at(half as usize, number), split)
+        (self.at(half, number), split)
+    }
+
+    /// The entries of a bucket.
+    #[inline]
+    fn ways(&self, bucket: usize) -> &[u128] {
+        &self.entries[bucket..bucket + WAYS]
+    }
+
+    /// Which of them has a tag.
+    #[inline]
+    fn find(&self, bucket: usize, tag: u128) -> Option<usize> {
+        self.ways(bucket).iter().position(|&entry| self.matches(entry, tag))
     }
 
     /// Digest bits that a match in a half proves.
@@ -260,11 +274,33 @@ impl Index {
         Slot((entry >> GENERATION_BITS) as u64 % (1 << self.slot_bits) - 1)
     }
 
+    /// Bits of an entry below its tag: less than 64.
+    fn tag_at(&self) -> u32 {
+        GENERATION_BITS + self.slot_bits
+    }
+
+    /// Whether an entry has a tag, which is given at its place in an entry.
+    #[inline]
     fn matches(&self, entry: u128, tag: u128) -> bool {
-        entry != 0 && entry >> (GENERATION_BITS + self.slot_bits) == tag
+        entry != 0 && entry ^ tag < 1 << self.tag_at()
     }
 
     // ---- entries ----
+
+    /// Asks for the memory of all these digests, so that looking them up one by one does not wait for each.
+    pub(crate) fn warm(&self, digests: impl Iterator<Item = Digest>) {
+        if self.buckets > 0 {
+            let lines = |bucket: usize| {
+                let ways = self.ways(bucket);
+                ways[0] ^ ways[WAYS / 2] ^ ways[WAYS - 1]
+            };
+            let sum = digests.fold(0, |sum, digest| {
+                let [(first, _), (second, _)] = self.buckets(digest);
+                sum ^ lines(first) ^ lines(second)
+            });
+            core::hint::black_box(sum);
+        }
+    }
 
     /// What is known of a digest; counts as a use.
     pub(crate) fn lookup(&mut self, digest: Digest) -> Option<Hint> {
@@ -272,27 +308,31 @@ impl Index {
             return None;
         }
         let tag = self.tag(digest);
-        for (half, (bucket, _)) in self.buckets(digest).into_iter().enumerate() {
-            for way in 0..WAYS {
-                let entry = self.entries[bucket + way];
-                if self.matches(entry, tag) {
-                    self.entries[bucket..=bucket + way].rotate_right(1);
-                    let proves = self.proof_bits(half) >= PROOF_BITS;
-                    return Some(Hint { slot: self.slot_of(entry), proves, generation: entry as u16 });
-                }
-            }
-        }
-        None
+        let (half, (bucket, way)) = self
+            .buckets(digest)
+            .into_iter()
+            .enumerate()
+            .find_map(|(half, (bucket, _))| Some((half, (bucket, self.find(bucket, tag)?))))?;
+        let entry = self.entries[bucket + way];
+        self.put_first(bucket, way, entry);
+        let proves = self.proof_bits(half) >= PROOF_BITS;
+        Some(Hint { slot: self.slot_of(entry), proves, generation: entry as u16 })
     }
 
     /// Whether something is known of a digest. No use of it.
     pub(crate) fn contains(&self, digest: Digest) -> bool {
         let tag = self.tag(digest);
-        self.buckets > 0
-            && self
-                .buckets(digest)
-                .into_iter()
-                .any(|(bucket, _)| self.entries[bucket..bucket + WAYS].iter().any(|&entry| self.matches(entry, tag)))
+        self.buckets > 0 && self.buckets(digest).into_iter().any(|(bucket, _)| self.find(bucket, tag).is_some())
+    }
+
+    fn entry(&self, tag: u128, slot: Slot, generation: u16) -> u128 {
+        // Slot plus one is stored, so that an entry is never 0.
+        tag | u128::from((slot.0 + 1) << GENERATION_BITS | u64::from(generation))
+    }
+
+    /// Entries of a bucket before the first empty place.
+    fn used(&self, bucket: usize) -> usize {
+        self.ways(bucket).iter().take_while(|&&entry| entry != 0).count()
     }
 
     /// Notes that `slot` holds what has this digest. Replaces what was known of the digest; a full bucket loses the entry
@@ -302,48 +342,45 @@ impl Index {
             return;
         }
         let tag = self.tag(digest);
-        let entry = (tag << self.slot_bits | u128::from(slot.0 + 1)) << GENERATION_BITS | u128::from(generation);
+        let entry = self.entry(tag, slot, generation);
         let buckets = self.buckets(digest);
-        let known = buckets.into_iter().find_map(|(bucket, _)| {
-            (bucket..bucket + WAYS).find(|&at| self.matches(self.entries[at], tag)).map(|at| (bucket, at))
-        });
-        let (bucket, at) = known.unwrap_or_else(|| {
-            let used = |bucket: usize| self.entries[bucket..bucket + WAYS].iter().filter(|&&entry| entry != 0).count();
+        let known = buckets.into_iter().find_map(|(bucket, _)| Some((bucket, self.find(bucket, tag)?)));
+        let (bucket, way) = known.unwrap_or_else(|| {
             // Of two full ones, the one that has been split already: it serves half as many digests. Else either, as the digest
             // says: what is in a half that nothing is put in any more grows old there.
             let [(first, is_split), (second, other_is_split)] = buckets;
-            let (first_used, second_used) = (used(first), used(second));
+            let (first_used, second_used) = (self.used(first), self.used(second));
             let either = u128::from_le_bytes(digest.0) >> 64 & 1 == 1;
             let prefers_second = if is_split == other_is_split { either } else { other_is_split };
             let second_is_better = second_used < first_used || second_used == first_used && prefers_second;
-            let bucket = if second_is_better { second } else { first };
-            (bucket, bucket + WAYS - 1)
+            let (bucket, used) = if second_is_better { (second, second_used) } else { (first, first_used) };
+            (bucket, used.min(WAYS - 1))
         });
-        self.entries[bucket..=at].rotate_right(1);
+        self.put_first(bucket, way, entry);
+    }
+
+    /// Puts an entry in front of a bucket, in place of one.
+    #[inline]
+    fn put_first(&mut self, bucket: usize, way: usize, entry: u128) {
+        self.entries.copy_within(bucket..bucket + way, bucket + 1);
         self.entries[bucket] = entry;
     }
 
     /// Takes an entry that nobody has asked for yet, if the digest is not known; whether it did. It goes behind all others of its bucket,
     /// into an empty place or that of the entry that would go next: so of each bucket only one gives way to what comes like this.
     pub(crate) fn offer(&mut self, digest: Digest, slot: Slot, generation: u16) -> bool {
-        if self.buckets == 0 {
+        if self.buckets == 0 || self.contains(digest) {
             return false;
         }
-        let tag = self.tag(digest);
         let buckets = self.buckets(digest).map(|(bucket, _)| bucket);
-        let mut places = buckets.into_iter().flat_map(|bucket| bucket..bucket + WAYS);
-        if places.any(|at| self.matches(self.entries[at], tag)) {
-            return false;
-        }
-        let used = |bucket: usize| self.entries[bucket..bucket + WAYS].iter().take_while(|&&entry| entry != 0).count();
-        let half = match used(buckets[0]).cmp(&used(buckets[1])) {
+        let half = match self.used(buckets[0]).cmp(&self.used(buckets[1])) {
             Ordering::Less => 0,
             // Where both are full, each half of the table has its share.
             Ordering::Equal => usize::from(digest.0[0] & 1),
             Ordering::Greater => 1,
         };
-        let at = buckets[half] + used(buckets[half]).min(WAYS - 1);
-        self.entries[at] = (tag << self.slot_bits | u128::from(slot.0 + 1)) << GENERATION_BITS | u128::from(generation);
+        let at = buckets[half] + self.used(buckets[half]).min(WAYS - 1);
+        self.entries[at] = self.entry(self.tag(digest), slot, generation);
         true
     }
 
@@ -354,13 +391,10 @@ impl Index {
         }
         let tag = self.tag(digest);
         for (bucket, _) in self.buckets(digest) {
-            for way in 0..WAYS {
-                let entry = self.entries[bucket + way];
-                if self.matches(entry, tag) && self.slot_of(entry) == slot {
-                    self.entries[bucket + way..bucket + WAYS].rotate_left(1);
-                    self.entries[bucket + WAYS - 1] = 0;
-                    return;
-                }
+            if let Some(way) = self.find(bucket, tag).filter(|&way| self.slot_of(self.entries[bucket + way]) == slot) {
+                self.entries[bucket + way..bucket + WAYS].rotate_left(1);
+                self.entries[bucket + WAYS - 1] = 0;
+                return;
             }
         }
     }

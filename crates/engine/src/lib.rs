@@ -46,6 +46,7 @@ mod memory;
 mod mend;
 mod merge;
 mod meta;
+mod near;
 mod neighbours;
 mod pages;
 mod partition;

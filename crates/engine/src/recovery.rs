@@ -21,9 +21,6 @@ mod walk;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-
 use crate::canary::Canary;
 use crate::contract::*;
 use crate::engine::{Engine, Phase};
@@ -32,6 +29,7 @@ use crate::io::Purpose;
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
 use crate::map_buffer::{self, MapBuffer};
+use crate::near::NearMap;
 use crate::pages::{PageKey, Region};
 use crate::rebuild::Rebuild;
 use crate::record::Change;
@@ -103,7 +101,7 @@ pub(crate) struct Recovery {
     check_at: usize,
     failed_check: bool,
     /// What the journal carries, by slot: digest, block of the store.
-    pub carried: HashMap<Slot, (Digest, u64, u64), FixedState>,
+    pub carried: NearMap<Slot, (Digest, u64, u64)>,
     /// Blocks of each volume, as of the record that is being verified.
     pub sizes: BTreeMap<VolumeId, u64>,
     /// The first sync failed: nothing may be written.
@@ -132,7 +130,7 @@ impl Recovery {
             checks: Vec::new(),
             check_at: 0,
             failed_check: false,
-            carried: HashMap::with_hasher(FixedState::with_seed(8)),
+            carried: NearMap::default(),
             sizes: BTreeMap::new(),
             unsynced: false,
             report: Recovered::default(),
@@ -500,7 +498,7 @@ impl Engine {
     pub(crate) fn checks_of(
         &self,
         walked: &Walked,
-        carried: &mut HashMap<Slot, (Digest, u64, u64), FixedState>,
+        carried: &mut NearMap<Slot, (Digest, u64, u64)>,
         sizes: &mut BTreeMap<VolumeId, u64>,
         mark: u64,
     ) -> (Vec<Check>, bool) {

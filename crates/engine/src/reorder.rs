@@ -25,9 +25,6 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashSet};
-
 use crate::commit::Room;
 use crate::contract::*;
 use crate::engine::{Engine, LastLeaf, Unresolved};
@@ -35,6 +32,7 @@ use crate::entry::{Key, Slot, check_bits};
 use crate::io::Purpose;
 use crate::limits::table_bytes;
 use crate::memory::list_bytes;
+use crate::near::{NearMap, NearSet};
 use crate::tree::Missing;
 use crate::volume::Keeps;
 
@@ -91,15 +89,15 @@ pub(crate) struct Reorder {
     pub budget: Option<u64>,
     noted: VecDeque<Noted>,
     work: Option<Work>,
-    replicas: HashMap<Slot, Slot, FixedState>,
+    replicas: NearMap<Slot, Slot>,
     /// Slots with their replicas, the oldest first; those that are gone are passed over.
     order: VecDeque<(Slot, Slot)>,
     /// Slots that are free again: the volume still has replicas of them.
     stale: Vec<Slot>,
     /// Reads from replicas that are in flight: replica, slot.
-    reading: HashMap<Slot, Slot, FixedState>,
+    reading: NearMap<Slot, Slot>,
     /// Replicas that are on their way to their slots.
-    writing: HashSet<Slot, FixedState>,
+    writing: NearSet<Slot>,
     /// What an earlier run left has been given back.
     is_fresh: bool,
     /// The job waits for something that moves the engine on when it comes.
@@ -116,11 +114,11 @@ impl Reorder {
             budget: None,
             noted: VecDeque::new(),
             work: None,
-            replicas: HashMap::with_hasher(FixedState::with_seed(11)),
+            replicas: NearMap::default(),
             order: VecDeque::new(),
             stale: Vec::new(),
-            reading: HashMap::with_hasher(FixedState::with_seed(12)),
-            writing: HashSet::with_hasher(FixedState::with_seed(13)),
+            reading: NearMap::default(),
+            writing: NearSet::default(),
             is_fresh: false,
             is_stuck: false,
             made: 0,

@@ -29,13 +29,14 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 
 use crate::contract::{BlockContent, Digest};
 use crate::engine::Engine;
 use crate::entry::{Entry, Key, Slot};
 use crate::failure::Failure;
 use crate::limits::Limits;
+use crate::near::NearMap;
 use crate::pages::PageKey;
 use crate::record::{self, Change};
 use crate::recovery::{Recovery, blocks_of};
@@ -462,7 +463,7 @@ impl Planner<'_, '_> {
 
     /// The slots that the delta is the first to know hold what they should, or the journal still has it; else what refers to them
     /// is lost.
-    fn prove_new_blocks(&mut self, carried: &HashMap<Slot, (Digest, u64, u64), FixedState>) {
+    fn prove_new_blocks(&mut self, carried: &NearMap<Slot, (Digest, u64, u64)>) {
         let block = self.geometry().block();
         let fresh = self.engine.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
         let mut fresh: Vec<_> = fresh.map(|(&slot, &recent)| (slot, recent)).collect();

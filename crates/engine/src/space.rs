@@ -19,6 +19,7 @@ use hashbrown::HashSet;
 use crate::bytes::{put_u16, u16_at};
 use crate::entry::Slot;
 use crate::geometry::Geometry;
+use crate::near::NearSet;
 
 /// State of a slot in the space map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +96,7 @@ pub(crate) struct Space {
     per_container: u32,
     pub(crate) containers: Vec<Container>,
     groups: Vec<Group>,
-    taken: HashSet<Slot, FixedState>,
+    taken: NearSet<Slot>,
     /// Slots without a reference, and the record that took the last one away.
     pending: VecDeque<(Slot, u64)>,
     open: VecDeque<Open>,
@@ -129,7 +130,7 @@ impl Space {
             per_container: geometry.slots_per_container,
             containers: vec![fresh; geometry.containers as usize],
             groups: vec![Group { most: 0, stale: true }; geometry.containers.div_ceil(GROUP) as usize],
-            taken: HashSet::with_hasher(FixedState::with_seed(9)),
+            taken: NearSet::default(),
             pending: VecDeque::new(),
             open: VecDeque::new(),
             spare: Vec::new(),

@@ -199,6 +199,7 @@ mod tests {
         assert_eq!([0, 4, 8].map(|lba| note(&mut streams, lba, 4, 0)), [false, false, true]);
         let stream = streams.get(0);
         assert_eq!((stream.ahead, stream.goal), (12, 12 + FIRST_WINDOW));
+        streams.get(0).ahead = 20;
         assert!(!note(&mut streams, 12, 4, 0), "it is being filled");
         let stream = streams.get(0);
         stream.ahead = stream.goal;

@@ -224,6 +224,11 @@ impl Engine {
             return true;
         }
         self.note_mapped(id, volume);
+        let blocks = &self.requests.get(id).blocks;
+        if blocks.len() > 1 {
+            let digests = blocks.iter().filter_map(|block| block.content).filter(|content| !content.zero);
+            self.index.warm(digests.map(|content| self.sharing_digest(content.digest)));
+        }
         let mut last: Option<Missing> = None;
         let mut waits = false;
         for at in 0..self.requests.get(id).blocks.len() {

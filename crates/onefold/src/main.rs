@@ -10,7 +10,7 @@
 //!   disk, backing           ... on the store
 //!   server, connection, request, output    ... for clients
 //!   control                 ... for operators
-//! ring, arena               the kernel's side: the only unsafe code (and one descriptor in service)
+//! ring, arena, heap         the kernel's side: the only unsafe code (and one descriptor in service)
 //! ```
 
 mod arena;
@@ -29,6 +29,7 @@ mod estimate;
 #[cfg(feature = "faults")]
 mod faults;
 mod grow;
+mod heap;
 mod listen;
 mod log;
 mod memory;
@@ -68,6 +69,9 @@ use print::{complain, print, print_json};
 use properties::Property;
 use service::Inherited;
 use status::Report;
+
+#[global_allocator]
+static HEAP: heap::Heap = heap::Heap;
 
 /// The exit status for wrong usage; clap's too.
 const USAGE: u8 = 2;
