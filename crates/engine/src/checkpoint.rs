@@ -223,8 +223,16 @@ impl Engine {
             || self.delta.releases >= self.limits.releases(&self.store.geometry) / 2
             || self.journal.is_half_full()
             || self.journal.entries >= 2 * limit as u64
+            || self.may_run_short()
             || self.discards_are_due()
             || self.disk_index_is_due() && self.has_rested()
+    }
+
+    /// Whether slots may run out before what has been overwritten gives some back: a pool that is full has only the spare ones.
+    fn may_run_short(&self) -> bool {
+        let geometry = &self.store.geometry;
+        let spare = u64::from(geometry.spare_containers) * u64::from(geometry.slots_per_container);
+        spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
     }
 
     /// Whether a checkpoint is due only to walk what discards cut off.

@@ -54,6 +54,7 @@ impl Engine {
         let full_delta =
             self.delta.len() >= limit / 2 && (!self.frozen.is_empty() || self.delta.len() >= limit / 4 * 3);
         full_delta
+            || self.space.free() < self.frozen.len() as u64 / 2
             || self.journal.used >= self.journal.ring / 4 * 3
             || self.journal.entries >= 3 * limit as u64
             || !self.blocked.is_empty()

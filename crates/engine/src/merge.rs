@@ -84,21 +84,11 @@ impl Engine {
 
     /// Asks for the leaves that are written next.
     fn load_maps_ahead(&mut self, checkpoint: &Checkpoint) {
-        if !self.should_load_ahead() {
-            return;
-        }
         let per_leaf = self.store.geometry.map_leaf_entries();
         let (volume, root) = (self.volumes[checkpoint.volume_at].id, self.maps[checkpoint.volume_at]);
-        for leaf in checkpoint.leaves[checkpoint.next_leaf..].iter().take(self.load_ahead()) {
-            if !self.may_load_ahead() || leaf.first.volume() != volume {
-                break;
-            }
-            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf.first.lba() / per_leaf)
-                && !missing.pointer.is_lost()
-            {
-                self.store.load(missing, None);
-            }
-        }
+        let leaves = checkpoint.leaves[checkpoint.next_leaf..].iter();
+        let leaves = leaves.map(|leaf| leaf.first).take_while(|first| first.volume() == volume);
+        self.load_leaves_ahead(root, leaves.map(|first| first.lba() / per_leaf));
     }
 
     /// Merges what is new of one leaf, and what is buffered for it if the leaf flushes.
@@ -300,22 +290,32 @@ impl Engine {
 
     /// Asks for the leaves of the space map that the next changes need.
     fn load_space_ahead(&mut self, checkpoint: &Checkpoint) {
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let changes = &checkpoint.changes[checkpoint.change_at..];
+        let leaves = changes.chunk_by(|one, next| one.0.0 / per_leaf == next.0.0 / per_leaf);
+        self.load_leaves_ahead(self.roots[TreeId::SpaceMap as usize], leaves.map(|same| same[0].0.0 / per_leaf));
+    }
+
+    /// Asks for the first of these leaves, where they are not in memory. The same leaf may come several times in a row.
+    pub(crate) fn load_leaves_ahead(&mut self, root: Root, leaves: impl Iterator<Item = u64>) {
         if !self.should_load_ahead() {
             return;
         }
-        let per_leaf = self.store.geometry.space_leaf_slots();
-        let root = self.roots[TreeId::SpaceMap as usize];
-        let mut at = checkpoint.change_at;
-        for _ in 0..self.load_ahead() {
-            let Some(&(slot, _)) = checkpoint.changes.get(at) else { break };
-            if !self.may_load_ahead() {
+        let (mut last, mut looked) = (None, 0);
+        for leaf in leaves {
+            if last == Some(leaf) {
+                continue;
+            }
+            if looked == self.load_ahead() || !self.may_load_ahead() {
                 break;
             }
-            let leaf = slot.0 / per_leaf;
-            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf) {
+            (last, looked) = (Some(leaf), looked + 1);
+            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf)
+                && !missing.pointer.is_lost()
+                && !self.failed_pages.contains(&missing.key)
+            {
                 self.store.load(missing, None);
             }
-            at += checkpoint.changes[at..].partition_point(|&(slot, _)| slot.0 / per_leaf == leaf);
         }
     }
 
@@ -406,18 +406,26 @@ impl Engine {
         };
         let leaf = first.0 / per_leaf;
         let root = self.roots[TreeId::Summaries as usize];
-        let page = Engine::writer(checkpoint, Region::Metadata, root).leaf(&mut self.store, leaf, true)?;
-        let bytes = self.store.pages.bytes_mut(page.expect("created"));
-        while let Some(&slot) = checkpoint.fresh.get(checkpoint.fresh_at) {
-            if slot.0 / per_leaf != leaf {
-                break;
-            }
+        let count = checkpoint.fresh[checkpoint.fresh_at..].partition_point(|slot| slot.0 / per_leaf == leaf);
+        // What is new as a whole is not read first.
+        let page = if count as u64 == per_leaf {
+            Engine::writer(checkpoint, Region::Metadata, root).blank(&mut self.store, leaf)?
+        } else {
+            let rest = &checkpoint.fresh[checkpoint.fresh_at..];
+            let leaves = rest.chunk_by(|one, next| one.0 / per_leaf == next.0 / per_leaf);
+            let in_part = leaves.filter(|same| (same.len() as u64) < per_leaf);
+            self.load_leaves_ahead(root, in_part.map(|same| same[0].0 / per_leaf));
+            let writer = Engine::writer(checkpoint, Region::Metadata, root);
+            writer.leaf(&mut self.store, leaf, true)?.expect("created")
+        };
+        let bytes = self.store.pages.bytes_mut(page);
+        for &slot in &checkpoint.fresh[checkpoint.fresh_at..checkpoint.fresh_at + count] {
             let recent = self.frozen.slots[&slot];
             let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
             bytes[at..at + 16].copy_from_slice(&recent.digest.0);
             put_u64(bytes, at + 16, recent.owner.0);
-            checkpoint.fresh_at += 1;
         }
+        checkpoint.fresh_at += count;
         Ok(Progress::More)
     }
 

@@ -150,30 +150,6 @@ impl Engine {
         }
     }
 
-    /// Asks for the pages of a tree that come next, where they are not in memory.
-    fn load_leaves_ahead(&mut self, tree: TreeId, leaves: impl Iterator<Item = u64>) {
-        if !self.should_load_ahead() {
-            return;
-        }
-        let root = self.roots[tree as usize];
-        let mut last = None;
-        let mut looked = 0;
-        for leaf in leaves {
-            if last == Some(leaf) {
-                continue;
-            }
-            if looked == self.load_ahead() || !self.may_load_ahead() {
-                break;
-            }
-            (last, looked) = (Some(leaf), looked + 1);
-            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf)
-                && !self.failed_pages.contains(&missing.key)
-            {
-                self.store.load(missing, None);
-            }
-        }
-    }
-
     /// The digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
     fn gather_freed(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
         let per_leaf = self.store.geometry.summary_leaf_slots();
@@ -183,7 +159,7 @@ impl Engine {
         };
         let leaf = first.0 / per_leaf;
         self.load_leaves_ahead(
-            TreeId::Summaries,
+            self.roots[TreeId::Summaries as usize],
             checkpoint.freed[update.freed_at..].iter().map(|slot| slot.0 / per_leaf),
         );
         let page = self.summary_page(leaf)?;
@@ -214,7 +190,7 @@ impl Engine {
             update.unsorted.push(0..update.changes.len());
             return Ok(Progress::More);
         }
-        self.load_leaves_ahead(TreeId::Summaries, leaf..leaves);
+        self.load_leaves_ahead(self.roots[TreeId::Summaries as usize], leaf..leaves);
         let next = self.each_block_of_leaf(leaf, |_, slot, _, digest| {
             update.changes.push(Change::enter(digest, slot));
         });
@@ -238,7 +214,7 @@ impl Engine {
         };
         let bucket = bucket_of(first.hash, buckets);
         let next = update.changes[update.at..].iter().map(|change| bucket_of(change.hash, buckets));
-        self.load_leaves_ahead(TreeId::DiskIndex, next);
+        self.load_leaves_ahead(self.roots[TreeId::DiskIndex as usize], next);
         let writer = checkpoint.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
         let page = match writer.leaf(&mut self.store, bucket, true) {
             Ok(page) => page.expect("created"),
