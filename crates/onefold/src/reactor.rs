@@ -466,7 +466,8 @@ impl Reactor {
     /// Submits, and waits for what happens next: awake for a while where that pays ([`Poll`]).
     fn wait(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
         let (begun, requests) = (self.clock(), self.server.requests());
-        let look = if self.server.is_in_service() { 0 } else { self.poll.look(begun) };
+        let is_for_client = !self.server.is_in_service() && !self.core.ring.has_durable();
+        let look = if is_for_client { self.poll.look(begun) } else { 0 };
         if look > 0 && self.core.ring.submit() && !self.core.ring.has_unhurried() {
             let mut now = begun;
             while !self.core.ring.has_news() && now - begun < look {
@@ -481,7 +482,10 @@ impl Reactor {
         let timeout = self.timeout(limit);
         self.core.ring.submit_and_wait(timeout)?;
         self.core.now = self.clock();
-        self.poll.waited(self.core.now - begun, requests - std::mem::replace(&mut self.requests_seen, requests));
+        let requests = requests - std::mem::replace(&mut self.requests_seen, requests);
+        if is_for_client {
+            self.poll.waited(self.core.now - begun, requests);
+        }
         Ok(())
     }
 

@@ -119,6 +119,8 @@ struct Vectors {
     spans: Box<[libc::iovec]>,
     message: Box<libc::msghdr>,
     in_flight: bool,
+    /// The operation in flight is a durable write.
+    is_durable: bool,
 }
 
 impl Vectors {
@@ -126,7 +128,12 @@ impl Vectors {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: a message header is integers and pointers, for which all zeroes are valid and mean "none".
         let message: libc::msghdr = unsafe { std::mem::zeroed() };
-        Vectors { spans: vec![none; spans].into_boxed_slice(), message: Box::new(message), in_flight: false }
+        Vectors {
+            spans: vec![none; spans].into_boxed_slice(),
+            message: Box::new(message),
+            in_flight: false,
+            is_durable: false,
+        }
     }
 
     /// Fills in the spans and returns how many there are.
@@ -187,12 +194,16 @@ impl Spare {
 /// The ring.
 pub struct Ring {
     ring: IoUring,
-    /// What did not fit into the submission queue.
+    /// What is submitted next, in this order.
     backlog: VecDeque<squeue::Entry>,
+    /// Durable writes, which go ahead of all else: a client waits for each, or is about to, and the disk takes long.
+    ahead: VecDeque<squeue::Entry>,
     /// Operations of the disk that go behind those of sockets: to submit one takes the kernel much longer than to send a reply.
     behind: VecDeque<squeue::Entry>,
     /// Writes that nobody waits for: some of them at a time, so that they do not hold up requests.
     unhurried: VecDeque<squeue::Entry>,
+    /// Durable writes in flight.
+    durable: u32,
     disk: Vec<Vectors>,
     receive: Vec<Transfer>,
     send: Vec<Transfer>,
@@ -236,8 +247,10 @@ impl Ring {
         Ok(Ring {
             ring,
             backlog: VecDeque::new(),
+            ahead: VecDeque::new(),
             behind: VecDeque::new(),
             unhurried: VecDeque::new(),
+            durable: 0,
             disk: (0..DISK_SLOTS).map(|_| Vectors::new(SPANS)).collect(),
             receive: unused(arena.connections()),
             send: unused(arena.connections()),
@@ -290,7 +303,7 @@ impl Ring {
                 opcode::Readv::new(STORE, vectors.spans.as_ptr(), count).offset(offset).build()
             }
         };
-        self.push_disk(slot, entry, false);
+        self.push_disk(slot, entry, Urgency::Soon);
     }
 
     /// Writes to the store. A durable write is so when it is done (pwritev2(2), RWF_DSYNC).
@@ -308,17 +321,17 @@ impl Ring {
                 opcode::Writev::new(STORE, vectors.spans.as_ptr(), count).offset(offset).rw_flags(flags).build()
             }
         };
-        self.push_disk(slot, entry, urgency == Urgency::None);
+        self.push_disk(slot, entry, urgency);
     }
 
     /// Makes the store's data durable.
     pub fn sync(&mut self, slot: u32) {
-        self.push_disk(slot, opcode::Fsync::new(STORE).flags(FsyncFlags::DATASYNC).build(), false);
+        self.push_disk(slot, opcode::Fsync::new(STORE).flags(FsyncFlags::DATASYNC).build(), Urgency::Soon);
     }
 
     /// Reserves space in the store's file system.
     pub fn reserve(&mut self, slot: u32, offset: u64, length: u64) {
-        self.push_disk(slot, opcode::Fallocate::new(STORE, length).offset(offset).build(), false);
+        self.push_disk(slot, opcode::Fallocate::new(STORE, length).offset(offset).build(), Urgency::Soon);
     }
 
     /// Receives into spans, in order.
@@ -374,6 +387,11 @@ impl Ring {
         submitted.is_ok() && self.backlog.is_empty() && self.ring.submission().is_empty()
     }
 
+    /// Whether a durable write is in flight. The kernel ends these in a thread of its own, on the processor that began them.
+    pub fn has_durable(&self) -> bool {
+        self.durable > 0
+    }
+
     /// Whether there are writes that [`Ring::submit`] will submit one of the next times.
     pub fn has_unhurried(&self) -> bool {
         !self.unhurried.is_empty()
@@ -413,7 +431,9 @@ impl Ring {
         for completion in &completions[first..] {
             let transfer = match completion.tag {
                 Tag::Disk(slot) => {
-                    self.disk[slot as usize].in_flight = false;
+                    let vectors = &mut self.disk[slot as usize];
+                    vectors.in_flight = false;
+                    self.durable -= u32::from(std::mem::take(&mut vectors.is_durable));
                     continue;
                 }
                 Tag::Receive(connection) => &mut self.receive[connection as usize],
@@ -443,21 +463,29 @@ impl Ring {
         (first == last && first < registered.chunks()).then_some(1 + first as u16)
     }
 
-    fn push_disk(&mut self, slot: u32, entry: squeue::Entry, unhurried: bool) {
+    fn push_disk(&mut self, slot: u32, entry: squeue::Entry, urgency: Urgency) {
         let vectors = &mut self.disk[slot as usize];
         assert!(!vectors.in_flight, "a slot has one operation in flight");
         vectors.in_flight = true;
-        let queue = if unhurried { &mut self.unhurried } else { &mut self.behind };
+        vectors.is_durable = urgency == Urgency::Durable;
+        self.durable += u32::from(vectors.is_durable);
+        let queue = match urgency {
+            Urgency::Durable => &mut self.ahead,
+            Urgency::Soon => &mut self.behind,
+            Urgency::None => &mut self.unhurried,
+        };
         queue.push_back(entry.user_data(Tag::Disk(slot).encode()));
     }
 
     fn push(&mut self, entry: squeue::Entry, tag: Tag) {
         self.backlog.push_back(entry.user_data(tag.encode()));
-        self.push_backlog();
     }
 
-    /// Moves entries to the submission queue, those of the disk last.
+    /// Moves entries to the submission queue, in their order.
     fn push_all(&mut self) {
+        while let Some(entry) = self.ahead.pop_back() {
+            self.backlog.push_front(entry);
+        }
         self.backlog.append(&mut self.behind);
         let count = self.unhurried.len().min(UNHURRIED_AT_ONCE);
         self.backlog.extend(self.unhurried.drain(..count));
