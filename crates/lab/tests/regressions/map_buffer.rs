@@ -5,6 +5,7 @@ use lab::config::Config;
 use lab::content::Content;
 use lab::disk::Cut;
 use lab::repair;
+use lab::world::World;
 
 use crate::bench::Bench;
 
@@ -76,6 +77,32 @@ fn a_leaf_that_is_written_anyway_leaves_nothing_in_the_buffer() {
     for (block, content) in (LEAF * 3 + 8..).zip(contents) {
         bench.assert_holds(block, content);
     }
+    bench.audit();
+}
+
+/// What is buffered hides the mapping in its leaf, and that keeps its slot until the leaf is written. Reads do not get there: a scrub does, and
+/// the flip of every byte took it for damage that nothing noticed.
+#[test]
+fn rot_in_a_slot_that_only_a_leaf_not_yet_written_leads_to_is_found_by_a_scrub_and_costs_nothing() {
+    let mut bench = buffered(20);
+    bench.settle();
+    bench.write(LEAF * 3, &[900]);
+    checkpoint(&mut bench);
+    let hidden = bench.places(103)[0];
+    let (offset, mut is_live) = (hidden * bench.geometry().block(), false);
+    let world = &bench.world;
+    let mut read = |offset, length| World::read_bytes(&world.disk, offset, length);
+    world.engine.live_slots(&mut read, &mut |at, _| is_live |= at == offset);
+    assert!(is_live && world.engine.status().buffered_entries == 1);
+    bench.rot(hidden);
+    bench.assert_holds(LEAF * 3, 900);
+    assert_eq!(bench.world.engine.status().damaged_blocks_found, 0);
+    assert_eq!(bench.scrub().found, 1);
+    bench.assert_holds(LEAF * 3, 900);
+    // The leaf is written, and the slot free.
+    bench.settle();
+    assert_eq!(bench.world.engine.status().data_blocks_used, 20);
+    assert_eq!(bench.scrub().found, 0);
     bench.audit();
 }
 
