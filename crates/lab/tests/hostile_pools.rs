@@ -1,5 +1,6 @@
 //! Pools that mean harm, one test for each mistake that fuzzing (or reading the code for it) found.
 
+use engine::encode::checksum;
 use engine::superblock::TreeId;
 use engine::{Engine, Error, Limits, OpenError, VolumeId};
 use lab::fuzz::disk::{Fate, Use, survive};
@@ -18,13 +19,15 @@ fn table(tree: TreeId) -> Structure {
 /// The leaves of a table: its pages that do not lead to others.
 fn leaves(image: &[u8], tree: TreeId) -> Vec<usize> {
     let pages = places(image, table(tree));
-    let geometry = probe(image).expect("a pool").parameters.geometry;
+    let parameters = probe(image).expect("a pool").parameters;
     let child = |pointer: &[u8]| {
         let location = u64::from(u32::from_le_bytes([pointer[0], pointer[1], pointer[2], pointer[3]]));
-        location.checked_sub(1).map(|number| (geometry.metadata_start() + number) as usize * BLOCK)
+        let child = (parameters.geometry.metadata_start() + location.checked_sub(1)?) as usize * BLOCK;
+        // Entries of a leaf may look like locations, but hardly like checksums.
+        let sum = |child: usize| checksum(parameters.seed(), &image[child..child + BLOCK]).to_le_bytes();
+        (pages.contains(&child) && sum(child) == pointer[8..16]).then_some(child)
     };
-    let leads_on =
-        |page: usize| image[page..page + BLOCK].chunks_exact(16).filter_map(child).any(|child| pages.contains(&child));
+    let leads_on = |page: usize| image[page..page + BLOCK].chunks_exact(16).filter_map(child).next().is_some();
     let leaves: Vec<usize> = pages.iter().copied().filter(|&page| !leads_on(page)).collect();
     assert!(!leaves.is_empty());
     leaves
