@@ -266,7 +266,7 @@ impl Engine {
             }
             self.begin_burst();
         }
-        let mut budget = if self.is_at_full_speed() { BUDGET } else { BUDGET / 16 };
+        let mut budget = if self.is_at_full_speed() { BUDGET } else { BUDGET / 4 };
         loop {
             if self.read_only {
                 return self.abandon_checkpoint(&mut checkpoint);
