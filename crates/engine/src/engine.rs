@@ -445,7 +445,8 @@ impl Engine {
     /// A buffer for whatever needs one, from the free ones or from the read cache.
     pub(crate) fn any_buffer(&mut self) -> Option<BufferId> {
         while self.buffers.free() == 0 {
-            let ahead = self.read_ahead.is_over(self.now).then(|| self.cache.evict_ahead()).flatten();
+            let is_over = self.cache.ahead() > 0 && self.read_ahead.is_over(self.now);
+            let ahead = if is_over { self.cache.evict_ahead() } else { None };
             let victim = ahead.or_else(|| self.cache.evict())?;
             self.buffers.release(victim);
         }

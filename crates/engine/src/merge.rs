@@ -17,6 +17,20 @@ use crate::superblock::{Pointer, Root, TreeId};
 use crate::tree::{Stop, Walk, Writer, lookup};
 use crate::volume::{self, VOLUME_BYTES};
 
+/// Leaves of summaries among which those are looked for that have to be read.
+const LOOKED_AHEAD: usize = 64;
+
+/// The leaves that items in the order of their slots belong to, each with how many do.
+fn by_leaf<T>(items: &[T], per_leaf: u64, slot: impl Fn(&T) -> Slot) -> impl Iterator<Item = (u64, usize)> {
+    let mut rest = items;
+    core::iter::from_fn(move || {
+        let leaf = slot(rest.first()?).0 / per_leaf;
+        let count = rest.partition_point(|item| slot(item).0 < (leaf + 1) * per_leaf);
+        rest = &rest[count..];
+        Some((leaf, count))
+    })
+}
+
 impl Engine {
     /// The writer of a tree: the one at work, or a new one.
     fn writer(checkpoint: &mut Checkpoint, region: Region, root: Root) -> &mut Writer {
@@ -291,9 +305,8 @@ impl Engine {
     /// Asks for the leaves of the space map that the next changes need.
     fn load_space_ahead(&mut self, checkpoint: &Checkpoint) {
         let per_leaf = self.store.geometry.space_leaf_slots();
-        let changes = &checkpoint.changes[checkpoint.change_at..];
-        let leaves = changes.chunk_by(|one, next| one.0.0 / per_leaf == next.0.0 / per_leaf);
-        self.load_leaves_ahead(self.roots[TreeId::SpaceMap as usize], leaves.map(|same| same[0].0.0 / per_leaf));
+        let leaves = by_leaf(&checkpoint.changes[checkpoint.change_at..], per_leaf, |&(slot, _)| slot);
+        self.load_leaves_ahead(self.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf));
     }
 
     /// Asks for the first of these leaves, where they are not in memory. The same leaf may come several times in a row.
@@ -411,10 +424,9 @@ impl Engine {
         let page = if count as u64 == per_leaf {
             Engine::writer(checkpoint, Region::Metadata, root).blank(&mut self.store, leaf)?
         } else {
-            let rest = &checkpoint.fresh[checkpoint.fresh_at..];
-            let leaves = rest.chunk_by(|one, next| one.0 / per_leaf == next.0 / per_leaf);
-            let in_part = leaves.filter(|same| (same.len() as u64) < per_leaf);
-            self.load_leaves_ahead(root, in_part.map(|same| same[0].0 / per_leaf));
+            let leaves = by_leaf(&checkpoint.fresh[checkpoint.fresh_at..], per_leaf, |&slot| slot).take(LOOKED_AHEAD);
+            let in_part = leaves.filter(|&(_, count)| (count as u64) < per_leaf);
+            self.load_leaves_ahead(root, in_part.map(|(leaf, _)| leaf));
             let writer = Engine::writer(checkpoint, Region::Metadata, root);
             writer.leaf(&mut self.store, leaf, true)?.expect("created")
         };

@@ -19,29 +19,14 @@ const STREAMS: usize = 32;
 const IN_A_ROW: u32 = 3;
 /// So many lengths of its last request ahead of its end, or behind, a request goes on with a stream,
 const REACH: u64 = 8;
-/// and no more blocks than that;
+/// and no more blocks than that.
 const REACH_BLOCKS: u64 = 512;
-/// so many blocks behind it in any case.
-const LATE: u64 = 64;
+/// Places that are looked at for a new stream: the next read goes on from there.
+const LOOKED_AT: usize = 4;
 /// A stream without a request for so long has ended.
 const ENDS_AFTER: Nanos = 1_000_000_000;
 /// The first window, in blocks.
 const FIRST_WINDOW: u64 = 32;
-
-/// The places where a request goes on with a stream.
-#[derive(Clone, Copy)]
-struct Near {
-    from: Key,
-    count: u64,
-}
-
-impl Near {
-    const NOWHERE: Near = Near { from: Key(0), count: 0 };
-
-    fn has(self, key: Key) -> bool {
-        key.0.wrapping_sub(self.from.0) < self.count
-    }
-}
 
 /// A reader that goes upwards.
 pub(crate) struct Stream {
@@ -78,11 +63,11 @@ impl Stream {
         self.last = now;
     }
 
-    /// Where the next request may begin, after one of so many blocks.
-    fn near(&self, blocks: u64) -> Near {
+    /// Where the next request may begin, after one of so many blocks: from, and in how many places.
+    fn near(&self, blocks: u64) -> (u64, u64) {
         let reach = (REACH * blocks).min(REACH_BLOCKS);
-        let from = self.next.saturating_sub(reach.max(LATE));
-        Near { from: Key::new(self.volume, from), count: self.next + reach + 1 - from }
+        let from = self.next.saturating_sub(reach);
+        (Key::new(self.volume, from).0, self.next + reach + 1 - from)
     }
 
     /// Whether it is sequential, and has not ended.
@@ -123,7 +108,9 @@ impl Stream {
 
 /// The streams.
 pub(crate) struct Streams {
-    near: [Near; STREAMS],
+    /// Where the next request of each may begin ([`Stream::near`]), by themselves: each read goes through them.
+    from: [u64; STREAMS],
+    counts: [u64; STREAMS],
     streams: [Stream; STREAMS],
     /// Where the next new stream looks for a place first.
     hand: usize,
@@ -132,7 +119,7 @@ pub(crate) struct Streams {
 impl Streams {
     pub(crate) fn new() -> Streams {
         let streams = array::from_fn(|_| Stream::new(VolumeId(0), 0, 0));
-        Streams { near: [Near::NOWHERE; STREAMS], streams, hand: 0 }
+        Streams { from: [0; STREAMS], counts: [0; STREAMS], streams, hand: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -152,14 +139,14 @@ impl Streams {
     /// `widest`; the windows of all streams are at most `most` together.
     pub(crate) fn note(&mut self, first: Key, blocks: u64, now: Nanos, most: u64, widest: u64) -> bool {
         let end = first.lba() + blocks;
-        let known = self.near.iter().position(|near| near.has(first));
+        let known = self.find(first);
         let Some(at) = known.or_else(|| self.free(now)) else { return false };
         if known.is_some() {
             self.streams[at].go_on(end, now);
         } else {
             self.streams[at] = Stream::new(first.volume(), end, now);
         }
-        self.near[at] = self.streams[at].near(blocks);
+        (self.from[at], self.counts[at]) = self.streams[at].near(blocks);
         if !self.streams[at].is_due() {
             return false;
         }
@@ -168,9 +155,19 @@ impl Streams {
         self.streams[at].is_refilling()
     }
 
-    /// The place of a stream that is not sequential, or has ended.
+    /// A stream with which a request goes on that begins here. Looks at all of them, which is faster than to stop at the first.
+    fn find(&self, first: Key) -> Option<usize> {
+        let mut found = STREAMS;
+        for at in 0..STREAMS {
+            let is_here = first.0.wrapping_sub(self.from[at]) < self.counts[at];
+            found = if is_here { at } else { found };
+        }
+        (found < STREAMS).then_some(found)
+    }
+
+    /// The place of a stream that is not sequential, or has ended, if one of the next few is.
     fn free(&mut self, now: Nanos) -> Option<usize> {
-        (0..STREAMS).find_map(|_| {
+        (0..LOOKED_AT).find_map(|_| {
             let at = self.hand;
             self.hand = (at + 1) % STREAMS;
             (!self.streams[at].goes_on(now)).then_some(at)

@@ -21,7 +21,7 @@ pub fn most(workload: Workload) -> Most {
     match workload {
         Workload::RandomRead => Most { page_visits: 16.0, steps: 5.0, commands: 4.0 },
         Workload::RandomWrite => Most { page_visits: 256.0, steps: 48.0, commands: 16.0 },
-        Workload::SequentialRead => Most { page_visits: 192.0, steps: 3.0, commands: 2.0 },
+        Workload::SequentialRead => Most { page_visits: 8.0, steps: 3.0, commands: 2.0 },
         Workload::SequentialWrite => Most { page_visits: 8.0, steps: 96.0, commands: 2.0 },
     }
 }
