@@ -424,11 +424,14 @@ impl Engine {
         let page = if count as u64 == per_leaf {
             Engine::writer(checkpoint, Region::Metadata, root).blank(&mut self.store, leaf)?
         } else {
-            let leaves = by_leaf(&checkpoint.fresh[checkpoint.fresh_at..], per_leaf, |&slot| slot).take(LOOKED_AHEAD);
-            let in_part = leaves.filter(|&(_, count)| (count as u64) < per_leaf);
-            self.load_leaves_ahead(root, in_part.map(|(leaf, _)| leaf));
-            let writer = Engine::writer(checkpoint, Region::Metadata, root);
-            writer.leaf(&mut self.store, leaf, true)?.expect("created")
+            let page = Engine::writer(checkpoint, Region::Metadata, root).leaf(&mut self.store, leaf, true);
+            if let Err(Stop::Missing(_)) = page {
+                // With it come the next ones that are needed.
+                let leaves = by_leaf(&checkpoint.fresh[checkpoint.fresh_at..], per_leaf, |&slot| slot);
+                let in_part = leaves.take(LOOKED_AHEAD).filter(|&(_, count)| (count as u64) < per_leaf);
+                self.load_leaves_ahead(root, in_part.map(|(leaf, _)| leaf));
+            }
+            page?.expect("created")
         };
         let bytes = self.store.pages.bytes_mut(page);
         for &slot in &checkpoint.fresh[checkpoint.fresh_at..checkpoint.fresh_at + count] {
