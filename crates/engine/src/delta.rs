@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use crate::contract::Digest;
 use crate::entry::{Entry, Key, Slot};
-use crate::limits::table_bytes;
+use crate::limits::{table_bytes, table_room};
 use crate::near::{Near, NearMap};
 
 /// A slot that points of a delta refer to.
@@ -168,8 +168,8 @@ impl Delta {
 
     /// Whether its tables are as large as they should be.
     pub(crate) fn fits(&self, entries: usize) -> bool {
-        let fits = |capacity: usize| (entries..=2 * entries.max(16)).contains(&capacity);
-        fits(self.points.capacity()) && fits(self.slots.capacity())
+        let fits = |room: usize| (entries..=2 * entries.max(16)).contains(&room);
+        fits(table_room(&self.points)) && fits(table_room(&self.slots))
     }
 
     /// Whether it knows nothing.
@@ -193,6 +193,22 @@ mod tests {
     use super::*;
     use alloc::vec;
     use proptest::prelude::*;
+
+    /// What was removed among neighbours stays in the way in a hash table, which then says that it has less room than it was made with: a
+    /// server that came to a new size by then said for ever that it was still coming to it.
+    #[test]
+    fn a_table_fits_whatever_was_removed_from_it() {
+        for entries in [64, 1000, 1 << 12] {
+            let mut delta = Delta::with_capacity(entries);
+            for block in 0..entries as u64 {
+                delta.put(Key(block), Entry::whole(Slot(block), Digest([7; 16])), Digest([7; 16]), true);
+            }
+            delta.clear(Key(0), Key(entries as u64), &mut vec![]);
+            (0..entries as u64).for_each(|slot| delta.forget(Slot(slot)));
+            assert!(delta.points.is_empty() && delta.points.capacity() < table_room(&delta.points));
+            assert!(delta.fits(entries) && !delta.fits(4 * entries) && !delta.fits(entries / 4), "{entries}");
+        }
+    }
 
     fn digest(slot: u64) -> Digest {
         Digest(u128::to_le_bytes(u128::from(slot)))

@@ -87,6 +87,13 @@ pub(crate) fn table_bytes<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S
     map.allocation_size() as u64
 }
 
+/// Entries that a hash table has room for where nothing has been removed: seven of eight places. (What it says itself is less by what was
+/// removed and is still in the way.)
+pub(crate) fn table_room<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S>) -> usize {
+    let place = core::mem::size_of::<(K, V)>() + 1;
+    map.allocation_size() / place / 8 * 7
+}
+
 /// Payload buffers, half of them for what comes in, with the tables of blocks that are not in their slots yet, the I/Os of
 /// reads, and the read cache and the ghosts, which are made for all that it can share with an index of so many bytes.
 fn buffer_bytes(count: u64, index: u64, block: u64) -> u64 {
