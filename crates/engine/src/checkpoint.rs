@@ -230,8 +230,7 @@ impl Engine {
 
     /// Whether slots may run out before what has been overwritten gives some back: a pool that is full has only the spare ones.
     fn may_run_short(&self) -> bool {
-        let geometry = &self.store.geometry;
-        let spare = u64::from(geometry.spare_containers) * u64::from(geometry.slots_per_container);
+        let spare = self.store.geometry.spare_slots();
         spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
     }
 

@@ -472,8 +472,7 @@ impl Engine {
     /// Whether a write of `needed` new slots is kept from the spare ones: these are for blocks that take the place of others, so
     /// that a full pool can be overwritten. Looks at the map only where it matters; `None` if that has to be waited for.
     fn is_kept_from(&mut self, id: RequestId, needed: u64) -> Option<bool> {
-        let geometry = &self.store.geometry;
-        let spare = u64::from(geometry.spare_containers) * u64::from(geometry.slots_per_container);
+        let spare = self.store.geometry.spare_slots();
         let free = self.space.free();
         if needed == 0 || spare == 0 || free >= needed + spare {
             return Some(false);

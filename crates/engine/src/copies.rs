@@ -80,8 +80,7 @@ impl Engine {
 
     pub(crate) fn slots_to_spare(&self, one_in: u64) -> u64 {
         let geometry = &self.store.geometry;
-        let spare = u64::from(geometry.spare_containers) * u64::from(geometry.slots_per_container);
-        spare + geometry.slots() / one_in
+        geometry.spare_slots() + geometry.slots() / one_in
     }
 
     /// Drops all second copies; false if there are none, or no room to say so.

@@ -411,6 +411,11 @@ impl Geometry {
         self.total_blocks() * self.block()
     }
 
+    /// Slots that are kept for blocks that take the place of others.
+    pub fn spare_slots(&self) -> u64 {
+        u64::from(self.spare_containers) * u64::from(self.slots_per_container)
+    }
+
     /// Bytes of data that fit: the capacity that users see.
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.containers - self.spare_containers) * u64::from(self.slots_per_container) * self.block()
