@@ -403,6 +403,8 @@ impl Ring {
         let timeout = if self.has_unhurried() { Some(Duration::ZERO) } else { timeout };
         let result = match timeout {
             None => self.ring.submitter().submit_and_wait(1),
+            // A timer that is set to go off at once costs more than the call.
+            Some(Duration::ZERO) => self.ring.submitter().submit(),
             Some(timeout) => {
                 let timeout = Timespec::from(timeout);
                 self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout))
