@@ -10,13 +10,24 @@ use alloc::vec::Vec;
 
 use crate::contract::BufferId;
 
+/// Where a block in a buffer comes from, and what becomes of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// It is in its slot, or there is none.
+    Known,
+    /// On its way to its slot, and into the read cache.
+    Incoming,
+    /// On its way to its slot. The read cache does not keep it.
+    Passing,
+}
+
 /// Reference counts of buffers.
 pub(crate) struct Buffers {
     holds: Vec<u32>,
     free: Vec<BufferId>,
     /// Buffers that hold payload on its way in: received, or not yet written to a slot.
     incoming: u32,
-    is_incoming: Vec<bool>,
+    states: Vec<State>,
     /// What the map must say of the digest of the block in it.
     checks: Vec<u32>,
     limit: u32,
@@ -34,7 +45,7 @@ impl Buffers {
             holds: vec![0; count as usize],
             free: (0..count).rev().map(BufferId).collect(),
             incoming: 0,
-            is_incoming: vec![false; count as usize],
+            states: vec![State::Known; count as usize],
             checks: vec![0; count as usize],
             limit,
             count,
@@ -50,7 +61,7 @@ impl Buffers {
         self.free.retain(|buffer| buffer.0 < count);
         let numbers = self.holds.len().max(count as usize);
         self.holds.resize(numbers, 0);
-        self.is_incoming.resize(numbers, false);
+        self.states.resize(numbers, State::Known);
         self.checks.resize(numbers, 0);
         let free = (before..count).rev().filter(|&number| self.holds[number as usize] == 0);
         self.free.extend(free.map(BufferId));
@@ -63,11 +74,11 @@ impl Buffers {
         if self.leaving == 0 {
             let count = self.count as usize;
             self.holds.truncate(count);
-            self.is_incoming.truncate(count);
+            self.states.truncate(count);
             self.checks.truncate(count);
             let most = self.most as usize;
             self.holds.shrink_to(most);
-            self.is_incoming.shrink_to(most);
+            self.states.shrink_to(most);
             self.checks.shrink_to(most);
             self.free.shrink_to(most);
         }
@@ -107,18 +118,24 @@ impl Buffers {
 
     /// From here until [`Buffers::arrived`] (or until it is free) the buffer counts as incoming.
     pub(crate) fn set_incoming(&mut self, buffer: BufferId) {
-        let flag = &mut self.is_incoming[buffer.0 as usize];
-        if !*flag {
-            *flag = true;
+        let state = &mut self.states[buffer.0 as usize];
+        if *state == State::Known {
+            *state = State::Incoming;
             self.incoming += 1;
         }
     }
 
-    /// The block is in its slot.
-    pub(crate) fn arrived(&mut self, buffer: BufferId) {
-        if core::mem::take(&mut self.is_incoming[buffer.0 as usize]) {
-            self.incoming -= 1;
-        }
+    /// An incoming block is not to stay in memory when it is in its slot.
+    pub(crate) fn pass(&mut self, buffer: BufferId) {
+        debug_assert_ne!(self.states[buffer.0 as usize], State::Known);
+        self.states[buffer.0 as usize] = State::Passing;
+    }
+
+    /// The block is in its slot. Whether it is to stay in memory.
+    pub(crate) fn arrived(&mut self, buffer: BufferId) -> bool {
+        let state = core::mem::replace(&mut self.states[buffer.0 as usize], State::Known);
+        self.incoming -= u32::from(state != State::Known);
+        state != State::Passing
     }
 
     /// The buffer holds a block with these check bits.
@@ -163,10 +180,8 @@ impl Buffers {
 
     /// Bytes of memory, apart from the buffers themselves.
     pub(crate) fn memory(&self) -> u64 {
-        (self.holds.capacity() * 4
-            + self.free.capacity() * 4
-            + self.checks.capacity() * 4
-            + self.is_incoming.capacity()) as u64
+        (self.holds.capacity() * 4 + self.free.capacity() * 4 + self.checks.capacity() * 4 + self.states.capacity())
+            as u64
     }
 
     pub(crate) fn incoming(&self) -> u32 {

@@ -233,7 +233,12 @@ impl ReadCache {
         self.length(List::Ahead)
     }
 
-    /// The most of these.
+    /// Blocks that it has room for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The most that have been read ahead.
     pub(crate) fn most_ahead(&self) -> usize {
         self.capacity / AHEAD_PART
     }

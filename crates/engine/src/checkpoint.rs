@@ -667,7 +667,7 @@ impl Engine {
     /// A page of metadata, or the request to load it.
     pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        self.store.pages.get(key).ok_or(Stop::Missing(crate::tree::Missing { key, pointer }))
+        self.store.pages.get(key).ok_or(Stop::Missing(crate::tree::Missing { key, pointer, parent: None }))
     }
 }
 

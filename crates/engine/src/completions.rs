@@ -14,7 +14,7 @@ impl Engine {
     pub(crate) fn done(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) {
         let (purpose, segments, offset) = self.store.io.end(io);
         match purpose {
-            Purpose::LoadPage(key) => self.page_loaded(key, result),
+            Purpose::LoadPages { first, pages } => self.pages_loaded(first, pages, result),
             Purpose::WritePage(key) => {
                 let Some(&Segment::Page(page)) = segments.first() else { unreachable!("a page write has its page") };
                 if self.check_written(result) {
@@ -95,22 +95,38 @@ impl Engine {
         }
     }
 
-    fn page_loaded(&mut self, key: PageKey, result: Result<Outcome<'_>, IoError>) {
-        let load = self.store.pages.end_load(key);
-        let mut good = false;
-        if let Ok(Outcome::Bytes(bytes)) = result {
-            good = self.store.is_valid(key)
-                && bytes.len() as u64 == self.store.geometry.block()
-                && checksum(self.store.seed, bytes) == load.pointer.checksum;
-            if good && !load.orphan {
-                self.store.pages.fill(key, bytes);
-                self.failed_pages.retain(|&failed| failed != key);
+    fn pages_loaded(&mut self, first: PageKey, pages: u32, result: Result<Outcome<'_>, IoError>) {
+        let block = self.store.geometry.block() as usize;
+        let bytes = match result {
+            Ok(Outcome::Bytes(bytes)) if bytes.len() == pages as usize * block => Some(bytes),
+            _ => None,
+        };
+        for number in 0..pages {
+            let key = PageKey { region: first.region, location: first.location + number };
+            let at = number as usize * block;
+            if bytes.is_none() && pages > 1 && !self.store.pages.is_beside(key) {
+                // It may be another that cannot be read: this one alone.
+                self.store.begin_load(key, 1);
+            } else {
+                self.page_loaded(key, bytes.map(|bytes| &bytes[at..at + block]));
             }
         }
-        // Whoever waited for a page that is no longer part of anything looks again.
-        let failed = !good && !load.orphan;
+    }
+
+    /// A page has come, unless it could not be read.
+    fn page_loaded(&mut self, key: PageKey, bytes: Option<&[u8]>) {
+        let load = self.store.pages.end_load(key);
+        let good = self.store.is_valid(key)
+            && bytes.is_some_and(|bytes| checksum(self.store.seed, bytes) == load.pointer.checksum);
+        if let Some(bytes) = bytes.filter(|_| good && !load.orphan) {
+            self.store.pages.fill(key, bytes);
+            self.failed_pages.retain(|&failed| failed != key);
+        }
+        // Whoever waited for a page that is no longer part of anything looks again. What is wrong with a page that nobody asked
+        // for is for those to find out who do.
+        let failed = !good && !load.orphan && !load.beside;
         if failed {
-            self.page_failed(key, result.is_err());
+            self.page_failed(key, bytes.is_none());
         }
         for &waiter in &load.waiters {
             // What would prove a known block is no reason to fail: the block is not shared.

@@ -42,6 +42,7 @@ use crate::request::{Requests, Stage};
 use crate::scrub::Scrub;
 use crate::space::Space;
 use crate::status::{Counters, ReadCounts, WriteCounts};
+use crate::streams::Streams;
 use crate::superblock::{Parameters, Root, Superblock, TREES};
 use crate::tree::{Store, Walk, lookup};
 use crate::volume::Volume;
@@ -70,10 +71,22 @@ pub(crate) enum Unresolved {
     Damaged,
 }
 
-/// Where a block of a volume was looked up last: the next one is often in the same leaf. For blocks that are looked up one behind the other, as
-/// long as no page comes or goes.
+/// Where something was looked up in a tree last: the next is often in the same leaf. For what is looked up one behind the other, as long as
+/// no page comes or goes.
 #[derive(Default)]
 pub(crate) struct LastLeaf(Option<(u64, Walk)>);
+
+impl LastLeaf {
+    /// Finds a leaf of the tree that this is for.
+    pub(crate) fn lookup(&mut self, store: &mut Store, root: Root, leaf: u64) -> Walk {
+        let walk = match self.0 {
+            Some((known, walk)) if known == leaf => walk,
+            _ => lookup(store, Region::Metadata, root, leaf),
+        };
+        self.0 = Some((leaf, walk));
+        walk
+    }
+}
 
 /// Syncs of the store.
 #[derive(Default)]
@@ -156,6 +169,7 @@ pub struct Engine {
     /// Lists of those that wait for a fill, with nobody in them.
     pub(crate) spare_fill_lists: Vec<Vec<(RequestId, u32)>>,
     pub(crate) read_ahead: ReadAhead,
+    pub(crate) write_streams: Streams,
     pub(crate) requests: Requests,
     /// Requests that can run.
     pub(crate) ready: VecDeque<RequestId>,
@@ -302,6 +316,7 @@ impl Engine {
             fills: NearMap::default(),
             spare_fill_lists: Vec::new(),
             read_ahead: ReadAhead::new(),
+            write_streams: Streams::new(),
             requests: Requests::new(limits.requests),
             ready: VecDeque::new(),
             blocked: VecDeque::new(),
@@ -503,12 +518,7 @@ impl Engine {
             return Ok(entry);
         }
         let leaf = key.lba() / self.store.geometry.map_leaf_entries();
-        let walk = match last.0 {
-            Some((known, walk)) if known == leaf => walk,
-            _ => lookup(&mut self.store, Region::Metadata, self.maps[volume], leaf),
-        };
-        last.0 = Some((leaf, walk));
-        match walk {
+        match last.lookup(&mut self.store, self.maps[volume], leaf) {
             Walk::Leaf(page) => self.entry_in(page, key).ok_or(Unresolved::Damaged),
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
             Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
@@ -591,10 +601,10 @@ impl Engine {
         self.step_checkpoint();
         if self.checkpoint.is_none() && self.rebuild.is_some() && self.turn() == Turn::Now {
             self.begin_burst();
-            let (visits, loads) = (self.store.page_visits, self.store.pages.loads_in_flight());
+            let (visits, reads) = (self.store.page_visits, self.store.io.in_flight());
             self.step_rebuild();
             self.counters.rebuild_page_visits += self.store.page_visits - visits;
-            self.counters.rebuild_loads += (self.store.pages.loads_in_flight() - loads) as u64;
+            self.counters.rebuild_loads += (self.store.io.in_flight() - reads) as u64;
         }
         if self.checkpoint.is_none() && self.rebuild.is_none() {
             self.step_fetch();

@@ -24,8 +24,8 @@ pub struct Io {
 /// What the completion of an I/O means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// A page of a tree arrives in the page cache.
-    LoadPage(PageKey),
+    /// Pages of trees arrive in the page cache: so many, from this one on.
+    LoadPages { first: PageKey, pages: u32 },
     /// A page of the page cache has been written.
     WritePage(PageKey),
     /// Blocks have been written to consecutive slots. They count for record `sequence`, unless the journal carried them.

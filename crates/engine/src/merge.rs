@@ -17,6 +17,9 @@ use crate::superblock::{Pointer, Root, TreeId};
 use crate::tree::{Stop, Walk, Writer, lookup};
 use crate::volume::{self, VOLUME_BYTES};
 
+/// Slots of one step of the merge of counts: one alone is no more than a look at whether to go on.
+const COUNTS_AT_ONCE: u32 = 16;
+
 /// Leaves of summaries among which those are looked for that have to be read.
 const LOOKED_AHEAD: usize = 64;
 
@@ -241,8 +244,19 @@ impl Engine {
 
     // ---- counts ----
 
-    /// Applies the changes of one slot's count.
+    /// Applies the changes of some slots' counts.
     pub(crate) fn merge_counts(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+        for _ in 0..COUNTS_AT_ONCE {
+            match self.merge_count(checkpoint)? {
+                Progress::More => {}
+                progress => return Ok(progress),
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    /// Applies the changes of one slot's count.
+    fn merge_count(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         let Some(&(slot, _)) = checkpoint.changes.get(checkpoint.change_at) else {
             if let Some(root) = self.finish_writer(checkpoint)? {
                 self.roots[TreeId::Counts as usize] = root;

@@ -59,6 +59,8 @@ pub(crate) struct Load {
     pub waiters: Vec<RequestId>,
     /// The page was freed meanwhile: do not keep it.
     pub orphan: bool,
+    /// It is loaded because it is beside another: nobody has asked for it.
+    pub beside: bool,
     /// No request asked for it first.
     background: bool,
 }
@@ -80,6 +82,8 @@ pub(crate) struct PageCache {
     /// Lists of waiters that nobody is in.
     spare: Vec<Vec<RequestId>>,
     hand: usize,
+    /// No page has been evicted since there are so many.
+    filling: bool,
     background_loads: usize,
     /// Writes of pages in flight.
     pub(crate) writes: usize,
@@ -99,6 +103,7 @@ impl PageCache {
             loads: HashMap::with_hasher(FixedState::with_seed(2)),
             spare: Vec::new(),
             hand: 0,
+            filling: true,
             background_loads: 0,
             writes: 0,
         };
@@ -110,6 +115,7 @@ impl PageCache {
     pub(crate) fn set_count(&mut self, pages: u32) {
         let (before, count) = (self.count, pages as usize);
         self.count = count;
+        self.filling |= count > before;
         for at in count..self.frames.len() {
             let frame = self.frames[at];
             match frame.state {
@@ -230,6 +236,7 @@ impl PageCache {
     }
 
     fn evict(&mut self) -> Option<PageId> {
+        self.filling = false;
         while let Some(page) = self.replaced.pop() {
             let Some(frame) = self.frames.get_mut(page as usize) else { continue };
             if frame.state == State::Clean && core::mem::take(&mut frame.replaced) && !frame.used {
@@ -349,16 +356,42 @@ impl PageCache {
     /// Notes a waiter for the page; true if the load has to be begun.
     pub(crate) fn want(&mut self, key: PageKey, pointer: Pointer, waiter: Option<RequestId>) -> bool {
         let new = !self.loads.contains_key(&key);
-        let background = waiter.is_none();
-        self.background_loads += usize::from(new && background);
-        let load = self.loads.entry(key).or_insert_with(|| {
-            let waiters = self.spare.pop().unwrap_or_default();
-            Load { pointer, waiters, orphan: false, background }
-        });
+        let load = self.load(key, pointer, waiter.is_none());
+        load.beside = false;
         if let Some(waiter) = waiter {
             load.waiters.push(waiter);
         }
         new
+    }
+
+    /// Notes that a page comes with one beside it; true if the load has to be begun, because it is not here nor on its way.
+    pub(crate) fn want_beside(&mut self, key: PageKey, pointer: Pointer) -> bool {
+        let new = !self.loads.contains_key(&key) && !self.by_key.contains_key(&key);
+        if new {
+            self.load(key, pointer, true).beside = true;
+        }
+        new
+    }
+
+    /// The load of a page, noted if it is not yet.
+    fn load(&mut self, key: PageKey, pointer: Pointer, background: bool) -> &mut Load {
+        let PageCache { loads, spare, background_loads, .. } = self;
+        loads.entry(key).or_insert_with(|| {
+            *background_loads += usize::from(background);
+            let waiters = spare.pop().unwrap_or_default();
+            Load { pointer, waiters, orphan: false, beside: false, background }
+        })
+    }
+
+    /// Whether so many pages can come that nobody has asked for, without any having to go: there are free ones, and there have
+    /// always been.
+    pub(crate) fn has_room_beside(&self, pages: usize) -> bool {
+        self.filling && self.free.len() >= pages + self.loads.len()
+    }
+
+    /// Whether nobody has asked for a page that is on its way.
+    pub(crate) fn is_beside(&self, key: PageKey) -> bool {
+        self.loads.get(&key).is_some_and(|load| load.beside)
     }
 
     /// Loads in flight.

@@ -74,10 +74,18 @@ impl Engine {
                 misses += usize::from(self.in_memory(slot).is_none() && !self.fills.contains_key(&slot));
             }
         }
-        if misses > self.buffers.free() + self.cache.len() {
+        let available = self.buffers.free() + self.cache.len();
+        if misses > available && self.distinct_misses(id) > available {
             return self.starve(id);
         }
         self.collect_blocks(id);
+    }
+
+    /// Slots that a request needs from the device, each counted once.
+    fn distinct_misses(&self, id: RequestId) -> usize {
+        let slots = self.requests.get(id).blocks.iter().filter_map(|block| block.entry.slot());
+        let is_missing = |slot: &Slot| self.in_memory(*slot).is_none() && !self.fills.contains_key(slot);
+        slots.filter(is_missing).collect::<alloc::collections::BTreeSet<Slot>>().len()
     }
 
     /// Waits for buffers. Holds none meanwhile.

@@ -1,20 +1,26 @@
 //! Fills the index from the summaries after opening: a job, in the background, a leaf at a time. The pool serves meanwhile;
 //! until it is done, some known blocks are written again. What the index has learned meanwhile comes before what it is filled with.
 
+use alloc::vec::Vec;
+
+use crate::contract::Digest;
 use crate::engine::Engine;
+use crate::entry::Slot;
 use crate::pages::PageKey;
 use crate::tree::Missing;
 
-/// Leaves between two looks at requests.
+/// Leaves between two looks at requests, when there are none: some hundred microseconds.
 const BUDGET: u32 = 8;
 
 /// The job's progress.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Rebuild {
     leaf: u64,
     leaves: u64,
     /// Slots that the index has been told of: no more than it has room for.
     noted: u64,
+    /// What a leaf has for the index.
+    found: Vec<(Digest, Slot)>,
     /// The page that it waits for.
     waiting: Option<PageKey>,
 }
@@ -22,7 +28,7 @@ pub(crate) struct Rebuild {
 impl Rebuild {
     /// A rebuild from so many leaves of summaries.
     pub(crate) fn new(leaves: u64) -> Rebuild {
-        Rebuild { leaf: 0, leaves, noted: 0, waiting: None }
+        Rebuild { leaf: 0, leaves, noted: 0, found: Vec::new(), waiting: None }
     }
 }
 
@@ -45,19 +51,23 @@ impl Engine {
     }
 
     pub(crate) fn step_rebuild(&mut self) {
-        let Some(mut job) = self.rebuild else { return };
+        let Some(mut job) = self.rebuild.take() else { return };
         job.waiting = None;
-        for _ in 0..BUDGET {
+        let budget = if self.is_at_full_speed() { BUDGET } else { 1 };
+        for _ in 0..budget {
             if job.leaf >= job.leaves || job.noted >= self.index.capacity() {
-                self.rebuild = None;
                 return;
             }
+            job.found.clear();
             let next = self.each_block_of_leaf(job.leaf, |engine, slot, state, digest| {
                 if state.is_used() {
-                    let (digest, generation) = (engine.sharing_digest(digest), engine.space.generation(slot));
-                    job.noted += u64::from(engine.index.offer(digest, slot, generation));
+                    job.found.push((engine.sharing_digest(digest), slot));
                 }
             });
+            self.index.warm(job.found.iter().map(|&(digest, _)| digest));
+            for &(digest, slot) in &job.found {
+                job.noted += u64::from(self.index.offer(digest, slot, self.space.generation(slot)));
+            }
             match next {
                 Ok(next) => job.leaf = next,
                 Err(missing) => {

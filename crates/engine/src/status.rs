@@ -84,7 +84,7 @@ pub struct Counters {
     pub pages_written: PagesWritten,
     /// Page visits of the rebuild of the index.
     pub rebuild_page_visits: u64,
-    /// Pages that were loaded for the rebuild of the index.
+    /// Reads of metadata for the rebuild of the index.
     pub rebuild_loads: u64,
 }
 

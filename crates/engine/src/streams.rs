@@ -31,7 +31,9 @@ const FIRST_WINDOW: u64 = 32;
 /// A reader that goes upwards.
 pub(crate) struct Stream {
     pub volume: VolumeId,
-    /// Up to here it has asked.
+    /// From here,
+    begun: u64,
+    /// up to here it has asked.
     next: u64,
     /// Requests that went on with it, and that one with which it began.
     in_a_row: u32,
@@ -50,8 +52,19 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    fn new(volume: VolumeId, next: u64, now: Nanos) -> Stream {
-        Stream { volume, next, in_a_row: 1, window: 0, ahead: 0, goal: 0, is_scattered: false, tries: 0, last: now }
+    fn new(volume: VolumeId, begun: u64, next: u64, now: Nanos) -> Stream {
+        Stream {
+            volume,
+            begun,
+            next,
+            in_a_row: 1,
+            window: 0,
+            ahead: 0,
+            goal: 0,
+            is_scattered: false,
+            tries: 0,
+            last: now,
+        }
     }
 
     /// A request that goes on with it ends here.
@@ -118,7 +131,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     pub(crate) fn new() -> Streams {
-        let streams = array::from_fn(|_| Stream::new(VolumeId(0), 0, 0));
+        let streams = array::from_fn(|_| Stream::new(VolumeId(0), 0, 0, 0));
         Streams { from: [0; STREAMS], counts: [0; STREAMS], streams, hand: 0 }
     }
 
@@ -138,21 +151,39 @@ impl Streams {
     /// A read of so many blocks has come. Whether something is to be read ahead for its stream, of which the window is at most
     /// `widest`; the windows of all streams are at most `most` together.
     pub(crate) fn note(&mut self, first: Key, blocks: u64, now: Nanos, most: u64, widest: u64) -> bool {
-        let end = first.lba() + blocks;
-        let known = self.find(first);
-        let Some(at) = known.or_else(|| self.free(now)) else { return false };
-        if known.is_some() {
-            self.streams[at].go_on(end, now);
-        } else {
-            self.streams[at] = Stream::new(first.volume(), end, now);
-        }
-        (self.from[at], self.counts[at]) = self.streams[at].near(blocks);
+        let Some(at) = self.follow(first, blocks, now) else { return false };
         if !self.streams[at].is_due() {
             return false;
         }
         let others = (0..STREAMS).filter(|&other| other != at && self.streams[other].goes_on(now)).count() as u64;
         self.streams[at].open(blocks, widest.min(most / (others + 1)));
         self.streams[at].is_refilling()
+    }
+
+    /// A write of so many blocks has come. Whether it belongs to a stream of more than so many.
+    pub(crate) fn is_of_long(&mut self, first: Key, blocks: u64, now: Nanos, long: u64) -> bool {
+        let Some(at) = self.follow(first, blocks, now) else { return false };
+        let stream = &mut self.streams[at];
+        let length = stream.next - stream.begun;
+        if stream.in_a_row >= IN_A_ROW {
+            // It keeps its place.
+            stream.window = length;
+        }
+        length > long
+    }
+
+    /// The stream that a request goes on with, or begins; `None` if there is no place for a new one.
+    fn follow(&mut self, first: Key, blocks: u64, now: Nanos) -> Option<usize> {
+        let (begun, end) = (first.lba(), first.lba() + blocks);
+        let known = self.find(first);
+        let at = known.or_else(|| self.free(now))?;
+        if known.is_some() {
+            self.streams[at].go_on(end, now);
+        } else {
+            self.streams[at] = Stream::new(first.volume(), begun, end, now);
+        }
+        (self.from[at], self.counts[at]) = self.streams[at].near(blocks);
+        Some(at)
     }
 
     /// A stream with which a request goes on that begins here. Looks at all of them, which is faster than to stop at the first.
@@ -178,6 +209,7 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     const SECOND: Nanos = 1_000_000_000;
 
@@ -244,6 +276,18 @@ mod tests {
         assert!(streams.streams.iter().all(|stream| stream.window <= 1024 / 8 + 64));
         assert_eq!(streams.streams.iter().map(|stream| stream.window).max(), Some(128));
         assert_eq!(sequential(&streams, SECOND), 0);
+    }
+
+    #[test]
+    fn writes_in_a_row_are_long_from_so_many_blocks_on_and_others_never() {
+        let mut streams = Streams::new();
+        let mut long = |lba, blocks| streams.is_of_long(Key::new(VolumeId(1), lba), blocks, 0, 64);
+        let found: Vec<bool> = (0..12).map(|step| long(8 * step, 8)).collect();
+        assert_eq!(found.iter().position(|&long| long), Some(8), "72 blocks are more than 64");
+        assert!(found[8..].iter().all(|&long| long));
+        // Others beside it are none, and do not end it.
+        assert!((0..1000).all(|step| !long(1_000_000 + step * 7919 % 100_003 * 1000, 8)));
+        assert!(long(96, 8));
     }
 
     #[test]

@@ -34,6 +34,7 @@ impl Engine {
                 debug_assert_eq!(part.content.is_some(), to - from == block);
                 request.blocks.push(part);
             }
+            self.note_write_stream(id);
         }
         if let Operation::Extents { limit } = operation {
             self.requests.get_mut(id).limit = limit.max(1);

@@ -4,7 +4,7 @@
 use crate::bytes::u64_at;
 use crate::contract::Digest;
 use crate::delta::Recent;
-use crate::engine::Engine;
+use crate::engine::{Engine, LastLeaf};
 use crate::entry::{Key, Slot};
 use crate::pages::Region;
 use crate::space::SlotState;
@@ -84,8 +84,11 @@ impl Engine {
                 return Err(missing);
             }
         }
+        let mut last = LastLeaf::default();
         for slot in slots.clone().map(Slot) {
-            let Ok(state @ (SlotState::Single | SlotState::Shared | SlotState::Held)) = self.slot_state(slot) else {
+            let Ok(state @ (SlotState::Single | SlotState::Shared | SlotState::Held)) =
+                self.slot_state_after(slot, &mut last)
+            else {
                 continue;
             };
             let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;

@@ -68,20 +68,72 @@ impl Store {
     }
 
     /// Begins to load a page, unless that is under way; `waiter` runs again when it has come.
+    ///
+    /// While the page cache is being filled, those beside it in its parent come with it: with cold caches the walks to
+    /// neighbours would wait for each of them.
     pub(crate) fn load(&mut self, missing: Missing, waiter: Option<RequestId>) {
-        let Missing { key, pointer } = missing;
-        if self.pages.want(key, pointer, waiter) {
-            let (offset, block) = (self.offset(key), self.geometry.block());
-            self.io.begin(IoOp::ReadPages, offset, block, [], Purpose::LoadPage(key));
+        let Missing { key, pointer, parent } = missing;
+        if !self.pages.want(key, pointer, waiter) {
+            return;
+        }
+        match parent.filter(|_| self.is_valid(key) && self.pages.has_room_beside(BESIDE as usize)) {
+            Some((parent, at)) => self.load_beside(key, parent, at),
+            None => self.begin_load(key, 1),
         }
     }
+
+    /// Loads a page and those beside it that are not in memory; what lies side by side on the store, together.
+    fn load_beside(&mut self, asked: PageKey, parent: PageId, at: u64) {
+        let mut run: Option<(PageKey, u32)> = None;
+        let first = at - at % BESIDE;
+        for sibling in first..first + BESIDE {
+            let pointer = child(self.pages.bytes(parent), sibling);
+            let key = PageKey { region: asked.region, location: pointer.location };
+            let comes =
+                if sibling == at { key == asked } else { self.is_valid(key) && self.pages.want_beside(key, pointer) };
+            if sibling == at && !comes {
+                // The parent is no longer what it was.
+                self.begin_load(asked, 1);
+            }
+            match &mut run {
+                Some((first, pages)) if comes && self.follows(*first, *pages, key) => *pages += 1,
+                _ if comes => {
+                    if let Some((first, pages)) = run.replace((key, 1)) {
+                        self.begin_load(first, pages);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some((first, pages)) = run {
+            self.begin_load(first, pages);
+        }
+    }
+
+    /// Whether a page lies right behind so many from the first on.
+    fn follows(&self, first: PageKey, pages: u32, key: PageKey) -> bool {
+        first.location.checked_add(pages) == Some(key.location)
+            && self.offset(first) + u64::from(pages) * self.geometry.block() == self.offset(key)
+    }
+
+    /// Reads consecutive pages that have been noted.
+    pub(crate) fn begin_load(&mut self, first: PageKey, pages: u32) {
+        let (offset, block) = (self.offset(first), self.geometry.block());
+        let length = u64::from(pages) * block;
+        self.io.begin(IoOp::ReadPages, offset, length, [], Purpose::LoadPages { first, pages });
+    }
 }
+
+/// Pages of a parent that are loaded together while there is room: groups of so many.
+const BESIDE: u64 = 16;
 
 /// A page that has to be loaded first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Missing {
     pub key: PageKey,
     pub pointer: Pointer,
+    /// The page that leads to it, and from where there.
+    pub parent: Option<(PageId, u64)>,
 }
 
 /// What a walk found.
@@ -143,6 +195,7 @@ pub(crate) fn lookup(store: &mut Store, region: Region, root: Root, leaf: u64) -
         return Walk::Absent(root.height);
     }
     let mut pointer = root.pointer;
+    let mut parent = None;
     let mut level = root.height;
     loop {
         if pointer.is_none() {
@@ -150,7 +203,7 @@ pub(crate) fn lookup(store: &mut Store, region: Region, root: Root, leaf: u64) -
         }
         let key = PageKey { region, location: pointer.location };
         let Some(page) = store.pages.get(key) else {
-            return Walk::Missing(Missing { key, pointer });
+            return Walk::Missing(Missing { key, pointer, parent });
         };
         store.page_visits += 1;
         if level == 0 {
@@ -159,6 +212,7 @@ pub(crate) fn lookup(store: &mut Store, region: Region, root: Root, leaf: u64) -
         level -= 1;
         let at = leaf >> (bits * u32::from(level)) & (store.geometry.fanout() - 1);
         pointer = child(store.pages.bytes(page), at);
+        parent = Some((page, at));
     }
 }
 
@@ -174,7 +228,7 @@ pub(crate) fn fill_lost(page: &mut [u8], level: u8) {
 /// Finds page `index` of `level`, which is not above the root, without reading it.
 pub(crate) fn locate(store: &mut Store, region: Region, root: Root, level: u8, index: u64) -> Place {
     let bits = shift(&store.geometry);
-    let (mut pointer, mut at) = (root.pointer, root.height);
+    let (mut pointer, mut at, mut parent) = (root.pointer, root.height, None);
     if index.checked_shr(bits * u32::from(at - level)).unwrap_or(0) != 0 {
         return Place::Absent(at);
     }
@@ -186,11 +240,14 @@ pub(crate) fn locate(store: &mut Store, region: Region, root: Root, level: u8, i
             return Place::At(pointer);
         }
         let key = PageKey { region, location: pointer.location };
-        let Some(page) = store.pages.get(key) else { return Place::Missing(Missing { key, pointer }) };
+        let Some(page) = store.pages.get(key) else {
+            return Place::Missing(Missing { key, pointer, parent });
+        };
         store.page_visits += 1;
         at -= 1;
         let below = index >> (bits * u32::from(at - level)) & (store.geometry.fanout() - 1);
         pointer = child(store.pages.bytes(page), below);
+        parent = Some((page, below));
     }
 }
 
@@ -290,19 +347,16 @@ impl Writer {
                 continue;
             }
             self.leave(store, at)?;
-            let pointer = if at == self.root.height {
-                self.root.pointer
-            } else {
-                let parent = self.path[usize::from(at) + 1].expect("parents come first");
-                child(store.pages.bytes(parent.page), wanted & mask)
-            };
+            let parent = (at < self.root.height)
+                .then(|| (self.path[usize::from(at) + 1].expect("parents come first").page, wanted & mask));
+            let pointer = parent.map_or(self.root.pointer, |(page, below)| child(store.pages.bytes(page), below));
             let page = if pointer.is_lost() {
                 let page = store.pages.allocate().ok_or(Stop::NoPage)?;
                 fill_lost(store.pages.bytes_mut(page), at);
                 page
             } else if !pointer.is_none() {
                 let key = PageKey { region: self.region, location: pointer.location };
-                let source = store.pages.get(key).ok_or(Stop::Missing(Missing { key, pointer }))?;
+                let source = store.pages.get(key).ok_or(Stop::Missing(Missing { key, pointer, parent }))?;
                 store.pages.copy_of(source).ok_or(Stop::NoPage)?
             } else if create {
                 store.pages.allocate().ok_or(Stop::NoPage)?

@@ -3,21 +3,24 @@
 
 use crate::canary::Canary;
 use crate::contract::*;
-use crate::engine::{Engine, Unresolved};
+use crate::engine::{Engine, LastLeaf, Unresolved};
 use crate::entry::{Entry, Key, Slot, check_bits};
 use crate::io::Purpose;
 use crate::journal::Unwritten;
-use crate::pages::Region;
 use crate::policy::Lookup;
 use crate::read::push_blocks;
 use crate::record::Change;
 use crate::request::{Decision, Kind, Stage};
 use crate::space::SlotState;
 use crate::superblock::TreeId;
-use crate::tree::{Missing, Walk, lookup};
+use crate::tree::{Missing, Walk};
 
 /// The most blocks of one device write.
 const RUN_BLOCKS: usize = 64;
+/// Writes of fewer blocks belong to no stream.
+const STREAM_BLOCKS: usize = 8;
+/// A stream of writes is long from this part of the read cache on.
+const PASSING_PART: usize = 8;
 /// Times that a write waits for summaries before it treats a block as unknown.
 const VERIFY_ATTEMPTS: u8 = 3;
 
@@ -45,6 +48,22 @@ pub(crate) fn first_bits(digest: Digest, bits: u32) -> Digest {
 }
 
 impl Engine {
+    /// A write has come. If it belongs to a stream that would drive out much of the read cache, and be gone itself before anyone came back
+    /// to its beginning, its blocks pass that by.
+    pub(crate) fn note_write_stream(&mut self, id: RequestId) {
+        let blocks = &self.requests.get(id).blocks;
+        if blocks.len() < STREAM_BLOCKS {
+            return;
+        }
+        let (first, count) = (blocks[0].key, blocks.len() as u64);
+        let long = (self.cache.capacity() / PASSING_PART) as u64;
+        if self.write_streams.is_of_long(first, count, self.now, long) {
+            for buffer in blocks.iter().filter_map(|block| block.buffer) {
+                self.buffers.pass(buffer);
+            }
+        }
+    }
+
     pub(crate) fn run_write(&mut self, id: RequestId) {
         let request = self.requests.get(id);
         if self.read_only {
@@ -384,12 +403,17 @@ impl Engine {
     /// The state of a slot in the space map, as far as the merge under way has come. (Not to be asked from within a step of
     /// the checkpoint before its counts are merged.)
     pub(crate) fn slot_state(&mut self, slot: Slot) -> Result<SlotState, Missing> {
+        self.slot_state_after(slot, &mut LastLeaf::default())
+    }
+
+    /// The same, after other slots.
+    pub(crate) fn slot_state_after(&mut self, slot: Slot, last: &mut LastLeaf) -> Result<SlotState, Missing> {
         if let Some(state) = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.merged_state(slot)) {
             return Ok(state);
         }
         let per_leaf = self.store.geometry.space_leaf_slots();
         let root = self.roots[TreeId::SpaceMap as usize];
-        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
+        match last.lookup(&mut self.store, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => Ok(SlotState::read(self.store.pages.bytes(page), slot.0 % per_leaf)),
             Walk::Absent(_) => Ok(SlotState::Free),
             Walk::Missing(missing) => Err(missing),
@@ -569,7 +593,7 @@ impl Engine {
         }
     }
 
-    /// Blocks are in their slots: they become part of the read cache.
+    /// Blocks are in their slots: they become part of the read cache, unless they pass it by.
     pub(crate) fn slots_written(
         &mut self,
         first: Slot,
@@ -582,8 +606,8 @@ impl Engine {
         for i in 0..segments.len() {
             let slot = Slot(first.0 + i as u64);
             let buffer = self.dirty.remove(&slot).expect("a dirty block is written once");
-            self.buffers.arrived(buffer);
-            if good && self.reorder.was_written(slot) {
+            let stays = self.buffers.arrived(buffer);
+            if good && (self.reorder.was_written(slot) || !stays) {
                 self.evicted.push(buffer);
             } else if good {
                 self.partition.note_written(slot);

@@ -222,7 +222,7 @@ impl Engine {
                 let level = writer.leave_out(&mut self.store, bucket);
                 update.lost = true;
                 // What it led to is in use as long as nobody knows what that was.
-                let Missing { key, pointer } = missing;
+                let Missing { key, pointer, .. } = missing;
                 if level > 0 {
                     self.discards.push(Discard { pointer, volume: NO_VOLUME, level });
                 } else {

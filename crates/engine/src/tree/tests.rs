@@ -44,11 +44,14 @@ fn perform(store: &mut Store, disk: &mut Disk) {
                 disk.insert(offset, store.pages.bytes(page).to_vec());
                 store.pages.written(key, page);
             }
-            (Purpose::LoadPage(key), _) => {
-                let load = store.pages.end_load(key);
-                let bytes = &disk[&offset];
-                assert_eq!(checksum(store.seed, bytes), load.pointer.checksum);
-                store.pages.fill(key, bytes);
+            (Purpose::LoadPages { first, pages }, _) => {
+                for number in 0..pages {
+                    let key = PageKey { region: first.region, location: first.location + number };
+                    let load = store.pages.end_load(key);
+                    let bytes = &disk[&(offset + u64::from(number) * store.geometry.block())];
+                    assert_eq!(checksum(store.seed, bytes), load.pointer.checksum);
+                    store.pages.fill(key, bytes);
+                }
             }
             other => panic!("{other:?}"),
         }

@@ -4,6 +4,7 @@
 //! The real engine is driven by hand, completion by completion where the order matters. See `bench` for the means.
 
 mod bench;
+mod beside;
 mod caches;
 mod copies;
 mod disk_index;
@@ -540,8 +541,9 @@ fn an_index_that_is_filled_again_goes_on_naming_the_oldest_copy() {
 /// Lost: the program stopped ("a location is cached once"); without that check, reads would have found the wrong page.
 #[test]
 fn a_replaced_page_that_a_reader_loaded_again_is_forgotten_with_its_location() {
-    let mut bench = Bench::new(Config::small(1), 128);
-    let leaf = bench.geometry().map_leaf_entries();
+    let mut bench = Bench::new(Config::small(1), 1088);
+    // Another leaf, which does not come with the first one.
+    let leaf = 16 * bench.geometry().map_leaf_entries();
     bench.write(0, &[10, 11]);
     bench.write(leaf, &[12, 13]);
     looks_into_memory_alone(&mut bench);

@@ -158,24 +158,26 @@ fn when_the_tables_are_full_writes_fail_and_discards_do_not() {
 fn a_partial_write_without_a_buffer_waits_for_one() {
     let mut config = Config::small(1);
     (config.limits.buffers, config.limits.write_buffers, config.limits.requests) = (17, 16, 32);
-    let mut bench = Bench::new(config, 256);
+    let mut bench = Bench::new(config, 2176);
     for block in [0, 8, 16] {
         let contents: Vec<u32> = (block..block + 8).map(|block| 10 + block).collect();
         bench.write(block.into(), &contents);
     }
-    bench.write(70, &[90]);
-    bench.write(130, &[91]);
+    // In leaves that do not come with one another.
+    let (partial, other) = (1030, 2050);
+    bench.write(partial, &[90]);
+    bench.write(other, &[91]);
     bench.settle();
     bench.reopen();
     bench.pass(1_000_000_000);
-    // The root of the map is in memory, its first two leaves are not.
-    bench.assert_holds(130, 91);
+    // The root of the map is in memory, the other two leaves are not.
+    bench.assert_holds(other, 91);
     // What was answered has been sent.
     bench.pass(1_000_000_000);
     let reads_of_payload = |io: &engine::Io| io.op == engine::IoOp::ReadBlocks;
     bench.world.hold_back(move |io| page_reads(io) || reads_of_payload(io));
     let reads: Vec<u64> = (0..24).map(|block| bench.begin_read(block, 1)).collect();
-    let write = bench.begin_cells(70 * 8 + 2, &[7], false);
+    let write = bench.begin_cells(partial * 8 + 2, &[7], false);
     bench.until_held(2);
     bench.world.let_go(1);
     bench.until_held(16);
@@ -189,6 +191,6 @@ fn a_partial_write_without_a_buffer_waits_for_one() {
     for (content, token) in (10..).zip(reads) {
         assert_eq!(bench.wait(token), Ok(Answer::Data(vec![content; 8])));
     }
-    assert_eq!(bench.read(70), Ok(Answer::Data(vec![90, 90, 7, 90, 90, 90, 90, 90])));
+    assert_eq!(bench.read(partial), Ok(Answer::Data(vec![90, 90, 7, 90, 90, 90, 90, 90])));
     bench.audit();
 }
