@@ -101,6 +101,9 @@ impl Engine {
             Ok(Outcome::Bytes(bytes)) if bytes.len() == pages as usize * block => Some(bytes),
             _ => None,
         };
+        if bytes.is_none() && pages > 1 {
+            self.store.pages.load_one_by_one();
+        }
         for number in 0..pages {
             let key = PageKey { region: first.region, location: first.location + number };
             let at = number as usize * block;

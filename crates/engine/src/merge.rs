@@ -244,15 +244,20 @@ impl Engine {
 
     // ---- counts ----
 
-    /// Applies the changes of some slots' counts.
+    /// Applies the changes of some slots' counts, of one leaf of the space map.
     pub(crate) fn merge_counts(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        for _ in 0..COUNTS_AT_ONCE {
-            match self.merge_count(checkpoint)? {
-                Progress::More => {}
-                progress => return Ok(progress),
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let leaf =
+            |checkpoint: &Checkpoint| checkpoint.changes.get(checkpoint.change_at).map(|change| change.0.0 / per_leaf);
+        let first = leaf(checkpoint);
+        let mut progress = self.merge_count(checkpoint)?;
+        for _ in 1..COUNTS_AT_ONCE {
+            if !matches!(progress, Progress::More) || self.read_only || leaf(checkpoint) != first {
+                break;
             }
+            progress = self.merge_count(checkpoint)?;
         }
-        Ok(Progress::More)
+        Ok(progress)
     }
 
     /// Applies the changes of one slot's count.

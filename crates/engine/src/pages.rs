@@ -61,7 +61,7 @@ pub(crate) struct Load {
     pub orphan: bool,
     /// It is loaded because it is beside another: nobody has asked for it.
     pub beside: bool,
-    /// No request asked for it first.
+    /// No request asked for it first, nor for the one that it comes with.
     background: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct PageCache {
     /// Lists of waiters that nobody is in.
     spare: Vec<Vec<RequestId>>,
     hand: usize,
-    /// No page has been evicted since there are so many.
+    /// No page has been evicted since there are so many, and no read of several has failed.
     filling: bool,
     background_loads: usize,
     /// Writes of pages in flight.
@@ -365,12 +365,18 @@ impl PageCache {
     }
 
     /// Notes that a page comes with one beside it; true if the load has to be begun, because it is not here nor on its way.
-    pub(crate) fn want_beside(&mut self, key: PageKey, pointer: Pointer) -> bool {
+    pub(crate) fn want_beside(&mut self, key: PageKey, pointer: Pointer, asked: PageKey) -> bool {
         let new = !self.loads.contains_key(&key) && !self.by_key.contains_key(&key);
         if new {
-            self.load(key, pointer, true).beside = true;
+            let background = self.loads.get(&asked).is_some_and(|load| load.background);
+            self.load(key, pointer, background).beside = true;
         }
         new
+    }
+
+    /// Pages come one by one from here on: one of several could not be read, and whoever asks for another of these would wait for it.
+    pub(crate) fn load_one_by_one(&mut self) {
+        self.filling = false;
     }
 
     /// The load of a page, noted if it is not yet.

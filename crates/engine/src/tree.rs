@@ -89,8 +89,11 @@ impl Store {
         for sibling in first..first + BESIDE {
             let pointer = child(self.pages.bytes(parent), sibling);
             let key = PageKey { region: asked.region, location: pointer.location };
-            let comes =
-                if sibling == at { key == asked } else { self.is_valid(key) && self.pages.want_beside(key, pointer) };
+            let comes = if sibling == at {
+                key == asked
+            } else {
+                self.is_valid(key) && self.pages.want_beside(key, pointer, asked)
+            };
             if sibling == at && !comes {
                 // The parent is no longer what it was.
                 self.begin_load(asked, 1);
