@@ -3,16 +3,23 @@
 //! To be woken takes the kernel some microseconds, more in a virtual machine: about as long as a client that sends one request at a
 //! time takes to send the next. So such waits are spent looking, within two bounds: a look takes no longer than `--poll`, and
 //! there is none where it would not pay: after waits longer than that, while several requests come with each wait (then sleeping
-//! costs little for each, and collects more), or where others want the processor.
+//! costs little for each, and collects more), or where others want the processor. A wait that was slept through says less than
+//! one awake: the client, on a processor that had gone to sleep as well, took longer to answer because nobody stayed awake. So a
+//! slept wait of twice the length still counts as one that a look would have shortened.
 
 use engine::Nanos;
 
 /// Short waits in a row after which it pays to look.
 const TRUSTED: u32 = 8;
-/// Counted at most: so many long waits in a row end it.
+/// Counted at most.
 const MOST: u32 = 16;
-/// A look that was interrupted for so long was interrupted by somebody who wanted the processor.
-const INTERRUPTED: Nanos = 20_000;
+/// What a look in vain takes from the count, and a long sleep: a client that always takes a little longer than a look costs one
+/// look in five waits.
+const IN_VAIN: u32 = 4;
+const SLEPT_LONG: u32 = 2;
+/// A look that was interrupted for so long was interrupted by somebody who wanted the processor for himself. Interrupts and the
+/// kernel's own short work take less, and do not wait for it.
+const INTERRUPTED: Nanos = 100_000;
 /// How long he has it for himself, and at most: it doubles with each time.
 const BARRED: Nanos = 1_000_000;
 const BARRED_MOST: Nanos = 256_000_000;
@@ -38,10 +45,11 @@ impl Poll {
         if self.short >= TRUSTED && now >= self.barred_until { self.limit } else { 0 }
     }
 
-    /// A wait is over that took so long and brought so many requests.
-    pub fn waited(&mut self, waited: Nanos, requests: u64) {
-        let is_short = waited <= self.limit && requests <= 1;
-        self.short = if is_short { (self.short + 1).min(MOST) } else { self.short.saturating_sub(2) };
+    /// A wait is over that began with looking (or was slept through), took so long, and brought so many requests.
+    pub fn waited(&mut self, looked: bool, waited: Nanos, requests: u64) {
+        let (longest, loss) = if looked { (self.limit, IN_VAIN) } else { (2 * self.limit, SLEPT_LONG) };
+        let is_short = waited <= longest && requests <= 1;
+        self.short = if is_short { (self.short + 1).min(MOST) } else { self.short.saturating_sub(loss) };
     }
 
     /// Two looks at the clock, one right after the other.
@@ -73,29 +81,49 @@ mod tests {
         let mut poll = poll();
         for _ in 0..TRUSTED {
             assert_eq!(poll.look(0), 0);
-            poll.waited(LIMIT, 1);
+            poll.waited(false, LIMIT, 1);
         }
         assert_eq!(poll.look(0), LIMIT);
         // A long wait now and then, such as for a sync, changes nothing where most are short.
         for wait in [1, 1, 2, 1, 1, 2 * LIMIT].repeat(20) {
-            poll.waited(wait, 1);
+            poll.waited(true, wait, 1);
         }
         assert_eq!(poll.look(0), LIMIT);
         for _ in 0..MOST {
-            poll.waited(LIMIT + 1, 1);
+            poll.waited(false, 2 * LIMIT + 1, 1);
         }
         assert_eq!(poll.look(0), 0, "an idle server sleeps");
+    }
+
+    /// Waits became longer because the server slept, and it slept because waits were long: writes one at a time came to half.
+    #[test]
+    fn waits_that_sleeping_made_longer_end_in_looking() {
+        let mut poll = poll();
+        (0..TRUSTED).for_each(|_| poll.waited(false, 2 * LIMIT, 1));
+        assert_eq!(poll.look(0), LIMIT);
+    }
+
+    #[test]
+    fn a_client_that_takes_longer_than_a_look_costs_few_of_them() {
+        let mut poll = poll();
+        let mut looks = 0;
+        for _ in 0..1000 {
+            let look = poll.look(0);
+            looks += u32::from(look > 0);
+            poll.waited(look > 0, LIMIT + 1, 1);
+        }
+        assert!((1..=200).contains(&looks), "{looks} looks in vain");
     }
 
     #[test]
     fn many_requests_at_a_time_are_slept_for() {
         let mut poll = poll();
         for requests in [0, 1].repeat(20) {
-            poll.waited(1, requests);
+            poll.waited(false, 1, requests);
         }
         assert_eq!(poll.look(0), LIMIT);
         for _ in 0..TRUSTED {
-            poll.waited(1, 4);
+            poll.waited(true, 1, 4);
         }
         assert_eq!(poll.look(0), 0);
     }
@@ -103,7 +131,7 @@ mod tests {
     #[test]
     fn who_wants_the_processor_gets_it_for_longer_and_longer() {
         let mut poll = poll();
-        (0..TRUSTED).for_each(|_| poll.waited(1, 1));
+        (0..TRUSTED).for_each(|_| poll.waited(false, 1, 1));
         let mut now = 0;
         for expected in [1, 2, 4, 8].map(|times| times * BARRED) {
             poll.looked(now, now + INTERRUPTED);

@@ -468,7 +468,8 @@ impl Reactor {
         let (begun, requests) = (self.clock(), self.server.requests());
         let is_for_client = !self.server.is_in_service() && !self.core.ring.has_durable();
         let look = if is_for_client { self.poll.look(begun) } else { 0 };
-        if look > 0 && self.core.ring.submit() && !self.core.ring.has_unhurried() {
+        let looks = look > 0 && self.core.ring.submit() && !self.core.ring.has_unhurried();
+        if looks {
             let mut now = begun;
             while !self.core.ring.has_news() && now - begun < look {
                 std::hint::spin_loop();
@@ -484,7 +485,7 @@ impl Reactor {
         self.core.now = self.clock();
         let requests = requests - std::mem::replace(&mut self.requests_seen, requests);
         if is_for_client {
-            self.poll.waited(self.core.now - begun, requests);
+            self.poll.waited(looks, self.core.now - begun, requests);
         }
         Ok(())
     }
