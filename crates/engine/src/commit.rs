@@ -83,8 +83,9 @@ impl Engine {
         let first = self.committing.front().map_or(u64::MAX, |&(target, _)| target);
         let wanted = first.min(if self.want_durable > self.journal.durable { self.want_durable } else { u64::MAX });
         let records = wanted <= self.journal.complete && self.journal.complete > self.journal.durable;
-        if records || self.syncs.wanted > self.syncs.submitted {
+        if records || self.carried_copies.are_many() || self.syncs.wanted > self.syncs.submitted {
             self.syncs.covers = Some(self.journal.complete);
+            self.syncs.covers_batches = self.carried_copies.landed();
             self.syncs.submitted += 1;
             self.journal.unsynced_bytes = 0;
             if self.canary(Canary::SkippedSync) {
@@ -100,6 +101,7 @@ impl Engine {
             return self.fail_pool(Failure::Sync);
         }
         self.syncs.finished += 1;
+        self.carried_copies.synced(self.syncs.covers_batches);
         self.proven_durable(covers);
     }
 
@@ -157,7 +159,7 @@ impl Engine {
         }
         let carries = carry && self.journal.unwritten.len() <= self.journal.carry_limit;
         if carries {
-            self.mark_carried();
+            self.mark_carried(page_count as u32);
         } else {
             self.write_slots();
         }
@@ -183,7 +185,9 @@ impl Engine {
         true
     }
 
-    fn mark_carried(&mut self) {
+    /// The changes of blocks that travel in the record say so; they come after so many pages.
+    fn mark_carried(&mut self, pages: u32) {
+        let start = self.store.geometry.journal_start();
         let mut unwritten = self.journal.unwritten.iter().enumerate().peekable();
         for change in &mut self.journal.changes {
             let Some(&(at, block)) = unwritten.peek() else { break };
@@ -191,6 +195,8 @@ impl Engine {
                 && slot == block.slot
             {
                 *change = Change::Carried { key, slot, digest, block: at as u16 };
+                let position = (self.journal.head + pages + at as u32) % self.journal.ring;
+                self.carried_copies.add(slot, digest, start + u64::from(position));
                 unwritten.next();
             }
         }

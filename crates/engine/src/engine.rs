@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use crate::buffers::Buffers;
 use crate::bytes::u64_at;
 use crate::cache::ReadCache;
+use crate::carried::CarriedCopies;
 use crate::checkpoint::{Checkpoint, Discard};
 use crate::contract::*;
 use crate::control::Pending;
@@ -93,6 +94,8 @@ impl LastLeaf {
 pub(crate) struct Syncs {
     /// What the sync in flight covers: the last complete record when it was submitted.
     pub covers: Option<u64>,
+    /// Of carried blocks it covers the batches before this one.
+    pub covers_batches: u32,
     /// Syncs submitted and finished so far.
     pub submitted: u64,
     pub finished: u64,
@@ -163,6 +166,8 @@ pub struct Engine {
     pub(crate) carried: VecDeque<Unwritten>,
     /// Slot writes of carried blocks in flight.
     pub(crate) carried_writes: usize,
+    /// Where the journal has carried blocks whose slots no sync has covered.
+    pub(crate) carried_copies: CarriedCopies,
     /// Blocks that the journal carried and whose slots do not hold them, in a pool that is not written: where they are.
     pub(crate) in_journal: NearMap<Slot, u64>,
     pub(crate) fills: NearMap<Slot, Fill>,
@@ -312,6 +317,7 @@ impl Engine {
             dirty: NearMap::with_capacity_and_hasher(limits.write_buffers as usize, Near),
             carried: VecDeque::new(),
             carried_writes: 0,
+            carried_copies: CarriedCopies::new(),
             in_journal: NearMap::default(),
             fills: NearMap::default(),
             spare_fill_lists: Vec::new(),

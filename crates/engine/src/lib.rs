@@ -15,6 +15,7 @@ mod buffers;
 mod bytes;
 mod cache;
 mod canary;
+mod carried;
 mod check;
 mod checkpoint;
 mod commit;

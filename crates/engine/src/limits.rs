@@ -43,7 +43,7 @@ pub struct Limits {
     pub cache: CacheLimits,
 }
 
-/// What the tables of I/Os, records and volumes take, and what an allocator keeps beside.
+/// What the tables of I/Os, records, carried blocks and volumes take, and what an allocator keeps beside.
 const FIXED_BYTES: u64 = 4 << 20;
 /// Bytes that a request can take for each of its blocks.
 const REQUEST_BLOCK_BYTES: u64 = 136;

@@ -5,6 +5,7 @@
 //! Prove     the 128 bits that the slot must hold: from a delta, or from its summary
 //! Again     the slot is read once more, by itself: a run fails as a whole, and some errors go away
 //! Memory    the content in the read cache is copied
+//! Journal   the journal carried it, and no sync has covered its slot since (`carried.rs`): it is read from there
 //! Other     another slot that the index, or the scrub, knows for the same digest is read
 //! Copy      its second copy is read (`copies.rs`)
 //! Write     the content is proven by all its bits: whoever waits is answered, and the slot is written in place
@@ -73,6 +74,7 @@ enum At {
     Prove,
     Again,
     Memory,
+    Journal,
     Other,
     Copy,
     Write,
@@ -234,7 +236,8 @@ impl Engine {
             },
             // These are in flight until they have failed.
             At::Again => self.look_into_memory(slot, mend),
-            At::Memory => self.look_elsewhere(slot, mend),
+            At::Memory => self.look_into_journal(slot, mend),
+            At::Journal => self.look_elsewhere(slot, mend),
             At::Other => self.look_for_copy(slot, mend),
             At::Copy => {
                 if let Some(digest) = mend.digest {
@@ -272,8 +275,11 @@ impl Engine {
     }
 
     fn read_for_mend(&mut self, slot: Slot, from: Slot, buffer: Option<BufferId>) {
+        self.read_at_for_mend(slot, self.slot_offset(from), buffer);
+    }
+
+    fn read_at_for_mend(&mut self, slot: Slot, offset: u64, buffer: Option<BufferId>) {
         let block = self.store.geometry.block();
-        let offset = self.slot_offset(from);
         let segments = buffer.map(Segment::Buffer);
         self.store.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::Mend(slot));
     }
@@ -286,6 +292,15 @@ impl Engine {
             let segments = [into, known].map(Segment::Buffer);
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
             self.store.io.begin(op, 0, 0, segments, Purpose::Mend(slot));
+            mend.in_flight = true;
+        }
+        MendStep::On
+    }
+
+    fn look_into_journal(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
+        mend.at = At::Journal;
+        if let Some(block) = mend.digest.and_then(|digest| self.carried_copies.find(slot, digest)) {
+            self.read_at_for_mend(slot, block * self.store.geometry.block(), mend.buffer);
             mend.in_flight = true;
         }
         MendStep::On
@@ -344,7 +359,7 @@ impl Engine {
                 mend.at = At::Owner(if matched { Found::Good } else { Found::Left });
                 self.keep_mended(slot, &mut mend);
             }
-            At::Memory | At::Other | At::Copy if good => {
+            At::Memory | At::Journal | At::Other | At::Copy if good => {
                 self.answer_waiters(&mut mend);
                 mend.at = At::Write;
             }

@@ -561,6 +561,7 @@ impl Engine {
             return;
         }
         let mut blocks = core::mem::take(&mut self.carried);
+        self.carried_copies.submitted();
         self.write_runs(blocks.make_contiguous(), self.journal.sequence - 1, true);
         blocks.clear();
         self.carried = blocks;
@@ -620,6 +621,9 @@ impl Engine {
         self.release_evicted();
         if carried {
             self.carried_writes -= 1;
+            if self.carried_writes == 0 {
+                self.carried_copies.all_landed();
+            }
             self.checkpoint_carried_written(sequence);
         } else if good {
             self.journal.wrote(sequence);

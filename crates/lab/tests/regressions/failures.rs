@@ -1,10 +1,11 @@
 //! Pools that fail: read-only at once and for good, nothing is written to them any more, and what was durable can be read.
 
 use crate::bench::{Bench, SECOND, records, superblocks};
-use engine::{Error, Failure, IoOp, Nanos, OpenError, Recovered, Superblock};
+use engine::{Damaged, Error, Failure, IoOp, Nanos, OpenError, Recovered, Superblock};
 use lab::config::Config;
 use lab::content::{CELLS, Content};
 use lab::disk::Cut;
+use lab::faults::{Class, Faults, Rule};
 use lab::random::Random;
 use lab::trace::Trace;
 use lab::world::{Answer, Step, World};
@@ -60,6 +61,35 @@ fn after_a_failed_sync_no_flush_succeeds_though_later_syncs_would() {
     // Its own superblock got through: the failure is known from here on.
     assert_reads_unwritten(&mut bench, Failure::Sync);
     assert_reads_unwritten(&mut bench, Failure::Sync);
+}
+
+/// The journal had carried a block; it was flushed, and then went to its slot. The next sync failed, and the disk lost the slot.
+///
+/// Was EIO for what had been flushed, until the pool was opened again.
+#[test]
+fn a_flushed_block_whose_slot_a_failed_sync_lost_is_read_from_the_journal() {
+    let mut was_lost = 0;
+    for seed in 0..24 {
+        let mut config = Config::small(1);
+        (config.limits.buffers, config.limits.write_buffers) = (32, 16);
+        let mut bench = Bench::new(config, 64);
+        (24..64).for_each(|block| bench.write(block, &[100 + block as u32]));
+        bench.settle();
+        bench.write_durably(2, 7);
+        bench.pass(2 * SECOND);
+        // So that it is not in the read cache.
+        (24..64).for_each(|block| bench.assert_holds(block, 100 + block as u32));
+        bench.world.faults = Faults::new(seed);
+        bench.world.faults.begin(&[Rule::nth(Class::SyncError, 0, true)]);
+        // More blocks than a record carries: they are durable with a sync.
+        bench.write(8, &[20, 21, 22, 23, 24, 25, 26, 27]);
+        bench.write(16, &[30]);
+        let token = bench.begin_flush();
+        assert_eq!(bench.wait(token), Err(Error::Io));
+        bench.assert_holds(2, 7);
+        was_lost += u64::from(bench.world.engine.damages().any(|damage| damage.what == Damaged::Block));
+    }
+    assert!((1..24).contains(&was_lost), "disks differ in what they lose: {was_lost}");
 }
 
 #[test]
