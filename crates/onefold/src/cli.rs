@@ -210,8 +210,8 @@ pub struct ServeArgs {
     /// Clients at a time (with little memory, fewer)
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16384), default_value_t = 1024)]
     pub max_connections: u32,
-    /// Stay awake for up to so many microseconds while one client sends one request after the other; 0: sleep at once
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(0..=1000), default_value_t = 50)]
+    /// Stay awake for up to so many microseconds while requests come shortly after each other; 0: sleep at once
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(0..=1000), default_value_t = 100)]
     pub poll: u64,
     /// When stopping: give up the last checkpoint after so many seconds; the next start replays the journal
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86400), default_value_t = 30)]
