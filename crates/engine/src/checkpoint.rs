@@ -483,14 +483,14 @@ impl Engine {
     fn step(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         match checkpoint.stage {
             Stage::Points | Stage::Slots => Ok(self.collect(checkpoint)),
-            Stage::SortPoints => Ok(sort_step(&mut checkpoint.points, &mut checkpoint.unsorted)),
-            Stage::SortSlots => Ok(sort_step(&mut checkpoint.fresh, &mut checkpoint.unsorted)),
+            Stage::SortPoints => Ok(sort_step(&mut checkpoint.points, &mut checkpoint.unsorted, |&(key, _)| key)),
+            Stage::SortSlots => Ok(sort_step(&mut checkpoint.fresh, &mut checkpoint.unsorted, |&slot| slot)),
             Stage::Cleared => Ok(self.drop_cleared(checkpoint)),
             Stage::Plan => Ok(self.plan(checkpoint)),
             Stage::Reserve => Ok(Progress::Wait),
             Stage::Maps => self.merge_maps(checkpoint),
             Stage::Discards => self.walk_discards(checkpoint),
-            Stage::Sort => Ok(sort_step(&mut checkpoint.changes, &mut checkpoint.unsorted)),
+            Stage::Sort => Ok(sort_step(&mut checkpoint.changes, &mut checkpoint.unsorted, |&(slot, _)| slot)),
             Stage::Counts => self.merge_counts(checkpoint),
             Stage::Summaries => self.merge_summaries(checkpoint),
             Stage::Index => self.merge_disk_index(checkpoint),
@@ -671,23 +671,24 @@ impl Engine {
     }
 }
 
-/// Sorts one of the parts that are not sorted yet, or divides it in two; false if there is none left.
-pub(crate) fn sort_part<T: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>) -> bool {
+/// Sorts one of the parts that are not sorted yet by their keys, or divides it in two; false if there is none left. What has the same
+/// key is in any order.
+pub(crate) fn sort_part<T, K: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>, key: impl Fn(&T) -> K) -> bool {
     let Some(part) = unsorted.pop() else { return false };
     let items = &mut items[part.clone()];
     if items.len() > SORTED_AT_ONCE {
         let middle = items.len() / 2;
-        items.select_nth_unstable(middle);
+        items.select_nth_unstable_by_key(middle, key);
         unsorted.extend([part.start + middle..part.end, part.start..part.start + middle]);
     } else {
-        items.sort_unstable();
+        items.sort_unstable_by_key(key);
     }
     true
 }
 
 /// A step of a stage that sorts.
-fn sort_step<T: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>) -> Progress {
-    if sort_part(items, unsorted) { Progress::Pause } else { Progress::Next }
+fn sort_step<T, K: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>, key: impl Fn(&T) -> K) -> Progress {
+    if sort_part(items, unsorted, key) { Progress::Pause } else { Progress::Next }
 }
 
 fn next_stage(stage: Stage) -> Stage {

@@ -56,6 +56,8 @@ pub(crate) struct Index {
     entries: Vec<u128>,
     /// Buckets of each half.
     buckets: u64,
+    /// The least power of two that is not less: so many numbers of buckets can come of a digest.
+    numbers: u64,
     /// Buckets of each half in a chunk: two to the power of this.
     chunk_bits: u32,
     /// Bits of a bucket's number that are not in the tag.
@@ -75,8 +77,16 @@ impl Index {
         let most = 128 - GENERATION_BITS - slot_bits;
         let tag_bits = if tag_bits == 0 { most } else { tag_bits.min(most) };
         let second_at = SECOND_HALF_AT.min(tag_bits / 2);
-        let mut index =
-            Index { entries: Vec::new(), buckets: 0, chunk_bits, base_bits, slot_bits, tag_bits, second_at };
+        let mut index = Index {
+            entries: Vec::new(),
+            buckets: 0,
+            numbers: 1,
+            chunk_bits,
+            base_bits,
+            slot_bits,
+            tag_bits,
+            second_at,
+        };
         let chunks = index.chunks_for(size.entries);
         index.resize(chunks);
         index
@@ -131,7 +141,7 @@ impl Index {
         let base = 1 << self.base_bits;
         if chunks > self.chunks() {
             let first = self.buckets;
-            self.buckets = (first + (1 << self.chunk_bits)).max(base);
+            self.set_buckets((first + (1 << self.chunk_bits)).max(base));
             let entries = self.buckets as usize * LEAST_CHUNK as usize;
             self.entries.resize(entries, 0);
             (first.max(base)..self.buckets).for_each(|bucket| self.split(bucket));
@@ -139,12 +149,16 @@ impl Index {
             let left = self.buckets - (1 << self.chunk_bits);
             let left = if left < base { 0 } else { left };
             (left.max(base)..self.buckets).rev().for_each(|bucket| self.merge(bucket));
-            self.buckets = left;
+            self.set_buckets(left);
             self.entries.truncate(left as usize * LEAST_CHUNK as usize);
         } else {
             return false;
         }
         true
+    }
+
+    fn set_buckets(&mut self, buckets: u64) {
+        (self.buckets, self.numbers) = (buckets, buckets.next_power_of_two());
     }
 
     /// Gives back the memory beyond the last chunk.
@@ -197,9 +211,11 @@ impl Index {
     // ---- places ----
 
     /// Where the entries of a bucket begin.
+    #[inline]
     fn at(&self, half: usize, bucket: u64) -> usize {
-        let (chunk, within) = (bucket >> self.chunk_bits, bucket & ((1 << self.chunk_bits) - 1));
-        ((((2 * chunk + half as u64) << self.chunk_bits) + within) * WAYS as u64) as usize
+        // Before it are two halves of each chunk before its own, and those before it in its own.
+        let before = bucket & !((1 << self.chunk_bits) - 1);
+        ((before + bucket + ((half as u64) << self.chunk_bits)) * WAYS as u64) as usize
     }
 
     /// The bits of a bucket's number that are in the tag, at their places, from the first 64 bits of the tag.
@@ -227,27 +243,36 @@ impl Index {
         (u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - self.tag_bits))) << self.tag_at()
     }
 
-    /// The two buckets of a digest, and whether each has been split more often than those that are still to be.
+    /// Where the entries of the two buckets of a digest begin.
     #[inline]
-    fn buckets(&self, digest: Digest) -> [(usize, bool); 2] {
+    fn buckets(&self, digest: Digest) -> [usize; 2] {
+        let [first, second] = self.bucket_numbers(digest);
+        [self.at(0, first), self.at(1, second)]
+    }
+
+    /// The numbers of a digest's buckets, one in each half.
+    #[inline]
+    fn bucket_numbers(&self, digest: Digest) -> [u64; 2] {
         let bits = u128::from_le_bytes(digest.0);
         let (top, tag) = ((bits >> 64) as u64, bits as u64 & (u64::MAX >> 64u32.saturating_sub(self.tag_bits)));
-        [self.bucket(0, top, tag), self.bucket(1, top, tag)]
+        [self.bucket_number(0, top, tag), self.bucket_number(1, top, tag)]
     }
 
     /// That of one half. The first bits of a number are from the digest's top, which no tag reaches unless it is as long as the digest:
     /// with 112 bits of tag at most the first number has bits of its own; the second may repeat bits of the tag.
     #[inline]
-    fn bucket(&self, half: usize, top: u64, tag: u64) -> (usize, bool) {
+    fn bucket_number(&self, half: usize, top: u64, tag: u64) -> u64 {
         let own = top >> (64 - (half as u32 + 1) * self.base_bits.max(1));
-        let all = self.buckets.next_power_of_two();
-        let number = (own & ((1 << self.base_bits) - 1) | self.tag_number(half, tag)) & (all - 1);
-        let (number, split) = if number < self.buckets {
-            (number, number >= all / 2 || number + all / 2 < self.buckets)
-        } else {
-            (number - all / 2, false)
-        };
-        (self.at(half, number), split)
+        let number = (own & ((1 << self.base_bits) - 1) | self.tag_number(half, tag)) & (self.numbers - 1);
+        // Without a branch, which would be taken by chance.
+        let is_beyond = u64::from(number >= self.buckets);
+        number - ((self.numbers / 2) & is_beyond.wrapping_neg())
+    }
+
+    /// Whether a bucket has been split more often than those that are still to be.
+    #[inline]
+    fn is_split(&self, number: u64) -> bool {
+        number >= self.numbers / 2 || number + self.numbers / 2 < self.buckets
     }
 
     /// The entries of a bucket.
@@ -256,10 +281,15 @@ impl Index {
         &self.entries[bucket..bucket + WAYS]
     }
 
-    /// Which of them has a tag.
+    /// Which of them has a tag, which is given at its place in an entry.
     #[inline]
     fn find(&self, bucket: usize, tag: u128) -> Option<usize> {
-        self.ways(bucket).iter().position(|&entry| self.matches(entry, tag))
+        let below = (1 << self.tag_at()) - 1;
+        self.ways(bucket).iter().position(|&entry| {
+            // The upper half first: it tells nearly all of them apart. The lower one has the slot, which no entry is without.
+            let (high, low) = ((entry >> 64) as u64, entry as u64);
+            high == (tag >> 64) as u64 && low ^ tag as u64 <= below && low != 0
+        })
     }
 
     /// Digest bits that a match in a half proves.
@@ -279,12 +309,6 @@ impl Index {
         GENERATION_BITS + self.slot_bits
     }
 
-    /// Whether an entry has a tag, which is given at its place in an entry.
-    #[inline]
-    fn matches(&self, entry: u128, tag: u128) -> bool {
-        entry != 0 && entry ^ tag < 1 << self.tag_at()
-    }
-
     // ---- entries ----
 
     /// Asks for the memory of all these digests, so that looking them up one by one does not wait for each.
@@ -295,7 +319,7 @@ impl Index {
                 ways[0] ^ ways[WAYS / 2] ^ ways[WAYS - 1]
             };
             let sum = digests.fold(0, |sum, digest| {
-                let [(first, _), (second, _)] = self.buckets(digest);
+                let [first, second] = self.buckets(digest);
                 sum ^ lines(first) ^ lines(second)
             });
             core::hint::black_box(sum);
@@ -312,7 +336,7 @@ impl Index {
             .buckets(digest)
             .into_iter()
             .enumerate()
-            .find_map(|(half, (bucket, _))| Some((half, (bucket, self.find(bucket, tag)?))))?;
+            .find_map(|(half, bucket)| Some((half, (bucket, self.find(bucket, tag)?))))?;
         let entry = self.entries[bucket + way];
         self.put_first(bucket, way, entry);
         let proves = self.proof_bits(half) >= PROOF_BITS;
@@ -322,7 +346,7 @@ impl Index {
     /// Whether something is known of a digest. No use of it.
     pub(crate) fn contains(&self, digest: Digest) -> bool {
         let tag = self.tag(digest);
-        self.buckets > 0 && self.buckets(digest).into_iter().any(|(bucket, _)| self.find(bucket, tag).is_some())
+        self.buckets > 0 && self.buckets(digest).into_iter().any(|bucket| self.find(bucket, tag).is_some())
     }
 
     fn entry(&self, tag: u128, slot: Slot, generation: u16) -> u128 {
@@ -332,7 +356,9 @@ impl Index {
 
     /// Entries of a bucket before the first empty place.
     fn used(&self, bucket: usize) -> usize {
-        self.ways(bucket).iter().take_while(|&&entry| entry != 0).count()
+        let ways = self.ways(bucket);
+        // As most of them are: there are no empty places between others, but after `forget`.
+        if ways[WAYS - 1] != 0 { WAYS } else { ways.iter().take_while(|&&entry| entry != 0).count() }
     }
 
     /// Notes that `slot` holds what has this digest. Replaces what was known of the digest; a full bucket loses the entry
@@ -343,12 +369,13 @@ impl Index {
         }
         let tag = self.tag(digest);
         let entry = self.entry(tag, slot, generation);
-        let buckets = self.buckets(digest);
-        let known = buckets.into_iter().find_map(|(bucket, _)| Some((bucket, self.find(bucket, tag)?)));
+        let numbers = self.bucket_numbers(digest);
+        let [first, second] = [self.at(0, numbers[0]), self.at(1, numbers[1])];
+        let known = [first, second].into_iter().find_map(|bucket| Some((bucket, self.find(bucket, tag)?)));
         let (bucket, way) = known.unwrap_or_else(|| {
             // Of two full ones, the one that has been split already: it serves half as many digests. Else either, as the digest
             // says: what is in a half that nothing is put in any more grows old there.
-            let [(first, is_split), (second, other_is_split)] = buckets;
+            let [is_split, other_is_split] = numbers.map(|number| self.is_split(number));
             let (first_used, second_used) = (self.used(first), self.used(second));
             let either = u128::from_le_bytes(digest.0) >> 64 & 1 == 1;
             let prefers_second = if is_split == other_is_split { either } else { other_is_split };
@@ -372,7 +399,7 @@ impl Index {
         if self.buckets == 0 || self.contains(digest) {
             return false;
         }
-        let buckets = self.buckets(digest).map(|(bucket, _)| bucket);
+        let buckets = self.buckets(digest);
         let half = match self.used(buckets[0]).cmp(&self.used(buckets[1])) {
             Ordering::Less => 0,
             // Where both are full, each half of the table has its share.
@@ -390,7 +417,7 @@ impl Index {
             return;
         }
         let tag = self.tag(digest);
-        for (bucket, _) in self.buckets(digest) {
+        for bucket in self.buckets(digest) {
             if let Some(way) = self.find(bucket, tag).filter(|&way| self.slot_of(self.entries[bucket + way]) == slot) {
                 self.entries[bucket + way..bucket + WAYS].rotate_left(1);
                 self.entries[bucket + WAYS - 1] = 0;

@@ -88,6 +88,15 @@ struct Open {
     /// A bit for each slot that is left.
     slots: Vec<u64>,
     left: u32,
+    /// The word of them that the next slot is in, or one before it.
+    word: usize,
+}
+
+impl Open {
+    /// The first word that has a slot left.
+    fn next_word(&self) -> Option<usize> {
+        (self.word..self.slots.len()).find(|&at| self.slots[at] != 0)
+    }
 }
 
 /// All slots and containers.
@@ -402,7 +411,7 @@ impl Space {
         let left = slots.iter().map(|word: &u64| word.count_ones()).sum();
         debug_assert_eq!(left, u32::from(self.containers[container as usize].free));
         self.ready += u64::from(left);
-        self.open.push_back(Open { container, slots, left });
+        self.open.push_back(Open { container, slots, left, word: 0 });
         self.closed_to.insert(container);
         self.groups[(container / GROUP) as usize].stale = true;
         self.search = container + 1;
@@ -425,7 +434,7 @@ impl Space {
     /// How many of the slots that are allocated next follow each other.
     pub(crate) fn run(&self) -> u64 {
         let Some(open) = self.open.front() else { return 0 };
-        let Some(first) = open.slots.iter().position(|&word| word != 0) else { return 0 };
+        let Some(first) = open.next_word() else { return 0 };
         let mut at = first as u64 * 64 + u64::from(open.slots[first].trailing_zeros());
         let start = at;
         while open.slots.get((at / 64) as usize).is_some_and(|word| word >> (at % 64) & 1 == 1) {
@@ -438,7 +447,8 @@ impl Space {
     pub(crate) fn allocate(&mut self) -> Option<Slot> {
         let first = self.slots_of(self.open.front()?.container).start;
         let open = self.open.front_mut()?;
-        let word = open.slots.iter().position(|&word| word != 0)?;
+        let word = open.next_word()?;
+        open.word = word;
         let slot = Slot(first + word as u64 * 64 + u64::from(open.slots[word].trailing_zeros()));
         open.slots[word] &= open.slots[word] - 1;
         open.left -= 1;

@@ -424,27 +424,14 @@ impl Engine {
 
     /// Everything is at hand: changes the map and appends to the open record, without waiting.
     fn change(&mut self, id: RequestId, volume: usize, policy: Policy) {
-        // Count up before counting down: a slot that this request shares must not die of what it overwrites.
-        for at in 0..self.requests.get(id).blocks.len() {
-            let block = self.requests.get(id).blocks[at];
-            if let (Decision::Share(slot), Some(content)) = (block.decision, block.content) {
-                self.delta.reference(slot, content.digest, false, block.key);
-            }
-        }
         self.clear_range(id);
         for at in 0..self.requests.get(id).blocks.len() {
             self.change_block(id, at);
         }
+        self.retire_dead();
         self.name_copies(id);
         self.count_write(id, volume, policy);
         self.note_lookups(id, policy);
-        for at in 0..self.requests.get(id).blocks.len() {
-            if let Decision::Share(slot) = self.requests.get(id).blocks[at].decision
-                && self.delta.dereference(slot)
-            {
-                self.retire_if_dead(slot);
-            }
-        }
         self.last_change = self.now;
         self.forget_wrapped();
         if self.journal.unwritten.len() >= RUN_BLOCKS {
@@ -476,16 +463,11 @@ impl Engine {
         self.clear_keys(start, stop);
     }
 
-    /// Puts a clear into the delta, and gives up what it covers there.
+    /// Puts a clear into the delta, and gives up what it covers there, with [`Engine::retire_dead`].
     pub(crate) fn clear_keys(&mut self, start: Key, stop: Key) {
         self.delta.cuts += self.cuts(start, stop);
         self.delta.releases += self.releases(start, stop);
-        let mut dead = core::mem::take(&mut self.dead);
-        self.delta.clear(start, stop, &mut dead);
-        for slot in dead.drain(..) {
-            self.retire_if_dead(slot);
-        }
-        self.dead = dead;
+        self.delta.clear(start, stop, &mut self.dead);
     }
 
     fn change_block(&mut self, id: RequestId, at: usize) {
@@ -516,7 +498,7 @@ impl Engine {
         };
         self.requests.get_mut(id).blocks[at].entry = entry;
         if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
-            self.retire_if_dead(slot);
+            self.dead.push(slot);
         }
     }
 
@@ -532,6 +514,14 @@ impl Engine {
             Decision::Share(slot) => Some(slot),
             Decision::Twin => blocks[blocks[at].twin? as usize].entry.slot(),
             Decision::Write | Decision::Keep => None,
+        }
+    }
+
+    /// Gives up the slots to which the active delta has lost its last reference. At the end of a change, for what one of its blocks
+    /// overwrites another one may share.
+    pub(crate) fn retire_dead(&mut self) {
+        while let Some(slot) = self.dead.pop() {
+            self.retire_if_dead(slot);
         }
     }
 

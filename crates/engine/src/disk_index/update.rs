@@ -88,7 +88,7 @@ impl Engine {
         let progress = match update.step {
             Step::Freed => self.gather_freed(checkpoint, &mut update),
             Step::Build => self.gather_built(&mut update),
-            Step::Sort if sort_part(&mut update.changes, &mut update.unsorted) => Ok(Progress::Pause),
+            Step::Sort if sort_part(&mut update.changes, &mut update.unsorted, |&change| change) => Ok(Progress::Pause),
             Step::Sort => {
                 update.step = Step::Apply;
                 Ok(Progress::More)
