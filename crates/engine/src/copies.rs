@@ -107,7 +107,6 @@ impl Engine {
         }
         self.journal.changes.push(Change::Clear { key: start, end });
         self.clear_keys(start, stop);
-        self.retire_dead();
         self.last_change = self.now;
         self.want_checkpoint = true;
         true

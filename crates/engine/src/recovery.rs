@@ -656,12 +656,8 @@ impl Engine {
         if self.canary(Canary::LostClears) {
             return;
         }
-        self.delta.cuts += self.cuts(start, stop);
-        self.delta.releases += self.releases(start, stop);
-        let mut dead = core::mem::take(&mut self.dead);
-        self.delta.clear(start, stop, &mut dead);
-        dead.clear();
-        self.dead = dead;
+        self.cover_keys(start, stop);
+        self.dead.clear();
     }
 
     /// Copies what the journal carried to its slots.

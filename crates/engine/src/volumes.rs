@@ -229,7 +229,6 @@ impl Engine {
             VolumeChange::Delete { volume } => {
                 self.journal.changes.push(Change::DeleteVolume { volume });
                 self.clear_keys(Key::new(volume, 0), end_of(volume));
-                self.retire_dead();
                 self.volumes[at].deleted = Some(sequence);
                 self.note_hidden_volumes();
                 // Its space comes back from here on, and its place in the table.
@@ -240,7 +239,6 @@ impl Engine {
                 let size = blocks * self.store.geometry.block();
                 if size < self.volumes[at].size {
                     self.clear_keys(Key::new(volume, blocks), end_of(volume));
-                    self.retire_dead();
                 }
                 self.volumes[at].size = size;
             }

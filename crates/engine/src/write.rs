@@ -460,11 +460,17 @@ impl Engine {
         }
         let (start, stop) = (Key::new(request.volume, first), Key(Key::new(request.volume, 0).0 + end));
         self.journal.changes.push(Change::Clear { key: start, end });
-        self.clear_keys(start, stop);
+        self.cover_keys(start, stop);
     }
 
-    /// Puts a clear into the delta, and gives up what it covers there, with [`Engine::retire_dead`].
+    /// Puts a clear into the delta, and gives up what it covers there.
     pub(crate) fn clear_keys(&mut self, start: Key, stop: Key) {
+        self.cover_keys(start, stop);
+        self.retire_dead();
+    }
+
+    /// Puts a clear into the delta. What it covers there is left to [`Engine::retire_dead`].
+    pub(crate) fn cover_keys(&mut self, start: Key, stop: Key) {
         self.delta.cuts += self.cuts(start, stop);
         self.delta.releases += self.releases(start, stop);
         self.delta.clear(start, stop, &mut self.dead);
@@ -519,7 +525,7 @@ impl Engine {
 
     /// Gives up the slots to which the active delta has lost its last reference. At the end of a change, for what one of its blocks
     /// overwrites another one may share.
-    pub(crate) fn retire_dead(&mut self) {
+    fn retire_dead(&mut self) {
         while let Some(slot) = self.dead.pop() {
             self.retire_if_dead(slot);
         }
