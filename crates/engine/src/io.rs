@@ -75,16 +75,27 @@ struct Flight {
     purpose: Option<Purpose>,
 }
 
-/// I/Os in flight and the queue of effects. Entries and their segment lists are reused, never freed.
+/// Segments that a short list has room for, and a long one: the longest read or write.
+const FEW: usize = 16;
+const MANY: usize = 256;
+
+/// I/Os in flight and the queue of effects. Entries and lists of segments are reused, never freed.
 pub(crate) struct IoTable {
     flights: Vec<Flight>,
     free: Vec<u32>,
+    /// Lists for the segments of I/Os to come, short ones and long ones: there are as many of each as were ever in use together.
+    spare: [Vec<Vec<Segment>>; 2],
     pub(crate) effects: VecDeque<Effect>,
 }
 
 impl IoTable {
     pub(crate) fn new() -> IoTable {
-        IoTable { flights: Vec::new(), free: Vec::new(), effects: VecDeque::with_capacity(256) }
+        IoTable {
+            flights: Vec::new(),
+            free: Vec::new(),
+            spare: Default::default(),
+            effects: VecDeque::with_capacity(256),
+        }
     }
 
     /// Begins an I/O: its effect is queued.
@@ -107,7 +118,10 @@ impl IoTable {
         flight.io.op = op;
         flight.io.offset = offset;
         flight.io.length = length;
-        flight.io.segments.clear();
+        let segments = segments.into_iter();
+        let is_long = segments.size_hint().0 > FEW;
+        let list = self.spare[usize::from(is_long)].pop();
+        flight.io.segments = list.unwrap_or_else(|| Vec::with_capacity(if is_long { MANY } else { FEW }));
         flight.io.segments.extend(segments);
         self.effects.push_back(Effect::Io(IoId(at)));
         IoId(at)
@@ -124,16 +138,19 @@ impl IoTable {
         (purpose, core::mem::take(&mut flight.io.segments), flight.io.offset)
     }
 
-    /// Takes the segment list back and frees the entry.
-    pub(crate) fn recycle(&mut self, io: IoId, segments: Vec<Segment>) {
-        self.flights[io.0 as usize].io.segments = segments;
+    /// Takes the list of segments back and frees the entry.
+    pub(crate) fn recycle(&mut self, io: IoId, mut segments: Vec<Segment>) {
+        segments.clear();
+        self.spare[usize::from(segments.capacity() > FEW)].push(segments);
         self.free.push(io.0);
     }
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        let segments = self.flights.iter().map(|flight| list_bytes(&flight.io.segments));
-        list_bytes(&self.flights) + list_bytes(&self.free) + segments.sum::<u64>()
+        let used = self.flights.iter().map(|flight| &flight.io.segments);
+        let segments = used.chain(self.spare.iter().flatten()).map(list_bytes).sum::<u64>();
+        let lists = list_bytes(&self.flights) + list_bytes(&self.free) + self.spare.iter().map(list_bytes).sum::<u64>();
+        lists + segments
     }
 
     /// I/Os in flight.

@@ -29,7 +29,7 @@ const READS: usize = 64;
 /// begun when at most so many are in flight.
 const READS_IN_FLIGHT: usize = 32;
 /// The most blocks of one read,
-pub(crate) const RUN_BLOCKS: u64 = 128;
+pub(crate) const RUN_BLOCKS: u64 = 256;
 /// and those that nobody wants which it goes over at a time.
 const GAP_BLOCKS: u64 = 8;
 /// Blocks are scattered where they take a read for fewer than so many.

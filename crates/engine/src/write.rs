@@ -15,8 +15,10 @@ use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Missing, Walk};
 
-/// The most blocks of one device write.
-const RUN_BLOCKS: usize = 64;
+/// The most blocks of one device write: 1 MiB of 4 KiB blocks.
+const RUN_BLOCKS: usize = 256;
+/// So many new blocks wait for others at most, unless all of them are one device write.
+const SCATTERED_BLOCKS: usize = 64;
 /// Writes of fewer blocks belong to no stream.
 const STREAM_BLOCKS: usize = 8;
 /// A stream of writes is long from this part of the read cache on.
@@ -434,7 +436,7 @@ impl Engine {
         self.note_lookups(id, policy);
         self.last_change = self.now;
         self.forget_wrapped();
-        if self.journal.unwritten.len() >= RUN_BLOCKS {
+        if self.has_enough_to_write() {
             self.write_slots();
         }
         let is_durable = self.journal.last() <= self.journal.durable;
@@ -445,6 +447,14 @@ impl Engine {
         } else {
             self.answer_done(id);
         }
+    }
+
+    /// Whether new blocks need not wait for more of them to be written together.
+    fn has_enough_to_write(&self) -> bool {
+        let unwritten = &self.journal.unwritten;
+        let (Some(first), Some(last)) = (unwritten.first(), unwritten.last()) else { return false };
+        let is_one_run = last.slot.0 == first.slot.0 + unwritten.len() as u64 - 1;
+        unwritten.len() >= if is_one_run { RUN_BLOCKS } else { SCATTERED_BLOCKS }
     }
 
     /// The whole blocks of a clear.

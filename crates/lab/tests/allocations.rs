@@ -5,16 +5,10 @@ use lab::{allocations, cost};
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
 
-/// At most so many allocations for each request. The lists of I/Os grow until each has carried its longest run; nothing else
+/// At most so many allocations for each request. There come to be as many lists of I/Os as are ever in use together; nothing else
 /// allocates but trims, whose ranges are in a tree until the next checkpoint.
 fn allowed(name: &str) -> f64 {
-    match name {
-        "4 KiB trim" => 0.15,
-        // The index on disk is written in runs of many lengths, so lists of I/Os grow for longer.
-        _ if name.starts_with("128 KiB write, full") => 0.5,
-        _ if name.starts_with("4 KiB write, full") => 0.05,
-        _ => 0.03,
-    }
+    if name == "4 KiB trim" { 0.15 } else { 0.005 }
 }
 
 /// And at most so many for a checkpoint of up to 8,192 blocks: its lists, which grow with it, and one for every six pages that it

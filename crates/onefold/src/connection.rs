@@ -6,6 +6,10 @@
 //! time is in this part; any number of earlier ones wait for their answers. A connection ends by draining (goodbye or end of
 //! file: what is outstanding is answered first) or dead (error: what is outstanding is only given back).
 //!
+//! A piece of a write that has been received does not go to the engine at once, but into a line that all connections share: its digests
+//! and all that follows take longer than to empty a socket, which is small, and a client whose socket is full sleeps. So what clients
+//! have sent is received first, again between any two steps through that line ([`Shared::submit_arrived`]).
+//!
 //! Back-pressure: nothing is received while the engine has no room for a request or no buffers for a piece, or while the
 //! client does not take its replies; what one client does not take is bounded, so that it leaves room for others. Buffers for
 //! a piece, or for a read that is collected, are taken all or none, in order of arrival; who has them needs nothing else
@@ -65,6 +69,8 @@ const TAIL_BEHIND_PAYLOAD: usize = 4096;
 const LONG_PAYLOAD: usize = 32 << 10;
 /// Entries of lists that a connection with a small share keeps.
 const FEW_BLOCKS: usize = 16;
+/// Lists of each kind that are kept for pieces to come.
+const SPARE_LISTS: usize = 64;
 /// The most extents of one answer.
 const EXTENTS_MAX: u32 = 128;
 
@@ -96,6 +102,58 @@ pub struct Shared {
     pub collect_bytes: u64,
     /// A receive took as much as it could: its client has probably sent more.
     pub expects_more: bool,
+    /// Pieces of writes that have been received and are not with the engine yet, in order.
+    arrived: VecDeque<Arrived>,
+    /// Lists for pieces to come: short ones, and long ones.
+    spare_inputs: [Vec<Vec<BlockInput>>; 2],
+}
+
+/// A piece of a write that has been received.
+struct Arrived {
+    connection: u32,
+    token: u64,
+    volume: VolumeId,
+    fua: bool,
+    piece: Incoming,
+}
+
+impl Shared {
+    /// Whether anything has been received that the engine can be given.
+    pub fn has_arrived(&self, core: &Core) -> bool {
+        !self.arrived.is_empty() && core.engine.can_submit()
+    }
+
+    /// Gives the engine what has been received, in order, until it was `most` bytes or the engine has no room for more; true if there was
+    /// anything.
+    pub fn submit_arrived(&mut self, most: usize, core: &mut Core) -> bool {
+        let mut bytes = 0;
+        while bytes < most && core.engine.can_submit() {
+            let Some(Arrived { token, volume, fua, mut piece, .. }) = self.arrived.pop_front() else { break };
+            piece.digest(core);
+            bytes += piece.length;
+            let (offset, length) = (piece.offset, piece.length as u64);
+            let operation = Operation::Write(&piece.inputs);
+            core.engine.handle(core.now, Event::Submit(Submit { token, volume, offset, length, fua, operation }));
+            self.keep_inputs(piece.inputs);
+        }
+        bytes > 0
+    }
+
+    /// An empty list for so many blocks.
+    fn take_inputs(&mut self, blocks: usize) -> Vec<BlockInput> {
+        let mut inputs = self.spare_inputs[usize::from(blocks > FEW_BLOCKS)].pop().unwrap_or_default();
+        inputs.reserve_exact(blocks.max(FEW_BLOCKS));
+        inputs
+    }
+
+    /// The list is used again.
+    fn keep_inputs(&mut self, mut inputs: Vec<BlockInput>) {
+        inputs.clear();
+        let lists = &mut self.spare_inputs[usize::from(inputs.capacity() > FEW_BLOCKS)];
+        if lists.len() < SPARE_LISTS {
+            lists.push(inputs);
+        }
+    }
 }
 
 /// How a connection stands.
@@ -393,7 +451,10 @@ impl Connection {
             self.is_large = true;
         }
         self.incoming.received += direct;
-        self.incoming.digest(core);
+        if self.incoming.received < self.incoming.length {
+            // There is nothing else to do until the rest comes.
+            self.incoming.digest(core);
+        }
         self.input = core.arena.receive_area(self.slot as usize).first(count - direct);
     }
 
@@ -449,7 +510,7 @@ impl Connection {
         if self.pieces >= shared.pieces_max {
             return Some(Progress::Client);
         }
-        if !self.may_take_place(first, shared) || !core.engine.can_submit() {
+        if !self.may_take_place(first, shared) || !self.is_next(shared, core) || !core.engine.can_submit() {
             return Some(Progress::Engine(Wants::Place));
         }
         let entry = shared.table.get(place);
@@ -498,7 +559,7 @@ impl Connection {
         }
         // What is paid for waits for nobody: others may be waiting for what it holds.
         let affordable = charge == 0 || self.may_take_place(first, shared) && self.may_read(charge, first, shared);
-        if !affordable || !core.engine.can_submit() {
+        if !affordable || !self.is_next(shared, core) || !core.engine.can_submit() {
             return Some(Progress::Engine(Wants::Place));
         }
         let entry = shared.table.get(place);
@@ -532,12 +593,11 @@ impl Connection {
         shared: &mut Shared,
         core: &mut Core,
     ) -> Option<Progress> {
-        let entry = shared.table.get(place);
-        let (offset, length) = entry.pieces.get(piece);
+        let (offset, length) = shared.table.get(place).pieces.get(piece);
         if self.incoming.inputs.is_empty() && self.pieces >= shared.pieces_max {
             return Some(Progress::Client);
         }
-        if self.incoming.inputs.is_empty() && !(first && self.incoming.begin(offset, length as usize, core)) {
+        if self.incoming.inputs.is_empty() && !(first && self.incoming.begin(offset, length as usize, shared, core)) {
             return Some(Progress::Engine(Wants::Buffers));
         }
         let count = self.input.length.min(self.incoming.length - self.incoming.received);
@@ -547,22 +607,29 @@ impl Connection {
             self.receive(core);
             return Some(Progress::Client);
         }
-        // A complete piece waits for nobody: others may be waiting for its buffers.
-        if !core.engine.can_submit() {
-            return Some(Progress::Engine(Wants::Buffers));
-        }
+        let entry = shared.table.get(place);
         entry.outstanding += 1;
         entry.submitted = piece + 1 == entry.pieces.count();
         self.current = if entry.submitted { Current::None } else { Current::Write(place, piece + 1) };
-        let request = entry.request;
-        let inputs = std::mem::take(&mut self.incoming.inputs);
-        self.submit(token(place, piece), &request, (offset, length), Operation::Write(&inputs), shared, core);
-        self.incoming.reset(inputs);
+        self.pieces += 1;
+        shared.places_taken += 1;
+        shared.arrived.push_back(Arrived {
+            connection: self.slot,
+            token: token(place, piece),
+            volume: self.volume,
+            fua: entry.request.flags.force_unit_access(),
+            piece: std::mem::take(&mut self.incoming),
+        });
         if !self.is_large {
-            self.incoming.inputs.shrink_to(FEW_BLOCKS);
             self.spans.shrink_to(FEW_BLOCKS);
         }
         None
+    }
+
+    /// Whether all that the connection sent before is with the engine, which takes its requests in order.
+    fn is_next(&self, shared: &mut Shared, core: &mut Core) -> bool {
+        let waits = |shared: &Shared| shared.arrived.iter().any(|arrived| arrived.connection == self.slot);
+        !waits(shared) || shared.submit_arrived(usize::MAX, core) && !waits(shared)
     }
 
     fn submit(
@@ -611,9 +678,13 @@ impl Connection {
 }
 
 impl Incoming {
-    /// Takes the buffers of a piece, all or none.
-    fn begin(&mut self, offset: u64, length: usize, core: &mut Core) -> bool {
+    /// Takes the buffers of a piece, all or none. None while the engine has no room for what arrived before.
+    fn begin(&mut self, offset: u64, length: usize, shared: &mut Shared, core: &mut Core) -> bool {
+        if !core.engine.can_submit() {
+            return false;
+        }
         let blocks = touched_bytes(offset, length as u64, BLOCK as u64) as usize / BLOCK;
+        self.inputs = shared.take_inputs(blocks);
         for _ in 0..blocks {
             match core.engine.take_buffer() {
                 Some(buffer) => self.inputs.push(BlockInput { buffer, content: None }),
@@ -621,6 +692,7 @@ impl Incoming {
                     for input in self.inputs.drain(..) {
                         core.engine.return_buffer(input.buffer);
                     }
+                    shared.keep_inputs(std::mem::take(&mut self.inputs));
                     return false;
                 }
             }
@@ -628,12 +700,6 @@ impl Incoming {
         (self.offset, self.length, self.received, self.digested) = (offset, length, 0, 0);
         self.since = core.now;
         true
-    }
-
-    /// Ready for the next piece; the list is used again.
-    fn reset(&mut self, mut inputs: Vec<BlockInput>) {
-        inputs.clear();
-        (self.inputs, self.length, self.received, self.digested) = (inputs, 0, 0, 0);
     }
 
     /// Bytes from the start of the first block to where the next byte goes.
@@ -667,7 +733,6 @@ impl Incoming {
             core.arena.copy(from.first(into.length), into);
             from = from.from(into.length);
             self.received += into.length;
-            self.digest(core);
         }
     }
 

@@ -1,7 +1,8 @@
 //! The reactor: one thread that waits in one place, and runs what has come in to its end before it waits again.
 //!
 //! A turn, in order: submit and wait; completions of disk and sockets, and what clients had sent beyond one receive; the timer;
-//! messages of other threads; then, until nothing more happens: the engine's effects, what was done without the device, connections that wait for the engine, sends.
+//! messages of other threads; a part of the writes that have been received; then, until nothing more happens: the engine's effects, what was done without
+//! the device, connections that wait for the engine, sends. While there are more such writes, a turn does not wait, and some turns' replies leave together.
 //! Effects of the engine become operations of the disk, replies of the server, or answers to commands.
 
 use std::collections::HashMap;
@@ -46,6 +47,8 @@ const LAST_PATIENCE: Duration = Duration::from_secs(10);
 const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// Receives of one connection whose requests are handed to the engine together.
 const RECEIVES_AT_ONCE: u32 = 4;
+/// Turns whose replies may leave together.
+const REPLIES_TOGETHER: u32 = 8;
 /// How long after something has happened the pool's figures are looked at.
 const WATCH_NANOS: Nanos = 200_000_000;
 
@@ -95,6 +98,8 @@ pub struct Reactor {
     poll: Poll,
     /// Requests that had come when it last waited.
     requests_seen: u64,
+    /// Turns in a row whose replies wait for those of the next.
+    replies_held: u32,
     mailbox: Mailbox,
     started: Instant,
     /// How the memory is divided, or on its way to be.
@@ -155,6 +160,7 @@ impl Reactor {
             server,
             poll: Poll::new(poll),
             requests_seen: 0,
+            replies_held: 0,
             mailbox,
             started: Instant::now(),
             division,
@@ -456,6 +462,9 @@ impl Reactor {
         }
         self.server.expire(&mut self.core);
         self.follow_buffers();
+        let submitted = self.server.submit_arrived(&mut self.core);
+        let holds = submitted && self.server.has_arrived(&self.core) && self.replies_held < REPLIES_TOGETHER;
+        self.replies_held = if holds { self.replies_held + 1 } else { 0 };
         self.settle();
         if self.watch_due.is_some_and(|due| due <= self.core.now) {
             self.look();
@@ -465,6 +474,12 @@ impl Reactor {
 
     /// Submits, and waits for what happens next: awake for a while where that pays ([`Poll`]).
     fn wait(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
+        if self.server.has_arrived(&self.core) {
+            // There is enough to do: only what else has come.
+            self.core.ring.submit_and_wait(Some(Duration::ZERO))?;
+            self.core.now = self.clock();
+            return Ok(());
+        }
         let (begun, requests) = (self.clock(), self.server.requests());
         let is_for_client = !self.server.is_in_service() && !self.core.ring.has_durable();
         let look = if is_for_client { self.poll.look(begun) } else { 0 };
@@ -555,7 +570,9 @@ impl Reactor {
             self.follow_buffers();
             any |= self.disk.advance(&mut self.core);
             any |= self.server.resume(&mut self.core);
-            any |= self.server.flush(&mut self.core);
+            if self.replies_held == 0 {
+                any |= self.server.flush(&mut self.core);
+            }
             if !any {
                 return;
             }

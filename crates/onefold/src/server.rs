@@ -39,6 +39,8 @@ const KEEPALIVE_COUNT: u32 = 6;
 const RETRY_NANOS: Nanos = 100_000_000;
 /// A read of up to this is read as a whole before it is answered, where an error could not be told later.
 const COLLECT_BYTES: u64 = 4 << 20;
+/// Bytes of writes that the engine is given between two looks at the sockets.
+const SUBMITTED_AT_ONCE: usize = 128 << 10;
 /// The part of the engine's table of requests that one connection may take.
 const TABLE_SHARE: u32 = 8;
 
@@ -234,6 +236,16 @@ impl Server {
     /// Whether a receive since the last call left something behind, probably.
     pub fn expects_more(&mut self) -> bool {
         std::mem::take(&mut self.shared.expects_more)
+    }
+
+    /// Gives the engine some of what has been received; true if there was anything.
+    pub fn submit_arrived(&mut self, core: &mut Core) -> bool {
+        self.shared.submit_arrived(SUBMITTED_AT_ONCE, core)
+    }
+
+    /// Whether anything has been received that the engine can be given.
+    pub fn has_arrived(&self, core: &Core) -> bool {
+        self.shared.has_arrived(core)
     }
 
     /// A send of a connection ended.

@@ -18,6 +18,7 @@ mod repair;
 mod scrub;
 mod space;
 mod volumes;
+mod writes;
 
 use bench::{Bench, SECOND, metadata_reservations, page_reads, records, slots, superblocks, tight};
 use engine::{Command, Error, Geometry, IoOp, Limits, Policy, VolumeId};

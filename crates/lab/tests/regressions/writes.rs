@@ -1,0 +1,66 @@
+//! How new blocks go to the device.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use lab::config::Config;
+
+use crate::bench::{Bench, slots};
+
+const CONTAINER: u32 = 1024;
+const REQUEST: u64 = 16;
+
+/// A pool of so many containers, with memory for many writes, and the lengths of the device writes to slots from now on, in blocks.
+fn watched(containers: u32, blocks: u64) -> (Bench, Rc<RefCell<Vec<u64>>>) {
+    let mut config = Config::small(1);
+    let geometry = &mut config.parameters.geometry;
+    (geometry.containers, geometry.slots_per_container, geometry.piece_blocks) = (containers, CONTAINER, 64);
+    (geometry.journal_blocks, geometry.metadata_blocks) = (512, 2048);
+    (config.limits.buffers, config.limits.write_buffers, config.limits.delta_entries) = (6000, 4096, 8192);
+    let mut bench = Bench::new(config, blocks);
+    let lengths = Rc::new(RefCell::new(Vec::new()));
+    let (is_slots, block) = (slots(bench.geometry()), bench.geometry().block());
+    let seen = lengths.clone();
+    bench.world.hold_back(move |io| {
+        if is_slots(io) {
+            seen.borrow_mut().push(io.length / block);
+        }
+        false
+    });
+    (bench, lengths)
+}
+
+/// Fills blocks with contents of their own, request by request.
+fn fill(bench: &mut Bench, blocks: u64) {
+    for first in (0..blocks).step_by(REQUEST as usize) {
+        let contents: Vec<u32> = (first..first + REQUEST).map(|block| 100_000 + block as u32).collect();
+        bench.write(first, &contents);
+    }
+}
+
+#[test]
+fn a_stream_of_writes_goes_to_the_device_in_writes_of_256_blocks() {
+    let (mut bench, lengths) = watched(4, 2048);
+    fill(&mut bench, 1024);
+    // With blocks as small as here a record is full after 400 of them, and what it has goes to its slots.
+    assert_eq!(*lengths.borrow(), [256, 144, 256, 144]);
+}
+
+/// Writes to a pool with holes once waited for 256 others like those of a stream; each then held up the requests behind it for as many
+/// device writes at once.
+#[test]
+fn blocks_that_lie_apart_wait_for_63_others_at_most() {
+    let (mut bench, lengths) = watched(2, 2048);
+    fill(&mut bench, 2048);
+    for block in (0..512).step_by(2) {
+        bench.trim(block);
+    }
+    bench.settle();
+    lengths.borrow_mut().clear();
+    for block in 0..63 {
+        bench.write(2 * block, &[200_000 + block as u32]);
+    }
+    assert_eq!(lengths.borrow().len(), 0);
+    bench.write(2 * 63, &[200_063]);
+    assert_eq!(*lengths.borrow(), [1; 64]);
+}
