@@ -98,7 +98,7 @@ pub struct Reactor {
     poll: Poll,
     /// Requests that had come when it last waited.
     requests_seen: u64,
-    /// Turns in a row whose replies wait for those of the next.
+    /// Turns in a row whose replies wait for those of the next. Only while more can be submitted: then no turn waits.
     replies_held: u32,
     mailbox: Mailbox,
     started: Instant,
@@ -463,8 +463,7 @@ impl Reactor {
         self.server.expire(&mut self.core);
         self.follow_buffers();
         let submitted = self.server.submit_arrived(&mut self.core);
-        let holds = submitted && self.server.has_arrived(&self.core) && self.replies_held < REPLIES_TOGETHER;
-        self.replies_held = if holds { self.replies_held + 1 } else { 0 };
+        self.replies_held = if submitted && self.replies_held < REPLIES_TOGETHER { self.replies_held + 1 } else { 0 };
         self.settle();
         if self.watch_due.is_some_and(|due| due <= self.core.now) {
             self.look();
@@ -570,7 +569,9 @@ impl Reactor {
             self.follow_buffers();
             any |= self.disk.advance(&mut self.core);
             any |= self.server.resume(&mut self.core);
-            if self.replies_held == 0 {
+            // Looked at here: what goes on above may take the rest of the line, and then the next turn waits.
+            if self.replies_held == 0 || !self.server.has_arrived(&self.core) {
+                self.replies_held = 0;
                 any |= self.server.flush(&mut self.core);
             }
             if !any {
