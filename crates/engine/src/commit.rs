@@ -21,6 +21,7 @@ use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Missing, Walk, height_for, lookup, subtrees};
 use crate::volume::Volume;
+use crate::write::are_enough;
 
 /// The engine syncs by itself after this time,
 const SELF_SYNC: Nanos = 1_000_000_000;
@@ -28,8 +29,6 @@ const SELF_SYNC: Nanos = 1_000_000_000;
 const SELF_SYNC_BYTES: u64 = 64 << 20;
 /// An idle pool merges its delta after this time.
 const IDLE_MERGE: Nanos = 5_000_000_000;
-/// Blocks that the journal has carried are written to their slots when there are this many.
-const CARRIED_BATCH: usize = 64;
 /// Slots that are given back at once.
 const MATURE_AT_ONCE: usize = 4096;
 /// Checkpoints that a write waits for space before it fails, once all that was discarded has been walked.
@@ -562,7 +561,7 @@ impl Engine {
         if scarce && !self.journal.unwritten.is_empty() {
             self.write_slots();
         }
-        if self.carried.len() >= CARRIED_BATCH || scarce {
+        if scarce || are_enough(self.carried.len(), self.carried.front(), self.carried.back()) {
             self.write_carried();
         }
         // Once: a goal that moves on with every write that comes meanwhile would never be reached.

@@ -436,7 +436,8 @@ impl Engine {
         self.note_lookups(id, policy);
         self.last_change = self.now;
         self.forget_wrapped();
-        if self.has_enough_to_write() {
+        let unwritten = &self.journal.unwritten;
+        if are_enough(unwritten.len(), unwritten.first(), unwritten.last()) {
             self.write_slots();
         }
         let is_durable = self.journal.last() <= self.journal.durable;
@@ -447,14 +448,6 @@ impl Engine {
         } else {
             self.answer_done(id);
         }
-    }
-
-    /// Whether new blocks need not wait for more of them to be written together.
-    fn has_enough_to_write(&self) -> bool {
-        let unwritten = &self.journal.unwritten;
-        let (Some(first), Some(last)) = (unwritten.first(), unwritten.last()) else { return false };
-        let is_one_run = last.slot.0 == first.slot.0 + unwritten.len() as u64 - 1;
-        unwritten.len() >= if is_one_run { RUN_BLOCKS } else { SCATTERED_BLOCKS }
     }
 
     /// The whole blocks of a clear.
@@ -635,4 +628,11 @@ impl Engine {
             self.journal.wrote(sequence);
         }
     }
+}
+
+/// Whether blocks that wait to be written need not wait for more of them to be written together.
+pub(crate) fn are_enough(count: usize, first: Option<&Unwritten>, last: Option<&Unwritten>) -> bool {
+    let (Some(first), Some(last)) = (first, last) else { return false };
+    let is_one_run = last.slot.0 == first.slot.0 + count as u64 - 1;
+    count >= if is_one_run { RUN_BLOCKS } else { SCATTERED_BLOCKS }
 }
