@@ -15,7 +15,7 @@ fn watched(containers: u32, blocks: u64) -> (Bench, Rc<RefCell<Vec<u64>>>) {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
     (geometry.containers, geometry.slots_per_container, geometry.piece_blocks) = (containers, CONTAINER, 64);
-    (geometry.journal_blocks, geometry.metadata_blocks) = (512, 2048);
+    (geometry.journal_blocks, geometry.metadata_blocks) = (4096, 2048);
     (config.limits.buffers, config.limits.write_buffers, config.limits.delta_entries) = (6000, 4096, 8192);
     let mut bench = Bench::new(config, blocks);
     let lengths = Rc::new(RefCell::new(Vec::new()));
@@ -62,5 +62,38 @@ fn blocks_that_lie_apart_wait_for_63_others_at_most() {
     }
     assert_eq!(lengths.borrow().len(), 0);
     bench.write(2 * 63, &[200_063]);
+    assert_eq!(*lengths.borrow(), [1; 64]);
+}
+
+/// Writes a block with a content of its own, durably.
+fn write_durably(bench: &mut Bench, block: u64) {
+    let token = bench.begin_write(block, &[300_000 + block as u32], true);
+    bench.wait(token).expect("a durable write");
+}
+
+/// What the journal had carried once went to its slots 64 blocks at a time: with a flush after each write four times as many writes
+/// beside those that a client waits for, and, in space that was reserved and never written, as many changes of the file's extents, which
+/// the next durable write had to wait for.
+#[test]
+fn what_the_journal_carried_goes_to_the_device_in_writes_of_256_blocks() {
+    let (mut bench, lengths) = watched(4, 2048);
+    (0..255).for_each(|block| write_durably(&mut bench, block));
+    assert_eq!(lengths.borrow().len(), 0);
+    (255..512).for_each(|block| write_durably(&mut bench, block));
+    assert_eq!(*lengths.borrow(), [256, 256]);
+}
+
+#[test]
+fn what_the_journal_carried_of_blocks_that_lie_apart_waits_for_63_others_at_most() {
+    let (mut bench, lengths) = watched(2, 2048);
+    fill(&mut bench, 2048);
+    for block in (0..512).step_by(2) {
+        bench.trim(block);
+    }
+    bench.settle();
+    lengths.borrow_mut().clear();
+    (0..63).for_each(|block| write_durably(&mut bench, 2 * block));
+    assert_eq!(lengths.borrow().len(), 0);
+    write_durably(&mut bench, 2 * 63);
     assert_eq!(*lengths.borrow(), [1; 64]);
 }
