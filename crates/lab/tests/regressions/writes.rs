@@ -38,6 +38,18 @@ fn fill(bench: &mut Bench, blocks: u64) {
     }
 }
 
+/// The same, of a pool that is full but for single slots: 256 of the first 512.
+fn watched_with_holes() -> (Bench, Rc<RefCell<Vec<u64>>>) {
+    let (mut bench, lengths) = watched(2, 2048);
+    fill(&mut bench, 2048);
+    for block in (0..512).step_by(2) {
+        bench.trim(block);
+    }
+    bench.settle();
+    lengths.borrow_mut().clear();
+    (bench, lengths)
+}
+
 #[test]
 fn a_stream_of_writes_goes_to_the_device_in_writes_of_256_blocks() {
     let (mut bench, lengths) = watched(4, 2048);
@@ -50,13 +62,7 @@ fn a_stream_of_writes_goes_to_the_device_in_writes_of_256_blocks() {
 /// device writes at once.
 #[test]
 fn blocks_that_lie_apart_wait_for_63_others_at_most() {
-    let (mut bench, lengths) = watched(2, 2048);
-    fill(&mut bench, 2048);
-    for block in (0..512).step_by(2) {
-        bench.trim(block);
-    }
-    bench.settle();
-    lengths.borrow_mut().clear();
+    let (mut bench, lengths) = watched_with_holes();
     for block in 0..63 {
         bench.write(2 * block, &[200_000 + block as u32]);
     }
@@ -85,13 +91,7 @@ fn what_the_journal_carried_goes_to_the_device_in_writes_of_256_blocks() {
 
 #[test]
 fn what_the_journal_carried_of_blocks_that_lie_apart_waits_for_63_others_at_most() {
-    let (mut bench, lengths) = watched(2, 2048);
-    fill(&mut bench, 2048);
-    for block in (0..512).step_by(2) {
-        bench.trim(block);
-    }
-    bench.settle();
-    lengths.borrow_mut().clear();
+    let (mut bench, lengths) = watched_with_holes();
     (0..63).for_each(|block| write_durably(&mut bench, 2 * block));
     assert_eq!(lengths.borrow().len(), 0);
     write_durably(&mut bench, 2 * 63);
