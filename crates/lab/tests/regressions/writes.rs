@@ -38,7 +38,7 @@ fn fill(bench: &mut Bench, blocks: u64) {
     }
 }
 
-/// The same, of a pool that is full but for single slots: 256 of the first 512.
+/// What [`watched`] gives, of a pool that is full but for single slots: 256 of the first 512.
 fn watched_with_holes() -> (Bench, Rc<RefCell<Vec<u64>>>) {
     let (mut bench, lengths) = watched(2, 2048);
     fill(&mut bench, 2048);
