@@ -57,7 +57,7 @@ const COLLECTED_AT_ONCE: usize = 1 << 14;
 /// Replaced pages that one step gives back, and freed slots that one step retires.
 const FREED_AT_ONCE: usize = 1 << 10;
 const RETIRED_AT_ONCE: usize = 1 << 14;
-/// Under load, checkpoints that only walk discards begin so long after the one before.
+/// Under load, checkpoints that are there only for discards begin so long after the one before.
 const DISCARD_INTERVAL: Nanos = 1_000_000_000;
 
 /// A subtree that a discard cut off and that has not been walked yet.
@@ -234,11 +234,12 @@ impl Engine {
         spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
     }
 
-    /// Whether a checkpoint is due only to walk what discards cut off.
+    /// Whether a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
     fn discards_are_due(&self) -> bool {
         let rested = self.has_rested();
         let many = self.discards.len() as u64 >= u64::from(self.limits.discards) / 2;
-        self.has_discards() && self.phase == Phase::Serving && !self.has_much_pending() && (rested || many)
+        let any = self.has_discards() || self.delta.cuts > 0;
+        any && self.phase == Phase::Serving && !self.has_much_pending() && (rested || many)
     }
 
     /// Whether anything that was cut off is to be walked.

@@ -7,6 +7,28 @@ use lab::trace::Trace;
 use lab::workload::Operation::{CreateVolume, DeleteVolume, Flush, SetVolume, Write};
 use lab::workload::Place;
 
+use crate::bench::{Bench, SECOND};
+
+/// What a discard covers is freed when a checkpoint has merged it. Under a load that comes to none by itself, because the delta and the
+/// journal have room for more, the discard waited for the load to end.
+#[test]
+fn a_discard_is_merged_within_seconds_of_a_load_that_needs_no_checkpoint() {
+    let mut config = Config::small(1);
+    config.parameters.geometry.containers = 256;
+    let mut bench = Bench::new(config, 640);
+    (0..512).for_each(|block| bench.write(block, &[1_000 + block as u32]));
+    bench.settle();
+    let used = bench.world.engine.status().data_blocks_used;
+    bench.trim_blocks(0, 512);
+    for _ in 0..200 {
+        bench.write(600, &[2_000]);
+        bench.pass(SECOND / 20);
+    }
+    let left = bench.world.engine.status().data_blocks_used;
+    assert!(left + 500 <= used, "{left} of {used} blocks are in use");
+    bench.audit();
+}
+
 /// A volume was deleted, and all its subtrees had been walked by the checkpoint under way. The discard list was empty then, and a write
 /// that had waited through two checkpoints failed with ENOSPC, though that one was about to free a third of the pool.
 ///
