@@ -21,7 +21,7 @@ use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Missing, Walk, height_for, lookup, subtrees};
 use crate::volume::Volume;
-use crate::write::are_enough;
+use crate::write::{SCATTERED_CARRIED, are_enough};
 
 /// The engine syncs by itself after this time,
 const SELF_SYNC: Nanos = 1_000_000_000;
@@ -561,7 +561,8 @@ impl Engine {
         if scarce && !self.journal.unwritten.is_empty() {
             self.write_slots();
         }
-        if scarce || are_enough(self.carried.len(), self.carried.front(), self.carried.back()) {
+        let carried = &self.carried;
+        if scarce || are_enough(carried.len(), carried.front(), carried.back(), SCATTERED_CARRIED) {
             self.write_carried();
         }
         // Once: a goal that moves on with every write that comes meanwhile would never be reached.

@@ -135,7 +135,7 @@ impl Geometry {
         let metadata = data_blocks / 32 + 8192;
         let metadata_blocks =
             u32::try_from(metadata).map_err(|_| BadGeometry("the capacity is too large for one pool"))?;
-        let journal_blocks = (data_blocks / 32).clamp(4096, 32768) as u32;
+        let journal_blocks = (data_blocks / 32).clamp(4096, 65536) as u32;
         let geometry = Geometry {
             block_size: BLOCK_SIZE,
             slots_per_container: SLOTS_PER_CONTAINER,
@@ -480,7 +480,7 @@ mod tests {
             let overhead = g.total_bytes() - g.capacity_bytes();
             // Spare containers, metadata for them and for the others, and the journal.
             let spare = (g.capacity_bytes() / 8).clamp(32 << 20, 4 << 30);
-            assert!(overhead < spare + (g.capacity_bytes() + spare) / 31 + (200 << 20), "{overhead}");
+            assert!(overhead < spare + (g.capacity_bytes() + spare) / 31 + (328 << 20), "{overhead}");
         }
     }
 

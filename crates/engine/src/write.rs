@@ -19,6 +19,8 @@ use crate::tree::{Missing, Walk};
 const RUN_BLOCKS: usize = 256;
 /// So many new blocks wait for others at most, unless all of them are one device write.
 const SCATTERED_BLOCKS: usize = 64;
+/// So many blocks that the journal has carried: few, because the next flush may wait for all of them.
+pub(crate) const SCATTERED_CARRIED: usize = 8;
 /// Writes of fewer blocks belong to no stream.
 const STREAM_BLOCKS: usize = 8;
 /// A stream of writes is long from this part of the read cache on.
@@ -437,7 +439,7 @@ impl Engine {
         self.last_change = self.now;
         self.forget_wrapped();
         let unwritten = &self.journal.unwritten;
-        if are_enough(unwritten.len(), unwritten.first(), unwritten.last()) {
+        if are_enough(unwritten.len(), unwritten.first(), unwritten.last(), SCATTERED_BLOCKS) {
             self.write_slots();
         }
         let is_durable = self.journal.last() <= self.journal.durable;
@@ -630,9 +632,10 @@ impl Engine {
     }
 }
 
-/// Whether blocks that wait to be written need not wait for more of them to be written together.
-pub(crate) fn are_enough(count: usize, first: Option<&Unwritten>, last: Option<&Unwritten>) -> bool {
+/// Whether blocks that wait to be written need not wait for more of them to be written together; so many are enough where they are
+/// apart.
+pub(crate) fn are_enough(count: usize, first: Option<&Unwritten>, last: Option<&Unwritten>, apart: usize) -> bool {
     let (Some(first), Some(last)) = (first, last) else { return false };
     let is_one_run = last.slot.0 == first.slot.0 + count as u64 - 1;
-    count >= if is_one_run { RUN_BLOCKS } else { SCATTERED_BLOCKS }
+    count >= if is_one_run { RUN_BLOCKS } else { apart }
 }
