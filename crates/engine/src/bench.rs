@@ -58,7 +58,8 @@ fn key_of(number: u64) -> Key {
 fn tree(geometry: Geometry) -> (Store, Root) {
     let mut store = Store {
         geometry,
-        seed: SEED,
+        page_seed: SEED,
+        journal_seed: SEED,
         pages: PageCache::new(2 * LEAVES as u32, geometry.block_size),
         meta: MetaSpace::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
         io: IoTable::new(),

@@ -66,6 +66,10 @@ pub enum Canary {
     StaleLog,
     /// A slot is released twice when what replaced it leaves the map buffer.
     ReleasedTwice,
+    /// A client's block that looks like a record travels in the journal.
+    CarriedRecord,
+    /// The same, and the checksums of records have a seed that everybody knows.
+    PublicSeed,
 }
 
 #[cfg(feature = "canaries")]
@@ -73,6 +77,9 @@ impl Engine {
     /// Breaks a behaviour, or nothing. To be called before the first event.
     pub fn break_on_purpose(&mut self, canary: Option<Canary>) {
         self.broken = canary;
+        if canary == Some(Canary::PublicSeed) {
+            self.store.journal_seed = self.superblock.parameters.public_seed();
+        }
     }
 
     /// Whether this is broken.

@@ -226,7 +226,7 @@ impl Engine {
         // A page has one parent.
         let usable = self.store.is_valid(key) && seen.insert(pointer.location);
         let page = if usable { read(self.store.offset(key), geometry.block_size) } else { None };
-        let Some(page) = page.filter(|page| checksum(self.store.seed, page) == pointer.checksum) else {
+        let Some(page) = page.filter(|page| checksum(self.store.page_seed, page) == pointer.checksum) else {
             return visit(first, span, Flaw::Damaged);
         };
         if level > 0 {
@@ -339,7 +339,7 @@ impl<'a> Audit<'a> {
         let page = (self.read)(offset, store.geometry.block_size);
         let why = match &page {
             None => "cannot be read",
-            Some(page) if checksum(store.seed, page) != pointer.checksum => "fails its checksum",
+            Some(page) if checksum(store.page_seed, page) != pointer.checksum => "fails its checksum",
             Some(_) => return page,
         };
         self.is_incomplete = true;

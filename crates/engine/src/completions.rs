@@ -120,7 +120,7 @@ impl Engine {
     fn page_loaded(&mut self, key: PageKey, bytes: Option<&[u8]>) {
         let load = self.store.pages.end_load(key);
         let good = self.store.is_valid(key)
-            && bytes.is_some_and(|bytes| checksum(self.store.seed, bytes) == load.pointer.checksum);
+            && bytes.is_some_and(|bytes| checksum(self.store.page_seed, bytes) == load.pointer.checksum);
         if let Some(bytes) = bytes.filter(|_| good && !load.orphan) {
             self.store.pages.fill(key, bytes);
             self.failed_pages.retain(|&failed| failed != key);

@@ -58,6 +58,14 @@ pub struct BlockContent {
     pub digest: Digest,
     /// Whether all bytes are zero. (The digest of a zero block is not used.)
     pub zero: bool,
+    /// Whether it begins as a record of the journal does ([`crate::begins_as_record`]). Such a block never travels in the journal,
+    /// where it could be taken for one.
+    pub record_like: bool,
+}
+
+impl BlockContent {
+    /// A block of zeroes.
+    pub const ZERO: BlockContent = BlockContent { digest: Digest([0; 16]), zero: true, record_like: false };
 }
 
 /// One block of a write request, in order of address.

@@ -190,7 +190,8 @@ impl Engine {
         self.buffers.set_check(buffer, check_bits(digest));
         let before = self.dirty.insert(slot, buffer);
         assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
-        self.journal.unwritten.push(Unwritten { slot, buffer });
+        // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
+        self.journal.add_block(Unwritten { slot, buffer }, true);
         self.journal.changes.push(Change::Fresh { key, slot, digest });
         self.put_copy(key, Entry::whole(slot, digest), digest, true);
         slot

@@ -4,6 +4,7 @@ use crate::bytes::{put_u16, put_u64};
 use crate::contract::{Digest, VolumeId};
 use crate::entry::{Entry, Key, Slot};
 use crate::geometry::Geometry;
+use crate::record;
 use crate::status::WriteCounts;
 use crate::superblock::Root;
 use crate::volume::{self, Volume};
@@ -48,6 +49,12 @@ pub fn full_volume(id: VolumeId, name: &str, size: u64, block_size: u32, root: R
         writes: WriteCounts::default(),
     };
     volume::encode(&volume, root, out);
+}
+
+/// Writes a journal record without entries: one page. Its checksum has this seed.
+pub fn record(sequence: u64, epoch: u64, watermark: u64, position: u32, seed: u64, page: &mut [u8]) {
+    let header = record::Header { pages: 1, blocks: 0, sequence, epoch, previous: 0, watermark, entries: 0, position };
+    record::encode(&header, &[], seed, page);
 }
 
 /// Location of page `index` of `level` (0: leaves) of the meta map, the first of its two homes.

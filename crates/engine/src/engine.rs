@@ -264,10 +264,10 @@ impl Engine {
     /// slots; its clock stands at `now`.
     pub fn open(parameters: Parameters, limits: Limits, now: Nanos) -> Engine {
         let geometry = parameters.geometry;
-        let seed = parameters.seed();
         let store = Store {
             geometry,
-            seed,
+            page_seed: parameters.page_seed(),
+            journal_seed: parameters.seed(),
             pages: PageCache::new(limits.pages, geometry.block_size),
             meta: MetaSpace::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
             io: IoTable::new(),

@@ -61,6 +61,8 @@ pub(crate) struct Journal {
     pub(crate) changes: Vec<Change>,
     /// Blocks of the open record that are not on their way to their slots.
     pub(crate) unwritten: Vec<Unwritten>,
+    /// Whether one of these looks like a record: then they must not travel in the ring.
+    pub(crate) record_like: bool,
     /// Whether a block of the open record went to its slot.
     wrote_slots: bool,
     rhythm: Rhythm,
@@ -93,6 +95,7 @@ impl Journal {
             previous,
             changes: Vec::new(),
             unwritten: Vec::new(),
+            record_like: false,
             wrote_slots: false,
             rhythm: Rhythm::default(),
             closed_changes: 0,
@@ -145,6 +148,17 @@ impl Journal {
         self.states.back_mut().expect("the open record").outstanding += 1;
     }
 
+    /// The open record gets a block that may look like a record.
+    pub(crate) fn add_block(&mut self, block: Unwritten, record_like: bool) {
+        self.unwritten.push(block);
+        self.record_like |= record_like;
+    }
+
+    /// Whether the open record may carry its blocks: they are few, and none can be taken for a record.
+    pub(crate) fn can_carry(&self) -> bool {
+        self.unwritten.len() <= self.carry_limit && !self.record_like
+    }
+
     /// Whether the open record, with the blocks that it is to carry, is all that a flush now has to make durable: every record
     /// before it is, and none of its own blocks went to a slot.
     pub(crate) fn needs_no_sync(&self) -> bool {
@@ -170,7 +184,7 @@ impl Journal {
         repeats == STEADY
             && changes == self.unflushed()
             && self.changes.len() as u64 == changes
-            && self.unwritten.len() <= self.carry_limit
+            && self.can_carry()
             && self.needs_no_sync()
     }
 

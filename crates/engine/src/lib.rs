@@ -88,6 +88,7 @@ pub use limits::Limits;
 pub use mend::{Damage, Damaged};
 pub use neighbours::NeighbourCounts;
 pub use partition::{CacheCounts, CacheStatus};
+pub use record::begins_as_record;
 pub use reorder::ReorderStatus;
 pub use repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
 pub use request::Stage;

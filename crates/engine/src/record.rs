@@ -10,7 +10,7 @@ use crate::entry::{Key, LBA_BITS, Slot};
 use crate::superblock::MOST_COUNTED;
 use crate::volume::MAX_BLOCKS;
 
-const MAGIC: u32 = 0x314a_464f; // "OFJ1"
+const MAGIC: u32 = u32::from_le_bytes(*b"OFJ1");
 /// Bytes before the first entry.
 pub(crate) const HEADER_BYTES: usize = 64;
 /// Bytes of an entry.
@@ -60,6 +60,12 @@ pub(crate) struct Header {
 /// Pages that `entries` entries need.
 pub(crate) fn pages_for(entries: usize, block_size: usize) -> usize {
     (HEADER_BYTES + entries * ENTRY_BYTES).div_ceil(block_size)
+}
+
+/// Whether a block begins as the first page of a record does. No such block is carried in the ring, so that what begins so there was
+/// written by the engine, or is left from the time before version 3.
+pub fn begins_as_record(block: &[u8]) -> bool {
+    block.first_chunk() == Some(&MAGIC.to_le_bytes())
 }
 
 fn encode_change(change: &Change, out: &mut [u8]) {

@@ -33,7 +33,7 @@ use crate::near::NearMap;
 use crate::pages::{PageKey, Region};
 use crate::rebuild::Rebuild;
 use crate::record::Change;
-use crate::superblock::{Pointer, Superblock, TreeId};
+use crate::superblock::{Pointer, Superblock, TreeId, VERSION};
 use crate::tree::{Walk, height_for, lookup};
 use crate::volume::{self, Keeps, MAX_VOLUMES, VOLUME_BYTES, most_blocks};
 use crate::volumes::VolumeChange;
@@ -279,6 +279,9 @@ impl Engine {
         let oldest = self.canary(Canary::OldSuperblock);
         let age = |found: &&Superblock| if oldest { u64::MAX - found.epoch } else { found.epoch };
         self.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
+        if self.superblock.objection().is_some() {
+            return Err(OpenError::UnknownFormat);
+        }
         self.roots = self.superblock.roots;
         (self.pool_policy, self.pool_memory) = (self.superblock.pool_policy, self.superblock.memory);
         self.second_copies = self.superblock.second_copies;
@@ -691,7 +694,8 @@ impl Engine {
         let journal = self.journal_after(recovery);
         let epoch = self.superblock.epoch + 1;
         let last = journal.last();
-        let seal = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, clean: false, ..self.superblock };
+        let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.superblock };
+        let seal = Superblock { version: VERSION, clean: false, ..numbers };
         if !self.canary(Canary::MissingSeal) {
             recovery.outstanding += 2;
             self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");

@@ -435,7 +435,7 @@ impl Planner<'_, '_> {
             let more: Option<Vec<_>> = (1..u32::from(header.pages)).map(|page| page_at(position + page)).collect();
             pages.extend(more.into_iter().flatten().flatten());
             if pages.len() as u64 == u64::from(header.pages) * block {
-                let decoded = record::decode(&header, &mut pages, self.engine.store.seed);
+                let decoded = record::decode(&header, &mut pages, self.engine.store.journal_seed);
                 records.extend(decoded.map(|(changes, _)| changes));
             }
         }

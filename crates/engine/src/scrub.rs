@@ -432,7 +432,7 @@ impl Engine {
             }
             (_, Target::Page(_, pointer), Ok(Outcome::Bytes(bytes))) => {
                 bytes.len() as u64 == self.store.geometry.block()
-                    && crate::bytes::checksum(self.store.seed, bytes) == pointer.checksum
+                    && crate::bytes::checksum(self.store.page_seed, bytes) == pointer.checksum
             }
             (_, Target::Superblock(_), Ok(Outcome::Bytes(bytes))) => Superblock::decode(bytes) == Ok(self.superblock),
             _ => false,
@@ -504,7 +504,7 @@ impl Engine {
 
     fn rewrite_page(&mut self, key: PageKey, pointer: Pointer, purpose: Purpose) -> bool {
         let Some(page) = self.store.pages.get(key) else { return false };
-        let good = crate::bytes::checksum(self.store.seed, self.store.pages.bytes(page)) == pointer.checksum;
+        let good = crate::bytes::checksum(self.store.page_seed, self.store.pages.bytes(page)) == pointer.checksum;
         if !good || !self.store.pages.begin_rewriting(page) {
             return false;
         }

@@ -14,8 +14,10 @@ use crate::icache::CacheSetting;
 
 /// First eight bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"ONEFOLD\0";
-/// Version of the format that this engine reads and writes.
-pub const VERSION: u16 = 2;
+/// Version of the format that this engine writes.
+pub const VERSION: u16 = 3;
+/// The oldest version that this engine opens, if the pool was closed cleanly. Opening makes it [`VERSION`].
+pub const OLDEST_VERSION: u16 = 2;
 /// Feature flags that a reader must know to open the pool at all.
 pub const KNOWN_INCOMPATIBLE: u64 = 0;
 /// Feature flags that a reader must know to write.
@@ -39,6 +41,9 @@ const SCRUB_AT: usize = PROVEN_AT + 8;
 const SECOND_COPIES_AT: usize = SCRUB_AT + 48;
 const CACHE_AT: usize = SECOND_COPIES_AT + 4;
 const REPLICAS_AT: usize = SECOND_COPIES_AT + 8;
+const SECRET_AT: usize = REPLICAS_AT + 8;
+const CLEAN: u32 = 1;
+const PAGES_BY_ID: u32 = 2;
 
 /// The digest function of a pool, recorded at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +74,12 @@ pub struct Parameters {
     pub key: [u8; 32],
     /// The digest function.
     pub digest: DigestFunction,
+    /// Seed of checksums; follows from the key. Nobody but who reads the superblock knows it, so no client can make a block that
+    /// passes for what the engine wrote.
+    pub secret: u64,
+    /// Whether the pages of tables have the seed that follows from the id, as in version 2, in which the pool was made. They lie where
+    /// no client's bytes ever stand.
+    pub pages_by_id: bool,
 }
 
 impl fmt::Debug for Parameters {
@@ -78,11 +89,29 @@ impl fmt::Debug for Parameters {
 }
 
 impl Parameters {
-    /// Seed of the checksums of this pool's metadata.
+    /// The parameters of a new pool.
+    pub fn new(geometry: Geometry, id: [u8; 16], key: [u8; 32], digest: DigestFunction) -> Parameters {
+        Parameters { geometry, id, key, digest, secret: checksum(SECRET_DOMAIN, &key), pages_by_id: false }
+    }
+
+    /// Seed of the checksums of journal and owner.
     pub fn seed(&self) -> u64 {
+        self.secret
+    }
+
+    /// Seed of the checksums of pages.
+    pub fn page_seed(&self) -> u64 {
+        if self.pages_by_id { self.public_seed() } else { self.secret }
+    }
+
+    /// The seed that everybody knows who knows the id: that of version 2.
+    pub(crate) fn public_seed(&self) -> u64 {
         u64_at(&self.id, 0) ^ u64_at(&self.id, 8).rotate_left(32)
     }
 }
+
+/// Seed of the hash that makes [`Parameters::secret`] of the key.
+const SECRET_DOMAIN: u64 = u64::from_le_bytes(*b"checksum");
 
 /// A pointer to a metadata page: where it is, when it was written, what it must hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -272,6 +301,8 @@ impl DiskIndexRecord {
 /// A superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Superblock {
+    /// The version in which it was written.
+    pub version: u16,
     /// What the pool was made with, and where things are by now.
     pub parameters: Parameters,
     /// Grows with every superblock written.
@@ -333,6 +364,8 @@ pub enum SuperblockError {
     Digest(u16),
     /// A field makes no sense.
     Geometry(BadGeometry),
+    /// It is of this older version and was not closed cleanly: only a program that knows that version can replay its journal.
+    Unclosed(u16),
 }
 
 impl fmt::Display for SuperblockError {
@@ -348,6 +381,11 @@ impl fmt::Display for SuperblockError {
             SuperblockError::Checksum => f.write_str("its superblock fails its checksum"),
             SuperblockError::Digest(code) => write!(f, "its digest function (number {code}) is not known here"),
             SuperblockError::Geometry(why) => write!(f, "its superblock makes no sense: {why}"),
+            SuperblockError::Unclosed(version) => write!(
+                f,
+                "it has format version {version} and was not closed cleanly. Serve it once with the program that wrote it and stop \
+                 that, then use this program again"
+            ),
         }
     }
 }
@@ -356,6 +394,7 @@ impl Superblock {
     /// The superblock of a new, empty pool.
     pub fn new(parameters: Parameters) -> Superblock {
         Superblock {
+            version: VERSION,
             parameters,
             epoch: 1,
             included: 0,
@@ -387,9 +426,14 @@ impl Superblock {
         let b = &mut block[..SUPERBLOCK_SIZE];
         let g = &self.parameters.geometry;
         b[..8].copy_from_slice(&MAGIC);
-        put_u16(b, 8, VERSION);
+        put_u16(b, 8, self.version);
         put_u16(b, 10, self.parameters.digest.code());
-        put_u32(b, 12, u32::from(self.clean));
+        let pages_by_id = if self.parameters.pages_by_id { PAGES_BY_ID } else { 0 };
+        put_u32(
+            b,
+            12,
+            if self.clean { CLEAN } else { 0 } | if self.version == OLDEST_VERSION { 0 } else { pages_by_id },
+        );
         // 16: incompatible, 24: read-only compatible, 32: compatible features: none so far.
         b[40..56].copy_from_slice(&self.parameters.id);
         b[56..88].copy_from_slice(&self.parameters.key);
@@ -431,6 +475,7 @@ impl Superblock {
         put_u32(b, SECOND_COPIES_AT, self.second_copies);
         put_u32(b, CACHE_AT, self.cache.map_or(0, CacheSetting::encode));
         put_u64(b, REPLICAS_AT, self.replicas.map_or(0, |bytes| bytes + 1));
+        put_u64(b, SECRET_AT, if self.version == OLDEST_VERSION { 0 } else { self.parameters.secret });
         let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
     }
@@ -446,6 +491,11 @@ impl Superblock {
         Superblock::decode(block).err()
     }
 
+    /// Why a pool whose newest superblock this is cannot be used, though it can be read.
+    pub fn objection(&self) -> Option<SuperblockError> {
+        (self.version < VERSION && !self.clean).then_some(SuperblockError::Unclosed(self.version))
+    }
+
     /// The last record that is certainly durable.
     pub fn mark(&self) -> u64 {
         self.included.max(self.sealed).max(self.proven)
@@ -459,7 +509,7 @@ impl Superblock {
         let b = &block[..SUPERBLOCK_SIZE];
         // A version that is not known may have its checksum elsewhere: say so first.
         let version = u16_at(b, 8);
-        if version != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&version) {
             return Err(SuperblockError::Version(version));
         }
         if checksum(0, &b[..SUPERBLOCK_SIZE - 8]) != u64_at(b, SUPERBLOCK_SIZE - 8) {
@@ -547,8 +597,16 @@ impl Superblock {
         if let Some(why) = disk_index::contradiction(&geometry, disk_index, roots[TreeId::DiskIndex as usize]) {
             return Err(SuperblockError::Geometry(BadGeometry(why)));
         }
+        let mut parameters = Parameters::new(geometry, id, key, digest);
+        if version == OLDEST_VERSION {
+            parameters.pages_by_id = true;
+        } else {
+            parameters.secret = u64_at(b, SECRET_AT);
+            parameters.pages_by_id = u32_at(b, 12) & PAGES_BY_ID != 0;
+        }
         Ok(Superblock {
-            parameters: Parameters { geometry, id, key, digest },
+            version,
+            parameters,
             epoch: u64_at(b, 120),
             included: u64_at(b, 128),
             included_checksum: u64_at(b, 136),
@@ -556,7 +614,7 @@ impl Superblock {
             sealed: u64_at(b, 144),
             proven: u64_at(b, PROVEN_AT),
             seal_epoch: u64_at(b, 152),
-            clean: u32_at(b, 12) & 1 != 0,
+            clean: u32_at(b, 12) & CLEAN != 0,
             failed,
             data_used: u64_at(b, 160),
             next_volume: u16_at(b, 172),
@@ -584,7 +642,7 @@ mod tests {
         let mut geometry = Geometry::for_capacity(1 << 30).unwrap();
         geometry.growth[0] = Growth { metadata_blocks: 64, containers: 3 };
         geometry.growth[1] = Growth { metadata_blocks: 32, containers: 1 };
-        let parameters = Parameters { geometry, id: [7; 16], key: [9; 32], digest: DigestFunction::Blake3 };
+        let parameters = Parameters::new(geometry, [7; 16], [9; 32], DigestFunction::Blake3);
         let mut superblock = Superblock::new(parameters);
         (superblock.pool_policy, superblock.memory) = (Some(Policy::Native), 1 << 30);
         superblock.roots[3] = Root { pointer: Pointer { location: 5, birth: 6, checksum: 7 }, height: 2 };

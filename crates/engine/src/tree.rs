@@ -27,7 +27,8 @@ pub(crate) const MAX_LEVELS: usize = 9;
 /// Everything that trees stand on.
 pub(crate) struct Store {
     pub geometry: Geometry,
-    pub seed: u64,
+    pub page_seed: u64,
+    pub journal_seed: u64,
     pub pages: PageCache,
     pub meta: MetaSpace,
     pub io: IoTable,
@@ -434,7 +435,7 @@ impl Writer {
             return Ok(Pointer::NONE);
         }
         let key = PageKey { region: self.region, location };
-        let checksum = checksum(store.seed, store.pages.bytes(step.page));
+        let checksum = checksum(store.page_seed, store.pages.bytes(step.page));
         store.pages.publish(step.page, key);
         let (offset, block) = (store.offset(key), store.geometry.block());
         store.io.begin(IoOp::Write, offset, block, [Segment::Page(step.page)], Purpose::WritePage(key));

@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn numbers_are_used_again_when_they_have_run_out_but_not_while_anything_names_them() {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
-        let parameters = Parameters { geometry, id: [7; 16], key: [9; 32], digest: DigestFunction::Blake3 };
+        let parameters = Parameters::new(geometry, [7; 16], [9; 32], DigestFunction::Blake3);
         let limits = Limits::for_memory(128 << 20, &geometry).unwrap();
         let mut engine = Engine::open(parameters, limits, 0);
         engine.phase = Phase::Serving;

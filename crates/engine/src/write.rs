@@ -169,7 +169,7 @@ impl Engine {
             // Zeroes in a block of zeroes.
             let part = &mut self.requests.get_mut(id).blocks[at];
             part.base = Some(entry);
-            part.content = Some(BlockContent { digest: Digest::default(), zero: true });
+            part.content = Some(BlockContent::ZERO);
             return true;
         }
         let mut base_buffer = block.base_buffer.filter(|_| block.base == Some(entry));
@@ -503,7 +503,7 @@ impl Engine {
             self.buffers.set_check(buffer, check_bits(content.digest));
             let before = self.dirty.insert(slot, buffer);
             assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
-            self.journal.unwritten.push(Unwritten { slot, buffer });
+            self.journal.add_block(Unwritten { slot, buffer }, content.record_like && !self.carries_records());
             self.journal.changes.push(Change::Fresh { key, slot, digest: content.digest });
             (Entry::whole(slot, content.digest), content.digest, true)
         };
@@ -554,6 +554,7 @@ impl Engine {
         self.write_runs(&blocks, sequence, false);
         blocks.clear();
         self.journal.unwritten = blocks;
+        self.journal.record_like = false;
     }
 
     /// Submits the blocks that the journal has carried to their slots. The last of them came with record `sequence`.

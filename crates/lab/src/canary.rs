@@ -14,7 +14,7 @@ use crate::soak::{OPERATIONS, run_seed};
 use crate::trace::Trace;
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 29] = [
+pub const CANARIES: [(Canary, u64); 31] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -44,6 +44,8 @@ pub const CANARIES: [(Canary, u64); 29] = [
     (Canary::LostFromBuffer, 10),
     (Canary::StaleLog, 10),
     (Canary::ReleasedTwice, 10),
+    (Canary::CarriedRecord, 60),
+    (Canary::PublicSeed, 60),
 ];
 
 thread_local! {

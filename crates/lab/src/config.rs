@@ -2,6 +2,7 @@
 
 use engine::{CacheLimits, DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
 
+use crate::forged;
 use crate::random::Random;
 use crate::workload::{any_cache, any_policy};
 
@@ -148,12 +149,10 @@ fn parameters(geometry: Geometry, seed: u64) -> Parameters {
     assert!(geometry.validate().is_ok(), "the swarm draws only possible geometries");
     let random = &mut Random::new(seed ^ 0x706f_6f6c);
     let mut bytes = || random.draw().to_le_bytes()[0];
-    Parameters {
-        geometry,
-        id: core::array::from_fn(|_| bytes()),
-        key: core::array::from_fn(|_| bytes()),
-        digest: DigestFunction::Aegis128X2,
-    }
+    let id = forged::public_id(core::array::from_fn(|_| bytes()));
+    let key = core::array::from_fn(|_| bytes());
+    let parameters = Parameters::new(geometry, id, key, DigestFunction::Aegis128X2);
+    Parameters { secret: forged::SECRET_SEED, pages_by_id: random.one_in(8), ..parameters }
 }
 
 fn limits(geometry: &Geometry, random: &mut Random) -> Limits {

@@ -1,6 +1,8 @@
 //! What a block holds, without its bytes: a payload block is eight cells of a number each, so that a terabyte of payload
 //! fits in a simulation and yet partial writes and torn writes can be told apart. Metadata is real bytes.
 //!
+//! Numbers of one range stand for blocks that imitate what the engine keeps on disk (`forged.rs`).
+//!
 //! Either form can be read as the other, since recovery may read anything anywhere: a cell becomes its number repeated
 //! over an eighth of the block, and an eighth of other bytes becomes a number made from their hash.
 
@@ -8,6 +10,7 @@ use std::rc::Rc;
 
 use engine::{BlockContent, Digest};
 
+use crate::forged;
 use crate::random::mix;
 
 /// Cells of a block: the granularity of partial writes and of tearing in the lab.
@@ -37,8 +40,16 @@ impl Content {
         match self {
             Content::Metadata(bytes) => bytes.clone(),
             Content::Payload(cells) => {
-                let words = block_size as usize / CELLS / 4;
-                cells.iter().flat_map(|cell| (0..words).flat_map(|_| cell.to_le_bytes())).collect()
+                let size = block_size as usize / CELLS;
+                let mut bytes = Vec::with_capacity(size * CELLS);
+                for (at, &cell) in cells.iter().enumerate() {
+                    if forged::is_forged(cell) {
+                        bytes.extend_from_slice(&forged::block(cell, block_size)[at * size..][..size]);
+                    } else {
+                        bytes.extend((0..size / 4).flat_map(|_| cell.to_le_bytes()));
+                    }
+                }
+                bytes.into()
             }
         }
     }
@@ -96,7 +107,7 @@ pub fn overlay(old: &Cells, new: &Cells, mask: u8) -> Cells {
 
 /// What the driver tells the engine about a full block.
 pub fn describe(cells: &Cells) -> BlockContent {
-    BlockContent { digest: digest(cells), zero: *cells == ZERO }
+    BlockContent { digest: digest(cells), zero: *cells == ZERO, record_like: forged::begins_as_record(cells[0]) }
 }
 
 /// 128 bits that stand for the pool's digest function: equal for equal blocks, different for all others that a run meets.

@@ -20,6 +20,7 @@ pub mod exhaustive;
 pub mod faults;
 pub mod faulty;
 pub mod flip;
+pub mod forged;
 pub mod fuzz;
 pub mod icache;
 pub mod inspect;

@@ -6,6 +6,7 @@ use engine::{CacheSetting, IndexCopy, Limits, Nanos, Policy, ScrubCommand};
 use crate::config::Config;
 use crate::content::CELLS;
 use crate::disk::Cut;
+use crate::forged;
 use crate::random::Random;
 
 /// A run of cells, in whichever volume has this number modulo the number of volumes; cut at the volume's end.
@@ -209,8 +210,11 @@ pub struct Generator<'a> {
     random: Random,
     /// A stream of its own, for the policies.
     policies: Random,
-    /// And one for the sharing of memory.
+    /// One for the sharing of memory.
     caches: Random,
+    /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
+    forgers: Random,
+    forged_one_in: u64,
     weights: [u32; 25],
     fresh: u32,
 }
@@ -249,7 +253,9 @@ impl Generator<'_> {
         }
         let policies = Random::new(seed ^ 0x706f_6c69_6379);
         let caches = caches.clone();
-        Generator { config, random, policies, caches, weights, fresh: 1 << 20 }
+        let mut forgers = Random::new(seed ^ 0x666f_7267);
+        let forged_one_in = forgers.pick(&[0, 0, 4, 40]);
+        Generator { config, random, policies, caches, forgers, forged_one_in, weights, fresh: 1 << 20 }
     }
 
     /// The next `count` operations.
@@ -318,7 +324,15 @@ impl Generator<'_> {
                 self.fresh
             }
         });
-        Operation::Write { place, contents: contents.collect(), fua }
+        let mut contents: Vec<u32> = contents.collect();
+        if self.forged_one_in > 0 {
+            for content in &mut contents {
+                if self.forgers.one_in(self.forged_one_in) {
+                    *content = forged::any(&mut self.forgers);
+                }
+            }
+        }
+        Operation::Write { place, contents, fua }
     }
 
     /// The blocks of a write, cut into several.

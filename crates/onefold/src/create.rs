@@ -54,7 +54,7 @@ pub fn geometry_for(capacity: u64) -> anyhow::Result<Geometry> {
 fn new_parameters(geometry: Geometry) -> anyhow::Result<Parameters> {
     let (mut id, mut key) = ([0; 16], [0; 32]);
     getrandom::fill(&mut id).and_then(|()| getrandom::fill(&mut key)).context("the kernel gives no random numbers")?;
-    Ok(Parameters { geometry, id, key, digest: digest::DEFAULT })
+    Ok(Parameters::new(geometry, id, key, digest::DEFAULT))
 }
 
 /// Fails if the store holds something, naming it.

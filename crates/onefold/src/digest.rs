@@ -56,9 +56,9 @@ impl Digester {
     /// What the engine wants to know about a full block. A zero block's digest is never used, so it is not computed.
     pub fn content(&self, block: &[u8]) -> BlockContent {
         if is_zero(block) {
-            return BlockContent { digest: Digest::default(), zero: true };
+            return BlockContent::ZERO;
         }
-        BlockContent { digest: self.digest(block), zero: false }
+        BlockContent { digest: self.digest(block), zero: false, record_like: engine::begins_as_record(block) }
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
 
     fn digester(digest: DigestFunction, key: [u8; 32]) -> Digester {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
-        Digester::new(&Parameters { geometry, id: [1; 16], key, digest })
+        Digester::new(&Parameters::new(geometry, [1; 16], key, digest))
     }
 
     fn hex(digest: Digest) -> String {

@@ -581,7 +581,7 @@ mod tests {
     fn merging_keeps_what_was_written_and_takes_the_rest_from_the_base() {
         let mut arena = Arena::new((2, 2), 1, 1).unwrap();
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
-        let parameters = Parameters { geometry, id: [1; 16], key: [2; 32], digest: DigestFunction::Blake3 };
+        let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Blake3);
         let digester = Digester::new(&parameters);
         let (into, base) = (BufferId(0), BufferId(1));
         let mut run = |segments: &[BufferId], from, to, zero| {

@@ -153,7 +153,7 @@ impl Seen {
 }
 
 fn look_at(digester: &Digester, bytes: &[u8]) -> Block {
-    let BlockContent { digest, zero } = digester.content(bytes);
+    let BlockContent { digest, zero, .. } = digester.content(bytes);
     if zero { Block::Zero } else { Block::Content(digest) }
 }
 

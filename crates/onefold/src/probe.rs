@@ -35,7 +35,10 @@ pub fn probe(store: &Store) -> anyhow::Result<Contents> {
     let second = store.read(PLACE_B_OFFSET, 2 * BLOCK).with_context(context)?;
     let slots = first.bytes().chunks_exact(BLOCK).chain(second.bytes().chunks_exact(BLOCK));
     match newest(slots) {
-        Ok(superblock) => return Ok(Contents::Pool(Box::new(superblock))),
+        Ok(superblock) => {
+            let pool = || Contents::Pool(Box::new(superblock));
+            return Ok(superblock.objection().map_or_else(pool, Contents::Unusable));
+        }
         Err(SuperblockError::Foreign) => {}
         Err(error) => return Ok(Contents::Unusable(error)),
     }
@@ -176,7 +179,7 @@ mod tests {
 
     fn superblock(epoch: u64) -> Vec<u8> {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
-        let parameters = Parameters { geometry, id: [1; 16], key: [2; 32], digest: DigestFunction::Blake3 };
+        let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Blake3);
         let mut block = vec![0; BLOCK];
         Superblock { epoch, ..Superblock::new(parameters) }.encode(&mut block);
         block
@@ -191,9 +194,9 @@ mod tests {
         let slots = [torn.clone(), vec![0; BLOCK]];
         assert_eq!(newest(slots.iter().map(Vec::as_slice)), Err(SuperblockError::Checksum));
         let mut newer = superblock(9);
-        newer[8] = 3;
+        newer[8] = 9;
         let slots = [newer, torn];
-        assert_eq!(newest(slots.iter().map(Vec::as_slice)), Err(SuperblockError::Version(3)));
+        assert_eq!(newest(slots.iter().map(Vec::as_slice)), Err(SuperblockError::Version(9)));
         assert_eq!(newest([vec![0; BLOCK]].iter().map(Vec::as_slice)), Err(SuperblockError::Foreign));
     }
 

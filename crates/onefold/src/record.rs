@@ -333,7 +333,7 @@ mod tests {
 
     fn header() -> Header {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
-        let parameters = Parameters { geometry, id: [1; 16], key: [2; 32], digest: DigestFunction::Aegis128X2 };
+        let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Aegis128X2);
         let limits = Limits::for_memory(64 << 20, &geometry).unwrap();
         Header { program: "test".into(), parameters, limits, now: 0, reads_only: false }
     }

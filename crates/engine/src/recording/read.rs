@@ -361,16 +361,17 @@ impl<'a> Reader<'a> {
     }
 
     fn content(&mut self) -> Result<Option<BlockContent>, Stop> {
-        let zero = match self.byte()? {
+        let (zero, record_like) = match self.byte()? {
             0 => return Ok(None),
-            1 => false,
-            2 => return Ok(Some(BlockContent { digest: Digest::default(), zero: true })),
-            3 => true,
+            1 => (false, false),
+            2 => return Ok(Some(BlockContent::ZERO)),
+            3 => (true, false),
+            4 => (false, true),
             _ => return Err(Stop::Damaged),
         };
         let mut digest = Digest::default();
         digest.0.copy_from_slice(self.take(16)?);
-        Ok(Some(BlockContent { digest, zero }))
+        Ok(Some(BlockContent { digest, zero, record_like }))
     }
 
     fn policy(&mut self) -> Result<Option<Policy>, Stop> {

@@ -9,7 +9,7 @@ use crate::superblock::{DigestFunction, SUPERBLOCK_SIZE, Superblock};
 
 fn header() -> Header {
     let geometry = Geometry::for_capacity(1 << 30).unwrap();
-    let parameters = Parameters { geometry, id: [7; 16], key: [0; 32], digest: DigestFunction::Blake3 };
+    let parameters = Parameters::new(geometry, [7; 16], [0; 32], DigestFunction::Blake3);
     let limits = Limits::for_memory(128 << 20, &geometry).unwrap();
     Header { program: "1.2.3".to_string(), parameters, limits, now: 17, reads_only: true }
 }
@@ -25,7 +25,11 @@ struct Lists {
 
 fn content() -> impl Strategy<Value = BlockContent> {
     let digest = prop_oneof![Just([0; 16]), any::<[u8; 16]>()];
-    (digest, any::<bool>()).prop_map(|(digest, zero)| BlockContent { digest: Digest(digest), zero })
+    (digest, 0..3).prop_map(|(digest, kind)| BlockContent {
+        digest: Digest(digest),
+        zero: kind == 1,
+        record_like: kind == 2,
+    })
 }
 
 fn lists() -> impl Strategy<Value = Lists> {
@@ -150,7 +154,7 @@ proptest! {
 
 /// One of each.
 fn sample() -> (Recorder, usize) {
-    let known = BlockContent { digest: Digest([9; 16]), zero: false };
+    let known = BlockContent { digest: Digest([9; 16]), zero: false, record_like: false };
     let input = BlockInput { buffer: BufferId(3), content: Some(known) };
     let lists = Lists { inputs: vec![input; 3], contents: vec![known; 2], bytes: vec![5; 4100], text: "vm".into() };
     let mut recorder = Recorder::new(&header());

@@ -166,7 +166,7 @@ fn content(out: &mut Vec<u8>, content: &BlockContent) {
     match (content.zero, content.digest == Digest::default()) {
         (true, true) => return out.push(2),
         (true, false) => out.push(3),
-        (false, _) => out.push(1),
+        (false, _) => out.push(if content.record_like { 4 } else { 1 }),
     }
     out.extend_from_slice(&content.digest.0);
 }

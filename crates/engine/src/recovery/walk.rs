@@ -121,7 +121,7 @@ impl Engine {
             let bytes = at * block..(at + usize::from(header.pages)) * block;
             if follows
                 && let Some(pages) = recovery.window.get(bytes)
-                && record::decode(&header, &mut pages.to_vec(), self.store.seed).is_some()
+                && record::decode(&header, &mut pages.to_vec(), self.store.journal_seed).is_some()
             {
                 highest = (highest.0.max(header.watermark), highest.1.max(header.epoch));
             }
@@ -155,7 +155,7 @@ impl Engine {
         if recovery.window.len() < bytes {
             return Next::Read(u32::from(header.pages));
         }
-        match record::decode(&header, &mut recovery.window[..bytes], self.store.seed) {
+        match record::decode(&header, &mut recovery.window[..bytes], self.store.journal_seed) {
             Some((changes, checksum)) => Next::Record(alloc::boxed::Box::new(Walked { header, changes, checksum })),
             None => Next::End,
         }

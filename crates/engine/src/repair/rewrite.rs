@@ -82,7 +82,7 @@ impl Planner<'_, '_> {
             }
         };
         let store = &self.engine.store;
-        let sum = checksum(store.seed, &page);
+        let sum = checksum(store.page_seed, &page);
         let offset = store.offset(PageKey { region, location });
         let birth = store.epoch as u32;
         self.plan.pages.push((offset, page));

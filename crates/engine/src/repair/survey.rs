@@ -30,7 +30,7 @@ impl Planner<'_, '_> {
         let Some(page) = (self.medium.read)(offset, store.geometry.block_size) else {
             return Err(format!("the page at byte {offset} cannot be read"));
         };
-        if checksum(store.seed, &page) != pointer.checksum {
+        if checksum(store.page_seed, &page) != pointer.checksum {
             return Err(format!("the page at byte {offset} fails its checksum"));
         }
         Ok(page)

@@ -26,7 +26,8 @@ fn store() -> Store {
     };
     Store {
         geometry,
-        seed: 7,
+        page_seed: 7,
+        journal_seed: 8,
         pages: PageCache::new(24, geometry.block_size),
         meta: MetaSpace::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
         io: IoTable::new(),
@@ -49,7 +50,7 @@ fn perform(store: &mut Store, disk: &mut Disk) {
                     let key = PageKey { region: first.region, location: first.location + number };
                     let load = store.pages.end_load(key);
                     let bytes = &disk[&(offset + u64::from(number) * store.geometry.block())];
-                    assert_eq!(checksum(store.seed, bytes), load.pointer.checksum);
+                    assert_eq!(checksum(store.page_seed, bytes), load.pointer.checksum);
                     store.pages.fill(key, bytes);
                 }
             }

@@ -5,7 +5,7 @@ use engine::encode::checksum;
 use engine::{
     BlockContent, BlockInput, BufferId, Command, ControlError, Digest, Effect, Engine, Error, Event, Geometry, Io,
     IoId, IoOp, Limits, Nanos, OpenError, Operation, Outcome, Parameters, Recovered, Reply, Segment, Submit,
-    Superblock, VolumeId,
+    Superblock, VolumeId, begins_as_record,
 };
 
 use super::pool::{BLOCK, PLACE_B};
@@ -55,7 +55,7 @@ pub fn digest(block: &[u8]) -> Digest {
 
 /// What a driver says of a block.
 pub fn describe(block: &[u8]) -> BlockContent {
-    BlockContent { digest: digest(block), zero: *block == [0; BLOCK] }
+    BlockContent { digest: digest(block), zero: *block == [0; BLOCK], record_like: begins_as_record(block) }
 }
 
 /// What the newest valid superblock of a store says, if the store is as long as that.

@@ -56,7 +56,7 @@ fn parameters() -> Parameters {
         spare_containers: 1,
         growth: UNGROWN,
     };
-    Parameters { geometry, id: *b"a pool to fuzz..", key: [7; 32], digest: DigestFunction::Aegis128X2 }
+    Parameters::new(geometry, *b"a pool to fuzz..", [7; 32], DigestFunction::Aegis128X2)
 }
 
 /// The pools that fuzzing begins with.

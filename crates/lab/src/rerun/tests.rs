@@ -26,13 +26,13 @@ struct Recorded {
     random: Random,
 }
 
-const ZERO: BlockContent = BlockContent { digest: Digest([0; 16]), zero: true };
+const ZERO: BlockContent = BlockContent::ZERO;
 
 fn content(number: u64) -> BlockContent {
     let mut digest = [0; 16];
     digest[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
     digest[8..].copy_from_slice(&number.to_le_bytes());
-    BlockContent { digest: Digest(digest), zero: number == 0 }
+    BlockContent { digest: Digest(digest), zero: number == 0, record_like: number % 16 == 5 }
 }
 
 impl Recorded {

@@ -140,8 +140,7 @@ impl Pool {
     /// The same with a second volume of `other_bytes`, all of it mapped, too.
     pub fn with_other(bytes: u64, other_bytes: u64, spare_bytes: u64) -> Result<Pool, engine::BadGeometry> {
         let geometry = Geometry::for_capacity(bytes + other_bytes + spare_bytes)?;
-        let parameters =
-            Parameters { geometry, id: *b"scale in the lab", key: [7; 32], digest: DigestFunction::Aegis128X2 };
+        let parameters = Parameters::new(geometry, *b"scale in the lab", [7; 32], DigestFunction::Aegis128X2);
         let (mapped, other) = (bytes / geometry.block(), other_bytes / geometry.block());
         let used = mapped + other;
         let mut superblock = Superblock::new(parameters);

@@ -319,12 +319,18 @@ impl Bench {
 
     /// Crashes, and opens the pool again.
     pub fn crash(&mut self, cut: Cut) -> Result<Recovered, OpenError> {
+        self.begin_to_open(cut);
+        self.open()
+    }
+
+    /// Crashes, and begins to open the pool again.
+    pub fn begin_to_open(&mut self, cut: Cut) {
         let mut disk = self.world.disk.clone();
         disk.crash(cut, &mut Random::new(1));
         self.answers.clear();
         let (parameters, limits, now) = (self.config.parameters, self.config.limits, self.world.now);
         let world = World::open(parameters, limits, disk, now, Random::new(1), Trace::new(false));
         self.world = world.unwrap_or_else(|violation| panic!("{violation}"));
-        self.open()
+        self.opened = None;
     }
 }

@@ -17,6 +17,7 @@ mod reorder;
 mod repair;
 mod scrub;
 mod space;
+mod versions;
 mod volumes;
 mod writes;
 
