@@ -158,6 +158,9 @@ fn enumerate_scenario(plan: &Plan, scenario: &Scenario, tally: &mut Tally) {
             if is_over(plan, tally) {
                 return;
             }
+            if cut == Cut::MidSync && !snapshot.disk.is_syncing() {
+                continue;
+            }
             let is_same_for_all = !snapshot.disk.has_unsynced();
             if is_same_for_all && variant > 0 && plan.variant.is_none() {
                 break;

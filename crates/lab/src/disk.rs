@@ -37,6 +37,9 @@ pub enum Cut {
     PayloadOnly,
     /// What was in flight is kept, what had completed is lost.
     FlyingOnly,
+    /// The power fails in the middle of a sync or of a durable write: of what these cover, each block is written back, torn, or not
+    /// reached yet. All else is lost.
+    MidSync,
     /// Only the process dies: what completed stays visible, and stays volatile.
     Kill,
     /// Of each block's last version this cell alone is written.
@@ -51,7 +54,7 @@ pub enum Cut {
 
 impl Cut {
     /// All of them, in the order of the variants that `lab crash` tries.
-    pub const ALL: [Cut; 9] = [
+    pub const ALL: [Cut; 10] = [
         Cut::Lost,
         Cut::Kept,
         Cut::Kill,
@@ -61,6 +64,7 @@ impl Cut {
         Cut::ByWrite,
         Cut::Mixed,
         Cut::Torn,
+        Cut::MidSync,
     ];
 
     /// Those that tear all blocks in one way: every single cell alone written or missing, and these in turn.
@@ -105,7 +109,7 @@ impl Cut {
 
     /// Whether chance has a part in it, so that several tries differ.
     pub fn is_random(self) -> bool {
-        matches!(self, Cut::Mixed | Cut::Torn | Cut::ByWrite | Cut::Kill)
+        matches!(self, Cut::Mixed | Cut::Torn | Cut::ByWrite | Cut::MidSync | Cut::Kill)
     }
 }
 
@@ -430,8 +434,16 @@ impl Disk {
         !self.recent.is_empty()
     }
 
+    /// Whether a sync or a durable write is in flight.
+    pub fn is_syncing(&self) -> bool {
+        !self.syncs.is_empty() || self.flights.values().any(|flight| flight.durable)
+    }
+
     /// A crash: see [`Cut`]. Afterwards nothing is in flight.
     pub fn crash(&mut self, cut: Cut, random: &mut Random) {
+        if cut == Cut::MidSync {
+            self.keep_what_is_synced();
+        }
         self.flights.clear();
         self.syncs.clear();
         if cut == Cut::Kill {
@@ -446,6 +458,19 @@ impl Disk {
                 *place = content;
             }
         }
+    }
+
+    /// Loses what neither a sync nor a durable write in flight covers.
+    fn keep_what_is_synced(&mut self) {
+        let covered = self.syncs.values().copied().max().unwrap_or(0);
+        let forced = |write| self.flights.values().any(|flight| flight.durable && flight.write == write);
+        self.recent.retain(|_, versions| {
+            versions.retain(|version| match version.stage {
+                Stage::Landed(completion) => completion <= covered,
+                Stage::Flying => forced(version.write),
+            });
+            !versions.is_empty()
+        });
     }
 
     fn kill(&mut self, random: &mut Random) {
@@ -490,6 +515,8 @@ fn survivor(
         Cut::FlyingOnly => last(&|version| version.stage == Stage::Flying),
         Cut::ByWrite => last(&|version| mix(version.write ^ salt) & 1 == 0),
         Cut::Mixed => any(versions, random),
+        Cut::MidSync if random.one_in(2) => last(&|_| true).filter(|_| random.one_in(2)),
+        Cut::MidSync => Some(durable.torn(&last(&|_| true)?, random.draw() as u8, block_size)),
         Cut::Torn if random.one_in(2) => any(versions, random),
         Cut::Torn => {
             let old = any(versions, random);
@@ -654,6 +681,24 @@ mod tests {
         assert_eq!(outcomes(&disk, Cut::Lost), [[1; 8]].into());
         assert!(disk.submit_write(2, 0, vec![payload(2)]));
         assert_eq!(outcomes(&disk, Cut::Kill), [[1; 8], [2; 8]].into());
+    }
+
+    #[test]
+    fn in_the_middle_of_a_sync_what_it_covers_is_there_torn_or_not_yet_and_all_else_is_lost() {
+        let mut disk = Disk::new(512, 8);
+        write(&mut disk, 1, 0, 1);
+        disk.submit_sync(2);
+        write(&mut disk, 3, 0, 2);
+        write(&mut disk, 4, 1, 3);
+        assert!(disk.is_syncing());
+        let found = outcomes(&disk, Cut::MidSync);
+        assert!(found.contains(&[0; 8]) && found.contains(&[1; 8]) && found.len() > 4, "{found:?}");
+        assert!(found.iter().flatten().all(|&cell| cell <= 1), "{found:?}");
+        disk.complete_sync(2);
+        assert_eq!(outcomes(&disk, Cut::MidSync), [[1; 8]].into(), "no sync is in flight");
+        assert!(disk.submit_write(5, 0, vec![payload(4)]));
+        disk.force_write(5);
+        assert!(outcomes(&disk, Cut::MidSync).contains(&[4; 8]), "a durable write is");
     }
 
     #[test]

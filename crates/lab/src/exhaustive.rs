@@ -18,6 +18,7 @@ use engine::Policy;
 use crate::config::Config;
 use crate::content::CELLS;
 use crate::disk::Cut;
+use crate::forged;
 use crate::parallel::in_order;
 use crate::random::{Random, mix};
 use crate::run::{Run, Snapshot};
@@ -63,10 +64,12 @@ pub enum Letter {
     Select,
     /// The volume shares nothing from here on.
     Native,
+    /// Block 0 becomes, durably, what looks like a record of the journal that lies in its block of the ring.
+    Imitate,
 }
 
 /// The alphabet, each letter with its name in words.
-const ALPHABET: [(char, Letter); 14] = [
+const ALPHABET: [(char, Letter); 15] = [
     ('n', Letter::New),
     ('s', Letter::Same),
     ('d', Letter::Duplicate),
@@ -81,6 +84,7 @@ const ALPHABET: [(char, Letter); 14] = [
     ('r', Letter::Reopen),
     ('l', Letter::Select),
     ('v', Letter::Native),
+    ('i', Letter::Imitate),
 ];
 
 /// The letter of a name.
@@ -116,6 +120,7 @@ impl Letter {
             Letter::Reopen => Operation::Reopen,
             Letter::Select => policy(Policy::SELECT),
             Letter::Native => policy(Policy::Native),
+            Letter::Imitate => write(blocks(0, 1), &[forged::record_for(at as u64)], true),
         }
     }
 }

@@ -36,6 +36,16 @@ pub fn any(random: &mut Random) -> u32 {
     FORGED | random.below(u64::from(FORGED)) as u32
 }
 
+/// The number of a record with the secret seed for one of the first places of a ring.
+pub fn record_for(place: u64) -> u32 {
+    let is_meant = |&number: &u32| {
+        let page = block(number << 4, 512);
+        let position = u32::from_le_bytes(core::array::from_fn(|at| page[44 + at]));
+        engine::begins_as_record(&page) && u64::from(position) == 2 + 2 * place
+    };
+    (FORGED..2 * FORGED).find(is_meant).expect("one in a few hundred is")
+}
+
 /// The id of a pool whose public seed is [`PUBLIC_SEED`].
 pub fn public_id(mut id: [u8; 16]) -> [u8; 16] {
     let first = u64::from_le_bytes(core::array::from_fn(|at| id[at]));

@@ -14,6 +14,11 @@ use crate::trace::Trace;
 use crate::world::{Step, World};
 use crate::{Checked, violated};
 
+/// How long to look for a sync that is in flight.
+const STEPS_TO_A_SYNC: u32 = 200;
+/// The engine syncs by itself when it has something to sync for that long.
+const SYNC_COMES_WITHIN: Nanos = 1_500_000_000;
+
 impl Run {
     /// Goes on from what a crash left: the disk as it is after the crash, the model as it was before.
     pub fn resume(config: Config, snapshot: &Snapshot, cut: Cut, seed: u64, keep: bool, trace: Trace) -> Checked<Run> {
@@ -80,6 +85,9 @@ impl Run {
     }
 
     pub(crate) fn crash(&mut self, cut: Cut, again: &[(u64, Cut)], verify: bool) -> Checked {
+        if cut == Cut::MidSync {
+            self.reach_a_sync()?;
+        }
         self.begin_opening(cut)?;
         for (steps, cut) in again {
             if self.open_fully(Some(*steps))? {
@@ -90,6 +98,16 @@ impl Run {
         self.open_fully(None)?;
         self.serve()?;
         if verify { self.verify_all() } else { Ok(()) }
+    }
+
+    /// Lets the world go on to the middle of a sync, if one comes soon.
+    fn reach_a_sync(&mut self) -> Checked {
+        for _ in 0..STEPS_TO_A_SYNC {
+            if self.world.disk.is_syncing() || self.step(self.world.now + SYNC_COMES_WITHIN)? == Step::Quiet {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Crashes, and begins to open.
