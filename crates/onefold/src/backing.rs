@@ -1,7 +1,8 @@
 //! The backing store: a regular file or a block device, opened, locked, read and written in whole blocks.
 //!
 //! Invariants: the lock is taken before the first byte is written and held until the process ends, so that no second
-//! server, and no successor of a killed one whose writes are still in flight, works on the same store. Memory handed to the
+//! server, and no successor of a killed one whose writes are still in flight, works on the same store. (Of a loop device, the file
+//! behind it is locked, too.) Memory handed to the
 //! kernel is aligned to [`ALIGNMENT`], as O_DIRECT wants it; file systems that refuse O_DIRECT are used through the page cache.
 
 use std::fs::{File, OpenOptions};
@@ -9,12 +10,14 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, OFlags};
 
-use crate::control;
+use crate::control::{self, Found};
+use crate::identity::{self, Identity};
 
 /// What O_DIRECT needs of offsets, lengths and addresses, at most.
 pub const ALIGNMENT: usize = 4096;
@@ -82,6 +85,8 @@ pub struct Store {
     kind: Kind,
     size: u64,
     direct: bool,
+    /// The file behind a loop device, locked.
+    behind: Option<Arc<File>>,
 }
 
 impl AsRawFd for Store {
@@ -121,7 +126,8 @@ impl Store {
         };
         let (file, direct) = open_file(path, kind, access)?;
         lock(&file, path)?;
-        let mut store = Store { file, path: path.to_path_buf(), kind, size: 0, direct };
+        let behind = if kind == Kind::Device { lock_behind(path)? } else { None };
+        let mut store = Store { file, path: path.to_path_buf(), kind, size: 0, direct, behind };
         store.size = store.measure()?;
         store.settle_for_what_works()?;
         Ok(store)
@@ -159,6 +165,16 @@ impl Store {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Which file or device it is.
+    pub fn identity(&self) -> anyhow::Result<Identity> {
+        Identity::of_file(&self.file)
+    }
+
+    /// What it is called by now, if it was moved.
+    pub fn name_now(&self) -> PathBuf {
+        identity::name_of(&self.file).unwrap_or_else(|| self.path.clone())
     }
 
     /// What it is.
@@ -212,7 +228,8 @@ impl Store {
     /// Another handle on the same open store; the lock lasts as long as one of them.
     pub fn share(&self) -> anyhow::Result<Store> {
         let file = self.file.try_clone().with_context(|| format!("cannot share {}", self.path.display()))?;
-        Ok(Store { file, path: self.path.clone(), ..*self })
+        let (path, behind) = (self.path.clone(), self.behind.clone());
+        Ok(Store { file, path, behind, ..*self })
     }
 
     /// Reads at a multiple of [`ALIGNMENT`], a multiple of it; what is beyond the end of a file reads as zeroes.
@@ -357,7 +374,7 @@ fn lock(file: &File, path: &Path) -> anyhow::Result<()> {
     let began = Instant::now();
     let is_over = || {
         let waited = began.elapsed();
-        waited >= LOCK_PATIENCE_UNSERVED || (waited >= LOCK_PATIENCE && control::is_served(path))
+        waited >= LOCK_PATIENCE_UNSERVED || (waited >= LOCK_PATIENCE && is_served(file, path))
     };
     loop {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -365,16 +382,45 @@ fn lock(file: &File, path: &Path) -> anyhow::Result<()> {
             Err(rustix::io::Errno::WOULDBLOCK) if !is_over() => {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => bail!(
-                "{path} is in use by another onefold process: 'onefold status {path}' shows what it does; stop it first",
-                path = path.display()
-            ),
+            Err(rustix::io::Errno::WOULDBLOCK) => bail!("{}", explain_lock(file, path)),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
                 return Err(io::Error::from(error)).with_context(|| format!("cannot lock {}", path.display()));
             }
         }
     }
+}
+
+/// Whether a server has the lock, wherever it listens.
+fn is_served(file: &File, path: &Path) -> bool {
+    identity::holder_of(file).is_some_and(identity::is_server) || matches!(control::find_server_of(path), Found::Server)
+}
+
+/// Words for a store that another process has, with what is found where a server of it would listen.
+fn explain_lock(file: &File, path: &Path) -> String {
+    let process = identity::holder_of(file).map_or(String::new(), |process| format!(" ({process})"));
+    let advice = match control::find_server_of(path) {
+        Found::Server => format!("'onefold status {}' shows what it does; stop it first", path.display()),
+        Found::Nobody => {
+            "no server of it is found in its usual place. It may have been started with --control PATH (give that to commands, too), or \
+             under another name of this store; or another command is at work"
+                .into()
+        }
+        Found::Other(socket, served) => format!(
+            "the server at {} serves {served}, not this. Reach the right one with --control PATH, or stop it",
+            socket.display()
+        ),
+    };
+    format!("{} is in use by another onefold process{process}: {advice}", path.display())
+}
+
+/// Locks the file behind a loop device: a server of that file knows nothing of the device's own lock.
+fn lock_behind(device: &Path) -> anyhow::Result<Option<Arc<File>>> {
+    let Some(path) = identity::file_behind(device) else { return Ok(None) };
+    // It may be out of sight, in another mount namespace.
+    let Ok(file) = File::open(&path) else { return Ok(None) };
+    lock(&file, &path).with_context(|| format!("{} is a loop device over {}", device.display(), path.display()))?;
+    Ok(Some(Arc::new(file)))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::arena::{Arena, BLOCK};
 use crate::backing::{Access, AlignedBytes, Store};
 use crate::cli::CheckArgs;
-use crate::control::{self, Request};
+use crate::control::{self, Found};
 use crate::digest::Digester;
 use crate::disk::{compare, merge};
 use crate::print::{complain, print, print_json};
@@ -134,7 +134,7 @@ pub fn check(arguments: &CheckArgs) -> anyhow::Result<bool> {
 }
 
 pub fn refuse_while_served(path: &Path, who: &str) -> anyhow::Result<()> {
-    if control::call_server_of(path, &Request::Status { settle: false })?.is_some() {
+    if matches!(control::find_server_of(path), Found::Server) {
         bail!("{} is being served: stop the server first, {who} needs the pool at rest", path.display());
     }
     Ok(())

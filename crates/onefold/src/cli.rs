@@ -27,6 +27,16 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// The pool that a command is about, served or not.
+#[derive(Args, Debug)]
+pub struct Target {
+    /// File or block device of the pool
+    pub pool: PathBuf,
+    /// The control socket of its server, if that was started with --control
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
 /// What can be asked.
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -42,8 +52,9 @@ pub enum Command {
     /// Set a property of a pool: its memory and how that is shared, the policy of volumes that do not set one themselves, second copies,
     /// replicas, or which copy its index names
     Set {
-        /// File or block device of the pool
-        pool: PathBuf,
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
         /// policy, memory, second-copies, replicas, index-copy or cache
         key: String,
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
@@ -56,8 +67,9 @@ pub enum Command {
     },
     /// Show the properties of a pool and where they come from
     Get {
-        /// File or block device of the pool
-        pool: PathBuf,
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
         /// Only this property: policy, memory, second-copies, replicas, index-copy or cache
         key: Option<String>,
         /// Report as JSON
@@ -95,9 +107,10 @@ pub struct CreateArgs {
 /// `onefold grow`.
 #[derive(Args, Debug)]
 pub struct GrowArgs {
-    /// File or block device of the pool; a device must have been made larger before
-    pub pool: PathBuf,
-    /// How much data shall fit, all in all
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// How much data shall fit, all in all; a device must have been made larger before
     #[arg(long, value_parser = size::parse)]
     pub capacity: u64,
     /// Report as JSON
@@ -110,8 +123,9 @@ pub struct GrowArgs {
 pub enum VolumeCommand {
     /// Create a volume; it is served under its name to every new connection
     Create {
-        /// File or block device of the pool
-        pool: PathBuf,
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
         /// 1 to 63 letters, digits, '.', '_' and '-', not starting with '.' or '-'
         name: String,
         /// Size as clients see it, a multiple of 4096; it may exceed the pool's capacity
@@ -127,8 +141,9 @@ pub enum VolumeCommand {
     },
     /// Delete a volume for good; refused while clients are connected to it
     Delete {
-        /// File or block device of the pool
-        pool: PathBuf,
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
         /// Which
         name: String,
         /// Disconnect its clients
@@ -140,8 +155,9 @@ pub enum VolumeCommand {
     },
     /// Change the size of a volume; connected clients see it when they connect again
     Resize {
-        /// File or block device of the pool
-        pool: PathBuf,
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
         /// Which
         name: String,
         /// The new size, a multiple of 4096
@@ -156,8 +172,9 @@ pub enum VolumeCommand {
     },
     /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off
     Set {
-        /// File or block device of the pool
-        pool: PathBuf,
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
         /// Which
         name: String,
         /// What to set, such as policy=native
@@ -166,8 +183,9 @@ pub enum VolumeCommand {
     },
     /// Show the properties of a volume and where they come from
     Get {
-        /// File or block device of the pool
-        pool: PathBuf,
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
         /// Which
         name: String,
         /// Only this property: policy or read-only
@@ -178,8 +196,9 @@ pub enum VolumeCommand {
     },
     /// List the volumes
     List {
-        /// File or block device of the pool
-        pool: PathBuf,
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
         /// Report as JSON
         #[arg(long)]
         json: bool,
@@ -201,6 +220,10 @@ pub struct ServeArgs {
     /// manager hands sockets over]
     #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     pub listen: Vec<Address>,
+    /// Where commands reach this server, who then need the same --control PATH [default: POOL.ctl; for a device or a path too long
+    /// for a socket a short name in $XDG_RUNTIME_DIR or /run/onefold]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M]
     #[arg(long, value_parser = size::parse)]
     pub memory: Option<u64>,
@@ -241,8 +264,9 @@ pub struct ServeArgs {
 /// `onefold status`.
 #[derive(Args, Debug)]
 pub struct StatusArgs {
-    /// File or block device of the pool
-    pub pool: PathBuf,
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
     /// Report as JSON
     #[arg(long)]
     pub json: bool,
@@ -257,8 +281,9 @@ pub struct StatusArgs {
 /// `onefold scrub`.
 #[derive(Args, Debug)]
 pub struct ScrubArgs {
-    /// File or block device of the pool
-    pub pool: PathBuf,
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
     /// Wait for the end; the exit status then says whether damage is left. Where no server runs, that is always so
     #[arg(long, conflicts_with_all = ["pause", "stop"])]
     pub wait: bool,

@@ -3,11 +3,14 @@
 //! One request and one answer per line, both JSON. Threads of their own read and write them, so that parsing never delays
 //! the data path; they reach the reactor through a queue and an event counter. Whoever may write to the socket file (mode
 //! 0600: its owner) may ask anything.
+//!
+//! Each request says which file or device it is about. A server answers for the one that it has open and for no other: a socket is
+//! found by a name or by the pool's id, and both can belong to something else by now, or to a copy.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,7 +20,9 @@ use anyhow::{Context, bail};
 use rustix::event::EventfdFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::listen::Listener;
+use crate::backing::Store;
+use crate::identity::Identity;
+use crate::listen::{Listener, Purpose, check_unix_path};
 use crate::place::Sockets;
 use crate::status::Report;
 
@@ -47,9 +52,17 @@ const REQUEST_BYTES_MAX: u64 = 64 << 10;
 const CLIENTS_MAX: usize = 16;
 /// How long a client may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
+/// How long who only wants to know whether a server is there waits for its answer.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Who may connect: the owner.
-const MODE: u32 = 0o600;
+/// A line to a server.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+struct Line {
+    /// The file or device that is meant.
+    store: Identity,
+    /// What is asked; nothing: whether this is it.
+    request: Option<Request>,
+}
 
 /// What can be asked.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -148,6 +161,10 @@ pub enum Response {
     Done(Box<Report>),
     /// It was not done.
     Failed(String),
+    /// This server has the store that is meant; nothing was asked.
+    Here,
+    /// It was not done: another store is meant than this server has open, which is called so now.
+    Elsewhere(String),
 }
 
 /// What other threads tell the reactor.
@@ -198,19 +215,33 @@ impl Sending {
     }
 }
 
-/// Listens on the control socket; the file is removed when the result is dropped.
-pub fn listen(path: &Path, sending: Sending) -> anyhow::Result<Listener> {
-    let listener = Listener::bind_unix(path, Some(MODE))?;
+/// Listens on the control socket for a server of this store; the socket's file is removed when the result is dropped.
+pub fn listen(path: &Path, store: Store, sending: Sending) -> anyhow::Result<Listener> {
+    let served = Served { identity: store.identity()?, store };
+    let listener = Listener::bind_unix(path, Purpose::Control)?;
     let Listener::Unix { socket, .. } = &listener else { bail!("the control socket is a Unix socket") };
     let socket = socket.try_clone().context("cannot share the control socket")?;
     std::thread::Builder::new()
         .name("control".into())
-        .spawn(move || accept(&socket, &sending))
+        .spawn(move || accept(&socket, &Arc::new(served), &sending))
         .context("cannot start a thread")?;
     Ok(listener)
 }
 
-fn accept(socket: &UnixListener, sending: &Sending) {
+/// What a server has open.
+struct Served {
+    store: Store,
+    identity: Identity,
+}
+
+impl Served {
+    /// The answer to who means another store; `None` if it is this one. What else tells stores apart belongs here.
+    fn refusal(&self, meant: Identity) -> Option<Response> {
+        (meant != self.identity).then(|| Response::Elsewhere(self.store.name_now().display().to_string()))
+    }
+}
+
+fn accept(socket: &UnixListener, served: &Arc<Served>, sending: &Sending) {
     let clients = Arc::new(AtomicUsize::new(0));
     loop {
         let Ok((client, _)) = socket.accept() else {
@@ -222,10 +253,10 @@ fn accept(socket: &UnixListener, sending: &Sending) {
             let _ = answer(&client, &Response::Failed("too many control clients at once: try again".into()));
             continue;
         }
-        let (sending, done) = (sending.clone(), clients.clone());
+        let (served, sending, done) = (served.clone(), sending.clone(), clients.clone());
         let spawned = std::thread::Builder::new().name("control client".into()).spawn(move || {
             // A client that breaks off is its own affair.
-            let _ = serve(&client, &sending);
+            let _ = serve(&client, &served, &sending);
             done.fetch_sub(1, Ordering::Relaxed);
         });
         if spawned.is_err() {
@@ -235,7 +266,7 @@ fn accept(socket: &UnixListener, sending: &Sending) {
 }
 
 /// Answers a client's requests until it goes away.
-fn serve(client: &UnixStream, sending: &Sending) -> io::Result<()> {
+fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<()> {
     client.set_read_timeout(Some(SILENCE))?;
     client.set_write_timeout(Some(SILENCE))?;
     let mut reader = BufReader::new(client);
@@ -245,8 +276,12 @@ fn serve(client: &UnixStream, sending: &Sending) -> io::Result<()> {
             return Ok(());
         }
         let response = match serde_json::from_str(&line) {
-            Ok(request) => ask(request, sending),
-            Err(error) => Response::Failed(format!("this is no request: {error}")),
+            Ok(Line { store, request }) => match (served.refusal(store), request) {
+                (Some(refusal), _) => refusal,
+                (None, Some(request)) => ask(request, sending),
+                (None, None) => Response::Here,
+            },
+            Err(error) => Response::Failed(format!("this is no request ({error}): is the server of another version?")),
         };
         answer(client, &response)?;
         if !line.ends_with('\n') {
@@ -270,24 +305,63 @@ fn answer(mut client: &UnixStream, response: &Response) -> io::Result<()> {
     client.write_all(&line)
 }
 
-/// Asks the server of a pool; `None` if there is no server.
-pub fn call_server_of(pool: &Path, request: &Request) -> anyhow::Result<Option<Report>> {
-    for sockets in Sockets::candidates(pool)? {
-        if let Some(report) = call(&sockets.control, request)? {
-            return Ok(Some(report));
+/// Asks the server of a pool; `None` if no server is found that has it. With the path of a control socket, only that server.
+pub fn call_server_of(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::Result<Option<Report>> {
+    let (paths, is_named) = match control {
+        Some(path) => {
+            check_unix_path(path, "--control PATH")?;
+            (vec![path.to_path_buf()], true)
+        }
+        None => (usual_sockets(pool)?, false),
+    };
+    let store = if pool.exists() { Identity::at(pool)? } else { return Ok(None) };
+    for path in paths {
+        match call(&path, &Line { store, request: Some(request.clone()) }, None)? {
+            Some(Response::Done(report)) => return Ok(Some(*report)),
+            Some(Response::Failed(error)) => bail!(error),
+            Some(Response::Elsewhere(served)) if is_named => bail!(
+                "the server at {} serves {served}, not {}: name what it serves, or the control socket of the other",
+                path.display(),
+                pool.display()
+            ),
+            // Whatever it serves is none of ours.
+            Some(Response::Here | Response::Elsewhere(_)) | None => {}
         }
     }
     Ok(None)
 }
 
-/// Whether a server of the pool at `pool` listens.
-pub fn is_served(pool: &Path) -> bool {
-    let sockets = Sockets::candidates(pool).into_iter().flatten();
-    sockets.into_iter().any(|sockets| UnixStream::connect(sockets.control).is_ok())
+/// Where the server of a pool is expected to listen.
+fn usual_sockets(pool: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    Ok(Sockets::candidates(pool)?.into_iter().map(|sockets| sockets.control).collect())
+}
+
+/// Who is found where the server of a pool would be.
+pub enum Found {
+    /// No server.
+    Nobody,
+    /// A server of the pool, or one that does not say what it serves.
+    Server,
+    /// A server of something else: where it was found, and what it serves.
+    Other(PathBuf, String),
+}
+
+/// Looks for the server of a pool, without waiting for one that does not answer.
+pub fn find_server_of(pool: &Path) -> Found {
+    let mut found = Found::Nobody;
+    let Ok(store) = Identity::at(pool) else { return found };
+    for path in usual_sockets(pool).into_iter().flatten() {
+        match call(&path, &Line { store, request: None }, Some(PATIENCE)) {
+            Ok(None) => {}
+            Ok(Some(Response::Elsewhere(served))) => found = Found::Other(path, served),
+            Ok(Some(_)) | Err(_) => return Found::Server,
+        }
+    }
+    found
 }
 
 /// Asks the server behind a control socket; `None` if there is no server.
-fn call(path: &Path, request: &Request) -> anyhow::Result<Option<Report>> {
+fn call(path: &Path, line: &Line, patience: Option<Duration>) -> anyhow::Result<Option<Response>> {
     let mut socket = match UnixStream::connect(path) {
         Ok(socket) => socket,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
@@ -301,18 +375,16 @@ fn call(path: &Path, request: &Request) -> anyhow::Result<Option<Report>> {
         }
     };
     let lost = || format!("the server at {} broke off: is it stopping?", path.display());
-    let mut line = serde_json::to_vec(request).context("cannot write the request")?;
-    line.push(b'\n');
-    socket.write_all(&line).with_context(lost)?;
+    socket.set_read_timeout(patience).with_context(lost)?;
+    let mut bytes = serde_json::to_vec(line).context("cannot write the request")?;
+    bytes.push(b'\n');
+    socket.write_all(&bytes).with_context(lost)?;
     let mut text = String::new();
     BufReader::new(socket).read_line(&mut text).with_context(lost)?;
     if text.is_empty() {
         bail!(lost());
     }
-    match serde_json::from_str(&text).context("the server's answer is not understood: is it of another version?")? {
-        Response::Done(report) => Ok(Some(*report)),
-        Response::Failed(error) => bail!(error),
-    }
+    serde_json::from_str(&text).map(Some).context("the server's answer is not understood: is it of another version?")
 }
 
 #[cfg(test)]
@@ -323,10 +395,16 @@ mod tests {
     #[test]
     fn requests_and_answers_cross_the_socket() {
         let path = std::env::temp_dir().join(format!("onefold-control-{}", std::process::id()));
+        let (pool, other) = (path.with_extension("pool"), path.with_extension("other"));
         let _ = std::fs::remove_file(&path);
-        assert!(call(&path, &Request::Stop).unwrap().is_none(), "no server, no answer");
+        for file in [&pool, &other] {
+            std::fs::write(file, "").unwrap();
+        }
+        let ask = |pool: &Path, request: &Request| call_server_of(pool, Some(&path), request);
+        assert!(ask(&pool, &Request::Stop).unwrap().is_none(), "no server, no answer");
         let (mailbox, sending) = mailbox().unwrap();
-        let listener = listen(&path, sending).unwrap();
+        let store = Store::open(&pool, crate::backing::Access::Read).unwrap();
+        let listener = listen(&path, store, sending).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let reactor = std::thread::spawn(move || {
             for _ in 0..2 {
@@ -336,15 +414,31 @@ mod tests {
                 answer.send(Response::Failed(format!("{request:?}"))).unwrap();
             }
         });
-        let error = call(&path, &Request::Status { settle: true }).unwrap_err().to_string();
+        let error = ask(&pool, &Request::Status { settle: true }).unwrap_err().to_string();
         assert_eq!(error, "Status { settle: true }");
         let mut raw = UnixStream::connect(&path).unwrap();
+        let line = |pool: &Path, request: Option<Request>| {
+            serde_json::to_string(&Line { store: Identity::at(pool).unwrap(), request }).unwrap() + "\n"
+        };
+        // What an older command says names no store.
         raw.write_all(b"nonsense\n{\"command\":\"stop\"}\n").unwrap();
-        let mut lines = BufReader::new(&raw).lines();
-        assert!(lines.next().unwrap().unwrap().contains("no request"));
-        assert_eq!(lines.next().unwrap().unwrap(), r#"{"failed":"Stop"}"#);
+        for (pool, request) in
+            [(&pool, Some(Request::Stop)), (&pool, None), (&other, Some(Request::Stop)), (&other, None)]
+        {
+            raw.write_all(line(pool, request).as_bytes()).unwrap();
+        }
+        let answers: Vec<String> = BufReader::new(&raw).lines().take(6).map(Result::unwrap).collect();
+        assert!(answers[..2].iter().all(|answer| answer.contains("no request")), "{answers:?}");
+        assert_eq!(answers[2..4], [r#"{"failed":"Stop"}"#, r#""here""#]);
+        let served = pool.canonicalize().unwrap();
+        assert!(answers[4..].iter().all(|answer| *answer == format!(r#"{{"elsewhere":"{}"}}"#, served.display())));
+        let error = ask(&other, &Request::Stop).unwrap_err().to_string();
+        assert!(error.contains(served.to_str().unwrap()) && error.contains(other.to_str().unwrap()), "{error}");
         reactor.join().unwrap();
         drop(listener);
         assert!(!path.exists());
+        for file in [&pool, &other] {
+            std::fs::remove_file(file).unwrap();
+        }
     }
 }

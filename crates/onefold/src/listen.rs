@@ -1,14 +1,15 @@
 //! Where the server listens: addresses, listening sockets and the URIs that clients connect to.
 //!
 //! A socket file that is in the way is replaced only if nobody answers on it: the caller holds the pool's lock, so a dead
-//! one was left by a server that is gone.
+//! one was left by a server that is gone. At the end a server removes the file that it made, and no other that has taken its place.
 
 use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,10 @@ use rustix::fs::Mode;
 use rustix::net;
 
 /// Bytes that fit into a Unix socket's address, with its final zero.
-const UNIX_PATH_MAX: usize = 107;
+pub const UNIX_PATH_MAX: usize = 107;
+
+/// Who may connect to a control socket: its owner.
+const CONTROL_MODE: u32 = 0o600;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -72,17 +76,51 @@ impl fmt::Display for Address {
     }
 }
 
+/// What a Unix socket is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// NBD clients.
+    Export,
+    /// Commands. Nobody else can connect at any moment.
+    Control,
+}
+
+impl Purpose {
+    /// The switch that puts it elsewhere.
+    fn switch(self) -> &'static str {
+        match self {
+            Purpose::Export => "--listen unix:PATH",
+            Purpose::Control => "--control PATH",
+        }
+    }
+}
+
+/// A socket file, as it is found again: its file system and its number there. The number belongs to no other file as long as the
+/// socket is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SocketFile {
+    file_system: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> io::Result<SocketFile> {
+        let metadata = fs::symlink_metadata(path)?;
+        Ok(SocketFile { file_system: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// On a Unix socket, whose file is removed when the listener is dropped, if we made it.
+    /// On a Unix socket.
     Unix {
         /// The socket.
         socket: UnixListener,
         /// Absolute path of its file.
         path: PathBuf,
-        /// Whether it was handed over to us, and stays when we are gone.
-        inherited: bool,
+        /// The file that we made, and remove when the listener is dropped; none if the socket was handed over to us.
+        made: Option<SocketFile>,
     },
     /// On a TCP port.
     Tcp {
@@ -97,7 +135,10 @@ pub enum Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Listener::Unix { path, inherited: false, .. } = self {
+        // Somebody may have removed it, and another server may listen at its path now.
+        if let Listener::Unix { path, made: Some(made), .. } = self
+            && SocketFile::at(path).is_ok_and(|found| found == *made)
+        {
             let _ = fs::remove_file(path);
         }
     }
@@ -116,7 +157,7 @@ impl Listener {
     /// Listens on every address that `address` stands for (a host name may stand for several).
     pub fn bind(address: &Address, allow_remote: bool) -> anyhow::Result<Vec<Listener>> {
         match address {
-            Address::Unix(path) => Ok(vec![Listener::bind_unix(path, None)?]),
+            Address::Unix(path) => Ok(vec![Listener::bind_unix(path, Purpose::Export)?]),
             Address::Tcp { host, port } => {
                 let found: Vec<SocketAddr> = (host.as_str(), *port)
                     .to_socket_addrs()
@@ -133,14 +174,15 @@ impl Listener {
         }
     }
 
-    /// Listens on a Unix socket, replacing what a dead server left. With `mode`, nobody else can connect at any moment.
-    pub fn bind_unix(path: &Path, mode: Option<u32>) -> anyhow::Result<Listener> {
+    /// Listens on a Unix socket, replacing what a dead server left.
+    pub fn bind_unix(path: &Path, purpose: Purpose) -> anyhow::Result<Listener> {
         let path = std::path::absolute(path).with_context(|| format!("cannot use the path {}", path.display()))?;
-        check_unix_path(&path)?;
-        remove_stale(&path)?;
-        let socket = bind_with_mode(&path, mode)
-            .with_context(|| format!("cannot listen on {} (does its directory exist?)", path.display()))?;
-        Ok(Listener::Unix { socket, path, inherited: false })
+        check_unix_path(&path, purpose.switch())?;
+        remove_stale(&path, purpose)?;
+        let mode = (purpose == Purpose::Control).then_some(CONTROL_MODE);
+        let socket = bind_with_mode(&path, mode).map_err(|error| explain_bind(error, &path))?;
+        let made = SocketFile::at(&path).with_context(|| format!("cannot look at {}", path.display()))?;
+        Ok(Listener::Unix { socket, path, made: Some(made) })
     }
 
     fn bind_tcp(found: SocketAddr, address: &Address) -> anyhow::Result<Listener> {
@@ -154,7 +196,8 @@ impl Listener {
     /// Whether the socket was handed over to us: clients that come later are someone else's.
     pub fn is_inherited(&self) -> bool {
         match self {
-            Listener::Unix { inherited, .. } | Listener::Tcp { inherited, .. } => *inherited,
+            Listener::Unix { made, .. } => made.is_none(),
+            Listener::Tcp { inherited, .. } => *inherited,
         }
     }
 
@@ -175,9 +218,10 @@ impl Listener {
     pub fn uri(&self, export: &str) -> String {
         match self {
             Listener::Unix { path, .. } => {
-                format!("nbd+unix:///{}?socket={}", encode(export, ""), encode(&path.to_string_lossy(), "/"))
+                let (export, path) = (encode(export.as_bytes(), ""), encode(path.as_os_str().as_bytes(), "/"));
+                format!("nbd+unix:///{export}?socket={path}")
             }
-            Listener::Tcp { address, .. } => format!("nbd://{address}/{}", encode(export, "")),
+            Listener::Tcp { address, .. } => format!("nbd://{address}/{}", encode(export.as_bytes(), "")),
         }
     }
 }
@@ -193,17 +237,28 @@ pub fn refuse_remote(what: &str, address: IpAddr, allow_remote: bool) -> anyhow:
     Ok(())
 }
 
-/// Refuses a path that no Unix socket can have, with advice.
-pub fn check_unix_path(path: &Path) -> anyhow::Result<()> {
+/// Refuses a path that no Unix socket can have; `switch` takes a better one.
+pub fn check_unix_path(path: &Path, switch: &str) -> anyhow::Result<()> {
     let length = path.as_os_str().len();
     if length > UNIX_PATH_MAX {
         bail!(
-            "the socket path {} is {length} bytes long, a Unix socket allows {UNIX_PATH_MAX}: put the pool (or, with \
-             --listen unix:PATH, the socket) into a directory with a shorter name",
+            "the socket path {} is {length} bytes long, a Unix socket allows {UNIX_PATH_MAX}: choose a shorter one with {switch}",
             path.display()
         );
     }
     Ok(())
+}
+
+/// Words for a socket that cannot be made. Where one of a pool's two cannot, the other cannot either.
+fn explain_bind(error: io::Error, path: &Path) -> anyhow::Error {
+    let elsewhere = "put both sockets elsewhere with --listen unix:PATH and --control PATH, and give commands the same --control PATH";
+    let advice = match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => "its directory does not exist".into(),
+        Some(libc::EROFS) => format!("its file system is mounted read-only: {elsewhere}"),
+        Some(libc::EACCES) => format!("this user may not make files in its directory: {elsewhere}"),
+        _ => format!("the file system there may take no sockets: {elsewhere}"),
+    };
+    anyhow::Error::new(error).context(format!("cannot listen on {}; {advice}", path.display()))
 }
 
 /// Binds and listens. The kernel makes the file with the mode that the socket has, less what the process's mask takes away.
@@ -217,28 +272,31 @@ fn bind_with_mode(path: &Path, mode: Option<u32>) -> io::Result<UnixListener> {
 }
 
 /// Removes a socket file that nobody answers on.
-fn remove_stale(path: &Path) -> anyhow::Result<()> {
+fn remove_stale(path: &Path, purpose: Purpose) -> anyhow::Result<()> {
+    let switch = purpose.switch();
     let kind = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        // What is wrong with its directory is said when the socket is made.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
     };
     if !kind.is_socket() {
-        bail!(
-            "{} exists and is not a socket: remove it, or choose another place with --listen unix:PATH",
-            path.display()
-        );
+        bail!("{} exists and is not a socket: remove it, or choose another place with {switch}", path.display());
     }
     match UnixStream::connect(path) {
-        Ok(_) => bail!("another server listens on {}: choose another place with --listen unix:PATH", path.display()),
+        Ok(_) => bail!(
+            "another server listens on {}, perhaps one of a pool that was moved or copied: stop it, or choose other places with \
+             --listen unix:PATH and --control PATH",
+            path.display()
+        ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         // Only this says that nobody listens: a socket that may not be connected to, or of another kind, can be alive.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
         Err(error) => {
             return Err(error).with_context(|| {
                 format!(
-                    "cannot find out whether a server listens on {}: remove it if none does, or choose another place \
-                     with --listen unix:PATH",
+                    "cannot find out whether a server listens on {}: remove it if none does, or choose another place with \
+                     {switch}",
                     path.display()
                 )
             });
@@ -248,9 +306,9 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Percent-encodes what a URI cannot hold as it is, and leaves `keep`.
-fn encode(text: &str, keep: &str) -> String {
+fn encode(text: &[u8], keep: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
+    for &byte in text {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || keep.as_bytes().contains(&byte) {
             encoded.push(char::from(byte));
         } else {
@@ -281,29 +339,57 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("onefold listen {}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("a&b.sock");
-        let listener = Listener::bind_unix(&path, None).unwrap();
+        let listener = Listener::bind_unix(&path, Purpose::Export).unwrap();
         let socket = path.to_str().unwrap().replace(' ', "%20").replace('&', "%26");
         assert_eq!(listener.uri("disk 1"), format!("nbd+unix:///disk%201?socket={socket}"));
         assert_eq!(listener.uri(""), format!("nbd+unix:///?socket={socket}"));
-        assert!(Listener::bind_unix(&path, None).is_err(), "a live server is not replaced");
+        assert!(Listener::bind_unix(&path, Purpose::Export).is_err(), "a live server is not replaced");
         drop(listener);
         assert!(!path.exists());
         // A dead server's socket is replaced, a file is not.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        drop(Listener::bind_unix(&path, None).unwrap());
+        drop(Listener::bind_unix(&path, Purpose::Export).unwrap());
         // Somebody has this one open, who does not listen for connections.
         let datagrams = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
-        assert!(Listener::bind_unix(&path, None).is_err());
+        assert!(Listener::bind_unix(&path, Purpose::Export).is_err());
         assert!(path.exists());
         drop(datagrams);
         fs::remove_file(&path).unwrap();
         fs::write(&path, "mine").unwrap();
-        assert!(Listener::bind_unix(&path, None).is_err());
+        assert!(Listener::bind_unix(&path, Purpose::Export).is_err());
         fs::remove_dir_all(&directory).unwrap();
         let address = "127.0.0.1:10809".parse().unwrap();
         let tcp = Listener::Tcp { socket: TcpListener::bind("127.0.0.1:0").unwrap(), address, inherited: false };
         assert_eq!(tcp.uri("default"), "nbd://127.0.0.1:10809/default");
+    }
+
+    /// A server removed the socket of its successor, which had found its own removed and listened at the same path.
+    #[test]
+    fn a_socket_that_has_taken_the_place_of_ours_stays() {
+        let directory = std::env::temp_dir().join(format!("onefold-successor-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        for (purpose, name) in [(Purpose::Export, "sock"), (Purpose::Control, "ctl")] {
+            let path = directory.join(name);
+            let first = Listener::bind_unix(&path, purpose).unwrap();
+            fs::remove_file(&path).unwrap();
+            let second = Listener::bind_unix(&path, purpose).unwrap();
+            drop(first);
+            assert!(UnixStream::connect(&path).is_ok(), "the second one's socket is gone");
+            drop(second);
+            assert!(!path.exists());
+        }
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn the_uri_of_a_path_that_is_no_text_leads_there() {
+        use std::os::unix::ffi::OsStrExt;
+        let name = format!("onefold-bytes-{}", std::process::id());
+        let name = [name.as_bytes(), b" \xff%\n'.sock"].concat();
+        let path = std::env::temp_dir().join(std::ffi::OsStr::from_bytes(&name));
+        let listener = Listener::bind_unix(&path, Purpose::Export).unwrap();
+        assert!(listener.uri("").ends_with("%20%FF%25%0A%27.sock"), "{}", listener.uri(""));
     }
 
     #[test]
@@ -318,6 +404,6 @@ mod tests {
     #[test]
     fn paths_too_long_for_a_socket_are_explained() {
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(200)));
-        assert!(Listener::bind_unix(&path, None).unwrap_err().to_string().contains("107"));
+        assert!(Listener::bind_unix(&path, Purpose::Export).unwrap_err().to_string().contains("107"));
     }
 }

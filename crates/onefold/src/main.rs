@@ -30,6 +30,7 @@ mod estimate;
 mod faults;
 mod grow;
 mod heap;
+mod identity;
 mod listen;
 mod log;
 mod memory;
@@ -56,13 +57,12 @@ mod status;
 mod watch;
 mod writes;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::json;
 
-use cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, VolumeCommand};
+use cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
 use control::Request;
 use log::Level;
 use print::{complain, print, print_json};
@@ -96,41 +96,43 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
     match command {
         Command::Create(arguments) => create_pool(arguments),
         Command::Grow(arguments) => grow_pool(arguments),
-        Command::Volume(VolumeCommand::Create { pool, name, size, policy, json }) => {
+        Command::Volume(VolumeCommand::Create { target, name, size, policy, json }) => {
             if let Some(problem) = wrong_size(*size) {
                 return Ok(wrong_usage(&problem));
             }
-            create_volume(pool, name, *size, policy, *json)
+            create_volume(target, name, *size, policy, *json)
         }
-        Command::Volume(VolumeCommand::Delete { pool, name, force, json }) => delete_volume(pool, name, *force, *json),
-        Command::Volume(VolumeCommand::Resize { pool, name, size, force, json }) => {
+        Command::Volume(VolumeCommand::Delete { target, name, force, json }) => {
+            delete_volume(target, name, *force, *json)
+        }
+        Command::Volume(VolumeCommand::Resize { target, name, size, force, json }) => {
             if let Some(problem) = wrong_size(*size) {
                 return Ok(wrong_usage(&problem));
             }
-            resize_volume(pool, name, *size, *force, *json)
+            resize_volume(target, name, *size, *force, *json)
         }
-        Command::Volume(VolumeCommand::Set { pool, name, properties }) => {
+        Command::Volume(VolumeCommand::Set { target, name, properties }) => {
             match properties::volume_request(name, properties) {
-                Ok(request) => ask_about(pool, name, &request).map(|_| ExitCode::SUCCESS),
+                Ok(request) => ask_about(target, name, &request).map(|_| ExitCode::SUCCESS),
                 Err(problem) => Ok(wrong_usage(&problem)),
             }
         }
-        Command::Volume(VolumeCommand::Get { pool, name, key, json }) => {
-            let report = offline::request(pool, &Request::Status { settle: false })?;
+        Command::Volume(VolumeCommand::Get { target, name, key, json }) => {
+            let report = offline::request(target, &Request::Status { settle: false })?;
             let volume = report.volumes.iter().find(|volume| volume.name == *name);
             let volume = volume.ok_or_else(|| anyhow::Error::msg(command::no_volume(name)))?;
             Ok(show_properties(properties::select(properties::of_volume(volume), key.as_deref()), *json))
         }
-        Command::Set { pool, key, value } => match properties::pool_request(key, value) {
-            Ok(request) => offline::request(pool, &request).map(|_| ExitCode::SUCCESS),
+        Command::Set { target, key, value } => match properties::pool_request(key, value) {
+            Ok(request) => offline::request(target, &request).map(|_| ExitCode::SUCCESS),
             Err(problem) => Ok(wrong_usage(&problem)),
         },
-        Command::Get { pool, key, json } => {
-            let report = offline::request(pool, &Request::Status { settle: false })?;
-            let name = pool.display().to_string();
+        Command::Get { target, key, json } => {
+            let report = offline::request(target, &Request::Status { settle: false })?;
+            let name = target.pool.display().to_string();
             Ok(show_properties(properties::select(properties::of_pool(&name, &report), key.as_deref()), *json))
         }
-        Command::Volume(VolumeCommand::List { pool, json }) => list_volumes(pool, *json),
+        Command::Volume(VolumeCommand::List { target, json }) => list_volumes(target, *json),
         Command::Serve(arguments) => {
             if let Some(problem) = arguments.size.and_then(wrong_size) {
                 return Ok(wrong_usage(&problem));
@@ -204,19 +206,19 @@ fn create_pool(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
 
 fn grow_pool(arguments: &GrowArgs) -> anyhow::Result<ExitCode> {
     let request = Request::Grow { capacity_bytes: arguments.capacity };
-    let report = offline::request(&arguments.pool, &request)?;
+    let report = offline::request(&arguments.target, &request)?;
     if arguments.json {
         print_json(&report);
     } else {
         let capacity = size::show(report.capacity_bytes);
-        print(format_args!("{} has a capacity of {capacity} now\n", arguments.pool.display()));
+        print(format_args!("{} has a capacity of {capacity} now\n", arguments.target.pool.display()));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn create_volume(pool: &Path, name: &str, size: u64, policy: &str, json: bool) -> anyhow::Result<ExitCode> {
+fn create_volume(target: &Target, name: &str, size: u64, policy: &str, json: bool) -> anyhow::Result<ExitCode> {
     let request = Request::CreateVolume { name: name.into(), size_bytes: size, policy: policy.into() };
-    let report = ask_about(pool, name, &request)?;
+    let report = ask_about(target, name, &request)?;
     let made = report.volumes.iter().find(|volume| volume.name == name);
     if json {
         print_json(&json!({ "version": status::VERSION, "volume": made }));
@@ -228,12 +230,12 @@ fn create_volume(pool: &Path, name: &str, size: u64, policy: &str, json: bool) -
 }
 
 /// A request about a volume; errors name it.
-fn ask_about(pool: &Path, name: &str, request: &Request) -> anyhow::Result<Report> {
-    offline::request(pool, request).map_err(|error| error.context(format!("volume '{name}'")))
+fn ask_about(target: &Target, name: &str, request: &Request) -> anyhow::Result<Report> {
+    offline::request(target, request).map_err(|error| error.context(format!("volume '{name}'")))
 }
 
-fn delete_volume(pool: &Path, name: &str, force: bool, json: bool) -> anyhow::Result<ExitCode> {
-    ask_about(pool, name, &Request::DeleteVolume { name: name.into(), force })?;
+fn delete_volume(target: &Target, name: &str, force: bool, json: bool) -> anyhow::Result<ExitCode> {
+    ask_about(target, name, &Request::DeleteVolume { name: name.into(), force })?;
     if json {
         print_json(&json!({ "version": status::VERSION, "deleted": name }));
     } else {
@@ -242,8 +244,8 @@ fn delete_volume(pool: &Path, name: &str, force: bool, json: bool) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-fn resize_volume(pool: &Path, name: &str, size: u64, force: bool, json: bool) -> anyhow::Result<ExitCode> {
-    let report = ask_about(pool, name, &Request::ResizeVolume { name: name.into(), size_bytes: size, force })?;
+fn resize_volume(target: &Target, name: &str, size: u64, force: bool, json: bool) -> anyhow::Result<ExitCode> {
+    let report = ask_about(target, name, &Request::ResizeVolume { name: name.into(), size_bytes: size, force })?;
     let resized = report.volumes.iter().find(|volume| volume.name == name);
     if json {
         print_json(&json!({ "version": status::VERSION, "volume": resized }));
@@ -269,8 +271,8 @@ fn show_properties(selected: Result<Vec<Property>, String>, json: bool) -> ExitC
     ExitCode::SUCCESS
 }
 
-fn list_volumes(pool: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let report = offline::request(pool, &Request::Status { settle: false })?;
+fn list_volumes(target: &Target, json: bool) -> anyhow::Result<ExitCode> {
+    let report = offline::request(target, &Request::Status { settle: false })?;
     if json {
         print_json(&json!({ "version": status::VERSION, "volumes": report.volumes }));
     } else {
@@ -280,13 +282,15 @@ fn list_volumes(pool: &Path, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn show_status(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let report = offline::request(&arguments.pool, &Request::Status { settle: arguments.settle })?;
+    let StatusArgs { target, settle, .. } = arguments;
+    let report = offline::request(target, &Request::Status { settle: *settle })?;
+    let pool = target.pool.display();
     if arguments.json {
         print_json(&report);
     } else if arguments.prometheus {
-        print(format_args!("{}", prometheus::text(&report, arguments.pool.display())));
+        print(format_args!("{}", prometheus::text(&report, pool)));
     } else {
-        print(format_args!("{}", report.text(&arguments.pool.display().to_string())));
+        print(format_args!("{}", report.text(&pool.to_string())));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::backing::{Access, Store};
+use crate::cli::Target;
 use crate::command::{self, Wanted};
 use crate::control::{self, Mailbox, Request};
 use crate::memory::Source;
@@ -38,8 +39,9 @@ pub fn open(path: &Path, mailbox: Mailbox) -> anyhow::Result<Reactor> {
 }
 
 /// Carries out a request; the result is the pool's figures after it.
-pub fn request(path: &Path, request: &Request) -> anyhow::Result<Report> {
-    if let Some(report) = control::call_server_of(path, request)? {
+pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
+    let path = &target.pool;
+    if let Some(report) = control::call_server_of(path, target.control.as_deref(), request)? {
         return Ok(report);
     }
     // Nobody sends to this mailbox: the sending end only keeps it open.

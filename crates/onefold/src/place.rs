@@ -1,11 +1,14 @@
-//! Where the sockets of a pool are: beside the file, or for a block device in the run-time directory, by the pool's id.
+//! Where the sockets of a pool are unless that is said: beside its file; for a block device in the run-time directory, by the
+//! pool's id; for a file with a path too long for a socket there, too, by the digest of that path. So commands find them.
 
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
 use crate::backing::{self, Kind};
+use crate::listen::UNIX_PATH_MAX;
 use crate::probe;
 
 /// The run-time directory of servers that no user's session started.
@@ -18,6 +21,8 @@ pub struct Sockets {
     pub export: PathBuf,
     /// Where commands reach a serving process.
     pub control: PathBuf,
+    /// Whether they are in the run-time directory.
+    pub are_in_run_time: bool,
 }
 
 impl Sockets {
@@ -32,41 +37,55 @@ impl Sockets {
         match backing::kind_of(path)? {
             Some(Kind::Device) => {
                 let Some(id) = probe::id_without_lock(path)? else { return Ok(Vec::new()) };
-                let name = format!("{:032x}", u128::from_be_bytes(id));
-                let mut directories = vec![run_time_directory(), PathBuf::from(SYSTEM_DIRECTORY)];
-                directories.dedup();
-                Ok(directories.iter().map(|directory| Sockets::with_stem(&directory.join(&name))).collect())
+                Ok(Sockets::in_run_time(&format!("{:032x}", u128::from_be_bytes(id))))
             }
             Some(Kind::File) => {
                 // Whatever name the file is called by, its sockets are in one place.
                 let path =
                     path.canonicalize().with_context(|| format!("cannot find out where {} is", path.display()))?;
-                Ok(vec![Sockets::with_stem(&path)])
+                Ok(Sockets::of_file(&path))
             }
-            None => Ok(vec![Sockets::with_stem(path)]),
+            None => Ok(Sockets::of_file(path)),
         }
     }
 
-    fn with_stem(stem: &Path) -> Sockets {
+    fn of_file(path: &Path) -> Vec<Sockets> {
+        let beside = Sockets::with_stem(path, false);
+        if beside.export.as_os_str().len() <= UNIX_PATH_MAX {
+            return vec![beside];
+        }
+        let digest = blake3::hash(path.as_os_str().as_bytes()).to_hex();
+        Sockets::in_run_time(&format!("path-{}", &digest[..32]))
+    }
+
+    fn in_run_time(name: &str) -> Vec<Sockets> {
+        let mut directories = vec![run_time_directory(), PathBuf::from(SYSTEM_DIRECTORY)];
+        directories.dedup();
+        directories.iter().map(|directory| Sockets::with_stem(&directory.join(name), true)).collect()
+    }
+
+    fn with_stem(stem: &Path, are_in_run_time: bool) -> Sockets {
         let with = |suffix: &str| {
             let mut name = stem.as_os_str().to_os_string();
             name.push(suffix);
             PathBuf::from(name)
         };
-        Sockets { export: with(".sock"), control: with(".ctl") }
+        Sockets { export: with(".sock"), control: with(".ctl"), are_in_run_time }
     }
 
     /// Makes the run-time directory, where the sockets are in it.
-    pub fn prepare(&self, kind: Kind) -> anyhow::Result<()> {
-        if kind == Kind::File {
+    pub fn prepare(&self) -> anyhow::Result<()> {
+        if !self.are_in_run_time {
             return Ok(());
         }
         let directory = run_time_directory();
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&directory)
-            .with_context(|| format!("cannot make {} for the sockets", directory.display()))
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).with_context(|| {
+            format!(
+                "cannot make {} for the sockets: put them elsewhere with --listen unix:PATH and --control PATH, and give \
+                 commands the same --control PATH",
+                directory.display()
+            )
+        })
     }
 }
 
@@ -86,6 +105,21 @@ mod tests {
         let sockets = Sockets::of(Path::new("/nowhere/disk.onefold")).unwrap().unwrap();
         assert_eq!(sockets.export, Path::new("/nowhere/disk.onefold.sock"));
         assert_eq!(sockets.control, Path::new("/nowhere/disk.onefold.ctl"));
+    }
+
+    #[test]
+    fn a_file_with_a_path_too_long_for_a_socket_has_short_ones_of_its_own() {
+        let at = |length: usize| {
+            let name = "n".repeat(length - "/nowhere/".len());
+            Sockets::of(&Path::new("/nowhere").join(name)).unwrap().unwrap()
+        };
+        assert!(!at(102).are_in_run_time);
+        assert_eq!(at(102).export.as_os_str().len(), UNIX_PATH_MAX);
+        let (one, other) = (at(103), at(104));
+        assert!(one.are_in_run_time && other.are_in_run_time);
+        assert!(one.export.as_os_str().len() < 100);
+        assert!(one.export != other.export && one.control != other.control);
+        assert_eq!(one, at(103));
     }
 
     #[test]

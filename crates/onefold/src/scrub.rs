@@ -89,10 +89,11 @@ pub fn scrub(arguments: &ScrubArgs) -> anyhow::Result<ExitCode> {
         (_, true) => ScrubAction::Stop,
         _ => ScrubAction::Start,
     };
-    let (path, request) = (&arguments.pool, Request::Scrub { action });
-    let server = control::call_server_of(path, &request)?;
+    let (target, request) = (&arguments.target, Request::Scrub { action });
+    let (path, control) = (&target.pool, target.control.as_deref());
+    let server = control::call_server_of(path, control, &request)?;
     if action != ScrubAction::Start || (server.is_some() && !arguments.wait) {
-        let report = server.map_or_else(|| offline::request(path, &request), Ok)?;
+        let report = server.map_or_else(|| offline::request(target, &request), Ok)?;
         if arguments.json {
             print_json(&report);
         } else {
@@ -110,7 +111,7 @@ pub fn scrub(arguments: &ScrubArgs) -> anyhow::Result<ExitCode> {
     let mut follower = Follower::new(arguments.json, &report);
     while !follower.see(&report) {
         std::thread::sleep(PERIOD);
-        let asked = control::call_server_of(path, &Request::Status { settle: false })?;
+        let asked = control::call_server_of(path, control, &Request::Status { settle: false })?;
         let gone = || anyhow::anyhow!("the server has stopped; the next one goes on with the scrub");
         report = asked.ok_or_else(gone)?;
     }
@@ -121,7 +122,7 @@ pub fn scrub(arguments: &ScrubArgs) -> anyhow::Result<ExitCode> {
 fn alone(arguments: &ScrubArgs) -> anyhow::Result<ExitCode> {
     let (mailbox, sending) = control::mailbox()?;
     catch_signals(sending)?;
-    let mut reactor = offline::open(&arguments.pool, mailbox)?;
+    let mut reactor = offline::open(&arguments.target.pool, mailbox)?;
     let mut follower = Follower::new(arguments.json, &reactor.report());
     let refused = |error| anyhow::anyhow!(explain_control(error));
     reactor.command(scrub_command(ScrubAction::Start))?.map_err(refused)?;

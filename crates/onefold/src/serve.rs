@@ -43,10 +43,15 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
         warn!("the file system of {} has no O_DIRECT: using the page cache", path.display());
     }
     let Some(sockets) = Sockets::of(path)? else { bail!("{} holds no pool", path.display()) };
-    sockets.prepare(store.kind())?;
+    let listens_elsewhere = !inherited.is_empty() || !arguments.listen.is_empty();
+    if !listens_elsewhere || arguments.control.is_none() {
+        sockets.prepare()?;
+    }
     let listeners = listen(arguments, inherited, &sockets)?;
     let (mailbox, sending) = control::mailbox()?;
-    let control = control::listen(&sockets.control, sending.clone())?;
+    let control_path = arguments.control.as_ref().unwrap_or(&sockets.control);
+    refuse_one_for_both(&listeners, control_path)?;
+    let control = control::listen(control_path, store.share()?, sending.clone())?;
     catch_signals(sending)?;
     let (connections, read_only) = (arguments.max_connections, arguments.read_only);
     let memory = arguments.memory.map_or_else(|| memory::of_pool(pool_memory), |memory| (memory, Source::CommandLine));
@@ -69,8 +74,8 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     if let (Some(policy), None) = (&arguments.policy, recovered.failed) {
         set_policy(&mut reactor, policy)?;
     }
-    log_start(&reactor, &parameters);
-    announce(&reactor, arguments, &sockets.control);
+    log_start(&reactor, &parameters, &control);
+    announce(&reactor, arguments, control_path, &sockets);
     let result = run(&mut reactor, arguments);
     drop(control);
     Ok(match (result, reactor.engine().status().failure) {
@@ -119,17 +124,18 @@ fn log_opening(path: &Path, recovered: &Recovered, took: Duration) {
 }
 
 /// What is served, to whom, and with which memory.
-fn log_start(reactor: &Reactor, parameters: &Parameters) {
+fn log_start(reactor: &Reactor, parameters: &Parameters, control: &Listener) {
     let status = reactor.engine().status();
     let Division { memory, connections, limits } = reactor.division();
     let block = |count: u32| size::show(u64::from(count) * u64::from(engine::geometry::BLOCK_SIZE));
     let listeners: Vec<String> = reactor.server().listeners().iter().map(Listener::address).collect();
     info!(
-        "serving the pool {:032x}: capacity {}, {} volumes; listening on {}; at most {} clients",
+        "serving the pool {:032x}: capacity {}, {} volumes; listening on {}, for commands on {}; at most {} clients",
         u128::from_be_bytes(parameters.id),
         size::show(status.capacity_bytes),
         reactor.engine().volumes().count(),
         listeners.join(", "),
+        control.address(),
         connections.most
     );
     info!(
@@ -264,6 +270,18 @@ fn listen(arguments: &ServeArgs, inherited: Vec<Inherited>, sockets: &Sockets) -
     Ok(listeners)
 }
 
+/// Refuses a control socket where clients connect.
+fn refuse_one_for_both(listeners: &[Listener], control: &Path) -> anyhow::Result<()> {
+    let control = std::path::absolute(control).with_context(|| format!("cannot use the path {}", control.display()))?;
+    if listeners.iter().any(|listener| matches!(listener, Listener::Unix { path, .. } if *path == control)) {
+        bail!(
+            "{} cannot be for clients and for commands: give --control another path than --listen",
+            control.display()
+        );
+    }
+    Ok(())
+}
+
 /// Every signal asks for a stop: the first for a clean one, the second for one without the last checkpoint. More do not
 /// make it faster, and none makes it less safe.
 pub fn catch_signals(sending: Sending) -> anyhow::Result<()> {
@@ -305,8 +323,8 @@ struct Export<'a> {
     uris: Vec<String>,
 }
 
-/// Says where clients can connect.
-fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path) {
+/// Says where clients can connect, and how commands reach the server where that does not go without saying.
+fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path, usual: &Sockets) {
     let volumes: Vec<&engine::Volume> = reactor.engine().volumes().collect();
     let listeners = reactor.server().listeners();
     let uris = |name: &str| listeners.iter().map(|listener| listener.uri(name)).collect::<Vec<_>>();
@@ -331,6 +349,11 @@ fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path) {
         for uri in uris(&volume.name) {
             text.push_str(&format!("  {uri}\n"));
         }
+    }
+    if arguments.control.is_some() {
+        text.push_str(&format!("commands need:  --control {}\n", control.display()));
+    } else if usual.are_in_run_time {
+        text.push_str(&format!("commands find:  {}\n", control.display()));
     }
     match volumes.iter().find(|volume| volume.name == DEFAULT_VOLUME).or(volumes.first()) {
         Some(volume) => {

@@ -156,7 +156,7 @@ impl Inherited {
                 let Some(path) = address.as_pathname().map(|path| path.to_path_buf()) else {
                     bail!("{which} is a Unix socket without a path, where no NBD client finds it: give it one")
                 };
-                Ok(Listener::Unix { socket, path, inherited: true })
+                Ok(Listener::Unix { socket, path, made: None })
             }
             Ok(AddressFamily::INET | AddressFamily::INET6) => {
                 let socket = TcpListener::from(descriptor);

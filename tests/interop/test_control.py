@@ -1,0 +1,303 @@
+"""Commands reach the server of the very file or device that they name, wherever it listens."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from server import ONEFOLD, Pool, onefold, run
+
+ROOT = os.geteuid() == 0
+MEMORY = ("--memory", "64M")
+
+
+def volumes(path, *arguments):
+    report = json.loads(onefold("volume", "list", path, "--json", *arguments).stdout)
+    return [volume["name"] for volume in report["volumes"]]
+
+
+def make(path, *names):
+    onefold("create", path, "--capacity", "64M")
+    for name in names:
+        onefold("volume", "create", path, name, "--size", "16M")
+
+
+class Server:
+    """A server on a pool anywhere; it says as JSON where it listens."""
+
+    def __init__(self, test, path, *arguments, environment=None, folder=None):
+        command = [ONEFOLD, "serve", path, *MEMORY, "--json", *arguments]
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.errors, env=environment, cwd=folder)
+        test.addCleanup(self.kill)
+        line = self.process.stdout.readline()
+        self.errors.seek(0)
+        if not line:
+            raise AssertionError(self.errors.read().decode())
+        self.started = json.loads(line)
+        self.control = self.started["control"]
+
+    def uri(self, name):
+        return next(export["uris"][0] for export in self.started["exports"] if export["name"] == name)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout=60) == 0
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="onefold-test-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def at(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def refused(self, *arguments, says):
+        done = onefold(*arguments, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertNotIn("panicked", done.stderr)
+        for word in says:
+            self.assertIn(word, done.stderr)
+        return done.stderr
+
+
+class Names(Case):
+    """A control socket was found by the pool's path or by its id, and its server did whatever it was asked."""
+
+    def test_a_command_for_a_backup_in_the_place_of_a_served_file_acts_on_the_backup(self):
+        pool, moved = self.at("pool"), self.at("moved")
+        make(pool, "precious")
+        shutil.copy(pool, self.at("backup"))
+        server = Server(self, pool)
+        os.rename(pool, moved)
+        os.rename(self.at("backup"), pool)
+        onefold("volume", "delete", pool, "precious")
+        self.assertEqual(volumes(pool), [])
+        onefold("check", pool)
+        # Its server goes on with what was moved; it is found where it listens.
+        self.assertEqual(volumes(moved, "--control", server.control), ["precious"])
+        self.refused("volume", "list", pool, "--control", server.control, says=[server.control, moved, pool])
+        self.refused("serve", pool, says=[pool + ".sock", "--listen unix:PATH", "--control PATH"])
+        server.stop()
+        self.assertEqual(volumes(moved), ["precious"])
+
+    def test_a_served_file_without_its_name_says_how_its_server_is_reached(self):
+        pool, moved = self.at("pool"), self.at("moved")
+        make(pool, "precious")
+        server = Server(self, pool)
+        os.rename(pool, moved)
+        says = [moved, f"({server.process.pid})", "--control PATH", "another name"]
+        self.refused("volume", "delete", moved, "precious", says=says)
+        os.symlink(moved, pool)
+        self.assertEqual(volumes(moved, "--control", server.control), ["precious"])
+
+    def test_other_names_of_a_served_file_reach_its_server(self):
+        pool = self.at("pool")
+        make(pool, "one")
+        server = Server(self, pool)
+        os.symlink(pool, self.at("symbolic"))
+        os.link(pool, self.at("hard"))
+        onefold("volume", "create", self.at("symbolic"), "two", "--size", "16M")
+        onefold("volume", "create", self.at("hard"), "three", "--size", "16M", "--control", server.control)
+        self.assertEqual(volumes(pool), ["one", "two", "three"])
+        run("nbdinfo", server.uri("one").replace("/one?", "/three?"))
+
+    @unittest.skipUnless(ROOT, "mounting needs root")
+    def test_a_bind_mount_of_a_served_file_reaches_its_server(self):
+        os.mkdir(self.at("there"))
+        pool, mounted = self.at("there", "pool"), self.at("here")
+        make(pool, "one")
+        os.mkdir(mounted)
+        if run("mount", "--bind", self.at("there"), mounted, check=False).returncode != 0:
+            self.skipTest("bind mounts are not allowed here")
+        self.addCleanup(run, "umount", "--lazy", mounted)
+        Server(self, pool)
+        onefold("volume", "create", os.path.join(mounted, "pool"), "two", "--size", "16M")
+        self.assertEqual(volumes(pool), ["one", "two"])
+
+
+@unittest.skipUnless(ROOT and os.path.exists("/dev/loop-control"), "loop devices need root")
+class Devices(Case):
+    def loop(self, file):
+        device = run("losetup", "--show", "-f", file).stdout.strip()
+        self.addCleanup(run, "losetup", "-d", device, check=False)
+        return device
+
+    def test_a_command_for_a_copy_of_a_served_device_acts_on_the_copy(self):
+        """The copy has the pool's id: its command deleted the volume of the original."""
+        for name in ("original", "copy"):
+            run("truncate", "-s", "256M", self.at(name))
+        original, copy = self.loop(self.at("original")), self.loop(self.at("copy"))
+        make(original, "precious")
+        run("dd", f"if={original}", f"of={copy}", "bs=1M", "conv=fsync")
+        environment = {**os.environ, "XDG_RUNTIME_DIR": self.at("runtime")}
+        server = Server(self, original, environment=environment)
+        ask = lambda *arguments: run(ONEFOLD, *arguments, env=environment)
+        listed = lambda device: [v["name"] for v in json.loads(ask("volume", "list", device, "--json").stdout)["volumes"]]
+        ask("volume", "delete", copy, "precious")
+        self.assertEqual(listed(original), ["precious"])
+        self.assertEqual(listed(copy), [])
+        ask("check", copy)
+        # Both can be served at once, the second one elsewhere.
+        done = run(ONEFOLD, "serve", copy, env=environment, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--control PATH", done.stderr)
+        elsewhere = ("--control", self.at("ctl"))
+        second = Server(self, copy, "--listen", f"unix:{self.at('sock')}", *elsewhere, environment=environment)
+        ask("volume", "create", copy, "other", "--size", "16M", *elsewhere)
+        self.assertEqual((listed(original), volumes(copy, *elsewhere)), (["precious"], ["other"]))
+        second.stop()
+        server.stop()
+
+    def test_a_loop_device_over_a_served_file_is_refused_and_so_is_the_file_of_a_served_device(self):
+        file = self.at("pool")
+        make(file, "precious")
+        device = self.loop(file)
+        server = Server(self, file)
+        self.refused("volume", "delete", device, "precious", says=[device, file, "in use"])
+        self.refused("volume", "list", device, "--control", server.control, says=[server.control, device, file])
+        self.refused("check", device, says=[device, file, "in use"])
+        server.stop()
+        environment = {**os.environ, "XDG_RUNTIME_DIR": self.at("runtime")}
+        server = Server(self, device, environment=environment)
+        self.refused("volume", "delete", file, "precious", says=[file, "in use"])
+        server.stop()
+        self.assertEqual(volumes(file), ["precious"])
+
+
+class Sockets(Case):
+    def test_a_server_removes_its_own_sockets_and_not_those_that_took_their_place(self):
+        first, second = self.at("first"), self.at("second")
+        for pool in (first, second):
+            make(pool, "v")
+        places = ("--listen", f"unix:{self.at('sock')}", "--control", self.at("ctl"))
+        one = Server(self, first, *places)
+        for name in ("sock", "ctl"):
+            os.remove(self.at(name))
+        two = Server(self, second, *places)
+        one.stop()
+        run("nbdinfo", two.uri("v"))
+        self.assertEqual(volumes(second, "--control", self.at("ctl")), ["v"])
+        two.stop()
+        self.assertEqual(sorted(os.listdir(self.folder)), ["first", "second"])
+
+    def test_a_control_socket_elsewhere_serves_all_commands(self):
+        pool, there = self.at("pool"), ("--control", self.at("elsewhere"))
+        make(pool, "v")
+        server = Server(self, pool, *there)
+        self.assertEqual(server.control, there[1])
+        self.assertFalse(os.path.exists(pool + ".ctl"))
+        self.assertEqual(os.stat(there[1]).st_mode & 0o777, 0o600)
+        for command in (["status", pool], ["status", pool, "--settle"], ["get", pool],
+                        ["set", pool, "policy", "full"], ["grow", pool, "--capacity", "80M"], ["scrub", pool, "--wait"],
+                        ["volume", "create", pool, "w", "--size", "4M"], ["volume", "list", pool],
+                        ["volume", "set", pool, "w", "read-only=on"], ["volume", "get", pool, "w"],
+                        ["volume", "resize", pool, "w", "8M"], ["volume", "delete", pool, "w"]):
+            done = onefold(*command, *there, check=False)
+            self.assertEqual(done.returncode, 0, (command, done.stderr))
+        # Without it, they say how.
+        self.refused("volume", "list", pool, says=[pool, "in use", "--control PATH"])
+        server.stop()
+        # Where no server runs, it does no harm.
+        self.assertEqual(volumes(pool, *there), ["v"])
+
+    def test_names_of_all_lengths_and_with_odd_characters_are_served_and_found(self):
+        """A path with more than 102 bytes could not be served: its sockets' paths were too long."""
+        deep = os.path.join(*["deep" * 10] * 5)
+        os.makedirs(self.at(deep))
+        odd = b"odd \xff\n'%20\"$(x)\\"
+        runtime = {**os.environ, "XDG_RUNTIME_DIR": self.at("runtime")}
+        paths = [self.at(deep, "pool"), os.path.join(deep, "relative"), "x" * 250,
+                 os.path.join(os.fsencode(self.folder), odd), odd + b" relative", "-starts-with-a-dash"]
+        room = 102 - len(self.folder) - 1
+        paths += [self.at("n" * room), self.at("n" * (room + 1)), self.at("n" * (room + 3))]
+        for path in paths:
+            with self.subTest(path=path):
+                name = ["--", path]
+                command = lambda *words: subprocess.run([ONEFOLD, *words], env=runtime, cwd=self.folder, check=True,
+                                                        capture_output=True, timeout=60).stdout
+                command("create", "--capacity", "64M", *name)
+                command("volume", "create", "--size", "16M", *name, "v")
+                process = subprocess.Popen([ONEFOLD, "serve", *MEMORY, "--json", *name], env=runtime, cwd=self.folder,
+                                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                try:
+                    started = json.loads(process.stdout.readline())
+                    run("nbdinfo", "--size", started["exports"][0]["uris"][0])
+                    command("volume", "create", "--size", "16M", *name, "late")
+                    report = json.loads(command("status", "--json", *name))
+                    self.assertEqual([v["name"] for v in report["volumes"]], ["v", "late"])
+                    self.assertEqual(report["memory_source"], "command line", "a server has answered")
+                finally:
+                    process.send_signal(signal.SIGTERM)
+                    process.stdout.close()
+                    self.assertEqual(process.wait(timeout=60), 0)
+        self.assertEqual(os.listdir(self.at("runtime")), [])
+
+    def test_short_names_are_said_at_the_start(self):
+        pool = self.at("x" * 120)
+        make(pool, "v")
+        environment = {**os.environ, "XDG_RUNTIME_DIR": self.at("runtime")}
+        process = subprocess.Popen([ONEFOLD, "serve", pool, *MEMORY], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                   env=environment, text=True)
+        said = []
+        while not said or not said[-1].startswith("try:"):
+            said.append(process.stdout.readline())
+            self.assertNotEqual(said[-1], "", said)
+        process.terminate()
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=60), 0)
+        self.assertIn(f"commands find:  {self.at('runtime')}/path-", "".join(said))
+
+    def test_what_is_too_long_or_in_the_way_names_the_switch(self):
+        pool = self.at("pool")
+        make(pool, "v")
+        long = self.at("x" * 120)
+        self.refused("serve", pool, "--control", long, says=[long, "107", "--control PATH"])
+        self.refused("serve", pool, "--listen", f"unix:{long}", says=[long, "107", "--listen unix:PATH"])
+        self.refused("volume", "list", pool, "--control", long, says=[long, "107", "--control PATH"])
+        with open(self.at("file"), "w") as file:
+            file.write("mine")
+        self.refused("serve", pool, "--control", self.at("file"), says=["not a socket", "--control PATH"])
+        self.refused("serve", pool, "--control", self.at("no", "ctl"), says=["its directory does not exist"])
+        self.refused("serve", pool, "--control", self.at("one"), "--listen", f"unix:{self.at('one')}", says=["--control"])
+        with open(self.at("file")) as file:
+            self.assertEqual(file.read(), "mine")
+
+    @unittest.skipUnless(os.path.exists("/dev/fuse") and shutil.which("nbdfuse"), "FUSE is not available here")
+    def test_a_file_system_without_sockets_serves_a_pool_with_the_switches_that_the_error_names(self):
+        with Pool("256M").serve(*MEMORY) as below:
+            make(self.at("pool"), "v")
+            run("nbdcopy", "--", self.at("pool"), below.uri())
+            mount = self.at("fuse")
+            os.mkdir(mount)
+            fuse = subprocess.Popen(["nbdfuse", mount, below.uri()])
+            self.addCleanup(fuse.wait, timeout=60)
+            self.addCleanup(run, "fusermount3", "-u", "-z", mount, check=False)
+            pool = os.path.join(mount, "nbd")
+            deadline = time.time() + 30
+            while not os.path.exists(pool):
+                self.assertLess(time.time(), deadline)
+                time.sleep(0.05)
+            self.refused("serve", pool, says=[pool + ".sock", "--listen unix:PATH", "--control PATH"])
+            there = ("--control", self.at("ctl"))
+            server = Server(self, pool, "--listen", f"unix:{self.at('sock')}", *there)
+            onefold("volume", "create", pool, "w", "--size", "16M", *there)
+            self.assertEqual(volumes(pool, *there), ["v", "w"])
+            server.stop()
+            self.assertEqual(volumes(pool), ["v", "w"])
+
+
+if __name__ == "__main__":
+    unittest.main()
