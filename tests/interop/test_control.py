@@ -1,5 +1,6 @@
-"""Commands reach the server of the very file or device that they name, wherever it listens."""
+"""Commands reach the server of the very file or device that they name, wherever it listens; looking at a pool writes nothing."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,10 +10,17 @@ import tempfile
 import time
 import unittest
 
+import nbd
+
 from server import ONEFOLD, Pool, onefold, run
 
 ROOT = os.geteuid() == 0
 MEMORY = ("--memory", "64M")
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def volumes(path, *arguments):
@@ -200,7 +208,7 @@ class Sockets(Case):
         self.assertEqual(server.control, there[1])
         self.assertFalse(os.path.exists(pool + ".ctl"))
         self.assertEqual(os.stat(there[1]).st_mode & 0o777, 0o600)
-        for command in (["status", pool], ["status", pool, "--settle"], ["get", pool],
+        for command in (["status", pool], ["status", pool, "--settle"], ["status", pool, "--recover"], ["get", pool],
                         ["set", pool, "policy", "full"], ["grow", pool, "--capacity", "80M"], ["scrub", pool, "--wait"],
                         ["volume", "create", pool, "w", "--size", "4M"], ["volume", "list", pool],
                         ["volume", "set", pool, "w", "read-only=on"], ["volume", "get", pool, "w"],
@@ -297,6 +305,121 @@ class Sockets(Case):
             self.assertEqual(volumes(pool, *there), ["v", "w"])
             server.stop()
             self.assertEqual(volumes(pool), ["v", "w"])
+
+
+class Looking(Case):
+    """`status` recovered a pool that was not closed cleanly, and closed it."""
+
+    COMMANDS = (["status"], ["status", "--json"], ["status", "--prometheus"], ["get"], ["volume", "list"])
+
+    def look(self, pool, **options):
+        """What all that looks says; it leaves the pool as it was."""
+        before, time_before = digest(pool), os.stat(pool).st_mtime_ns
+        done = [run(ONEFOLD, *command, pool, **options) for command in self.COMMANDS]
+        done.append(run(ONEFOLD, "volume", "get", pool, "default", **options))
+        self.assertEqual((digest(pool), os.stat(pool).st_mtime_ns), (before, time_before))
+        return done
+
+    def killed(self):
+        """A pool whose server was killed, and the figures that a recovery will bring."""
+        pool = Pool("64M").serve(*MEMORY)
+        self.addCleanup(pool.__exit__)
+        onefold("volume", "create", pool.path, "late", "--size", "16M", "--policy", "full")
+        for volume, blocks in (("default", 1), ("late", 40)):
+            client = nbd.NBD()
+            client.connect_uri(pool.uri(volume))
+            for block in range(blocks):
+                client.pwrite(bytes([block + 2]) * 4096, block * 4096)
+                client.flush()
+            client.shutdown()
+        onefold("volume", "resize", pool.path, "late", "32M")
+        pool.kill()
+        return pool
+
+    def test_of_a_pool_that_was_closed_cleanly_everything_is_shown_and_nothing_is_written(self):
+        with Pool("64M").serve(*MEMORY) as pool:
+            run("qemu-io", "-f", "raw", "-c", "write -P 1 0 4M", pool.uri())
+            onefold("set", pool.path, "policy", "full")
+            settled = pool.settled()
+            pool.stop()
+            done = self.look(pool.path)
+            report = json.loads(done[1].stdout)
+            for field in ("capacity_bytes", "logical_blocks_used", "data_blocks_used", "pool_policy", "mode"):
+                self.assertEqual(report[field], settled[field], field)
+            self.assertFalse(report["needs_recovery"])
+            self.assertTrue(all(not one.stderr for one in done), done)
+            before = digest(pool.path)
+            onefold("status", pool.path, "--recover")
+            self.assertEqual(digest(pool.path), before, "there was nothing to recover")
+
+    def test_of_a_pool_that_was_not_closed_cleanly_the_figures_are_those_that_recovery_finds(self):
+        pool = self.killed()
+        done = self.look(pool.path)
+        report = json.loads(done[1].stdout)
+        self.assertTrue(report["needs_recovery"])
+        self.assertIn("not closed cleanly", done[0].stdout)
+        self.assertIn("status --recover", done[0].stdout)
+        for one in done[3:]:
+            self.assertIn("not closed cleanly", one.stderr)
+        listed = json.loads(onefold("volume", "list", pool.path, "--json").stdout)
+        self.assertTrue(listed["needs_recovery"])
+        self.assertEqual([(v["name"], v["size_bytes"]) for v in report["volumes"]],
+                         [("default", 64 << 20), ("late", 32 << 20)])
+        # Exact figures take a recovery: it is asked for.
+        self.refused("status", pool.path, "--settle", says=[pool.path, "--recover"])
+        self.look(pool.path)
+        recovered = pool.status("--recover", "--settle")
+        self.assertFalse(recovered["needs_recovery"])
+        self.assertEqual([v["logical_blocks_used"] for v in recovered["volumes"]], [1, 40])
+        self.assertFalse(json.loads(self.look(pool.path)[1].stdout)["needs_recovery"])
+        pool.check()
+
+    def test_recovery_that_is_asked_for_is_done(self):
+        pool = self.killed()
+        self.assertIn("normal", onefold("status", pool.path, "--recover").stdout)
+        self.assertFalse(pool.status()["needs_recovery"])
+
+    def test_what_is_looked_at_can_be_served_afterwards(self):
+        pool = self.killed()
+        self.look(pool.path)
+        pool.serve(*MEMORY, create=False)
+        self.assertFalse(pool.status()["needs_recovery"], "its server has done that")
+        client = nbd.NBD()
+        client.connect_uri(pool.uri("late"))
+        self.assertEqual(client.pread(40 * 4096, 0), b"".join(bytes([block + 2]) * 4096 for block in range(40)))
+        client.shutdown()
+        pool.stop()
+        pool.check()
+
+    @unittest.skipUnless(ROOT, "another user needs root")
+    def test_of_a_file_that_may_only_be_read_everything_is_shown(self):
+        program = self.at("onefold")
+        shutil.copy(ONEFOLD, program)
+        os.chmod(self.folder, 0o755)
+        killed, clean = self.killed(), self.at("clean")
+        shutil.copy(killed.path, self.at("unclean"))
+        onefold("status", killed.path, "--recover")
+        shutil.copy(killed.path, clean)
+        for name in ("clean", "unclean"):
+            os.chmod(self.at(name), 0o444)
+            done = run(program, "status", self.at(name), "--json", user=65534)
+            self.assertEqual(json.loads(done.stdout)["needs_recovery"], name == "unclean")
+            done = run(program, "volume", "create", self.at(name), "x", "--size", "4M", check=False, user=65534)
+            self.assertIn(self.at(name), done.stderr)
+        mounted = self.at("mounted")
+        os.mkdir(mounted)
+        if run("mount", "--bind", self.folder, mounted, check=False).returncode != 0:
+            self.skipTest("bind mounts are not allowed here")
+        self.addCleanup(run, "umount", "--lazy", mounted)
+        run("mount", "-o", "remount,ro,bind", mounted)
+        for name in ("clean", "unclean"):
+            self.assertEqual(len(self.look(os.path.join(mounted, name))), 6)
+        # Served from there, with its sockets elsewhere.
+        path, there = os.path.join(mounted, "clean"), ("--control", self.at("ctl"))
+        self.refused("serve", path, "--read-only", says=["read-only", "--listen unix:PATH", "--control PATH"])
+        server = Server(self, path, "--read-only", "--listen", f"unix:{self.at('sock')}", *there)
+        self.assertEqual(volumes(path, *there), ["default", "late"])
+        server.stop()
 
 
 if __name__ == "__main__":

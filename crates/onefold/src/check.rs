@@ -29,7 +29,7 @@ use crate::size;
 use crate::status::failure_text;
 
 /// Memory for the engine, unless the pool needs more.
-const MEMORY: u64 = 256 << 20;
+pub const MEMORY: u64 = 256 << 20;
 /// Problems that are listed; all are counted.
 const LISTED_MAX: usize = 1000;
 /// Live blocks whose digests are held before they are read.
@@ -218,11 +218,17 @@ fn report(arguments: &CheckArgs, findings: &Findings) {
 pub struct Overlay {
     pub store: Store,
     blocks: HashMap<u64, Box<[u8]>>,
+    forgets: bool,
 }
 
 impl Overlay {
     pub fn new(store: Store) -> Overlay {
-        Overlay { store, blocks: HashMap::new() }
+        Overlay { store, blocks: HashMap::new(), forgets: false }
+    }
+
+    /// For who opens a pool and reads nothing of what that writes: it is not kept.
+    pub fn that_forgets(store: Store) -> Overlay {
+        Overlay { forgets: true, ..Overlay::new(store) }
     }
 
     /// Reads any range.
@@ -242,7 +248,9 @@ impl Overlay {
     }
 
     pub fn write(&mut self, offset: u64, block: &[u8]) {
-        self.blocks.insert(offset / BLOCK as u64, block.into());
+        if !self.forgets {
+            self.blocks.insert(offset / BLOCK as u64, block.into());
+        }
     }
 }
 
@@ -285,15 +293,20 @@ enum Performed {
 
 impl Audit {
     pub fn new(superblock: &Superblock, overlay: Overlay) -> anyhow::Result<Audit> {
+        Audit::within(MEMORY, superblock, overlay)
+    }
+
+    /// With so much memory, unless the pool needs more.
+    pub fn within(memory: u64, superblock: &Superblock, overlay: Overlay) -> anyhow::Result<Audit> {
         let parameters = superblock.parameters;
         let geometry = parameters.geometry;
         if geometry.block_size as usize != BLOCK {
             let path = overlay.store.path().display();
             bail!("{path} has blocks of {} bytes; this program checks pools of {BLOCK}", geometry.block_size);
         }
-        let limits = Limits::for_memory(MEMORY, &geometry)
+        let limits = Limits::for_memory(memory, &geometry)
             .or_else(|needed| Limits::for_memory(needed, &geometry))
-            .map_err(|needed| anyhow::anyhow!("the audit of this pool needs {} of memory", size::show(needed)))?;
+            .map_err(|needed| anyhow::anyhow!("this pool needs {} of memory to be opened", size::show(needed)))?;
         let arena =
             Arena::new((limits.buffers as usize, limits.buffers as usize), 1, 1).context("cannot get memory")?;
         let engine = Engine::open_to_audit(parameters, limits, 0);
@@ -345,8 +358,13 @@ impl Audit {
         });
     }
 
+    /// The engine, with what it has found.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     /// Opens the pool, and goes on until the engine wants nothing more.
-    fn open(&mut self) -> anyhow::Result<Result<Recovered, engine::OpenError>> {
+    pub fn open(&mut self) -> anyhow::Result<Result<Recovered, engine::OpenError>> {
         let mut opened = None;
         loop {
             let mut done = Vec::new();

@@ -273,9 +273,13 @@ pub struct StatusArgs {
     /// Report as metrics in Prometheus' text format
     #[arg(long, conflicts_with = "json")]
     pub prometheus: bool,
-    /// Wait first until nothing is unmerged or pending, so that all figures are exact
+    /// Wait first until nothing is unmerged or pending, so that all figures are exact. Where no server runs, this opens the pool and
+    /// writes to it
     #[arg(long)]
     pub settle: bool,
+    /// Recover a pool that was not closed cleanly and that no server has, and close it. Without this, looking writes nothing
+    #[arg(long)]
+    pub recover: bool,
 }
 
 /// `onefold scrub`.

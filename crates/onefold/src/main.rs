@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main, cli                 what is asked for
-//! create, grow, serve, offline, scrub, check, repair, estimate    what is done about it
+//! create, grow, serve, offline, look, scrub, check, repair, estimate    what is done about it
 //!   command, properties     ... by commands to the engine
 //! log, watch, service       what an operator, and the service manager, are told
 //! reactor                   one thread: waits, takes in, lets the engine decide, carries out
@@ -33,6 +33,7 @@ mod heap;
 mod identity;
 mod listen;
 mod log;
+mod look;
 mod memory;
 mod offline;
 mod output;
@@ -118,19 +119,19 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             }
         }
         Command::Volume(VolumeCommand::Get { target, name, key, json }) => {
-            let report = offline::request(target, &Request::Status { settle: false })?;
+            let report = look(target)?;
             let volume = report.volumes.iter().find(|volume| volume.name == *name);
             let volume = volume.ok_or_else(|| anyhow::Error::msg(command::no_volume(name)))?;
-            Ok(show_properties(properties::select(properties::of_volume(volume), key.as_deref()), *json))
+            Ok(show_properties(properties::select(properties::of_volume(volume), key.as_deref()), &report, *json))
         }
         Command::Set { target, key, value } => match properties::pool_request(key, value) {
             Ok(request) => offline::request(target, &request).map(|_| ExitCode::SUCCESS),
             Err(problem) => Ok(wrong_usage(&problem)),
         },
         Command::Get { target, key, json } => {
-            let report = offline::request(target, &Request::Status { settle: false })?;
+            let report = look(target)?;
             let name = target.pool.display().to_string();
-            Ok(show_properties(properties::select(properties::of_pool(&name, &report), key.as_deref()), *json))
+            Ok(show_properties(properties::select(properties::of_pool(&name, &report), key.as_deref()), &report, *json))
         }
         Command::Volume(VolumeCommand::List { target, json }) => list_volumes(target, *json),
         Command::Serve(arguments) => {
@@ -262,9 +263,20 @@ fn resize_volume(target: &Target, name: &str, size: u64, force: bool, json: bool
     Ok(ExitCode::SUCCESS)
 }
 
-fn show_properties(selected: Result<Vec<Property>, String>, json: bool) -> ExitCode {
+/// The figures, for a command that shows some of them. Whoever reads text is told where they come from.
+fn look(target: &Target) -> anyhow::Result<Report> {
+    let report = offline::request(target, &Request::Status { settle: false })?;
+    if report.needs_recovery {
+        complain(format_args!("note: {} was not closed cleanly: {}", target.pool.display(), status::NOT_RECOVERED));
+    }
+    Ok(report)
+}
+
+fn show_properties(selected: Result<Vec<Property>, String>, report: &Report, json: bool) -> ExitCode {
     match selected {
-        Ok(properties) if json => print_json(&json!({ "version": status::VERSION, "properties": properties })),
+        Ok(properties) if json => print_json(&json!({
+            "version": status::VERSION, "needs_recovery": report.needs_recovery, "properties": properties
+        })),
         Ok(properties) => print(format_args!("{}", properties::table(&properties))),
         Err(problem) => return wrong_usage(&problem),
     }
@@ -272,9 +284,11 @@ fn show_properties(selected: Result<Vec<Property>, String>, json: bool) -> ExitC
 }
 
 fn list_volumes(target: &Target, json: bool) -> anyhow::Result<ExitCode> {
-    let report = offline::request(target, &Request::Status { settle: false })?;
+    let report = look(target)?;
     if json {
-        print_json(&json!({ "version": status::VERSION, "volumes": report.volumes }));
+        print_json(&json!({
+            "version": status::VERSION, "needs_recovery": report.needs_recovery, "volumes": report.volumes
+        }));
     } else {
         print(format_args!("{}", status::volumes_text(&report.volumes)));
     }
@@ -282,8 +296,8 @@ fn list_volumes(target: &Target, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn show_status(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let StatusArgs { target, settle, .. } = arguments;
-    let report = offline::request(target, &Request::Status { settle: *settle })?;
+    let StatusArgs { target, settle, recover, .. } = arguments;
+    let report = offline::status(target, *settle, *recover)?;
     let pool = target.pool.display();
     if arguments.json {
         print_json(&report);

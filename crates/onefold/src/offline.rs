@@ -1,4 +1,5 @@
-//! Commands on a pool: through the server's control socket where one runs, else by opening the pool for a moment.
+//! Commands on a pool: through the server's control socket where one runs, else by opening the pool for a moment. What only
+//! looks at it does so without a write (`look`).
 
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use crate::backing::{Access, Store};
 use crate::cli::Target;
 use crate::command::{self, Wanted};
 use crate::control::{self, Mailbox, Request};
+use crate::look;
 use crate::memory::Source;
 use crate::probe;
 use crate::reactor::{Opening, Reactor, explain_control};
@@ -44,6 +46,34 @@ pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
     if let Some(report) = control::call_server_of(path, target.control.as_deref(), request)? {
         return Ok(report);
     }
+    match request {
+        Request::Status { settle: false } => look::report(path),
+        request => carry_out(path, request),
+    }
+}
+
+/// The pool's figures. What writes to a pool that no server has is asked for: exact figures, and recovery.
+pub fn status(target: &Target, settle: bool, recover: bool) -> anyhow::Result<Report> {
+    let (path, wanted) = (&target.pool, Request::Status { settle });
+    if !settle && !recover {
+        return request(target, &wanted);
+    }
+    if let Some(report) = control::call_server_of(path, target.control.as_deref(), &wanted)? {
+        return Ok(report);
+    }
+    if !recover {
+        look::require_recovered(path)?;
+    } else if !settle {
+        let report = look::report(path)?;
+        if !report.needs_recovery {
+            return Ok(report);
+        }
+    }
+    carry_out(path, &wanted)
+}
+
+/// Carries out a request on a pool that no server has.
+fn carry_out(path: &Path, request: &Request) -> anyhow::Result<Report> {
     // Nobody sends to this mailbox: the sending end only keeps it open.
     let (mailbox, _sending) = control::mailbox()?;
     let mut reactor = open(path, mailbox)?;

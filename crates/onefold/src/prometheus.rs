@@ -92,6 +92,11 @@ const METRICS: &[Metric] = &[
     gauge("onefold_mode", "1 for the mode that the pool is in, 0 for the others.", |report| {
         states("mode", &MODES, &report.mode)
     }),
+    gauge(
+        "onefold_needs_recovery",
+        "1 if the pool was not closed cleanly and no server has it: the figures are those that recovery will find.",
+        |report| one(report.needs_recovery),
+    ),
     gauge("onefold_failed", "1 if the pool has failed: it is read-only until it is repaired.", |report| {
         one(report.failure.is_some())
     }),

@@ -14,6 +14,10 @@ use crate::writes::{NeighboursReport, ReadsReport, WritesReport};
 /// Version of the JSON that `status` and `volume list` print.
 pub const VERSION: u32 = 1;
 
+/// What is said of a pool that was not closed cleanly and that no server has.
+pub const NOT_RECOVERED: &str = "this is what recovery will find, and nothing was written. The next 'onefold serve' recovers it, or \
+                                 'onefold status --recover'";
+
 /// A pool's figures. `*_blocks*` are blocks of 4096 bytes.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Report {
@@ -73,6 +77,10 @@ pub struct Report {
     pub cache: CacheReport,
     /// `normal`, `recovering` or `read-only`.
     pub mode: String,
+    /// Whether it was not closed cleanly and no server has it: these are the figures that recovery will find, and it is still to be
+    /// done.
+    #[serde(default)]
+    pub needs_recovery: bool,
     /// Why the pool has failed, if it has: it is read-only until it is repaired.
     #[serde(default)]
     pub failure: Option<String>,
@@ -405,6 +413,7 @@ impl Report {
             memory_resizing: engine.is_resizing(),
             cache: CacheReport::new(engine),
             mode: mode_name(status.mode).into(),
+            needs_recovery: false,
             failure: status.failure.map(|failure| failure_text(failure).into()),
             damaged_blocks_found: status.damaged_blocks_found,
             repaired_blocks: status.repaired_blocks,
@@ -424,8 +433,12 @@ impl Report {
         let blocks = |count: u64| size::show(count.saturating_mul(4096));
         let unmerged = self.unmerged_entries + self.buffered_entries;
         let settled = unmerged == 0 && self.pending_blocks == 0;
-        let mut text = format!("{pool}: {}\n\n", self.mode);
+        let state = if self.needs_recovery { "not closed cleanly" } else { &self.mode };
+        let mut text = format!("{pool}: {state}\n\n");
         let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
+        if self.needs_recovery {
+            row("recovery", format!("still to be done: {NOT_RECOVERED}"));
+        }
         if let Some(failure) = &self.failure {
             row("failed", format!("{failure}: read-only until 'onefold repair' has lifted it"));
         }
@@ -484,7 +497,8 @@ impl Report {
         }
         if !settled {
             let pending = self.pending_blocks;
-            row("unsettled", format!("{unmerged} mappings, {pending} blocks; --settle waits for exact figures"));
+            let how = if self.needs_recovery { "--recover --settle" } else { "--settle" };
+            row("unsettled", format!("{unmerged} mappings, {pending} blocks; {how} waits for exact figures"));
         }
         for damage in self.damages.iter().filter(|damage| !damage.repaired) {
             text.push_str(&format!("  {}\n", damage.text()));

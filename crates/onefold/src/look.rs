@@ -1,0 +1,55 @@
+//! What a pool holds that no server has, without a write to it.
+//!
+//! The engine opens the pool as always, but what it writes on the way goes nowhere: nothing that it asks for afterwards is read from
+//! there. So the figures of a pool that was not closed cleanly are those that recovery will find, also where it cannot be written.
+
+use std::path::Path;
+
+use anyhow::bail;
+use engine::{OpenError, Superblock};
+
+use crate::backing::{Access, Store};
+use crate::check::{self, Audit, Overlay};
+use crate::memory;
+use crate::probe;
+use crate::reactor::explain_open;
+use crate::status::Report;
+
+/// The figures of a pool.
+pub fn report(path: &Path) -> anyhow::Result<Report> {
+    let store = Store::open(path, Access::Read)?;
+    let superblock = probe::require_pool(&store)?;
+    let (mut memory, mut overlay) = (check::MEMORY, Overlay::that_forgets(store));
+    loop {
+        let mut audit = Audit::within(memory, &superblock, overlay)?;
+        match audit.open()? {
+            Ok(_) => {
+                let engine = audit.engine();
+                let mut report = Report::new(engine, memory::of_pool(engine.pool_memory()), |_| 0);
+                report.needs_recovery = needs_recovery(&superblock);
+                return Ok(report);
+            }
+            // Its server had more.
+            Err(OpenError::TooLittleMemory { .. }) if memory <= memory::installed() / 4 => memory *= 2,
+            Err(error) => bail!("{} cannot be opened: {}", path.display(), explain_open(error)),
+        }
+        overlay = audit.overlay;
+    }
+}
+
+/// Refuses what writes to a pool that has to be recovered for that, which nobody has asked for.
+pub fn require_recovered(path: &Path) -> anyhow::Result<()> {
+    if needs_recovery(&probe::require_pool(&Store::open(path, Access::Read)?)?) {
+        bail!(
+            "{path} was not closed cleanly, and --settle needs it recovered: add --recover, or leave --settle out to see what \
+             recovery will find",
+            path = path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Whether the pool was not closed cleanly. One that has failed is not recovered any more.
+fn needs_recovery(superblock: &Superblock) -> bool {
+    !superblock.clean && superblock.failed.is_none()
+}
