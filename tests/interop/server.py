@@ -61,11 +61,16 @@ class Pool:
         with open(self.log) as log:
             return log.read()
 
-    def stop(self):
-        """Stops the server cleanly; it must say so with exit status 0."""
+    def end(self):
+        """Asks for a stop; the exit status."""
         self.server.send_signal(signal.SIGTERM)
         status = self.server.wait(timeout=60)
         self.server = None
+        return status
+
+    def stop(self):
+        """Stops the server cleanly; it must say so with exit status 0."""
+        status = self.end()
         if status != 0:
             raise AssertionError(f"the server exited with {status}: {self.said()}")
 

@@ -70,6 +70,8 @@ pub enum Canary {
     CarriedRecord,
     /// The same, and the checksums of records have a seed that everybody knows.
     PublicSeed,
+    /// A write for which the host had no room counts as written.
+    ForgottenWrite,
 }
 
 #[cfg(feature = "canaries")]

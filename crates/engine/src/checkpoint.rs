@@ -275,6 +275,10 @@ impl Engine {
                 checkpoint.yielded = true;
                 break;
             }
+            if checkpoint.stage < Stage::Drain && (self.no_room.is_on() || self.store.pages.has_many_writes()) {
+                // It goes on when some are done. Reads need pages meanwhile.
+                break;
+            }
             budget -= 1;
             self.counters.checkpoint_steps += 1;
             match self.step(&mut checkpoint) {

@@ -1,5 +1,5 @@
 //! I/O that is done: each goes to whom it was for. What has failed is judged here where it is the same for all: a write of metadata
-//! must succeed, a reservation may find no room, a page must be what its pointer says.
+//! must succeed in the end, a reservation may find no room, a page must be what its pointer says.
 
 use crate::bytes::checksum;
 use crate::contract::*;
@@ -12,6 +12,9 @@ use crate::request::Stage;
 impl Engine {
     /// An I/O is done.
     pub(crate) fn done(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) {
+        if (result.is_err() || self.no_room.is_on()) && self.keep_for_room(io, result) {
+            return;
+        }
         let (purpose, segments, offset) = self.store.io.end(io);
         match purpose {
             Purpose::LoadPages { first, pages } => self.pages_loaded(first, pages, result),
@@ -79,7 +82,7 @@ impl Engine {
         self.store.io.recycle(io, segments);
     }
 
-    /// A write of metadata must succeed, or the pool becomes read-only.
+    /// A write must succeed, or the pool becomes read-only. (One that found no room is made again before it comes here.)
     pub(crate) fn check_written(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
         if result.is_err() {
             self.fail_pool(Failure::Write);

@@ -158,11 +158,11 @@ pub enum Outcome<'a> {
     Equal(bool),
 }
 
-/// An I/O failed. Which way does not matter to the engine, only whether space ran out: a [`IoOp::Reserve`] for which there is none
-/// is tried again, all else that changes the store and fails makes the pool read-only.
+/// An I/O failed. Which way does not matter to the engine, only whether space ran out: reservations and writes for which there is
+/// none are made again. All else that changes the store and fails makes the pool read-only, syncs in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoError {
-    /// The backing store has no room (a reserve on a full host file system, or beyond a quota).
+    /// The backing store has no room, or a quota is used up. Of a write: some of it may be there, and nothing else is lost.
     NoSpace,
     /// Anything else.
     Failed,
@@ -349,6 +349,8 @@ pub enum ControlError {
     NoRoom,
     /// The pool was closed without a checkpoint, because the host file system is full. Nothing is lost: the journal has it.
     HostFull,
+    /// The store has no room, neither for a checkpoint nor for the journal. What was not durable when the pool was closed may be lost.
+    NotDurable,
     /// The pool was closed without a checkpoint, as it was asked to. Nothing is lost: the journal has it.
     NoCheckpoint,
 }
@@ -377,6 +379,11 @@ pub enum OpenError {
     NoSuperblock,
     /// The device failed to read or write at this byte offset.
     Device {
+        /// Byte offset of the I/O.
+        offset: u64,
+    },
+    /// The store has no room at this byte offset. An opening writes, but for one of a pool that was closed cleanly and is only read.
+    HostFull {
         /// Byte offset of the I/O.
         offset: u64,
     },

@@ -182,6 +182,10 @@ impl Engine {
             self.phase = Phase::Closed;
             return Some(Ok(()));
         }
+        if let Some(error) = self.close_without_room() {
+            self.phase = Phase::Closed;
+            return Some(Err(error));
+        }
         if self.closes_early {
             if self.want_durable < self.journal.last() {
                 self.want_durable = self.journal.last();
@@ -209,6 +213,19 @@ impl Engine {
         }
         self.phase = Phase::Closed;
         Some(Ok(()))
+    }
+
+    /// A pool that is being closed finds no room: what the others asked for may or may not have happened when it is opened next.
+    pub(crate) fn fail_commands_for_room(&mut self) {
+        let Engine { pending_commands, store, .. } = self;
+        pending_commands.retain(|pending| {
+            let stays = matches!(pending.what, What::Close { .. });
+            if !stays {
+                let result = Err(ControlError::NotDurable);
+                store.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
+            }
+            stays
+        });
     }
 
     /// What waits for a checkpoint will not see it, and, if the pool has failed, nor will what waits for its record.

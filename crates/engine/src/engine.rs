@@ -32,6 +32,7 @@ use crate::mend::{Damages, Mend};
 use crate::meta::MetaSpace;
 use crate::near::{Near, NearMap};
 use crate::neighbours::Neighbours;
+use crate::no_room::NoRoom;
 use crate::pages::{PageCache, Region};
 use crate::partition::Partition;
 use crate::read::Fill;
@@ -221,6 +222,8 @@ pub struct Engine {
     pub(crate) metadata_full: bool,
     /// Reserving failed: the host is full. Cleared by the next tick.
     pub(crate) host_full: bool,
+    /// Writes that found no room.
+    pub(crate) no_room: NoRoom,
     pub(crate) growing: Option<Growing>,
     pub(crate) pending_commands: Vec<Pending>,
     /// Closing must not wait for a checkpoint.
@@ -352,6 +355,7 @@ impl Engine {
             reserve_at_once: RESERVE_CONTAINERS,
             metadata_full: false,
             host_full: false,
+            no_room: NoRoom::default(),
             growing: None,
             pending_commands: Vec::new(),
             closes_early: false,
@@ -413,7 +417,11 @@ impl Engine {
     /// When [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
     pub fn next_timer(&self) -> Option<Nanos> {
         let moves = self.partition.work_left && self.phase == Phase::Serving;
-        if self.work_left || moves { Some(self.now) } else { self.tick.into_iter().chain(self.job_timer).min() }
+        if self.work_left || moves { Some(self.now) } else { self.timers() }
+    }
+
+    fn timers(&self) -> Option<Nanos> {
+        self.tick.into_iter().chain(self.job_timer).chain(self.no_room.due()).min()
     }
 
     /// What an I/O is: operation, byte offset, byte length, segments, class.
@@ -428,8 +436,8 @@ impl Engine {
 
     /// A free buffer to receive payload into, or `None` while there is none (try again after the next event).
     pub fn take_buffer(&mut self) -> Option<BufferId> {
-        // A pool that has failed keeps what it could not write; who comes is to be told.
-        if !self.read_only && !self.buffers.may_receive() {
+        // A pool that could not write keeps what it has; who comes is to be told.
+        if !self.read_only && !self.no_room.refuses && !self.buffers.may_receive() {
             return None;
         }
         let buffer = self.any_buffer()?;
@@ -547,6 +555,7 @@ impl Engine {
             self.recover();
         }
         if matches!(self.phase, Phase::Serving | Phase::Closing) && !self.to_audit {
+            self.step_no_room();
             self.run_ready();
             self.retry_starved();
             let writes = !self.read_only && !self.untouched;

@@ -9,7 +9,7 @@
 //! Done       nothing is written any more
 //! ```
 //!
-//! A failure is never retried: what a failed sync left is unknown. The superblock of a failed pool has the state of the newest one
+//! A failure is never retried: what a failed sync left is unknown. (A lack of room is no failure: `no_room.rs`.) The superblock of a failed pool has the state of the newest one
 //! that is durable in both places, under a later epoch; it takes the places of others than that newest one, one place after the other, so that
 //! there is always one that is whole. Where it cannot be written either, the pool is opened next as after a crash.
 //!

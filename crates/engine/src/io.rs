@@ -131,6 +131,11 @@ impl IoTable {
         &self.flights[io.0 as usize].io
     }
 
+    /// What an I/O in flight is for.
+    pub(crate) fn purpose(&self, io: IoId) -> Purpose {
+        self.flights[io.0 as usize].purpose.expect("the I/O is in flight")
+    }
+
     /// Ends an I/O: what it was for, and its segments (to be given back with [`IoTable::recycle`]).
     pub(crate) fn end(&mut self, io: IoId) -> (Purpose, Vec<Segment>, u64) {
         let flight = &mut self.flights[io.0 as usize];

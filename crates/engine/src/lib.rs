@@ -49,6 +49,7 @@ mod merge;
 mod meta;
 mod near;
 mod neighbours;
+mod no_room;
 mod pages;
 mod partition;
 pub mod policy;

@@ -66,6 +66,7 @@ impl Engine {
             + self.store.pages.memory()
             + self.store.meta.memory()
             + self.store.io.memory()
+            + self.no_room.memory()
             + self.space.memory()
             + self.index.memory()
             + self.cache.memory()

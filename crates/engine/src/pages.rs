@@ -400,6 +400,11 @@ impl PageCache {
         self.loads.get(&key).is_some_and(|load| load.beside)
     }
 
+    /// Whether every other page is being written.
+    pub(crate) fn has_many_writes(&self) -> bool {
+        self.writes * 2 >= self.count
+    }
+
     /// Loads in flight.
     pub(crate) fn loads_in_flight(&self) -> usize {
         self.loads.len()

@@ -236,6 +236,7 @@ impl Engine {
             (Step::Superblocks, Err(_)) => recovery.unreadable[number as usize % 2] = true,
             // A pool that has failed can be read all the same.
             (Step::Sync, Err(_)) => recovery.unsynced = true,
+            (_, Err(IoError::NoSpace)) => self.recovery_failed(OpenError::HostFull { offset }),
             (_, Err(_)) => self.recovery_failed(OpenError::Device { offset }),
             (Step::Walk, Ok(Outcome::Bytes(bytes))) => recovery.window.extend_from_slice(bytes),
             (Step::Verify | Step::Redo, Ok(Outcome::Blocks(&[content]))) => {

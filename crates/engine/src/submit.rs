@@ -64,7 +64,10 @@ impl Engine {
         if matches!(kind, Kind::Read | Kind::Write) && blocks > piece {
             return Some(Error::Invalid);
         }
-        (self.read_only && matches!(kind, Kind::Write | Kind::Clear)).then_some(Error::ReadOnly)
+        if self.read_only && matches!(kind, Kind::Write | Kind::Clear) {
+            return Some(Error::ReadOnly);
+        }
+        self.is_refused_for_room(kind).then_some(Error::NoSpace)
     }
 
     /// Runs a request from its first stage.
@@ -77,6 +80,7 @@ impl Engine {
             return self.fail_request(id, error);
         }
         match request.kind {
+            kind if self.is_refused_for_room(kind) => self.fail_request(id, Error::NoSpace),
             Kind::Read => self.run_read(id),
             Kind::Write | Kind::Clear => self.run_write(id),
             Kind::Flush => self.run_flush(id),

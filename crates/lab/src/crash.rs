@@ -38,6 +38,8 @@ pub struct Plan {
     pub second_variant: Option<u64>,
     /// End with the first violation.
     pub first: bool,
+    /// The host has no room for some of the writes of the scenario: crashes come between a write and the same once more, too.
+    pub full_host: bool,
     /// Print everything that happens.
     pub trace: bool,
     /// Print progress.
@@ -56,6 +58,7 @@ impl Plan {
             second_point: None,
             second_variant: None,
             first: false,
+            full_host: false,
             trace: false,
             progress: false,
         }
@@ -132,7 +135,8 @@ pub fn enumerate(plan: &Plan) -> Tally {
 }
 
 fn enumerate_scenario(plan: &Plan, scenario: &Scenario, tally: &mut Tally) {
-    let reproduce = format!("lab crash --seed {}", scenario.number);
+    let full_host = if plan.full_host { " --full-host" } else { "" };
+    let reproduce = format!("lab crash --seed {}{full_host}", scenario.number);
     if plan.trace {
         eprintln!("scenario {} ({}): {:#?}", scenario.number, scenario.name, scenario.config);
     }
@@ -143,7 +147,10 @@ fn enumerate_scenario(plan: &Plan, scenario: &Scenario, tally: &mut Tally) {
     let outcome = guarded(|| {
         let mut run = Run::start(scenario.config.clone(), Trace::new(print), true)?;
         config = run.config.clone();
-        let result = run.perform(&scenario.operations);
+        let result = match plan.full_host {
+            true => run.perform_on_full_host(&scenario.operations, scenario.number),
+            false => run.perform(&scenario.operations),
+        };
         snapshots = run.take_snapshots();
         result?;
         run.settle_and_audit()

@@ -2,6 +2,7 @@
 //!
 //! What must hold (docs/fault-model.md):
 //! - what is read is what the model allows, always; a read may fail only while a fault strikes reads, or after a write failed;
+//! - a host without room for writes makes no pool read-only: flushes and changes may fail with it, and succeed when there is room;
 //! - the pool becomes read-only only after a write, a sync or a read of metadata failed or gave something else;
 //! - an opening is refused only because of a fault, and succeeds when the faults are lifted;
 //! - a pool that has failed stays so when it is opened again: it is read, and refuses changes, until it is repaired;
@@ -83,6 +84,7 @@ impl Run {
                 (Pending::Read { .. } | Pending::Extents { .. }, Error::Io) => unreadable,
                 (Pending::Change { .. }, Error::Io) => unreadable || failed(),
                 (Pending::Change { .. }, Error::ReadOnly) | (Pending::Flush { .. }, Error::Io) => failed(),
+                (Pending::Flush { .. }, Error::NoSpace) => self.lacks_room_by_fault(before),
                 _ => false,
             }
     }
@@ -101,7 +103,8 @@ impl Run {
                 true
             }
             (_, ControlError::ReadOnly) => self.has_failed(),
-            (Pending::Close { .. }, ControlError::HostFull) => reserves,
+            (Pending::Close { .. }, ControlError::HostFull) => reserves || self.world.faults.struck.full > 0,
+            (Pending::Close { .. }, ControlError::NotDurable) => self.world.faults.struck.full > 0,
             (_, ControlError::NoSpace) => self.lacks_space_by_fault(),
             _ => false,
         }
@@ -110,6 +113,11 @@ impl Run {
     /// Whether there may be no space because none could be reserved, or because pages that say where it is cannot be read.
     pub(crate) fn lacks_space_by_fault(&self) -> bool {
         self.endures && self.world.faults.struck.reserves + self.world.faults.struck.pages > 0
+    }
+
+    /// Whether a request that was submitted when `before` had struck may have failed because the host has no room for writes.
+    pub(crate) fn lacks_room_by_fault(&self, before: Struck) -> bool {
+        self.endures && (self.world.faults.struck.full > before.full || self.world.engine.lacks_room())
     }
 
     /// A step of the world; what can never come to its end while faults last ends them.
@@ -173,11 +181,12 @@ impl Run {
     pub(crate) fn close_and_open(&mut self) -> Checked {
         self.drain()?;
         self.closed = None;
-        let token = self.token(Pending::Close { early: false });
-        self.world.control(token, Command::Close);
+        let early = self.random.one_in(4);
+        let token = self.token(Pending::Close { early });
+        self.world.control(token, if early { Command::CloseEarly } else { Command::Close });
         self.drain()?;
         self.rest()?;
-        if matches!(self.closed, Some(Ok(()) | Err(ControlError::HostFull))) {
+        if matches!(self.closed, Some(Ok(()) | Err(ControlError::HostFull | ControlError::NoCheckpoint))) {
             self.model.closed();
         }
         let cut = self.random.pick(&[Cut::Lost, Cut::Kept, Cut::Torn]);
@@ -270,10 +279,11 @@ impl Run {
     }
 
     fn is_refusal_explained(&self, error: OpenError) -> bool {
-        let Struck { reads, writes, .. } = self.world.faults.struck;
+        let Struck { reads, writes, full, .. } = self.world.faults.struck;
         let damaged = !self.world.faults.touched.is_empty();
         match error {
             OpenError::Device { .. } => reads + writes > 0,
+            OpenError::HostFull { .. } => full > 0,
             OpenError::DamagedPage { .. } | OpenError::DamagedJournal { .. } => damaged,
             OpenError::NoSuperblock | OpenError::UnknownFormat | OpenError::TooLittleMemory { .. } => false,
         }

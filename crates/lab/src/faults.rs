@@ -44,6 +44,8 @@ pub enum Class {
     StuckIo,
     /// The host has no room where space is reserved, or reserving fails as a write does.
     NoSpace,
+    /// The host has no room for a write, of what is there already, too: its first blocks may be new, one may be torn.
+    FullHost,
     /// The clock jumps forward by years.
     ClockJump,
     /// The memory is divided anew, as small as it gets.
@@ -53,7 +55,7 @@ pub enum Class {
 }
 
 /// Number of classes.
-pub const CLASSES: usize = 16;
+pub const CLASSES: usize = 17;
 
 impl Class {
     /// All classes, in order.
@@ -71,13 +73,14 @@ impl Class {
         Class::SlowIo,
         Class::StuckIo,
         Class::NoSpace,
+        Class::FullHost,
         Class::ClockJump,
         Class::SmallestMemory,
         Class::Disconnect,
     ];
 
     /// Those that strike single I/O.
-    pub const OF_IO: [Class; 11] = [
+    pub const OF_IO: [Class; 12] = [
         Class::LostWrite,
         Class::MisdirectedWrite,
         Class::StaleRead,
@@ -89,6 +92,7 @@ impl Class {
         Class::SlowIo,
         Class::StuckIo,
         Class::NoSpace,
+        Class::FullHost,
     ];
 
     /// Whether an I/O of this kind can be struck.
@@ -96,7 +100,9 @@ impl Class {
         let reads = matches!(op, IoOp::ReadBlocks | IoOp::ReadPages);
         match self {
             Class::StaleRead | Class::ReadError | Class::ShortRead => reads,
-            Class::LostWrite | Class::MisdirectedWrite | Class::WriteError | Class::ShortWrite => op.is_write(),
+            Class::LostWrite | Class::MisdirectedWrite | Class::WriteError | Class::ShortWrite | Class::FullHost => {
+                op.is_write()
+            }
             Class::SyncError => op == IoOp::Sync,
             Class::NoSpace => op == IoOp::Reserve,
             Class::SlowIo | Class::StuckIo => reads || op.is_write() || op == IoOp::Sync,
@@ -132,7 +138,8 @@ impl Rule {
     /// One drawn by chance: once, for a while, or for ever.
     pub fn draw(random: &mut Random) -> Rule {
         let class = random.pick(&Class::OF_IO);
-        let while_long = random.between(2, 12);
+        // A write without room is made again: so many times, until somebody is told.
+        let while_long = random.between(2, 12) * if class == Class::FullHost { 10 } else { 1 };
         // Of some kinds there are few.
         let skip = if matches!(class, Class::NoSpace | Class::SyncError) { 4 } else { 30 };
         Rule {
@@ -155,6 +162,8 @@ pub struct Struck {
     pub writes: u64,
     /// Reservations for which there was no room.
     pub reserves: u64,
+    /// Writes for which there was no room.
+    pub full: u64,
 }
 
 /// How often each class has struck.

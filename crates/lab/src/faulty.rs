@@ -30,8 +30,9 @@ const YEAR: u64 = 365 * 24 * 3600 * 1_000_000_000;
 /// More I/O than an opening takes.
 const MOST_TO_OPEN: u64 = 1000;
 
-/// What fails in the n-th I/O of a kind, in the order of [`crate::world::World::submitted`].
-const KINDS: [Class; 4] = [Class::ReadError, Class::WriteError, Class::SyncError, Class::NoSpace];
+/// What fails in the n-th I/O of a kind, and which of [`crate::world::World::submitted`] that is.
+const KINDS: [(Class, usize); 5] =
+    [(Class::ReadError, 0), (Class::WriteError, 1), (Class::SyncError, 2), (Class::NoSpace, 3), (Class::FullHost, 1)];
 
 /// What runs came to.
 #[derive(Clone, Debug, Default)]
@@ -253,7 +254,7 @@ pub fn every(scenarios: u64, stride: u64, print: bool) -> Report {
                 Ok(run)
             },
         );
-        for (kind, class) in KINDS.into_iter().enumerate() {
+        for (class, kind) in KINDS {
             for for_ever in [false, true] {
                 let first = (number + kind as u64 + u64::from(for_ever)) % stride;
                 for nth in (first..submitted[kind]).step_by(stride as usize) {

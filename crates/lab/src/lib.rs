@@ -25,6 +25,7 @@ pub mod fuzz;
 pub mod icache;
 pub mod inspect;
 pub mod model;
+mod no_room;
 pub mod opening;
 pub mod parallel;
 pub mod plot;

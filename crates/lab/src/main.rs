@@ -100,6 +100,9 @@ enum Command {
         /// Only this way to crash there.
         #[arg(long)]
         second_variant: Option<u64>,
+        /// The host has no room for some of the writes of the scenarios.
+        #[arg(long)]
+        full_host: bool,
         /// Print everything that happens, to standard error.
         #[arg(long)]
         trace: bool,
@@ -365,7 +368,7 @@ fn main() -> ExitCode {
         }
         Command::Soak { minutes, threads, from, operations } => run_soak(minutes, threads, from, operations),
         Command::Digests { seeds, threads, operations } => run_digests(seeds, threads, operations),
-        Command::Crash { seeds, depth, seed, point, variant, second_point, second_variant, trace } => {
+        Command::Crash { seeds, depth, seed, point, variant, second_point, second_variant, full_host, trace } => {
             let progress = !trace;
             let tally = enumerate(&Plan {
                 seeds,
@@ -376,6 +379,7 @@ fn main() -> ExitCode {
                 second_point,
                 second_variant,
                 first: false,
+                full_host,
                 trace,
                 progress,
             });

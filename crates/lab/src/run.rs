@@ -582,11 +582,12 @@ impl Run {
         Ok(())
     }
 
-    /// Waits until no I/O is in flight either, and no checkpoint under way. Timers that are not due may remain.
+    /// Waits until no I/O is in flight either, no write waits for room, and no checkpoint is under way. Timers that are not due may remain.
     pub(crate) fn rest(&mut self) -> Checked {
         self.drain()?;
         loop {
-            let rests = self.world.is_still() && !self.world.engine.status().checkpoint_under_way;
+            let engine = &self.world.engine;
+            let rests = self.world.is_still() && !engine.waits_for_room() && !engine.status().checkpoint_under_way;
             let horizon = if rests { self.world.now } else { Nanos::MAX };
             if self.step(horizon)? == Step::Quiet {
                 return Ok(());
@@ -666,7 +667,8 @@ impl Run {
             (Pending::Change { range, is_write, .. }, Err(Error::NoSpace)) => {
                 self.counts.without_space += 1;
                 let needs_no_space = !*is_write && range.is_aligned();
-                if !self.lacks_space_by_fault() && (needs_no_space || !self.may_be_full()) {
+                let by_fault = self.lacks_space_by_fault() || self.lacks_room_by_fault(before);
+                if !by_fault && (needs_no_space || !self.may_be_full()) {
                     return violated(format!(
                         "no space for {pending:?}, with {} blocks in use or in flight of {}; {:?}",
                         self.model.blocks_that_may_take_space(),

@@ -21,7 +21,8 @@ use crate::content::{CELLS, Cells, Content, ZERO, describe};
 use crate::disk::Disk;
 use crate::faults::{Class, Faults};
 use crate::model::Promise;
-use crate::random::Random;
+use crate::no_room::Kept;
+use crate::random::{Random, mix};
 use crate::trace::Trace;
 use crate::{Checked, violated};
 
@@ -90,6 +91,8 @@ struct Flight {
     is_chosen: bool,
     /// What strikes it when it completes.
     fault: Option<Class>,
+    /// Of what a write writes.
+    hash: u64,
 }
 
 /// A record that was written to the journal, for the oracle: what it proves, and of which blocks it consists.
@@ -138,6 +141,8 @@ pub struct World {
     failing: Choice,
     /// What is held back, in order of submission.
     held: Vec<IoId>,
+    /// Writes that found no room.
+    kept: Kept,
     /// What goes wrong.
     pub faults: Faults,
     /// I/O submitted so far: reads, writes, syncs, reservations.
@@ -210,6 +215,7 @@ impl World {
             choice: Box::new(|_| false),
             failing: Box::new(|_| false),
             held: Vec::new(),
+            kept: Kept::default(),
             faults: Faults::new(0),
             submitted: [0; 4],
             records: Vec::new(),
@@ -446,7 +452,7 @@ impl World {
             return violated(format!("{id:?} is submitted while it is in flight"));
         }
         self.validate(&io)?;
-        let mut payload = Vec::new();
+        let (mut payload, mut hash) = (Vec::new(), 0);
         match io.op {
             IoOp::Write | IoOp::WriteDurable => {
                 let contents = io.segments.iter().map(|segment| match *segment {
@@ -459,13 +465,16 @@ impl World {
                 });
                 let contents: Vec<_> = contents.collect();
                 for content in &contents {
+                    hash = mix(hash ^ content.hash());
                     self.trace.note(self.now, 11, &[content.hash()], || match content {
                         Content::Payload(cells) => format!("  {cells:?}"),
                         Content::Metadata(bytes) => format!("  metadata {:02x?}", &bytes[..16]),
                     });
                 }
                 let first = io.offset / self.parameters.geometry.block();
-                if self.faults.notes_records {
+                let blocks = first..first + contents.len() as u64;
+                let again = self.kept.begins(&self.engine, id, &blocks, hash)?;
+                if self.faults.notes_records && !again {
                     self.note_record(first, &contents);
                 }
                 if !self.disk.submit_write(id.0, first, contents) {
@@ -502,7 +511,7 @@ impl World {
             self.schedule(delay, Happening::Done(id));
         }
         let is_chosen = (self.failing)(&io);
-        self.flights.insert(id, Flight { io, payload, is_chosen, fault });
+        self.flights.insert(id, Flight { io, payload, is_chosen, fault, hash });
         Ok(Step::Submitted)
     }
 
@@ -594,6 +603,11 @@ impl World {
                 self.disk.fail_write(id.0, class == Class::ShortWrite, &mut self.faults.random);
                 self.faults.struck.writes += 1;
                 return Err(IoError::Failed);
+            }
+            Some(Class::FullHost) => {
+                self.disk.fail_write(id.0, true, &mut self.faults.random);
+                self.faults.struck.full += 1;
+                return Err(IoError::NoSpace);
             }
             Some(class @ (Class::LostWrite | Class::MisdirectedWrite)) => {
                 let misdirected = class == Class::MisdirectedWrite;
@@ -687,7 +701,8 @@ impl World {
     }
 
     fn complete(&mut self, id: IoId) -> Checked<Step> {
-        let Flight { io, payload, is_chosen, fault } = self.flights.remove(&id).expect("only I/O in flight completes");
+        let Flight { io, payload, is_chosen, fault, hash } =
+            self.flights.remove(&id).expect("only I/O in flight completes");
         for (buffer, cells) in payload {
             if self.buffers.cells(buffer) != cells {
                 return violated(format!("{buffer:?} changed while {io:?} was writing it"));
@@ -747,6 +762,9 @@ impl World {
             IoOp::ReadBlocks | IoOp::Merge { .. } => Outcome::Blocks(&blocks),
         };
         self.engine.handle(self.now, Event::Done { io: id, result: result.map(|()| outcome) });
+        if io.op.is_write() && result == Err(IoError::NoSpace) {
+            self.kept.note(&self.engine, id, first..first + io.segments.len() as u64, hash);
+        }
         Ok(Step::Completed)
     }
 }

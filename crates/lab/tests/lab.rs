@@ -49,6 +49,11 @@ fn crashes_at_every_point_of_a_recovery_lose_nothing() {
     assert_clean(&enumerate(&Plan { seed: Some(0), ..Plan::all(1, 2) }), 500);
 }
 
+#[test]
+fn crashes_while_the_host_has_no_room_for_writes_lose_nothing() {
+    assert_clean(&enumerate(&Plan { full_host: true, ..Plan::all(6, 1) }), 500);
+}
+
 fn assert_unhurt(report: &Report) {
     let first = report.violations.first();
     assert!(first.is_none(), "{}; the first: {first:?}", report.line());

@@ -48,6 +48,9 @@ pub struct Disk {
     is_device: bool,
     /// Whether the kernel makes a write durable; else a sync comes behind it.
     forces_writes: bool,
+    /// Whether a write that found no room has lost nothing else. Through the page cache the error may be that of another write, which is
+    /// in no memory any more.
+    loses_nothing: bool,
     /// Bytes of the store.
     size: u64,
     failures: Failures,
@@ -58,13 +61,15 @@ pub struct Disk {
     faults: Faults,
 }
 
-/// What reserving space says about the file system under the pool.
+/// What is known about room on the file system under the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Host {
     /// When it last had no room.
     pub full: Option<Nanos>,
     /// When it last had room.
     pub room: Option<Nanos>,
+    /// Writes to what is there already have found none for a while.
+    pub lacks_room: bool,
 }
 
 enum Report {
@@ -131,6 +136,7 @@ impl Disk {
             // Its space needs no reserving.
             is_device: store.kind() == Kind::Device,
             forces_writes: store.forces_writes(),
+            loses_nothing: store.is_direct(),
             size: store.size(),
             failures: Failures::default(),
             failed: None,
@@ -344,13 +350,16 @@ impl Disk {
                 }
             }
             (_, _) if result == -libc::EINTR || result == -libc::EAGAIN => return self.submit(index, core),
-            (_, _) if result == -libc::ENOSPC || result == -libc::EDQUOT => Some(IoError::NoSpace),
+            (_, work) if result == -libc::ENOSPC || result == -libc::EDQUOT => {
+                Some(lack_of_room(work, self.loses_nothing))
+            }
             (_, _) => Some(IoError::Failed),
         };
         match (slot.work, error) {
             // Whoever needs the space is told; that the host is full is said once (`watch`).
             (Work::Reserve, Some(IoError::NoSpace)) => self.host.full = Some(core.now),
             (Work::Reserve, None) => self.host.room = Some(core.now),
+            (Work::Write | Work::WriteDurable, Some(IoError::NoSpace)) => {}
             (_, None) => {}
             (work, Some(_)) => {
                 let failure = describe_failure(slot, result);
@@ -386,6 +395,15 @@ impl Disk {
             self.staging.give(first, blocks);
         }
         self.free.push(index);
+    }
+}
+
+/// What it means that there was no room. What a sync has lost nobody knows.
+fn lack_of_room(work: Work, loses_nothing: bool) -> IoError {
+    match work {
+        Work::Reserve => IoError::NoSpace,
+        Work::Write | Work::WriteDurable if loses_nothing => IoError::NoSpace,
+        _ => IoError::Failed,
     }
 }
 

@@ -22,7 +22,7 @@ use crate::capacity::allow_files;
 use crate::command::{self, Wanted};
 use crate::control::{Mailbox, Message, Request, Response};
 use crate::digest::Digester;
-use crate::disk::{Core, Disk};
+use crate::disk::{Core, Disk, Host};
 use crate::grow;
 use crate::listen::Listener;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source};
@@ -255,6 +255,9 @@ impl Reactor {
             if let Some(result) = self.finished.take() {
                 return Ok(result);
             }
+            if self.core.engine.lacks_room() {
+                return Ok(Err(ControlError::NotDurable));
+            }
             self.turn(None)?;
         }
     }
@@ -393,6 +396,7 @@ impl Reactor {
                 warn!("{}", explain_control(error));
                 Ok(())
             }
+            Err(error @ ControlError::NotDurable) => Err(anyhow::anyhow!(explain_control(error))),
             Err(ControlError::ReadOnly) if self.core.engine.status().failure.is_some() => {
                 let failure = self.core.engine.status().failure.map_or("", failure_text);
                 Err(anyhow::anyhow!("the pool has failed: {failure}. {REMEDY}"))
@@ -523,6 +527,7 @@ impl Reactor {
             watch.look_at_scrub(&self.core.engine, &status);
         }
         let (now, failure, host) = (self.core.now, self.disk.last_failure(), self.disk.host());
+        let host = Host { lacks_room: self.core.engine.lacks_room(), ..host };
         self.watch_due = self.watch.as_mut().and_then(|watch| watch.look(now, &status, failure, host));
     }
 
@@ -714,6 +719,10 @@ pub fn explain_open(error: OpenError) -> String {
     match error {
         OpenError::NoSuperblock => "none of its four superblocks is valid: is this the right file?".into(),
         OpenError::Device { offset } => format!("the store cannot be read or written at byte {offset}: check the disk"),
+        OpenError::HostFull { offset } => format!(
+            "the file system under it is full (at byte {offset} of the store), and opening has to write: make room there, then \
+             start again. What was flushed is safe"
+        ),
         OpenError::DamagedPage { offset, what } => {
             format!(
                 "its metadata is damaged: a page of {what} at byte {offset} fails its checksum or makes no sense. \
@@ -760,6 +769,10 @@ pub fn explain_control(error: ControlError) -> &'static str {
         ControlError::HostFull => {
             "closed without a checkpoint, because the host file system is full; nothing is lost, the next start replays the \
              journal"
+        }
+        ControlError::NotDurable => {
+            "the host file system is full: what was not flushed may be lost. What was flushed is in the journal; make room on \
+             the host before the next start"
         }
         ControlError::NoCheckpoint => {
             "closed without a checkpoint, as it was asked to; nothing is lost, the next start replays the journal"

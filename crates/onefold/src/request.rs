@@ -164,7 +164,9 @@ pub fn from_token(token: u64) -> (u32, u32) {
 pub fn explain(error: Error) -> (ErrorCode, &'static str) {
     match error {
         Error::Io => (ErrorCode::InputOutput, "the backing store failed, or a block failed its check"),
-        Error::NoSpace => (ErrorCode::NoSpace, "the pool has no room for another block"),
+        Error::NoSpace => {
+            (ErrorCode::NoSpace, "the pool has no room for it, or the file system under the pool has none")
+        }
         Error::Invalid => (ErrorCode::Invalid, "the volume has shrunk or is gone: connect again to see what is there"),
         Error::ReadOnly => (ErrorCode::NotPermitted, "the volume or the pool is read-only; see 'onefold status'"),
         Error::ShuttingDown => (ErrorCode::Shutdown, "the server is stopping"),

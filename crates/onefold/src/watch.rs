@@ -31,6 +31,7 @@ pub const REMEDY: &str = "Check the disk, then stop the server and see 'onefold 
 pub struct Watch {
     failed: bool,
     host_full: bool,
+    lacks_room: bool,
     /// How many of the thresholds are reached, by data and by metadata.
     thresholds: [usize; 2],
     /// The checkpoint under way: its number, since when, and whether it was reported.
@@ -52,6 +53,7 @@ impl Watch {
     pub fn look(&mut self, now: Nanos, status: &Status, failure: Option<&str>, host: Host) -> Option<Nanos> {
         self.look_at_mode(status, failure);
         self.look_at_space(status);
+        self.look_at_room(host);
         let host_again = self.look_at_host(now, host);
         let checkpoint_again = self.look_at_checkpoint(now, status);
         [host_again, checkpoint_again].into_iter().flatten().min()
@@ -116,6 +118,20 @@ impl Watch {
                 info!("{said}: less than before");
             }
             *before = now;
+        }
+    }
+
+    fn look_at_room(&mut self, host: Host) {
+        if std::mem::replace(&mut self.lacks_room, host.lacks_room) == host.lacks_room {
+            return;
+        }
+        if host.lacks_room {
+            warn!(
+                "the file system under the pool is full, also for what overwrites something: writes and flushes get ENOSPC until there is \
+                 room. Nothing that was flushed is lost. Make room there; the pool goes on by itself"
+            );
+        } else {
+            info!("the file system under the pool has room again: all that waited for it is written");
         }
     }
 
@@ -254,7 +270,8 @@ mod tests {
     fn a_full_host_counts_as_full_until_it_has_had_room_for_a_while() {
         let mut watch = Watch::default();
         let mut look = |seconds: u64, full: Option<u64>, room: Option<u64>| {
-            let host = Host { full: full.map(|full| full * SECOND), room: room.map(|room| room * SECOND) };
+            let (full, room) = (full.map(|full| full * SECOND), room.map(|room| room * SECOND));
+            let host = Host { full, room, lacks_room: false };
             watch.look(seconds * SECOND, &status(0, false), None, host);
             watch.host_full
         };

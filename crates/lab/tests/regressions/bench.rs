@@ -12,6 +12,7 @@ use engine::{
 use lab::config::Config;
 use lab::content::CELLS;
 use lab::disk::{Cut, Disk};
+use lab::faults::{Class, Rule};
 use lab::random::Random;
 use lab::trace::Trace;
 use lab::world::{Answer, Step, World, formatted};
@@ -320,6 +321,13 @@ impl Bench {
     /// Crashes, and opens the pool again.
     pub fn crash(&mut self, cut: Cut) -> Result<Recovered, OpenError> {
         self.begin_to_open(cut);
+        self.open()
+    }
+
+    /// Crashes, and opens the pool while no write finds room.
+    pub fn crash_on_full_host(&mut self) -> Result<Recovered, OpenError> {
+        self.begin_to_open(Cut::Lost);
+        self.world.faults.begin(&[Rule::nth(Class::FullHost, 0, true)]);
         self.open()
     }
 

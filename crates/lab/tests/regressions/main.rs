@@ -9,6 +9,7 @@ mod caches;
 mod copies;
 mod disk_index;
 mod failures;
+mod full_host;
 mod map_buffer;
 mod policies;
 mod readahead;
