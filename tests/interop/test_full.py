@@ -1,5 +1,6 @@
 """The pool, or the file system under it, is full: ENOSPC for new blocks, everything else goes on, and space comes back."""
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -8,7 +9,7 @@ import unittest
 
 import nbd
 
-from server import Pool, onefold, run
+from server import BLOCK, Pool, onefold, run
 from test_filesystems import CAN_MOUNT, Mounted
 
 MIB = 1 << 20
@@ -259,6 +260,163 @@ class Full(unittest.TestCase):
         self.assertEqual(client.pread(MIB, 0), bytes(MIB))
         client.shutdown()
         self.assertLess(time.time() - began, 120)
+
+
+@unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/loop-control"), "loop devices need root")
+class CopyOnWrite(unittest.TestCase):
+    """Where what is overwritten goes to another place, a full file system has no room for the journal either.
+
+    The pool was read-only from there on, for good."""
+
+    @contextlib.contextmanager
+    def host(self, pool, size, make):
+        """A small file system in a file; the pool will be in it."""
+        image, self.folder = os.path.join(pool.folder, "host.raw"), os.path.join(pool.folder, "small")
+        os.mkdir(self.folder)
+        run("truncate", "-s", size, image)
+        run(*make, image)
+        run("mount", "-o", "loop", image, self.folder)
+        pool.path = os.path.join(self.folder, "disk.onefold")
+        try:
+            yield
+        finally:
+            if pool.server is not None:
+                pool.kill()
+            # The kernel closes the files of a process that was killed when its last I/O has ended.
+            deadline = time.time() + 10
+            while run("umount", self.folder, check=time.time() > deadline).returncode != 0:
+                time.sleep(0.1)
+
+    def fill(self, name="ballast"):
+        """Takes all the room that there is."""
+        with open(os.path.join(self.folder, name), "w") as file:
+            size = 64 * MIB
+            while size >= BLOCK:
+                try:
+                    os.posix_fallocate(file.fileno(), os.path.getsize(file.name), size)
+                except OSError as error:
+                    self.assertEqual(error.errno, errno.ENOSPC)
+                    size //= 4
+        os.sync()
+
+    def connect(self, pool):
+        client = nbd.NBD()
+        client.connect_uri(pool.uri())
+        return client
+
+    def overwrite(self, client):
+        """One block after the other, each flushed; ends with the first error."""
+        for number in range(20000):
+            self.wrote = (number % 100, os.urandom(BLOCK))
+            client.pwrite(self.wrote[1], self.wrote[0] * BLOCK)
+            self.contents[self.wrote[0]] = self.wrote[1]
+            client.flush()
+            self.flushed = dict(self.contents)
+        self.fail("the host never became full")
+
+    def verify(self, pool, contents, maybe=()):
+        """Blocks hold this; those of `maybe` may also hold what they say."""
+        client = self.connect(pool)
+        for number, data in contents.items():
+            self.assertIn(client.pread(BLOCK, number * BLOCK), [data, *(new for at, new in maybe if at == number)], number)
+        client.shutdown()
+
+    def lives_through_a_full_host(self, pool):
+        client = self.connect(pool)
+        self.contents = {number: os.urandom(BLOCK) for number in range(100)}
+        for number, data in self.contents.items():
+            client.pwrite(data, number * BLOCK)
+        client.flush()
+        self.flushed = dict(self.contents)
+        run("cp", "--reflink=always", pool.path, pool.path + ".copy")
+        self.fill()
+        with self.assertRaises(nbd.Error) as failure:
+            self.overwrite(client)
+        self.assertEqual(failure.exception.errnum, errno.ENOSPC)
+        for call in (client.flush, lambda: client.pwrite(bytes(BLOCK), 0), lambda: client.trim(BLOCK, 0), client.flush):
+            with self.assertRaises(nbd.Error) as failure:
+                call()
+            self.assertEqual(failure.exception.errnum, errno.ENOSPC)
+        self.assertEqual(pool.status()["mode"], "normal")
+        self.verify(pool, self.contents)
+        self.assertIn("also for what overwrites something", pool.said())
+        return client
+
+    def room_comes_back(self, client):
+        os.remove(os.path.join(self.folder, "ballast"))
+        os.sync()
+        deadline = time.time() + 60
+        while True:
+            try:
+                return client.flush()
+            except nbd.Error as error:
+                self.assertEqual(error.errnum, errno.ENOSPC)
+                self.assertLess(time.time(), deadline, "no room came back")
+
+    def goes_on_by_itself(self, pool):
+        client = self.lives_through_a_full_host(pool)
+        # It goes on by itself; the flush covers what those before it could not.
+        self.room_comes_back(client)
+        pool.kill()
+        pool.check()
+        pool.serve("--memory", "64M", create=False)
+        self.verify(pool, self.contents)
+        # Once more, and stopped while there is no room: what was flushed is there.
+        client = self.lives_through_a_full_host_again(pool)
+        self.assertEqual(pool.end(), 1)
+        self.assertIn("what was not flushed may be lost", pool.said())
+        os.remove(os.path.join(self.folder, "ballast"))
+        os.sync()
+        pool.check()
+        pool.serve("--memory", "64M", create=False)
+        self.verify(pool, self.flushed, maybe=[self.wrote])
+        client = self.connect(pool)
+        client.pwrite(os.urandom(MIB), 0)
+        client.flush()
+        client.shutdown()
+        pool.stop()
+        pool.check()
+
+    def lives_through_a_full_host_again(self, pool):
+        os.remove(pool.path + ".copy")
+        os.sync()
+        return self.lives_through_a_full_host(pool)
+
+    def test_a_full_btrfs_fails_flushes_and_no_more(self):
+        with Pool("32M") as pool:
+            made = os.path.join(pool.folder, "made")
+            onefold("create", made, "--capacity", "32M")
+            onefold("volume", "create", made, "default", "--size", "32M")
+            with self.host(pool, "256M", ("mkfs.btrfs", "-q", "--mixed")):
+                run("cp", "--sparse=always", made, pool.path)
+                pool.serve("--memory", "64M", create=False)
+                self.assertIn("is on Btrfs, which copies what is overwritten", pool.said())
+                self.goes_on_by_itself(pool)
+
+    def test_a_full_xfs_fails_flushes_where_the_pool_is_shared_with_a_copy(self):
+        with Pool("32M") as pool, self.host(pool, "320M", ("mkfs.xfs", "-q", "-m", "reflink=1")):
+            pool.serve("--memory", "64M")
+            self.goes_on_by_itself(pool)
+
+    def test_a_pool_that_is_made_on_btrfs_is_written_in_place(self):
+        with Pool("32M") as pool, self.host(pool, "256M", ("mkfs.btrfs", "-q", "--mixed")):
+            made = onefold("create", pool.path, "--capacity", "32M").stdout
+            self.assertIn("written in place (NOCOW)", made)
+            self.assertIn("C", run("lsattr", pool.path).stdout.split()[0])
+            onefold("volume", "create", pool.path, "default", "--size", "32M")
+            pool.serve("--memory", "64M", create=False)
+            self.assertNotIn("Btrfs", pool.said())
+            client = self.connect(pool)
+            data = os.urandom(MIB)
+            client.pwrite(data, 0)
+            client.flush()
+            self.fill()
+            for number in range(200):
+                client.pwrite(data[number * BLOCK:(number + 1) * BLOCK], (number + 1) % 256 * BLOCK)
+                client.flush()
+            client.shutdown()
+            pool.stop()
+            pool.check()
 
 
 if __name__ == "__main__":

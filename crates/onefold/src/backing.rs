@@ -17,6 +17,7 @@ use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, OFlags};
 
 use crate::control::{self, Found};
+use crate::copy_on_write;
 use crate::identity::{self, Identity};
 
 /// What O_DIRECT needs of offsets, lengths and addresses, at most.
@@ -177,6 +178,11 @@ impl Store {
         identity::name_of(&self.file).unwrap_or_else(|| self.path.clone())
     }
 
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// What it is.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -203,7 +209,10 @@ impl Store {
     pub fn reset_to(&mut self, size: u64) -> anyhow::Result<()> {
         self.file
             .set_len(0)
-            .and_then(|()| self.file.set_len(size))
+            .and_then(|()| {
+                copy_on_write::switch_off(&self.file);
+                self.file.set_len(size)
+            })
             .with_context(|| format!("cannot make {} {} long", self.path.display(), crate::size::show(size)))?;
         self.size = size;
         // An empty file could not tell.

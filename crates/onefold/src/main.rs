@@ -22,6 +22,7 @@ mod cli;
 mod command;
 mod connection;
 mod control;
+mod copy_on_write;
 mod create;
 mod digest;
 mod disk;
@@ -65,6 +66,7 @@ use serde_json::json;
 
 use cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
 use control::Request;
+use copy_on_write::Overwriting;
 use log::Level;
 use print::{complain, print, print_json};
 use properties::Property;
@@ -183,7 +185,7 @@ fn create_pool(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
     if arguments.capacity == 0 {
         return Ok(wrong_usage("the capacity must not be zero"));
     }
-    let (_store, parameters) = create::create(&arguments.pool, arguments.capacity, arguments.force)?;
+    let (store, parameters) = create::create(&arguments.pool, arguments.capacity, arguments.force)?;
     let geometry = parameters.geometry;
     let pool = arguments.pool.display();
     let id = format!("{:032x}", u128::from_be_bytes(parameters.id));
@@ -201,6 +203,9 @@ fn create_pool(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
             "made the pool {pool}: capacity {capacity}, {total} with its tables when full\n\
              next: onefold volume create {pool} NAME --size SIZE\n"
         ));
+        if copy_on_write::overwriting(&store) == Overwriting::SwitchedToInPlace {
+            print(format_args!("{}\n", copy_on_write::SWITCHED));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

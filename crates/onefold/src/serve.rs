@@ -14,6 +14,7 @@ use crate::backing::{self, Access, Store};
 use crate::cli::ServeArgs;
 use crate::command::inheritable;
 use crate::control::{self, Message, Sending};
+use crate::copy_on_write::{self, Overwriting};
 use crate::create;
 use crate::listen::{Address, Listener};
 use crate::log;
@@ -42,6 +43,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     if !store.is_direct() {
         warn!("the file system of {} has no O_DIRECT: using the page cache", path.display());
     }
+    warn_of_copying(&store);
     let Some(sockets) = Sockets::of(path)? else { bail!("{} holds no pool", path.display()) };
     let listens_elsewhere = !inherited.is_empty() || !arguments.listen.is_empty();
     if !listens_elsewhere || arguments.control.is_none() {
@@ -173,13 +175,13 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters, u64)>
     let size = arguments.size.context("--create needs --size")?;
     if backing::kind_of(path)?.is_none() {
         let (store, parameters) = create::create(path, size, false)?;
-        say_made(path, size);
+        say_made(&store, size);
         return Ok((store, parameters, 0));
     }
     let mut store = Store::open(path, Access::Write)?;
     if let probe::Contents::Empty = probe::probe(&store)? {
         let parameters = create::fill(&mut store, create::geometry_for(size)?)?;
-        say_made(path, size);
+        say_made(&store, size);
         return Ok((store, parameters, 0));
     }
     let superblock = probe::require_pool(&store)?;
@@ -203,8 +205,22 @@ fn open_to_read(path: &Path) -> anyhow::Result<Store> {
     })
 }
 
-fn say_made(path: &Path, size: u64) {
-    info!("made the pool {} with a capacity of {}", path.display(), size::show(size));
+fn say_made(store: &Store, size: u64) {
+    info!("made the pool {} with a capacity of {}", store.path().display(), size::show(size));
+    if copy_on_write::overwriting(store) == Overwriting::SwitchedToInPlace {
+        info!("{}", copy_on_write::SWITCHED);
+    }
+}
+
+/// What overwrites something needs room, too: whoever fills the file system must know.
+fn warn_of_copying(store: &Store) {
+    if let Overwriting::Elsewhere(name) = copy_on_write::overwriting(store) {
+        warn!(
+            "{} is on {name}, which copies what is overwritten: when the file system is full, writes and flushes fail. Keep room \
+             there, or make the pool anew in a file that is written in place (docs/operations.md)",
+            store.path().display()
+        );
+    }
 }
 
 fn refuse_other_capacity(path: &Path, geometry: &Geometry, size: u64) -> anyhow::Result<()> {
