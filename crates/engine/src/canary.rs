@@ -72,6 +72,8 @@ pub enum Canary {
     PublicSeed,
     /// A write for which the host had no room counts as written.
     ForgottenWrite,
+    /// The room that a checkpoint needs is counted without the interior pages of maps.
+    RoomCountedLow,
 }
 
 #[cfg(feature = "canaries")]

@@ -155,6 +155,11 @@ pub(crate) struct Checkpoint {
     /// Pages that the index on disk may take: reserved on the host, and, while its stage lasts, promised to it.
     pub index_room: usize,
     pub index_pages: usize,
+    /// Pages that it may take, the index on disk not included while its stage lasts; and what had been taken before it began, and
+    /// before that stage did.
+    pub promised: u64,
+    pub taken_before: u64,
+    pub index_taken_before: u64,
     pub leaf_at: u64,
     /// Slot writes of carried blocks that it has to wait for.
     carried: usize,
@@ -317,12 +322,15 @@ impl Engine {
         self.failed_pages.clear();
         self.write_carried();
         core::mem::swap(&mut self.delta, &mut self.frozen);
+        core::mem::swap(&mut self.room.active, &mut self.room.frozen);
         debug_assert!(self.delta.points.is_empty());
         self.store.epoch = self.superblock.epoch + 1;
         for volume in &mut self.volumes {
             volume.merged_size = volume.size;
         }
+        self.review_room();
         self.review_disk_index();
+        let (promised, discard_budget) = self.promise_pages(!self.has_much_pending());
         let upto = self.journal.sequence - 1;
         self.want_durable = self.want_durable.max(upto);
         self.checkpoint = Some(Box::new(Checkpoint {
@@ -358,12 +366,15 @@ impl Engine {
             released: 0,
             held_by: 0,
             cut_off: Vec::new(),
-            discard_budget: if self.has_much_pending() { 0 } else { self.discard_budget() },
+            discard_budget,
             fresh: Vec::new(),
             fresh_at: 0,
             index_update: None,
             index_room: 0,
             index_pages: 0,
+            promised,
+            taken_before: self.store.meta.taken(),
+            index_taken_before: 0,
             leaf_at: 0,
             carried: self.carried_writes,
             barrier: 0,
@@ -428,10 +439,8 @@ impl Engine {
     pub(crate) fn reserve_metadata(&mut self) {
         let geometry = &self.store.geometry;
         let meta = &self.store.meta;
-        let planned =
-            self.checkpoint.as_ref().map(|checkpoint| (checkpoint.index_room, checkpoint.leaves.len() as u64));
-        let (index, leaves) = planned.unwrap_or((0, 0));
-        let pages = (self.pages_to_flush_and_merge(0, leaves) + index) as u64;
+        let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room as u64);
+        let pages = self.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
             .min(u64::from(geometry.metadata_blocks)) as u32;
         if wanted <= meta.reserved {
@@ -631,8 +640,12 @@ impl Engine {
         if let Some(grown) = checkpoint.grown {
             self.grow_to(grown);
         }
+        self.note_taken(&checkpoint);
         self.frozen.reset(self.limits.delta_entries as usize);
+        self.room.frozen.reset();
+        self.review_room();
         self.checkpoints_done += 1;
+        self.flush_is_stuck &= self.store.meta.free() <= self.free_when_stuck;
         self.want_checkpoint |= self.has_too_much_buffered() && self.phase == Phase::Serving;
         self.last_checkpoint = self.now;
         self.mature();

@@ -8,7 +8,6 @@
 
 use crate::canary::Canary;
 use crate::contract::*;
-use crate::disk_index::NO_VOLUME;
 use crate::engine::{Engine, LastLeaf, Phase, Unresolved};
 use crate::entry::{Key, Slot};
 use crate::failure::Failure;
@@ -17,10 +16,10 @@ use crate::jobs::Turn;
 use crate::pages::Region;
 use crate::record::{self, Change, Header};
 use crate::request::{Kind, Stage};
+use crate::room::{Asked, Who};
 use crate::space::SlotState;
 use crate::superblock::TreeId;
-use crate::tree::{Missing, Walk, height_for, lookup, subtrees};
-use crate::volume::Volume;
+use crate::tree::{Missing, Walk, lookup, subtrees};
 use crate::write::{SCATTERED_CARRIED, are_enough};
 
 /// The engine syncs by itself after this time,
@@ -261,7 +260,20 @@ impl Engine {
     /// Whether there is room for a write in record, ring, delta and metadata; if not it waits.
     pub(crate) fn admit(&mut self, id: RequestId) -> bool {
         let more = self.requests.get(id).blocks.len() + 1;
-        match self.room_for(more, self.cleared_by(id)) {
+        let mut asked = match self.cleared_by(id) {
+            Some(cleared) => Asked::clear(more, cleared),
+            None => self.asked_by_write(id, more),
+        };
+        let mut fits = self.has_metadata(&asked);
+        let overwrite = Asked { who: Who::Overwrite, ..asked };
+        if !fits && asked.who == Who::New && self.has_metadata(&overwrite) {
+            match self.only_overwrites(id) {
+                Some(true) => (asked, fits) = (overwrite, true),
+                Some(false) => {}
+                None => return false,
+            }
+        }
+        match self.room_where(&asked, fits) {
             Room::Enough => return true,
             Room::Later => self.block(id),
             Room::Never => self.fail_request(id, Error::NoSpace),
@@ -269,53 +281,47 @@ impl Engine {
         false
     }
 
-    /// Whether there is room for so many changes in record, ring, delta and metadata; sees to it that there will be. What only
-    /// frees says what it clears.
-    pub(crate) fn room_for(&mut self, more: usize, cleared: Option<Cleared>) -> Room {
+    /// Whether there is room in record, ring, delta and metadata; sees to it that there will be.
+    pub(crate) fn room_for(&mut self, asked: &Asked) -> Room {
+        let fits = self.has_metadata(asked);
+        self.room_where(asked, fits)
+    }
+
+    /// The same, where it is known whether there is metadata.
+    fn room_where(&mut self, asked: &Asked, has_metadata: bool) -> Room {
+        let &Asked { changes: more, cleared, .. } = asked;
         if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
             return Room::Later;
         }
         let most_released = self.limits.releases(&self.store.geometry);
+        // So much is buffered of what it covers that some of it has to go into its leaves before; where it cannot, it goes alone.
+        let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
+        let has_to_flush = covers_much && !(self.flush_is_stuck && self.delta.is_empty());
         let full_delta = self.delta.len() + more > self.limits.delta_entries as usize
             || self.delta.room() < more
-            || cleared.is_some_and(|cleared| self.delta.releases + cleared.releases > most_released);
-        // So much is buffered of what it covers that some of it has to go into its leaves before.
-        let has_to_flush = cleared.is_some_and(|cleared| cleared.releases > most_released);
+            || has_to_flush
+            || !covers_much && cleared.is_some_and(|cleared| self.delta.releases + cleared.releases > most_released);
         if has_to_flush {
             self.ask_to_flush();
         }
         let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
-        // What only frees has the last of the metadata to itself.
-        let kept = if cleared.is_some() { 0 } else { self.metadata_reserve() };
-        let full_metadata = self.pages_to_merge(more) + kept > self.store.meta.free() as usize;
         let cut_off = self.discards.len() as u64 + self.cuts_to_merge();
         let most = u64::from(self.limits.discards);
         let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
-        if !full_delta && !full_ring && !full_metadata && !full_discards {
+        if !full_delta && !full_ring && has_metadata && !full_discards {
             return Room::Enough;
         }
-        if full_metadata {
+        if !has_metadata {
             // What is in the map buffer has a claim to pages that is the less the fuller leaves are written.
             self.ask_to_flush();
         }
-        let stuck = self.metadata_full && (full_delta || full_ring) || has_to_flush && self.flush_is_stuck;
-        let last_resort = !stuck && full_metadata && !self.is_reclaimable() && !self.has_to_flush();
+        let stuck = self.metadata_full && (full_delta || full_ring);
+        let last_resort = !stuck && !has_metadata && !self.is_reclaimable() && !self.has_to_flush();
         if stuck || last_resort && !self.give_up_disk_index() {
             return Room::Never;
         }
         self.want_checkpoint = true;
         Room::Later
-    }
-
-    /// Metadata blocks that only discards and deletes may use, so that they work when nothing else does.
-    pub(crate) fn metadata_reserve(&self) -> usize {
-        (self.store.geometry.metadata_blocks / 64) as usize
-    }
-
-    /// Pages of cut-off subtrees that a checkpoint walks: fewer where their slots' counts and states may find few pages.
-    pub(crate) fn discard_budget(&self) -> u32 {
-        let pages = 2 * self.store.geometry.map_leaf_entries() as u32;
-        (self.store.meta.free() / 2 / pages).clamp(1, self.limits.discard_pages)
     }
 
     /// Whether so many slots are pending that no more should become so before some are published.
@@ -372,54 +378,8 @@ impl Engine {
         in_leaves + self.buffer.count(start, stop) as u64
     }
 
-    /// The most metadata pages that merging the delta and `more` changes can take, with all that is in the map buffer: it can always be
-    /// flushed.
-    pub(crate) fn pages_to_merge(&self, more: usize) -> usize {
-        self.pages_to_flush_and_merge(more, self.buffer.len() as u64)
-    }
-
-    /// The same, where so many leaves are written for what is in the map buffer.
-    pub(crate) fn pages_to_flush_and_merge(&self, more: usize, flushed: u64) -> usize {
-        let geometry = &self.store.geometry;
-        let block = geometry.block();
-        // A clear may cover two leaves in part, and is merged before the points, which may write a leaf a second time.
-        let clears = (self.delta.clears.len() + self.frozen.clears.len() + 1) as u64;
-        let changes = (self.delta.points.len() + self.frozen.points.len() + more) as u64;
-        // Walked discards and partly cleared leaves release slots that no delta names.
-        let walks = self.discards.iter().any(|discard| discard.volume != NO_VOLUME)
-            || !self.delta.clears.is_empty()
-            || !self.frozen.clears.is_empty();
-        let walked = if walks { u64::from(self.discard_budget()) } else { 0 };
-        let released = (walked + 2 * clears) * geometry.map_leaf_entries();
-        let named = (self.delta.slots.len() + self.frozen.slots.len() + 2 * more) as u64 + changes;
-        let slots = named + released;
-        // A map may be as large as its volume was before it shrank.
-        let most_size = |volume: &Volume| volume.size.max(volume.merged_size);
-        let map_leaves: u64 =
-            self.volumes.iter().map(|volume| most_size(volume).div_ceil(block * geometry.map_leaf_entries())).sum();
-        // What a clear covers, and what goes into its leaf together with something new, is released in the map buffer as well.
-        let slots = slots + self.buffer.len() as u64 + self.frozen.points.len() as u64;
-        let leaves = (changes + flushed).min(map_leaves)
-            + self.log_pages(changes)
-            + (2 * clears).min(map_leaves)
-            + named.min(geometry.summary_leaves())
-            + slots.min(geometry.slots().div_ceil(block / 4))
-            + slots.min(geometry.space_leaves())
-            + slots.min(self.space.container_leaves())
-            + self.discard_table_leaves()
-            + self.cuts_to_merge().div_ceil(block / crate::checkpoint::DISCARD_BYTES as u64)
-            + 4;
-        // Every leaf may have its own path, but no more pages than the levels above have.
-        let highest = self.maps.iter().map(|root| root.height).max().unwrap_or(0);
-        let levels = u64::from(height_for(map_leaves.max(geometry.slots()), geometry.fanout()).max(highest));
-        let maps = (self.volumes.len() as u64).min(changes + flushed + clears);
-        let pages = (leaves + (leaves / geometry.fanout() + 2) * (levels + maps + 6)) as usize;
-        // What the index on disk may take of it has been promised to it.
-        pages + self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_pages)
-    }
-
     /// Whether a checkpoint or a published watermark could free something.
-    fn is_reclaimable(&self) -> bool {
+    pub(crate) fn is_reclaimable(&self) -> bool {
         self.delta.len() + self.frozen.len() > 0
             || self.has_discards()
             || !self.space.pending().is_empty()

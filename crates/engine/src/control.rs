@@ -52,7 +52,11 @@ impl Engine {
             Command::Grow { capacity } => Ok(What::Grow { capacity }),
             Command::Scrub { command, seconds } => self.command_scrub(command, seconds).map(checkpoint),
             Command::Settle if self.read_only || self.phase != Phase::Serving => Err(ControlError::ReadOnly),
-            Command::Settle => Ok(What::Settle),
+            Command::Settle => {
+                // What found no room before may find some now.
+                self.flush_is_stuck = false;
+                Ok(What::Settle)
+            }
             Command::Close if self.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Close => {
                 self.phase = Phase::Closing;

@@ -20,6 +20,7 @@ use crate::entry::{Entry, Key, Slot, check_bits};
 use crate::journal::Unwritten;
 use crate::pages::Region;
 use crate::record::Change;
+use crate::room::Asked;
 use crate::space::SlotState;
 use crate::superblock::TreeId;
 use crate::tree::{Missing, Walk, lookup};
@@ -102,7 +103,7 @@ impl Engine {
         let end = volume.size / self.store.geometry.block();
         let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
         let cleared = self.cleared(start, stop);
-        if !matches!(self.room_for(1, Some(cleared)), Room::Enough) {
+        if !matches!(self.room_for(&Asked::clear(1, cleared)), Room::Enough) {
             return false;
         }
         self.journal.changes.push(Change::Clear { key: start, end });
@@ -214,10 +215,11 @@ impl Engine {
     fn room_for_copies(&mut self, room: bool) -> Option<VolumeId> {
         let at = self.copies_volume().filter(|_| room && self.takes_changes())?;
         let volume = self.volumes[at].id;
-        matches!(self.room_for(2, None), Room::Enough).then_some(volume)
+        matches!(self.room_for(&Asked::scattered(2)), Room::Enough).then_some(volume)
     }
 
     fn put_copy(&mut self, key: Key, entry: Entry, digest: Digest, fresh: bool) {
+        self.room.active.note(key);
         if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
             self.retire_if_dead(slot);
         }

@@ -157,8 +157,8 @@ impl Engine {
             self.cut_disk_index_off();
         }
         let buckets = buckets_for(&geometry);
-        let room = 2 * pages_for(&geometry, buckets, buckets.into()) + self.pages_to_merge(0) + self.metadata_reserve();
-        if wanted && !self.disk_index.record.is_on() && room <= self.store.meta.free() as usize {
+        let room = 2 * pages_for(&geometry, buckets, buckets.into()) as u64;
+        if wanted && !self.disk_index.record.is_on() && room <= self.metadata_to_begin() {
             self.disk_index.record = DiskIndexRecord { buckets, built: 0 };
             let height = height_for(buckets.into(), geometry.fanout());
             self.roots[TreeId::DiskIndex as usize] = Root { height, ..Root::default() };

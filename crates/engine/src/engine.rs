@@ -41,6 +41,7 @@ use crate::rebuild::Rebuild;
 use crate::recovery::Recovery;
 use crate::reorder::Reorder;
 use crate::request::{Requests, Stage};
+use crate::room::MetadataRoom;
 use crate::scrub::Scrub;
 use crate::space::Space;
 use crate::status::{Counters, ReadCounts, WriteCounts};
@@ -152,6 +153,9 @@ pub struct Engine {
     pub(crate) want_flush: bool,
     /// and the last that was to do so found no room for a page.
     pub(crate) flush_is_stuck: bool,
+    /// when so many pages of metadata were free.
+    pub(crate) free_when_stuck: u32,
+    pub(crate) room: MetadataRoom,
     pub(crate) discards: Vec<Discard>,
     /// The first so many of them are of the index on disk and cannot be read; the next opening tries again.
     pub(crate) stuck_discards: usize,
@@ -309,6 +313,8 @@ impl Engine {
             buffer: MapBuffer::new(),
             want_flush: false,
             flush_is_stuck: false,
+            free_when_stuck: 0,
+            room: MetadataRoom::new(&geometry),
             discards: Vec::new(),
             stuck_discards: 0,
             space: Space::new(&geometry),

@@ -9,6 +9,7 @@
 //! Log      (a table) what is new is appended to the log, or all of it is written anew
 //! ```
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -18,6 +19,7 @@ use crate::engine::Engine;
 use crate::entry::{Entry, Key};
 use crate::map_buffer::{Leaf, RECORD_BYTES, write_record};
 use crate::pages::Region;
+use crate::room::Paths;
 use crate::superblock::TreeId;
 use crate::tree::{Stop, Writer};
 
@@ -46,6 +48,10 @@ pub(crate) struct Plan {
     quota: u32,
     /// Buffered mappings that leaves which are written anyway may take along.
     along: usize,
+    /// No leaf is written: there is no room for all that is new.
+    pub keeps_all: bool,
+    /// The paths to what is in the buffer when the checkpoint has ended: to all of it if that was counted, else to what is new.
+    pub stays: Option<Box<Paths>>,
 }
 
 impl Engine {
@@ -98,11 +104,19 @@ impl Engine {
         let flushes = buffered + new > self.buffered_at_most() || self.flushes_all() && buffered > 0;
         let counts = 2 * self.store.geometry.map_leaf_entries() as usize + 1;
         let is_off = self.limits.map_buffer == 0;
+        let keeps_all = self.lacks_room_for_leaves(checkpoint);
+        let flushes = flushes && !keeps_all;
         checkpoint.leaves.clear();
         checkpoint.plan = Plan {
             counts: (flushes && buffered > 0).then(|| vec![0; counts]),
             place: (flushes && buffered > 0).then_some(0),
-            many: if is_off || flushes && buffered == 0 { 1 } else { MANY_POINTS },
+            many: match keeps_all {
+                true => usize::MAX,
+                false if is_off || flushes && buffered == 0 => 1,
+                false => MANY_POINTS,
+            },
+            keeps_all,
+            stays: Some(Box::new(Paths::new(&self.store.geometry))),
             threshold: usize::MAX,
             along: self.limits.flushed(),
             ..Plan::default()
@@ -138,6 +152,12 @@ impl Engine {
                 let flushes = is_full || old <= plan.along;
                 plan.along -= if flushes && !is_full { old } else { 0 };
                 checkpoint.leaves.push(Leaf { first, flushes });
+                if flushes || old == 0 {
+                    continue;
+                }
+            }
+            if let Some(stays) = &mut plan.stays {
+                stays.note(first);
             }
         }
         Progress::Pause
@@ -171,8 +191,8 @@ impl Engine {
         let stays = if self.flushes_all() { 0 } else { most - most / 4 };
         let budget = if self.has_much_pending() { 0 } else { self.limits.flushed() + checkpoint.points.len() };
         let mut wanted = checkpoint.plan.total.saturating_sub(stays).min(budget);
-        let has_room = !checkpoint.spares_metadata && self.pages_to_merge(0) <= self.store.meta.free() as usize;
-        let mut pages = if has_room { usize::MAX } else { 0 };
+        let room = if checkpoint.spares_metadata { 0 } else { self.metadata_to_flush(checkpoint) };
+        let mut pages = if self.claimed() <= room { usize::MAX } else { (room / self.map_levels()) as usize };
         let plan = &mut checkpoint.plan;
         let mut flushed = 0;
         for (each, &leaves) in counts.iter().enumerate().skip(1).rev() {
@@ -186,6 +206,7 @@ impl Engine {
             }
         }
         self.flush_is_stuck = flushed == 0 && wanted > 0;
+        self.free_when_stuck = self.store.meta.free();
         if plan.total - flushed > most {
             // There is no room for what is new.
             plan.many = 1;
@@ -194,6 +215,7 @@ impl Engine {
     }
 
     fn end_plan(&mut self, checkpoint: &mut Checkpoint) {
+        self.promise_planned(checkpoint);
         let releases = if checkpoint.plan.place.is_some() { self.limits.flushed().min(self.buffer.len()) } else { 0 };
         checkpoint.changes.reserve_exact(2 * checkpoint.points.len() + releases);
         if checkpoint.plan.place.is_some() {
@@ -267,6 +289,12 @@ impl Engine {
             return Progress::Pause;
         }
         self.buffer.fit(usual.max(self.buffer.len()));
+        if let Some(stays) = checkpoint.plan.stays.take() {
+            match checkpoint.plan.place {
+                Some(_) => self.room.buffered = *stays,
+                None => self.room.buffered.add(&stays),
+            }
+        }
         if self.canary(Canary::StaleLog) {
             checkpoint.pass.removed.clear();
             checkpoint.pass.anew = false;
@@ -287,13 +315,18 @@ impl Engine {
         self.store.geometry.block() / RECORD_BYTES as u64
     }
 
-    /// The most pages that the log can take, where so many mappings are new.
-    pub(crate) fn log_pages(&self, new: u64) -> u64 {
+    /// The most leaves of the log that a checkpoint can write with so many new mappings in the buffer.
+    pub(crate) fn log_leaves(&self, new: u64) -> u64 {
         let records = self.buffer.len() as u64 + new;
+        (records + records / 2).div_ceil(self.records_per_leaf()) + 3
+    }
+
+    /// The same, where none may come into it.
+    pub(crate) fn log_pages(&self, new: u64) -> u64 {
         if self.limits.map_buffer == 0 && self.buffer.is_empty() {
             return 0;
         }
-        (records + records / 2).div_ceil(self.records_per_leaf()) + 3
+        self.log_leaves(new)
     }
 
     /// Writes a leaf of the log.

@@ -211,6 +211,11 @@ impl Geometry {
         u64::from(self.containers) * u64::from(self.slots_per_container)
     }
 
+    /// Blocks of the largest volume that there can be.
+    pub fn most_volume_blocks(&self) -> u64 {
+        crate::volume::most_blocks(self)
+    }
+
     /// First block of the journal.
     pub fn journal_start(&self) -> u64 {
         self.place_b + 2

@@ -62,6 +62,7 @@ mod recovery;
 mod reorder;
 mod repair;
 mod request;
+mod room;
 mod scrub;
 mod space;
 mod status;

@@ -36,6 +36,7 @@ impl Engine {
         }
         let is_over = !self.delta.fits(entries) || self.has_too_much_buffered();
         self.want_checkpoint |= is_over && self.phase == Phase::Serving;
+        self.review_room();
         self.needs_pump = true;
     }
 

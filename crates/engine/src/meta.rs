@@ -14,6 +14,8 @@ pub(crate) struct MetaSpace {
     /// Freed by the checkpoint under way. In order: each leaf that is written looks at its own part.
     freed: BTreeSet<u32>,
     free: u32,
+    /// Blocks that have been allocated, ever.
+    taken: u64,
     lowest: u32,
     leaf_bits: u64,
     dirty: Vec<bool>,
@@ -29,6 +31,7 @@ impl MetaSpace {
             used: vec![0; blocks.div_ceil(64) as usize],
             freed: BTreeSet::new(),
             free: blocks,
+            taken: 0,
             lowest: 0,
             leaf_bits,
             dirty: vec![false; leaves],
@@ -68,6 +71,7 @@ impl MetaSpace {
                 if !busy(block + 1) {
                     self.used[word] |= 1 << (block % 64);
                     self.free -= 1;
+                    self.taken += 1;
                     self.mark_dirty(block);
                     return Some(block + 1);
                 }
@@ -108,6 +112,11 @@ impl MetaSpace {
     /// Free blocks.
     pub(crate) fn free(&self) -> u32 {
         self.free
+    }
+
+    /// Blocks that have been allocated, ever.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Blocks in use.

@@ -395,11 +395,12 @@ impl Engine {
     pub(crate) fn run_extents(&mut self, id: RequestId) {
         let request = self.requests.get_mut(id);
         request.stage = Stage::LoadMap;
-        request.extents.clear();
+        let known: u64 = request.extents.iter().map(|extent| extent.length).sum();
         let (volume, offset, length, limit) = (request.volume, request.offset, request.length, request.limit);
         let index = self.volume_index(volume).expect("checked when it began to run");
         let block = self.store.geometry.block();
-        let (first, end) = (offset / block, (offset + length).div_ceil(block));
+        // It goes on from where what is known ends: more pages than the cache holds may lead to all of it.
+        let (first, end) = ((offset + known) / block, (offset + length).div_ceil(block));
         let (mut lba, mut budget) = (first, EXTENT_BLOCKS);
         while lba < end && budget > 0 {
             let (hole, next) = match self.extent_at(index, Key::new(volume, lba)) {

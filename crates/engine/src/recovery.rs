@@ -340,6 +340,7 @@ impl Engine {
             let records = core::mem::take(&mut recovery.buffered);
             self.has_memory_to_buffer(records.len())?;
             self.buffer = MapBuffer::from_log(records, self.buffer.logged);
+            self.buffer.iter().for_each(|(key, _)| self.room.buffered.note(key));
             if !self.buffer.iter().all(|(key, entry)| self.may_be_buffered(key, entry)) {
                 let location = self.roots[TreeId::MapBuffer as usize].pointer.location;
                 let offset = self.store.offset(PageKey { region: Region::Metadata, location });
@@ -652,6 +653,7 @@ impl Engine {
                 return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
             }
         };
+        self.room.active.note(key);
         self.delta.put(key, entry, digest, fresh);
     }
 
@@ -730,6 +732,7 @@ impl Engine {
 
     fn serve(&mut self, recovery: &Recovery) {
         self.phase = Phase::Serving;
+        self.review_room();
         self.want_checkpoint |= self.has_too_much_buffered() && !self.reads_only;
         if !self.reads_only {
             self.rebuild = Some(Rebuild::new(self.store.geometry.summary_leaves()));

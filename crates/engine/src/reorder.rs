@@ -33,6 +33,7 @@ use crate::io::Purpose;
 use crate::limits::table_bytes;
 use crate::memory::list_bytes;
 use crate::near::{NearMap, NearSet};
+use crate::room::Asked;
 use crate::tree::Missing;
 use crate::volume::Keeps;
 
@@ -345,7 +346,7 @@ impl Engine {
     /// Drops what the volume has of slots that are free again, as far as there is room to say so.
     fn drop_stale(&mut self) {
         while let (Some(volume), Some(&slot)) = (self.reorder.volume, self.reorder.stale.last()) {
-            if !matches!(self.room_for(2, None), Room::Enough) {
+            if !matches!(self.room_for(&Asked::scattered(2)), Room::Enough) {
                 return;
             }
             self.reorder.stale.pop();
@@ -503,6 +504,6 @@ impl Engine {
         let room = self.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.reorder.stale.is_empty();
         room && self.space.ready() >= count as u64
             && self.volume_index(volume).is_some()
-            && matches!(self.room_for(2 * count, None), Room::Enough)
+            && matches!(self.room_for(&Asked::scattered(2 * count)), Room::Enough)
     }
 }

@@ -71,7 +71,9 @@ pub enum RepairError {
     UnknownFormat,
     /// The pages to be written need more metadata blocks than are free.
     NoRoom {
-        /// So many are free.
+        /// So many are needed,
+        needed: u64,
+        /// and so many are free.
         free: u64,
     },
 }
@@ -81,8 +83,8 @@ impl fmt::Display for RepairError {
         match self {
             RepairError::NoSuperblock => f.write_str("none of its superblocks can be read"),
             RepairError::UnknownFormat => f.write_str("a newer version has written one of its superblocks"),
-            RepairError::NoRoom { free } => {
-                write!(f, "what has to be written needs more than the {free} blocks of metadata that are free")
+            RepairError::NoRoom { needed, free } => {
+                write!(f, "what has to be written needs {needed} blocks of metadata, and {free} are free")
             }
         }
     }
@@ -178,16 +180,34 @@ struct Planner<'a, 'm> {
     touched: Vec<Vec<(u64, u64)>>,
     /// Where to look for a free metadata block.
     next_free: usize,
-    /// Free metadata blocks were not enough.
-    is_full: bool,
+    /// Metadata blocks that were free, and those that were found to be too few.
+    free: u64,
+    lacking: u64,
 }
 
 /// Plans the repair of a pool that is not open anywhere. `data`: every block in use is read and compared with its digest, and
 /// becomes lost where it does not match. The driver has read the parameters from the newest superblock.
+///
+/// Where there are too few free blocks for the maps with all that the journal says, what no leaf has yet goes into the log of the map
+/// buffer: that takes sixteen bytes a mapping, not a page at each level.
 pub fn plan_repair(
     parameters: Parameters,
     limits: Limits,
     data: bool,
+    medium: &mut Medium<'_>,
+) -> Result<Repair, RepairError> {
+    match plan_with(parameters, limits, data, false, medium) {
+        Err(RepairError::NoRoom { .. }) => plan_with(parameters, limits, data, true, medium),
+        planned => planned,
+    }
+}
+
+/// The same. `spares`: what no leaf has yet goes into the log.
+fn plan_with(
+    parameters: Parameters,
+    limits: Limits,
+    data: bool,
+    spares: bool,
     medium: &mut Medium<'_>,
 ) -> Result<Repair, RepairError> {
     let mut engine = Engine::open_to_audit(parameters, limits, 0);
@@ -225,16 +245,20 @@ pub fn plan_repair(
         mapped: Vec::new(),
         touched: Vec::new(),
         next_free: 0,
-        is_full: false,
+        free: 0,
+        lacking: 0,
     };
     planner.read_volumes();
     let end = planner.read_journal();
     planner.survey();
     planner.prove(data);
+    if spares {
+        planner.keep_in_log();
+    }
+    planner.free = planner.guarded.iter().filter(|guarded| !**guarded).count() as u64;
     planner.rewrite(end);
-    if planner.is_full {
-        let free = planner.guarded.iter().filter(|guarded| !**guarded).count() as u64;
-        return Err(RepairError::NoRoom { free });
+    if planner.lacking > 0 {
+        return Err(RepairError::NoRoom { needed: planner.free + planner.lacking, free: planner.free });
     }
     Ok(planner.plan)
 }

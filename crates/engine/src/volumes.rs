@@ -16,6 +16,7 @@ use crate::engine::{Engine, Phase};
 use crate::entry::{Key, LBA_BITS};
 use crate::record::Change;
 use crate::request::Kind;
+use crate::room::Asked;
 use crate::status::WriteCounts;
 use crate::superblock::{Pointer, Root};
 use crate::tree::height_for;
@@ -111,6 +112,9 @@ impl Engine {
         let id = id.ok_or(ControlError::TooManyVolumes)?;
         let since = self.after_next_checkpoint();
         let leaves = blocks.div_ceil(self.geometry().map_leaf_entries());
+        if !self.has_metadata_for_volume(leaves) {
+            return Err(ControlError::NoSpace);
+        }
         let root = Root { pointer: Pointer::NONE, height: height_for(leaves, self.geometry().fanout()) };
         let volume = Volume {
             id,
@@ -134,6 +138,7 @@ impl Engine {
             checkpoint.volume_at += 1;
         }
         self.note_hidden_volumes();
+        self.review_room();
         Ok(since)
     }
 
@@ -219,7 +224,17 @@ impl Engine {
             VolumeChange::Delete { volume } => self.cleared(Key::new(volume, 0), end_of(volume)),
             VolumeChange::Resize { volume, blocks } => self.cleared(Key::new(volume, blocks), end_of(volume)),
         };
-        match self.room_for(1, Some(cleared)) {
+        if let VolumeChange::Resize { blocks, .. } = change
+            && blocks * self.store.geometry.block() > self.volumes[at].size
+            && !self.has_metadata_for_volume(blocks.div_ceil(self.geometry().map_leaf_entries()))
+        {
+            if !self.is_reclaimable() {
+                return Err(ControlError::NoSpace);
+            }
+            self.want_checkpoint = true;
+            return Ok(None);
+        }
+        match self.room_for(&Asked::clear(1, cleared)) {
             Room::Enough => {}
             Room::Later => return Ok(None),
             Room::Never => return Err(ControlError::NoSpace),
@@ -243,6 +258,7 @@ impl Engine {
                 self.volumes[at].size = size;
             }
         }
+        self.review_room();
         self.last_change = self.now;
         Ok(Some(sequence))
     }

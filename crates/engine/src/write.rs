@@ -508,6 +508,7 @@ impl Engine {
             (Entry::whole(slot, content.digest), content.digest, true)
         };
         self.requests.get_mut(id).blocks[at].entry = entry;
+        self.room.active.note(key);
         if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
             self.dead.push(slot);
         }

@@ -14,7 +14,7 @@ use crate::soak::{OPERATIONS, run_seed};
 use crate::trace::Trace;
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 32] = [
+pub const CANARIES: [(Canary, u64); 33] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -47,6 +47,7 @@ pub const CANARIES: [(Canary, u64); 32] = [
     (Canary::CarriedRecord, 60),
     (Canary::PublicSeed, 60),
     (Canary::ForgottenWrite, 10),
+    (Canary::RoomCountedLow, 10),
 ];
 
 thread_local! {

@@ -113,6 +113,7 @@ impl Config {
             limits.cache = CacheLimits { setting, interval: caches.pick(&[1, 4, 16, 64]), ..GIVEN_CACHE };
         }
         limits.map_buffer = Random::new(seed ^ 0x6d61_7062).pick(&[0, 2, 8, 32, 128, 512]);
+        make_huge(&mut volumes, &mut geometry, &mut limits, &mut Random::new(seed ^ 0x6875_6765));
         Config {
             seed,
             parameters: parameters(geometry, seed),
@@ -133,6 +134,23 @@ impl Config {
         let stays = self.limits.cache.setting.is_none();
         all_full && room && stays && self.limits.index_tag_bits == 0 && self.limits.sharing_digest_bits == 0
     }
+}
+
+/// Some volumes of every third seed are a thousand or a million times as large as the pool, or as large as can be: what is written
+/// there has leaves and interior pages of the map to itself. Memory for pages is then often at its least.
+fn make_huge(volumes: &mut [(u64, Policy)], geometry: &mut Geometry, limits: &mut Limits, random: &mut Random) {
+    if !random.one_in(3) {
+        return;
+    }
+    let most = geometry.most_volume_blocks();
+    let all = random.one_in(3);
+    let one = random.below(volumes.len() as u64) as usize;
+    for (_, (size_blocks, _)) in volumes.iter_mut().enumerate().filter(|(number, _)| all || *number == one) {
+        let times = random.pick(&[1000, 1_000_000, u64::MAX]);
+        *size_blocks = geometry.slots().saturating_mul(times).min(most);
+    }
+    limits.pages = random.pick(&[48, 64, limits.pages]);
+    geometry.metadata_blocks += random.pick(&[0, 100, 400, 1600]);
 }
 
 /// The pool begins with growths behind it: segments far smaller than any that it would come to by itself.

@@ -7,6 +7,7 @@
 
 pub mod allocations;
 pub mod block;
+pub mod blocks;
 pub mod buffers;
 #[cfg(feature = "canaries")]
 pub mod canary;
@@ -30,6 +31,7 @@ pub mod opening;
 pub mod parallel;
 pub mod plot;
 pub mod random;
+pub mod range;
 pub mod repair;
 pub mod rerun;
 pub mod run;

@@ -1,6 +1,6 @@
 //! The oracle: what every block of every volume may legally contain, now and after a crash.
 //!
-//! Owns one [`Block`] per block and volume, the requests in flight that concern it, and the durability floor: the moment
+//! Owns one [`Block`] per block and volume that was ever written, the requests in flight that concern it, and the durability floor: the moment
 //! at which the newest completed flush was submitted. It knows nothing of slots, journals or sharing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,9 @@ use std::rc::Rc;
 use engine::{Extent, Policy, VolumeId};
 
 use crate::block::{ALWAYS, Block, MOST_CHANGES, Moment};
+use crate::blocks::Blocks;
 use crate::content::{CELLS, Cells, ZERO};
+pub use crate::range::{Part, Range};
 use crate::{Checked, violated};
 
 /// What is set of a volume.
@@ -61,7 +63,7 @@ pub struct ModelVolume {
     /// Whether it is there.
     pub existence: Existence,
     stamp: Stamp,
-    blocks: Vec<Rc<Block>>,
+    blocks: Blocks,
 }
 
 impl ModelVolume {
@@ -75,9 +77,14 @@ impl ModelVolume {
         self.id.is_some() && self.existence != Existence::Gone
     }
 
+    /// The numbers of the blocks that somebody has written: all others hold zeroes.
+    pub fn written(&self) -> impl Iterator<Item = u64> {
+        self.blocks.iter().map(|(number, _)| number)
+    }
+
     fn set_size(&mut self, blocks: u64) {
         self.size_blocks = blocks;
-        self.blocks.resize_with(blocks as usize, || Rc::new(Block::new(ZERO)));
+        self.blocks.truncate(blocks);
     }
 }
 
@@ -94,64 +101,17 @@ pub struct Listing {
     pub properties: Properties,
 }
 
-/// A run of cells of one volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
-    /// Index of the volume in the model.
-    pub volume: usize,
-    /// First cell.
-    pub first: u64,
-    /// Number of cells.
-    pub count: u64,
-}
-
-/// The part of a [`Range`] that lies in one block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part {
-    /// Block of the volume.
-    pub block: u64,
-    /// First cell within the block.
-    pub from: usize,
-    /// One past the last cell within the block.
-    pub to: usize,
-}
-
-impl Part {
-    /// A bit for each cell.
-    pub fn mask(&self) -> u8 {
-        (((1u16 << self.to) - 1) & !((1u16 << self.from) - 1)) as u8
-    }
-
-    /// Whether it is the whole block.
-    pub fn is_whole(&self) -> bool {
-        self.to - self.from == CELLS
-    }
-}
-
-impl Range {
-    /// The blocks that it touches, in order.
-    pub fn parts(self) -> impl Iterator<Item = Part> {
-        let cells = CELLS as u64;
-        let end = self.first + self.count;
-        (self.first / cells..end.div_ceil(cells)).map(move |block| Part {
-            block,
-            from: self.first.saturating_sub(block * cells) as usize,
-            to: (end - block * cells).min(cells) as usize,
-        })
-    }
-
-    /// Whether it begins and ends between blocks.
-    pub fn is_aligned(self) -> bool {
-        self.first.is_multiple_of(CELLS as u64) && self.count.is_multiple_of(CELLS as u64)
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Request {
-    Change(Range),
+    Change { range: Range, begun: Moment, fua: bool },
     Observation { range: Range, since: Moment },
     Flush { since: Moment },
 }
+
+/// An answer with extents may end where so many blocks have been looked at.
+const LOOKED_AT: u64 = 8000;
+/// No write has more cells; zeroes and discards may.
+const WRITTEN_AT_ONCE: u64 = 1 << 16;
 
 /// The model. Cloning is cheap: blocks are shared until they change.
 #[derive(Clone, Debug, Default)]
@@ -195,7 +155,7 @@ impl Model {
     /// As [`Model::crash`], where only an earlier promise holds.
     pub fn crash_since(&mut self, promise: Promise) {
         self.requests.clear();
-        for block in self.volumes.iter_mut().flat_map(|volume| &mut volume.blocks) {
+        for block in self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()) {
             if !block.is_simple() {
                 Rc::make_mut(block).crash(promise.floor, promise.now);
             }
@@ -214,8 +174,6 @@ impl Model {
 
     /// A volume's creation is submitted.
     pub fn begin_create(&mut self, name: &str, size_blocks: u64, policy: Option<Policy>) {
-        let block = Rc::new(Block::new(ZERO));
-        let blocks = (0..size_blocks).map(|_| block.clone()).collect();
         let properties = Properties { policy, read_only: false };
         self.volumes.push(ModelVolume {
             name: name.to_string(),
@@ -226,7 +184,7 @@ impl Model {
             id: None,
             existence: Existence::Creating,
             stamp: Stamp::default(),
-            blocks,
+            blocks: Blocks::default(),
         });
     }
 
@@ -246,7 +204,7 @@ impl Model {
     /// A volume's deletion is answered.
     pub fn end_delete(&mut self, volume: usize) {
         self.volumes[volume].existence = Existence::Gone;
-        self.volumes[volume].blocks.clear();
+        self.volumes[volume].blocks = Blocks::default();
     }
 
     /// A new size is asked for. No request may be in flight that a later growth would let through.
@@ -260,6 +218,11 @@ impl Model {
     pub fn end_resize(&mut self, volume: usize) {
         let blocks = self.volumes[volume].resizing.take().expect("it is being resized");
         self.volumes[volume].set_size(blocks);
+    }
+
+    /// The new size is refused.
+    pub fn fail_resize(&mut self, volume: usize) {
+        self.volumes[volume].resizing = None;
     }
 
     /// Properties are set: in force from here on.
@@ -370,9 +333,31 @@ impl Model {
 
     /// Whether a change of the range would exceed what the oracle can follow: wait for an answer.
     pub fn is_crowded(&self, range: Range) -> bool {
-        let blocks = &self.volumes[range.volume].blocks;
-        let changes = |part: Part| blocks.get(part.block as usize).map_or(0, |block| block.changes_in_flight());
-        range.parts().any(|part| changes(part) >= MOST_CHANGES)
+        let asked = range.blocks();
+        let overlapping: Vec<_> = self.changes_in_flight(range.volume).map(|(_, change, ..)| change.blocks()).collect();
+        // Where most of them meet, one of them begins, or what is asked for does.
+        let places = overlapping.iter().map(|blocks| blocks.start.max(asked.start)).filter(|place| *place < asked.end);
+        let mut meeting = places.map(|place| overlapping.iter().filter(|blocks| blocks.contains(&place)).count());
+        meeting.any(|count| count >= MOST_CHANGES)
+    }
+
+    /// The changes of a volume that are in flight, in the order in which they were submitted.
+    fn changes_in_flight(&self, volume: usize) -> impl Iterator<Item = (u64, Range, Moment, bool)> {
+        self.requests.iter().filter_map(move |(&token, request)| match *request {
+            Request::Change { range, begun, fua } if range.volume == volume => Some((token, range, begun, fua)),
+            _ => None,
+        })
+    }
+
+    /// A block that nobody has written, with the zeroes in flight that cover it.
+    fn unwritten(&self, volume: usize, number: u64) -> Block {
+        let mut block = Block::new(ZERO);
+        for (token, range, begun, fua) in self.changes_in_flight(volume) {
+            if range.blocks().contains(&number) {
+                block.begin_change(begun, token, range.part(number).mask(), ZERO, fua);
+            }
+        }
+        block
     }
 
     /// Whether a range can still be asked for: its volume may have gone or shrunk since it was chosen.
@@ -384,27 +369,36 @@ impl Model {
     /// A write, zeroing or discard is submitted; `value` gives each cell, counted from the start of the range.
     pub fn begin_change(&mut self, token: u64, range: Range, value: impl Fn(Part, usize) -> u32, fua: bool) {
         self.now += 1;
-        self.requests.insert(token, Request::Change(range));
-        for part in range.parts() {
-            let mut values = ZERO;
+        let only_zeroes = |part: &Part| (part.from..part.to).all(|cell| value(*part, cell) == 0);
+        // A range of any length is one of zeroes.
+        let (first, last) = (range.part(range.blocks().start), range.part(range.blocks().end - 1));
+        if !only_zeroes(&first) || !only_zeroes(&last) || range.count <= WRITTEN_AT_ONCE {
+            for part in range.parts().filter(|part| !only_zeroes(part)) {
+                if self.volumes[range.volume].blocks.get(part.block).is_none() {
+                    let block = self.unwritten(range.volume, part.block);
+                    self.volumes[range.volume].blocks.insert(part.block, block);
+                }
+            }
+        }
+        self.requests.insert(token, Request::Change { range, begun: self.now, fua });
+        for (number, block) in self.volumes[range.volume].blocks.range_mut(range.blocks()) {
+            let (part, mut values) = (range.part(*number), ZERO);
             for (cell, slot) in values.iter_mut().enumerate().take(part.to).skip(part.from) {
                 *slot = value(part, cell);
             }
-            let block = &mut self.volumes[range.volume].blocks[part.block as usize];
             Rc::make_mut(block).begin_change(self.now, token, part.mask(), values, fua);
         }
     }
 
     /// A change is answered.
     pub fn end_change(&mut self, token: u64, succeeded: bool) {
-        let Some(Request::Change(range)) = self.requests.remove(&token) else {
+        let Some(Request::Change { range, .. }) = self.requests.remove(&token) else {
             panic!("only a change in flight is answered")
         };
         self.now += 1;
         let keep = self.oldest_interest();
-        for part in range.parts() {
-            // What was cut off, or deleted with its volume, holds nothing any more.
-            let Some(block) = self.volumes[range.volume].blocks.get_mut(part.block as usize) else { break };
+        // What was cut off, or deleted with its volume, holds nothing any more.
+        for (_, block) in self.volumes[range.volume].blocks.range_mut(range.blocks()) {
             let block = Rc::make_mut(block);
             block.end_change(self.now, token, succeeded);
             block.forget_before(keep);
@@ -436,8 +430,20 @@ impl Model {
             rest = others;
             let mut values = ZERO;
             values[part.from..part.to].copy_from_slice(mine);
-            // An answer that was on its way when its blocks were cut off.
-            let Some(block) = self.volumes[range.volume].blocks.get_mut(part.block as usize) else { break };
+            let volume = &mut self.volumes[range.volume];
+            if volume.existence == Existence::Gone || part.block >= volume.size_blocks {
+                // The answer was on its way when its blocks were cut off.
+                break;
+            }
+            let Some(block) = volume.blocks.get_mut(part.block) else {
+                if values == ZERO {
+                    continue;
+                }
+                return violated(format!(
+                    "volume {name} block {} reads as {mine:x?}, and was never written",
+                    part.block
+                ));
+            };
             if block.is_simple() && part.is_whole() && block.only() == Some(values) {
                 continue;
             }
@@ -463,7 +469,8 @@ impl Model {
         }
         let total: u64 = extents.iter().map(|extent| extent.length).sum();
         let (all, is_short) = (range.count * cell_bytes, extents.len() < limit as usize);
-        if total > all || (is_short && total < all) {
+        let is_enough = total >= LOOKED_AT * CELLS as u64 * cell_bytes;
+        if total > all || (is_short && !is_enough && total < all) {
             return wrong("they cover too much or too little");
         }
         let mut first = range.first;
@@ -474,11 +481,11 @@ impl Model {
             let count = extent.length / cell_bytes;
             if extent.hole {
                 let hole = Range { first, count, ..range };
-                for part in hole.parts() {
-                    let Some(block) = self.volumes[range.volume].blocks.get(part.block as usize) else { break };
+                for (number, block) in self.volumes[range.volume].blocks.range(hole.blocks()) {
+                    let part = hole.part(*number);
                     let is_zero = |content: &Cells| content[part.from..part.to].iter().all(|&cell| cell == 0);
                     if !block.possible_since(since).iter().any(is_zero) {
-                        return wrong(&format!("a hole at block {}, which is not zero", part.block));
+                        return wrong(&format!("a hole at block {number}, which is not zero"));
                     }
                 }
             }
@@ -513,7 +520,7 @@ impl Model {
     /// The machine or the process died: what was in flight is never answered.
     pub fn crash(&mut self) {
         self.requests.clear();
-        for block in self.volumes.iter_mut().flat_map(|volume| &mut volume.blocks) {
+        for block in self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()) {
             if !block.is_simple() {
                 Rc::make_mut(block).crash(self.floor, ALWAYS);
             }
@@ -522,13 +529,13 @@ impl Model {
 
     /// Blocks that may take space now, by any reading of what is in flight or may come back.
     pub fn blocks_that_may_take_space(&self) -> u64 {
-        let blocks = self.volumes.iter().flat_map(|volume| &volume.blocks);
-        blocks.filter(|block| block.may_take_space()).count() as u64
+        let blocks = self.volumes.iter().flat_map(|volume| volume.blocks.iter());
+        blocks.filter(|(_, block)| block.may_take_space()).count() as u64
     }
 
     /// The content of a block, where only one is possible.
     pub fn only(&self, volume: usize, block: u64) -> Option<Cells> {
-        self.volumes[volume].blocks[block as usize].only()
+        self.volumes[volume].blocks.get(block).map_or(Some(ZERO), |block| block.only())
     }
 
     /// Non-zero blocks of a volume, all of which must have been read at rest.
@@ -542,7 +549,7 @@ impl Model {
     }
 
     fn non_zero(&self, volume: usize) -> impl Iterator<Item = Cells> {
-        let contents = self.volumes[volume].blocks.iter().map(|block| block.only().expect("every block was read"));
+        let contents = self.volumes[volume].blocks.iter().map(|(_, block)| block.only().expect("every block was read"));
         contents.filter(|content| *content != ZERO)
     }
 
@@ -556,7 +563,7 @@ impl Model {
     fn raise_floor(&mut self, moment: Moment) {
         self.floor = self.floor.max(moment);
         let keep = self.oldest_interest();
-        for block in self.volumes.iter_mut().flat_map(|volume| &mut volume.blocks) {
+        for block in self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()) {
             if !block.is_simple() {
                 Rc::make_mut(block).forget_before(keep);
             }
@@ -567,7 +574,7 @@ impl Model {
     fn oldest_interest(&self) -> Moment {
         let since = |request: &Request| match request {
             Request::Observation { since, .. } => *since,
-            Request::Change(_) | Request::Flush { .. } => Moment::MAX,
+            Request::Change { .. } | Request::Flush { .. } => Moment::MAX,
         };
         let kept = if self.kept_since == 0 { Moment::MAX } else { self.kept_since };
         self.requests.values().map(since).min().unwrap_or(Moment::MAX).min(self.floor).min(kept)

@@ -18,12 +18,15 @@ use crate::faults::Struck;
 use crate::model::{Existence, Model, ModelVolume, Part, Range, Stamp};
 use crate::random::Random;
 use crate::trace::Trace;
-use crate::workload::{Operation, Place};
+use crate::workload::{HUGE, Operation, Place};
 use crate::world::{Answer, Step, World, formatted};
 use crate::{Checked, violated};
 
 /// Steps without any answer after which something hangs.
 const MOST_STEPS_WITHOUT_ANSWER: u64 = 200_000;
+
+/// Blocks of metadata that tables and reserves of a pool with a huge volume may take.
+const LEAST_METADATA: u64 = 256;
 
 /// What a crash at some point finds.
 #[derive(Clone, Debug)]
@@ -149,6 +152,8 @@ pub struct Run {
     pub(crate) opened: Option<Result<Recovered, OpenError>>,
     pub(crate) epoch: u64,
     pub(crate) names: u32,
+    /// The last command to settle found no room for leaves.
+    pub(crate) is_unsettled: bool,
     /// What the pool may have grown to, unanswered.
     pub(crate) growing: Option<Geometry>,
     points: u64,
@@ -214,6 +219,7 @@ impl Run {
             opened: None,
             epoch,
             names: 0,
+            is_unsettled: false,
             growing: None,
             points: 0,
             snapshots: None,
@@ -285,17 +291,7 @@ impl Run {
                 self.model.begin_flush(token);
                 self.submit(token, Range { volume, first: 0, count: 0 }, false, EngineOperation::Flush)
             }
-            Operation::Extents { place, limit } => {
-                let range = self.range(*place);
-                self.wait_for_room(None)?;
-                if !self.model.is_there(range) {
-                    return Ok(());
-                }
-                let (volume, stamp) = (range.volume, self.model.stamp(range.volume));
-                let token = self.token(Pending::Extents { volume, stamp, limit: *limit });
-                self.model.begin_observation(token, range);
-                self.submit(token, range, false, EngineOperation::Extents { limit: *limit })
-            }
+            Operation::Extents { place, limit } => self.extents(self.range(*place), *limit),
             Operation::CreateVolume { size_blocks, policy } => self.create_volume(*size_blocks, *policy),
             Operation::Grow { containers } => self.grow(*containers),
             Operation::DeleteVolume { volume } => self.delete_volume(*volume),
@@ -486,6 +482,18 @@ impl Run {
         self.submit(token, range, false, EngineOperation::Read { object: 0 })
     }
 
+    /// Asks for the extents of a range.
+    pub(crate) fn extents(&mut self, range: Range, limit: u32) -> Checked {
+        self.wait_for_room(None)?;
+        if !self.model.is_there(range) {
+            return Ok(());
+        }
+        let (volume, stamp) = (range.volume, self.model.stamp(range.volume));
+        let token = self.token(Pending::Extents { volume, stamp, limit });
+        self.model.begin_observation(token, range);
+        self.submit(token, range, false, EngineOperation::Extents { limit })
+    }
+
     /// Reads the range in pieces of so many blocks.
     fn read_on(&mut self, range: Range, blocks: u64, swapped: bool) -> Checked {
         let step = blocks * CELLS as u64;
@@ -598,6 +606,7 @@ impl Run {
     /// Waits for the answer to a settle command.
     pub(crate) fn settle(&mut self) -> Checked {
         self.drain()?;
+        self.is_unsettled = false;
         let token = self.token(Pending::Settle);
         self.world.control(token, Command::Settle);
         self.drain()
@@ -668,7 +677,8 @@ impl Run {
                 self.counts.without_space += 1;
                 let needs_no_space = !*is_write && range.is_aligned();
                 let by_fault = self.lacks_space_by_fault() || self.lacks_room_by_fault(before);
-                if !by_fault && (needs_no_space || !self.may_be_full()) {
+                let is_credible = self.may_be_full() || self.may_lack_metadata();
+                if !by_fault && (needs_no_space || !is_credible) {
                     return violated(format!(
                         "no space for {pending:?}, with {} blocks in use or in flight of {}; {:?}",
                         self.model.blocks_that_may_take_space(),
@@ -714,6 +724,25 @@ impl Run {
     fn may_be_full(&self) -> bool {
         let in_flight = self.config.depth * u64::from(self.config.parameters.geometry.piece_blocks);
         2 * (self.model.blocks_that_may_take_space() + in_flight) >= self.config.parameters.geometry.slots()
+    }
+
+    /// Whether a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels: the
+    /// pages that lead to what has been written are a quarter of what there is. (They are needed twice when they are copied, the tables
+    /// and what is kept for others take the rest.)
+    pub(crate) fn may_lack_metadata(&self) -> bool {
+        let geometry = &self.config.parameters.geometry;
+        let mut pages = 0;
+        for volume in self.model.volumes().iter().filter(|volume| volume.size_blocks > HUGE) {
+            let mut span = geometry.map_leaf_entries();
+            while span < volume.size_blocks.saturating_mul(geometry.fanout()) {
+                let mut numbers: Vec<u64> = volume.written().map(|block| block / span).collect();
+                numbers.dedup();
+                pages += numbers.len() as u64;
+                span = span.saturating_mul(geometry.fanout());
+            }
+        }
+        let is_huge = self.model.volumes().iter().any(|volume| volume.size_blocks > HUGE);
+        is_huge && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
     }
 
     pub(crate) fn closes_early(&self) -> bool {

@@ -5,7 +5,7 @@ use engine::{Policy, ScrubCommand};
 use crate::config::Config;
 use crate::content::CELLS;
 use crate::disk::Cut;
-use crate::workload::{Generator, Operation, Place, policy};
+use crate::workload::{Generator, HUGE, Operation, Place, policy};
 
 /// A config and a short word of operations.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ pub fn scenario(number: u64) -> Scenario {
         19 => ("policies change between duplicates of all kinds", policies()),
         _ => {
             let mut config = Config::swarm(number);
-            for (size_blocks, _) in &mut config.volumes {
+            for (size_blocks, _) in config.volumes.iter_mut().filter(|(size_blocks, _)| *size_blocks <= HUGE) {
                 *size_blocks = (*size_blocks).min(40);
             }
             config.depth = config.depth.min(6);

@@ -188,6 +188,15 @@ impl Run {
             (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => return Ok(()),
             (Pending::Create { name, .. }, Ok(())) => self.model.end_create(name, true),
             (Pending::Create { name, .. }, Err(ControlError::TooManyVolumes)) => self.model.end_create(name, false),
+            // What is in the map buffer stays there.
+            (Pending::Settle, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
+                self.is_unsettled = true;
+                return Ok(());
+            }
+            (Pending::SecondCopies, Err(ControlError::NoSpace)) if self.may_lack_metadata() => return Ok(()),
+            (Pending::Create { name, .. }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
+                self.model.end_create(name, false);
+            }
             // The deletion waits for room.
             (Pending::Create { name, takes_name: true }, Err(ControlError::Exists)) => {
                 self.model.end_create(name, false);
@@ -195,6 +204,9 @@ impl Run {
             // It waited for a checkpoint, which was given up: it may have happened.
             (_, Err(ControlError::ReadOnly)) if self.closes_early() => return Ok(()),
             (Pending::Delete { volume }, Ok(())) => self.model.end_delete(*volume),
+            (Pending::Resize { volume }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
+                self.model.fail_resize(*volume);
+            }
             (Pending::Resize { volume }, Ok(())) => self.model.end_resize(*volume),
             (Pending::Set { volume }, Ok(())) => self.model.end_set(*volume),
             (Pending::SetPool, Ok(())) => self.model.end_set_pool(),

@@ -160,6 +160,11 @@ impl Operation {
     }
 }
 
+/// Volumes of more blocks are huge.
+pub const HUGE: u64 = 4096;
+/// Blocks that are read one behind the other, at most.
+const READ_ON: u64 = 4096;
+
 /// Policies of every kind, as users write them; requests of the lab reach most of the thresholds.
 const POLICIES: [&str; 16] = [
     "native",
@@ -272,7 +277,7 @@ impl Generator<'_> {
             3 => Operation::Trim { place: self.any_length(), fua },
             4 => Operation::Flush,
             5 => Operation::Extents { place: self.any_length(), limit: self.random.pick(&[1, 2, 8, 1000]) },
-            6 => Operation::CreateVolume { size_blocks: self.random.between(1, 96), policy: self.policy() },
+            6 => Operation::CreateVolume { size_blocks: self.created_blocks(), policy: self.policy() },
             7 => Operation::Drain,
             8 => Operation::Idle(self.random.pick(&[100_000, 10_000_000, 1_500_000_000, 10_000_000_000])),
             9 => Operation::Settle,
@@ -299,7 +304,9 @@ impl Generator<'_> {
             24 => {
                 let most = u64::from(self.config.parameters.geometry.piece_blocks);
                 let blocks = self.random.between(1, most.min(4));
-                Operation::ReadOn { place: self.any_length(), blocks, swapped: self.random.one_in(3) }
+                let mut place = self.any_length();
+                place.count = place.count.min(READ_ON * CELLS as u64);
+                Operation::ReadOn { place, blocks, swapped: self.random.one_in(3) }
             }
             _ => {
                 let block = self.config.parameters.geometry.block();
@@ -346,11 +353,27 @@ impl Generator<'_> {
     }
 
     fn first_block(&mut self, blocks: u64) -> u64 {
+        if blocks > HUGE {
+            return self.far_block(blocks);
+        }
         match self.random.below(4) {
             0 => self.random.below(blocks),
             1 => self.random.below(blocks.min(4)),
             _ => self.random.below(blocks.min(24)),
         }
+    }
+
+    /// A block of a huge volume: one of a few, which are overwritten and trimmed again and again, or one that nobody has come
+    /// near. Each has pages of the map to itself, from the leaf up to some height: all heights occur.
+    fn far_block(&mut self, blocks: u64) -> u64 {
+        let geometry = &self.config.parameters.geometry;
+        let mut span = geometry.map_leaf_entries();
+        for _ in 0..self.random.below(8) {
+            span = span.saturating_mul(geometry.fanout());
+        }
+        let spans = blocks.div_ceil(span);
+        let few = self.random.pick(&[4, 32, u64::MAX]);
+        (self.random.below(spans.min(few)) * span + self.random.below(span.min(3))).min(blocks - 1)
     }
 
     /// A place of at most a piece; one in four is not aligned to blocks.
@@ -384,6 +407,15 @@ impl Generator<'_> {
                 Place { volume, first, count: self.random.between(1, size) * cells }
             }
             _ => self.piece(),
+        }
+    }
+
+    /// Mostly small; where a volume is huge, of the same size half of the time.
+    fn created_blocks(&mut self) -> u64 {
+        let huge = self.config.volumes.iter().map(|&(blocks, _)| blocks).find(|&blocks| blocks > HUGE);
+        match huge {
+            Some(blocks) if self.random.one_in(2) => blocks,
+            _ => self.random.between(1, 96),
         }
     }
 

@@ -57,7 +57,7 @@ impl Engine {
     /// The most changes that the checkpoint which has just begun brings, and the pages that they may take.
     pub(crate) fn disk_index_room(&self, checkpoint: &Checkpoint) -> usize {
         let frozen = &self.frozen;
-        let walked = u64::from(self.discard_budget()) * self.store.geometry.map_leaf_entries();
+        let walked = u64::from(checkpoint.discard_budget) * self.store.geometry.map_leaf_entries();
         let buffered = self.buffer.len() as u64;
         let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked + buffered;
         let batch = (self.build_batch() as u64).max(self.store.geometry.summary_leaf_slots());
@@ -113,11 +113,11 @@ impl Engine {
         let most = checkpoint.fresh.len() + checkpoint.freed.len() + unreadable.len();
         let record = self.disk_index.record;
         let pages = pages_for(&self.store.geometry, record.buckets, (most + batch) as u64);
-        let needed = pages + self.pages_to_merge(0) + self.metadata_reserve();
-        if needed > self.store.meta.free() as usize || pages > checkpoint.index_room {
+        let left = self.unclaimed_metadata().saturating_sub(self.left_of(checkpoint));
+        if pages as u64 > left || pages > checkpoint.index_room {
             return None;
         }
-        checkpoint.index_pages = pages;
+        (checkpoint.index_pages, checkpoint.index_taken_before) = (pages, self.store.meta.taken());
         // The merge is done: what it came to is in the space map, and the memory is needed here.
         (checkpoint.changes, checkpoint.change_at) = (Vec::new(), 0);
         let mut changes = Vec::with_capacity(most + batch);
@@ -209,6 +209,8 @@ impl Engine {
                 checkpoint.writer = None;
             }
             self.disk_index.record.built = if update.lost { 0 } else { update.built };
+            // What it has taken was promised to it alone.
+            checkpoint.promised += self.store.meta.taken() - checkpoint.index_taken_before;
             checkpoint.index_pages = 0;
             return Ok(Progress::Next);
         };

@@ -110,11 +110,54 @@ impl Planner<'_, '_> {
             }
             self.next_free += 1;
         }
-        self.is_full = true;
+        self.lacking += 1;
         1
     }
 
     // ---- maps ----
+
+    /// What is new and has no leaf to go to becomes part of the map buffer.
+    pub(super) fn keep_in_log(&mut self) {
+        let per_leaf = self.geometry().map_leaf_entries();
+        let (mut stay, mut kept) = (Vec::new(), Vec::new());
+        let mut last = None;
+        for (key, entry) in core::mem::take(&mut self.points) {
+            let known = self.engine.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+            let leaf = (key.volume(), key.lba() / per_leaf);
+            let absent = match last {
+                Some((known, absent)) if known == leaf => absent,
+                _ => known.is_ok_and(|at| self.is_absent(self.engine.maps[at], leaf.1)),
+            };
+            last = Some((leaf, absent));
+            if absent && !entry.is_lost() { kept.push((key, entry)) } else { stay.push((key, entry)) }
+        }
+        if !kept.is_empty() {
+            self.plan.actions.push(format!(
+                "the newest mappings of {} blocks go to the map buffer: there are too few free blocks for their pages of the map",
+                kept.len()
+            ));
+            self.log.is_sound = false;
+            self.log.mappings.extend(kept);
+            self.log.mappings.sort_unstable_by_key(|&(key, _)| key);
+        }
+        self.points = stay;
+    }
+
+    /// Whether a map has no page at all for a leaf.
+    fn is_absent(&mut self, root: Root, leaf: u64) -> bool {
+        let bits = self.geometry().fanout().trailing_zeros();
+        if leaf.checked_shr(bits * u32::from(root.height)).unwrap_or(0) != 0 {
+            return true;
+        }
+        let (mut pointer, mut level) = (root.pointer, root.height);
+        while !pointer.is_none() && !pointer.is_lost() && level > 0 {
+            let Some(page) = self.known_page(Region::Metadata, pointer) else { return false };
+            level -= 1;
+            let at = leaf >> (bits * u32::from(level)) & (self.geometry().fanout() - 1);
+            pointer = Pointer::read(&page, at as usize * 16);
+        }
+        pointer.is_none()
+    }
 
     fn rewrite_volume(&mut self, at: usize) -> Root {
         let geometry = self.geometry();
