@@ -74,6 +74,8 @@ pub enum Canary {
     ForgottenWrite,
     /// The room that a checkpoint needs is counted without the interior pages of maps.
     RoomCountedLow,
+    /// Superblocks are written without a look at who has the pool.
+    OwnerNotLookedAt,
 }
 
 #[cfg(feature = "canaries")]

@@ -1,6 +1,7 @@
 //! The checkpoint: merges the delta into the trees and ends with a superblock. A job, in small steps.
 //!
 //! ```text
+//! look        the pool is still ours (owner.rs): else no page of it may be written
 //! cut         close the open record; the active delta becomes the frozen one
 //! Points      points and new slots of the frozen delta, brought into order (and three stages more)
 //! Cleared     the map buffer gives up what clears cover (flush.rs)
@@ -17,6 +18,7 @@
 //! Tables      containers, volumes, discard list, the log of the map buffer, and last the map of metadata blocks
 //! Drain       until pages, carried blocks and the records included are written and durable
 //! Sync        pages durable
+//! Owner       the pool is still ours, so that its superblock may be written
 //! Superblock  to both places
 //! Commit      until it is durable in both; only then is anything of the epoch before reused
 //! Release     pages that it has replaced, and slots that it has freed
@@ -41,6 +43,7 @@ use crate::io::Purpose;
 use crate::jobs::Turn;
 use crate::map_buffer::{Leaf, Pass};
 use crate::memory::list_bytes;
+use crate::owner::Look;
 use crate::pages::{PageKey, Region};
 use crate::space::SlotState;
 use crate::superblock::{Parameters, Pointer, Superblock, TreeId};
@@ -91,6 +94,7 @@ pub(crate) enum Stage {
     Tables(usize),
     Drain,
     Sync,
+    Owner,
     Superblock,
     Commit,
     Release,
@@ -165,6 +169,8 @@ pub(crate) struct Checkpoint {
     carried: usize,
     /// Syncs that have to be finished.
     barrier: u64,
+    /// The look at the owner before its superblock.
+    look: Look,
     /// The geometry that its superblock puts into force, if that is another one.
     grown: Option<Geometry>,
     /// Containers whose reserved space the last sync covers.
@@ -258,7 +264,7 @@ impl Engine {
     }
 
     pub(crate) fn step_checkpoint(&mut self) {
-        if self.checkpoint.is_none() && self.checkpoint_is_due() && !self.scrub.writes_metadata() {
+        if self.checkpoint.is_none() && self.checkpoint_is_due() && !self.scrub.writes_metadata() && self.may_begin() {
             self.cut();
         }
         let Some(mut checkpoint) = self.checkpoint.take() else { return };
@@ -378,6 +384,7 @@ impl Engine {
             leaf_at: 0,
             carried: self.carried_writes,
             barrier: 0,
+            look: Look::default(),
             grown: None,
             reserved: 0,
             superblocks: 0,
@@ -420,6 +427,7 @@ impl Engine {
             Stage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
             Stage::Sort => checkpoint.unsorted.push(0..checkpoint.changes.len()),
             Stage::Plan => self.begin_plan(&mut checkpoint),
+            Stage::Owner => checkpoint.look = self.look_at_owner(),
             Stage::Release => {
                 self.superblock = checkpoint.next.expect("the superblock was written");
                 self.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
@@ -518,6 +526,7 @@ impl Engine {
                 let done = self.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
+            Stage::Owner => Ok(if self.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
             Stage::Superblock => self.write_superblock(checkpoint),
             Stage::Release => Ok(self.release_replaced(checkpoint)),
         }
@@ -728,7 +737,8 @@ fn next_stage(stage: Stage) -> Stage {
         Stage::Tables(at) if at + 1 < TABLES.len() => Stage::Tables(at + 1),
         Stage::Tables(_) => Stage::Drain,
         Stage::Drain => Stage::Sync,
-        Stage::Sync => Stage::Superblock,
+        Stage::Sync => Stage::Owner,
+        Stage::Owner => Stage::Superblock,
         Stage::Superblock => Stage::Commit,
         Stage::Commit | Stage::Release => Stage::Release,
     }

@@ -77,6 +77,7 @@ impl Engine {
             Purpose::CopyBlock(slot) => self.copied(slot, result),
             Purpose::Fetch(slot) => self.fetched(slot, result),
             Purpose::Superblock => self.superblock_written(&segments, result),
+            Purpose::Owner(number) => self.owner_looked_at(number, result),
             Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
         }
         self.store.io.recycle(io, segments);

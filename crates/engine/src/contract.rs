@@ -402,6 +402,8 @@ pub enum OpenError {
         /// Entries of the journal, or as many as take the room of the mappings.
         entries: u64,
     },
+    /// Another has taken the pool over meanwhile.
+    TakenOver,
     /// A journal record that was durable is damaged.
     DamagedJournal {
         /// Its sequence number.

@@ -33,6 +33,7 @@ use crate::meta::MetaSpace;
 use crate::near::{Near, NearMap};
 use crate::neighbours::Neighbours;
 use crate::no_room::NoRoom;
+use crate::owner::Ownership;
 use crate::pages::{PageCache, Region};
 use crate::partition::Partition;
 use crate::read::Fill;
@@ -115,6 +116,8 @@ pub struct Engine {
     /// Why it failed, in this run or before.
     pub(crate) failure: Option<Failure>,
     pub(crate) mark: Mark,
+    /// Who must have the pool for it to be written.
+    pub(crate) owner: Ownership,
     /// Superblocks of checkpoints on their way, and the newest epoch that one was submitted with.
     pub(crate) superblocks_in_flight: u32,
     pub(crate) superblock_submitted: u64,
@@ -290,6 +293,7 @@ impl Engine {
             read_only: false,
             failure: None,
             mark: Mark::Done,
+            owner: Ownership::default(),
             superblocks_in_flight: 0,
             superblock_submitted: 0,
             to_audit: false,

@@ -4,6 +4,7 @@
 //! ```text
 //! at once    the pool is read-only: what waits for a record or for room is answered with an error, and so is every flush
 //! Wait       until no superblock of a checkpoint is on its way
+//! Look       until it is certain that nobody else has the pool (owner.rs)
 //! First      a superblock that says so, to the first place; then a sync
 //! Second     the same to the second place; then a sync
 //! Done       nothing is written any more
@@ -13,12 +14,16 @@
 //! that is durable in both places, under a later epoch; it takes the places of others than that newest one, one place after the other, so that
 //! there is always one that is whole. Where it cannot be written either, the pool is opened next as after a crash.
 //!
+//! A pool that another has taken over fails in the same way here, and nothing of that is written: it is the other's. All requests
+//! fail then, also reads, for what they would find is of two engines.
+//!
 //! A pool that has failed is opened without writing anything to it: the journal is replayed in memory, and blocks that it
 //! carries are read from there. An explicit repair lifts the failure.
 
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::io::Purpose;
+use crate::owner::Look;
 use crate::superblock::Superblock;
 
 /// Why a pool is read-only from some moment on.
@@ -32,6 +37,8 @@ pub enum Failure {
     Page,
     /// The tables contradict each other.
     Contradiction,
+    /// Another has taken the pool over. It is never written: nothing is, from there on.
+    TakenOver,
 }
 
 impl Failure {
@@ -41,6 +48,8 @@ impl Failure {
             Failure::Sync => 2,
             Failure::Page => 3,
             Failure::Contradiction => 4,
+            // What a superblock without a failure has.
+            Failure::TakenOver => 0,
         }
     }
 
@@ -55,6 +64,7 @@ impl Failure {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
     Wait,
+    Look(Look),
     Write(usize),
     Writing(usize),
     Syncing(usize),
@@ -68,7 +78,7 @@ impl Engine {
             return;
         }
         self.failure = Some(failure);
-        self.mark = Mark::Wait;
+        self.mark = if self.has_lost_owner() { Mark::Done } else { Mark::Wait };
         while let Some((_, id)) = self.committing.pop_front() {
             self.fail_request(id, Error::Io);
         }
@@ -87,6 +97,11 @@ impl Engine {
     /// Brings the superblock of a failed pool on its way.
     pub(crate) fn step_failure(&mut self) {
         if self.mark == Mark::Wait && self.superblocks_in_flight == 0 {
+            self.mark = Mark::Look(self.look_at_owner());
+        }
+        if let Mark::Look(look) = self.mark
+            && self.is_ours(look)
+        {
             // Not where the newest superblock is that is whole for certain: writing may tear what is there.
             let epoch = match self.superblock_submitted {
                 submitted if submitted > self.superblock.epoch => submitted + 2,

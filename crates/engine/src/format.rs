@@ -25,8 +25,10 @@ pub fn format(parameters: Parameters) -> Format {
     let journal = (geometry.journal_start() * block, u64::from(geometry.journal_blocks) * block);
     // All four slots: what an older pool left in any of them must not outlive a crash in the middle of this.
     let slots = (0..4).map(|slot| (geometry.superblock_block(slot / 2, slot as u64 % 2) * block, block));
+    // Nobody has it yet.
+    let owner = geometry.owner_block().map(|at| (at * block, block));
     // The homes of the meta map have no reserve of their own: this gives them their space.
     let homes = geometry.segments().map(|segment| (segment.homes.block * block, segment.homes.count * block));
     let homes = homes.filter(|(_, length)| *length > 0);
-    Format { zero: slots.chain([journal]).chain(homes).collect(), blocks: blocks.collect() }
+    Format { zero: slots.chain(owner).chain([journal]).chain(homes).collect(), blocks: blocks.collect() }
 }

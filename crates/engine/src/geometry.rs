@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! 0, 1                    superblock place A: even epochs, odd epochs
+//! 2                       who has the pool (owner.rs)
 //! place_b, place_b + 1    superblock place B: even epochs, odd epochs
 //! journal                 a ring
 //! meta map                two homes for each page of the map of metadata pages: interior pages, then leaves
@@ -460,6 +461,11 @@ impl Geometry {
     /// Entries of a map leaf.
     pub fn map_leaf_entries(&self) -> u64 {
         self.block() / 8
+    }
+
+    /// The block that says who has the pool, where there is room for one: everywhere but in some pools of tests.
+    pub fn owner_block(&self) -> Option<u64> {
+        (self.place_b > 2).then_some(2)
     }
 
     /// Block of superblock place 0 (A) or 1 (B) for an epoch.

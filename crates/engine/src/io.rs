@@ -64,6 +64,8 @@ pub(crate) enum Purpose {
     Fetch(Slot),
     /// A copy of a superblock has been written.
     Superblock,
+    /// The record of the owner has been read: the look of this number.
+    Owner(u64),
     /// A superblock that says that the pool has failed, or its sync, is done.
     Mark,
     /// A step of recovery; the number is the step's own.

@@ -24,6 +24,7 @@ use crate::contract::*;
 use crate::engine::{Engine, Unresolved};
 use crate::entry::{Key, Slot, check_bits};
 use crate::io::Purpose;
+use crate::owner::Look;
 use crate::request::{Kind, Stage};
 
 /// Blocks that are under repair at once; the others wait.
@@ -111,6 +112,8 @@ pub(crate) struct Mend {
     second: Option<BufferId>,
     at: At,
     in_flight: bool,
+    /// The look at who has the pool, before it is written.
+    look: Option<Look>,
     digest: Option<Digest>,
     owner: Option<Key>,
     /// Another slot that holds the same.
@@ -126,6 +129,7 @@ impl Mend {
             second: None,
             at: At::Prove,
             in_flight: false,
+            look: None,
             digest: None,
             owner: None,
             other,
@@ -252,6 +256,11 @@ impl Engine {
                     return self.give_up(mend, Found::Left);
                 }
                 let Some(buffer) = mend.buffer else { return self.give_up(mend, Found::Left) };
+                // What failed may be what another has written who has the pool now.
+                let look = *mend.look.get_or_insert_with(|| self.look_at_owner());
+                if !self.is_ours(look) {
+                    return MendStep::Wait;
+                }
                 let block = self.store.geometry.block();
                 let offset = self.store.geometry.slot_block(slot.0) * block;
                 self.dirty.insert(slot, buffer);

@@ -50,13 +50,19 @@ pub struct Header {
     pub now: Nanos,
     /// Whether the pool was opened with [`Engine::open_to_read`].
     pub reads_only: bool,
+    /// The nonce that the record of the owner must have ([`Engine::set_owner`]).
+    pub owner: Option<[u8; 16]>,
 }
 
 impl Header {
     /// An engine as it was when the recording began.
     pub fn open(&self) -> Engine {
         let open = if self.reads_only { Engine::open_to_read } else { Engine::open };
-        open(self.parameters, self.limits, self.now)
+        let mut engine = open(self.parameters, self.limits, self.now);
+        if let Some(nonce) = self.owner {
+            engine.set_owner(nonce);
+        }
+        engine
     }
 }
 

@@ -7,7 +7,8 @@
 //! Walk         the journal's chain from the checkpoint to its end
 //! Verify       records above the highest watermark, in order, by the digests of their blocks; the first that fails ends it
 //! Replay       what is believed fills the delta
-//! Redo         blocks that the journal carried go to their slots, where the final mapping needs them
+//! Redo         the pool is still ours (owner.rs); blocks that the journal carried go to their slots, where the final mapping needs them
+//! Look         the pool is still ours
 //! Mend         the missing copy of the superblock, then a sync
 //! Seal         a superblock of a new epoch in both places names the last record believed, then a sync
 //! ```
@@ -25,6 +26,7 @@ use crate::canary::Canary;
 use crate::contract::*;
 use crate::engine::{Engine, Phase};
 use crate::entry::{Entry, Key, Slot};
+use crate::failure::Failure;
 use crate::io::Purpose;
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
@@ -54,7 +56,7 @@ enum Step {
     Walk,
     Verify,
     Redo,
-    Mend,
+    Look,
     Mended,
     MendSync,
     Seal,
@@ -190,7 +192,7 @@ impl Engine {
             Step::Walk => self.walk(recovery),
             Step::Verify => self.verify(recovery),
             Step::Redo => self.redo(recovery),
-            Step::Mend => Ok(self.mend(recovery)),
+            Step::Look => Ok(self.mend(recovery)),
             Step::Mended => {
                 self.recovery_sync(recovery);
                 Ok(Progress::Next(Step::MendSync))
@@ -238,6 +240,13 @@ impl Engine {
             (Step::Sync, Err(_)) => recovery.unsynced = true,
             (_, Err(IoError::NoSpace)) => self.recovery_failed(OpenError::HostFull { offset }),
             (_, Err(_)) => self.recovery_failed(OpenError::Device { offset }),
+            (Step::Redo | Step::Look, Ok(Outcome::Bytes(_))) => match self.judge_owner(result) {
+                Some(Failure::TakenOver) => self.recovery_failed(OpenError::TakenOver),
+                Some(_) => {
+                    self.recovery_failed(OpenError::DamagedPage { offset, what: "the record of who has the pool" })
+                }
+                None => {}
+            },
             (Step::Walk, Ok(Outcome::Bytes(bytes))) => recovery.window.extend_from_slice(bytes),
             (Step::Verify | Step::Redo, Ok(Outcome::Blocks(&[content]))) => {
                 let &[Segment::Buffer(buffer)] = segments else { unreachable!("one block at a time") };
@@ -496,6 +505,7 @@ impl Engine {
         }
         self.replay(recovery)?;
         recovery.check_at = 0;
+        self.look_while_recovering(recovery);
         Ok(Progress::Next(Step::Redo))
     }
 
@@ -677,7 +687,17 @@ impl Engine {
             self.read_checks(recovery);
             return Ok(Progress::Wait);
         }
-        Ok(Progress::Next(Step::Mend))
+        self.look_while_recovering(recovery);
+        Ok(Progress::Next(Step::Look))
+    }
+
+    /// Looks whether the pool is still ours, before something is written to it.
+    fn look_while_recovering(&mut self, recovery: &mut Recovery) {
+        if let Some(at) = self.geometry().owner_block().filter(|_| self.owner_nonce().is_some()) {
+            let block = self.store.geometry.block();
+            recovery.outstanding += 1;
+            self.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
+        }
     }
 
     // ---- the seal ----

@@ -23,6 +23,7 @@ use crate::entry::Slot;
 use crate::io::Purpose;
 use crate::jobs::Turn;
 use crate::mend::{Damaged, For, Found};
+use crate::owner::Look;
 use crate::pages::{PageKey, Region};
 use crate::recovery::table_name;
 use crate::space::SlotState;
@@ -76,6 +77,7 @@ enum Target {
 enum At {
     First,
     Again,
+    Look(Look),
     Write,
     Sync(u64),
     ReadBack,
@@ -452,7 +454,7 @@ impl Engine {
                 At::Done => {}
                 At::First | At::Again if item.good => self.scrub.items[number].at = At::Done,
                 // It may be no part of anything any more.
-                At::First | At::Again if moved => {
+                At::First | At::Again | At::Look(_) if moved => {
                     self.scrub.again = true;
                     self.scrub.items[number].at = At::Done;
                 }
@@ -460,7 +462,16 @@ impl Engine {
                     self.scrub.items[number].at = At::Again;
                     self.read_item(number);
                 }
-                At::Again => self.rewrite_item(number),
+                // What fails may be what another has written who has the pool now.
+                At::Again => {
+                    let look = self.look_at_owner();
+                    self.scrub.items[number].at = At::Look(look);
+                    if self.is_ours(look) {
+                        self.rewrite_item(number);
+                    }
+                }
+                At::Look(look) if self.is_ours(look) || self.read_only => self.rewrite_item(number),
+                At::Look(_) => {}
                 At::Write if item.good => {
                     let barrier = self.syncs.submitted + 1;
                     self.syncs.wanted = self.syncs.wanted.max(barrier);

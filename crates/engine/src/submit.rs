@@ -76,7 +76,8 @@ impl Engine {
         self.requests.get_mut(id).has_run = true;
         let request = self.requests.get(id);
         debug_assert_eq!(request.waiting, 0);
-        if let Some(error) = request.error.or_else(|| self.misplaced(id)) {
+        if let Some(error) = request.error.or_else(|| self.misplaced(id)).or(self.is_taken_over().then_some(Error::Io))
+        {
             return self.fail_request(id, error);
         }
         match request.kind {

@@ -14,7 +14,7 @@ use crate::soak::{OPERATIONS, run_seed};
 use crate::trace::Trace;
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 33] = [
+pub const CANARIES: [(Canary, u64); 34] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -48,6 +48,7 @@ pub const CANARIES: [(Canary, u64); 33] = [
     (Canary::PublicSeed, 60),
     (Canary::ForgottenWrite, 10),
     (Canary::RoomCountedLow, 10),
+    (Canary::OwnerNotLookedAt, 10),
 ];
 
 thread_local! {

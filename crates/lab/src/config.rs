@@ -31,6 +31,8 @@ pub struct Config {
     pub grows: bool,
     /// Whether volumes are deleted, resized and set.
     pub changes_volumes: bool,
+    /// Whether the pool has an owner, which the engine looks at. In runs with crashes others take it over.
+    pub owned: bool,
 }
 
 impl Config {
@@ -72,6 +74,7 @@ impl Config {
             contents: 8,
             grows: false,
             changes_volumes: true,
+            owned: false,
         }
     }
 
@@ -124,6 +127,7 @@ impl Config {
             contents,
             grows,
             changes_volumes: random.one_in(2),
+            owned: geometry.owner_block().is_some() && Random::new(seed ^ 0x6f77_6e65_7273).one_in(3),
         }
     }
 

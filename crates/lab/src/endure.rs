@@ -285,7 +285,10 @@ impl Run {
             OpenError::Device { .. } => reads + writes > 0,
             OpenError::HostFull { .. } => full > 0,
             OpenError::DamagedPage { .. } | OpenError::DamagedJournal { .. } => damaged,
-            OpenError::NoSuperblock | OpenError::UnknownFormat | OpenError::TooLittleMemory { .. } => false,
+            OpenError::TakenOver
+            | OpenError::NoSuperblock
+            | OpenError::UnknownFormat
+            | OpenError::TooLittleMemory { .. } => false,
         }
     }
 

@@ -28,6 +28,7 @@ pub mod inspect;
 pub mod model;
 mod no_room;
 pub mod opening;
+mod owner;
 pub mod parallel;
 pub mod plot;
 pub mod random;

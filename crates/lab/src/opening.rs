@@ -132,6 +132,7 @@ impl Run {
         self.world = World::open(parameters, limits, disk, self.world.now, random, trace)?;
         (self.world.faults, self.world.records, self.world.submitted) = (faults, records, submitted);
         self.is_counted = false;
+        self.acquire()?;
         self.take_geometry()
     }
 

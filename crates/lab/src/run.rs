@@ -98,6 +98,14 @@ pub(crate) enum Pending {
     },
 }
 
+impl Pending {
+    /// Whether it is a client's, not an operator's.
+    pub(crate) fn is_request(&self) -> bool {
+        use Pending::{Change, Extents, Flush, Read, Refused};
+        matches!(self, Change { .. } | Refused { .. } | Read { .. } | Extents { .. } | Flush { .. })
+    }
+}
+
 /// Figures of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
@@ -205,7 +213,7 @@ impl Run {
     ) -> Checked<Run> {
         let mut random = Random::new(config.seed);
         let world = World::open(config.parameters, config.limits, disk, now, Random::new(random.draw()), trace)?;
-        Ok(Run {
+        let mut run = Run {
             world,
             model,
             counts: Counts::default(),
@@ -230,7 +238,9 @@ impl Run {
             is_counted: false,
             failed_before: false,
             unsealed: None,
-        })
+        };
+        run.acquire()?;
+        Ok(run)
     }
 
     /// The snapshots kept so far, at most once.
@@ -264,6 +274,7 @@ impl Run {
             Operation::Crash { .. }
                 | Operation::Reopen
                 | Operation::CloseEarly { .. }
+                | Operation::TakeOver { .. }
                 | Operation::Drain
                 | Operation::Idle(_)
                 | Operation::Settle
@@ -348,6 +359,7 @@ impl Run {
             Operation::Reopen => self.reopen(),
             Operation::CloseEarly { after } => self.close_early(*after),
             Operation::Crash { cut, again, verify } => self.crash(*cut, again, *verify),
+            Operation::TakeOver { after, cut } => self.lose(*after, *cut),
         }
     }
 
@@ -705,7 +717,7 @@ impl Run {
                 let cell_bytes = self.cell_bytes();
                 self.model.end_extents(token, extents, *limit, cell_bytes)?;
             }
-            (_, Err(error)) if self.is_explained(&pending, *error, before) => {
+            (_, Err(error)) if self.world.ownership.taken || self.is_explained(&pending, *error, before) => {
                 self.counts.errors += 1;
                 match pending {
                     Pending::Change { .. } => self.model.end_change(token, false),

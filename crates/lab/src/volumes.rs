@@ -183,6 +183,7 @@ impl Run {
             }
             (Pending::Settle | Pending::Scrub | Pending::SecondCopies | Pending::Replicas, Ok(()))
             | (Pending::IndexCopy | Pending::SetCache | Pending::Close { .. }, Ok(())) => return Ok(()),
+            (Pending::Close { .. }, Err(ControlError::ReadOnly)) if self.world.ownership.taken => return Ok(()),
             (Pending::Scrub, Err(ControlError::NoScrub))
             | (Pending::SecondCopies, Err(ControlError::TooManyVolumes)) => return Ok(()),
             (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => return Ok(()),

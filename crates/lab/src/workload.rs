@@ -151,12 +151,22 @@ pub enum Operation {
         /// Verify everything at once, or let later reads find out.
         verify: bool,
     },
+    /// After some steps another takes the pool over; when the engine has noticed, cut the power, open again.
+    TakeOver {
+        /// Steps of the world.
+        after: u64,
+        /// What happens to unsynced writes.
+        cut: Cut,
+    },
 }
 
 impl Operation {
     /// Whether the engine ends with it, and another one begins.
     pub(crate) fn ends_engine(&self) -> bool {
-        matches!(self, Operation::Reopen | Operation::CloseEarly { .. } | Operation::Crash { .. })
+        matches!(
+            self,
+            Operation::Reopen | Operation::CloseEarly { .. } | Operation::Crash { .. } | Operation::TakeOver { .. }
+        )
     }
 }
 
@@ -220,7 +230,7 @@ pub struct Generator<'a> {
     /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
     forgers: Random,
     forged_one_in: u64,
-    weights: [u32; 25],
+    weights: [u32; 26],
     fresh: u32,
 }
 
@@ -231,7 +241,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 25];
+        let mut weights = [0; 26];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -256,6 +266,7 @@ impl Generator<'_> {
             weights[10] = 0;
             weights[11] = 0;
         }
+        weights[25] = if crashes && config.owned { 6 } else { 0 };
         let policies = Random::new(seed ^ 0x706f_6c69_6379);
         let caches = caches.clone();
         let mut forgers = Random::new(seed ^ 0x666f_7267);
@@ -301,6 +312,7 @@ impl Generator<'_> {
                 Operation::IndexCopy(self.policies.pick(&copies))
             }
             22 => Operation::SetCache((!self.caches.one_in(5)).then(|| any_cache(&mut self.caches))),
+            25 => Operation::TakeOver { after: self.random.below(100), cut: self.cut() },
             24 => {
                 let most = u64::from(self.config.parameters.geometry.piece_blocks);
                 let blocks = self.random.between(1, most.min(4));
@@ -492,6 +504,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 26, "{letters:?}");
+        assert_eq!(letters.len(), 27, "{letters:?}");
     }
 }

@@ -22,6 +22,7 @@ use crate::disk::Disk;
 use crate::faults::{Class, Faults};
 use crate::model::Promise;
 use crate::no_room::Kept;
+use crate::owner::Ownership;
 use crate::random::{Random, mix};
 use crate::trace::Trace;
 use crate::{Checked, violated};
@@ -151,6 +152,8 @@ pub struct World {
     pub records: Vec<RecordNote>,
     /// What has been promised so far: told by whoever knows.
     pub promise: Promise,
+    /// Who has the pool.
+    pub(crate) ownership: Ownership,
 }
 
 /// A disk that holds a new, empty pool.
@@ -220,12 +223,17 @@ impl World {
             submitted: [0; 4],
             records: Vec::new(),
             promise: Promise::default(),
+            ownership: Ownership::default(),
         })
     }
 
     /// What the superblocks said at opening.
     pub fn geometry(&self) -> Geometry {
         self.parameters.geometry
+    }
+
+    pub(crate) fn parameters(&self) -> &Parameters {
+        &self.parameters
     }
 
     /// From here on, I/O that begins and is chosen does not complete, until [`World::let_go`]. It replaces the choice
@@ -452,6 +460,7 @@ impl World {
             return violated(format!("{id:?} is submitted while it is in flight"));
         }
         self.validate(&io)?;
+        self.judge_owner(&io)?;
         let (mut payload, mut hash) = (Vec::new(), 0);
         match io.op {
             IoOp::Write | IoOp::WriteDurable => {
@@ -709,6 +718,7 @@ impl World {
             }
         }
         self.buffers.release(&io);
+        self.note_look(&io);
         let first = io.offset / self.parameters.geometry.block();
         let is_stale = fault == Some(Class::StaleRead);
         // Of two copies at most one is bad, in whatever way.

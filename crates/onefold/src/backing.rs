@@ -19,6 +19,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use crate::control::{self, Found};
 use crate::copy_on_write;
 use crate::identity::{self, Identity};
+use crate::owner;
 
 /// What O_DIRECT needs of offsets, lengths and addresses, at most.
 pub const ALIGNMENT: usize = 4096;
@@ -88,6 +89,7 @@ pub struct Store {
     direct: bool,
     /// The file behind a loop device, locked.
     behind: Option<Arc<File>>,
+    writable: bool,
 }
 
 impl AsRawFd for Store {
@@ -128,7 +130,8 @@ impl Store {
         let (file, direct) = open_file(path, kind, access)?;
         lock(&file, path)?;
         let behind = if kind == Kind::Device { lock_behind(path)? } else { None };
-        let mut store = Store { file, path: path.to_path_buf(), kind, size: 0, direct, behind };
+        let writable = access != Access::Read;
+        let mut store = Store { file, path: path.to_path_buf(), kind, size: 0, direct, behind, writable };
         store.size = store.measure()?;
         store.settle_for_what_works()?;
         Ok(store)
@@ -191,6 +194,11 @@ impl Store {
     /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Whether it may be written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
     }
 
     /// Whether it bypasses the page cache.
@@ -407,7 +415,9 @@ fn is_served(file: &File, path: &Path) -> bool {
 
 /// Words for a store that another process has, with what is found where a server of it would listen.
 fn explain_lock(file: &File, path: &Path) -> String {
-    let process = identity::holder_of(file).map_or(String::new(), |process| format!(" ({process})"));
+    let process = || identity::holder_of(file).map_or(String::new(), |process| format!(" ({process})"));
+    let who = owner::running_at(path)
+        .map_or_else(|| format!("another onefold process{}", process()), |owner| owner::describe(&owner));
     let advice = match control::find_server_of(path) {
         Found::Server => format!("'onefold status {}' shows what it does; stop it first", path.display()),
         Found::Nobody => {
@@ -420,7 +430,7 @@ fn explain_lock(file: &File, path: &Path) -> String {
             socket.display()
         ),
     };
-    format!("{} is in use by another onefold process{process}: {advice}", path.display())
+    format!("{} is in use by {who}: {advice}", path.display())
 }
 
 /// Locks the file behind a loop device: a server of that file knows nothing of the device's own lock.

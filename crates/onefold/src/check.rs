@@ -21,8 +21,8 @@ use crate::cli::CheckArgs;
 use crate::control::{self, Found};
 use crate::digest::Digester;
 use crate::disk::{compare, merge};
+use crate::owner::{self, Purpose};
 use crate::print::{complain, print, print_json};
-use crate::probe;
 use crate::progress::Progress;
 use crate::reactor::explain_open;
 use crate::size;
@@ -108,7 +108,7 @@ pub fn check(arguments: &CheckArgs) -> anyhow::Result<bool> {
     let path = &arguments.pool;
     refuse_while_served(path, "an audit")?;
     let store = Store::open(path, Access::Read)?;
-    let superblock = probe::require_pool(&store)?;
+    let (superblock, _) = owner::claim(&store, Purpose::Read)?;
     let mut findings = Findings::default();
     check_superblocks(&store, &superblock, &mut findings);
     check_failure(&superblock, &mut findings);

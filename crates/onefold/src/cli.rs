@@ -25,6 +25,9 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Open a pool although another host, or another container, has it: only when that has certainly ended
+    #[arg(long, global = true)]
+    pub take_over: bool,
 }
 
 /// The pool that a command is about, served or not.

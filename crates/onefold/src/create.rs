@@ -11,6 +11,7 @@ use engine::{Geometry, Parameters, Superblock};
 use crate::backing::{self, Access, Kind, Store};
 use crate::digest;
 use crate::grow;
+use crate::owner;
 use crate::probe::{self, Contents};
 use crate::progress::Progress;
 use crate::size;
@@ -27,6 +28,11 @@ pub fn create(path: &Path, capacity: u64, force: bool) -> anyhow::Result<(Store,
         // Also in a file that we made: until it was locked, somebody else may have made a pool of it.
         refuse_to_overwrite(&store)?;
     }
+    // Whoever has what is to be destroyed is not robbed of it.
+    let _owned = match probe::probe(&store)? {
+        Contents::Pool(pool) => Some(owner::acquire(&store, &pool.parameters)?),
+        _ => None,
+    };
     match fill(&mut store, geometry) {
         Ok(parameters) => Ok((store, parameters)),
         Err(error) => {

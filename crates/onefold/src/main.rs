@@ -8,6 +8,7 @@
 //! reactor                   one thread: waits, takes in, lets the engine decide, carries out
 //!   record                  ... and what the engine was asked, for the lab
 //!   disk, backing           ... on the store
+//!   owner, host             ... which nobody else may have
 //!   server, connection, request, output    ... for clients
 //!   control                 ... for operators
 //! ring, arena, heap         the kernel's side: the only unsafe code (and one descriptor in service)
@@ -31,6 +32,7 @@ mod estimate;
 mod faults;
 mod grow;
 mod heap;
+mod host;
 mod identity;
 mod listen;
 mod log;
@@ -38,6 +40,7 @@ mod look;
 mod memory;
 mod offline;
 mod output;
+mod owner;
 mod place;
 mod poll;
 mod print;
@@ -85,6 +88,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     if !matches!(cli.command, Command::Serve(_)) {
         log::start(Level::Warn);
+    }
+    if cli.take_over {
+        owner::take_over();
     }
     match run(&cli.command, inherited) {
         Ok(code) => code,

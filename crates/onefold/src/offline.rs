@@ -11,7 +11,7 @@ use crate::command::{self, Wanted};
 use crate::control::{self, Mailbox, Request};
 use crate::look;
 use crate::memory::Source;
-use crate::probe;
+use crate::owner::{self, Purpose};
 use crate::reactor::{Opening, Reactor, explain_control};
 use crate::service::Manager;
 use crate::status::Report;
@@ -22,9 +22,10 @@ const MEMORY: u64 = 128 << 20;
 /// Opens a pool that no server has, for a command.
 pub fn open(path: &Path, mailbox: Mailbox) -> anyhow::Result<Reactor> {
     let store = Store::open(path, Access::Write)?;
-    let superblock = probe::require_pool(&store)?;
+    let (superblock, owned) = owner::claim(&store, Purpose::Use)?;
     let opening = Opening {
         store: &store,
+        owned,
         parameters: superblock.parameters,
         memory: (MEMORY, Source::Default),
         listeners: Vec::new(),

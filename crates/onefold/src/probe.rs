@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use engine::geometry::{BLOCK_SIZE, PLACE_B_OFFSET};
-use engine::{Superblock, SuperblockError};
+use engine::{Parameters, Superblock, SuperblockError};
 
 use crate::backing::{Kind, Store};
 use crate::size;
@@ -94,6 +94,11 @@ fn newest<'a>(slots: impl Iterator<Item = &'a [u8]>) -> Result<Superblock, Super
 
 /// The id of the pool on a device that another process may be serving; `None` if there is no pool.
 pub fn id_without_lock(path: &Path) -> anyhow::Result<Option<[u8; 16]>> {
+    Ok(parameters_without_lock(path)?.map(|parameters| parameters.id))
+}
+
+/// The parameters of a pool that another process may be serving; `None` if there is no pool.
+pub fn parameters_without_lock(path: &Path) -> anyhow::Result<Option<Parameters>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut blocks = vec![0; 4 * BLOCK];
     let (first, second) = blocks.split_at_mut(2 * BLOCK);
@@ -101,7 +106,7 @@ pub fn id_without_lock(path: &Path) -> anyhow::Result<Option<[u8; 16]>> {
     if file.read_exact_at(first, 0).is_err() || file.read_exact_at(second, PLACE_B_OFFSET).is_err() {
         return Ok(None);
     }
-    Ok(newest(blocks.chunks_exact(BLOCK)).ok().map(|superblock| superblock.parameters.id))
+    Ok(newest(blocks.chunks_exact(BLOCK)).ok().map(|superblock| superblock.parameters))
 }
 
 /// The superblock of a store that must be a pool, all of it.
@@ -175,7 +180,7 @@ pub fn identify(head: &[u8]) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{DigestFunction, Geometry, Parameters};
+    use engine::{DigestFunction, Geometry};
 
     fn superblock(epoch: u64) -> Vec<u8> {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();

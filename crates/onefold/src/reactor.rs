@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use engine::recording::Header;
 use engine::{
-    Command, ControlError, Effect, Engine, Event, Geometry, Limits, Nanos, OpenError, Parameters, PoolChange,
+    Command, ControlError, Effect, Engine, Event, Failure, Geometry, Limits, Nanos, OpenError, Parameters, PoolChange,
     Recovered, VolumeId,
 };
 
@@ -26,6 +26,7 @@ use crate::disk::{Core, Disk, Host};
 use crate::grow;
 use crate::listen::Listener;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source};
+use crate::owner::Owned;
 use crate::poll::Poll;
 use crate::record::{self, Recorded, Recording};
 use crate::ring::{Completion, Ring, Tag};
@@ -37,7 +38,7 @@ use crate::watch::{REMEDY, Watch};
 
 use std::os::fd::AsRawFd;
 
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// How long requests in service, and then connections, may take to come to their ends when the server stops.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -70,6 +71,8 @@ enum Waiter {
 pub struct Opening<'a> {
     /// The store, locked.
     pub store: &'a Store,
+    /// Ours, if it is to be written.
+    pub owned: Option<Owned>,
     /// The pool's parameters.
     pub parameters: Parameters,
     /// The most memory to use, and who said so.
@@ -110,6 +113,7 @@ pub struct Reactor {
     /// The clients that were asked for.
     wanted: u32,
     store: Store,
+    owned: Option<Owned>,
     serving: bool,
     /// The command that makes the pool larger, while there is one.
     growing: Option<u64>,
@@ -130,8 +134,8 @@ pub struct Reactor {
 impl Reactor {
     /// Sets everything up and lets the engine begin to open the pool.
     pub fn new(opening: Opening<'_>) -> anyhow::Result<Reactor> {
-        let Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only, record, poll } =
-            opening;
+        let Opening { store, owned, parameters, memory, listeners, connections, .. } = opening;
+        let Opening { manager, mailbox, read_only, record, poll, .. } = opening;
         let serving = !listeners.is_empty();
         let wanted = if serving { allow_files(connections) } else { 1 };
         let (memory, memory_source) = memory;
@@ -148,7 +152,8 @@ impl Reactor {
             warn!("buffers are not registered with the kernel ('ulimit -l', LimitMEMLOCK= is low): a little slower");
         }
         let program = env!("CARGO_PKG_VERSION").to_owned();
-        let header = Header { program, parameters, limits, now: 0, reads_only: read_only };
+        let owner = owned.as_ref().map(Owned::nonce);
+        let header = Header { program, parameters, limits, now: 0, reads_only: read_only, owner };
         let recording = record.map(|wanted| Recording::begin(&wanted, &header)).transpose()?;
         let engine = Recorded::new(header.open(), recording);
         let mut core = Core { engine, arena, ring, digester: Digester::new(&parameters), now: 0 };
@@ -168,6 +173,7 @@ impl Reactor {
             memory_source,
             wanted,
             store: store.share()?,
+            owned,
             serving,
             growing: None,
             completions: Vec::new(),
@@ -185,6 +191,9 @@ impl Reactor {
     /// Goes on until the pool is open, or cannot be opened. `None` if a stop was asked for meanwhile: that is as safe as a
     /// crash, and the next start recovers from the beginning.
     pub fn open(&mut self) -> anyhow::Result<Option<Recovered>> {
+        if let Some(owned) = &mut self.owned {
+            owned.begins_to_write();
+        }
         let mut said = false;
         loop {
             if let Some(opened) = self.opened {
@@ -207,6 +216,9 @@ impl Reactor {
 
     /// Words for a pool that cannot be opened, with the memory that would do where there is too little.
     fn explain_opening(&self, error: OpenError) -> anyhow::Error {
+        if error == OpenError::TakenOver {
+            return anyhow::anyhow!(self.who_took_over());
+        }
         let OpenError::TooLittleMemory { entries } = error else { return anyhow::anyhow!(explain_open(error)) };
         let geometry = self.core.engine.geometry();
         let fits = |memory: &u64| {
@@ -220,6 +232,11 @@ impl Reactor {
             size::show(self.division.memory),
             enough.div_ceil(1 << 20)
         )
+    }
+
+    /// Words for a pool that another has taken over.
+    fn who_took_over(&self) -> String {
+        self.owned.as_ref().map_or_else(|| failure_text(Failure::TakenOver).into(), Owned::who_took_over)
     }
 
     /// Goes on for a while; false if a stop was asked for.
@@ -344,8 +361,11 @@ impl Reactor {
         self.watch = self.opened.and_then(Result::ok).as_ref().map(Watch::of);
         self.watch_due = Some(0);
         self.manager.ready(status);
-        while self.stops == 0 {
+        while self.stops == 0 && !self.core.engine.is_taken_over() {
             self.turn(None)?;
+        }
+        if self.core.engine.is_taken_over() {
+            error!("{}", self.who_took_over());
         }
         Ok(())
     }
@@ -391,10 +411,15 @@ impl Reactor {
         };
         self.look();
         match result {
-            Ok(()) => Ok(()),
+            Ok(()) => self.release(),
             Err(error @ (ControlError::NoCheckpoint | ControlError::HostFull)) => {
                 warn!("{}", explain_control(error));
-                Ok(())
+                self.release()
+            }
+            Err(_) if self.core.engine.is_taken_over() => {
+                // A server has said it when it noticed.
+                let who = if self.serving { failure_text(Failure::TakenOver).into() } else { self.who_took_over() };
+                Err(anyhow::anyhow!("{} is not closed: {who}", self.store.path().display()))
             }
             Err(error @ ControlError::NotDurable) => Err(anyhow::anyhow!(explain_control(error))),
             Err(ControlError::ReadOnly) if self.core.engine.status().failure.is_some() => {
@@ -405,6 +430,14 @@ impl Reactor {
                 "the pool could not be marked as cleanly closed ({error:?}); it will be recovered when it is opened next"
             )),
         }
+    }
+
+    /// The pool is closed: nothing is in flight, and nobody has it.
+    fn release(&mut self) -> anyhow::Result<()> {
+        if let Some(owned) = &mut self.owned {
+            owned.release();
+        }
+        Ok(())
     }
 
     /// Waits for the end of closing; `None` at the deadline, or if it `hurries` when a stop is asked for once more.
@@ -740,6 +773,7 @@ pub fn explain_open(error: OpenError) -> String {
                  see what a repair would do: onefold repair POOL --dry-run"
             )
         }
+        OpenError::TakenOver => "another process has taken it over: see who has it with 'onefold status'".into(),
         OpenError::UnknownFormat => {
             "a newer program has written it: its version or features are not known here. Use that program".into()
         }

@@ -335,7 +335,7 @@ mod tests {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
         let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Aegis128X2);
         let limits = Limits::for_memory(64 << 20, &geometry).unwrap();
-        Header { program: "test".into(), parameters, limits, now: 0, reads_only: false }
+        Header { program: "test".into(), parameters, limits, now: 0, reads_only: false, owner: None }
     }
 
     /// How many calls a recording has, and the last two, in words.

@@ -14,8 +14,8 @@ use crate::arena::BLOCK;
 use crate::backing::{Access, Store};
 use crate::check::{Audit, Findings, Overlay, Range, refuse_while_served};
 use crate::cli::RepairArgs;
+use crate::owner::{self, Purpose};
 use crate::print::{print, print_json};
-use crate::probe;
 use crate::size;
 use crate::status::failure_text;
 
@@ -49,7 +49,7 @@ pub fn repair(arguments: &RepairArgs) -> anyhow::Result<bool> {
     let path = &arguments.pool;
     refuse_while_served(path, "a repair")?;
     let store = Store::open(path, if arguments.yes { Access::Write } else { Access::Read })?;
-    let superblock = probe::require_pool(&store)?;
+    let (superblock, _owned) = owner::claim(&store, if arguments.yes { Purpose::Repair } else { Purpose::Read })?;
     require_memory(path, &superblock)?;
     let mut before = Findings::default();
     let mut audit = Audit::new(&superblock, Overlay::new(store))?;

@@ -19,6 +19,7 @@ use crate::create;
 use crate::listen::{Address, Listener};
 use crate::log;
 use crate::memory::{self, Division, Source};
+use crate::owner::{self, Purpose};
 use crate::place::Sockets;
 use crate::print::{print, print_json};
 use crate::probe;
@@ -39,7 +40,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let path = &arguments.pool;
     let manager = Manager::from_environment()?;
     info!("onefold {}: opening the pool {}", env!("CARGO_PKG_VERSION"), path.display());
-    let (store, parameters, pool_memory) = open_store(arguments)?;
+    let (store, pool_memory) = open_store(arguments)?;
     if !store.is_direct() {
         warn!("the file system of {} has no O_DIRECT: using the page cache", path.display());
     }
@@ -59,10 +60,13 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let memory = arguments.memory.map_or_else(|| memory::of_pool(pool_memory), |memory| (memory, Source::CommandLine));
     let size = arguments.record_size;
     let record = arguments.record.clone().map(|path| record::Wanted { path, size });
+    let purpose = if store.is_writable() { Purpose::Use } else { Purpose::Read };
+    let (superblock, owned) = owner::claim(&store, purpose)?;
+    let parameters = superblock.parameters;
     let store = &store;
     let poll = arguments.poll * 1000;
     let opening =
-        Opening { store, parameters, memory, listeners, connections, manager, mailbox, read_only, record, poll };
+        Opening { store, owned, parameters, memory, listeners, connections, manager, mailbox, read_only, record, poll };
     let mut reactor = Reactor::new(opening)?;
     let recovered = reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
     let Some(recovered) = recovered else {
@@ -158,8 +162,8 @@ fn log_start(reactor: &Reactor, parameters: &Parameters, control: &Listener) {
     );
 }
 
-/// Opens the store, or makes it with `--create`; the pool's parameters, and the memory that it is set to.
-fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters, u64)> {
+/// Opens the store, or makes it with `--create`; and the memory that the pool is set to.
+fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, u64)> {
     let path = &arguments.pool;
     if !arguments.create {
         if backing::kind_of(path)?.is_none() {
@@ -170,23 +174,23 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, Parameters, u64)>
         }
         let store = if arguments.read_only { open_to_read(path)? } else { Store::open(path, Access::Write)? };
         let superblock = probe::require_pool(&store)?;
-        return Ok((store, superblock.parameters, superblock.memory));
+        return Ok((store, superblock.memory));
     }
     let size = arguments.size.context("--create needs --size")?;
     if backing::kind_of(path)?.is_none() {
-        let (store, parameters) = create::create(path, size, false)?;
+        let (store, _) = create::create(path, size, false)?;
         say_made(&store, size);
-        return Ok((store, parameters, 0));
+        return Ok((store, 0));
     }
     let mut store = Store::open(path, Access::Write)?;
     if let probe::Contents::Empty = probe::probe(&store)? {
-        let parameters = create::fill(&mut store, create::geometry_for(size)?)?;
+        create::fill(&mut store, create::geometry_for(size)?)?;
         say_made(&store, size);
-        return Ok((store, parameters, 0));
+        return Ok((store, 0));
     }
     let superblock = probe::require_pool(&store)?;
     refuse_other_capacity(path, &superblock.parameters.geometry, size)?;
-    Ok((store, superblock.parameters, superblock.memory))
+    Ok((store, superblock.memory))
 }
 
 /// Opens a store that is only read, unless its pool has to be recovered first.

@@ -299,7 +299,7 @@ impl ScrubReport {
 }
 
 /// A moment in UTC, to the minute.
-fn show_date(seconds: u64) -> String {
+pub fn show_date(seconds: u64) -> String {
     // Days are counted from 1 March of year 0, so that leap days come last (H. Hinnant, chrono-compatible date algorithms).
     let (days, minutes) = (seconds / 86_400 + 719_468, seconds / 60 % 1440);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -545,6 +545,7 @@ pub fn failure_text(failure: Failure) -> &'static str {
         Failure::Sync => "a sync of the store failed",
         Failure::Page => "a page of metadata cannot be read or is damaged",
         Failure::Contradiction => "the pool's tables contradict each other",
+        Failure::TakenOver => "another process has taken the pool over",
     }
 }
 

@@ -3,7 +3,7 @@
 //! The reactor looks now and then, not at every request. A figure near a threshold must not fill the log: what was
 //! reported has to go away by some distance, or for some time, before it is reported again.
 
-use engine::{Engine, Nanos, Recovered, ScrubState, Status};
+use engine::{Engine, Failure, Nanos, Recovered, ScrubState, Status};
 use tracing::{error, info, warn};
 
 use crate::disk::Host;
@@ -91,7 +91,7 @@ impl Watch {
     }
 
     fn look_at_mode(&mut self, status: &Status, failure: Option<&str>) {
-        if let Some(kind) = status.failure
+        if let Some(kind) = status.failure.filter(|&kind| kind != Failure::TakenOver)
             && !self.failed
         {
             self.failed = true;

@@ -429,12 +429,14 @@ impl<'a> Reader<'a> {
     fn header(&mut self) -> Result<(Header, u64), Stop> {
         let superblock = Superblock::decode(self.take(SUPERBLOCK_SIZE)?).map_err(|_| Stop::Damaged)?;
         let limits = self.limits()?;
-        let (now, reads_only) = (self.number()?, self.flag()?);
+        let (now, reads_only, has_owner) = (self.number()?, self.flag()?, self.flag()?);
+        let nonce = self.take(16)?;
+        let owner = has_owner.then(|| core::array::from_fn(|i| nonce[i]));
         let program = self.text()?;
         let sum = checksum(0, &self.bytes[..self.at]);
         if u64_at(self.take(8)?, 0) != sum {
             return Err(Stop::Damaged);
         }
-        Ok((Header { program, parameters: superblock.parameters, limits, now, reads_only }, sum))
+        Ok((Header { program, parameters: superblock.parameters, limits, now, reads_only, owner }, sum))
     }
 }

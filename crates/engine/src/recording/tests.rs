@@ -11,7 +11,7 @@ fn header() -> Header {
     let geometry = Geometry::for_capacity(1 << 30).unwrap();
     let parameters = Parameters::new(geometry, [7; 16], [0; 32], DigestFunction::Blake3);
     let limits = Limits::for_memory(128 << 20, &geometry).unwrap();
-    Header { program: "1.2.3".to_string(), parameters, limits, now: 17, reads_only: true }
+    Header { program: "1.2.3".to_string(), parameters, limits, now: 17, reads_only: true, owner: Some([3; 16]) }
 }
 
 /// The lists of a call, which it borrows.

@@ -57,7 +57,8 @@ pub(super) fn header(out: &mut Vec<u8>, header: &Header) -> u64 {
     Superblock::new(Parameters { key: [0; 32], ..header.parameters }).encode(&mut superblock);
     out.extend_from_slice(&superblock);
     limits(out, &header.limits);
-    fields(out, &[header.now, u64::from(header.reads_only)]);
+    fields(out, &[header.now, u64::from(header.reads_only), u64::from(header.owner.is_some())]);
+    out.extend_from_slice(&header.owner.unwrap_or_default());
     text(out, &header.program);
     let sum = checksum(0, out);
     out.extend_from_slice(&sum.to_le_bytes());

@@ -207,7 +207,7 @@ impl Recorded {
 
 fn header(config: &Config) -> Header {
     let Config { parameters, limits, .. } = *config;
-    Header { program: "test".into(), parameters, limits, now: 0, reads_only: false }
+    Header { program: "test".into(), parameters, limits, now: 0, reads_only: false, owner: None }
 }
 
 fn again(bytes: &[u8]) -> Report {

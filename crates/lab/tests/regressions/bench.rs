@@ -309,6 +309,14 @@ impl Bench {
     }
 
     fn open(&mut self) -> Result<Recovered, OpenError> {
+        if self.config.owned {
+            self.world.acquire(self.next_token).unwrap_or_else(|violation| panic!("{violation}"));
+        }
+        self.finish_opening()
+    }
+
+    /// Waits for the end of an opening that has begun.
+    pub fn finish_opening(&mut self) -> Result<Recovered, OpenError> {
         self.until("the end of opening", |bench| bench.opened.take())
     }
 
