@@ -11,14 +11,14 @@ use engine::{OpenError, Superblock};
 use crate::backing::{Access, Store};
 use crate::check::{self, Audit, Overlay};
 use crate::memory;
-use crate::probe;
+use crate::owner::{self, Purpose};
 use crate::reactor::explain_open;
 use crate::status::Report;
 
 /// The figures of a pool.
 pub fn report(path: &Path) -> anyhow::Result<Report> {
     let store = Store::open(path, Access::Read)?;
-    let superblock = probe::require_pool(&store)?;
+    let (superblock, _) = owner::claim(&store, Purpose::Read)?;
     let (mut memory, mut overlay) = (check::MEMORY, Overlay::that_forgets(store));
     loop {
         let mut audit = Audit::within(memory, &superblock, overlay)?;
@@ -39,7 +39,8 @@ pub fn report(path: &Path) -> anyhow::Result<Report> {
 
 /// Refuses what writes to a pool that has to be recovered for that, which nobody has asked for.
 pub fn require_recovered(path: &Path) -> anyhow::Result<()> {
-    if needs_recovery(&probe::require_pool(&Store::open(path, Access::Read)?)?) {
+    let (superblock, _) = owner::claim(&Store::open(path, Access::Read)?, Purpose::Read)?;
+    if needs_recovery(&superblock) {
         bail!(
             "{path} was not closed cleanly, and --settle needs it recovered: add --recover, or leave --settle out to see what \
              recovery will find",

@@ -189,12 +189,6 @@ pub fn running_at(path: &Path) -> Option<Owner> {
     (is_here && host::is_running(owner.pid, owner.started)).then_some(owner)
 }
 
-/// The nonce of who has the pool at `path` now; `None` if nobody has, or there is no pool. Nothing is locked for it.
-#[allow(dead_code, reason = "the control socket asks whether its server has the pool at a path")]
-pub fn nonce_of(path: &Path) -> anyhow::Result<Option<[u8; 16]>> {
-    Ok(owner_of(path)?.map(|owner| owner.nonce))
-}
-
 fn owner_of(path: &Path) -> anyhow::Result<Option<Owner>> {
     let Some(parameters) = probe::parameters_without_lock(path)? else { return Ok(None) };
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
