@@ -15,6 +15,7 @@ use crate::contract::*;
 use crate::engine::{Engine, Phase};
 use crate::entry::{Key, LBA_BITS};
 use crate::record::Change;
+use crate::reorder::MOST_BUDGET;
 use crate::request::Kind;
 use crate::room::Asked;
 use crate::status::WriteCounts;
@@ -206,7 +207,8 @@ impl Engine {
             self.enter_hidden_volume(Keeps::SecondCopies)?;
         }
         self.second_copies = change.second_copies.unwrap_or(self.second_copies);
-        self.reorder.budget = change.replicas.unwrap_or(self.reorder.budget);
+        let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(MOST_BUDGET)));
+        self.reorder.budget = replicas.unwrap_or(self.reorder.budget);
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
         self.pool_policy = change.policy.unwrap_or(self.pool_policy);
         self.pool_memory = change.memory.unwrap_or(self.pool_memory);
