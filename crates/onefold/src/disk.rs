@@ -318,6 +318,10 @@ impl Disk {
 
     /// An operation of a slot ended.
     pub fn completed(&mut self, index: u32, result: i32, core: &mut Core) {
+        if result == -libc::EFAULT && core.ring.lost_registered_buffer(index) {
+            // That says nothing about the disk, and nothing was done.
+            return self.submit(index, core);
+        }
         let slot = &mut self.slots[index as usize];
         let error = match (result, slot.work) {
             (_, Work::Sync | Work::Reserve) if result >= 0 => None,
@@ -569,7 +573,76 @@ fn describe_failure(slot: &Slot, result: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{DigestFunction, Geometry, Parameters};
+    use std::os::fd::AsRawFd;
+    use std::time::Duration;
+
+    use crate::ring::Tag;
+    use engine::{Command, DigestFunction, Effect, Geometry, Limits, Parameters};
+
+    /// Lets the engine go on until it says what `is_over` waits for. What is registered with the kernel is lost after some I/O.
+    fn drive(core: &mut Core, disk: &mut Disk, mut lose_after: usize, is_over: impl Fn(&Effect) -> bool) {
+        let mut completions = Vec::new();
+        loop {
+            while let Some(effect) = core.engine.next_effect() {
+                if is_over(&effect) {
+                    return;
+                }
+                if let Effect::Io(io) = effect {
+                    disk.take(io, core);
+                }
+            }
+            if disk.advance(core) {
+                continue;
+            }
+            // With what has been asked for and has not been submitted.
+            if lose_after == 0 {
+                core.ring.lose_registered();
+            }
+            lose_after = lose_after.wrapping_sub(1);
+            let in_flight = disk.free.len() < DISK_SLOTS;
+            core.ring.submit_and_wait(Some(Duration::from_secs(if in_flight { 5 } else { 0 }))).unwrap();
+            core.ring.completions(&mut completions);
+            if !in_flight {
+                // Time passes only where the engine waits for it.
+                core.now = core.engine.next_timer().expect("the engine waits for something").max(core.now);
+                core.engine.handle(core.now, Event::Timer);
+            }
+            for completion in completions.drain(..) {
+                let Tag::Disk(slot) = completion.tag else { panic!("nothing else was asked for: {completion:?}") };
+                disk.completed(slot, completion.result, core);
+            }
+        }
+    }
+
+    /// Where little memory could be locked, the kernel took some of the buffers, or none any more when memory was raised. I/O that named
+    /// the others failed with EFAULT, that was taken for an error of the disk, and a healthy pool became read-only.
+    #[test]
+    fn an_io_whose_registered_buffer_is_gone_is_done_again_without() {
+        let path = std::env::temp_dir().join(format!("onefold-disk-{}", std::process::id()));
+        let (store, parameters) = crate::create::create(&path, 16 << 20, true).unwrap();
+        let limits = Limits::for_memory(64 << 20, &parameters.geometry).unwrap();
+        // Few enough to be registered by who may lock 8 MiB.
+        let limits = Limits { buffers: 1024, write_buffers: 512, ..limits };
+        for (lose_when_opening, lose_when_closing) in
+            [(0, usize::MAX), (2, usize::MAX), (usize::MAX, 0), (usize::MAX, 1)]
+        {
+            let most = limits.most_buffers(BLOCK as u64) as usize;
+            let arena = Arena::new((limits.buffers as usize, most), 512, 1).unwrap();
+            let ring = Ring::new(&arena, store.as_raw_fd(), true).unwrap();
+            let engine = Recorded::new(Engine::open(parameters, limits, 0), None);
+            let mut core = Core { engine, arena, ring, digester: Digester::new(&parameters), now: 0 };
+            let mut disk = Disk::new(512, &store);
+            drive(&mut core, &mut disk, lose_when_opening, |effect| matches!(effect, Effect::Opened(Ok(_))));
+            let command = Command::CreateVolume { name: "another", size: 1 << 20, policy: None };
+            core.engine.handle(0, Event::Control { token: 1, command });
+            core.engine.handle(0, Event::Control { token: 2, command: Command::Close });
+            let closed = Effect::ControlReply { token: 2, result: Ok(()) };
+            drive(&mut core, &mut disk, lose_when_closing, |effect| *effect == closed);
+            assert_eq!((disk.last_failure(), core.engine.status().failure), (None, None));
+            assert!(!core.ring.lose_registered(), "it has noticed");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn staging_is_taken_in_runs_and_given_back() {

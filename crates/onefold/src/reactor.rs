@@ -148,9 +148,6 @@ impl Reactor {
         let arena = arena(&limits, wanted as usize, serving)
             .with_context(|| format!("cannot get {} of memory", size::show(memory)))?;
         let ring = Ring::new(&arena, store.as_raw_fd(), serving)?;
-        if serving && !ring.has_registered_buffers() {
-            warn!("buffers are not registered with the kernel ('ulimit -l', LimitMEMLOCK= is low): a little slower");
-        }
         let program = env!("CARGO_PKG_VERSION").to_owned();
         let owner = owned.as_ref().map(Owned::nonce);
         let header = Header { program, parameters, limits, now: 0, reads_only: read_only, owner };

@@ -13,11 +13,13 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
+use tracing::{info, warn};
 
 use crate::arena::{Arena, BLOCK, Span};
 
-/// Entries of the submission queue; the completion queue has eight times as many.
-const ENTRIES: u32 = 512;
+/// Entries of the submission queue; the completion queue has eight times as many. The lower numbers are for where so little memory may be
+/// locked that there is no room for more: they work as well, with more calls of the kernel.
+const ENTRIES: [u32; 3] = [512, 128, 32];
 /// Where the store is in the table of registered files.
 const STORE: Fixed = Fixed(0);
 /// Block buffers are registered in chunks of so many bytes, so that they can come and go.
@@ -121,6 +123,8 @@ struct Vectors {
     in_flight: bool,
     /// The operation in flight is a durable write.
     is_durable: bool,
+    /// The last operation named its memory by a registered buffer.
+    is_fixed: bool,
 }
 
 impl Vectors {
@@ -133,6 +137,7 @@ impl Vectors {
             message: Box::new(message),
             in_flight: false,
             is_durable: false,
+            is_fixed: false,
         }
     }
 
@@ -242,7 +247,12 @@ impl Ring {
             return Err(anyhow!("this kernel's io_uring is too old: Linux 5.11 or newer is needed"));
         }
         ring.submitter().register_files(&[store]).context("cannot register the store with io_uring")?;
-        let registered = if register { register_buffers(&ring, arena) } else { None };
+        let registered = if register { register_buffers(&ring, arena) } else { Ok(None) };
+        let registered = registered.unwrap_or_else(|error| {
+            let why = why_not_registered(&error);
+            warn!("buffers are not registered with the kernel: {why}. Everything works without, a little slower");
+            None
+        });
         let unused = |count: usize| std::iter::repeat_with(Transfer::default).take(count).collect();
         Ok(Ring {
             ring,
@@ -259,11 +269,6 @@ impl Ring {
         })
     }
 
-    /// Whether I/O goes through registered buffers.
-    pub fn has_registered_buffers(&self) -> bool {
-        self.registered.is_some()
-    }
-
     /// The arena has other buffers now, or is about to lose those that are not among `buffers`: what is registered follows.
     /// Operations in flight keep what they use.
     pub fn follow_buffers(&mut self, arena: &Arena, buffers: Span) {
@@ -275,23 +280,39 @@ impl Ring {
             if before.chunk(number) == chunk {
                 continue;
             }
+            if !before.can_change {
+                return self.end_registration("this kernel cannot change which: that needs Linux 5.19");
+            }
             let vector = if chunk.length == 0 { NOTHING } else { vector(arena, chunk) };
-            // SAFETY: the chunk lies in the arena, which stays mapped until the process ends.
-            let update =
-                || unsafe { self.ring.submitter().register_buffers_update(1 + number as u32, &[vector], None) };
-            if !before.can_change || update().is_err() {
-                // Without registered buffers everything works as well, a little slower.
-                let _ = self.ring.submitter().unregister_buffers();
-                self.registered = None;
-                return;
+            if let Err(error) = set_registered(&self.ring, 1 + number as u32, vector) {
+                return self.end_registration(&why_not_registered(&error));
             }
         }
         self.registered = Some(after);
     }
 
+    /// The operation of a slot ended with EFAULT. Whether that is because the kernel does not have the registered buffer that it named
+    /// (any more): then there are none from here on, and the operation is to be done again.
+    pub fn lost_registered_buffer(&mut self, slot: u32) -> bool {
+        let was_fixed = std::mem::take(&mut self.disk[slot as usize].is_fixed);
+        if was_fixed {
+            self.end_registration("the kernel does not know one of them any more");
+        }
+        was_fixed
+    }
+
+    /// From here on no buffers are registered: everything works as well, a little slower. Operations that were asked for and not
+    /// submitted yet, and name one, end with EFAULT.
+    fn end_registration(&mut self, why: &str) {
+        if self.registered.take().is_some() {
+            let _ = self.ring.submitter().unregister_buffers();
+            warn!("buffers are not registered with the kernel any more: {why}. Everything goes on, a little slower");
+        }
+    }
+
     /// Reads from the store.
     pub fn read(&mut self, slot: u32, arena: &Arena, spans: &[Span], offset: u64) {
-        let entry = match self.fixed(spans) {
+        let entry = match self.fixed(slot, spans) {
             Some(index) => {
                 let (address, length) = (arena.address(spans[0]), spans[0].length as u32);
                 opcode::ReadFixed::new(STORE, address, length, index).offset(offset).build()
@@ -309,7 +330,7 @@ impl Ring {
     /// Writes to the store. A durable write is so when it is done (pwritev2(2), RWF_DSYNC).
     pub fn write(&mut self, slot: u32, arena: &Arena, spans: &[Span], offset: u64, urgency: Urgency) {
         let flags = if urgency == Urgency::Durable { libc::RWF_DSYNC } else { 0 };
-        let entry = match self.fixed(spans) {
+        let entry = match self.fixed(slot, spans) {
             Some(index) => {
                 let (address, length) = (arena.address(spans[0]), spans[0].length as u32);
                 opcode::WriteFixed::new(STORE, address, length, index).offset(offset).rw_flags(flags).build()
@@ -326,11 +347,13 @@ impl Ring {
 
     /// Makes the store's data durable.
     pub fn sync(&mut self, slot: u32) {
+        self.disk[slot as usize].is_fixed = false;
         self.push_disk(slot, opcode::Fsync::new(STORE).flags(FsyncFlags::DATASYNC).build(), Urgency::Soon);
     }
 
     /// Reserves space in the store's file system.
     pub fn reserve(&mut self, slot: u32, offset: u64, length: u64) {
+        self.disk[slot as usize].is_fixed = false;
         self.push_disk(slot, opcode::Fallocate::new(STORE, length).offset(offset).build(), Urgency::Soon);
     }
 
@@ -449,8 +472,14 @@ impl Ring {
         }
     }
 
-    /// The number of the registered buffer that holds all of a single span.
-    fn fixed(&self, spans: &[Span]) -> Option<u16> {
+    /// The number of the registered buffer that holds all of a single span, for an operation of a slot.
+    fn fixed(&mut self, slot: u32, spans: &[Span]) -> Option<u16> {
+        let index = self.registered_buffer(spans);
+        self.disk[slot as usize].is_fixed = index.is_some();
+        index
+    }
+
+    fn registered_buffer(&self, spans: &[Span]) -> Option<u16> {
         let [span] = spans else { return None };
         let registered = self.registered?;
         let (staging, buffers) = (registered.staging, registered.buffers);
@@ -463,6 +492,12 @@ impl Ring {
         let (from, to) = (span.start - buffers.start, span.end() - buffers.start);
         let (first, last) = (from / REGISTERED_CHUNK, (to - 1) / REGISTERED_CHUNK);
         (first == last && first < registered.chunks()).then_some(1 + first as u16)
+    }
+
+    /// The kernel loses what is registered, and does not say so; whether there was something.
+    #[cfg(test)]
+    pub fn lose_registered(&mut self) -> bool {
+        self.registered.is_some() && self.ring.submitter().unregister_buffers().is_ok()
     }
 
     fn push_disk(&mut self, slot: u32, entry: squeue::Entry, urgency: Urgency) {
@@ -532,44 +567,77 @@ fn vector(arena: &Arena, span: Span) -> libc::iovec {
     libc::iovec { iov_base: arena.address(span).cast(), iov_len: span.length }
 }
 
-/// Registers staging and buffers; `None` where that is not allowed.
-fn register_buffers(ring: &IoUring, arena: &Arena) -> Option<Registered> {
+/// Changes one entry of the table of registered buffers. One at a time: of several the kernel may take only the first ones, and how many
+/// is not told.
+fn set_registered(ring: &IoUring, index: u32, vector: libc::iovec) -> io::Result<()> {
+    // SAFETY: the vector is NOTHING or a part of the arena, which stays mapped until the process ends.
+    unsafe { ring.submitter().register_buffers_update(index, &[vector], None) }
+}
+
+/// Registers staging and buffers, all of them or none.
+fn register_buffers(ring: &IoUring, arena: &Arena) -> io::Result<Option<Registered>> {
     let mut registered = Registered { staging: arena.all_staging(), buffers: arena.buffers(), can_change: true };
     let chunks = (0..registered.chunks()).map(|number| vector(arena, registered.chunk(number)));
     let vectors: Vec<libc::iovec> = std::iter::once(vector(arena, registered.staging)).chain(chunks).collect();
     let most = 1 + (arena.buffers_max() * BLOCK).div_ceil(REGISTERED_CHUNK);
     let submitter = ring.submitter();
     if submitter.register_buffers_sparse(most.min(REGISTERED_MAX) as u32).is_ok() {
-        // SAFETY: staging and chunks lie in the arena, which stays mapped until the process ends.
-        if unsafe { submitter.register_buffers_update(0, &vectors, None) }.is_ok() {
-            return Some(registered);
+        let set = (0..).zip(&vectors).try_for_each(|(index, &vector)| set_registered(ring, index, vector));
+        if set.is_err() {
+            let _ = submitter.unregister_buffers();
         }
-        let _ = submitter.unregister_buffers();
-        return None;
+        return set.map(|()| Some(registered));
     }
     registered.can_change = false;
-    // SAFETY: as above.
-    unsafe { submitter.register_buffers(&vectors) }.is_ok().then_some(registered)
+    // SAFETY: staging and chunks lie in the arena, which stays mapped until the process ends.
+    unsafe { submitter.register_buffers(&vectors) }.map(|()| Some(registered))
 }
 
-/// Builds the ring with what the kernel has of: work done only when we ask, one submitter.
+/// Why buffers cannot be registered, with what to do about it.
+fn why_not_registered(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::EPERM) => {
+            "the limit on locked memory is too low for them (raise it and restart: 'ulimit -l', LimitMEMLOCK=infinity)"
+                .into()
+        }
+        _ => format!("it refuses them ({error})"),
+    }
+}
+
+/// Builds the ring with what the kernel has of: work done only when we ask, one submitter. A smaller one where there is no room for it.
 fn build() -> anyhow::Result<IoUring> {
     let mut last = None;
-    for attempt in 0..3 {
+    for entries in ENTRIES {
+        match build_with(entries) {
+            Ok(ring) => {
+                if entries < ENTRIES[0] {
+                    let why = "the limit on locked memory is low ('ulimit -l', LimitMEMLOCK=infinity)";
+                    info!("the queue to the kernel has {entries} entries, not {}: {why}", ENTRIES[0]);
+                }
+                return Ok(ring);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => last = Some(error),
+            Err(error) => return Err(explain(error)),
+        }
+    }
+    Err(last.map_or_else(|| anyhow!("io_uring cannot be set up"), explain))
+}
+
+fn build_with(entries: u32) -> io::Result<IoUring> {
+    let mut attempt = 0;
+    loop {
         let mut builder = IoUring::builder();
-        builder.setup_clamp().setup_cqsize(ENTRIES * 8).dontfork();
+        builder.setup_clamp().setup_cqsize(entries * 8).dontfork();
         match attempt {
             0 => builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag(),
             1 => builder.setup_coop_taskrun().setup_taskrun_flag(),
             _ => &mut builder,
         };
-        match builder.build(ENTRIES) {
-            Ok(ring) => return Ok(ring),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => last = Some(error),
-            Err(error) => return Err(explain(error)),
+        match builder.build(entries) {
+            Err(error) if attempt < 2 && error.raw_os_error() == Some(libc::EINVAL) => attempt += 1,
+            result => return result,
         }
     }
-    Err(last.map_or_else(|| anyhow!("io_uring cannot be set up"), explain))
 }
 
 fn explain(error: io::Error) -> anyhow::Error {
@@ -581,7 +649,7 @@ fn explain(error: io::Error) -> anyhow::Error {
             "io_uring is not permitted here: ask for 'sysctl kernel.io_uring_disabled=0', or for a container whose seccomp \
              profile allows io_uring"
         }
-        Some(libc::ENOMEM) => "io_uring got no memory: raise the limit on locked memory ('ulimit -l')",
+        Some(libc::ENOMEM) => "io_uring got no memory: raise the limit on locked memory ('ulimit -l', LimitMEMLOCK=)",
         _ => "io_uring cannot be set up",
     };
     anyhow::Error::new(error).context(advice)
