@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import threading
 import time
 import unittest
@@ -102,6 +103,80 @@ class LockedMemory(unittest.TestCase):
 
     def test_a_server_with_hardly_any_locked_memory_serves(self):
         self.check_that_memory_can_be_changed(64 << 10, 1)
+
+
+class Edges(unittest.TestCase):
+    """What ends a command never ends the service."""
+
+    def test_numbers_at_the_edge_are_kept_or_refused(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            last = 2**64 - 1
+            for key, value, good in [
+                ("memory", last, False), ("memory", last + 1, False), ("memory", "16777216T", False), ("memory", -1, False),
+                ("replicas", last, True), ("replicas", last - 1, True), ("replicas", last + 1, False),
+                ("second-copies", 2**32 - 1, True), ("second-copies", 2**32, False), ("cache", "fixed:256", False),
+                ("policy", "select:256", False), ("policy", "idedup:255", True),
+            ]:
+                done = onefold("set", pool.path, key, value, check=False)
+                self.assertEqual(done.returncode == 0, good, f"{key} {value}: {done.stderr}")
+                self.assertNotIn("panicked", done.stderr + pool.said())
+            for number in (0, 1, 2**31, 2**52, 2**63, last - 4095, last):
+                for command in (["volume", "create", pool.path, "v", "--size"], ["volume", "resize", pool.path, "default"],
+                                ["grow", pool.path, "--capacity"]):
+                    done = onefold(*command, number, check=False)
+                    self.assertIn(done.returncode, (0, 1, 2), done.stderr)
+                    self.assertNotIn("panicked", done.stderr)
+                    self.assertNotIn("broke off", done.stderr)
+                onefold("volume", "delete", pool.path, "v", check=False)
+            onefold("volume", "resize", pool.path, "default", "64M", "--force")
+            self.assertEqual(pool.settled()["mode"], "normal")
+            self.assertNotIn("panicked", pool.said())
+            pool.stop()
+            pool.serve(create=False)
+            self.assertIn(str(last - 1), onefold("get", pool.path, "replicas").stdout)
+            pool.stop()
+            pool.check()
+            # The same without a server.
+            for arguments in (["memory", last], ["replicas", last], ["memory", "default"]):
+                self.assertNotIn("panicked", onefold("set", pool.path, *arguments, check=False).stderr)
+
+    def test_garbage_on_the_control_socket_ends_at_most_its_connection(self):
+        def ask(pool, data):
+            client = socket.socket(socket.AF_UNIX)
+            client.settimeout(30)
+            client.connect(pool.path + ".ctl")
+            answer = b""
+            try:
+                client.sendall(data)
+                client.shutdown(socket.SHUT_WR)
+                while part := client.recv(1 << 16):
+                    answer += part
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            client.close()
+            return answer
+
+        with Pool("64M").serve("--memory", "64M") as pool:
+            numbers = [b"18446744073709551616", b"-1", b"1e400", b"0.5", b"1" * 5000, b'"1"', b"[]", b"true"]
+            commands = [b'{"command":"grow","capacity_bytes":%s}', b'{"command":"set-pool","memory_bytes":%s}',
+                        b'{"command":"set-pool","second_copies":%s}', b'{"command":"set-pool","replicas":{"bytes":%s}}',
+                        b'{"command":"create-volume","name":"v","size_bytes":%s,"policy":"inherit"}',
+                        b'{"command":"resize-volume","name":"default","size_bytes":%s,"force":true}']
+            garbage = [command % number + b"\n" for command in commands for number in numbers]
+            garbage += [b"", b"\n", b"\0" * 100, b"\xff\xfe\n", b"{", b'{"command":"sta', b'{"command":', b"[" * 60000 + b"\n",
+                        b'{"a":' * 10000 + b"\n", b'{"command":"status","settle":' + b"[" * 30000 + b"\n", b"x" * (1 << 20),
+                        b'{"command":"' + b"y" * 65000 + b'"}\n', b'"' + b"\\u0000" * 8000 + b'"\n',
+                        b'{"command":"create-volume","name":"' + b"v" * 60000 + b'","size_bytes":4096,"policy":"inherit"}\n']
+            before = pool.status()
+            for data in garbage:
+                answer = ask(pool, data)
+                self.assertNotIn(b'{"done"', answer, data[:80])
+            self.assertNotIn("panicked", pool.said())
+            after = pool.status()
+            for key in ("capacity_bytes", "volumes", "memory_cap_bytes", "mode"):
+                self.assertEqual(after[key], before[key], key)
+            pool.stop()
+            pool.check()
 
 
 if __name__ == "__main__":

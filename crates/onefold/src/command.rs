@@ -1,6 +1,9 @@
 //! What operators ask for, as commands of the engine: the same checks whether a server runs or not.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use engine::{CacheSetting, Command, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Volume, VolumeId};
+use tracing::error;
 
 use crate::control::{Budget, PoolSettings, Request, ScrubAction};
 use crate::size;
@@ -66,6 +69,31 @@ pub fn wanted<'a>(
         }
     };
     Ok(Wanted::Command(command, None))
+}
+
+/// Checks a request as [`wanted`] does, and lets `compute` work out what its command needs. Both only look: if one of them panics, the
+/// engine is as it was, so the request is refused and the service goes on. There is no such boundary around what changes the engine: a
+/// panic there may leave anything half done, and what was durable is recovered by the next start.
+pub fn judged<'a>(
+    request: &'a Request,
+    engine: &Engine,
+    clients: impl Fn(VolumeId) -> usize,
+    compute: impl FnOnce(&Command<'a>) -> anyhow::Result<()>,
+) -> Result<Wanted<'a>, String> {
+    let judge = || {
+        let wanted = wanted(request, engine, clients)?;
+        if let Wanted::Command(command, _) = &wanted {
+            compute(command).map_err(|error| format!("{error:#}"))?;
+        }
+        Ok(wanted)
+    };
+    catch_unwind(AssertUnwindSafe(judge)).unwrap_or_else(|_| {
+        error!(
+            "a command met a defect of this program and was refused; the message before says where: please report it"
+        );
+        Err("the server met a defect in this command and did not carry it out; its log says where: please report it"
+            .into())
+    })
 }
 
 /// How index and read cache share memory, as it is written; `None` for the default.
@@ -147,4 +175,25 @@ pub fn index_copy_value(text: &str) -> Result<IndexCopy, String> {
 /// So many clients, in words.
 pub fn plural(clients: usize) -> String {
     if clients == 1 { "1 client".into() } else { format!("{clients} clients") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::{DigestFunction, Geometry, Limits, Parameters};
+
+    /// A panic while a command is looked at ended the service, though nothing had been changed by then.
+    #[test]
+    fn a_panic_while_a_command_is_judged_refuses_the_command() {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let parameters = Parameters { geometry, id: [1; 16], key: [2; 32], digest: DigestFunction::Blake3 };
+        let engine = Engine::open(parameters, Limits::for_memory(64 << 20, &geometry).unwrap(), 0);
+        let request = Request::Grow { capacity_bytes: 1 };
+        let ok = judged(&request, &engine, |_| 0, |_| Ok(()));
+        assert_eq!(ok, Ok(Wanted::Command(Command::Grow { capacity: 1 }, None)));
+        let refused = judged(&request, &engine, |_| 0, |_| Err(anyhow::anyhow!("no")));
+        assert_eq!(refused, Err("no".into()));
+        let refused = judged(&request, &engine, |_| 0, |_| panic!("on purpose: a test of what becomes of it"));
+        assert!(refused.unwrap_err().contains("report it"));
+    }
 }

@@ -18,6 +18,13 @@ pub fn prepare(
     capacity: u64,
     memory: Option<(u64, u32)>,
 ) -> anyhow::Result<u64> {
+    let grown = plan(geometry, capacity, memory)?;
+    make_room(store, &grown)?;
+    Ok(store.size())
+}
+
+/// What a pool grows to, if it can; changes nothing.
+pub fn plan(geometry: &Geometry, capacity: u64, memory: Option<(u64, u32)>) -> anyhow::Result<Geometry> {
     let (now, wanted) = (size::show(geometry.capacity_bytes()), size::show(capacity));
     let grown = match geometry.grown(capacity) {
         Ok(grown) => grown,
@@ -34,8 +41,7 @@ pub fn prepare(
             needed.div_ceil(1 << 20)
         );
     }
-    make_room(store, &grown)?;
-    Ok(store.size())
+    Ok(grown)
 }
 
 /// Makes a file long enough, keeping what it holds; fails if a device is too short.

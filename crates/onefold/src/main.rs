@@ -38,6 +38,8 @@ mod listen;
 mod log;
 mod look;
 mod memory;
+#[cfg(test)]
+mod numbers;
 mod offline;
 mod output;
 mod owner;
@@ -176,7 +178,8 @@ fn wrong_size(bytes: u64) -> Option<String> {
     if bytes == 0 {
         Some("the size must not be zero".into())
     } else if !bytes.is_multiple_of(block) {
-        Some(format!("the size must be a multiple of {block} bytes; {} would do", bytes / block * block + block))
+        let would_do = bytes.checked_next_multiple_of(block).unwrap_or(bytes / block * block);
+        Some(format!("the size must be a multiple of {block} bytes; {would_do} would do"))
     } else {
         None
     }

@@ -276,6 +276,23 @@ impl Reactor {
         }
     }
 
+    /// Computes what [`Reactor::prepare`] will, and changes nothing.
+    fn rehearse(&self, command: &Command<'_>) -> anyhow::Result<()> {
+        let geometry = self.core.engine.geometry();
+        match *command {
+            Command::SetPool(PoolChange { memory: Some(memory), .. }) => {
+                divide(memory::of_pool(memory).0, geometry, true, self.wanted).map(drop)
+            }
+            Command::Grow { capacity } => grow::plan(geometry, capacity, self.grown_memory()).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a larger pool has to be served with, if it is served.
+    fn grown_memory(&self) -> Option<(u64, u32)> {
+        self.serving.then_some((self.division.memory, self.wanted))
+    }
+
     /// What has to be there before the engine is given a command.
     pub fn prepare(&mut self, command: &Command<'_>) -> anyhow::Result<()> {
         match *command {
@@ -298,7 +315,7 @@ impl Reactor {
     /// Makes room for a larger pool. One growth at a time: what the next one needs depends on what this one comes to.
     fn prepare_growth(&mut self, capacity: u64) -> anyhow::Result<()> {
         anyhow::ensure!(self.growing.is_none(), "the pool is growing already: try again in a moment");
-        let memory = self.serving.then_some((self.division.memory, self.wanted));
+        let memory = self.grown_memory();
         let size = grow::prepare(&mut self.store, self.core.engine.geometry(), capacity, memory)?;
         self.disk.grown(size);
         Ok(())
@@ -678,7 +695,8 @@ impl Reactor {
             let _ = client.send(Response::Failed("the pool is still being opened: try again in a moment".into()));
             return;
         }
-        match command::wanted(&request, &self.core.engine, |volume| self.server.clients_of(volume)) {
+        let clients = |volume| self.server.clients_of(volume);
+        match command::judged(&request, &self.core.engine, clients, |command| self.rehearse(command)) {
             Ok(Wanted::Command(command, leaving)) => {
                 if let Err(error) = self.prepare(&command) {
                     let _ = client.send(Response::Failed(format!("{error:#}")));

@@ -95,21 +95,7 @@ pub struct Inherited {
 
 /// Takes what was handed over to this process. To be called before the process opens anything.
 pub fn inherited() -> anyhow::Result<Vec<Inherited>> {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u32>().map_err(|_| text));
-    let for_us = match number("LISTEN_PID") {
-        Some(Ok(pid)) => pid == std::process::id(),
-        Some(Err(text)) => bail!("LISTEN_PID is '{text}', which is not a process"),
-        None => false,
-    };
-    if !for_us {
-        return Ok(Vec::new());
-    }
-    let count = match number("LISTEN_FDS") {
-        None => return Ok(Vec::new()),
-        Some(Ok(count)) if count <= MOST as u32 => count as i32,
-        Some(Ok(count)) => bail!("LISTEN_FDS hands over {count} descriptors: at most {MOST} are taken"),
-        Some(Err(text)) => bail!("LISTEN_FDS is '{text}', which is not a number of descriptors"),
-    };
+    let count = handed_over(std::process::id(), |name| std::env::var(name).ok())?;
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
     (FIRST..FIRST + count)
@@ -118,6 +104,22 @@ pub fn inherited() -> anyhow::Result<Vec<Inherited>> {
             Ok(Inherited { descriptor: take(number)?, name })
         })
         .collect()
+}
+
+/// How many descriptors are handed over to process `us`.
+fn handed_over(us: u32, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<i32> {
+    let number = |name: &str| variable(name).map(|text| text.parse::<u32>().map_err(|_| text));
+    match number("LISTEN_PID") {
+        Some(Ok(pid)) if pid == us => {}
+        Some(Ok(_)) | None => return Ok(0),
+        Some(Err(text)) => bail!("LISTEN_PID is '{text}', which is not a process"),
+    }
+    match number("LISTEN_FDS") {
+        None => Ok(0),
+        Some(Ok(count)) if count <= MOST as u32 => Ok(count as i32),
+        Some(Ok(count)) => bail!("LISTEN_FDS hands over {count} descriptors: at most {MOST} are taken"),
+        Some(Err(text)) => bail!("LISTEN_FDS is '{text}', which is not a number of descriptors"),
+    }
 }
 
 /// Takes a descriptor by its number.
@@ -204,6 +206,26 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(Manager::at(&"relative".into()).is_err());
         assert!(Manager::at(&OsString::from(format!("/{}", "x".repeat(200)))).is_err());
+    }
+
+    proptest::proptest! {
+        /// The environment is not ours: whatever it says, it is a number of descriptors that there can be, or it is named and refused.
+        #[test]
+        fn any_environment_hands_over_a_few_descriptors_or_is_refused(
+            pid in ".{0,4}|-?[0-9]{1,22}|77",
+            count in ".{0,4}|-?[0-9]{1,22}",
+            name in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300),
+        ) {
+            let handed = handed_over(77, |name| Some(if name == "LISTEN_PID" { pid.clone() } else { count.clone() }));
+            match handed {
+                Ok(count) => proptest::prop_assert!((0..=MOST).contains(&count) && FIRST.checked_add(count).is_some()),
+                Err(error) => proptest::prop_assert!(error.to_string().contains("LISTEN_")),
+            }
+            let name: OsString = std::os::unix::ffi::OsStringExt::from_vec(name);
+            if let Err(error) = Manager::at(&name) {
+                proptest::prop_assert!(error.to_string().contains("NOTIFY_SOCKET"));
+            }
+        }
     }
 
     #[test]

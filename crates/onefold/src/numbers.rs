@@ -1,0 +1,173 @@
+//! Numbers and words from the command line, the control socket and the environment, whatever they are: what reads and judges them gives a
+//! value or a refusal. (What commands come to in the engine: the lab's `every_number_of_a_command_is_refused_or_carried_out_and_kept`.)
+
+use clap::Parser;
+use engine::{DigestFunction, Engine, Geometry, Limits, Parameters};
+use proptest::prelude::*;
+
+use crate::cli::{Cli, Command};
+use crate::command;
+use crate::control::{Budget, PoolSettings, Request, Response};
+use crate::estimate;
+use crate::grow;
+use crate::listen::Address;
+use crate::memory::Division;
+use crate::properties::{pool_request, replicas_text, second_copies_text, volume_request};
+use crate::size;
+
+/// Any number, more often one at an edge.
+fn number() -> impl Strategy<Value = u64> {
+    let near_a_power = (0u32..64, -2i64..=2).prop_map(|(power, beside)| (1u64 << power).wrapping_add_signed(beside));
+    prop_oneof![any::<u64>(), near_a_power, (0u64..4).prop_map(|beside| u64::MAX - beside)]
+}
+
+/// A number as somebody may write it: with a unit, a sign, a fraction, too long; or no number at all.
+fn written() -> impl Strategy<Value = String> {
+    let unit = prop_oneof![Just(""), "[kKmMgGtTpPeE](i?[bB])?".prop_map(|unit| &*unit.leak())];
+    let with_unit = (number(), unit).prop_map(|(number, unit)| format!("{number}{unit}"));
+    let signed = any::<i64>().prop_map(|number| number.to_string());
+    let fraction = (number(), number()).prop_map(|(whole, part)| format!("{whole}.{part}G"));
+    let beyond = number().prop_map(|number| format!("{number}{number}"));
+    let word = "(select|idedup|fixed|adaptive|full)?:?[0-9]{0,20}(,lru|,request)?";
+    prop_oneof![with_unit, signed, fraction, beyond, word, ".{0,12}"]
+}
+
+/// Command lines, with a number each.
+const LINES: [&str; 26] = [
+    "create p --capacity @",
+    "grow p --capacity @",
+    "grow p --capacity @ --memory @",
+    "volume create p v --size @",
+    "volume create p v --size 1G --policy @",
+    "volume resize p v @",
+    "volume set p v policy=@",
+    "volume set p v read-only=@",
+    "set p memory @",
+    "set p second-copies @",
+    "set p replicas @",
+    "set p index-copy @",
+    "set p cache @",
+    "set p policy @",
+    "serve p --create --size @",
+    "serve p --memory @",
+    "serve p --max-connections @",
+    "serve p --poll @",
+    "serve p --stop-timeout @",
+    "serve p --record f --record-size @",
+    "serve p --listen tcp:127.0.0.1:@",
+    "serve p --log @",
+    "estimate p --memory @",
+    "estimate p --request-size @",
+    "status p --memory @",
+    "check p --memory @",
+];
+
+/// A command line with a number in it.
+fn command_line() -> impl Strategy<Value = Vec<String>> {
+    (proptest::sample::select(&LINES[..]), written()).prop_map(|(line, value)| {
+        let words = line.split(' ').map(|word| word.replace('@', &value));
+        ["onefold".into()].into_iter().chain(words).collect()
+    })
+}
+
+/// Any command for a pool or a volume, with any numbers.
+fn request() -> impl Strategy<Value = Request> {
+    let name = prop_oneof![Just("v".to_string()), ".{0,80}"];
+    let settings = (
+        proptest::option::of(written()),
+        proptest::option::of(number()),
+        proptest::option::of(any::<u32>()),
+        proptest::option::of(number()),
+        proptest::option::of(written()),
+    );
+    let settings = settings.prop_map(|(policy, memory_bytes, second_copies, replicas, cache)| {
+        let replicas = replicas.map(Budget::Bytes);
+        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy: None, cache })
+    });
+    prop_oneof![
+        settings,
+        number().prop_map(|capacity_bytes| Request::Grow { capacity_bytes }),
+        (name.clone(), number(), written()).prop_map(|(name, size_bytes, policy)| Request::CreateVolume {
+            name,
+            size_bytes,
+            policy
+        }),
+        (name, number(), any::<bool>()).prop_map(|(name, size_bytes, force)| Request::ResizeVolume {
+            name,
+            size_bytes,
+            force
+        }),
+    ]
+}
+
+thread_local! {
+    /// Only looked at.
+    static ENGINE: Engine = {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let parameters = Parameters { geometry, id: [1; 16], key: [2; 32], digest: DigestFunction::Blake3 };
+        Engine::open(parameters, Limits::for_memory(64 << 20, &geometry).unwrap(), 0)
+    };
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_command_line_is_understood_or_refused(line in command_line()) {
+        let Ok(cli) = Cli::try_parse_from(line) else { return Ok(()) };
+        match cli.command {
+            Command::Set { key, value, .. } => drop(pool_request(&key, &value)),
+            Command::Volume(crate::cli::VolumeCommand::Set { name, properties, .. }) => drop(volume_request(&name, &properties)),
+            Command::Volume(crate::cli::VolumeCommand::Create { size, .. } | crate::cli::VolumeCommand::Resize { size, .. }) => {
+                prop_assert!(crate::wrong_size(size).is_none() || !size.is_multiple_of(4096) || size == 0);
+            }
+            Command::Create(arguments) => drop(crate::create::geometry_for(arguments.capacity)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn any_word_is_a_value_or_refused(word in written()) {
+        let _ = (size::parse(&word), Address::parse(&word), Address::parse(&format!("tcp:h:{word}")));
+        let _ = (estimate::parse_memory(&word), estimate::parse_request_size(&word), estimate::parse_policy(&word));
+        let _ = (command::cache_setting(&word), command::inheritable(&word), command::index_copy_value(&word));
+    }
+
+    #[test]
+    fn any_request_is_judged_and_its_success_can_be_told(request in request()) {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        ENGINE.with(|engine| drop(command::wanted(&request, engine, |_| usize::MAX)));
+        let grows = matches!(request, Request::Grow { .. });
+        prop_assert_eq!(command::done(&request).is_none(), grows);
+        if let Request::Grow { capacity_bytes } = request {
+            for memory in [None, Some((0, 0)), Some((64 << 20, 1024)), Some((u64::MAX, u32::MAX))] {
+                let _ = grow::plan(&geometry, capacity_bytes, memory);
+            }
+        }
+        // As it goes over the control socket.
+        let line = serde_json::to_string(&request).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
+    }
+
+    #[test]
+    fn any_memory_for_any_clients_is_divided_or_refused_with_what_would_do(memory in number(), clients: u32, capacity in number()) {
+        let Ok(geometry) = Geometry::for_capacity(capacity) else { return Ok(()) };
+        match Division::new(memory, &geometry, clients) {
+            Ok(division) => prop_assert!(division.connections.most <= clients && division.connections.memory_bytes() <= memory),
+            Err(enough) => prop_assert!(enough > memory && Division::new(enough, &geometry, clients).is_ok()),
+        }
+    }
+
+    #[test]
+    fn any_number_can_be_shown(number in number()) {
+        let _ = (size::show(number), replicas_text(Some(number)), second_copies_text(number as u32));
+    }
+
+    #[test]
+    fn any_line_on_the_control_socket_is_a_request_or_refused(
+        line in prop_oneof![".{0,200}", r#"\{"command":"[a-z-]{0,14}","[a-z_]{0,14}":-?[0-9]{1,40}(e[0-9]{1,9})?[,}]{0,3}"#]
+    ) {
+        let _ = serde_json::from_str::<Request>(&line);
+        let _ = serde_json::from_str::<Response>(&line);
+    }
+}
