@@ -1,6 +1,7 @@
 """Limits of the system and numbers at the edge: what they make impossible is done without or refused, and the service goes on."""
 
 import os
+import re
 import shutil
 import socket
 import threading
@@ -11,6 +12,8 @@ from server import BLOCK, ONEFOLD, Pool, onefold, run
 from test_clients import connect
 
 MIB = 1 << 20
+# Of 1 MiB each: more changes than 128 MiB of memory have room to replay.
+REQUESTS = 2000
 
 
 class LittleLocked(Pool):
@@ -139,6 +142,9 @@ class Edges(unittest.TestCase):
             # The same without a server.
             for arguments in (["memory", last], ["replicas", last], ["memory", "default"]):
                 self.assertNotIn("panicked", onefold("set", pool.path, *arguments, check=False).stderr)
+            refused = onefold("status", pool.path, "--memory", last, check=False)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("ask for less", refused.stderr)
 
     def test_garbage_on_the_control_socket_ends_at_most_its_connection(self):
         def ask(pool, data):
@@ -177,6 +183,48 @@ class Edges(unittest.TestCase):
                 self.assertEqual(after[key], before[key], key)
             pool.stop()
             pool.check()
+
+
+class MemoryOfCommands(unittest.TestCase):
+    """A server with much memory was killed, and left more in its journal than 128 MiB have room for."""
+
+    def test_commands_take_what_a_killed_server_has_left_to_replay(self):
+        with Pool("4G") as pool:
+            pool.serve("--memory", "2G")
+            client = connect(pool)
+            # What is known already is a change of the map for each block, and no data.
+            contents = [os.urandom(MIB) for _ in range(4)]
+            for at, content in enumerate(contents):
+                client.pwrite(content, at * MIB)
+            pool.settled()
+            for at in range(REQUESTS):
+                client.aio_pwrite(contents[at % 4], at * MIB)
+                while client.aio_in_flight() > 16:
+                    client.poll(1000)
+            client.flush()
+            pool.kill()
+            killed = pool.path + ".killed"
+            run("cp", "--sparse=always", pool.path, killed)
+            refused = onefold("serve", pool.path, "--memory", "128M", check=False)
+            self.assertEqual(refused.returncode, 1, refused.stderr)
+            enough = re.search(rf"'onefold serve {re.escape(pool.path)} --memory (\d+)M' can", refused.stderr)
+            self.assertIsNotNone(enough, refused.stderr)
+            for command in (["set", pool.path, "policy", "full"], ["check", pool.path]):
+                refused = onefold(*command, "--memory", "128M", check=False)
+                self.assertEqual(refused.returncode, 1, refused.stderr)
+                self.assertRegex(refused.stderr, r"say --memory \d+M")
+            # Nobody says how much: it takes what it needs.
+            onefold("set", pool.path, "policy", "full")
+            self.assertEqual(pool.status()["mode"], "normal")
+            os.rename(killed, pool.path)
+            pool.serve("--memory", f"{enough.group(1)}M", create=False)
+            pool.stop()
+            pool.serve("--memory", "64M", create=False)
+            client = connect(pool)
+            for at in range(0, REQUESTS, REQUESTS // 20):
+                self.assertEqual(client.pread(MIB, at * MIB), contents[at % 4])
+            client.shutdown()
+            pool.stop()
 
 
 if __name__ == "__main__":

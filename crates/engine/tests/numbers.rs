@@ -66,7 +66,7 @@ proptest! {
         replicas in proptest::option::of(number()),
     ) {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
-        let parameters = Parameters { geometry, id: [7; 16], key: [9; 32], digest: DigestFunction::Blake3 };
+        let parameters = Parameters::new(geometry, [7; 16], [9; 32], DigestFunction::Blake3);
         let mut superblock = Superblock::new(parameters);
         (superblock.memory, superblock.second_copies) = (memory, second_copies as u32);
         superblock.replicas = replicas;

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use engine::{
-    BlockContent, BlockRange, Digest, Effect, Engine, Event, Flaw, IoError, IoId, IoOp, Limits, Medium, Nanos, Outcome,
-    Recovered, Repair, RepairError, Segment, Superblock, plan_repair,
+    BlockContent, BlockRange, Digest, Effect, Engine, Event, Flaw, IoError, IoId, IoOp, Limits, Medium, Nanos,
+    OpenError, Outcome, Parameters, Recovered, Repair, RepairError, Segment, Superblock, plan_repair,
 };
 use serde::Serialize;
 
@@ -21,6 +21,7 @@ use crate::cli::CheckArgs;
 use crate::control::{self, Found};
 use crate::digest::Digester;
 use crate::disk::{compare, merge};
+use crate::memory::{self, TooLittle};
 use crate::owner::{self, Purpose};
 use crate::print::{complain, print, print_json};
 use crate::progress::Progress;
@@ -29,7 +30,7 @@ use crate::size;
 use crate::status::failure_text;
 
 /// Memory for the engine, unless the pool needs more.
-pub const MEMORY: u64 = 256 << 20;
+const MEMORY: u64 = 256 << 20;
 /// Problems that are listed; all are counted.
 const LISTED_MAX: usize = 1000;
 /// Live blocks whose digests are held before they are read.
@@ -279,6 +280,9 @@ pub struct Audit {
     arena: Arena,
     pub overlay: Overlay,
     digester: Digester,
+    parameters: Parameters,
+    /// Bytes, and what they come to.
+    memory: u64,
     limits: Limits,
     now: Nanos,
 }
@@ -293,24 +297,34 @@ enum Performed {
 
 impl Audit {
     pub fn new(superblock: &Superblock, overlay: Overlay) -> anyhow::Result<Audit> {
-        Audit::within(MEMORY, superblock, overlay)
-    }
-
-    /// With so much memory, unless the pool needs more.
-    pub fn within(memory: u64, superblock: &Superblock, overlay: Overlay) -> anyhow::Result<Audit> {
         let parameters = superblock.parameters;
         let geometry = parameters.geometry;
         if geometry.block_size as usize != BLOCK {
             let path = overlay.store.path().display();
             bail!("{path} has blocks of {} bytes; this program checks pools of {BLOCK}", geometry.block_size);
         }
+        let memory = memory::given().unwrap_or(MEMORY);
         let limits = Limits::for_memory(memory, &geometry)
             .or_else(|needed| Limits::for_memory(needed, &geometry))
             .map_err(|needed| anyhow::anyhow!("this pool needs {} of memory to be opened", size::show(needed)))?;
         let arena =
             Arena::new((limits.buffers as usize, limits.buffers as usize), 1, 1).context("cannot get memory")?;
         let engine = Engine::open_to_audit(parameters, limits, 0);
-        Ok(Audit { engine, arena, overlay, digester: Digester::new(&parameters), limits, now: 0 })
+        Ok(Audit { engine, arena, overlay, digester: Digester::new(&parameters), parameters, memory, limits, now: 0 })
+    }
+
+    /// Begins anew with the memory that so many entries take to replay; nothing was written yet.
+    fn take_more(&mut self, entries: u64) -> anyhow::Result<()> {
+        let geometry = &self.parameters.geometry;
+        let limits = |memory| Limits::for_memory(memory, geometry);
+        let fits = |memory| limits(memory).is_ok_and(|limits| limits.replayable_entries(geometry) >= entries);
+        self.memory = memory::more(&TooLittle::new(self.memory, fits))?;
+        self.limits = limits(self.memory)
+            .map_err(|needed| anyhow::anyhow!("the audit of this pool needs {} of memory", size::show(needed)))?;
+        let buffers = self.limits.buffers as usize;
+        self.arena = Arena::new((buffers, buffers), 1, 1).context("cannot get memory")?;
+        self.engine = Engine::open_to_audit(self.parameters, self.limits, self.now);
+        Ok(())
     }
 
     /// Opens the pool and audits its structures; false if it does not open.
@@ -363,8 +377,18 @@ impl Audit {
         &self.engine
     }
 
-    /// Opens the pool, and goes on until the engine wants nothing more.
+    /// Opens the pool, with as much memory as that takes.
     pub fn open(&mut self) -> anyhow::Result<Result<Recovered, engine::OpenError>> {
+        loop {
+            match self.open_once()? {
+                Err(OpenError::TooLittleMemory { entries }) => self.take_more(entries)?,
+                result => return Ok(result),
+            }
+        }
+    }
+
+    /// Opens the pool, and goes on until the engine wants nothing more.
+    fn open_once(&mut self) -> anyhow::Result<Result<Recovered, engine::OpenError>> {
         let mut opened = None;
         loop {
             let mut done = Vec::new();
@@ -514,5 +538,23 @@ impl Audit {
             progress.add((count * BLOCK) as u64);
         }
         batch.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The audit of a pool with much to replay said "it cannot be repaired", for want of memory that the machine had.
+    #[test]
+    fn an_audit_with_too_little_memory_begins_anew_with_more() {
+        let path = std::env::temp_dir().join(format!("onefold-check-{}", std::process::id()));
+        let (store, parameters) = crate::create::create(&path, 16 << 20, true).unwrap();
+        let mut audit = Audit::new(&Superblock::new(parameters), Overlay::new(store)).unwrap();
+        let (before, most) = (audit.memory, audit.limits.replayable_entries(&parameters.geometry));
+        audit.take_more(most + 1).unwrap();
+        assert!(audit.memory > before && audit.limits.replayable_entries(&parameters.geometry) > most);
+        assert!(audit.run(&mut Findings::default()).unwrap());
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -28,6 +28,10 @@ pub struct Cli {
     /// Open a pool although another host, or another container, has it: only when that has certainly ended
     #[arg(long, global = true)]
     pub take_over: bool,
+    /// Memory for a command that opens a pool itself, because no server has it [default: 128M, or what the pool needs if that is no more
+    /// than half of what is available]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = size::parse)]
+    pub memory: Option<u64>,
 }
 
 /// The pool that a command is about, served or not.
@@ -365,6 +369,25 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_that_open_a_pool_themselves_take_memory() {
+        for command in [
+            "status p",
+            "scrub p",
+            "check p",
+            "repair p --yes",
+            "grow p --capacity 1G",
+            "volume list p",
+            "get p",
+            "set p a b",
+        ] {
+            let words = ["onefold"].into_iter().chain(command.split(' ')).chain(["--memory", "2G"]);
+            assert_eq!(Cli::try_parse_from(words).unwrap().memory, Some(2 << 30), "{command}");
+        }
+        let served = Cli::try_parse_from(["onefold", "serve", "p", "--memory", "2G"]).unwrap();
+        assert!(matches!(served.command, Command::Serve(ServeArgs { memory: Some(memory), .. }) if memory == 2 << 30));
     }
 
     #[test]

@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_panic_while_a_command_is_judged_refuses_the_command() {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
-        let parameters = Parameters { geometry, id: [1; 16], key: [2; 32], digest: DigestFunction::Blake3 };
+        let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Blake3);
         let engine = Engine::open(parameters, Limits::for_memory(64 << 20, &geometry).unwrap(), 0);
         let request = Request::Grow { capacity_bytes: 1 };
         let ok = judged(&request, &engine, |_| 0, |_| Ok(()));

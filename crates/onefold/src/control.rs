@@ -202,6 +202,11 @@ impl Mailbox {
         self.counter.as_raw_fd()
     }
 
+    /// Wakes who waits on the counter, to look.
+    pub fn raise(&self) {
+        let _ = rustix::io::write(&self.counter, &1u64.to_ne_bytes());
+    }
+
     /// The next message, if there is one.
     pub fn next(&self) -> Option<Message> {
         self.receiver.try_recv().ok()

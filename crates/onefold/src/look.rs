@@ -6,10 +6,10 @@
 use std::path::Path;
 
 use anyhow::bail;
-use engine::{OpenError, Superblock};
+use engine::Superblock;
 
 use crate::backing::{Access, Store};
-use crate::check::{self, Audit, Overlay};
+use crate::check::{Audit, Overlay};
 use crate::memory;
 use crate::owner::{self, Purpose};
 use crate::reactor::explain_open;
@@ -19,22 +19,14 @@ use crate::status::Report;
 pub fn report(path: &Path) -> anyhow::Result<Report> {
     let store = Store::open(path, Access::Read)?;
     let (superblock, _) = owner::claim(&store, Purpose::Read)?;
-    let (mut memory, mut overlay) = (check::MEMORY, Overlay::that_forgets(store));
-    loop {
-        let mut audit = Audit::within(memory, &superblock, overlay)?;
-        match audit.open()? {
-            Ok(_) => {
-                let engine = audit.engine();
-                let mut report = Report::new(engine, memory::of_pool(engine.pool_memory()), |_| 0);
-                report.needs_recovery = needs_recovery(&superblock);
-                return Ok(report);
-            }
-            // Its server had more.
-            Err(OpenError::TooLittleMemory { .. }) if memory <= memory::installed() / 4 => memory *= 2,
-            Err(error) => bail!("{} cannot be opened: {}", path.display(), explain_open(error)),
-        }
-        overlay = audit.overlay;
+    let mut audit = Audit::new(&superblock, Overlay::that_forgets(store))?;
+    if let Err(error) = audit.open()? {
+        bail!("{} cannot be opened: {}", path.display(), explain_open(error));
     }
+    let engine = audit.engine();
+    let mut report = Report::new(engine, memory::of_pool(engine.pool_memory()), |_| 0);
+    report.needs_recovery = needs_recovery(&superblock);
+    Ok(report)
 }
 
 /// Refuses what writes to a pool that has to be recovered for that, which nobody has asked for.

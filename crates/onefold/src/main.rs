@@ -94,12 +94,21 @@ fn main() -> ExitCode {
     if cli.take_over {
         owner::take_over();
     }
-    match run(&cli.command, inherited) {
+    match take_memory(&cli).and_then(|()| run(&cli.command, inherited)) {
         Ok(code) => code,
         Err(error) => {
             complain(format_args!("{error:#}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// `--memory` of commands that open a pool themselves; a server and an estimate have their own.
+fn take_memory(cli: &Cli) -> anyhow::Result<()> {
+    match (&cli.command, cli.memory) {
+        (Command::Create(_), Some(_)) => anyhow::bail!("'create' opens no pool: it takes no --memory"),
+        (Command::Serve(_) | Command::Estimate(_), _) | (_, None) => Ok(()),
+        (_, Some(bytes)) => memory::give(bytes),
     }
 }
 

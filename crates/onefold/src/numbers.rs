@@ -104,7 +104,7 @@ thread_local! {
     /// Only looked at.
     static ENGINE: Engine = {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
-        let parameters = Parameters { geometry, id: [1; 16], key: [2; 32], digest: DigestFunction::Blake3 };
+        let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Blake3);
         Engine::open(parameters, Limits::for_memory(64 << 20, &geometry).unwrap(), 0)
     };
 }

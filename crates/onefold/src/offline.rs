@@ -10,7 +10,7 @@ use crate::cli::Target;
 use crate::command::{self, Wanted};
 use crate::control::{self, Mailbox, Request};
 use crate::look;
-use crate::memory::Source;
+use crate::memory::{self, Source};
 use crate::owner::{self, Purpose};
 use crate::reactor::{Opening, Reactor, explain_control};
 use crate::service::Manager;
@@ -19,26 +19,31 @@ use crate::status::Report;
 /// Memory for a command that opens the pool itself, unless the pool needs more.
 const MEMORY: u64 = 128 << 20;
 
-/// Opens a pool that no server has, for a command.
-pub fn open(path: &Path, mailbox: Mailbox) -> anyhow::Result<Reactor> {
+/// Opens a pool that no server has, for a command; with more memory than usual where its last server left so much to replay.
+pub fn open(path: &Path, mut mailbox: Mailbox) -> anyhow::Result<Reactor> {
     let store = Store::open(path, Access::Write)?;
-    let (superblock, owned) = owner::claim(&store, Purpose::Use)?;
-    let opening = Opening {
-        store: &store,
-        owned,
-        parameters: superblock.parameters,
-        memory: (MEMORY, Source::Default),
-        listeners: Vec::new(),
-        connections: 1,
-        manager: Manager::none(),
-        mailbox,
-        read_only: false,
-        record: None,
-        poll: 0,
-    };
-    let mut reactor = Reactor::new(opening)?;
-    reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
-    Ok(reactor)
+    let (superblock, mut owned) = owner::claim(&store, Purpose::Use)?;
+    let mut memory = memory::given().unwrap_or(MEMORY);
+    loop {
+        let opening = Opening {
+            store: &store,
+            owned,
+            parameters: superblock.parameters,
+            memory: (memory, Source::Default),
+            listeners: Vec::new(),
+            connections: 1,
+            manager: Manager::none(),
+            mailbox,
+            read_only: false,
+            record: None,
+            poll: 0,
+        };
+        let mut reactor = Reactor::new(opening)?;
+        let Err(error) = reactor.open() else { return Ok(reactor) };
+        let more = error.downcast().and_then(|too_little| memory::more(&too_little));
+        memory = more.with_context(|| format!("{} cannot be opened", path.display()))?;
+        (mailbox, owned) = reactor.give_back();
+    }
 }
 
 /// Carries out a request; the result is the pool's figures after it.

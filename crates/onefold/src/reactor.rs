@@ -25,7 +25,7 @@ use crate::digest::Digester;
 use crate::disk::{Core, Disk, Host};
 use crate::grow;
 use crate::listen::Listener;
-use crate::memory::{self, Division, STAGING_BLOCKS, Source};
+use crate::memory::{self, Division, STAGING_BLOCKS, Source, TooLittle};
 use crate::owner::Owned;
 use crate::poll::Poll;
 use crate::record::{self, Recorded, Recording};
@@ -211,24 +211,25 @@ impl Reactor {
         }
     }
 
-    /// Words for a pool that cannot be opened, with the memory that would do where there is too little.
+    /// Words for a pool that cannot be opened; [`TooLittle`] where there is too little memory.
     fn explain_opening(&self, error: OpenError) -> anyhow::Error {
         if error == OpenError::TakenOver {
             return anyhow::anyhow!(self.who_took_over());
         }
         let OpenError::TooLittleMemory { entries } = error else { return anyhow::anyhow!(explain_open(error)) };
         let geometry = self.core.engine.geometry();
-        let fits = |memory: &u64| {
-            Division::new(*memory, geometry, self.wanted)
+        let fits = |memory| {
+            Division::new(memory, geometry, self.wanted)
                 .is_ok_and(|division| division.limits.replayable_entries(geometry) >= entries)
         };
-        let enough = (1..).map(|steps| self.division.memory + steps * (64 << 20)).find(fits).unwrap_or(u64::MAX);
-        anyhow::anyhow!(
-            "it was served with more memory: {} are too little for what that left in its journal or its map buffer, {}M \
-             would do, this once",
-            size::show(self.division.memory),
-            enough.div_ceil(1 << 20)
-        )
+        anyhow::Error::new(TooLittle::new(self.division.memory, fits))
+    }
+
+    /// What a reactor that is not used any more was given for good.
+    pub fn give_back(self) -> (Mailbox, Option<Owned>) {
+        // Its ring may have taken the word that there is something in it.
+        self.mailbox.raise();
+        (self.mailbox, self.owned)
     }
 
     /// Words for a pool that another has taken over.

@@ -14,6 +14,7 @@ use crate::arena::BLOCK;
 use crate::backing::{Access, Store};
 use crate::check::{Audit, Findings, Overlay, Range, refuse_while_served};
 use crate::cli::RepairArgs;
+use crate::memory;
 use crate::owner::{self, Purpose};
 use crate::print::{print, print_json};
 use crate::size;
@@ -110,7 +111,7 @@ pub fn repair(arguments: &RepairArgs) -> anyhow::Result<bool> {
 /// Both the plan and the audit hold something for each slot.
 fn require_memory(path: &Path, superblock: &Superblock) -> anyhow::Result<()> {
     let needed = superblock.parameters.geometry.slots() * BYTES_A_SLOT;
-    let Some(available) = available_memory() else { return Ok(()) };
+    let Some(available) = memory::available() else { return Ok(()) };
     if needed > available {
         bail!(
             "the repair of {} needs {} of memory, {} are available: run it on a machine with more, or make room",
@@ -120,12 +121,6 @@ fn require_memory(path: &Path, superblock: &Superblock) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn lay_over(overlay: &mut Overlay, plan: &Repair) -> std::io::Result<()> {

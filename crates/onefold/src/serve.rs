@@ -18,7 +18,7 @@ use crate::copy_on_write::{self, Overwriting};
 use crate::create;
 use crate::listen::{Address, Listener};
 use crate::log;
-use crate::memory::{self, Division, Source};
+use crate::memory::{self, Division, Source, TooLittle};
 use crate::owner::{self, Purpose};
 use crate::place::Sockets;
 use crate::print::{print, print_json};
@@ -68,7 +68,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let opening =
         Opening { store, owned, parameters, memory, listeners, connections, manager, mailbox, read_only, record, poll };
     let mut reactor = Reactor::new(opening)?;
-    let recovered = reactor.open().with_context(|| format!("{} cannot be opened", path.display()))?;
+    let recovered = reactor.open().map_err(|error| explain_opening(path, error))?;
     let Some(recovered) = recovered else {
         info!("stopped before the pool was open; nothing is lost, the next start opens it from the beginning");
         return Ok(ExitCode::SUCCESS);
@@ -98,6 +98,18 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
             ExitCode::FAILURE
         }
     })
+}
+
+/// Names the pool, and where more memory would do the command: how much a server takes is for its operator to say.
+fn explain_opening(path: &Path, error: anyhow::Error) -> anyhow::Error {
+    let path = path.display();
+    match error.downcast_ref::<TooLittle>().and_then(TooLittle::argument) {
+        Some(enough) => error.context(format!(
+            "{path} cannot be opened with this memory; 'onefold serve {path} --memory {enough}' can, and after a clean stop this \
+             memory does again"
+        )),
+        None => error.context(format!("{path} cannot be opened")),
+    }
 }
 
 /// From ready to closed.
