@@ -223,7 +223,7 @@ impl Engine {
     /// Whether what was read of the record lets the pool be written; what has failed if not. A record that is gone, or not whole, is a
     /// damage: it says nothing of another.
     pub(crate) fn judge_owner(&self, result: Result<Outcome<'_>, IoError>) -> Option<Failure> {
-        let Some(nonce) = self.owner.nonce else { return None };
+        let nonce = self.owner.nonce?;
         let record = match result {
             Ok(Outcome::Bytes(bytes)) => Owner::decode(&self.superblock.parameters, bytes),
             _ => None,

@@ -537,7 +537,7 @@ impl Engine {
                 continue;
             }
             let leaf = key.lba() / per_leaf;
-            if core::mem::replace(&mut last, Some(leaf)) == Some(leaf) {
+            if last.replace(leaf) == Some(leaf) {
                 continue;
             }
             match locate(&mut self.store, Region::Metadata, self.maps[volume], 0, leaf) {
