@@ -21,11 +21,11 @@ use crate::cli::CheckArgs;
 use crate::control::{self, Found};
 use crate::digest::Digester;
 use crate::disk::{compare, merge};
+use crate::explain::explain_open;
 use crate::memory::{self, TooLittle};
 use crate::owner::{self, Purpose};
 use crate::print::{complain, print, print_json};
 use crate::progress::Progress;
-use crate::reactor::explain_open;
 use crate::size;
 use crate::status::failure_text;
 

@@ -10,9 +10,9 @@ use engine::Superblock;
 
 use crate::backing::{Access, Store};
 use crate::check::{Audit, Overlay};
+use crate::explain::explain_open;
 use crate::memory;
 use crate::owner::{self, Purpose};
-use crate::reactor::explain_open;
 use crate::status::Report;
 
 /// The figures of a pool.

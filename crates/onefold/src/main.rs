@@ -28,6 +28,7 @@ mod create;
 mod digest;
 mod disk;
 mod estimate;
+mod explain;
 #[cfg(feature = "faults")]
 mod faults;
 mod grow;

@@ -9,10 +9,11 @@ use crate::backing::{Access, Store};
 use crate::cli::Target;
 use crate::command::{self, Wanted};
 use crate::control::{self, Mailbox, Request};
+use crate::explain::explain_control;
 use crate::look;
 use crate::memory::{self, Source};
 use crate::owner::{self, Purpose};
-use crate::reactor::{Opening, Reactor, explain_control};
+use crate::reactor::{Opening, Reactor};
 use crate::service::Manager;
 use crate::status::Report;
 

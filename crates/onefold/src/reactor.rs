@@ -23,6 +23,7 @@ use crate::command::{self, Wanted};
 use crate::control::{Mailbox, Message, Request, Response};
 use crate::digest::Digester;
 use crate::disk::{Core, Disk, Host};
+use crate::explain::{explain_control, explain_open};
 use crate::grow;
 use crate::listen::Listener;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source, TooLittle};
@@ -761,74 +762,4 @@ fn arena(limits: &Limits, connections: usize, serving: bool) -> std::io::Result<
         }
     }
     Arena::new((buffers, least), STAGING_BLOCKS, connections)
-}
-
-/// Words for a pool that cannot be opened.
-pub fn explain_open(error: OpenError) -> String {
-    match error {
-        OpenError::NoSuperblock => "none of its four superblocks is valid: is this the right file?".into(),
-        OpenError::Device { offset } => format!("the store cannot be read or written at byte {offset}: check the disk"),
-        OpenError::HostFull { offset } => format!(
-            "the file system under it is full (at byte {offset} of the store), and opening has to write: make room there, then \
-             start again. What was flushed is safe"
-        ),
-        OpenError::DamagedPage { offset, what } => {
-            format!(
-                "its metadata is damaged: a page of {what} at byte {offset} fails its checksum or makes no sense. \
-                 Restore it from a copy, or see what a repair would do: onefold repair POOL --dry-run"
-            )
-        }
-        OpenError::TooLittleMemory { .. } => {
-            "its journal or its map buffer has more than this memory has room for: the server before had more. Start it \
-             once with as much as that had"
-                .into()
-        }
-        OpenError::DamagedJournal { sequence } => {
-            format!(
-                "its journal is damaged: record {sequence}, which was durable, cannot be read. Restore it from a copy, or \
-                 see what a repair would do: onefold repair POOL --dry-run"
-            )
-        }
-        OpenError::TakenOver => "another process has taken it over: see who has it with 'onefold status'".into(),
-        OpenError::UnknownFormat => {
-            "a newer program has written it: its version or features are not known here. Use that program".into()
-        }
-    }
-}
-
-/// Words for a command that failed.
-pub fn explain_control(error: ControlError) -> &'static str {
-    match error {
-        ControlError::Exists => "a volume of this name exists: 'onefold volume list' shows them all",
-        ControlError::BadName => {
-            "this name is not allowed: use 1 to 63 letters, digits, '.', '_' and '-', not starting with '.' or '-'"
-        }
-        ControlError::BadSize => {
-            "this size is not possible: it must be a multiple of 4096, not zero, and not beyond the map"
-        }
-        ControlError::NoVolume => "there is no such volume any more: 'onefold volume list' shows them all",
-        ControlError::NoScrub => "no scrub is under way: 'onefold status' tells how the last one ended",
-        ControlError::NoSpace => {
-            "the pool's tables have no room for this change: discard something, or wait until what was deleted is freed"
-        }
-        ControlError::TooManyVolumes => "the pool has as many volumes as it can hold",
-        ControlError::BadCapacity(error) => error.0,
-        ControlError::NoRoom => {
-            "the host file system has no room for the tables of a larger pool; the pool is what it was"
-        }
-        ControlError::HostFull => {
-            "closed without a checkpoint, because the host file system is full; nothing is lost, the next start replays the \
-             journal"
-        }
-        ControlError::NotDurable => {
-            "the host file system is full: what was not flushed may be lost. What was flushed is in the journal; make room on \
-             the host before the next start"
-        }
-        ControlError::NoCheckpoint => {
-            "closed without a checkpoint, as it was asked to; nothing is lost, the next start replays the journal"
-        }
-        ControlError::ReadOnly => {
-            "the pool is served read-only, is read-only after a failure, or is being closed; see 'onefold status'"
-        }
-    }
 }

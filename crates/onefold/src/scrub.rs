@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::cli::ScrubArgs;
 use crate::command::scrub_command;
 use crate::control::{self, Request, ScrubAction};
+use crate::explain::explain_control;
 use crate::offline;
 use crate::print::{complain, print, print_json};
 use crate::progress::Progress;
-use crate::reactor::explain_control;
 use crate::serve::catch_signals;
 use crate::status::Report;
 
