@@ -97,7 +97,8 @@ impl Owned {
     /// Nobody has the pool from here on. Another host can open it without being told to take it over.
     pub fn release(&mut self) {
         self.is_quiet = false;
-        let result = Gate::enter(&self.parameters).and_then(|_gate| {
+        let _gate = Gate::enter(&self.parameters);
+        let result = (|| {
             match read(&self.store, &self.parameters)? {
                 Some(owner) if owner.nonce == self.owner.nonce => {}
                 // It is another's, or the pool is another one by now.
@@ -105,7 +106,7 @@ impl Owned {
             }
             write(&self.store, &self.parameters, &Owner { released: true, ..self.owner.clone() })?;
             sync(&self.store)
-        });
+        })();
         if let Err(error) = result {
             let path = self.store.path().display();
             warn!("{path} still says that this process has it ({error:#}): another host needs --take-over to open it");
@@ -143,7 +144,7 @@ pub fn acquire(store: &Store, parameters: &Parameters) -> anyhow::Result<Owned> 
     let path = store.path().display();
     let owner = record(store)?;
     let (taken_from, until) = {
-        let _gate = Gate::enter(parameters)?;
+        let _gate = Gate::enter(parameters);
         let (mut found, mut is_taken) = judged(store, parameters, &owner)?;
         // That may have taken long. From here to the write it may not.
         let begun = loop {
@@ -383,32 +384,45 @@ fn quoted(word: &str) -> String {
 // ---- the lock ----
 
 /// Between judging and writing, one process of a host at a time. Anybody may hold it for ever: then it is done without.
-struct Gate {
-    _file: Option<File>,
-}
+struct Gate(Option<(File, PathBuf)>);
 
 impl Gate {
-    fn enter(parameters: &Parameters) -> anyhow::Result<Gate> {
-        let name = format!("onefold-{:032x}.lock", u128::from_be_bytes(parameters.id));
-        let path = Path::new(GATES).join(name);
-        let Some(file) = open_gate(&path) else { return Ok(Gate { _file: None }) };
+    fn enter(parameters: &Parameters) -> Gate {
+        let path = Path::new(GATES).join(format!("onefold-{:032x}.lock", u128::from_be_bytes(parameters.id)));
         let begun = Instant::now();
-        loop {
+        while let Some(file) = open_gate(&path) {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Gate { _file: Some(file) }),
-                Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => std::thread::sleep(PERIOD),
+                // Who had it before has removed the file.
+                Ok(()) if !is_at(&file, &path) => {}
+                Ok(()) => return Gate(Some((file, path))),
                 Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => std::thread::sleep(PERIOD),
                 Err(_) => {
                     warn!("{} is locked by somebody: going on without it", path.display());
-                    return Ok(Gate { _file: None });
+                    break;
                 }
             }
+        }
+        Gate(None)
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        if let Some((_, path)) = &self.0 {
+            // While it is locked. It stays where another user has made it.
+            let _ = std::fs::remove_file(path);
         }
     }
 }
 
+fn is_at(file: &File, path: &Path) -> bool {
+    let place = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    file.metadata().is_ok_and(|ours| std::fs::metadata(path).is_ok_and(|theirs| place(ours) == place(theirs)))
+}
+
 /// Opens the file to be locked, whoever made it.
-fn open_gate(path: &PathBuf) -> Option<File> {
+fn open_gate(path: &Path) -> Option<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     for _ in 0..2 {
         match OpenOptions::new().read(true).custom_flags(flags).open(path) {
