@@ -76,6 +76,8 @@ pub enum Canary {
     RoomCountedLow,
     /// Superblocks are written without a look at who has the pool.
     OwnerNotLookedAt,
+    /// Long requests take as many steps as they like.
+    EndlessTurn,
 }
 
 #[cfg(feature = "canaries")]

@@ -167,7 +167,7 @@ impl Engine {
             let mut visit_volume = |first: u64, count: u64, flaw| {
                 let (mut first, end) = (first, first.saturating_add(count).min(blocks));
                 while first < end {
-                    let next = self.buffer.next_key(Key::new(volume.id, first));
+                    let next = self.buffer.next_key(Key::new(volume.id, first), Key(u64::MAX));
                     let upto = next.filter(|next| next.volume() == volume.id).map_or(end, |next| end.min(next.lba()));
                     if upto > first {
                         visit(&volume.name, first, upto - first, flaw);

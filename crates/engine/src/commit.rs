@@ -331,16 +331,23 @@ impl Engine {
 
     /// What a request clears, if it does.
     fn cleared_by(&self, id: RequestId) -> Option<Cleared> {
-        let request = self.requests.get(id);
-        let (offset, end) = (request.offset, request.offset + request.length);
-        let (start, block) = (Key::new(request.volume, 0), self.store.geometry.block());
-        let clears = request.kind == Kind::Clear;
-        clears.then(|| self.cleared(Key(start.0 + offset.div_ceil(block)), Key(start.0 + end / block)))
+        (self.requests.get(id).kind == Kind::Clear).then(|| {
+            let (start, stop) = self.next_to_clear(id);
+            self.cleared(start, stop)
+        })
     }
 
-    /// The most that clearing the blocks from `start` up to `stop` can do to a map.
+    /// The most that clearing the blocks from `start` up to `stop` can do to a map, beside what the delta clears already.
     pub(crate) fn cleared(&self, start: Key, stop: Key) -> Cleared {
-        Cleared { cuts: self.cuts(start, stop), releases: self.releases(start, stop) }
+        let Some(begins) = self.delta.clear_before(start) else {
+            return Cleared { cuts: self.cuts(start, stop), releases: self.releases(start, stop) };
+        };
+        // It makes that clear longer: of this only what is more.
+        let more = |most: u64, known: u64| most.saturating_sub(known);
+        Cleared {
+            cuts: more(self.cuts(begins, stop), self.cuts(begins, start)),
+            releases: more(self.releases(begins, stop), self.releases(begins, start)),
+        }
     }
 
     /// The most subtrees that clearing the blocks from `start` up to `stop` can cut off a map.
@@ -384,6 +391,7 @@ impl Engine {
             || self.has_discards()
             || !self.space.pending().is_empty()
             || self.checkpoint.is_some()
+            || self.has_clears_left()
     }
 
     /// The next checkpoints flush the map buffer, as far as they can.
@@ -475,7 +483,7 @@ impl Engine {
 
     /// Makes the records that freed the pending slots durable, and then published: if need be by an empty record.
     pub(crate) fn publish_pending(&mut self) {
-        if let Some(last) = self.space.pending().iter().map(|&(_, sequence)| sequence).max() {
+        if let Some(last) = self.space.last_retired() {
             self.publish(last);
         }
     }
@@ -676,7 +684,7 @@ impl Engine {
                 false => self.job_timer = Some(self.job_timer.map_or(due, |timer| timer.min(due))),
             }
         }
-        self.work_left |= self.mature_left && open && writes && !self.closes_early;
+        self.work_left |= self.mature_left && open && writes && !self.closes_early || self.has_turns_left();
         if !waits || !writes || self.phase == Phase::Closed {
             self.tick = None;
         } else {

@@ -105,7 +105,7 @@ pub enum Operation<'a> {
 /// the engine answers [`Error::Invalid`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Submit<'a> {
-    /// Chosen by the driver, returned in [`Effect::Reply`].
+    /// Chosen by the driver, returned in [`Effect::Reply`]. Its upper 16 bits name the client: the long requests of clients take turns.
     pub token: u64,
     /// Which volume.
     pub volume: VolumeId,

@@ -74,6 +74,22 @@ impl Delta {
         (key.0 < end).then_some(Entry::UNMAPPED)
     }
 
+    /// Where the clear begins that ends at a block: to clear more from there makes it longer.
+    pub(crate) fn clear_before(&self, start: Key) -> Option<Key> {
+        let (&first, &end) = self.clears.range(..start.0).next_back()?;
+        (end == start.0 && Key(first).volume() == start.volume()).then_some(Key(first))
+    }
+
+    /// The end of the clear that covers a block, if one does, or where the next one begins.
+    pub(crate) fn clear_at(&self, key: Key) -> (Option<Key>, Key) {
+        if self.clears.is_empty() {
+            return (None, Key(u64::MAX));
+        }
+        let covers = self.clears.range(..=key.0).next_back().filter(|&(_, &end)| key.0 < end);
+        let next = self.clears.range(key.0 + 1..).next();
+        (covers.map(|(_, &end)| Key(end)), Key(next.map_or(u64::MAX, |(&first, _)| first)))
+    }
+
     /// What is known of a slot that points of this delta refer to.
     pub(crate) fn live(&self, slot: Slot) -> Option<&Recent> {
         self.slots.get(&slot).filter(|recent| recent.refs > 0)
@@ -99,9 +115,10 @@ impl Delta {
         recent.refs += 1;
     }
 
-    /// Clears a range. The slots that lost their last reference from this delta go to `dead`.
-    pub(crate) fn clear(&mut self, start: Key, end: Key, dead: &mut Vec<Slot>) {
+    /// Clears a range. The slots that lost their last reference from this delta go to `dead`. Gives the entries that it has looked at.
+    pub(crate) fn clear(&mut self, start: Key, end: Key, dead: &mut Vec<Slot>) -> u64 {
         let length = end.0 - start.0;
+        let looked_at = length.min(self.points.len() as u64);
         if length <= self.points.len() as u64 {
             for key in start.0..end.0 {
                 self.remove_point(Key(key), dead);
@@ -113,7 +130,7 @@ impl Delta {
                 self.remove_point(key, dead);
             }
         }
-        self.insert_clear(start.0, end.0);
+        looked_at + self.insert_clear(start.0, end.0)
     }
 
     fn remove_point(&mut self, key: Key, dead: &mut Vec<Slot>) {
@@ -138,7 +155,9 @@ impl Delta {
         debug_assert!(recent.is_none_or(|recent| recent.refs == 0));
     }
 
-    fn insert_clear(&mut self, mut start: u64, mut end: u64) {
+    /// Gives how many clears it has taken in.
+    fn insert_clear(&mut self, mut start: u64, mut end: u64) -> u64 {
+        let mut taken_in = 0;
         if let Some((&before, &its_end)) = self.clears.range(..=start).next_back()
             && its_end >= start
         {
@@ -148,8 +167,10 @@ impl Delta {
         while let Some((&next, &its_end)) = self.clears.range(start..=end).next() {
             end = end.max(its_end);
             self.clears.remove(&next);
+            taken_in += 1;
         }
         self.clears.insert(start, end);
+        taken_in
     }
 
     /// Mappings: points and clears.

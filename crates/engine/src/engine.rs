@@ -49,6 +49,7 @@ use crate::status::{Counters, ReadCounts, WriteCounts};
 use crate::streams::Streams;
 use crate::superblock::{Parameters, Root, Superblock, TREES};
 use crate::tree::{Store, Walk, lookup};
+use crate::turns::Turns;
 use crate::volume::Volume;
 
 /// What the engine is doing.
@@ -186,6 +187,8 @@ pub struct Engine {
     pub(crate) requests: Requests,
     /// Requests that can run.
     pub(crate) ready: VecDeque<RequestId>,
+    /// Those whose work may be long, apart from them.
+    pub(crate) turns: Turns,
     /// Writes that wait for room,
     pub(crate) blocked: VecDeque<RequestId>,
     /// and the other list, empty but while they are run again.
@@ -338,6 +341,7 @@ impl Engine {
             write_streams: Streams::new(),
             requests: Requests::new(limits.requests),
             ready: VecDeque::new(),
+            turns: Turns::new(limits.turn_steps()),
             blocked: VecDeque::new(),
             retried: VecDeque::new(),
             starved: VecDeque::new(),
@@ -573,6 +577,7 @@ impl Engine {
                 self.retry_blocked();
             }
             self.retry_blocked();
+            self.run_turns();
             self.step_read_ahead();
             self.step_mends();
             self.step_scrub();
@@ -637,6 +642,7 @@ impl Engine {
     }
 
     fn timer(&mut self) {
+        self.begin_turn();
         self.job_timer = self.job_timer.filter(|&due| due > self.now);
         if self.tick.is_some_and(|tick| tick <= self.now) {
             self.tick = None;

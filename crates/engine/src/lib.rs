@@ -72,6 +72,7 @@ mod submit;
 mod summaries;
 pub mod superblock;
 mod tree;
+mod turns;
 mod volume;
 mod volumes;
 mod write;

@@ -275,6 +275,16 @@ impl Limits {
         (self.map_buffer / 4).max(self.delta_entries) as usize
     }
 
+    /// Steps that long requests take together from one timer to the next (`turns.rs`): some tens of microseconds.
+    pub fn turn_steps(&self) -> u64 {
+        u64::from(self.delta_entries / 8).clamp(32, 2048)
+    }
+
+    /// The most that they can come to: the last request begins when one step is left.
+    pub fn most_turn_steps(&self, geometry: &Geometry) -> u64 {
+        6 * self.turn_steps() + 4 * u64::from(geometry.piece_blocks) + 64
+    }
+
     /// The most replicas of blocks that reads found scattered.
     pub(crate) fn replicas(&self) -> u64 {
         u64::from(self.delta_entries / 8)

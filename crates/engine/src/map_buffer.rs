@@ -138,9 +138,17 @@ impl MapBuffer {
         (found == key.0 && Entry(entry) != Entry::UNBUFFERED).then_some(Entry(entry))
     }
 
-    /// The first block at or after `key` that is mapped here.
-    pub(crate) fn next_key(&self, key: Key) -> Option<Key> {
-        self.first_from(self.position(key)).map(|(_, found, _)| found)
+    /// The first block at or after `key`, and before `end`, that is mapped here.
+    pub(crate) fn next_key(&self, key: Key, end: Key) -> Option<Key> {
+        let mut at = if self.places.is_empty() { return None } else { self.position(key) };
+        loop {
+            at = if at == self.gap.start { self.gap.end } else { at };
+            let &[found, entry] = self.places.get(at).filter(|place| place[0] < end.0)?;
+            if Entry(entry) != Entry::UNBUFFERED {
+                return Some(Key(found));
+            }
+            at += 1;
+        }
     }
 
     /// Mappings of the blocks from `start` up to `end`, at most.
@@ -342,7 +350,8 @@ mod tests {
         for key in 0..800 {
             assert_eq!(buffer.get(Key(key)), model.get(&key).map(|&entry| Entry(entry)), "key {key}");
             let next = model.range(key..).next().map(|(&key, _)| Key(key));
-            assert_eq!(buffer.next_key(Key(key)), next);
+            assert_eq!(buffer.next_key(Key(key), Key(u64::MAX)), next);
+            assert_eq!(buffer.next_key(Key(key), Key(key + 9)), next.filter(|next| next.0 < key + 9));
         }
     }
 

@@ -1,19 +1,23 @@
 //! Reads and extents: LoadMap, Read (from dirty blocks, cache or device, with the check of every block that the device
 //! gives), Reply. See docs/read-path.md.
 
+use crate::bytes::u64_at;
+use crate::canary::Canary;
 use crate::contract::*;
 use crate::engine::{Engine, LastLeaf, Unresolved};
 use crate::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
 use crate::io::Purpose;
-use crate::pages::Region;
 use crate::request::{Block, Kind, Stage};
 use crate::status::ReadCounts;
-use crate::tree::{Missing, Walk, lookup};
+use crate::tree::{Missing, Walk};
 
 /// The most blocks of one device read.
 const RUN_BLOCKS: usize = 64;
-/// The most blocks that one request for extents looks at, one by one; what it reports may end there.
-const EXTENT_BLOCKS: u64 = 8192;
+/// Steps of a question for extents: to look for a place in the map buffer or the tree, and to send an extent.
+const LOOK_STEPS: u64 = 4;
+const EXTENT_STEPS: u64 = 4;
+/// Entries of a leaf, one behind the other, that a step looks at.
+const ENTRIES_A_STEP: u64 = 8;
 
 /// A block on its way from the device.
 #[derive(Debug)]
@@ -371,47 +375,98 @@ impl Engine {
         self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
     }
 
-    /// Whether a block is a hole, and how many blocks from it on are for certain.
-    fn extent_at(&mut self, volume: usize, key: Key) -> Result<(bool, u64), Unresolved> {
-        if self.delta.points.is_empty() && self.frozen.points.is_empty() {
-            // Without newer points an absent subtree is a hole as a whole.
-            let per_leaf = self.store.geometry.map_leaf_entries();
-            let leaf = key.lba() / per_leaf;
-            if let Walk::Absent(level) = lookup(&mut self.store, Region::Metadata, self.maps[volume], leaf) {
-                let leaves = self.store.geometry.fanout().saturating_pow(u32::from(level));
-                let end = (leaf / leaves + 1).saturating_mul(leaves).saturating_mul(per_leaf);
-                let buffered = self.buffer.next_key(key).filter(|next| next.volume() == key.volume());
-                let end = buffered.map_or(end, |next| end.min(next.lba()));
-                if end > key.lba() {
-                    return Ok((true, end - key.lba()));
+    /// Whether a block is a hole, where what is for certain like it ends, and the steps that it took to know. `end`: the last block
+    /// that is asked for ends there.
+    fn extent_at(
+        &mut self,
+        volume: usize,
+        key: Key,
+        end: Key,
+        known: &mut Known,
+    ) -> Result<(bool, Key, u64), Unresolved> {
+        let next = Key(key.0 + 1);
+        let is_alone = !self.delta.points.is_empty() || !self.frozen.points.is_empty();
+        let mut upto = end;
+        if is_alone {
+            // Nobody knows where the next newer point is: one block after the other.
+            if let Some(entry) = self.delta.get(key).or_else(|| self.frozen.get(key)) {
+                return Ok((is_hole(entry), next, 1));
+            }
+        } else {
+            for delta in [&self.delta, &self.frozen] {
+                let (covered, cleared) = delta.clear_at(key);
+                if let Some(covered) = covered {
+                    return Ok((true, covered.min(upto), LOOK_STEPS));
                 }
+                upto = upto.min(cleared);
             }
         }
-        // What is lost is no hole: it does not read as zeroes.
-        let entry = self.map_entry(volume, key)?;
-        Ok((entry.slot().is_none() && !entry.is_lost(), 1))
+        let mut steps = 1;
+        if known.buffered.is_none_or(|buffered| buffered < key) {
+            steps += LOOK_STEPS;
+            known.buffered = Some(self.buffer.next_key(key, upto).unwrap_or(upto));
+        }
+        upto = upto.min(known.buffered.unwrap_or(upto));
+        if let Some(entry) = self.buffer.get(key).filter(|_| upto == key) {
+            return Ok((is_hole(entry), next, steps));
+        }
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let (base, number) = (key.0 - key.lba(), key.lba() / per_leaf);
+        steps += if known.number == Some(number) { 0 } else { LOOK_STEPS };
+        known.number = Some(number);
+        match known.leaf.lookup(&mut self.store, self.maps[volume], number) {
+            Walk::Missing(missing) if !missing.pointer.is_lost() => Err(Unresolved::Missing(missing)),
+            Walk::Leaf(page) => {
+                let hole = is_hole(self.entry_in(page, key).ok_or(Unresolved::Damaged)?);
+                if is_alone {
+                    return Ok((hole, next, steps));
+                }
+                let leaf_end = upto.0.min(base + (number + 1) * per_leaf);
+                let (from, most) = ((key.lba() % per_leaf + 1) as usize, (leaf_end - next.0) as usize);
+                let entries = self.store.pages.bytes(page)[8 * from..].chunks_exact(8).take(most);
+                let slots = self.store.geometry.slots();
+                // What cannot be ends it, too: it is looked at when its turn comes.
+                let is_like = |entry: Entry| {
+                    entry.is_valid() && entry.slot().is_none_or(|slot| slot.0 < slots) && is_hole(entry) == hole
+                };
+                let like = entries.take_while(|bytes| is_like(Entry(u64_at(bytes, 0)))).count() as u64;
+                Ok((hole, Key(next.0 + like), steps + like / ENTRIES_A_STEP))
+            }
+            absent => {
+                // An absent subtree is a hole as a whole, and a lost one is none.
+                let (hole, level) = if let Walk::Absent(level) = absent { (true, level) } else { (false, 0) };
+                if is_alone {
+                    return Ok((hole, next, steps));
+                }
+                let blocks = self.store.geometry.fanout().saturating_pow(level.into()).saturating_mul(per_leaf);
+                let tree_end = base.saturating_add((key.lba() / blocks + 1).saturating_mul(blocks));
+                Ok((hole, upto.min(Key(tree_end)).max(next), steps))
+            }
+        }
     }
 
+    /// Goes on with a question for extents from where what is known ends.
     pub(crate) fn run_extents(&mut self, id: RequestId) {
         let request = self.requests.get_mut(id);
         request.stage = Stage::LoadMap;
-        let known: u64 = request.extents.iter().map(|extent| extent.length).sum();
         let (volume, offset, length, limit) = (request.volume, request.offset, request.length, request.limit);
+        let known: u64 = request.extents.iter().map(|extent| extent.length).sum();
         let index = self.volume_index(volume).expect("checked when it began to run");
         let block = self.store.geometry.block();
         // It goes on from where what is known ends: more pages than the cache holds may lead to all of it.
-        let (first, end) = ((offset + known) / block, (offset + length).div_ceil(block));
-        let (mut lba, mut budget) = (first, EXTENT_BLOCKS);
-        while lba < end && budget > 0 {
-            let (hole, next) = match self.extent_at(index, Key::new(volume, lba)) {
-                Ok((hole, span)) => (hole, lba.saturating_add(span).min(end)),
-                Err(Unresolved::Damaged) => return self.fail_when_quiet(id, Error::Io),
-                Err(Unresolved::Missing(missing)) => {
-                    self.requests.get_mut(id).waiting += 1;
-                    return self.store.load(missing, Some(id));
+        let (mut lba, end) = ((offset + known) / block, (offset + length).div_ceil(block));
+        let (mut steps, most) = (0, self.extent_steps());
+        let (mut found, mut outcome) = (Known::default(), Ok(()));
+        let stop = Key(Key::new(volume, 0).0 + end);
+        while lba < end && steps < most {
+            let (hole, next, took) = match self.extent_at(index, Key::new(volume, lba), stop, &mut found) {
+                Ok((hole, next, took)) => (hole, end - (stop.0 - next.0), took),
+                Err(unresolved) => {
+                    outcome = Err(unresolved);
+                    break;
                 }
             };
-            budget -= 1;
+            steps += took;
             let bytes = (offset + length).min(next * block) - offset.max(lba * block);
             let extents = &mut self.requests.get_mut(id).extents;
             let full = extents.len() as u32 == limit;
@@ -422,11 +477,42 @@ impl Engine {
             }
             lba = next;
         }
-        let request = self.requests.get_mut(id);
-        request.stage = Stage::Reply;
-        let token = request.token;
-        self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
+        self.take_steps(steps);
+        match outcome {
+            Ok(()) => {
+                let request = self.requests.get_mut(id);
+                request.stage = Stage::Reply;
+                let (token, extents) = (request.token, request.extents.len() as u64);
+                self.take_steps(EXTENT_STEPS * extents);
+                self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
+            }
+            Err(Unresolved::Damaged) => self.fail_when_quiet(id, Error::Io),
+            Err(Unresolved::Missing(missing)) => {
+                self.requests.get_mut(id).waiting += 1;
+                self.store.load(missing, Some(id));
+            }
+        }
     }
+
+    /// The most steps that one question for extents takes at a time; what it is answered may end there.
+    fn extent_steps(&self) -> u64 {
+        if self.canary(Canary::EndlessTurn) { u64::MAX } else { self.limits.turn_steps() }
+    }
+}
+
+/// What a question for extents knows from the blocks before: all of it holds as long as nothing changes.
+#[derive(Default)]
+struct Known {
+    leaf: LastLeaf,
+    /// Its number.
+    number: Option<u64>,
+    /// The next block in the map buffer, or where nobody looks any further.
+    buffered: Option<Key>,
+}
+
+/// What is lost is no hole: it does not read as zeroes.
+fn is_hole(entry: Entry) -> bool {
+    entry.slot().is_none() && !entry.is_lost()
 }
 
 /// Slots that one device read gives: themselves or their replicas, from the first of these on.

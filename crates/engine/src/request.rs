@@ -128,6 +128,8 @@ pub(crate) struct Request {
     pub offset: u64,
     pub length: u64,
     pub fua: bool,
+    /// A clear: whole blocks that it has cleared.
+    pub cleared: u64,
     /// Extents to report at most.
     pub limit: u32,
     pub stage: Stage,
@@ -147,7 +149,7 @@ pub(crate) struct Request {
     pub has_run: bool,
     /// A write: the one that it has joined, which has its blocks,
     pub leader: Option<RequestId>,
-    /// and the next of those that are joined.
+    /// and the next of those that are joined. What is long: the next of its client that can run.
     pub next: Option<RequestId>,
     active: bool,
 }
@@ -205,6 +207,7 @@ impl Requests {
                 offset,
                 length,
                 fua: false,
+                cleared: 0,
                 limit: 0,
                 stage: Stage::Admit,
                 waiting: 0,
@@ -230,6 +233,7 @@ impl Requests {
         request.offset = offset;
         request.length = length;
         request.fua = false;
+        request.cleared = 0;
         request.stage = Stage::Admit;
         request.waiting = 0;
         request.error = None;

@@ -108,6 +108,8 @@ pub(crate) struct Space {
     taken: NearSet<Slot>,
     /// Slots without a reference, and the record that took the last one away.
     pending: VecDeque<(Slot, u64)>,
+    /// The last record of them, or a later one that is published.
+    last_retired: u64,
     open: VecDeque<Open>,
     /// Lists of containers that have been closed, for the next ones.
     spare: Vec<Vec<u64>>,
@@ -141,6 +143,7 @@ impl Space {
             groups: vec![Group { most: 0, stale: true }; geometry.containers.div_ceil(GROUP) as usize],
             taken: NearSet::default(),
             pending: VecDeque::new(),
+            last_retired: 0,
             open: VecDeque::new(),
             spare: Vec::new(),
             closed_to: HashSet::with_hasher(FixedState::with_seed(10)),
@@ -274,6 +277,12 @@ impl Space {
     pub(crate) fn retire(&mut self, slot: Slot, sequence: u64) {
         debug_assert!(self.is_taken(slot));
         self.pending.push_back((slot, sequence));
+        self.last_retired = self.last_retired.max(sequence);
+    }
+
+    /// The last of the records that the pending slots wait for, if there are any; or one that is published.
+    pub(crate) fn last_retired(&self) -> Option<u64> {
+        (!self.pending.is_empty()).then_some(self.last_retired)
     }
 
     /// Gives back the pending slots whose record is at or below `published`, except those that `busy` holds on to, and

@@ -297,8 +297,9 @@ impl Engine {
         for discard in self.discards.iter().filter(|discard| discard.volume != NO_VOLUME) {
             let leaves = geometry.fanout().saturating_pow(u32::from(discard.level));
             let span = leaves.saturating_mul(geometry.map_leaf_entries());
-            let volume = self.volumes.iter().find(|volume| volume.id == discard.volume);
-            most = most.saturating_add(span.min(volume.map_or(u64::MAX, |volume| volume.size / geometry.block())));
+            let volume = self.volumes.binary_search_by_key(&discard.volume, |volume| volume.id);
+            let blocks = volume.map_or(u64::MAX, |at| self.volumes[at].size / geometry.block());
+            most = most.saturating_add(span.min(blocks));
         }
         most
     }

@@ -43,7 +43,7 @@ impl Engine {
         match self.refusal(id, kind) {
             Some(error) => self.fail_request(id, error),
             None if self.join(id) => {}
-            None => self.ready.push_back(id),
+            None => self.queue(id),
         }
     }
 
@@ -97,7 +97,7 @@ impl Engine {
             request.error = Some(Error::Io);
         }
         if request.waiting == 0 {
-            self.ready.push_back(id);
+            self.queue(id);
         }
     }
 

@@ -169,6 +169,10 @@ impl Engine {
         let of_key = |key: u64| (key >> LBA_BITS) as u16;
         let mut used: BTreeSet<u16> = self.volumes.iter().map(|volume| volume.id.0).collect();
         let next = self.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
+        if next < u16::MAX {
+            // No volume has ever had it: what there is of mappings need not be looked at.
+            return Some(VolumeId(next));
+        }
         used.extend(self.discards.iter().map(|discard| discard.volume.0));
         for delta in [&self.delta, &self.frozen] {
             used.extend(delta.clears.keys().map(|&key| of_key(key)));
@@ -240,6 +244,11 @@ impl Engine {
             Room::Enough => {}
             Room::Later => return Ok(None),
             Room::Never => return Err(ControlError::NoSpace),
+        }
+        if !self.can_clear_at_once() && !self.metadata_full {
+            // What a full delta has of it would take long to find: the checkpoint that follows anyway comes first.
+            self.want_checkpoint = true;
+            return Ok(None);
         }
         let sequence = self.journal.sequence;
         match change {

@@ -79,11 +79,15 @@ impl Engine {
         if !self.complete_blocks(id) {
             return;
         }
-        if !self.blocked.is_empty() && !self.may_overtake(id) {
+        let has_begun = self.requests.get(id).cleared > 0;
+        if !self.blocked.is_empty() && !has_begun && !self.may_overtake(id) {
             // Others wait for room already: first come, first served.
             return self.block(id);
         }
         if !self.admit(id) {
+            return;
+        }
+        if self.clears_in_parts(id) {
             return;
         }
         let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
@@ -454,18 +458,29 @@ impl Engine {
 
     /// The whole blocks of a clear.
     fn clear_range(&mut self, id: RequestId) {
-        let request = self.requests.get(id);
-        if request.kind != Kind::Clear {
+        if self.requests.get(id).kind != Kind::Clear {
             return;
         }
-        let block = self.store.geometry.block();
-        let (first, end) = (request.offset.div_ceil(block), (request.offset + request.length) / block);
-        if first >= end {
-            return;
+        let (start, stop) = self.left_to_clear(id);
+        if start < stop {
+            self.clear_part(id, start, stop);
         }
-        let (start, stop) = (Key::new(request.volume, first), Key(Key::new(request.volume, 0).0 + end));
-        self.journal.changes.push(Change::Clear { key: start, end });
-        self.cover_keys(start, stop);
+    }
+
+    /// Clears whole blocks of one volume, in the open record too.
+    pub(crate) fn clear_part(&mut self, id: RequestId, start: Key, stop: Key) {
+        let end = stop.0 - (start.0 - start.lba());
+        match self.journal.changes.last_mut() {
+            // One clear goes on where another has ended.
+            Some(Change::Clear { key, end: before }) if key.volume() == start.volume() && *before == start.lba() => {
+                *before = end;
+            }
+            _ => self.journal.changes.push(Change::Clear { key: start, end }),
+        }
+        let looked_at = self.cover_keys(start, stop);
+        if self.is_long(id) {
+            self.take_steps(looked_at + self.dead.len() as u64);
+        }
     }
 
     /// Puts a clear into the delta, and gives up what it covers there.
@@ -474,11 +489,12 @@ impl Engine {
         self.retire_dead();
     }
 
-    /// Puts a clear into the delta. What it covers there is left to [`Engine::retire_dead`].
-    pub(crate) fn cover_keys(&mut self, start: Key, stop: Key) {
-        self.delta.cuts += self.cuts(start, stop);
-        self.delta.releases += self.releases(start, stop);
-        self.delta.clear(start, stop, &mut self.dead);
+    /// Puts a clear into the delta. What it covers there is left to [`Engine::retire_dead`]. Gives the entries that it has looked at.
+    pub(crate) fn cover_keys(&mut self, start: Key, stop: Key) -> u64 {
+        let cleared = self.cleared(start, stop);
+        self.delta.cuts += cleared.cuts;
+        self.delta.releases += cleared.releases;
+        self.delta.clear(start, stop, &mut self.dead)
     }
 
     fn change_block(&mut self, id: RequestId, at: usize) {
@@ -531,7 +547,7 @@ impl Engine {
 
     /// Gives up the slots to which the active delta has lost its last reference. At the end of a change, for what one of its blocks
     /// overwrites another one may share.
-    fn retire_dead(&mut self) {
+    pub(crate) fn retire_dead(&mut self) {
         while let Some(slot) = self.dead.pop() {
             self.retire_if_dead(slot);
         }

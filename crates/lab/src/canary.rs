@@ -14,7 +14,7 @@ use crate::soak::{OPERATIONS, run_seed};
 use crate::trace::Trace;
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 34] = [
+pub const CANARIES: [(Canary, u64); 35] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -49,6 +49,7 @@ pub const CANARIES: [(Canary, u64); 34] = [
     (Canary::ForgottenWrite, 10),
     (Canary::RoomCountedLow, 10),
     (Canary::OwnerNotLookedAt, 10),
+    (Canary::EndlessTurn, 10),
 ];
 
 thread_local! {

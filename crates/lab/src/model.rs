@@ -109,7 +109,6 @@ enum Request {
 }
 
 /// An answer with extents may end where so many blocks have been looked at.
-const LOOKED_AT: u64 = 8000;
 /// No write has more cells; zeroes and discards may.
 const WRITTEN_AT_ONCE: u64 = 1 << 16;
 
@@ -460,8 +459,8 @@ impl Model {
         Ok(())
     }
 
-    /// A question for at most `limit` extents is answered.
-    pub fn end_extents(&mut self, token: u64, extents: &[Extent], limit: u32, cell_bytes: u64) -> Checked {
+    /// A question for at most `limit` extents is answered. One that is short says something of `least` bytes, unless it has as many extents.
+    pub fn end_extents(&mut self, token: u64, extents: &[Extent], limit: u32, least: u64, cell_bytes: u64) -> Checked {
         let (range, since) = self.take_observation(token);
         let wrong = |text: &str| violated(format!("extents of {range:?}: {text}: {extents:?}"));
         if extents.is_empty() || extents.len() > limit as usize || extents.iter().any(|extent| extent.length == 0) {
@@ -469,8 +468,7 @@ impl Model {
         }
         let total: u64 = extents.iter().map(|extent| extent.length).sum();
         let (all, is_short) = (range.count * cell_bytes, extents.len() < limit as usize);
-        let is_enough = total >= LOOKED_AT * CELLS as u64 * cell_bytes;
-        if total > all || (is_short && !is_enough && total < all) {
+        if total > all || (is_short && total < all.min(least)) {
             return wrong("they cover too much or too little");
         }
         let mut first = range.first;
@@ -709,7 +707,7 @@ mod tests {
             model.begin_observation(9, range(0, 32));
             let extents: Vec<_> =
                 extents.iter().map(|&(cells, hole)| Extent { length: cells * CELL_BYTES, hole }).collect();
-            model.end_extents(9, &extents, limit, CELL_BYTES).is_ok()
+            model.end_extents(9, &extents, limit, u64::MAX, CELL_BYTES).is_ok()
         };
         assert!(answer(&model, &[(8, true), (16, false), (8, true)], 8));
         assert!(answer(&model, &[(8, true), (12, false), (12, true)], 8));

@@ -289,6 +289,7 @@ impl Run {
                 self.write_together(self.range(*place), lengths, contents, *backwards, *fua)
             }
             Operation::Read(place) => self.read(self.range(*place)),
+            Operation::Fill { place, apart, content } => self.fill(self.range(*place), *apart, *content),
             Operation::ReadOn { place, blocks, swapped } => self.read_on(self.range(*place), *blocks, *swapped),
             Operation::WriteZeroes { place, fua } => self.zero(self.range(*place), EngineOperation::WriteZeroes, *fua),
             Operation::Trim { place, fua } => self.zero(self.range(*place), EngineOperation::Trim, *fua),
@@ -391,7 +392,8 @@ impl Run {
     }
 
     pub(crate) fn token(&mut self, pending: Pending) -> u64 {
-        let token = self.next_token;
+        // Of one of three clients: long requests take turns.
+        let token = self.next_token | self.next_token % 3 << 48;
         self.next_token += 1;
         if self.endures {
             let repairs = self.world.engine.blocks_under_repair() > 0;
@@ -459,6 +461,18 @@ impl Run {
             let part = Range { first: range.first + at * cells, count: count * cells, ..range };
             if self.model.is_there(part) {
                 self.write(part, contents, fua)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one block of so many.
+    fn fill(&mut self, range: Range, apart: u64, content: u32) -> Checked {
+        let cells = CELLS as u64;
+        for at in (0..range.count).step_by((apart * cells) as usize) {
+            let part = Range { first: range.first + at, count: cells.min(range.count - at), ..range };
+            if self.model.is_there(part) {
+                self.write(part, &[content], false)?;
             }
         }
         Ok(())
@@ -715,7 +729,9 @@ impl Run {
             (Pending::Read { .. }, Ok(Answer::Data(cells))) => self.model.end_read(token, cells)?,
             (Pending::Extents { limit, .. }, Ok(Answer::Extents(extents))) => {
                 let cell_bytes = self.cell_bytes();
-                self.model.end_extents(token, extents, *limit, cell_bytes)?;
+                // 32 steps at least, of which a block takes nine at most; the first block may be there in part.
+                let least = 3 * self.config.parameters.geometry.block();
+                self.model.end_extents(token, extents, *limit, least, cell_bytes)?;
             }
             (_, Err(error)) if self.world.ownership.taken || self.is_explained(&pending, *error, before) => {
                 self.counts.errors += 1;

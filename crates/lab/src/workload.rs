@@ -56,6 +56,15 @@ pub enum Operation {
         /// Each second one comes before the one before it.
         swapped: bool,
     },
+    /// Writes of one block of so many each, from the first to the last: a dense range, or one that alternates.
+    Fill {
+        /// Where.
+        place: Place,
+        /// From one of these blocks to the next; 1: all of them.
+        apart: u64,
+        /// The content of all of them.
+        content: u32,
+    },
     /// Write zeroes.
     WriteZeroes {
         /// Where.
@@ -230,8 +239,11 @@ pub struct Generator<'a> {
     /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
     forgers: Random,
     forged_one_in: u64,
-    weights: [u32; 26],
+    weights: [u32; 27],
     fresh: u32,
+    /// A stream of its own, for what is filled, and what follows that, the last first.
+    fills: Random,
+    upcoming: Vec<Operation>,
 }
 
 impl Generator<'_> {
@@ -241,7 +253,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 26];
+        let mut weights = [0; 27];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -260,6 +272,7 @@ impl Generator<'_> {
         weights[22] = 6 * caches.pick(&[0, 0, 1, 4]);
         weights[23] = 4 * Random::new(seed ^ 0x7265_6f72).pick(&[0, 1, 2, 4]);
         weights[24] = 10 * Random::new(seed ^ 0x6168_6561).pick(&[0, 1, 2, 4]);
+        weights[26] = Random::new(seed ^ 0x6669_6c6c).pick(&[0, 2, 4]);
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -271,7 +284,8 @@ impl Generator<'_> {
         let caches = caches.clone();
         let mut forgers = Random::new(seed ^ 0x666f_7267);
         let forged_one_in = forgers.pick(&[0, 0, 4, 40]);
-        Generator { config, random, policies, caches, forgers, forged_one_in, weights, fresh: 1 << 20 }
+        let fills = Random::new(seed ^ 0x6669_6c6d);
+        Generator { config, random, policies, caches, forgers, forged_one_in, weights, fresh: 1 << 20, fills, upcoming: Vec::new() }
     }
 
     /// The next `count` operations.
@@ -280,6 +294,9 @@ impl Generator<'_> {
     }
 
     fn operation(&mut self) -> Operation {
+        if let Some(next) = self.upcoming.pop() {
+            return next;
+        }
         let fua = self.random.one_in(8);
         match self.random.weighted(&self.weights.clone()) {
             0 => self.write(fua),
@@ -320,11 +337,30 @@ impl Generator<'_> {
                 place.count = place.count.min(READ_ON * CELLS as u64);
                 Operation::ReadOn { place, blocks, swapped: self.random.one_in(3) }
             }
+            26 => self.fill(),
             _ => {
                 let block = self.config.parameters.geometry.block();
                 Operation::Replicas(self.random.pick(&[None, Some(0), Some(4 * block), Some(1 << 40), Some(1 << 40)]))
             }
         }
+    }
+
+    /// All of a volume, or each second or third block of it; then questions and clears of all of it.
+    fn fill(&mut self) -> Operation {
+        let random = &mut self.fills;
+        let volume = random.below(8);
+        let blocks = self.config.volumes[volume as usize % self.config.volumes.len()].0;
+        let place = Place { volume, first: 0, count: blocks * CELLS as u64 };
+        for _ in 0..random.between(1, 6) {
+            let fua = random.one_in(4);
+            self.upcoming.push(match random.below(6) {
+                0 => Operation::Trim { place, fua },
+                1 => Operation::WriteZeroes { place, fua },
+                _ => Operation::Extents { place, limit: random.pick(&[1, 8, 1000, 1000]) },
+            });
+        }
+        let content = random.between(1, u64::from(self.config.contents)) as u32;
+        Operation::Fill { place, apart: random.pick(&[1, 1, 2, 3]), content }
     }
 
     fn write(&mut self, fua: bool) -> Operation {
@@ -504,6 +540,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 27, "{letters:?}");
+        assert_eq!(letters.len(), 28, "{letters:?}");
     }
 }

@@ -154,6 +154,8 @@ pub struct World {
     pub promise: Promise,
     /// Who has the pool.
     pub(crate) ownership: Ownership,
+    /// Steps of long requests when the last timer went off, and how many more there may be until the next.
+    steps: (u64, u64),
 }
 
 /// A disk that holds a new, empty pool.
@@ -224,6 +226,7 @@ impl World {
             records: Vec::new(),
             promise: Promise::default(),
             ownership: Ownership::default(),
+            steps: (0, limits.most_turn_steps(&parameters.geometry)),
         })
     }
 
@@ -279,12 +282,17 @@ impl World {
             self.follow_buffers()?;
             return self.perform(effect);
         }
+        let taken = self.engine.turn_steps_taken() - self.steps.0;
+        if taken > self.steps.1 {
+            return violated(format!("long requests took {taken} steps in one turn, {} are the most", self.steps.1));
+        }
         let next = self.calendar.peek().map(|Reverse((time, _, _))| *time);
         let timer = self.engine.next_timer().map(|time| time.max(self.now));
         match (next, timer) {
             (next, Some(timer)) if timer <= horizon && next.is_none_or(|next| timer < next) => {
                 self.now = timer;
                 self.trace.note(self.now, 1, &[], || "timer".to_string());
+                self.steps.0 += taken;
                 self.engine.handle(self.now, Event::Timer);
                 Ok(Step::Passed)
             }
@@ -325,6 +333,7 @@ impl World {
     pub fn set_limits(&mut self, limits: Limits) -> Checked {
         self.trace.note(self.now, 11, &[u64::from(limits.buffers), u64::from(limits.pages)], || format!("{limits:?}"));
         self.buffers.set_count(self.buffers.count().max(limits.buffers))?;
+        self.steps.1 = self.steps.1.max(limits.most_turn_steps(self.engine.geometry()));
         self.engine.set_limits(limits);
         self.follow_buffers()
     }

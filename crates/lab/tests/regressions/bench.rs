@@ -27,6 +27,8 @@ pub struct Bench {
     pub world: World,
     pub config: Config,
     pub volume: VolumeId,
+    /// The client whose requests begin.
+    pub client: u64,
     next_token: u64,
     answers: BTreeMap<u64, Result<Answer, Error>>,
     commands: BTreeMap<u64, Result<(), ControlError>>,
@@ -76,6 +78,7 @@ impl Bench {
             world: world.expect("a new pool can be opened"),
             config,
             volume: VolumeId(1),
+            client: 0,
             next_token: 1,
             answers: BTreeMap::new(),
             commands: BTreeMap::new(),
@@ -95,6 +98,7 @@ impl Bench {
             world: world.unwrap_or_else(|violation| panic!("{what}: {violation}")),
             config,
             volume: VolumeId(0),
+            client: 0,
             next_token: 1,
             answers: BTreeMap::new(),
             commands: BTreeMap::new(),
@@ -161,7 +165,7 @@ impl Bench {
         // Answers are on their way for a while.
         self.until("room for a request", |bench| bench.world.engine.can_submit().then_some(()));
         let cell_bytes = self.geometry().block() / CELLS as u64;
-        let token = self.next_token;
+        let token = self.next_token | self.client << 48;
         self.next_token += 1;
         let (offset, length) = (first * cell_bytes, cells * cell_bytes);
         self.world.submit(Submit { token, volume: self.volume, offset, length, fua, operation });
@@ -202,6 +206,12 @@ impl Bench {
     /// Begins to trim cells from cell `first` of the volume on.
     pub fn begin_trim_cells(&mut self, first: u64, cells: u64) -> u64 {
         self.begin(first, cells, false, Operation::Trim)
+    }
+
+    /// Begins to ask for the extents of whole blocks.
+    pub fn begin_extents(&mut self, block: u64, blocks: u64) -> u64 {
+        let operation = Operation::Extents { limit: 128 };
+        self.begin(block * CELLS as u64, blocks * CELLS as u64, false, operation)
     }
 
     pub fn begin_flush(&mut self) -> u64 {

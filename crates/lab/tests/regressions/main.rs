@@ -20,6 +20,7 @@ mod reorder;
 mod repair;
 mod scrub;
 mod space;
+mod turns;
 mod versions;
 mod volumes;
 mod writes;
