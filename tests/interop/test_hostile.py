@@ -291,6 +291,28 @@ class Hostile(unittest.TestCase):
         client.sendall(command(FLUSH, 0, 0))
         self.assertEqual(client.result(), 0)
 
+    def test_a_flood_of_requests_that_cost_much_is_answered_and_keeps_nobody_out(self):
+        """Pipelined BLOCK_STATUS of a dense range kept others waiting for a second and more, and handshakes were given up."""
+        floods = [(command(BLOCK_STATUS, 0, 256 * MIB), True), (command(TRIM, 128 * MIB, 128 * MIB), False),
+                  (command(WRITE_ZEROES, 128 * MIB, 128 * MIB), False), (command(FLUSH, 0, 0), False)]
+        clients = []
+        for request, structured in floods * 3:
+            client = self.raw().greet()
+            if structured:
+                self.assertEqual(client.ask(STRUCTURED_REPLY), REP_ACK)
+                self.assertEqual(client.ask(SET_META, meta(b"default", b"base:allocation")), REP_ACK)
+            clients.append((client.go(), structured))
+            client.sendall(request * 300)
+        self.neighbour.goes_on(self)
+        for client, structured in clients:
+            for _ in range(300):
+                if structured:
+                    _, flags, kind, _, length = struct.unpack(">IHHQI", client.take(20))
+                    self.assertEqual((flags, kind), (1, 5))
+                    client.take(length)
+                else:
+                    self.assertEqual(client.result(), 0)
+
     def test_cve_2025_47711_and_cve_2025_47712_block_status_of_everything(self):
         client = self.raw().greet()
         self.assertEqual(client.ask(STRUCTURED_REPLY), REP_ACK)

@@ -29,6 +29,7 @@ use crate::arena::{BLOCK, HEADER_AREA, RECEIVE_AREA, Span};
 use crate::disk::{Core, push_span};
 use crate::output::Output;
 use crate::request::{Pieces, Table, token, touched_bytes};
+use crate::turns::Begun;
 
 /// Requests of one connection that may wait for their answers.
 const REQUESTS_MAX: u32 = 1024;
@@ -86,6 +87,8 @@ pub struct Shared {
     pub places: u32,
     /// Of these, how many are taken.
     pub places_taken: u32,
+    /// The number of the reactor's turn.
+    pub turn: u64,
     /// Large shares that are left.
     pub large_left: i64,
     /// Places in the engine's table of requests that one connection may take.
@@ -209,6 +212,8 @@ pub enum Progress {
     Client,
     /// It waits for the engine.
     Engine(Wants),
+    /// It has begun enough in this turn: others first.
+    Later,
 }
 
 /// What a connection waits for.
@@ -292,6 +297,8 @@ pub struct Connection {
     pub deferred: VecDeque<Deferred>,
     /// What it waits for, if it is in the queue of those that wait for the engine.
     pub waiting: Option<Wants>,
+    /// What it has begun in this turn of the reactor.
+    pub begun: Begun,
     /// When it last began to send, or sent anything.
     pub last_progress: Nanos,
     /// Whether it has a large share.
@@ -327,6 +334,7 @@ impl Connection {
             holder: None,
             deferred: VecDeque::new(),
             waiting: None,
+            begun: Begun::default(),
             last_progress: core.now,
             is_large: false,
             volume: VolumeId(0),
@@ -386,10 +394,11 @@ impl Connection {
                     self.receive(core);
                     Some(Progress::Client)
                 }
-                Current::None => {
+                Current::None if self.begun.may_go_on(shared.turn, self.session.is_in_handshake()) => {
                     self.parse(shared, core);
                     None
                 }
+                Current::None => Some(Progress::Later),
                 Current::Plain(place) => self.submit_plain(place, turn.place, shared, core),
                 Current::Read(place, piece) => self.submit_read(place, piece, turn.place, shared, core),
                 Current::Write(place, piece) => self.take_write(place, piece, turn.buffers, shared, core),
@@ -524,7 +533,14 @@ impl Connection {
             Command::Read | Command::Write => unreachable!("reads and writes are submitted in pieces"),
         };
         (entry.outstanding, entry.submitted) = (1, true);
-        self.submit(token(place, 0), &request, (request.offset, u64::from(request.length)), operation, shared, core);
+        self.submit(
+            token(self.slot, place, 0),
+            &request,
+            (request.offset, u64::from(request.length)),
+            operation,
+            shared,
+            core,
+        );
         self.current = Current::None;
         None
     }
@@ -568,7 +584,8 @@ impl Connection {
         entry.outstanding += 1;
         entry.submitted = piece + 1 == pieces.count();
         self.current = if entry.submitted { Current::None } else { Current::Read(place, piece + 1) };
-        self.submit(token(place, piece), &request, (offset, length), Operation::Read { object: 0 }, shared, core);
+        let token = token(self.slot, place, piece);
+        self.submit(token, &request, (offset, length), Operation::Read { object: 0 }, shared, core);
         None
     }
 
@@ -615,7 +632,7 @@ impl Connection {
         shared.places_taken += 1;
         shared.arrived.push_back(Arrived {
             connection: self.slot,
-            token: token(place, piece),
+            token: token(self.slot, place, piece),
             volume: self.volume,
             fua: entry.request.flags.force_unit_access(),
             piece: std::mem::take(&mut self.incoming),

@@ -62,6 +62,7 @@ mod server;
 mod service;
 mod size;
 mod status;
+mod turns;
 mod watch;
 mod writes;
 

@@ -498,6 +498,7 @@ impl Reactor {
     fn turn(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
         self.settle();
         self.wait(limit)?;
+        self.server.begin_turn(&mut self.core);
         let mut active = self.complete();
         // The engine runs nothing before all that clients have sent by now is with it: it is decided together.
         for _ in 1..RECEIVES_AT_ONCE {
@@ -526,7 +527,7 @@ impl Reactor {
 
     /// Submits, and waits for what happens next: awake for a while where that pays ([`Poll`]).
     fn wait(&mut self, limit: Option<Duration>) -> anyhow::Result<()> {
-        if self.server.has_arrived(&self.core) {
+        if self.server.has_arrived(&self.core) || self.server.has_later() {
             // There is enough to do: only what else has come.
             self.core.ring.submit_and_wait(Some(Duration::ZERO))?;
             self.core.now = self.clock();

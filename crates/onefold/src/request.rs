@@ -150,14 +150,14 @@ impl Table {
     }
 }
 
-/// The token of a piece.
-pub fn token(place: u32, piece: u32) -> u64 {
-    u64::from(piece) << 32 | u64::from(place)
+/// The token of a piece: the engine wants to know the client, too.
+pub fn token(connection: u32, place: u32, piece: u32) -> u64 {
+    u64::from(connection as u16) << 48 | u64::from(piece as u16) << 32 | u64::from(place)
 }
 
 /// Place and piece of a token.
 pub fn from_token(token: u64) -> (u32, u32) {
-    (token as u32, (token >> 32) as u32)
+    (token as u32, ((token >> 32) as u16).into())
 }
 
 /// The error of the protocol, and words for it.
@@ -204,8 +204,8 @@ mod tests {
         }
 
         #[test]
-        fn tokens_read_back(place: u32, piece: u32) {
-            prop_assert_eq!(from_token(token(place, piece)), (place, piece));
+        fn tokens_read_back(connection: u32, place: u32, piece in 0u32..1 << 16) {
+            prop_assert_eq!(from_token(token(connection, place, piece)), (place, piece));
         }
     }
 

@@ -22,6 +22,7 @@ use crate::log::Failures;
 use crate::output::Departed;
 use crate::request::{COLLECTING_MAX, Entry, explain, from_token, touched_bytes};
 use crate::ring::SPANS;
+use crate::turns::Later;
 
 /// Handshakes at a time: when more come, the oldest goes.
 const HALF_OPEN_MAX: usize = 128;
@@ -60,6 +61,8 @@ pub struct Server {
     waiting: VecDeque<u32>,
     /// How many of them wait for each thing ([`Wants`]).
     waiting_for: [u32; 2],
+    /// Connections that have begun enough for now, in order.
+    later: Later,
     /// Connections that may have something to send.
     ready: Vec<u32>,
     departed: Departed,
@@ -93,6 +96,7 @@ impl Server {
             collect_most: 0,
             waiting: VecDeque::new(),
             waiting_for: [0; 2],
+            later: Later::default(),
             ready: Vec::new(),
             departed: Vec::new(),
             runs: Vec::new(),
@@ -269,18 +273,35 @@ impl Server {
         let queued = connection.waiting.is_some();
         let nobody = |wants| !queued && self.waiting_for[wants as usize] == 0;
         let turn = Turn { place: nobody(Wants::Place), buffers: nobody(Wants::Buffers) };
-        if let Progress::Engine(wants) = connection.advance(turn, &mut self.shared, core)
-            && !queued
-        {
-            connection.waiting = Some(wants);
-            self.waiting_for[wants as usize] += 1;
-            self.waiting.push_back(slot);
-            self.wake_at(core.now + STALL_NANOS);
+        match connection.advance(turn, &mut self.shared, core) {
+            Progress::Engine(wants) if !queued => {
+                connection.waiting = Some(wants);
+                self.waiting_for[wants as usize] += 1;
+                self.waiting.push_back(slot);
+                self.wake_at(core.now + STALL_NANOS);
+            }
+            Progress::Later => self.later.add(connection),
+            _ => {}
         }
         if self.connections[slot as usize].as_ref().is_some_and(|connection| connection.state == State::Draining) {
             self.wake_at(core.now + STALL_NANOS);
         }
         self.ready.push(slot);
+    }
+
+    /// A turn of the reactor begins: some of those go on that had more to begin than the last ones took.
+    pub fn begin_turn(&mut self, core: &mut Core) {
+        self.shared.turn += 1;
+        for _ in 0..self.later.due() {
+            if let Some(slot) = self.later.next(&mut self.connections) {
+                self.advance(slot, core);
+            }
+        }
+    }
+
+    /// Whether anyone has more to begin.
+    pub fn has_later(&self) -> bool {
+        !self.later.is_empty()
     }
 
     /// Lets those go on that wait for the engine; true if any did. Only the first that waits for something may take it; the
@@ -307,7 +328,10 @@ impl Server {
                     }
                     at += 1;
                 }
-                Progress::Client => {
+                progress => {
+                    if progress == Progress::Later {
+                        self.later.add(connection);
+                    }
                     self.ready.push(slot);
                     self.waiting.remove(at);
                     any = true;
@@ -514,6 +538,7 @@ impl Server {
         }
         core.arena.forget(slot as usize);
         self.waiting.retain(|waiting| *waiting != slot);
+        self.later.forget(slot);
         self.free.push(slot);
         self.start(core);
         told
