@@ -108,7 +108,6 @@ enum Request {
     Flush { since: Moment },
 }
 
-/// An answer with extents may end where so many blocks have been looked at.
 /// No write has more cells; zeroes and discards may.
 const WRITTEN_AT_ONCE: u64 = 1 << 16;
 

@@ -204,6 +204,9 @@ const POLICIES: [&str; 16] = [
     "idedup:8",
 ];
 
+/// The most blocks of a volume that are filled at once: more than the pools of the swarm hold.
+const MOST_FILLED: u64 = 1024;
+
 /// The policy that is written so.
 pub fn policy(text: &str) -> Policy {
     text.parse().unwrap_or_else(|error| panic!("'{text}' is no policy: {error}"))
@@ -285,7 +288,18 @@ impl Generator<'_> {
         let mut forgers = Random::new(seed ^ 0x666f_7267);
         let forged_one_in = forgers.pick(&[0, 0, 4, 40]);
         let fills = Random::new(seed ^ 0x6669_6c6d);
-        Generator { config, random, policies, caches, forgers, forged_one_in, weights, fresh: 1 << 20, fills, upcoming: Vec::new() }
+        Generator {
+            config,
+            random,
+            policies,
+            caches,
+            forgers,
+            forged_one_in,
+            weights,
+            fresh: 1 << 20,
+            fills,
+            upcoming: Vec::new(),
+        }
     }
 
     /// The next `count` operations.
@@ -360,6 +374,8 @@ impl Generator<'_> {
             });
         }
         let content = random.between(1, u64::from(self.config.contents)) as u32;
+        // Volumes may be a million times the pool.
+        let place = Place { count: blocks.min(MOST_FILLED) * CELLS as u64, ..place };
         Operation::Fill { place, apart: random.pick(&[1, 1, 2, 3]), content }
     }
 

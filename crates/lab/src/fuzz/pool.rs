@@ -51,7 +51,7 @@ fn parameters() -> Parameters {
         piece_blocks: 4,
         place_b: PLACE_B,
         journal_blocks: 32,
-        metadata_blocks: 128,
+        metadata_blocks: 192,
         containers: 12,
         spare_containers: 1,
         growth: UNGROWN,
