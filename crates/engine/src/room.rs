@@ -455,7 +455,7 @@ impl Engine {
     pub(crate) fn metadata_to_flush(&self, checkpoint: &Checkpoint) -> u64 {
         // What is kept is enough for the next one, if that has nothing to merge.
         let next = if self.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
-        let needed = self.left_of(checkpoint) + next + self.kept_from(Who::Overwrite);
+        let needed = self.left_of(checkpoint) + next + self.kept_from(Who::New);
         u64::from(self.store.meta.free()).saturating_sub(needed)
     }
 

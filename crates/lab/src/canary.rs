@@ -5,13 +5,20 @@
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use engine::{Canary, Engine};
+use engine::{Canary, Engine, Mode, Policy};
 
+use crate::config::Config;
+use crate::content::CELLS;
 use crate::crash::{Plan, enumerate};
+use crate::disk::Cut;
 use crate::parallel::in_order;
+use crate::random::Random;
+use crate::run::{Run, Snapshot};
 use crate::scenario::FIXED;
 use crate::soak::{OPERATIONS, run_seed};
 use crate::trace::Trace;
+use crate::workload::{Operation, Place};
+use crate::{Checked, Violation, repair, violated};
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
 pub const CANARIES: [(Canary, u64); 35] = [
@@ -108,6 +115,48 @@ pub fn hunt(seeds: Option<u64>, threads: usize) -> Vec<Hunt> {
         BROKEN.set(None);
         Hunt { canary, within, catch }
     })
+}
+
+/// A pool that an engine broke which counted its room too low, as the engine once did: a checkpoint has run out of metadata. A sound
+/// repair has room, loses nothing that was flushed, and what it leaves is served and audited.
+pub fn repair_of_what_was_counted_low() -> Checked {
+    let mut config = Config::small(1);
+    config.parameters.geometry.containers = 64;
+    config.limits.map_buffer = 0;
+    config.depth = 1;
+    config.volumes = vec![(config.parameters.geometry.most_volume_blocks(), Policy::Native)];
+    let span = 64 * 32 * 32 * 32 * CELLS as u64;
+    let write = |number: u64| Operation::Write {
+        place: Place { volume: 0, first: number * span, count: CELLS as u64 },
+        contents: vec![number as u32 + 1],
+        fua: false,
+    };
+    let word: Vec<Operation> =
+        (0..120).flat_map(|number| [write(number), Operation::Flush, Operation::Drain]).collect();
+    BROKEN.set(Some(Canary::RoomCountedLow));
+    let broken = Run::start(config.clone(), Trace::new(false), false).map(|mut run| {
+        // It ends when the pool has failed.
+        let _ = run.perform(&word);
+        run
+    });
+    BROKEN.set(None);
+    let run = broken?;
+    if run.world.engine.status().mode != Mode::ReadOnly {
+        return violated("120 blocks far apart do not break an engine that counts its room too low");
+    }
+    let mut disk = run.world.disk.clone();
+    disk.crash(Cut::Lost, &mut Random::new(1));
+    let plan = repair::plan(&disk, &config, true).map_err(|error| Violation(format!("no repair: {error}")))?;
+    if !plan.lost.is_empty() {
+        return violated(format!("the repair loses {:?}", plan.lost));
+    }
+    repair::carry_out(&mut disk, &plan);
+    let geometry = (config.parameters.geometry, None);
+    let snapshot = Snapshot { point: 0, disk, model: run.model, now: run.world.now, epoch: 0, geometry };
+    let mut run = Run::resume(config, &snapshot, Cut::Lost, 1, false, Trace::new(false))?;
+    run.verify_all()?;
+    run.perform(&[Operation::Trim { place: Place { volume: 0, first: 0, count: 90 * span }, fua: false }])?;
+    run.settle_and_audit()
 }
 
 fn caught(canary: Canary, seed: u64) -> Option<Catch> {

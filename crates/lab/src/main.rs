@@ -532,8 +532,12 @@ fn run_canary(seeds: Option<u64>, threads: usize) -> ExitCode {
         }
     }
     let caught = hunts.iter().filter(|hunt| hunt.catch.is_some()).count();
+    let repaired = lab::canary::repair_of_what_was_counted_low();
+    if let Err(violation) = &repaired {
+        println!("repair of what RoomCountedLow breaks: {violation}");
+    }
     println!("canaries: {}, caught: {caught}", hunts.len());
-    if caught == hunts.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if caught == hunts.len() && repaired.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run_flips(product: bool, stride: u64, threads: u64) -> ExitCode {

@@ -11,6 +11,7 @@ mod disk_index;
 mod failures;
 mod full_host;
 mod map_buffer;
+mod metadata;
 mod numbers;
 mod owner;
 mod policies;

@@ -1,0 +1,56 @@
+//! Room for metadata: what volumes that are far larger than their pool do to it.
+
+use engine::{Command, Error, Mode, VolumeId};
+use lab::config::Config;
+use lab::world::Answer;
+
+use crate::bench::Bench;
+
+/// A pool with a volume as large as can be. `far` numbers blocks of it that have a leaf and all interior pages but the upper ones to
+/// themselves.
+fn pool() -> Bench {
+    let mut config = Config::small(1);
+    config.parameters.geometry.containers = 64;
+    config.parameters.geometry.metadata_blocks = 400;
+    config.limits.map_buffer = 0;
+    let blocks = config.parameters.geometry.most_volume_blocks();
+    Bench::new(config, blocks)
+}
+
+fn far(number: u64) -> u64 {
+    number * (64 * 32 * 32 * 32)
+}
+
+fn try_write(bench: &mut Bench, number: u64) -> Result<Answer, Error> {
+    let token = bench.begin_write(far(number), &[number as u32 + 1], false);
+    bench.wait(token)
+}
+
+/// Each block took a leaf and several interior pages, and the room for them was counted with one interior page for as many leaves as it
+/// can lead to. The checkpoint ran out of metadata, and the pool was read-only for all.
+#[test]
+fn a_client_of_a_huge_volume_is_refused_before_others_are_short_of_metadata() {
+    let mut bench = pool();
+    let size = 64 * bench.geometry().block();
+    bench.command(Command::CreateVolume { name: "other", size, policy: None });
+    let (huge, other) = (bench.volume, VolumeId(bench.volume.0 + 1));
+    bench.volume = other;
+    (0..32).for_each(|block| bench.write(block, &[1000 + block as u32]));
+    bench.volume = huge;
+    let written = (0..400).take_while(|&number| try_write(&mut bench, number).is_ok()).count() as u64;
+    assert!((20..200).contains(&written), "{written} of 400 blocks found room");
+    assert_eq!(try_write(&mut bench, 500), Err(Error::NoSpace));
+    // Others are served, and what is there is overwritten: here, too.
+    bench.volume = other;
+    (0..32).for_each(|block| bench.write(block, &[2000 + block as u32]));
+    bench.volume = huge;
+    (0..written).for_each(|number| bench.write(far(number), &[number as u32 + 600]));
+    // What is given back makes room again.
+    bench.trim_blocks(0, far(written / 2));
+    bench.settle();
+    (written..written + written / 4).for_each(|number| bench.write(far(number), &[number as u32 + 1]));
+    bench.settle();
+    assert_eq!(bench.world.engine.status().mode, Mode::Normal);
+    assert_eq!(bench.world.engine.pages_beyond_promise(), 0);
+    bench.audit();
+}
