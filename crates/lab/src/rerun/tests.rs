@@ -172,6 +172,10 @@ impl Recorded {
                 for request in std::mem::take(&mut self.sending) {
                     self.event(Event::Sent(request));
                 }
+                // Long requests wait for their turns.
+                if self.engine.next_timer().is_some_and(|due| due <= self.now) {
+                    self.event(Event::Timer);
+                }
             }
         }
         self.drain();
