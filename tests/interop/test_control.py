@@ -106,7 +106,7 @@ class Names(Case):
         make(pool, "precious")
         server = Server(self, pool)
         os.rename(pool, moved)
-        says = [moved, f"({server.process.pid})", "--control PATH", "another name"]
+        says = [moved, f"process {server.process.pid} ", "--control PATH", "another name"]
         self.refused("volume", "delete", moved, "precious", says=says)
         os.symlink(moved, pool)
         self.assertEqual(volumes(moved, "--control", server.control), ["precious"])

@@ -185,9 +185,10 @@ class Record(unittest.TestCase):
                 self.assertIn("--record", refused.stderr)
             self.assertEqual(onefold("check", pool.path, check=False).returncode, 0)
             record = os.path.join(pool.folder, "calls")
-            pool.serve("--record", record, create=False)
+            # Made before the pool is served again: a copy of a served pool has its owner.
             copy = os.path.join(pool.folder, "copy.onefold")
             shutil.copy(pool.path, copy)
+            pool.serve("--record", record, create=False)
             other = onefold("serve", copy, "--record", record, check=False)
             self.assertIn("another server is recording to it", other.stderr)
             pool.stop()

@@ -1,8 +1,7 @@
 //! The backing store: a regular file or a block device, opened, locked, read and written in whole blocks.
 //!
 //! Invariants: the lock is taken before the first byte is written and held until the process ends, so that no second
-//! server, and no successor of a killed one whose writes are still in flight, works on the same store. (Of a loop device, the file
-//! behind it is locked, too.) Memory handed to the
+//! server, and no successor of a killed one whose writes are still in flight, works on the same store. Memory handed to the
 //! kernel is aligned to [`ALIGNMENT`], as O_DIRECT wants it; file systems that refuse O_DIRECT are used through the page cache.
 
 use std::fs::{File, OpenOptions};
@@ -10,7 +9,6 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -87,8 +85,6 @@ pub struct Store {
     kind: Kind,
     size: u64,
     direct: bool,
-    /// The file behind a loop device, locked.
-    behind: Option<Arc<File>>,
     writable: bool,
 }
 
@@ -129,9 +125,8 @@ impl Store {
         };
         let (file, direct) = open_file(path, kind, access)?;
         lock(&file, path)?;
-        let behind = if kind == Kind::Device { lock_behind(path)? } else { None };
         let writable = access != Access::Read;
-        let mut store = Store { file, path: path.to_path_buf(), kind, size: 0, direct, behind, writable };
+        let mut store = Store { file, path: path.to_path_buf(), kind, size: 0, direct, writable };
         store.size = store.measure()?;
         store.settle_for_what_works()?;
         Ok(store)
@@ -245,8 +240,7 @@ impl Store {
     /// Another handle on the same open store; the lock lasts as long as one of them.
     pub fn share(&self) -> anyhow::Result<Store> {
         let file = self.file.try_clone().with_context(|| format!("cannot share {}", self.path.display()))?;
-        let (path, behind) = (self.path.clone(), self.behind.clone());
-        Ok(Store { file, path, behind, ..*self })
+        Ok(Store { file, path: self.path.clone(), ..*self })
     }
 
     /// Reads at a multiple of [`ALIGNMENT`], a multiple of it; what is beyond the end of a file reads as zeroes.
@@ -431,15 +425,6 @@ fn explain_lock(file: &File, path: &Path) -> String {
         ),
     };
     format!("{} is in use by {who}: {advice}", path.display())
-}
-
-/// Locks the file behind a loop device: a server of that file knows nothing of the device's own lock.
-fn lock_behind(device: &Path) -> anyhow::Result<Option<Arc<File>>> {
-    let Some(path) = identity::file_behind(device) else { return Ok(None) };
-    // It may be out of sight, in another mount namespace.
-    let Ok(file) = File::open(&path) else { return Ok(None) };
-    lock(&file, &path).with_context(|| format!("{} is a loop device over {}", device.display(), path.display()))?;
-    Ok(Some(Arc::new(file)))
 }
 
 #[cfg(test)]

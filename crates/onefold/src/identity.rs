@@ -76,18 +76,6 @@ pub fn is_server(process: u32) -> bool {
     words.split(|byte| *byte == 0).nth(1) == Some(b"serve")
 }
 
-/// The file behind a loop device.
-pub fn file_behind(device: &Path) -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStringExt;
-    let Identity::Device { number } = Identity::at(device).ok()? else { return None };
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let mut name = std::fs::read(format!("/sys/dev/block/{major}:{minor}/loop/backing_file")).ok()?;
-    while name.last() == Some(&b'\n') {
-        name.pop();
-    }
-    Some(PathBuf::from(std::ffi::OsString::from_vec(name)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +113,6 @@ mod tests {
         assert_eq!(identity("moved"), open);
         assert_ne!(identity("disk"), open);
         assert_eq!(name_of(&file).unwrap().file_name(), at("moved").file_name());
-        assert!(file_behind(&at("moved")).is_none());
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -125,7 +125,8 @@ fn a_journal_that_the_memory_has_no_room_for_is_left_alone() {
 #[test]
 fn when_the_tables_are_full_writes_fail_and_discards_do_not() {
     let mut config = Config::small(1);
-    config.parameters.geometry.metadata_blocks = 96;
+    // Many of them are kept for overwrites, discards and a repair.
+    config.parameters.geometry.metadata_blocks = 256;
     config.parameters.geometry.containers = 64;
     const BLOCKS: u64 = 64 * 200;
     let mut bench = Bench::new(config, BLOCKS);

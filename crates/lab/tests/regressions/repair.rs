@@ -453,10 +453,11 @@ fn a_repair_without_a_superblock_or_without_room_says_so() {
 #[test]
 fn a_repair_without_room_for_its_pages_says_how_much_there_is() {
     let mut config = Config::small(1);
-    (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (24, 128);
+    (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (64, 400);
     config.limits.map_buffer = 0;
-    let mut bench = Bench::new(config.clone(), BLOCKS);
-    for leaf in 0..70 {
+    // More than what is kept for a repair.
+    let mut bench = Bench::new(config.clone(), 64 * 220);
+    for leaf in 0..220 {
         bench.write(leaf * 64, &[100 + leaf as u32]);
     }
     bench.settle();
@@ -471,7 +472,7 @@ fn a_repair_without_room_for_its_pages_says_how_much_there_is() {
         }
     }
     let refused = match repair::plan(&disk, &config, true) {
-        Ok(plan) => panic!("70 leaves fit: {} pages, {used} used", plan.pages.len()),
+        Ok(plan) => panic!("220 leaves fit: {} pages, {used} used", plan.pages.len()),
         Err(refused) => refused,
     };
     assert!(refused.to_string().contains("free"), "{refused}");
