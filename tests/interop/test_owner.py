@@ -202,7 +202,9 @@ class Owner(unittest.TestCase):
         hidden.kill()
         hidden.wait()
         self.assertIn("another container", onefold("status", pool.path, check=False).stderr)
+        # To look takes nothing over; what writes does.
         onefold("status", pool.path, "--take-over")
+        onefold("set", pool.path, "policy", "select", "--take-over")
         onefold("status", pool.path)
 
     def test_of_openings_that_race_one_wins_and_no_flush_is_lost(self):
