@@ -393,7 +393,7 @@ impl Run {
 
     pub(crate) fn token(&mut self, pending: Pending) -> u64 {
         // Of one of three clients: long requests take turns.
-        let token = self.next_token | self.next_token % 3 << 48;
+        let token = self.next_token | ((self.next_token % 3) << 48);
         self.next_token += 1;
         if self.endures {
             let repairs = self.world.engine.blocks_under_repair() > 0;
