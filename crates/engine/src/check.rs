@@ -276,13 +276,18 @@ impl<'a> Audit<'a> {
 
     fn at_rest(&mut self) {
         let engine = self.engine;
-        let rest = engine.checkpoint.is_none()
-            && engine.frozen.is_empty()
-            && engine.requests.active() == 0
-            && engine.store.io.in_flight() == 0
-            && engine.store.meta.freed_count() == 0;
-        if !rest && !engine.read_only {
-            self.violation(String::from("the engine is not at rest"));
+        if engine.read_only {
+            return;
+        }
+        let busy = [
+            (engine.checkpoint.is_some(), "a checkpoint is under way"),
+            (!engine.frozen.is_empty(), "changes are being merged"),
+            (engine.requests.active() > 0, "requests are not answered"),
+            (engine.store.io.in_flight() > 0, "I/O is in flight"),
+            (engine.store.meta.freed_count() > 0, "blocks of metadata wait to be free"),
+        ];
+        for (_, what) in busy.into_iter().filter(|(is, _)| *is) {
+            self.violation(format!("the engine is not at rest: {what}"));
         }
     }
 

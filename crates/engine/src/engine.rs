@@ -341,7 +341,7 @@ impl Engine {
             write_streams: Streams::new(),
             requests: Requests::new(limits.requests),
             ready: VecDeque::new(),
-            turns: Turns::new(limits.turn_steps()),
+            turns: Turns::new(&limits, geometry.block()),
             blocked: VecDeque::new(),
             retried: VecDeque::new(),
             starved: VecDeque::new(),

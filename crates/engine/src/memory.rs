@@ -24,6 +24,7 @@ impl Engine {
         self.dirty.shrink_to(limits.write_buffers as usize);
         self.store.pages.set_count(limits.pages);
         self.requests.set_limit(limits.requests);
+        self.turns.set_limits(&self.limits, self.store.geometry.block());
         let entries = limits.delta_entries as usize;
         if self.delta.is_empty() {
             self.delta.fit(entries);

@@ -456,6 +456,8 @@ impl Engine {
         // It goes on from where what is known ends: more pages than the cache holds may lead to all of it.
         let (mut lba, end) = ((offset + known) / block, (offset + length).div_ceil(block));
         let (mut steps, most) = (0, self.extent_steps());
+        // Also of what was found before it waited.
+        let limit = u64::from(limit).min(most) as usize;
         let (mut found, mut outcome) = (Known::default(), Ok(()));
         let stop = Key(Key::new(volume, 0).0 + end);
         while lba < end && steps < most {
@@ -469,7 +471,7 @@ impl Engine {
             steps += took;
             let bytes = (offset + length).min(next * block) - offset.max(lba * block);
             let extents = &mut self.requests.get_mut(id).extents;
-            let full = extents.len() as u32 == limit;
+            let full = extents.len() >= limit;
             match extents.last_mut() {
                 Some(last) if last.hole == hole => last.length += bytes,
                 _ if full => break,
@@ -494,9 +496,10 @@ impl Engine {
         }
     }
 
-    /// The most steps that one question for extents takes at a time; what it is answered may end there.
+    /// The most steps that one question for extents takes at a time, and the most extents; what it is answered may end there.
     fn extent_steps(&self) -> u64 {
-        if self.canary(Canary::EndlessTurn) { u64::MAX } else { self.limits.turn_steps() }
+        let turns = if self.canary(Canary::EndlessTurn) { 64 } else { 1 };
+        turns * self.limits.turn_steps()
     }
 }
 

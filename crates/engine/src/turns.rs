@@ -14,6 +14,7 @@ use crate::canary::Canary;
 use crate::contract::RequestId;
 use crate::engine::Engine;
 use crate::entry::Key;
+use crate::limits::Limits;
 use crate::request::{Kind, Stage};
 
 /// What a long request takes whatever it is: to be parsed, to be found, to be answered.
@@ -35,6 +36,8 @@ pub(crate) struct Turns {
     taken: u64,
     /// A clear that has waited for room waits for the next turn.
     wanted: bool,
+    /// Bytes of the longest read or clear that is not long.
+    short: u64,
 }
 
 /// A client's long requests: each names the next.
@@ -45,8 +48,14 @@ struct Client {
 }
 
 impl Turns {
-    pub(crate) fn new(steps: u64) -> Turns {
-        Turns { clients: VecDeque::new(), clears: 0, left: steps, taken: 0, wanted: false }
+    pub(crate) fn new(limits: &Limits, block: u64) -> Turns {
+        let left = limits.turn_steps();
+        Turns { clients: VecDeque::new(), clears: 0, left, taken: 0, wanted: false, short: short(limits, block) }
+    }
+
+    /// Follows other limits.
+    pub(crate) fn set_limits(&mut self, limits: &Limits, block: u64) {
+        self.short = short(limits, block);
     }
 }
 
@@ -75,10 +84,7 @@ impl Engine {
             Kind::Extents => true,
             // What has come is only to be answered.
             Kind::Read if request.stage == Stage::Read => false,
-            Kind::Read | Kind::Clear => {
-                let short = SHORT_BLOCKS.min(self.limits.turn_steps() / 16);
-                request.length > short * self.store.geometry.block()
-            }
+            Kind::Read | Kind::Clear => request.length > self.turns.short,
         }
     }
 
@@ -184,6 +190,10 @@ impl Engine {
         self.queue(id);
         true
     }
+}
+
+fn short(limits: &Limits, block: u64) -> u64 {
+    SHORT_BLOCKS.min(limits.turn_steps() / 16) * block
 }
 
 /// The client that a request is of.

@@ -122,6 +122,7 @@ pub fn hunt(seeds: Option<u64>, threads: usize) -> Vec<Hunt> {
 pub fn repair_of_what_was_counted_low() -> Checked {
     let mut config = Config::small(1);
     config.parameters.geometry.containers = 64;
+    config.limits.delta_entries = 512;
     config.limits.map_buffer = 0;
     config.depth = 1;
     config.volumes = vec![(config.parameters.geometry.most_volume_blocks(), Policy::Native)];
@@ -131,8 +132,9 @@ pub fn repair_of_what_was_counted_low() -> Checked {
         contents: vec![number as u32 + 1],
         fua: false,
     };
+    // All of them come into one checkpoint: what is kept in reserve is more than a few of them take.
     let word: Vec<Operation> =
-        (0..120).flat_map(|number| [write(number), Operation::Flush, Operation::Drain]).collect();
+        (0..120).map(write).chain([Operation::Flush, Operation::Drain, Operation::Settle]).collect();
     BROKEN.set(Some(Canary::RoomCountedLow));
     let broken = Run::start(config.clone(), Trace::new(false), false).map(|mut run| {
         // It ends when the pool has failed.

@@ -4,9 +4,8 @@
 //! *variant* (a way to cut, and a seed where chance has a part), the pool is opened again, every block is verified, the whole
 //! state is audited, a little more is written, and everything is audited again.
 
-use std::time::{Duration, Instant};
-
 use crate::disk::Cut;
+use crate::parallel::in_order;
 use crate::random::mix;
 use crate::run::{Run, Snapshot};
 use crate::scenario::{Scenario, scenario};
@@ -42,8 +41,8 @@ pub struct Plan {
     pub full_host: bool,
     /// Print everything that happens.
     pub trace: bool,
-    /// Print progress.
-    pub progress: bool,
+    /// How many scenarios at once.
+    pub threads: usize,
 }
 
 impl Plan {
@@ -60,7 +59,7 @@ impl Plan {
             first: false,
             full_host: false,
             trace: false,
-            progress: false,
+            threads: 1,
         }
     }
 }
@@ -77,6 +76,13 @@ pub struct Tally {
 }
 
 impl Tally {
+    fn plus(mut self, other: Tally) -> Tally {
+        self.points += other.points;
+        self.recoveries += other.recoveries;
+        self.violations.extend(other.violations);
+        self
+    }
+
     /// The last line of `lab crash`.
     pub fn line(&self) -> String {
         let (points, recoveries) = (self.points, self.recoveries);
@@ -120,18 +126,13 @@ fn wanted(only: Option<u64>, number: u64) -> bool {
 
 /// Enumerates.
 pub fn enumerate(plan: &Plan) -> Tally {
-    let mut tally = Tally::default();
-    let begin = Instant::now();
-    let numbers: Vec<u64> = plan.seed.map_or_else(|| (0..plan.seeds).collect(), |seed| vec![seed]);
-    for (done, &number) in numbers.iter().enumerate() {
-        enumerate_scenario(plan, &scenario(number), &mut tally);
-        if plan.progress {
-            let left = begin.elapsed() / (done as u32 + 1) * (numbers.len() - done - 1) as u32;
-            let left = Duration::from_secs(left.as_secs());
-            eprintln!("scenario {number} of {}: {}; about {left:?} left", numbers.len(), tally.line());
-        }
-    }
-    tally
+    let (first, count) = plan.seed.map_or((0, plan.seeds), |seed| (seed, 1));
+    let tallies = in_order(plan.threads, count, |number| {
+        let mut tally = Tally::default();
+        enumerate_scenario(plan, &scenario(first + number), &mut tally);
+        tally
+    });
+    tallies.into_iter().fold(Tally::default(), Tally::plus)
 }
 
 fn enumerate_scenario(plan: &Plan, scenario: &Scenario, tally: &mut Tally) {

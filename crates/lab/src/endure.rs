@@ -285,10 +285,12 @@ impl Run {
             OpenError::Device { .. } => reads + writes > 0,
             OpenError::HostFull { .. } => full > 0,
             OpenError::DamagedPage { .. } | OpenError::DamagedJournal { .. } => damaged,
-            OpenError::TakenOver
-            | OpenError::NoSuperblock
-            | OpenError::UnknownFormat
-            | OpenError::TooLittleMemory { .. } => false,
+            // A stale read shows the record of the opening before.
+            OpenError::TakenOver => {
+                let owner = self.config.parameters.geometry.owner_block();
+                owner.is_some_and(|owner| self.world.faults.touched.contains(&owner))
+            }
+            OpenError::NoSuperblock | OpenError::UnknownFormat | OpenError::TooLittleMemory { .. } => false,
         }
     }
 

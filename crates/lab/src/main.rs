@@ -369,7 +369,8 @@ fn main() -> ExitCode {
         Command::Soak { minutes, threads, from, operations } => run_soak(minutes, threads, from, operations),
         Command::Digests { seeds, threads, operations } => run_digests(seeds, threads, operations),
         Command::Crash { seeds, depth, seed, point, variant, second_point, second_variant, full_host, trace } => {
-            let progress = !trace;
+            // What happens is printed in its order.
+            let threads = if trace { 1 } else { cores() };
             let tally = enumerate(&Plan {
                 seeds,
                 seed,
@@ -381,7 +382,7 @@ fn main() -> ExitCode {
                 first: false,
                 full_host,
                 trace,
-                progress,
+                threads,
             });
             finish_enumeration(&tally.violations, &tally.line())
         }

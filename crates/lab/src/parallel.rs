@@ -49,6 +49,12 @@ impl Progress {
         }
     }
 
+    /// The same of pieces of work.
+    fn say_done(&mut self, done: u64, count: u64) {
+        let left = self.left(done as f64 / count as f64);
+        self.say(|| format!("{done} of {count}; about {left:?} left"));
+    }
+
     /// The time that is left when this part of all (0 to 1) is done.
     pub fn left(&self, done: f64) -> Duration {
         let all = self.elapsed().as_secs_f64() / done.max(1e-6);
@@ -56,8 +62,11 @@ impl Progress {
     }
 }
 
-/// Does `count` pieces of work in `threads` threads. The results are in the order of their numbers.
+/// Does `count` pieces of work in `threads` threads; with one, in that of the caller. The results are in the order of their numbers.
 pub fn in_order<T: Send>(threads: usize, count: u64, work: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    if threads <= 1 {
+        return one_by_one(count, work);
+    }
     let next = AtomicU64::new(0);
     let results = Mutex::new(Vec::new());
     let mut progress = Progress::begin();
@@ -72,17 +81,25 @@ pub fn in_order<T: Send>(threads: usize, count: u64, work: impl Fn(u64) -> T + S
         }
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(worker)).collect();
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
         while threads.iter().any(|thread| !thread.is_finished()) {
             std::thread::sleep(BETWEEN_LOOKS);
             let done = results.lock().expect("no thread panics with it").len();
-            let left = progress.left(done as f64 / count as f64);
-            progress.say(|| format!("{done} of {count}; about {left:?} left"));
+            progress.say_done(done as u64, count);
         }
     });
     let mut results = results.into_inner().expect("no thread panics with it");
     results.sort_unstable_by_key(|&(number, _)| number);
     results.into_iter().map(|(_, result)| result).collect()
+}
+
+fn one_by_one<T>(count: u64, work: impl Fn(u64) -> T) -> Vec<T> {
+    let mut progress = Progress::begin();
+    let run = |number| {
+        progress.say_done(number, count);
+        work(number)
+    };
+    (0..count).map(run).collect()
 }
 
 #[cfg(test)]

@@ -620,13 +620,17 @@ impl Run {
     pub(crate) fn rest(&mut self) -> Checked {
         self.drain()?;
         loop {
-            let engine = &self.world.engine;
-            let rests = self.world.is_still() && !engine.waits_for_room() && !engine.status().checkpoint_under_way;
-            let horizon = if rests { self.world.now } else { Nanos::MAX };
-            if self.step(horizon)? == Step::Quiet {
+            let horizon = if self.rests() { self.world.now } else { Nanos::MAX };
+            // What came last may only now have begun a checkpoint.
+            if self.step(horizon)? == Step::Quiet && (horizon == Nanos::MAX || self.rests()) {
                 return Ok(());
             }
         }
+    }
+
+    fn rests(&self) -> bool {
+        let engine = &self.world.engine;
+        self.world.is_still() && !engine.waits_for_room() && !engine.status().checkpoint_under_way
     }
 
     /// Waits for the answer to a settle command.
