@@ -108,7 +108,6 @@ impl Engine {
 
     /// Does a change as soon as there is room for it; then its record has to become durable.
     fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
-        let asked = self.want_checkpoint;
         match self.change_volume(change) {
             Ok(Some(sequence)) => {
                 self.want_durable = self.want_durable.max(sequence);
@@ -116,11 +115,8 @@ impl Engine {
                 self.needs_pump = true;
                 None
             }
-            Ok(None) => {
-                // The checkpoint that makes room has just been asked for.
-                self.needs_pump |= !asked && self.want_checkpoint;
-                None
-            }
+            // The checkpoint that makes room has been asked for.
+            Ok(None) => None,
             Err(error) => Some(Err(error)),
         }
     }

@@ -52,6 +52,8 @@ pub struct ModelVolume {
     pub name: String,
     /// Blocks.
     pub size_blocks: u64,
+    /// The most that it has had, or was to have: its map stays as high.
+    pub most_blocks: u64,
     /// The size that a resizing in flight asks for.
     pub resizing: Option<u64>,
     /// What is set.
@@ -176,6 +178,7 @@ impl Model {
         self.volumes.push(ModelVolume {
             name: name.to_string(),
             size_blocks,
+            most_blocks: size_blocks,
             resizing: None,
             properties,
             possible: vec![properties],
@@ -209,6 +212,7 @@ impl Model {
     pub fn begin_resize(&mut self, volume: usize, blocks: u64) {
         let volume = &mut self.volumes[volume];
         volume.resizing = Some(blocks);
+        volume.most_blocks = volume.most_blocks.max(blocks);
         volume.stamp.reshaped += u32::from(blocks < volume.size_blocks);
     }
 

@@ -7,6 +7,8 @@ use lab::disk::Cut;
 use lab::world::Answer;
 
 use lab::config::Config;
+use lab::soak::{OPERATIONS, run_seed};
+use lab::trace::Trace;
 
 use crate::bench::{Bench, SECOND};
 
@@ -186,4 +188,11 @@ fn a_restart_loses_the_replicas_and_nothing_else() {
         bench.settle();
         assert_eq!(bench.reorder().replicas, SCATTERED);
     }
+}
+
+/// Whoever puts blocks in order asks for room when jobs have had their turn. The checkpoint that makes it was asked for, and nobody came
+/// back to begin it: a settle that came meanwhile waited for ever. (The soak found it; shorter words have 186 operations.)
+#[test]
+fn a_checkpoint_that_is_asked_for_last_begins() {
+    run_seed(1795547225185, OPERATIONS, Trace::new(false)).unwrap();
 }
