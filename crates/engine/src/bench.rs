@@ -5,19 +5,19 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::cache::ReadCache;
 use crate::contract::{BufferId, Digest, Effect, Segment, VolumeId};
-use crate::delta::Delta;
-use crate::entry::{Entry, Key, Slot};
-use crate::geometry::Geometry;
-use crate::index::{Index, Size};
-use crate::io::{IoTable, Purpose};
-use crate::meta::MetaSpace;
-use crate::pages::{PageCache, Region};
-use crate::record::{self, Change, Header};
+use crate::format::entry::{Entry, Key, Slot};
+use crate::format::geometry::Geometry;
+use crate::format::record::{self, Change, Header};
+use crate::format::superblock::Root;
+use crate::map::delta::Delta;
+use crate::payload::cache::ReadCache;
+use crate::sharing::index::{Index, Size};
 use crate::space::Space;
-use crate::superblock::Root;
-use crate::tree::{Store, Walk, Writer, lookup};
+use crate::store::io::{IoTable, Purpose};
+use crate::store::meta::MetaSpace;
+use crate::store::pages::{PageCache, Region};
+use crate::store::tree::{Store, Walk, Writer, lookup};
 
 const INDEX_ENTRIES: u64 = 1 << 22;
 const DELTA_ENTRIES: u64 = 1 << 17;

@@ -12,10 +12,10 @@
 
 use core::fmt;
 
-use crate::failure::Failure;
-use crate::geometry::BadGeometry;
-pub use crate::icache::CacheSetting;
-pub use crate::policy::{IndexCopy, Policy};
+use crate::control::failure::Failure;
+use crate::format::geometry::BadGeometry;
+pub use crate::icache::rule::CacheSetting;
+pub use crate::sharing::policy::{IndexCopy, Policy};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;

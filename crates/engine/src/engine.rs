@@ -8,49 +8,49 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use crate::buffers::Buffers;
-use crate::bytes::u64_at;
-use crate::cache::ReadCache;
-use crate::carried::CarriedCopies;
-use crate::checkpoint::{Checkpoint, Discard};
+use crate::care::mend::{Damages, Mend};
 use crate::contract::*;
-use crate::control::Pending;
-use crate::decide::Deciding;
-use crate::delta::Delta;
-use crate::disk_index::DiskIndex;
-use crate::entry::{Entry, Key, Slot};
-use crate::failure::{Failure, Mark};
-use crate::geometry::Geometry;
-use crate::grow::Growing;
-use crate::index::Index;
-use crate::io::{Io, IoTable};
-use crate::jobs::{Pace, Turn};
+use crate::control::commands::Pending;
+use crate::control::failure::{Failure, Mark};
+use crate::control::status::{Counters, ReadCounts, WriteCounts};
+use crate::data_path::decide::Deciding;
+use crate::data_path::no_room::NoRoom;
+use crate::data_path::read::Fill;
+use crate::data_path::readahead::ReadAhead;
+use crate::data_path::turns::Turns;
+use crate::format::bytes::u64_at;
+use crate::format::entry::{Entry, Key, Slot};
+use crate::format::geometry::Geometry;
+use crate::format::superblock::{Parameters, Root, Superblock, TREES};
+use crate::format::volume::Volume;
+use crate::jobs::checkpoint::{Checkpoint, Discard};
+use crate::jobs::neighbours::Neighbours;
+use crate::jobs::partition::Partition;
+use crate::jobs::rebuild::Rebuild;
+use crate::jobs::reorder::Reorder;
+use crate::jobs::scrub::Scrub;
+use crate::jobs::throttle::{Pace, Turn};
+use crate::journal::carried::CarriedCopies;
 use crate::journal::{Journal, Unwritten};
 use crate::limits::Limits;
-use crate::map_buffer::MapBuffer;
-use crate::mend::{Damages, Mend};
-use crate::meta::MetaSpace;
-use crate::near::{Near, NearMap};
-use crate::neighbours::Neighbours;
-use crate::no_room::NoRoom;
-use crate::owner::Ownership;
-use crate::pages::{PageCache, Region};
-use crate::partition::Partition;
-use crate::read::Fill;
-use crate::readahead::ReadAhead;
-use crate::rebuild::Rebuild;
-use crate::recovery::Recovery;
-use crate::reorder::Reorder;
-use crate::request::{Requests, Stage};
-use crate::room::MetadataRoom;
-use crate::scrub::Scrub;
+use crate::map::delta::Delta;
+use crate::map::map_buffer::MapBuffer;
+use crate::opening::Recovery;
+use crate::payload::buffers::Buffers;
+use crate::payload::cache::ReadCache;
+use crate::payload::streams::Streams;
+use crate::pool::growth::Growing;
+use crate::pool::owner::Ownership;
+use crate::pool::room::MetadataRoom;
+use crate::requests::request::{Requests, Stage};
+use crate::sharing::disk_index::DiskIndex;
+use crate::sharing::index::Index;
+use crate::slot_map::{Near, NearMap};
 use crate::space::Space;
-use crate::status::{Counters, ReadCounts, WriteCounts};
-use crate::streams::Streams;
-use crate::superblock::{Parameters, Root, Superblock, TREES};
-use crate::tree::{Store, Walk, lookup};
-use crate::turns::Turns;
-use crate::volume::Volume;
+use crate::store::io::{Io, IoTable};
+use crate::store::meta::MetaSpace;
+use crate::store::pages::{PageCache, Region};
+use crate::store::tree::{Store, Walk, lookup};
 
 /// What the engine is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +71,7 @@ pub(crate) const RESERVE_CONTAINERS: u32 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unresolved {
     /// Load this and try again.
-    Missing(crate::tree::Missing),
+    Missing(crate::store::tree::Missing),
     /// The block is lost, or its leaf passed its checksum and holds what cannot be.
     Damaged,
 }
@@ -239,7 +239,7 @@ pub struct Engine {
     /// Closing must not wait for a checkpoint.
     pub(crate) closes_early: bool,
     /// Pages of trees that failed last: what needs one of them does not ask again.
-    pub(crate) failed_pages: Vec<crate::pages::PageKey>,
+    pub(crate) failed_pages: Vec<crate::store::pages::PageKey>,
     /// Leaves of the discard list as last written.
     pub(crate) discard_leaves: u64,
     /// Leaves of the volume table as last written.

@@ -4,10 +4,10 @@ use core::hash::{BuildHasher, Hash};
 
 use hashbrown::HashMap;
 
-use crate::geometry::Geometry;
-use crate::ghosts::ghost_bytes;
-use crate::icache::CacheLimits;
-use crate::index::{Index, Size};
+use crate::format::geometry::Geometry;
+use crate::icache::ghosts::ghost_bytes;
+use crate::icache::rule::CacheLimits;
+use crate::sharing::index::{Index, Size};
 
 /// How much memory the engine may use, by structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,10 +3,10 @@
 //! A run of the recording sees what is left. It takes the same course: the key decides nothing, its superblocks have a checksum that
 //! fits again; and recovery reads the blocks that a record carries into buffers, so in the ring it only steps over them.
 
-use crate::bytes::{checksum, put_u64, u64_at};
-use crate::geometry::Geometry;
-use crate::record;
-use crate::superblock::SUPERBLOCK_SIZE;
+use crate::format::bytes::{checksum, put_u64, u64_at};
+use crate::format::geometry::Geometry;
+use crate::format::record;
+use crate::format::superblock::SUPERBLOCK_SIZE;
 
 /// Where the key is in a superblock.
 const KEY: core::ops::Range<usize> = 56..88;

@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 
 use super::write::tag;
 use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
-use crate::bytes::{checksum, u16_at, u64_at};
 use crate::contract::*;
-use crate::icache::{CacheLimits, CacheSetting};
+use crate::format::bytes::{checksum, u16_at, u64_at};
+use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
+use crate::icache::rule::{CacheLimits, CacheSetting};
 use crate::limits::Limits;
-use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
 
 /// The most that a list or text can be said to have: more than any call needs.
 const MOST: u64 = 1 << 24;

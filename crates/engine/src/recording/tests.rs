@@ -4,8 +4,8 @@ use alloc::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::geometry::Geometry;
-use crate::superblock::{DigestFunction, SUPERBLOCK_SIZE, Superblock};
+use crate::format::geometry::Geometry;
+use crate::format::superblock::{DigestFunction, SUPERBLOCK_SIZE, Superblock};
 
 fn header() -> Header {
     let geometry = Geometry::for_capacity(1 << 30).unwrap();
@@ -234,7 +234,7 @@ fn blocks_that_the_journal_carries_are_left_out() {
     let parameters = header().parameters;
     let geometry = &parameters.geometry;
     let start = geometry.journal_start();
-    let head = crate::record::Header {
+    let head = crate::format::record::Header {
         pages: 2,
         blocks: 3,
         sequence: 1,
@@ -246,9 +246,9 @@ fn blocks_that_the_journal_carries_are_left_out() {
     };
     // A record of two pages with three blocks, and one of one page behind it; what follows is none.
     let mut bytes = vec![0xee; 9 * 4096];
-    crate::record::encode(&head, &[], parameters.seed(), &mut bytes[..2 * 4096]);
-    let next = crate::record::Header { pages: 1, blocks: 0, sequence: 2, entries: 1, position: 5, ..head };
-    crate::record::encode(&next, &[], parameters.seed(), &mut bytes[5 * 4096..6 * 4096]);
+    crate::format::record::encode(&head, &[], parameters.seed(), &mut bytes[..2 * 4096]);
+    let next = crate::format::record::Header { pages: 1, blocks: 0, sequence: 2, entries: 1, position: 5, ..head };
+    crate::format::record::encode(&next, &[], parameters.seed(), &mut bytes[5 * 4096..6 * 4096]);
     bytes[4096 + 100] = 0x55;
     let whole = bytes.clone();
     // In one read, and in reads of one block each.

@@ -3,11 +3,11 @@
 use alloc::vec::Vec;
 
 use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
-use crate::bytes::checksum;
 use crate::contract::*;
-use crate::icache::{CacheLimits, CacheSetting};
+use crate::format::bytes::checksum;
+use crate::format::superblock::{Parameters, SUPERBLOCK_SIZE, Superblock};
+use crate::icache::rule::{CacheLimits, CacheSetting};
 use crate::limits::Limits;
-use crate::superblock::{Parameters, SUPERBLOCK_SIZE, Superblock};
 
 /// The byte that says which call it is. Zero is none: a file may end with zeroes after a crash of the machine.
 pub(super) mod tag {

@@ -1,0 +1,690 @@
+//! Whole-state accounting: everything that can be counted in two ways is, and must agree. (Invariants 2, 3 and 5 of the
+//! design; docs/disk-format.md lists them.) Needs an engine at rest: no request, no I/O, no checkpoint under way.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::contract::{Digest, VolumeId};
+use crate::engine::Engine;
+use crate::format::bytes::{checksum, u32_at, u64_at};
+use crate::format::entry::{Entry, Key, Slot, check_bits};
+use crate::format::superblock::{Pointer, Root, TreeId};
+use crate::format::volume::MAX_BLOCKS;
+use crate::map::map_buffer;
+use crate::opening::table_name;
+use crate::pool::contents::SUMMARY_BYTES;
+use crate::pool::contents::read_summary;
+use crate::sharing::disk_index::NO_VOLUME;
+use crate::slot_map::NearMap;
+use crate::space::SlotState;
+use crate::store::pages::{PageKey, Region};
+
+/// Reads `length` bytes of metadata at a byte offset of the store; `None` if they cannot be read.
+pub type ReadMetadata<'a> = dyn FnMut(u64, u32) -> Option<Vec<u8>> + 'a;
+
+/// An audit under way.
+struct Audit<'a> {
+    engine: &'a Engine,
+    read: &'a mut ReadMetadata<'a>,
+    report: &'a mut dyn FnMut(&str),
+    good: bool,
+    /// Some pages could not be read.
+    is_incomplete: bool,
+    /// Where these are: maps are visited twice, and each is reported once.
+    failed: BTreeSet<u64>,
+    /// Metadata blocks that some tree leads to.
+    reached: Vec<bool>,
+    /// References to each slot from the trees.
+    counts: Vec<u32>,
+    /// The space map.
+    states: Vec<SlotState>,
+}
+
+impl Engine {
+    /// Audits everything, on an engine at rest. Reports each violation; true if there was none.
+    pub fn check(&self, read: &mut ReadMetadata<'_>, report: &mut dyn FnMut(&str)) -> bool {
+        let mut read = |offset, length| read(offset, length);
+        let mut audit = Audit {
+            engine: self,
+            read: &mut read,
+            report,
+            good: true,
+            is_incomplete: false,
+            failed: BTreeSet::new(),
+            reached: vec![false; self.geometry().metadata_blocks as usize],
+            counts: vec![0; self.geometry().slots() as usize],
+            states: Vec::new(),
+        };
+        audit.at_rest();
+        audit.space_map();
+        audit.volumes();
+        audit.discards();
+        audit.delta();
+        let stored = audit.stored_counts();
+        audit.slots(&stored);
+        audit.summaries();
+        audit.tables();
+        audit.metadata();
+        audit.buffers();
+        audit.good
+    }
+
+    /// An audit that only looks.
+    fn look<'a>(&'a self, read: &'a mut ReadMetadata<'a>, report: &'a mut dyn FnMut(&str)) -> Audit<'a> {
+        Audit {
+            engine: self,
+            read,
+            report,
+            good: true,
+            is_incomplete: false,
+            failed: BTreeSet::new(),
+            reached: vec![false; self.geometry().metadata_blocks as usize],
+            counts: Vec::new(),
+            states: Vec::new(),
+        }
+    }
+
+    /// Every slot that is not free in the space map, with its digest and owner. `None` if some of it cannot be read.
+    pub(crate) fn each_digest_in_use(
+        &self,
+        read: &mut ReadMetadata<'_>,
+        visit: &mut dyn FnMut(Slot, Digest, Key),
+    ) -> Option<()> {
+        let (mut read, mut ignore) = (|offset, length| read(offset, length), |_: &str| {});
+        let mut audit = self.look(&mut read, &mut ignore);
+        audit.space_map();
+        audit.each_summary(&mut |audit, slot, digest, owner| {
+            if audit.states[slot.0 as usize] != SlotState::Free {
+                visit(slot, digest, owner);
+            }
+        });
+        audit.good.then_some(())
+    }
+
+    /// Every leaf of a table, with its number. `None` if some of it cannot be read.
+    pub(crate) fn each_table_leaf(
+        &self,
+        read: &mut ReadMetadata<'_>,
+        tree: TreeId,
+        visit: &mut dyn FnMut(u64, &[u8]),
+    ) -> Option<()> {
+        let (mut read, mut ignore) = (|offset, length| read(offset, length), |_: &str| {});
+        let mut audit = self.look(&mut read, &mut ignore);
+        let root = self.roots[tree as usize];
+        audit.each_leaf(Region::Metadata, root, table_name(tree), &mut |_, leaf, page| visit(leaf, page));
+        audit.good.then_some(())
+    }
+
+    /// Every live slot with a known digest: its byte offset on the store and its digest. False if a summary is damaged.
+    pub fn live_slots(&self, read: &mut ReadMetadata<'_>, visit: &mut dyn FnMut(u64, Digest)) -> bool {
+        let mut read = |offset, length| read(offset, length);
+        let mut ignore = |_: &str| {};
+        let mut audit = self.look(&mut read, &mut ignore);
+        audit.space_map();
+        audit.each_summary(&mut |audit, slot, digest, _| {
+            if audit.states[slot.0 as usize].is_used() {
+                visit(self.slot_offset(slot), digest);
+            }
+        });
+        let mut fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0).collect();
+        fresh.sort_unstable_by_key(|(slot, _)| **slot);
+        for (slot, recent) in fresh {
+            if !self.dirty.contains_key(slot) {
+                visit(self.slot_offset(*slot), recent.digest);
+            }
+        }
+        audit.good
+    }
+}
+
+/// What is wrong with blocks of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// A repair gave them up: reading them fails until they are written again.
+    Lost,
+    /// Their page of the map is damaged.
+    Damaged,
+    /// Their content is in one of the slots that were asked for.
+    InSlot,
+}
+
+impl Engine {
+    /// Blocks of volumes that cannot be read, and those whose content lies at one of the byte offsets: volume, first block, how
+    /// many. As of the trees, without what the journal has overwritten since, and without the volumes that it deletes.
+    pub fn flawed_blocks(
+        &self,
+        read: &mut ReadMetadata<'_>,
+        offsets: &BTreeSet<u64>,
+        visit: &mut dyn FnMut(&str, u64, u64, Flaw),
+    ) {
+        let mut seen = BTreeSet::new();
+        for (volume, root) in self.volumes.iter().zip(&self.maps).filter(|(volume, _)| volume.deleted.is_none()) {
+            let blocks = volume.size.div_ceil(self.geometry().block());
+            // What is buffered does not need its leaf.
+            let mut visit_volume = |first: u64, count: u64, flaw| {
+                let (mut first, end) = (first, first.saturating_add(count).min(blocks));
+                while first < end {
+                    let next = self.buffer.next_key(Key::new(volume.id, first), Key(u64::MAX));
+                    let upto = next.filter(|next| next.volume() == volume.id).map_or(end, |next| end.min(next.lba()));
+                    if upto > first {
+                        visit(&volume.name, first, upto - first, flaw);
+                    }
+                    first = upto + 1;
+                }
+            };
+            let at = (volume.id, 0, root.height);
+            self.visit_flawed(read, offsets, &mut seen, root.pointer, at, &mut visit_volume);
+        }
+        let mut points: Vec<_> = self.delta.points.iter().map(|(&key, &entry)| (key, entry)).collect();
+        points.extend(self.buffer.iter().filter(|&(key, _)| self.delta.get(key).is_none()));
+        points.sort_unstable_by_key(|&(key, _)| key);
+        for (key, entry) in points {
+            if let (true, Some(at)) = (entry.is_lost(), self.volume_index(key.volume())) {
+                visit(&self.volumes[at].name, key.lba(), 1, Flaw::Lost);
+            }
+            let is_in_slot = entry.slot().is_some_and(|slot| offsets.contains(&self.slot_offset(slot)));
+            if let (true, Some(at)) = (is_in_slot, self.volume_index(key.volume())) {
+                visit(&self.volumes[at].name, key.lba(), 1, Flaw::InSlot);
+            }
+        }
+    }
+
+    /// What is buffered of a volume.
+    fn buffered_of(&self, volume: VolumeId) -> impl Iterator<Item = (Key, Entry)> + '_ {
+        let mut place = self.buffer.position(Key::new(volume, 0));
+        core::iter::from_fn(move || {
+            let (at, key, entry) = self.buffer.first_from(place).filter(|(_, key, _)| key.volume() == volume)?;
+            place = at + 1;
+            Some((key, entry))
+        })
+    }
+
+    /// `seen`: pages visited so far. `at`: volume, number of the page within its level, level.
+    fn visit_flawed(
+        &self,
+        read: &mut ReadMetadata<'_>,
+        offsets: &BTreeSet<u64>,
+        seen: &mut BTreeSet<u32>,
+        pointer: Pointer,
+        at: (VolumeId, u64, u8),
+        visit: &mut dyn FnMut(u64, u64, Flaw),
+    ) {
+        let (volume, index, level) = at;
+        let geometry = self.geometry();
+        let span = geometry.fanout().saturating_pow(level.into()).saturating_mul(geometry.map_leaf_entries());
+        let first = index.saturating_mul(span);
+        if pointer.is_none() || first >= MAX_BLOCKS {
+            return;
+        }
+        if pointer.is_lost() {
+            return visit(first, span, Flaw::Lost);
+        }
+        let key = PageKey { region: Region::Metadata, location: pointer.location };
+        // A page has one parent.
+        let usable = self.store.is_valid(key) && seen.insert(pointer.location);
+        let page = if usable { read(self.store.offset(key), geometry.block_size) } else { None };
+        let Some(page) = page.filter(|page| checksum(self.store.page_seed, page) == pointer.checksum) else {
+            return visit(first, span, Flaw::Damaged);
+        };
+        if level > 0 {
+            for child in 0..geometry.fanout() {
+                let pointer = Pointer::read(&page, child as usize * 16);
+                self.visit_flawed(
+                    read,
+                    offsets,
+                    seen,
+                    pointer,
+                    (volume, index * geometry.fanout() + child, level - 1),
+                    visit,
+                );
+            }
+            return;
+        }
+        for (i, bytes) in page.chunks_exact(8).enumerate() {
+            let (lba, entry) = (first + i as u64, Entry(u64_at(bytes, 0)));
+            let is_old = self.unflushed(Key::new(volume, lba)).is_some();
+            match entry.slot() {
+                _ if is_old => {}
+                Some(slot) if offsets.contains(&self.slot_offset_checked(slot)) => visit(lba, 1, Flaw::InSlot),
+                None if entry.is_lost() => visit(lba, 1, Flaw::Lost),
+                _ => {}
+            }
+        }
+    }
+
+    /// Byte offset of a slot that may not exist.
+    fn slot_offset_checked(&self, slot: Slot) -> u64 {
+        if self.space.contains(slot) { self.slot_offset(slot) } else { 0 }
+    }
+}
+
+impl<'a> Audit<'a> {
+    fn violation(&mut self, text: String) {
+        self.good = false;
+        (self.report)(&text);
+    }
+
+    /// A violation that may only follow from pages that cannot be read: then these have been reported, and it is not.
+    fn contradiction(&mut self, text: String) {
+        if !self.is_incomplete {
+            self.violation(text);
+        }
+    }
+
+    fn at_rest(&mut self) {
+        let engine = self.engine;
+        if engine.read_only {
+            return;
+        }
+        let busy = [
+            (engine.checkpoint.is_some(), "a checkpoint is under way"),
+            (!engine.frozen.is_empty(), "changes are being merged"),
+            (engine.requests.active() > 0, "requests are not answered"),
+            (engine.store.io.in_flight() > 0, "I/O is in flight"),
+            (engine.store.meta.freed_count() > 0, "blocks of metadata wait to be free"),
+        ];
+        for (_, what) in busy.into_iter().filter(|(is, _)| *is) {
+            self.violation(format!("the engine is not at rest: {what}"));
+        }
+    }
+
+    // ---- trees ----
+
+    /// Visits every leaf below a root. What is damaged is reported and left out.
+    fn each_leaf(&mut self, region: Region, root: Root, what: &str, visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8])) {
+        self.descend(region, root.pointer, root.height, 0, what, visit);
+    }
+
+    fn descend(
+        &mut self,
+        region: Region,
+        pointer: Pointer,
+        level: u8,
+        index: u64,
+        what: &str,
+        visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8]),
+    ) {
+        if pointer.is_none() || pointer.is_lost() {
+            return;
+        }
+        let Some(page) = self.page(region, pointer, what) else { return };
+        if level == 0 {
+            return visit(self, index, &page);
+        }
+        let fanout = self.engine.geometry().fanout();
+        for at in 0..fanout {
+            let child = Pointer::read(&page, at as usize * 16);
+            self.descend(region, child, level - 1, index * fanout + at, what, visit);
+        }
+    }
+
+    fn page(&mut self, region: Region, pointer: Pointer, what: &str) -> Option<Vec<u8>> {
+        let store = &self.engine.store;
+        let key = PageKey { region, location: pointer.location };
+        if !store.is_valid(key) {
+            self.is_incomplete = true;
+            self.violation(format!(
+                "{what}: a pointer leads to block {} of metadata, which does not exist",
+                key.location
+            ));
+            return None;
+        }
+        if region == Region::Metadata {
+            let reached = &mut self.reached[pointer.location as usize - 1];
+            if core::mem::replace(reached, true) {
+                self.is_incomplete = true;
+                self.violation(format!("{what}: metadata block {} has two parents", pointer.location));
+                return None;
+            }
+        }
+        let offset = store.offset(key);
+        let page = (self.read)(offset, store.geometry.block_size);
+        let why = match &page {
+            None => "cannot be read",
+            Some(page) if checksum(store.page_seed, page) != pointer.checksum => "fails its checksum",
+            Some(_) => return page,
+        };
+        self.is_incomplete = true;
+        if self.failed.insert(offset) {
+            self.violation(format!("{what}: the page at byte {offset} {why}"));
+        }
+        None
+    }
+
+    fn reference(&mut self, slot: Slot, what: &str) {
+        match self.counts.get_mut(slot.0 as usize) {
+            Some(count) => *count += 1,
+            None => self.violation(format!("{what} refers to slot {}, which does not exist", slot.0)),
+        }
+    }
+
+    fn volumes(&mut self) {
+        let engine = self.engine;
+        let per_leaf = engine.geometry().map_leaf_entries();
+        for (volume, &root) in engine.volumes.iter().zip(&engine.maps) {
+            let what = format!("volume {}", volume.name);
+            let mut used = 0;
+            let blocks = volume.merged_size.div_ceil(engine.geometry().block());
+            self.each_leaf(Region::Metadata, root, &what, &mut |audit, leaf, page| {
+                for (i, bytes) in page.chunks_exact(8).enumerate() {
+                    let (entry, lba) = (Entry(u64_at(bytes, 0)), leaf * per_leaf + i as u64);
+                    if !entry.is_valid() || (entry != Entry::UNMAPPED && lba >= blocks) {
+                        audit.violation(format!("{what}: the entry of block {lba} makes no sense"));
+                    } else if let Some(slot) = entry.slot() {
+                        used += 1;
+                        audit.reference(slot, &what);
+                    }
+                }
+            });
+            for (key, entry) in engine.buffered_of(volume.id) {
+                if !entry.is_valid() || key.lba() >= blocks {
+                    self.violation(format!("{what}: what is buffered for block {} makes no sense", key.lba()));
+                } else if let Some(slot) = entry.slot() {
+                    used += 1;
+                    self.reference(slot, "the map buffer");
+                }
+            }
+            let cut_off = self.discarded_blocks(volume.id.0);
+            if used + cut_off != volume.logical_blocks_used {
+                let counted = volume.logical_blocks_used;
+                self.contradiction(format!("{what}: {used} blocks are mapped, {cut_off} cut off, {counted} counted"));
+            }
+        }
+    }
+
+    /// Mapped blocks in subtrees that were cut off a volume; counts their references and pages too.
+    fn discarded_blocks(&mut self, volume: u16) -> u64 {
+        let engine = self.engine;
+        let mut used = 0;
+        for discard in engine.discards.iter().filter(|discard| discard.volume.0 == volume) {
+            self.descend(Region::Metadata, discard.pointer, discard.level, 0, "a discard", &mut |audit, _, page| {
+                for bytes in page.chunks_exact(8) {
+                    if let Some(slot) = Entry(u64_at(bytes, 0)).slot() {
+                        used += 1;
+                        audit.reference(slot, "a discard");
+                    }
+                }
+            });
+        }
+        used
+    }
+
+    /// Reads the space map.
+    fn space_map(&mut self) {
+        let engine = self.engine;
+        let slots = engine.geometry().slots();
+        let per_leaf = engine.geometry().space_leaf_slots();
+        self.states = vec![SlotState::Free; slots as usize];
+        let root = engine.roots[TreeId::SpaceMap as usize];
+        self.each_leaf(Region::Metadata, root, "the space map", &mut |audit, leaf, page| {
+            for at in 0..per_leaf {
+                let (slot, state) = (leaf * per_leaf + at, SlotState::read(page, at));
+                match audit.states.get_mut(slot as usize) {
+                    Some(place) => *place = state,
+                    None if state == SlotState::Free => {}
+                    None => audit.violation(format!("slot {slot} is {state:?} in the space map and does not exist")),
+                }
+            }
+        });
+    }
+
+    /// What is left of volumes that are gone.
+    fn discards(&mut self) {
+        let engine = self.engine;
+        let mut gone: Vec<u16> = engine.discards.iter().map(|discard| discard.volume.0).collect();
+        gone.sort_unstable();
+        gone.dedup();
+        if gone.first() == Some(&NO_VOLUME.0) {
+            // Pages of an index on disk that was cut off refer to nothing.
+            gone.remove(0);
+            for discard in engine.discards.iter().filter(|discard| discard.volume == NO_VOLUME) {
+                self.descend(Region::Metadata, discard.pointer, discard.level, 0, "a discard", &mut |_, _, _| {});
+            }
+        }
+        gone.retain(|&id| !engine.volumes.iter().any(|volume| volume.id.0 == id));
+        for id in gone {
+            self.discarded_blocks(id);
+        }
+    }
+
+    // ---- counts ----
+
+    fn delta(&mut self) {
+        let engine = self.engine;
+        let mut refs = NearMap::<Slot, u32>::default();
+        for entry in engine.delta.points.values() {
+            if let Some(slot) = entry.slot() {
+                *refs.entry(slot).or_default() += 1;
+            }
+        }
+        for (slot, recent) in &engine.delta.slots {
+            if refs.remove(slot).unwrap_or(0) != recent.refs {
+                self.contradiction(format!("slot {}: the delta counts {} references wrongly", slot.0, recent.refs));
+            }
+            let state = self.states[slot.0 as usize];
+            if recent.fresh != (state == SlotState::Free) {
+                let fresh = recent.fresh;
+                self.contradiction(format!("slot {}: new in the delta {fresh}, {state:?} in the space map", slot.0));
+            }
+        }
+        for slot in refs.keys() {
+            self.contradiction(format!("slot {}: the delta refers to it and does not count it", slot.0));
+        }
+    }
+
+    /// The counts of shared slots, as stored.
+    fn stored_counts(&mut self) -> Vec<(Slot, u32)> {
+        let engine = self.engine;
+        let per_leaf = engine.geometry().block() / 4;
+        let mut stored = Vec::new();
+        let root = engine.roots[TreeId::Counts as usize];
+        self.each_leaf(Region::Metadata, root, "the reference counts", &mut |_, leaf, page| {
+            for (i, bytes) in page.chunks_exact(4).enumerate() {
+                if u32_at(bytes, 0) != 0 {
+                    stored.push((Slot(leaf * per_leaf + i as u64), u32_at(bytes, 0)));
+                }
+            }
+        });
+        stored
+    }
+
+    /// Every slot is exactly one of free, referenced, pending; counts equal references.
+    fn slots(&mut self, stored: &[(Slot, u32)]) {
+        let engine = self.engine;
+        let space = &engine.space;
+        let mut stored = stored.iter().copied().peekable();
+        let mut pending: Vec<Slot> = space.pending().iter().map(|&(slot, _)| slot).collect();
+        pending.sort_unstable();
+        if pending.windows(2).any(|pair| pair[0] == pair[1]) {
+            self.contradiction(String::from("a slot is pending twice"));
+        }
+        let (mut used, mut free) = (0, 0);
+        for number in 0..engine.geometry().slots() {
+            let slot = Slot(number);
+            let count = self.counts[number as usize];
+            let found = self.states[number as usize];
+            let known = engine.delta.slots.contains_key(&slot);
+            let fits = match count {
+                // Held for the delta, which settles it when it is merged.
+                0 => found == SlotState::Free || found == SlotState::Held && known,
+                1 => found == SlotState::Single,
+                _ => found == SlotState::Shared,
+            };
+            if !fits {
+                self.contradiction(format!("slot {number} has {count} references and is {found:?} in the space map"));
+            }
+            let written = stored.next_if(|&(at, _)| at == slot).map_or(0, |(_, count)| count);
+            if written != if count > 1 { count } else { 0 } {
+                self.contradiction(format!("slot {number} has {count} references, {written} are stored"));
+            }
+            used += u64::from(count > 0);
+            let taken = found != SlotState::Free || space.is_taken(slot);
+            free += u64::from(!taken);
+            let referenced = count > 0 || found == SlotState::Held || engine.delta.live(slot).is_some();
+            let waits = pending.binary_search(&slot).is_ok();
+            if u8::from(referenced) + u8::from(waits) + u8::from(!taken) != 1 {
+                self.contradiction(format!("slot {number}: referenced {referenced}, pending {waits}, taken {taken}"));
+            }
+        }
+        if used != space.data_used || free != space.free() {
+            let (data_used, counted) = (space.data_used, space.free());
+            self.contradiction(format!("{used} slots used, {data_used} counted; {free} free, {counted} counted"));
+        }
+        for (number, container) in space.containers.iter().enumerate() {
+            let free_in_map = |slot: &u64| self.states[*slot as usize] == SlotState::Free;
+            let slots = space.slots_of(number as u32);
+            let live = slots.clone().filter(|slot| !free_in_map(slot)).count();
+            let free = slots.filter(|slot| free_in_map(slot) && !space.is_taken(Slot(*slot))).count();
+            if live != container.live as usize || free != container.free as usize {
+                self.contradiction(format!("container {number}: {live} live, {free} free, counted {container:?}"));
+            }
+        }
+    }
+
+    fn each_summary(&mut self, visit: &mut dyn FnMut(&mut Audit<'a>, Slot, Digest, Key)) {
+        let engine = self.engine;
+        let per_leaf = engine.geometry().summary_leaf_slots();
+        let root = engine.roots[TreeId::Summaries as usize];
+        self.each_leaf(Region::Metadata, root, "the summaries", &mut |audit, leaf, page| {
+            for (i, bytes) in page.chunks_exact(SUMMARY_BYTES as usize).enumerate() {
+                let slot = Slot(leaf * per_leaf + i as u64);
+                let (digest, owner) = read_summary(bytes, 0);
+                if engine.space.contains(slot) {
+                    visit(audit, slot, digest, owner);
+                }
+            }
+        });
+    }
+
+    /// Every live slot has a summary, and the check bits of every entry agree with it.
+    fn summaries(&mut self) {
+        let engine = self.engine;
+        let mut checks = vec![None; engine.geometry().slots() as usize];
+        self.each_summary(&mut |audit, slot, digest, _| {
+            if audit.states[slot.0 as usize] != SlotState::Free {
+                checks[slot.0 as usize] = Some(check_bits(digest));
+            }
+        });
+        for (number, check) in checks.iter().enumerate() {
+            if check.is_none() && self.states[number] != SlotState::Free {
+                self.contradiction(format!("slot {number} is in use and has no summary"));
+            }
+        }
+        let reached = self.reached.clone();
+        for &root in &engine.maps {
+            // A second visit of the maps: their pages have been counted.
+            self.reached.fill(false);
+            self.each_leaf(Region::Metadata, root, "a map", &mut |audit, leaf, page| {
+                for (i, bytes) in page.chunks_exact(8).enumerate() {
+                    let entry = Entry(u64_at(bytes, 0));
+                    let Some(slot) = entry.slot() else { continue };
+                    if checks.get(slot.0 as usize).copied().flatten() != Some(entry.check()) {
+                        let place = (leaf, i, slot.0);
+                        audit.contradiction(format!("leaf, entry, slot {place:?}: the check is not the summary's"));
+                    }
+                }
+            });
+        }
+        self.reached = reached;
+        for (key, entry) in engine.buffer.iter() {
+            if let Some(slot) = entry.slot()
+                && checks.get(slot.0 as usize).copied().flatten() != Some(entry.check())
+            {
+                let place = (key.volume().0, key.lba(), slot.0);
+                self.contradiction(format!(
+                    "the map buffer: volume, block, slot {place:?}: the check is not the summary's"
+                ));
+            }
+        }
+        for (key, entry) in &engine.delta.points {
+            if let Some(slot) = entry.slot() {
+                let known = engine.delta.live(slot).map(|recent| check_bits(recent.digest));
+                if known != Some(entry.check()) {
+                    self.delta_violation(*key, slot);
+                }
+            }
+        }
+    }
+
+    fn delta_violation(&mut self, key: Key, slot: Slot) {
+        let (volume, lba) = (key.volume().0, key.lba());
+        self.contradiction(format!("volume {volume} block {lba}: its check is not that of slot {}", slot.0));
+    }
+
+    // ---- metadata and memory ----
+
+    /// Pages of the tables that have not been visited yet.
+    fn tables(&mut self) {
+        let engine = self.engine;
+        for tree in [TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::DiskIndex] {
+            let root = engine.roots[tree as usize];
+            self.each_leaf(Region::Metadata, root, table_name(tree), &mut |_, _, _| {});
+        }
+        let root = engine.roots[TreeId::MetaMap as usize];
+        self.each_leaf(Region::MetaMap, root, "the map of metadata blocks", &mut |_, _, _| {});
+        let (root, mut records, mut logged) = (engine.roots[TreeId::MapBuffer as usize], Vec::new(), 0);
+        let per_leaf = engine.geometry().block() / map_buffer::RECORD_BYTES as u64;
+        self.each_leaf(Region::Metadata, root, table_name(TreeId::MapBuffer), &mut |_, leaf, page| {
+            let before = records.len();
+            records.extend(map_buffer::records(page));
+            logged = leaf * per_leaf + (records.len() - before) as u64;
+        });
+        map_buffer::resolve(&mut records);
+        // After a failure it can be ahead.
+        if !engine.read_only && (!records.iter().copied().eq(engine.buffer.iter()) || logged != engine.buffer.logged) {
+            let (found, known) = ((records.len(), logged), (engine.buffer.len(), engine.buffer.logged));
+            self.contradiction(format!(
+                "the map buffer: its log comes to {found:?} mappings and records, not {known:?}"
+            ));
+        }
+    }
+
+    /// The blocks in use are those that some tree leads to.
+    fn metadata(&mut self) {
+        let reached = core::mem::take(&mut self.reached);
+        for (block, &reached) in reached.iter().enumerate() {
+            let used = self.engine.store.meta.is_used(block as u32 + 1);
+            if used != reached && !self.engine.read_only {
+                self.contradiction(format!("metadata block {block}: in use {used}, reached {reached}"));
+            }
+        }
+    }
+
+    /// At rest, buffers are held by the read cache, by blocks not in their slots, or by the driver.
+    fn buffers(&mut self) {
+        let engine = self.engine;
+        let mut holds = vec![0u32; engine.buffers.numbers() as usize];
+        for (_, buffer) in engine.cache.iter() {
+            holds[buffer.0 as usize] += 1;
+        }
+        for buffer in engine.dirty.values() {
+            holds[buffer.0 as usize] += 1;
+        }
+        let waiting = engine.journal.unwritten.len() + engine.carried.len();
+        let mended = engine.mends.keys().filter(|&slot| engine.dirty.contains_key(slot)).count();
+        let dirty = engine.dirty.len() - mended;
+        if dirty != waiting && !engine.read_only {
+            self.violation(format!("{dirty} blocks are dirty, {waiting} wait to be written"));
+        }
+        let mut received = 0;
+        for (number, &expected) in holds.iter().enumerate() {
+            let held = engine.buffers.holds(crate::contract::BufferId(number as u32));
+            if held == 1 && expected == 0 {
+                received += 1;
+            } else if held != expected {
+                self.violation(format!("buffer {number} is held {held} times, {expected} holders are known"));
+            }
+        }
+        let incoming = engine.buffers.incoming() as usize;
+        if incoming != dirty + received {
+            self.violation(format!("{incoming} buffers are incoming, {} are known", dirty + received));
+        }
+        if engine.store.pages.private_pages() > 0 && !engine.read_only {
+            let private = engine.store.pages.private_pages();
+            self.violation(format!("{private} pages are private"));
+        }
+    }
+}

@@ -1,0 +1,540 @@
+//! Repair: from whatever damage left to a pool that opens. docs/rfc/0007-repair.md has the decisions.
+//!
+//! ```text
+//! Superblock  the newest valid one, and no other; its missing copy is written again
+//! Tables      volumes as far as they can be read
+//! Journal     the chain as far as it goes; its blocks are proven; everything believed fills the delta
+//! Survey      every page that can be reached: counts references, notes what is damaged and what must not be overwritten
+//! Prove       blocks whose summary is lost, or contradicts the map, are read
+//! Rewrite     maps with the delta merged, tables made anew from the maps, where they differ from what is there
+//! Superblock  of the next epoch, which includes all records
+//! ```
+//!
+//! A repair is planned as a whole before anything is written: [`plan_repair`] only reads, and gives the writes in the order in
+//! which they are to be done. Nothing that the superblock in force leads to is overwritten, so until the new one is there a
+//! crash leaves the pool as it was.
+//!
+//! Never invents data: what cannot be proven becomes *lost*, which reads as an error until it is written again.
+//!
+//! Memory: 8 bytes a slot, two bits a metadata block, the journal, and the pages to be written.
+
+mod rewrite;
+mod survey;
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+
+use crate::contract::{BlockContent, Digest};
+use crate::control::failure::Failure;
+use crate::engine::Engine;
+use crate::format::entry::{Entry, Key, Slot};
+use crate::format::record::{self, Change};
+use crate::format::superblock::{Parameters, Superblock};
+use crate::format::volume::Volume;
+use crate::limits::Limits;
+use crate::opening::{Recovery, blocks_of};
+use crate::slot_map::NearMap;
+use crate::store::pages::PageKey;
+
+/// What a repair reads from.
+pub struct Medium<'a> {
+    /// Reads so many bytes at a byte offset of the store, whole blocks; `None` if they cannot be read.
+    pub read: &'a mut dyn FnMut(u64, u32) -> Option<Vec<u8>>,
+    /// Describes the block of payload at a byte offset of the store; `None` if it cannot be read.
+    pub content: &'a mut dyn FnMut(u64) -> Option<BlockContent>,
+}
+
+/// Blocks of a volume that damage has cost something.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockRange {
+    /// Name of the volume.
+    pub volume: String,
+    /// The first block.
+    pub first: u64,
+    /// How many.
+    pub blocks: u64,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RepairError {
+    /// No superblock of this pool can be read.
+    NoSuperblock,
+    /// A newer version wrote one of the superblocks.
+    UnknownFormat,
+    /// The pages to be written need more metadata blocks than are free.
+    NoRoom {
+        /// So many are needed,
+        needed: u64,
+        /// and so many are free.
+        free: u64,
+    },
+}
+
+impl fmt::Display for RepairError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RepairError::NoSuperblock => f.write_str("none of its superblocks can be read"),
+            RepairError::UnknownFormat => f.write_str("a newer version has written one of its superblocks"),
+            RepairError::NoRoom { needed, free } => {
+                write!(f, "what has to be written needs {needed} blocks of metadata, and {free} are free")
+            }
+        }
+    }
+}
+
+/// A repair that has been planned.
+pub struct Repair {
+    /// What is damaged, a sentence each.
+    pub problems: Vec<String>,
+    /// What is written anew, a sentence each.
+    pub actions: Vec<String>,
+    /// Blocks that become lost, in order: nothing is known of them any more.
+    pub lost: Vec<BlockRange>,
+    /// Blocks whose last durable changes are lost with the journal, in order: they are as they were before. As far as the records of
+    /// these changes can still be read.
+    pub reverted: Vec<BlockRange>,
+    /// Superblock copies to be written first, and synced: byte offset, block.
+    pub mends: Vec<(u64, Vec<u8>)>,
+    /// Then blocks that the journal holds and their slots do not: byte offsets to copy a block from and to.
+    pub copies: Vec<(u64, u64)>,
+    /// And pages: byte offset, page. Synced.
+    pub pages: Vec<(u64, Vec<u8>)>,
+    /// Why the pool has failed, if it has.
+    pub failed: Option<Failure>,
+    next: Superblock,
+}
+
+impl Repair {
+    /// The superblock that puts the repair into force, and the byte offset of its two places: each is written and synced by
+    /// itself, after everything else. `lift`: the pool counts as failed no longer, because the audit of the result was clean.
+    pub fn superblock(&self, lift: bool) -> (Vec<u8>, [u64; 2]) {
+        let geometry = &self.next.parameters.geometry;
+        let mut bytes = vec![0; geometry.block_size as usize];
+        Superblock { failed: self.failed.filter(|_| !lift), ..self.next }.encode(&mut bytes);
+        (bytes, [0, 1].map(|place| geometry.superblock_block(place, self.next.epoch) * geometry.block()))
+    }
+}
+
+/// Set in what is known of a slot's summary, besides the check bits.
+const KNOWN: u32 = 1 << 31;
+
+/// A slot whose summary is lost or contradicts the map.
+struct Suspect {
+    /// A block that refers to it, and what that block knows of its digest.
+    owner: Key,
+    check: u32,
+    /// Others know something else.
+    contradicted: bool,
+}
+
+/// The log of the map buffer.
+struct Log {
+    /// Its pages.
+    pages: Vec<u32>,
+    /// What it comes to, without what the journal has overwritten.
+    mappings: Vec<(Key, Entry)>,
+    /// It can stay as it is.
+    is_sound: bool,
+}
+
+/// A repair being planned.
+struct Planner<'a, 'm> {
+    /// Holds superblock, roots, volumes, maps and delta. It never runs.
+    engine: Engine,
+    medium: &'a mut Medium<'m>,
+    plan: Repair,
+    /// Metadata blocks that the superblock in force leads to, also where they are given up.
+    guarded: Vec<bool>,
+    /// Metadata blocks that the repaired pool uses.
+    used: Vec<bool>,
+    /// Metadata blocks that are in use as the map of them says, as far as it can be read.
+    marked: Vec<bool>,
+    /// Pages that cannot be used.
+    bad: HashSet<PageKey, FixedState>,
+    /// References to each slot, and the check bits that its summary gives.
+    counts: Vec<u32>,
+    checks: Vec<u32>,
+    suspects: BTreeMap<Slot, Suspect>,
+    /// What suspects, and blocks that fail their digest, were found to hold; `None` if that cannot be read.
+    proven: BTreeMap<Slot, Option<Digest>>,
+    /// Summaries to be written: digest, owner.
+    summaries: BTreeMap<Slot, (Digest, Key)>,
+    /// Leaves of summaries that cannot be read: first, end.
+    lost_summaries: Vec<(u64, u64)>,
+    /// Pages of the index on disk; `None` if it is to be dropped.
+    index_pages: Option<Vec<u32>>,
+    log: Log,
+    /// Points of the delta, in order.
+    points: Vec<(Key, Entry)>,
+    /// For each volume: blocks it has, mapped ones, leaves (first, end) that have to be looked at again.
+    blocks: Vec<u64>,
+    mapped: Vec<u64>,
+    touched: Vec<Vec<(u64, u64)>>,
+    /// Where to look for a free metadata block.
+    next_free: usize,
+    /// Metadata blocks that were free, and those that were found to be too few.
+    free: u64,
+    lacking: u64,
+}
+
+/// Plans the repair of a pool that is not open anywhere. `data`: every block in use is read and compared with its digest, and
+/// becomes lost where it does not match. The driver has read the parameters from the newest superblock.
+///
+/// Where there are too few free blocks for the maps with all that the journal says, what no leaf has yet goes into the log of the map
+/// buffer: that takes sixteen bytes a mapping, not a page at each level.
+pub fn plan_repair(
+    parameters: Parameters,
+    limits: Limits,
+    data: bool,
+    medium: &mut Medium<'_>,
+) -> Result<Repair, RepairError> {
+    match plan_with(parameters, limits, data, false, medium) {
+        Err(RepairError::NoRoom { .. }) => plan_with(parameters, limits, data, true, medium),
+        planned => planned,
+    }
+}
+
+/// The same. `spares`: what no leaf has yet goes into the log.
+fn plan_with(
+    parameters: Parameters,
+    limits: Limits,
+    data: bool,
+    spares: bool,
+    medium: &mut Medium<'_>,
+) -> Result<Repair, RepairError> {
+    let mut engine = Engine::open_to_audit(parameters, limits, 0);
+    let mut plan = Repair {
+        problems: Vec::new(),
+        actions: Vec::new(),
+        lost: Vec::new(),
+        reverted: Vec::new(),
+        mends: Vec::new(),
+        copies: Vec::new(),
+        pages: Vec::new(),
+        failed: None,
+        next: Superblock::new(parameters),
+    };
+    choose_superblock(&mut engine, &mut plan, medium)?;
+    let geometry = parameters.geometry;
+    let mut planner = Planner {
+        engine,
+        medium,
+        plan,
+        guarded: vec![false; geometry.metadata_blocks as usize],
+        used: vec![false; geometry.metadata_blocks as usize],
+        marked: vec![false; geometry.metadata_blocks as usize],
+        bad: HashSet::with_hasher(FixedState::with_seed(11)),
+        counts: vec![0; geometry.slots() as usize],
+        checks: vec![0; geometry.slots() as usize],
+        suspects: BTreeMap::new(),
+        proven: BTreeMap::new(),
+        summaries: BTreeMap::new(),
+        lost_summaries: Vec::new(),
+        index_pages: Some(Vec::new()),
+        log: Log { pages: Vec::new(), mappings: Vec::new(), is_sound: true },
+        points: Vec::new(),
+        blocks: Vec::new(),
+        mapped: Vec::new(),
+        touched: Vec::new(),
+        next_free: 0,
+        free: 0,
+        lacking: 0,
+    };
+    planner.read_volumes();
+    let end = planner.read_journal();
+    planner.survey();
+    planner.prove(data);
+    if spares {
+        planner.keep_in_log();
+    }
+    planner.free = planner.guarded.iter().filter(|guarded| !**guarded).count() as u64;
+    planner.rewrite(end);
+    if planner.lacking > 0 {
+        return Err(RepairError::NoRoom { needed: planner.free + planner.lacking, free: planner.free });
+    }
+    Ok(planner.plan)
+}
+
+/// Takes the newest valid superblock, and plans its missing copy.
+fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium<'_>) -> Result<(), RepairError> {
+    let geometry = *engine.geometry();
+    let ours = engine.superblock.parameters;
+    let mut found = [None; 4];
+    let mut broken = [false; 4];
+    for (number, found) in found.iter_mut().enumerate() {
+        let offset = geometry.superblock_block(number / 2, number as u64 % 2) * geometry.block();
+        let bytes = (medium.read)(offset, geometry.block_size);
+        if bytes.as_deref().is_some_and(|bytes| Superblock::refusal(bytes).is_some()) {
+            return Err(RepairError::UnknownFormat);
+        }
+        // Slots of epochs that have not been yet are zero; older geometries are fine.
+        broken[number] = bytes
+            .as_deref()
+            .is_none_or(|bytes| bytes.iter().any(|&byte| byte != 0) && Superblock::decode(bytes).is_err());
+        let decoded = bytes.as_deref().and_then(|bytes| Superblock::decode(bytes).ok());
+        *found = decoded.filter(|found| found.parameters == ours);
+        if broken[number] {
+            plan.problems.push(format!("the superblock at byte {offset} cannot be read, or fails its checksum"));
+        }
+    }
+    let newest = found.iter().flatten().max_by_key(|found| found.epoch).copied().ok_or(RepairError::NoSuperblock)?;
+    let parity = (newest.epoch % 2) as usize;
+    if broken[1 - parity] && broken[3 - parity] {
+        let epoch = newest.epoch;
+        plan.problems.push(format!(
+            "both copies of one superblock are damaged: if it was the newer one, what follows is the pool as of epoch \
+             {epoch}, before its last changes"
+        ));
+    }
+    for place in 0..2 {
+        if found[place * 2 + parity] != Some(newest) {
+            let offset = geometry.superblock_block(place, newest.epoch) * geometry.block();
+            let mut bytes = vec![0; geometry.block_size as usize];
+            newest.encode(&mut bytes);
+            plan.mends.push((offset, bytes));
+            plan.actions.push(format!("the superblock at byte {offset} is written again from its other copy"));
+        }
+    }
+    engine.superblock = newest;
+    plan.failed = newest.failed;
+    engine.roots = newest.roots;
+    (engine.pool_policy, engine.pool_memory) = (newest.pool_policy, newest.memory);
+    engine.second_copies = newest.second_copies;
+    engine.index_copy = newest.index_copy;
+    engine.disk_index.record = newest.disk_index;
+    engine.pool_cache = newest.cache;
+    engine.reorder.budget = newest.replicas;
+    engine.store.epoch = newest.epoch + 1;
+    Ok(())
+}
+
+/// Where the journal goes on after the records that are believed.
+struct JournalEnd {
+    sequence: u64,
+    checksum: u64,
+    position: u32,
+}
+
+impl Planner<'_, '_> {
+    fn problem(&mut self, text: String) {
+        self.plan.problems.push(text);
+    }
+
+    fn geometry(&self) -> crate::format::geometry::Geometry {
+        *self.engine.geometry()
+    }
+
+    /// Byte offset of a slot.
+    fn slot_offset(&self, slot: Slot) -> u64 {
+        let geometry = self.geometry();
+        geometry.slot_block(slot.0) * geometry.block()
+    }
+
+    // ---- the journal ----
+
+    /// Brings the records that can be believed into the delta.
+    fn read_journal(&mut self) -> JournalEnd {
+        let mut recovery = Recovery::new();
+        let Superblock { included, included_checksum, journal_position, .. } = self.engine.superblock;
+        let block = self.geometry().block();
+        recovery.position = journal_position;
+        recovery.mark = self.engine.superblock.mark();
+        let sizes = self.engine.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block)));
+        recovery.sizes = sizes.collect();
+        while let Some((offset, length)) = self.engine.walk_window(&mut recovery, u64::MAX) {
+            let bytes = (self.medium.read)(offset, length as u32);
+            // One block may be unreadable, and not be needed.
+            match bytes.or_else(|| (self.medium.read)(offset, block as u32)) {
+                Some(bytes) => recovery.window.extend_from_slice(&bytes),
+                None => break,
+            }
+        }
+        let (epoch, newest) = (self.engine.superblock.epoch, recovery.newest_epoch);
+        if newest > epoch {
+            self.problem(format!(
+                "the newest superblock is lost: the journal has records of epoch {newest}, and the newest superblock that can be read \
+                 is of epoch {epoch}: volumes and properties are those of then, with what the journal says"
+            ));
+            // Old records must be older than the seal.
+            self.engine.store.epoch = newest + 1;
+        }
+        let believed = self.believe(&mut recovery);
+        let last = recovery.records[..believed].last();
+        let end = JournalEnd {
+            sequence: last.map_or(included, |record| record.header.sequence),
+            checksum: last.map_or(included_checksum, |record| record.checksum),
+            position: {
+                let used: u32 = recovery.records[..believed].iter().map(|record| blocks_of(&record.header)).sum();
+                (journal_position + used) % self.geometry().journal_blocks
+            },
+        };
+        if recovery.mark > end.sequence {
+            let (first, mark) = (end.sequence + 1, recovery.mark);
+            self.problem(format!(
+                "the journal is damaged from record {first} on: changes up to record {mark} were durable, and those from \
+                 there on are lost; every volume is as it was after record {}",
+                end.sequence
+            ));
+            self.list_reverted(end.sequence, mark);
+        }
+        recovery.records.truncate(believed);
+        for record in &recovery.records {
+            for change in &record.changes {
+                self.engine.replay_change(change, record.header.sequence);
+            }
+        }
+        self.prove_new_blocks(&recovery.carried);
+        end
+    }
+
+    /// Lists what the durable records after record `last` changed.
+    fn list_reverted(&mut self, last: u64, mark: u64) {
+        let block = self.geometry().block();
+        let mut ranges = BTreeMap::new();
+        for record in self.stray_records(last, mark) {
+            for change in record {
+                let Some(at) = volume_of(&change).and_then(|volume| self.engine.volume_index(volume)) else { continue };
+                let volume = &self.engine.volumes[at];
+                let (first, end) = match change {
+                    Change::Clear { key, end } => (key.lba(), end.min(volume.size.div_ceil(block))),
+                    Change::Fresh { key, .. }
+                    | Change::Carried { key, .. }
+                    | Change::Share { key, .. }
+                    | Change::Zero { key } => (key.lba(), key.lba() + 1),
+                    Change::DeleteVolume { .. } => {
+                        let text = format!("the deletion of volume {} is lost: it is there again", volume.name);
+                        self.problem(text);
+                        continue;
+                    }
+                    Change::ResizeVolume { .. } => {
+                        let text = format!("a change of the size of volume {} is lost", volume.name);
+                        self.problem(text);
+                        continue;
+                    }
+                };
+                let longest = ranges.entry((at, first)).or_insert(end);
+                *longest = end.max(*longest);
+            }
+        }
+        for ((at, first), end) in ranges {
+            let volume = &self.engine.volumes[at].name;
+            match self.plan.reverted.last_mut() {
+                Some(before) if before.volume == *volume && first <= before.first + before.blocks => {
+                    before.blocks = before.blocks.max(end - before.first);
+                }
+                _ if first < end => {
+                    self.plan.reverted.push(BlockRange { volume: volume.clone(), first, blocks: end - first });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The changes of the records from `last` (without it) to `mark` that the journal still has, wherever they are in it.
+    fn stray_records(&mut self, last: u64, mark: u64) -> Vec<Vec<Change>> {
+        let geometry = self.geometry();
+        let (block, ring) = (geometry.block(), geometry.journal_blocks);
+        let mut page_at = |position: u32| {
+            let offset = (geometry.journal_start() + u64::from(position % ring)) * block;
+            (self.medium.read)(offset, block as u32)
+        };
+        let mut records = Vec::new();
+        for position in 0..ring {
+            let Some(mut pages) = page_at(position) else { continue };
+            let Some(header) = record::decode_header(&pages) else { continue };
+            let is_meant = header.position == position
+                && header.epoch >= self.engine.superblock.seal_epoch
+                && (last + 1..=mark).contains(&header.sequence);
+            if !is_meant {
+                continue;
+            }
+            let more: Option<Vec<_>> = (1..u32::from(header.pages)).map(|page| page_at(position + page)).collect();
+            pages.extend(more.into_iter().flatten().flatten());
+            if pages.len() as u64 == u64::from(header.pages) * block {
+                let decoded = record::decode(&header, &mut pages, self.engine.store.journal_seed);
+                records.extend(decoded.map(|(changes, _)| changes));
+            }
+        }
+        records
+    }
+
+    /// How many records count: those that make sense, and whose blocks are proven where they have to be.
+    fn believe(&mut self, recovery: &mut Recovery) -> usize {
+        let block = self.geometry().block();
+        let Recovery { records, carried, sizes, mark, .. } = recovery;
+        for (number, record) in records.iter_mut().enumerate() {
+            // What is said of a volume that is gone with its table is gone with it.
+            record.changes.retain(|change| volume_of(change).is_none_or(|volume| sizes.contains_key(&volume)));
+            let (checks, makes_sense) = self.engine.checks_of(record, carried, sizes, *mark);
+            let content = &mut self.medium.content;
+            let holds = |check: &crate::opening::Check| {
+                content(check.block * block).is_some_and(|found| !found.zero && found.digest == check.digest)
+            };
+            if !makes_sense || !checks.iter().all(holds) {
+                return number;
+            }
+        }
+        records.len()
+    }
+
+    /// The slots that the delta is the first to know hold what they should, or the journal still has it; else what refers to them
+    /// is lost.
+    fn prove_new_blocks(&mut self, carried: &NearMap<Slot, (Digest, u64, u64)>) {
+        let block = self.geometry().block();
+        let fresh = self.engine.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
+        let mut fresh: Vec<_> = fresh.map(|(&slot, &recent)| (slot, recent)).collect();
+        fresh.sort_unstable_by_key(|&(slot, _)| slot);
+        for (slot, recent) in fresh {
+            let offset = self.slot_offset(slot);
+            let content = &mut self.medium.content;
+            let mut holds = |offset| content(offset).is_some_and(|found| !found.zero && found.digest == recent.digest);
+            if holds(offset) {
+                self.summaries.insert(slot, (recent.digest, recent.owner));
+                continue;
+            }
+            let in_journal = carried.get(&slot).filter(|(digest, ..)| *digest == recent.digest);
+            let from = in_journal.map(|(_, at, _)| at * block).filter(|&from| holds(from));
+            match from {
+                Some(from) => {
+                    self.plan.copies.push((from, offset));
+                    self.summaries.insert(slot, (recent.digest, recent.owner));
+                }
+                None => {
+                    self.problem(format!("the block at byte {offset} of the store does not match its digest"));
+                    self.proven.insert(slot, None);
+                }
+            }
+        }
+        self.points = self.engine.delta.points.iter().map(|(&key, &entry)| (key, entry)).collect();
+        self.points.sort_unstable_by_key(|&(key, _)| key);
+        let lost = |slot: Slot| self.proven.contains_key(&slot);
+        for (_, entry) in self.points.iter_mut().filter(|(_, entry)| entry.slot().is_some_and(lost)) {
+            *entry = Entry::LOST;
+        }
+    }
+
+    /// The volume at a place of the table, for messages.
+    fn volume(&self, at: usize) -> &Volume {
+        &self.engine.volumes[at]
+    }
+}
+
+/// The volume that a change is about.
+fn volume_of(change: &Change) -> Option<crate::contract::VolumeId> {
+    Some(match *change {
+        Change::Fresh { key, .. }
+        | Change::Carried { key, .. }
+        | Change::Share { key, .. }
+        | Change::Zero { key }
+        | Change::Clear { key, .. } => key.volume(),
+        Change::DeleteVolume { volume } | Change::ResizeVolume { volume, .. } => volume,
+    })
+}

@@ -1,0 +1,247 @@
+//! Commands: volumes and properties, growing, settling, closing. Each is answered when what it promises is durable.
+
+use crate::contract::*;
+use crate::engine::{Engine, Phase};
+use crate::pool::volumes::VolumeChange;
+
+/// A command that has not been answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pending {
+    token: u64,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// Done when so many checkpoints are.
+    Checkpoint {
+        checkpoints: u64,
+    },
+    Grow {
+        capacity: u64,
+    },
+    /// Waits for room.
+    Change(VolumeChange),
+    /// Done when this record is durable.
+    Record {
+        sequence: u64,
+    },
+    Settle,
+    /// Done when so many checkpoints are; `None` until all requests are answered.
+    Close {
+        checkpoints: Option<u64>,
+    },
+}
+
+impl Engine {
+    pub(crate) fn command(&mut self, token: u64, command: Command<'_>) {
+        let checkpoint = |checkpoints| What::Checkpoint { checkpoints };
+        let what = match command {
+            Command::CreateVolume { name, size, policy } => self.create_volume(name, size, policy).map(checkpoint),
+            Command::SetVolume { volume, policy, read_only } => {
+                self.set_volume(volume, policy, read_only).map(checkpoint)
+            }
+            Command::SetPool(change) => self.set_pool(change).map(checkpoint),
+            Command::DeleteVolume { .. } | Command::ResizeVolume { .. } | Command::Grow { .. }
+                if !self.takes_changes() =>
+            {
+                Err(ControlError::ReadOnly)
+            }
+            Command::DeleteVolume { volume } => Ok(What::Change(VolumeChange::Delete { volume })),
+            Command::ResizeVolume { volume, size } => self.resizing(volume, size).map(What::Change),
+            Command::Grow { capacity } => Ok(What::Grow { capacity }),
+            Command::Scrub { command, seconds } => self.command_scrub(command, seconds).map(checkpoint),
+            Command::Settle if self.read_only || self.phase != Phase::Serving => Err(ControlError::ReadOnly),
+            Command::Settle => {
+                // What found no room before may find some now.
+                self.flush_is_stuck = false;
+                Ok(What::Settle)
+            }
+            Command::Close if self.phase != Phase::Serving => Err(ControlError::ReadOnly),
+            Command::Close => {
+                self.phase = Phase::Closing;
+                Ok(What::Close { checkpoints: None })
+            }
+            Command::CloseEarly if !matches!(self.phase, Phase::Serving | Phase::Closing) => {
+                Err(ControlError::ReadOnly)
+            }
+            Command::CloseEarly => {
+                self.phase = Phase::Closing;
+                self.give_up_checkpoint();
+                Ok(What::Close { checkpoints: None })
+            }
+        };
+        match what {
+            Ok(what) => self.pending_commands.push(Pending { token, what }),
+            Err(error) => self.store.io.effects.push_back(Effect::ControlReply { token, result: Err(error) }),
+        }
+    }
+
+    /// Checkpoints after which everything of this moment is durable.
+    pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
+        self.want_checkpoint = true;
+        self.checkpoints_done + if self.checkpoint.is_some() { 2 } else { 1 }
+    }
+
+    /// Answers what is done.
+    pub(crate) fn step_commands(&mut self) {
+        let mut at = 0;
+        while at < self.pending_commands.len() {
+            let Pending { token, what } = self.pending_commands[at];
+            let done = match what {
+                What::Checkpoint { checkpoints } => (self.checkpoints_done >= checkpoints).then_some(Ok(())),
+                What::Change(change) => self.begin_change(at, change),
+                What::Record { sequence } => (self.journal.durable >= sequence).then_some(Ok(())),
+                What::Grow { capacity } => self.step_growth(capacity),
+                What::Settle => self.is_settled(),
+                What::Close { checkpoints } => self.is_closed(at, checkpoints),
+            };
+            match done {
+                Some(result) => {
+                    self.pending_commands.remove(at);
+                    self.store.io.effects.push_back(Effect::ControlReply { token, result });
+                }
+                None => at += 1,
+            }
+        }
+    }
+
+    /// Does a change as soon as there is room for it; then its record has to become durable.
+    fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
+        match self.change_volume(change) {
+            Ok(Some(sequence)) => {
+                self.want_durable = self.want_durable.max(sequence);
+                self.pending_commands[at].what = What::Record { sequence };
+                self.needs_pump = true;
+                None
+            }
+            // The checkpoint that makes room has been asked for.
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
+        let buffered = !self.buffer.is_empty();
+        let unmerged = !self.delta.is_empty() || self.has_discards() || buffered;
+        if self.untouched {
+            return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
+        }
+        if unmerged || self.checkpoint.is_some() {
+            self.ask_to_flush();
+            if unmerged && self.checkpoint.is_none() && !self.want_checkpoint {
+                if buffered && self.flush_is_stuck {
+                    return Some(Err(ControlError::NoSpace));
+                }
+                self.want_checkpoint = true;
+                self.needs_pump = true;
+            }
+            return None;
+        }
+        self.mature();
+        if self.space.pending().is_empty() {
+            return Some(Ok(()));
+        }
+        self.publish_pending();
+        self.commit();
+        None
+    }
+
+    /// No checkpoint will end any more: what waits for one is refused.
+    fn give_up_checkpoint(&mut self) {
+        self.closes_early = true;
+        self.rebuild = None;
+        if let Some(mut checkpoint) = self.checkpoint.take() {
+            self.abandon_checkpoint(&mut checkpoint);
+            // Requests in flight still ask it for the states of slots.
+            self.checkpoint = Some(checkpoint);
+        }
+        while let Some(id) = self.blocked.pop_front() {
+            self.fail_request(id, Error::ShuttingDown);
+        }
+        self.fail_commands();
+    }
+
+    /// Whether no command is pending but to close.
+    pub(crate) fn only_closes(&self) -> bool {
+        self.pending_commands.iter().all(|pending| matches!(pending.what, What::Close { .. }))
+    }
+
+    fn is_closed(&mut self, at: usize, checkpoints: Option<u64>) -> Option<Result<(), ControlError>> {
+        if self.requests.active() > 0 || !self.only_closes() {
+            return None;
+        }
+        if self.read_only {
+            if !self.failure_is_kept() {
+                return None;
+            }
+            self.phase = Phase::Closed;
+            return Some(Err(ControlError::ReadOnly));
+        }
+        if self.untouched {
+            self.phase = Phase::Closed;
+            return Some(Ok(()));
+        }
+        if let Some(error) = self.close_without_room() {
+            self.phase = Phase::Closed;
+            return Some(Err(error));
+        }
+        if self.closes_early {
+            if self.want_durable < self.journal.last() {
+                self.want_durable = self.journal.last();
+                self.needs_pump = true;
+            }
+            if self.journal.last() > self.journal.durable || self.store.io.in_flight() > 0 {
+                return None;
+            }
+            self.phase = Phase::Closed;
+            return Some(Err(ControlError::NoCheckpoint));
+        }
+        if self.metadata_full && self.journal.last() <= self.journal.durable && self.store.io.in_flight() == 0 {
+            // The checkpoint finds no room on the host. The journal has everything that it would hold.
+            self.phase = Phase::Closed;
+            return Some(Err(ControlError::HostFull));
+        }
+        let Some(checkpoints) = checkpoints else {
+            let checkpoints = Some(self.after_next_checkpoint());
+            self.pending_commands[at].what = What::Close { checkpoints };
+            self.needs_pump = true;
+            return None;
+        };
+        if self.checkpoints_done < checkpoints || self.store.io.in_flight() > 0 {
+            return None;
+        }
+        self.phase = Phase::Closed;
+        Some(Ok(()))
+    }
+
+    /// A pool that is being closed finds no room: what the others asked for may or may not have happened when it is opened next.
+    pub(crate) fn fail_commands_for_room(&mut self) {
+        let Engine { pending_commands, store, .. } = self;
+        pending_commands.retain(|pending| {
+            let stays = matches!(pending.what, What::Close { .. });
+            if !stays {
+                let result = Err(ControlError::NotDurable);
+                store.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
+            }
+            stays
+        });
+    }
+
+    /// What waits for a checkpoint will not see it, and, if the pool has failed, nor will what waits for its record.
+    pub(crate) fn fail_commands(&mut self) {
+        let Engine { pending_commands, store, read_only, .. } = self;
+        pending_commands.retain(|pending| {
+            let stays = match pending.what {
+                What::Close { .. } => true,
+                What::Record { .. } => !*read_only,
+                _ => false,
+            };
+            if !stays {
+                let result = Err(ControlError::ReadOnly);
+                store.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
+            }
+            stays
+        });
+    }
+}

@@ -1,0 +1,136 @@
+//! What happens when the pool can no longer be written safely: a write, a sync or a reservation failed (not for want of room), a page that a checkpoint needs is
+//! damaged, or the tables contradict each other.
+//!
+//! ```text
+//! at once    the pool is read-only: what waits for a record or for room is answered with an error, and so is every flush
+//! Wait       until no superblock of a checkpoint is on its way
+//! Look       until it is certain that nobody else has the pool (owner.rs)
+//! First      a superblock that says so, to the first place; then a sync
+//! Second     the same to the second place; then a sync
+//! Done       nothing is written any more
+//! ```
+//!
+//! A failure is never retried: what a failed sync left is unknown. (A lack of room is no failure: `no_room.rs`.) The superblock of a failed pool has the state of the newest one
+//! that is durable in both places, under a later epoch; it takes the places of others than that newest one, one place after the other, so that
+//! there is always one that is whole. Where it cannot be written either, the pool is opened next as after a crash.
+//!
+//! A pool that another has taken over fails in the same way here, and nothing of that is written: it is the other's. All requests
+//! fail then, also reads, for what they would find is of two engines.
+//!
+//! A pool that has failed is opened without writing anything to it: the journal is replayed in memory, and blocks that it
+//! carries are read from there. An explicit repair lifts the failure.
+
+use crate::contract::*;
+use crate::engine::Engine;
+use crate::format::superblock::Superblock;
+use crate::pool::owner::Look;
+use crate::store::io::Purpose;
+
+/// Why a pool is read-only from some moment on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// A write failed, or space could not be reserved for another reason than that there is none.
+    Write,
+    /// A sync failed: what was written before it may or may not be on the disk.
+    Sync,
+    /// A page of metadata that had to be changed cannot be read, or fails its checksum.
+    Page,
+    /// The tables contradict each other.
+    Contradiction,
+    /// Another has taken the pool over. It is never written: nothing is, from there on.
+    TakenOver,
+}
+
+impl Failure {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Failure::Write => 1,
+            Failure::Sync => 2,
+            Failure::Page => 3,
+            Failure::Contradiction => 4,
+            // What a superblock without a failure has.
+            Failure::TakenOver => 0,
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Failure> {
+        [Failure::Write, Failure::Sync, Failure::Page, Failure::Contradiction]
+            .into_iter()
+            .find(|failure| failure.code() == code)
+    }
+}
+
+/// How far the superblock of a failed pool has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mark {
+    Wait,
+    Look(Look),
+    Write(usize),
+    Writing(usize),
+    Syncing(usize),
+    Done,
+}
+
+impl Engine {
+    /// The pool can no longer be written safely: reads go on, everything else fails from here on.
+    pub(crate) fn fail_pool(&mut self, failure: Failure) {
+        if core::mem::replace(&mut self.read_only, true) {
+            return;
+        }
+        self.failure = Some(failure);
+        self.mark = if self.has_lost_owner() { Mark::Done } else { Mark::Wait };
+        while let Some((_, id)) = self.committing.pop_front() {
+            self.fail_request(id, Error::Io);
+        }
+        while let Some(id) = self.blocked.pop_front() {
+            self.fail_request(id, Error::ReadOnly);
+        }
+        self.fail_commands();
+        self.needs_pump = true;
+    }
+
+    /// Whether all has been done to keep the failure.
+    pub(crate) fn failure_is_kept(&self) -> bool {
+        self.mark == Mark::Done
+    }
+
+    /// Brings the superblock of a failed pool on its way.
+    pub(crate) fn step_failure(&mut self) {
+        if self.mark == Mark::Wait && self.superblocks_in_flight == 0 {
+            self.mark = Mark::Look(self.look_at_owner());
+        }
+        if let Mark::Look(look) = self.mark
+            && self.is_ours(look)
+        {
+            // Not where the newest superblock is that is whole for certain: writing may tear what is there.
+            let epoch = match self.superblock_submitted {
+                submitted if submitted > self.superblock.epoch => submitted + 2,
+                _ => self.superblock.epoch + 1,
+            };
+            let proven = self.journal.durable;
+            self.superblock = Superblock { epoch, proven, clean: false, failed: self.failure, ..self.superblock };
+            self.mark = Mark::Write(0);
+        }
+        if let Mark::Write(place) = self.mark {
+            let failed = self.superblock;
+            let written = self.submit_superblock(&failed, &[place], Purpose::Mark);
+            self.mark = if written.is_some() { Mark::Writing(place) } else { Mark::Done };
+        }
+    }
+
+    /// A write or a sync of it is done.
+    pub(crate) fn marked(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        if let Some(&Segment::Page(page)) = segments.first() {
+            self.store.pages.release(page);
+        }
+        self.mark = match self.mark {
+            _ if result.is_err() => Mark::Done,
+            Mark::Writing(place) => {
+                self.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Mark);
+                Mark::Syncing(place)
+            }
+            Mark::Syncing(0) => Mark::Write(1),
+            _ => Mark::Done,
+        };
+    }
+}

@@ -1,0 +1,6 @@
+//! Commands, figures, failures, and the division of memory.
+
+pub(crate) mod commands;
+pub(crate) mod failure;
+pub(crate) mod memory;
+pub(crate) mod status;

@@ -1,0 +1,145 @@
+//! I/O that is done: each goes to whom it was for. What has failed is judged here where it is the same for all: a write of metadata
+//! must succeed in the end, a reservation may find no room, a page must be what its pointer says.
+
+use crate::contract::*;
+use crate::control::failure::Failure;
+use crate::engine::{Engine, RESERVE_CONTAINERS};
+use crate::format::bytes::checksum;
+use crate::requests::request::Stage;
+use crate::store::io::Purpose;
+use crate::store::pages::PageKey;
+
+impl Engine {
+    /// An I/O is done.
+    pub(crate) fn done(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) {
+        if (result.is_err() || self.no_room.is_on()) && self.keep_for_room(io, result) {
+            return;
+        }
+        let (purpose, segments, offset) = self.store.io.end(io);
+        match purpose {
+            Purpose::LoadPages { first, pages } => self.pages_loaded(first, pages, result),
+            Purpose::WritePage(key) => {
+                let Some(&Segment::Page(page)) = segments.first() else { unreachable!("a page write has its page") };
+                if self.check_written(result) {
+                    self.store.pages.written(key, page);
+                } else {
+                    self.store.pages.not_written();
+                }
+            }
+            Purpose::Mark => self.marked(&segments, result),
+            Purpose::WriteSlots { first, sequence, carried } => {
+                self.slots_written(first, &segments, sequence, carried, result);
+            }
+            Purpose::WriteRecord { sequence, durable } => {
+                for &segment in &segments {
+                    match segment {
+                        Segment::Page(page) => self.store.pages.release(page),
+                        Segment::Buffer(buffer) => self.buffers.release(buffer),
+                    }
+                }
+                if self.check_written(result) {
+                    self.journal.wrote(sequence);
+                    if durable && self.journal.complete >= sequence {
+                        self.proven_durable(sequence);
+                    }
+                }
+            }
+            Purpose::Sync => self.synced(result),
+            Purpose::Fill { first } => self.filled(first, &segments, result),
+            Purpose::ReadAhead { first } => self.was_read_ahead(first, &segments, result),
+            Purpose::FillFromReplicas { first } => self.filled_from_replicas(first, &segments, result),
+            Purpose::Reorder { first } => self.reorder_read(first, &segments, result),
+            Purpose::Merge { request, block } => self.merged(request, block, result),
+            Purpose::Compare { request, block } => self.compared(request, block, result),
+            Purpose::ReserveContainers(count) => {
+                self.reserving = false;
+                if self.check_reserved(result) {
+                    self.space.set_reserved(count);
+                    self.reserve_at_once = RESERVE_CONTAINERS;
+                } else if self.reserve_at_once > 1 {
+                    // Next time for one: there may be room for less.
+                    self.reserve_at_once = 1;
+                } else {
+                    self.host_full = true;
+                }
+            }
+            Purpose::ReserveMetadata(blocks) => {
+                let good = self.check_reserved(result);
+                self.metadata_reserved(good.then_some(blocks));
+            }
+            Purpose::ReserveHomes => {
+                let good = self.check_reserved(result);
+                self.homes_reserved(good);
+            }
+            Purpose::ScrubItem(number) => self.scrub_item_done(number, &segments, result),
+            Purpose::ScrubBlocks { first } => self.scrub_blocks_read(first, &segments, result),
+            Purpose::Mend(slot) => self.mended(slot, result),
+            Purpose::CopyBlock(slot) => self.copied(slot, result),
+            Purpose::Fetch(slot) => self.fetched(slot, result),
+            Purpose::Superblock => self.superblock_written(&segments, result),
+            Purpose::Owner(number) => self.owner_looked_at(number, result),
+            Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
+        }
+        self.store.io.recycle(io, segments);
+    }
+
+    /// A write must succeed, or the pool becomes read-only. (One that found no room is made again before it comes here.)
+    pub(crate) fn check_written(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
+        if result.is_err() {
+            self.fail_pool(Failure::Write);
+        }
+        result.is_ok()
+    }
+
+    /// That there is no room may pass; a reservation that fails otherwise is a write that failed.
+    fn check_reserved(&mut self, result: Result<Outcome<'_>, IoError>) -> bool {
+        match result {
+            Err(IoError::NoSpace) => false,
+            result => self.check_written(result),
+        }
+    }
+
+    fn pages_loaded(&mut self, first: PageKey, pages: u32, result: Result<Outcome<'_>, IoError>) {
+        let block = self.store.geometry.block() as usize;
+        let bytes = match result {
+            Ok(Outcome::Bytes(bytes)) if bytes.len() == pages as usize * block => Some(bytes),
+            _ => None,
+        };
+        if bytes.is_none() && pages > 1 {
+            self.store.pages.load_one_by_one();
+        }
+        for number in 0..pages {
+            let key = PageKey { region: first.region, location: first.location + number };
+            let at = number as usize * block;
+            if bytes.is_none() && pages > 1 && !self.store.pages.is_beside(key) {
+                // It may be another that cannot be read: this one alone.
+                self.store.begin_load(key, 1);
+            } else {
+                self.page_loaded(key, bytes.map(|bytes| &bytes[at..at + block]));
+            }
+        }
+    }
+
+    /// A page has come, unless it could not be read.
+    fn page_loaded(&mut self, key: PageKey, bytes: Option<&[u8]>) {
+        let load = self.store.pages.end_load(key);
+        let good = self.store.is_valid(key)
+            && bytes.is_some_and(|bytes| checksum(self.store.page_seed, bytes) == load.pointer.checksum);
+        if let Some(bytes) = bytes.filter(|_| good && !load.orphan) {
+            self.store.pages.fill(key, bytes);
+            self.failed_pages.retain(|&failed| failed != key);
+        }
+        // Whoever waited for a page that is no longer part of anything looks again. What is wrong with a page that nobody asked
+        // for is for those to find out who do.
+        let failed = !good && !load.orphan && !load.beside;
+        if failed {
+            self.page_failed(key, bytes.is_none());
+        }
+        for &waiter in &load.waiters {
+            // What would prove a known block is no reason to fail: the block is not shared.
+            let proves = self.requests.get(waiter).stage == Stage::Verify;
+            self.arrived(waiter, failed && !proves);
+        }
+        self.store.pages.recycle(load.waiters);
+    }
+}

@@ -1,0 +1,112 @@
+//! Writes that arrive together and continue each other become one request: policies look at what arrived together, however a
+//! client cut it.
+//!
+//! What joins another request keeps its place in the table, and is answered by itself, with the same result; its blocks are with the request
+//! that it joined, its *leader*. Only what has not run yet is joined, so nothing waits to be joined. If a part of it cannot be
+//! done, a joined request is taken apart, and each of its writes stands for itself.
+//!
+//! Writes that overlap keep their order: a write goes past what came between it and its leader only where that touches other
+//! blocks.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::contract::{Error, RequestId};
+use crate::engine::Engine;
+use crate::requests::request::{Kind, Request, Stage};
+
+/// How many of the requests that wait to run are looked at, the newest first.
+const LOOK_BACK: usize = 8;
+
+impl Engine {
+    /// Lets a write that has just come join one that waits to run and that it continues, on either side; false if there is none.
+    pub(crate) fn join(&mut self, id: RequestId) -> bool {
+        let request = self.requests.get(id);
+        let block = self.store.geometry.block();
+        if request.kind != Kind::Write || !is_whole(request, block) {
+            return false;
+        }
+        let (volume, fua, range) = (request.volume, request.fua, touched(request, block));
+        let most = u64::from(self.store.geometry.piece_blocks);
+        for at in (0..self.ready.len()).rev().take(LOOK_BACK) {
+            let leader = self.ready[at];
+            let other = self.requests.get(leader);
+            let there = touched(other, block);
+            let meets = there.end == range.start || range.end == there.start;
+            let fits = there.end - there.start + range.end - range.start <= most;
+            let waits = other.kind == Kind::Write && !other.has_run && is_whole(other, block);
+            if waits && (other.volume, other.fua) == (volume, fua) && meets && fits {
+                self.add(leader, id, range.end == there.start);
+                return true;
+            }
+            if other.volume == volume && there.start < range.end && range.start < there.end {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Adds the blocks of a write to its leader.
+    fn add(&mut self, leader: RequestId, id: RequestId, before: bool) {
+        let most = self.store.geometry.piece_blocks as usize;
+        let request = self.requests.get_mut(id);
+        request.leader = Some(leader);
+        let mut more = core::mem::take(&mut request.blocks);
+        let first = self.requests.get_mut(leader);
+        if before {
+            core::mem::swap(&mut first.blocks, &mut more);
+        }
+        let count = first.blocks.len() + more.len();
+        if count > first.blocks.capacity() {
+            // It grows twice as large, but never larger than the longest request.
+            first.blocks.reserve_exact((2 * count).min(most) - first.blocks.len());
+        }
+        first.blocks.append(&mut more);
+        let next = first.next.replace(id);
+        let request = self.requests.get_mut(id);
+        // Its list is empty now. The next request in its place gets the memory.
+        (request.blocks, request.next) = (more, next);
+    }
+
+    /// Takes a joined request apart, if an error that it has may not be that of all its writes: each runs by itself from here on.
+    pub(crate) fn part(&mut self, id: RequestId, error: Error) -> bool {
+        let request = self.requests.get(id);
+        let is_of_some = matches!(error, Error::NoSpace | Error::Invalid | Error::Io);
+        if request.next.is_none() || request.stage == Stage::Commit || self.read_only || !is_of_some {
+            return false;
+        }
+        let block = self.store.geometry.block();
+        let blocks = core::mem::take(&mut self.requests.get_mut(id).blocks);
+        let first = blocks[0].key.lba();
+        let waits_since = self.requests.get(id).waits_since;
+        let mut writes: Vec<RequestId> = self.requests.joined(id).collect();
+        writes.sort_unstable_by_key(|&write| self.requests.get(write).offset);
+        for &write in &writes {
+            let request = self.requests.get_mut(write);
+            let start = (request.offset / block - first) as usize;
+            let count = (request.length / block) as usize;
+            request.blocks.clear();
+            request.blocks.extend_from_slice(&blocks[start..start + count]);
+            (request.next, request.leader, request.stage) = (None, None, Stage::Admit);
+            (request.error, request.attempts, request.waits_since) = (None, 0, waits_since);
+        }
+        for write in writes {
+            self.run(write);
+        }
+        true
+    }
+}
+
+/// Whether a request consists of whole blocks.
+fn is_whole(request: &Request, block: u64) -> bool {
+    request.offset.is_multiple_of(block) && request.length.is_multiple_of(block)
+}
+
+/// The blocks of its volume that a request touches, with those of the writes that have joined it.
+fn touched(request: &Request, block: u64) -> Range<u64> {
+    match (request.kind, request.blocks.first()) {
+        (Kind::Flush, _) => 0..0,
+        (Kind::Write, Some(first)) => first.key.lba()..first.key.lba() + request.blocks.len() as u64,
+        _ => request.offset / block..(request.offset + request.length).div_ceil(block),
+    }
+}

@@ -1,0 +1,198 @@
+//! Writes for which the store had no room: a copy-on-write file system that is full, or a thin device, needs new space for what
+//! overwrites a block, too.
+//!
+//! Nothing is lost by such a write, so it is no failure of the pool. It is kept, and made again as a whole until there is room. For
+//! everyone else it is still in flight: its buffers and pages stay, its record is not complete, the checkpoint waits for it,
+//! and nothing else is written to its place. So no order changes.
+//!
+//! ```text
+//! Idle     no write is kept
+//! Waiting  some are; a round begins when it is due
+//! Trying   all of them have been submitted once more. A round ends when the last one has come back
+//! ```
+//!
+//! When a round ends and a write has been kept for [`PATIENCE`], those who wait are told: flushes and FUA writes whose records got
+//! no nearer to the store in this round, and all writes that wait for room, fail with [`Error::NoSpace`]. From then on new writes,
+//! zeroes and trims fail at once, so that memory does not fill with what cannot be stored. Flushes ask the store
+//! again: each waits for the end of a round. Reads go on. When all that was kept is written, everything is as before, and the next flush covers
+//! all that had been answered.
+//!
+//! Kept are the writes that must succeed: slots, records, pages, superblocks. A repair in place that finds no room is a repair that
+//! failed. What happens while a pool is opened, or has failed, is not kept either.
+
+use alloc::vec::Vec;
+use core::mem::take;
+
+use crate::canary::Canary;
+use crate::contract::*;
+use crate::control::memory::list_bytes;
+use crate::engine::{Engine, Phase};
+use crate::requests::request::Kind;
+use crate::store::io::Purpose;
+
+/// From the end of one round to the beginning of the next.
+const PAUSE: Nanos = 250_000_000;
+/// How long a write is made again before anybody is told.
+const PATIENCE: Nanos = 2_000_000_000;
+
+/// A write that waits for room.
+#[derive(Clone, Copy)]
+struct Kept {
+    io: IoId,
+    /// When it first found none.
+    since: Nanos,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Round {
+    #[default]
+    Idle,
+    Waiting(Nanos),
+    Trying,
+}
+
+/// The writes that wait for room.
+#[derive(Default)]
+pub(crate) struct NoRoom {
+    round: Round,
+    /// Not with the driver, in the order in which they came back.
+    kept: Vec<Kept>,
+    /// With the driver once more.
+    tried: Vec<Kept>,
+    /// The last record that was complete when the round before ended.
+    complete: u64,
+    /// A write has found no room for so long that changes are refused.
+    pub(crate) refuses: bool,
+}
+
+impl NoRoom {
+    /// Whether any write waits for room.
+    pub(crate) fn is_on(&self) -> bool {
+        self.round != Round::Idle
+    }
+
+    /// When the next round begins.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        if let Round::Waiting(due) = self.round { Some(due) } else { None }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        list_bytes(&self.kept) + list_bytes(&self.tried)
+    }
+}
+
+impl Engine {
+    /// Whether writes wait for room on the store.
+    pub fn waits_for_room(&self) -> bool {
+        self.no_room.is_on()
+    }
+
+    /// Whether they have waited for so long that changes and flushes fail.
+    pub fn lacks_room(&self) -> bool {
+        self.no_room.refuses
+    }
+
+    /// Whether this write waits for room, or is being made again because it did.
+    pub fn keeps(&self, io: IoId) -> bool {
+        self.no_room.kept.iter().chain(&self.no_room.tried).any(|kept| kept.io == io)
+    }
+
+    /// Whether a request of this kind would need room that there is none of.
+    pub(crate) fn is_refused_for_room(&self, kind: Kind) -> bool {
+        self.no_room.refuses && matches!(kind, Kind::Write | Kind::Clear)
+    }
+
+    /// An I/O has come back: true if it is kept, to be made again.
+    pub(crate) fn keep_for_room(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) -> bool {
+        let tried = &mut self.no_room.tried;
+        let before = tried.iter().position(|kept| kept.io == io).map(|at| tried.swap_remove(at));
+        let must_succeed = matches!(
+            self.store.io.purpose(io),
+            Purpose::WritePage(_) | Purpose::WriteSlots { .. } | Purpose::WriteRecord { .. } | Purpose::Superblock
+        );
+        let serves = matches!(self.phase, Phase::Serving | Phase::Closing) && !self.read_only;
+        if result != Err(IoError::NoSpace) || !must_succeed || !serves {
+            return false;
+        }
+        if self.canary(Canary::ForgottenWrite) {
+            self.done(io, Ok(Outcome::Complete));
+            return true;
+        }
+        if !self.no_room.is_on() {
+            self.no_room.round = Round::Waiting(self.now + PAUSE);
+            self.no_room.complete = self.journal.complete;
+        }
+        self.no_room.kept.push(Kept { io, since: before.map_or(self.now, |before| before.since) });
+        true
+    }
+
+    /// Begins and ends rounds.
+    pub(crate) fn step_no_room(&mut self) {
+        match self.no_room.round {
+            Round::Idle => {}
+            // Another I/O has failed: nothing is written any more.
+            _ if self.read_only => {
+                for kept in take(&mut self.no_room).kept {
+                    self.done(kept.io, Err(IoError::NoSpace));
+                }
+            }
+            Round::Waiting(due) if due <= self.now => {
+                let NoRoom { round, kept, tried, .. } = &mut self.no_room;
+                *round = Round::Trying;
+                self.store.io.effects.extend(kept.iter().map(|kept| Effect::Io(kept.io)));
+                tried.append(kept);
+            }
+            Round::Trying if self.no_room.tried.is_empty() => self.end_round(),
+            Round::Waiting(_) | Round::Trying => {}
+        }
+    }
+
+    fn end_round(&mut self) {
+        let Some(since) = self.no_room.kept.iter().map(|kept| kept.since).min() else {
+            // There is room again.
+            self.no_room = NoRoom::default();
+            self.host_full = false;
+            return;
+        };
+        self.no_room.refuses = self.now >= since + PATIENCE;
+        if self.no_room.refuses {
+            self.tell_those_who_wait();
+        }
+        self.no_room.complete = self.journal.complete;
+        self.no_room.round = Round::Waiting(self.now + PAUSE);
+    }
+
+    fn tell_those_who_wait(&mut self) {
+        let complete = self.journal.complete;
+        if complete == self.no_room.complete {
+            // What is complete needs only a sync.
+            let first = self.committing.partition_point(|&(target, _)| target <= complete);
+            for (_, id) in self.committing.split_off(first) {
+                self.fail_request(id, Error::NoSpace);
+            }
+        }
+        for id in take(&mut self.blocked) {
+            self.fail_request(id, Error::NoSpace);
+        }
+        if self.phase == Phase::Closing {
+            self.fail_commands_for_room();
+        }
+    }
+
+    /// Whether nothing is under way that a pool which is being closed could wait for: only room.
+    fn only_lacks_room(&self) -> bool {
+        self.no_room.refuses && self.store.io.in_flight() == self.no_room.kept.len()
+    }
+
+    /// How a close ends that finds no room, when there is nothing else to wait for.
+    pub(crate) fn close_without_room(&mut self) -> Option<ControlError> {
+        if !self.only_lacks_room() {
+            return None;
+        }
+        self.no_room = NoRoom::default();
+        // A record that says no more than its watermark may be missing.
+        let all = self.journal.is_empty() && self.journal.last_filled <= self.journal.durable;
+        Some(if all { ControlError::HostFull } else { ControlError::NotDurable })
+    }
+}

@@ -1,0 +1,554 @@
+//! Reads and extents: LoadMap, Read (from dirty blocks, cache or device, with the check of every block that the device
+//! gives), Reply. See docs/read-path.md.
+
+use crate::canary::Canary;
+use crate::contract::*;
+use crate::control::status::ReadCounts;
+use crate::engine::{Engine, LastLeaf, Unresolved};
+use crate::format::bytes::u64_at;
+use crate::format::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
+use crate::requests::request::{Block, Kind, Stage};
+use crate::store::io::Purpose;
+use crate::store::tree::{Missing, Walk};
+
+/// The most blocks of one device read.
+const RUN_BLOCKS: usize = 64;
+/// Steps of a question for extents: to look for a place in the map buffer or the tree, and to send an extent.
+const LOOK_STEPS: u64 = 4;
+const EXTENT_STEPS: u64 = 4;
+/// Entries of a leaf, one behind the other, that a step looks at.
+const ENTRIES_A_STEP: u64 = 8;
+
+/// A block on its way from the device.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    pub buffer: BufferId,
+    /// What the map says of its digest.
+    check: u32,
+    /// Requests that wait for it, and for which of their blocks; none if it is read ahead.
+    first: Option<(RequestId, u32)>,
+    more: alloc::vec::Vec<(RequestId, u32)>,
+    /// It is, or was when it began.
+    is_ahead: bool,
+}
+
+impl Fill {
+    /// A block that nobody waits for.
+    pub(crate) fn ahead(buffer: BufferId, check: u32) -> Fill {
+        Fill { buffer, check, first: None, more: alloc::vec::Vec::new(), is_ahead: true }
+    }
+
+    fn add_waiter(&mut self, waiter: (RequestId, u32), spare: &mut alloc::vec::Vec<alloc::vec::Vec<(RequestId, u32)>>) {
+        match self.first {
+            None => self.first = Some(waiter),
+            Some(_) => {
+                if self.more.capacity() == 0 {
+                    self.more = spare.pop().unwrap_or_default();
+                }
+                self.more.push(waiter);
+            }
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn run_read(&mut self, id: RequestId) {
+        if self.requests.get(id).stage == Stage::Read {
+            return self.finish_read(id);
+        }
+        let Engine { requests, store, .. } = self;
+        let request = requests.get_mut(id);
+        request.stage = Stage::LoadMap;
+        if request.blocks.is_empty() {
+            push_blocks(&mut request.blocks, request.volume, request.offset, request.length, &store.geometry);
+            self.note_stream(id);
+        }
+        let Engine { requests, buffers, .. } = self;
+        let request = requests.get_mut(id);
+        for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
+            // Left from a run that found too few buffers.
+            buffers.release(buffer);
+        }
+        if !self.resolve_blocks(id) {
+            return;
+        }
+        let mut misses = 0;
+        for at in 0..self.requests.get(id).blocks.len() {
+            if let Some(slot) = self.requests.get(id).blocks[at].entry.slot() {
+                misses += usize::from(self.in_memory(slot).is_none() && !self.fills.contains_key(&slot));
+            }
+        }
+        let available = self.buffers.free() + self.cache.len();
+        if misses > available && self.distinct_misses(id) > available {
+            return self.starve(id);
+        }
+        self.collect_blocks(id);
+    }
+
+    /// Slots that a request needs from the device, each counted once.
+    fn distinct_misses(&self, id: RequestId) -> usize {
+        let slots = self.requests.get(id).blocks.iter().filter_map(|block| block.entry.slot());
+        let is_missing = |slot: &Slot| self.in_memory(*slot).is_none() && !self.fills.contains_key(slot);
+        slots.filter(is_missing).collect::<alloc::collections::BTreeSet<Slot>>().len()
+    }
+
+    /// Waits for buffers. Holds none meanwhile.
+    pub(crate) fn starve(&mut self, id: RequestId) {
+        self.requests.get_mut(id).stage = Stage::Admit;
+        self.starved.push_back(id);
+    }
+
+    /// Finds the entries of all blocks, all at one moment; false if pages have to be loaded first.
+    fn resolve_blocks(&mut self, id: RequestId) -> bool {
+        let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
+        let (mut last, mut leaf) = (None::<Missing>, LastLeaf::default());
+        for at in 0..self.requests.get(id).blocks.len() {
+            let key = self.requests.get(id).blocks[at].key;
+            match self.resolve_after(volume, key, &mut leaf) {
+                Ok(entry) => self.requests.get_mut(id).blocks[at].entry = entry,
+                Err(Unresolved::Damaged) => {
+                    self.fail_when_quiet(id, Error::Io);
+                    return false;
+                }
+                Err(Unresolved::Missing(missing)) => {
+                    if last != Some(missing) {
+                        self.requests.get_mut(id).waiting += 1;
+                        self.store.load(missing, Some(id));
+                        last = Some(missing);
+                    }
+                }
+            }
+        }
+        last.is_none()
+    }
+
+    /// The buffer that holds a slot's content, if one does.
+    pub(crate) fn in_memory(&self, slot: Slot) -> Option<BufferId> {
+        self.dirty.get(&slot).copied().or_else(|| self.cache.peek(slot))
+    }
+
+    /// Takes a buffer with the slot's content, if it is in memory: the caller holds it. Counts as a use. What is in memory is
+    /// checked like what comes from the device: should the map lead to a slot that holds something else, that is an error.
+    pub(crate) fn use_memory(&mut self, slot: Slot, check: u32) -> Result<Option<BufferId>, Error> {
+        let known = self.dirty.get(&slot).copied().or_else(|| self.cache.get(slot));
+        let Some(buffer) = known.or_else(|| self.first_use(slot)) else { return Ok(None) };
+        if self.buffers.check(buffer) != check {
+            return Err(Error::Io);
+        }
+        self.buffers.hold(buffer);
+        Ok(Some(buffer))
+    }
+
+    /// Uses what has been read ahead.
+    fn first_use(&mut self, slot: Slot) -> Option<BufferId> {
+        let Engine { cache, evicted, .. } = self;
+        let buffer = cache.use_ahead(slot, evicted)?;
+        self.reads.ahead_used += 1;
+        self.release_evicted();
+        Some(buffer)
+    }
+
+    /// Holds what is in memory and reads the rest, consecutive slots together.
+    fn collect_blocks(&mut self, id: RequestId) {
+        self.requests.get_mut(id).stage = Stage::Read;
+        let count = self.requests.get(id).blocks.len();
+        let mut ahead = 0;
+        for at in 0..count {
+            let used = self.reads.ahead_used;
+            let entry = self.requests.get(id).blocks[at].entry;
+            if let Some(slot) = entry.slot() {
+                match self.use_memory(slot, entry.check()) {
+                    Ok(buffer) => {
+                        self.partition.counts.read_hits += u64::from(buffer.is_some());
+                        let block = &mut self.requests.get_mut(id).blocks[at];
+                        (block.buffer, block.was_ahead) = (buffer, self.reads.ahead_used > used);
+                        ahead += u64::from(block.was_ahead);
+                    }
+                    Err(error) => return self.fail_request(id, error),
+                }
+            }
+        }
+        // What was read ahead came from the device: it has not been kept for an earlier use.
+        self.partition.counts.read_hits -= ahead;
+        self.partition.counts.read_misses += ahead;
+        let mut run = Run::default();
+        let mut short = false;
+        for at in 0..count {
+            let block = self.requests.get(id).blocks[at];
+            let Some(slot) = block.entry.slot().filter(|_| block.buffer.is_none()) else { continue };
+            self.partition.counts.read_misses += 1;
+            match self.begin_fill(slot, block.entry, id, at as u32) {
+                Begun::Joined => {}
+                Begun::New => {
+                    if self.add_to_run(&mut run, slot) {
+                        self.requests.get_mut(id).device_reads += 1;
+                    }
+                }
+                Begun::NoBuffer => {
+                    short = true;
+                    break;
+                }
+            }
+        }
+        self.read_all_of(&mut run);
+        self.note_split(id);
+        if short {
+            // What could be evicted is held elsewhere. The request runs again from its first stage.
+            let Engine { requests, buffers, .. } = self;
+            let request = requests.get_mut(id);
+            request.stage = Stage::Admit;
+            for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
+                buffers.release(buffer);
+            }
+            if request.waiting == 0 {
+                self.starve(id);
+            }
+        } else if self.requests.get(id).waiting == 0 {
+            self.finish_read(id);
+        }
+    }
+
+    /// Adds a slot to what is read together, or begins anew with it: whether it did. Its replica takes its place where that
+    /// goes on, or where nothing does.
+    pub(crate) fn add_to_run(&mut self, run: &mut Run, slot: Slot) -> bool {
+        let replica = self.replica_of(slot);
+        let goes_on = |at: Slot| run.first.is_some_and(|first| self.continues(first, run.length, at));
+        let goes_on = if run.is_of_replicas { replica.is_some_and(goes_on) } else { goes_on(slot) };
+        if !goes_on {
+            self.read_all_of(run);
+            (run.first, run.is_of_replicas) = (replica.or(Some(slot)), replica.is_some());
+        }
+        run.length += 1;
+        if run.is_of_replicas {
+            run.replicated.push(slot);
+        }
+        !goes_on
+    }
+
+    pub(crate) fn read_all_of(&mut self, run: &mut Run) {
+        if let Some(first) = run.first.take() {
+            match run.is_of_replicas {
+                true => self.read_replicas(first, &run.replicated),
+                false => self.read_run(first, run.length),
+            }
+        }
+        run.length = 0;
+        run.replicated.clear();
+    }
+
+    pub(crate) fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
+        length < RUN_BLOCKS
+            && slot.0 == first.0 + length as u64
+            && self.slot_offset(slot) == self.slot_offset(first) + length as u64 * self.store.geometry.block()
+            && self.space.container_of(first) == self.space.container_of(slot)
+    }
+
+    /// Where a slot's content is on the store.
+    pub(crate) fn slot_offset(&self, slot: Slot) -> u64 {
+        let carried = self.in_journal.get(&slot).copied();
+        carried.unwrap_or_else(|| self.store.geometry.slot_block(slot.0)) * self.store.geometry.block()
+    }
+
+    fn read_run(&mut self, first: Slot, length: usize) {
+        let block = self.store.geometry.block();
+        let offset = self.slot_offset(first);
+        let fills = &self.fills;
+        let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
+        self.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, Purpose::Fill { first });
+    }
+
+    /// Lets a block of a request wait for a slot's content.
+    fn begin_fill(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> Begun {
+        let begun = if let Some(fill) = self.fills.get_mut(&slot) {
+            fill.add_waiter((id, at), &mut self.spare_fill_lists);
+            Begun::Joined
+        } else if !self.mends.is_empty() && self.join_mend(slot, entry.check(), id, at) {
+            Begun::Joined
+        } else {
+            let Some(buffer) = self.any_buffer() else { return Begun::NoBuffer };
+            let more = alloc::vec::Vec::new();
+            self.fills
+                .insert(slot, Fill { buffer, check: entry.check(), first: Some((id, at)), more, is_ahead: false });
+            Begun::New
+        };
+        self.requests.get_mut(id).waiting += 1;
+        begun
+    }
+
+    /// Reads one block for a partial write; false if there is no buffer for it.
+    pub(crate) fn fill_one(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> bool {
+        match self.begin_fill(slot, entry, id, at) {
+            Begun::Joined => true,
+            Begun::New => {
+                self.read_run(slot, 1);
+                true
+            }
+            Begun::NoBuffer => false,
+        }
+    }
+
+    /// Blocks have come from the device: each is checked, kept if it is good, and handed to whoever waits. For one that is not good
+    /// there may be another copy.
+    pub(crate) fn filled(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        for i in 0..segments.len() {
+            let slot = Slot(first.0 + i as u64);
+            let content = match result {
+                Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
+                _ => None,
+            };
+            self.fill_ends(slot, content);
+        }
+    }
+
+    /// A slot's content has come: whether it is what it must be.
+    pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
+        let mut fill = self.fills.remove(&slot).expect("a fill ends once");
+        let good = content.is_some_and(|content| self.passes(slot, &fill, content));
+        if fill.first.is_none() {
+            self.keep_ahead(slot, &fill, good);
+            return good;
+        }
+        self.reads.ahead_used += u64::from(fill.is_ahead);
+        let waiters = fill.first.into_iter().chain(fill.more.iter().copied());
+        if !good {
+            // Before anyone gets an error, the other copies.
+            self.mend_for(slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
+            return false;
+        }
+        for (id, at) in waiters {
+            self.buffers.hold(fill.buffer);
+            let request = self.requests.get_mut(id);
+            let block = &mut request.blocks[at as usize];
+            block.was_ahead = fill.is_ahead;
+            match request.kind {
+                Kind::Read => block.buffer = Some(fill.buffer),
+                _ => block.base_buffer = Some(fill.buffer),
+            }
+            self.arrived(id, false);
+        }
+        if fill.more.capacity() > 0 {
+            fill.more.clear();
+            self.spare_fill_lists.push(fill.more);
+        }
+        self.buffers.set_check(fill.buffer, fill.check);
+        self.keep_cached(slot, fill.buffer);
+        self.release_evicted();
+        true
+    }
+
+    /// Keeps a block that was read ahead, if it is good. If not, nothing is said: who needs it finds out.
+    fn keep_ahead(&mut self, slot: Slot, fill: &Fill, good: bool) {
+        if !good || self.buffers.is_retired(fill.buffer) {
+            return self.buffers.release(fill.buffer);
+        }
+        self.buffers.set_check(fill.buffer, fill.check);
+        let Engine { cache, evicted, .. } = self;
+        cache.insert_ahead(slot, fill.buffer, evicted);
+        self.release_evicted();
+    }
+
+    /// Whether what was read is what the slot must hold: 24 bits always, all of them where they are at hand.
+    fn passes(&self, slot: Slot, fill: &Fill, content: BlockContent) -> bool {
+        let known = self.recent(slot);
+        !content.zero
+            && check_bits(content.digest) == fill.check
+            && known.is_none_or(|recent| recent.digest == content.digest)
+    }
+
+    fn finish_read(&mut self, id: RequestId) {
+        self.note_read(id);
+        let request = self.requests.get_mut(id);
+        let device_reads = u64::from(request.device_reads);
+        self.reads += ReadCounts {
+            requests: 1,
+            from_device: u64::from(device_reads > 0),
+            device_reads,
+            split: u64::from(device_reads > 1),
+            ..ReadCounts::default()
+        };
+        request.stage = Stage::Reply;
+        for block in request.blocks.drain(..) {
+            self.partition.answering += u32::from(block.buffer.is_some());
+            request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });
+        }
+        let token = request.token;
+        self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
+    }
+
+    /// Whether a block is a hole, where what is for certain like it ends, and the steps that it took to know. `end`: the last block
+    /// that is asked for ends there.
+    fn extent_at(
+        &mut self,
+        volume: usize,
+        key: Key,
+        end: Key,
+        known: &mut Known,
+    ) -> Result<(bool, Key, u64), Unresolved> {
+        let next = Key(key.0 + 1);
+        let is_alone = !self.delta.points.is_empty() || !self.frozen.points.is_empty();
+        let mut upto = end;
+        if is_alone {
+            // Nobody knows where the next newer point is: one block after the other.
+            if let Some(entry) = self.delta.get(key).or_else(|| self.frozen.get(key)) {
+                return Ok((is_hole(entry), next, 1));
+            }
+        } else {
+            for delta in [&self.delta, &self.frozen] {
+                let (covered, cleared) = delta.clear_at(key);
+                if let Some(covered) = covered {
+                    return Ok((true, covered.min(upto), LOOK_STEPS));
+                }
+                upto = upto.min(cleared);
+            }
+        }
+        let mut steps = 1;
+        if known.buffered.is_none_or(|buffered| buffered < key) {
+            steps += LOOK_STEPS;
+            known.buffered = Some(self.buffer.next_key(key, upto).unwrap_or(upto));
+        }
+        upto = upto.min(known.buffered.unwrap_or(upto));
+        if let Some(entry) = self.buffer.get(key).filter(|_| upto == key) {
+            return Ok((is_hole(entry), next, steps));
+        }
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let (base, number) = (key.0 - key.lba(), key.lba() / per_leaf);
+        steps += if known.number == Some(number) { 0 } else { LOOK_STEPS };
+        known.number = Some(number);
+        match known.leaf.lookup(&mut self.store, self.maps[volume], number) {
+            Walk::Missing(missing) if !missing.pointer.is_lost() => Err(Unresolved::Missing(missing)),
+            Walk::Leaf(page) => {
+                let hole = is_hole(self.entry_in(page, key).ok_or(Unresolved::Damaged)?);
+                if is_alone {
+                    return Ok((hole, next, steps));
+                }
+                let leaf_end = upto.0.min(base + (number + 1) * per_leaf);
+                let (from, most) = ((key.lba() % per_leaf + 1) as usize, (leaf_end - next.0) as usize);
+                let entries = self.store.pages.bytes(page)[8 * from..].chunks_exact(8).take(most);
+                let slots = self.store.geometry.slots();
+                // What cannot be ends it, too: it is looked at when its turn comes.
+                let is_like = |entry: Entry| {
+                    entry.is_valid() && entry.slot().is_none_or(|slot| slot.0 < slots) && is_hole(entry) == hole
+                };
+                let like = entries.take_while(|bytes| is_like(Entry(u64_at(bytes, 0)))).count() as u64;
+                Ok((hole, Key(next.0 + like), steps + like / ENTRIES_A_STEP))
+            }
+            absent => {
+                // An absent subtree is a hole as a whole, and a lost one is none.
+                let (hole, level) = if let Walk::Absent(level) = absent { (true, level) } else { (false, 0) };
+                if is_alone {
+                    return Ok((hole, next, steps));
+                }
+                let blocks = self.store.geometry.fanout().saturating_pow(level.into()).saturating_mul(per_leaf);
+                let tree_end = base.saturating_add((key.lba() / blocks + 1).saturating_mul(blocks));
+                Ok((hole, upto.min(Key(tree_end)).max(next), steps))
+            }
+        }
+    }
+
+    /// Goes on with a question for extents from where what is known ends.
+    pub(crate) fn run_extents(&mut self, id: RequestId) {
+        let request = self.requests.get_mut(id);
+        request.stage = Stage::LoadMap;
+        let (volume, offset, length, limit) = (request.volume, request.offset, request.length, request.limit);
+        let known: u64 = request.extents.iter().map(|extent| extent.length).sum();
+        let index = self.volume_index(volume).expect("checked when it began to run");
+        let block = self.store.geometry.block();
+        // It goes on from where what is known ends: more pages than the cache holds may lead to all of it.
+        let (mut lba, end) = ((offset + known) / block, (offset + length).div_ceil(block));
+        let (mut steps, most) = (0, self.extent_steps());
+        // Also of what was found before it waited.
+        let limit = u64::from(limit).min(most) as usize;
+        let (mut found, mut outcome) = (Known::default(), Ok(()));
+        let stop = Key(Key::new(volume, 0).0 + end);
+        while lba < end && steps < most {
+            let (hole, next, took) = match self.extent_at(index, Key::new(volume, lba), stop, &mut found) {
+                Ok((hole, next, took)) => (hole, end - (stop.0 - next.0), took),
+                Err(unresolved) => {
+                    outcome = Err(unresolved);
+                    break;
+                }
+            };
+            steps += took;
+            let bytes = (offset + length).min(next * block) - offset.max(lba * block);
+            let extents = &mut self.requests.get_mut(id).extents;
+            let full = extents.len() >= limit;
+            match extents.last_mut() {
+                Some(last) if last.hole == hole => last.length += bytes,
+                _ if full => break,
+                _ => extents.push(Extent { length: bytes, hole }),
+            }
+            lba = next;
+        }
+        self.take_steps(steps);
+        match outcome {
+            Ok(()) => {
+                let request = self.requests.get_mut(id);
+                request.stage = Stage::Reply;
+                let (token, extents) = (request.token, request.extents.len() as u64);
+                self.take_steps(EXTENT_STEPS * extents);
+                self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
+            }
+            Err(Unresolved::Damaged) => self.fail_when_quiet(id, Error::Io),
+            Err(Unresolved::Missing(missing)) => {
+                self.requests.get_mut(id).waiting += 1;
+                self.store.load(missing, Some(id));
+            }
+        }
+    }
+
+    /// The most steps that one question for extents takes at a time, and the most extents; what it is answered may end there.
+    fn extent_steps(&self) -> u64 {
+        let turns = if self.canary(Canary::EndlessTurn) { 64 } else { 1 };
+        turns * self.limits.turn_steps()
+    }
+}
+
+/// What a question for extents knows from the blocks before: all of it holds as long as nothing changes.
+#[derive(Default)]
+struct Known {
+    leaf: LastLeaf,
+    /// Its number.
+    number: Option<u64>,
+    /// The next block in the map buffer, or where nobody looks any further.
+    buffered: Option<Key>,
+}
+
+/// What is lost is no hole: it does not read as zeroes.
+fn is_hole(entry: Entry) -> bool {
+    entry.slot().is_none() && !entry.is_lost()
+}
+
+/// Slots that one device read gives: themselves or their replicas, from the first of these on.
+#[derive(Default)]
+pub(crate) struct Run {
+    first: Option<Slot>,
+    length: usize,
+    is_of_replicas: bool,
+    /// The slots whose replicas are read. Others follow from the first.
+    replicated: alloc::vec::Vec<Slot>,
+}
+
+enum Begun {
+    New,
+    Joined,
+    NoBuffer,
+}
+
+/// The blocks that a byte range touches.
+pub(crate) fn push_blocks(
+    blocks: &mut alloc::vec::Vec<Block>,
+    volume: VolumeId,
+    offset: u64,
+    length: u64,
+    geometry: &crate::format::geometry::Geometry,
+) {
+    let block = geometry.block();
+    let (first, last) = (offset / block, (offset + length - 1) / block);
+    debug_assert!(last >> LBA_BITS == 0);
+    for lba in first..=last {
+        let start = lba * block;
+        let from = offset.max(start) - start;
+        let to = (offset + length).min(start + block) - start;
+        blocks.push(Block::new(Key::new(volume, lba), from as u32, to as u32));
+    }
+}

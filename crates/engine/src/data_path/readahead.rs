@@ -1,0 +1,286 @@
+//! Read-ahead for sequential readers: blocks are in memory before they are asked for.
+//!
+//! ```text
+//! Note      each read is held against a few streams, and may open the window of its own: what is beyond is to be read (streams.rs)
+//! Resolve   the map says where these blocks are; leaves are loaded in the background
+//! Read      what is neither in memory nor on its way, in order of place and over small gaps, in large reads
+//! Keep      in the read cache, apart from what has been used (cache.rs), until its first use
+//! ```
+//!
+//! It is a hint through and through. Nothing waits for it; a request that needs a block on its way joins its fill, like that of
+//! another request. A block that fails is given up without a word: who needs it reads it again, and mends it. No step of it pushes out what
+//! has been used as long as there are free buffers, and none is taken while requests wait for buffers.
+//!
+//! A slot that is being read is not reused before its fill has ended (`mature`), as with any fill.
+
+use alloc::vec::Vec;
+
+use crate::contract::*;
+use crate::data_path::read::{Fill, Run};
+use crate::engine::{Engine, LastLeaf, Phase, Unresolved};
+use crate::format::entry::{Key, Slot};
+use crate::payload::streams::Streams;
+use crate::store::io::Purpose;
+
+/// Blocks that are resolved at a time,
+const AT_ONCE: u64 = 512;
+/// in at most so many reads,
+const READS: usize = 64;
+/// begun when at most so many are in flight.
+const READS_IN_FLIGHT: usize = 32;
+/// The most blocks of one read,
+pub(crate) const RUN_BLOCKS: u64 = 256;
+/// and those that nobody wants which it goes over at a time.
+const GAP_BLOCKS: u64 = 8;
+/// Blocks are scattered where they take a read for fewer than so many.
+const SCATTERED: usize = 32;
+/// Times that a refill asks for pages before it is given up.
+const TRIES: u32 = 8;
+
+/// The streams, and what is being read for them.
+pub(crate) struct ReadAhead {
+    streams: Streams,
+    /// Some of them are being refilled.
+    works: bool,
+    reads_in_flight: usize,
+    /// For the step that is being taken: slots with what the map says of their digests, the block of the volume of each, ...
+    wanted: Vec<Wanted>,
+    sorted: Vec<Wanted>,
+    buffers: Vec<BufferId>,
+}
+
+/// A block that is to be read ahead.
+#[derive(Clone, Copy)]
+struct Wanted {
+    slot: Slot,
+    check: u32,
+    lba: u64,
+}
+
+impl ReadAhead {
+    pub(crate) fn new() -> ReadAhead {
+        ReadAhead {
+            streams: Streams::new(),
+            works: false,
+            reads_in_flight: 0,
+            wanted: Vec::new(),
+            sorted: Vec::new(),
+            buffers: Vec::new(),
+        }
+    }
+
+    /// Whether no stream goes on: what has been read ahead is not needed more than anything else.
+    pub(crate) fn is_over(&self, now: Nanos) -> bool {
+        self.streams.are_over(now)
+    }
+}
+
+impl Engine {
+    /// A read has come: what is read ahead for the stream that it belongs to.
+    pub(crate) fn note_stream(&mut self, id: RequestId) {
+        if self.limits.read_ahead == 0 {
+            return;
+        }
+        let request = self.requests.get(id);
+        let (first, blocks) = (request.blocks[0].key, request.blocks.len() as u64);
+        let (most, widest) = (self.cache.most_ahead() as u64, self.limits.read_ahead.into());
+        self.read_ahead.works |= self.read_ahead.streams.note(first, blocks, self.now, most, widest);
+    }
+
+    /// Reads ahead where windows are to be filled.
+    pub(crate) fn step_read_ahead(&mut self) {
+        if !self.read_ahead.works || self.phase != Phase::Serving || !self.starved.is_empty() {
+            return;
+        }
+        let mut works = false;
+        for at in 0..self.read_ahead.streams.len() {
+            while self.read_ahead.streams.get(at).is_refilling() {
+                works = true;
+                if self.read_ahead.reads_in_flight > READS_IN_FLIGHT || !self.refill(at) {
+                    break;
+                }
+            }
+        }
+        self.read_ahead.works = works;
+    }
+
+    /// Goes on with the refill of a stream; false if it has to wait, or is over.
+    fn refill(&mut self, at: usize) -> bool {
+        let stream = self.read_ahead.streams.get(at);
+        let (id, ahead, mut goal) = (stream.volume, stream.ahead, stream.goal);
+        let Some(volume) = self.volume_index(id) else {
+            self.read_ahead.streams.get(at).stop();
+            return false;
+        };
+        goal = goal.min(self.volumes[volume].size.div_ceil(self.store.geometry.block()));
+        // What is needed for the gaps comes from what is left.
+        let spare = self.buffers.free() + self.cache.len() - self.cache.ahead();
+        let least = self.limits.least_read_buffers(&self.store.geometry) as usize;
+        let most = (spare.saturating_sub(least / 2) / 2) as u64;
+        let end = goal.min(ahead + AT_ONCE.min(most));
+        if ahead >= end {
+            self.read_ahead.streams.get(at).stop();
+            return false;
+        }
+        let mut wanted = core::mem::take(&mut self.read_ahead.wanted);
+        wanted.clear();
+        let (mut lba, mut missing, mut leaf) = (ahead, None, LastLeaf::default());
+        while lba < end && missing.is_none() {
+            match self.resolve_after(volume, Key::new(id, lba), &mut leaf) {
+                Ok(entry) => {
+                    if let Some(slot) = entry.slot().filter(|&slot| !self.is_at_hand(slot)) {
+                        wanted.push(Wanted { slot, check: entry.check(), lba });
+                    }
+                    lba += 1;
+                }
+                Err(Unresolved::Damaged) => lba += 1,
+                Err(Unresolved::Missing(page)) => missing = Some(page),
+            }
+        }
+        let before = self.read_ahead.reads_in_flight;
+        let end = self.read_wanted(&mut wanted).unwrap_or(lba);
+        let reads = self.read_ahead.reads_in_flight - before;
+        let is_scattered = reads * SCATTERED > wanted.len();
+        self.read_ahead.wanted = wanted;
+        let stream = self.read_ahead.streams.get(at);
+        stream.is_scattered = is_scattered;
+        stream.ahead = end;
+        if end > ahead {
+            stream.tries = 0;
+        }
+        let Some(missing) = missing.filter(|_| end == lba) else { return true };
+        if self.store.pages.is_loading(missing.key) {
+            return false;
+        }
+        stream.tries += 1;
+        if stream.tries > TRIES || self.failed_pages.contains(&missing.key) {
+            stream.stop();
+            return false;
+        }
+        self.store.load(missing, None);
+        false
+    }
+
+    /// Whether a slot's content need not be read ahead: it is in memory, on its way, or being repaired.
+    fn is_at_hand(&self, slot: Slot) -> bool {
+        self.in_memory(slot).is_some()
+            || self.fills.contains_key(&slot)
+            || self.mends.contains_key(&slot)
+            || self.partition.is_fetching(slot)
+    }
+
+    /// Reads the first of these blocks, as many as come in a few reads: up to which block of the volume, unless it is all.
+    fn read_wanted(&mut self, wanted: &mut Vec<Wanted>) -> Option<u64> {
+        let mut end = None;
+        self.read_wanted_replicas(wanted);
+        let mut sorted = core::mem::take(&mut self.read_ahead.sorted);
+        loop {
+            sorted.clear();
+            sorted.extend_from_slice(wanted);
+            // Slots are numbered in the order of their places.
+            sorted.sort_unstable_by_key(|wanted| (wanted.slot, wanted.lba));
+            // Addresses that share a slot.
+            sorted.dedup_by_key(|wanted| wanted.slot);
+            let reads = sorted.chunk_by(|one, next| self.follows(one.slot, next.slot)).count();
+            if reads <= READS || wanted.len() <= READS {
+                break;
+            }
+            let fewer = (wanted.len() / 2).max(READS);
+            end = Some(wanted[fewer].lba);
+            wanted.truncate(fewer);
+        }
+        let mut rest = &sorted[..];
+        while let Some(first) = rest.first() {
+            let goes_on = |pair: &[Wanted]| {
+                self.follows(pair[0].slot, pair[1].slot) && pair[1].slot.0 - first.slot.0 < RUN_BLOCKS
+            };
+            let count = 1 + rest.windows(2).take_while(|pair| goes_on(pair)).count();
+            let (run, others) = rest.split_at(count);
+            rest = others;
+            if !self.read_ahead_run(run) {
+                break;
+            }
+        }
+        self.read_ahead.sorted = sorted;
+        end
+    }
+
+    /// Whether one read goes on from a slot to another one.
+    fn follows(&self, slot: Slot, next: Slot) -> bool {
+        let distance = next.0.saturating_sub(slot.0);
+        (1..=GAP_BLOCKS + 1).contains(&distance)
+            && self.space.container_of(slot) == self.space.container_of(next)
+            && (self.in_journal.is_empty()
+                || self.slot_offset(next) == self.slot_offset(slot) + distance * self.store.geometry.block())
+    }
+
+    /// One read, over what lies between; false if there are no buffers for it.
+    fn read_ahead_run(&mut self, run: &[Wanted]) -> bool {
+        let (first, last) = (run[0].slot, run[run.len() - 1].slot);
+        let length = (last.0 - first.0 + 1) as usize;
+        let mut buffers = core::mem::take(&mut self.read_ahead.buffers);
+        buffers.clear();
+        buffers.extend(core::iter::from_fn(|| self.any_buffer()).take(length));
+        let enough = buffers.len() == length;
+        if enough {
+            // What lies side by side in memory is one piece for the device, and for the client.
+            buffers.sort_unstable();
+            let mut at = 0;
+            for (slot, &buffer) in (first.0..).map(Slot).zip(&buffers) {
+                if run[at].slot == slot {
+                    self.fills.insert(slot, Fill::ahead(buffer, run[at].check));
+                    at += 1;
+                }
+            }
+            self.reads.ahead_blocks += run.len() as u64;
+            self.reads.ahead_gaps += (length - run.len()) as u64;
+            self.read_ahead.reads_in_flight += 1;
+            let bytes = length as u64 * self.store.geometry.block();
+            let offset = self.slot_offset(first);
+            let segments = buffers.iter().copied().map(Segment::Buffer);
+            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::ReadAhead { first });
+        } else {
+            buffers.drain(..).for_each(|buffer| self.buffers.release(buffer));
+        }
+        self.read_ahead.buffers = buffers;
+        enough
+    }
+
+    /// Takes out of `wanted` what has replicas, and reads these in the order of the volume, for which they were made.
+    fn read_wanted_replicas(&mut self, wanted: &mut Vec<Wanted>) {
+        if !wanted.iter().any(|wanted| self.replica_of(wanted.slot).is_some()) {
+            return;
+        }
+        let mut run = Run::default();
+        wanted.retain(|&Wanted { slot, check, .. }| {
+            if self.replica_of(slot).is_none() || self.fills.contains_key(&slot) {
+                return true;
+            }
+            let Some(buffer) = self.any_buffer() else { return true };
+            self.fills.insert(slot, Fill::ahead(buffer, check));
+            self.reads.ahead_blocks += 1;
+            self.add_to_run(&mut run, slot);
+            false
+        });
+        self.read_all_of(&mut run);
+        wanted.retain(|wanted| !self.fills.contains_key(&wanted.slot));
+    }
+
+    /// Blocks have been read ahead. What lay in gaps is not kept.
+    pub(crate) fn was_read_ahead(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        self.read_ahead.reads_in_flight -= 1;
+        for (i, segment) in segments.iter().enumerate() {
+            let slot = Slot(first.0 + i as u64);
+            let Segment::Buffer(buffer) = *segment else { unreachable!("blocks are read into buffers") };
+            if self.fills.get(&slot).is_none_or(|fill| fill.buffer != buffer) {
+                self.buffers.release(buffer);
+                continue;
+            }
+            let content = match result {
+                Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
+                _ => None,
+            };
+            self.fill_ends(slot, content);
+        }
+    }
+}

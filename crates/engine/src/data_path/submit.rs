@@ -1,0 +1,165 @@
+//! Requests from their submission to their answer: taken or refused, run, woken by what they wait for, answered or failed. What
+//! becomes of a request in between is in write.rs, read.rs and commit.rs.
+
+use crate::contract::*;
+use crate::engine::{Engine, Phase};
+use crate::format::entry::{Key, LBA_BITS};
+use crate::requests::request::{Block, Kind, Request, Stage};
+
+impl Engine {
+    /// Takes a request in.
+    pub(crate) fn submit(&mut self, submit: Submit<'_>) {
+        let Submit { token, volume, offset, length, fua, operation } = submit;
+        let kind = match operation {
+            Operation::Read { .. } => Kind::Read,
+            Operation::Write(_) => Kind::Write,
+            Operation::WriteZeroes | Operation::Trim => Kind::Clear,
+            Operation::Flush => Kind::Flush,
+            Operation::Extents { .. } => Kind::Extents,
+        };
+        self.last_request = self.now;
+        let id = self.requests.begin(token, kind, volume, offset, length);
+        let block = self.store.geometry.block();
+        if let Operation::Write(inputs) = operation {
+            let request = self.requests.get_mut(id);
+            request.blocks.reserve_exact(inputs.len());
+            for (i, input) in inputs.iter().enumerate() {
+                let start = (offset / block + i as u64) * block;
+                let from = offset.max(start) - start;
+                let to = (offset + length).min(start + block) - start;
+                let lba = (start / block) & ((1 << LBA_BITS) - 1);
+                let mut part = Block::new(Key::new(volume, lba), from as u32, to as u32);
+                part.buffer = Some(input.buffer);
+                part.content = input.content;
+                debug_assert_eq!(part.content.is_some(), to - from == block);
+                request.blocks.push(part);
+            }
+            self.note_write_stream(id);
+        }
+        if let Operation::Extents { limit } = operation {
+            self.requests.get_mut(id).limit = limit.max(1);
+        }
+        self.requests.get_mut(id).fua = fua;
+        match self.refusal(id, kind) {
+            Some(error) => self.fail_request(id, error),
+            None if self.join(id) => {}
+            None => self.queue(id),
+        }
+    }
+
+    /// Why a request cannot be taken at all.
+    fn refusal(&self, id: RequestId, kind: Kind) -> Option<Error> {
+        let request = self.requests.get(id);
+        if self.phase != Phase::Serving {
+            return Some(Error::ShuttingDown);
+        }
+        if let Some(error) = self.misplaced(id) {
+            return Some(error);
+        }
+        if kind == Kind::Flush {
+            return self.read_only.then_some(Error::Io);
+        }
+        let blocks = request.length.div_ceil(self.store.geometry.block());
+        let piece = u64::from(self.store.geometry.piece_blocks);
+        if matches!(kind, Kind::Read | Kind::Write) && blocks > piece {
+            return Some(Error::Invalid);
+        }
+        if self.read_only && matches!(kind, Kind::Write | Kind::Clear) {
+            return Some(Error::ReadOnly);
+        }
+        self.is_refused_for_room(kind).then_some(Error::NoSpace)
+    }
+
+    /// Runs a request from its first stage.
+    pub(crate) fn run(&mut self, id: RequestId) {
+        self.counters.request_runs += 1;
+        self.requests.get_mut(id).has_run = true;
+        let request = self.requests.get(id);
+        debug_assert_eq!(request.waiting, 0);
+        if let Some(error) = request.error.or_else(|| self.misplaced(id)).or(self.is_taken_over().then_some(Error::Io))
+        {
+            return self.fail_request(id, error);
+        }
+        match request.kind {
+            kind if self.is_refused_for_room(kind) => self.fail_request(id, Error::NoSpace),
+            Kind::Read => self.run_read(id),
+            Kind::Write | Kind::Clear => self.run_write(id),
+            Kind::Flush => self.run_flush(id),
+            Kind::Extents => self.run_extents(id),
+        }
+    }
+
+    /// One thing that a request waits for has come.
+    pub(crate) fn arrived(&mut self, id: RequestId, failed: bool) {
+        let request = self.requests.get_mut(id);
+        request.waiting -= 1;
+        if failed {
+            request.error = Some(Error::Io);
+        }
+        if request.waiting == 0 {
+            self.queue(id);
+        }
+    }
+
+    fn end_request(&mut self, id: RequestId) {
+        self.last_request = self.now;
+        self.requests.end(id);
+    }
+
+    /// Answers a request that changed or flushed something.
+    pub(crate) fn answer_done(&mut self, id: RequestId) {
+        self.answer(id, Ok(Reply::Done));
+    }
+
+    pub(crate) fn fail_request(&mut self, id: RequestId, error: Error) {
+        if !self.part(id, error) {
+            self.answer(id, Err(error));
+        }
+    }
+
+    /// Ends a request, and the writes that have joined it.
+    fn answer(&mut self, id: RequestId, result: Result<Reply, Error>) {
+        self.drop_blocks(id);
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let request = self.requests.get(id);
+            let token = request.token;
+            next = request.next;
+            self.store.io.effects.push_back(Effect::Reply { token, result });
+            self.end_request(id);
+        }
+    }
+
+    /// Ends a request with an error, as soon as nothing is under way for it.
+    pub(crate) fn fail_when_quiet(&mut self, id: RequestId, error: Error) {
+        let request = self.requests.get_mut(id);
+        request.error = Some(error);
+        if request.waiting == 0 {
+            self.fail_request(id, error);
+        }
+    }
+
+    /// Releases every buffer that a request holds.
+    fn drop_blocks(&mut self, id: RequestId) {
+        let Engine { requests, buffers, partition, .. } = self;
+        let request: &mut Request = requests.get_mut(id);
+        for block in request.blocks.drain(..) {
+            for buffer in [block.buffer, block.base_buffer].into_iter().flatten() {
+                buffers.release(buffer);
+            }
+        }
+        for segment in request.data.drain(..) {
+            if let Some(buffer) = segment.buffer {
+                partition.answering -= 1;
+                buffers.release(buffer);
+            }
+        }
+    }
+
+    /// The answer of a read, or of a request for extents, has left.
+    pub(crate) fn sent(&mut self, id: RequestId) {
+        assert_eq!(self.requests.get(id).stage, Stage::Reply);
+        self.drop_blocks(id);
+        self.end_request(id);
+    }
+}

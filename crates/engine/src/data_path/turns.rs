@@ -1,0 +1,202 @@
+//! Requests whose work is not their length, and the turns that they take.
+//!
+//! A question for extents, a clear of much, a long read of holes: a client sends a few bytes, and the engine looks at thousands of
+//! entries. Such requests are *long*. They wait apart from the others, which always go first; their clients take turns, one request
+//! each; and from one timer to the next all of them together take so many *steps* ([`crate::Limits::turn_steps`]). Then the engine asks for
+//! the timer at once: a driver looks at what has come meanwhile, and whoever wants little is served before the next steps.
+//!
+//! A step is about one entry of a map or of a delta that is looked at. What takes more steps than a turn has is answered in part
+//! (extents, `read.rs`), or goes on in a later turn (clears, below).
+
+use alloc::collections::VecDeque;
+
+use crate::canary::Canary;
+use crate::contract::RequestId;
+use crate::engine::Engine;
+use crate::format::entry::Key;
+use crate::limits::Limits;
+use crate::requests::request::{Kind, Stage};
+
+/// What a long request takes whatever it is: to be parsed, to be found, to be answered.
+const BEGIN_STEPS: u64 = 32;
+/// A read takes so many for each of its blocks.
+const READ_STEPS: u64 = 4;
+/// A request of so many blocks is not long.
+const SHORT_BLOCKS: u64 = 16;
+
+/// Long requests that can run.
+pub(crate) struct Turns {
+    /// Those who have some, in the order of their turns.
+    clients: VecDeque<Client>,
+    /// How many of them are clears.
+    clears: u32,
+    /// Steps that are left until the next timer.
+    left: u64,
+    /// Steps taken so far.
+    taken: u64,
+    /// A clear that has waited for room waits for the next turn.
+    wanted: bool,
+    /// Bytes of the longest read or clear that is not long.
+    short: u64,
+}
+
+/// A client's long requests: each names the next.
+struct Client {
+    number: u16,
+    first: RequestId,
+    last: RequestId,
+}
+
+impl Turns {
+    pub(crate) fn new(limits: &Limits, block: u64) -> Turns {
+        let left = limits.turn_steps();
+        Turns { clients: VecDeque::new(), clears: 0, left, taken: 0, wanted: false, short: short(limits, block) }
+    }
+
+    /// Follows other limits.
+    pub(crate) fn set_limits(&mut self, limits: &Limits, block: u64) {
+        self.short = short(limits, block);
+    }
+}
+
+impl Engine {
+    /// A request can run: now if it is short, else when it has its turn.
+    pub(crate) fn queue(&mut self, id: RequestId) {
+        if !self.is_long(id) {
+            return self.ready.push_back(id);
+        }
+        let request = self.requests.get(id);
+        self.turns.clears += u32::from(request.kind == Kind::Clear);
+        let number = client_of(request.token);
+        match self.turns.clients.iter_mut().find(|client| client.number == number) {
+            Some(client) => {
+                let last = core::mem::replace(&mut client.last, id);
+                self.requests.get_mut(last).next = Some(id);
+            }
+            None => self.turns.clients.push_back(Client { number, first: id, last: id }),
+        }
+    }
+
+    pub(crate) fn is_long(&self, id: RequestId) -> bool {
+        let request = self.requests.get(id);
+        match request.kind {
+            Kind::Write | Kind::Flush => false,
+            Kind::Extents => true,
+            // What has come is only to be answered.
+            Kind::Read if request.stage == Stage::Read => false,
+            Kind::Read | Kind::Clear => request.length > self.turns.short,
+        }
+    }
+
+    /// Runs long requests, as far as the turn goes.
+    pub(crate) fn run_turns(&mut self) {
+        // Broken on purpose, a turn goes on far beyond its end, but not for ever.
+        let mut more = 100;
+        while self.turns.left > 0 || self.canary(Canary::EndlessTurn) && more > 0 {
+            more -= 1;
+            let Some(Client { number, first, last }) = self.turns.clients.pop_front() else { break };
+            if let Some(next) = self.requests.get_mut(first).next.take() {
+                self.turns.clients.push_back(Client { number, first: next, last });
+            }
+            let request = self.requests.get(first);
+            self.turns.clears -= u32::from(request.kind == Kind::Clear);
+            let blocks = request.length / self.store.geometry.block();
+            let read = if request.kind == Kind::Read { READ_STEPS * blocks } else { 0 };
+            self.run(first);
+            self.take_steps(BEGIN_STEPS + read);
+        }
+    }
+
+    /// So many steps are taken.
+    pub(crate) fn take_steps(&mut self, steps: u64) {
+        self.turns.left = self.turns.left.saturating_sub(steps);
+        self.turns.taken += steps;
+    }
+
+    /// The next turn begins.
+    pub(crate) fn begin_turn(&mut self) {
+        (self.turns.left, self.turns.wanted) = (self.limits.turn_steps(), false);
+    }
+
+    /// Whether anything waits for the next turn.
+    pub(crate) fn has_turns_left(&self) -> bool {
+        !self.turns.clients.is_empty() || self.turns.wanted
+    }
+
+    /// Whether a clear waits for its turn: what it frees is to come.
+    pub(crate) fn has_clears_left(&self) -> bool {
+        self.turns.clears > 0
+    }
+
+    /// Steps that long requests have taken so far. From one [`crate::Event::Timer`] to the next they are no more than
+    /// [`crate::Limits::most_turn_steps`].
+    pub fn turn_steps_taken(&self) -> u64 {
+        self.turns.taken
+    }
+
+    // ---- clears ----
+
+    /// The whole blocks that a clear covers and has not cleared yet.
+    pub(crate) fn left_to_clear(&self, id: RequestId) -> (Key, Key) {
+        let request = self.requests.get(id);
+        let (volume, block) = (Key::new(request.volume, 0).0, self.store.geometry.block());
+        let (first, end) = (request.offset.div_ceil(block), (request.offset + request.length) / block);
+        (Key(volume + first + request.cleared), Key(volume + end))
+    }
+
+    /// What a clear clears next: all that is left, where the delta has little that it might cover, or a part of it.
+    pub(crate) fn next_to_clear(&self, id: RequestId) -> (Key, Key) {
+        let (start, end) = self.left_to_clear(id);
+        let part = self.part_steps();
+        if self.can_clear_at_once() || end.0 <= start.0.saturating_add(part) || self.canary(Canary::EndlessTurn) {
+            return (start, end);
+        }
+        // Whole leaves, so that subtrees are cut off as by one clear.
+        let (leaf, stop) = (self.store.geometry.map_leaf_entries(), start.0 + part);
+        (start, Key(if stop - stop % leaf > start.0 { stop - stop % leaf } else { stop }))
+    }
+
+    /// Entries that a part of a clear looks at.
+    fn part_steps(&self) -> u64 {
+        self.limits.turn_steps() / 2
+    }
+
+    /// Whether the delta has little that a clear might cover, however long.
+    pub(crate) fn can_clear_at_once(&self) -> bool {
+        self.delta.len() as u64 <= self.part_steps()
+    }
+
+    /// Clears a part of what is long, for which there is room, if something is left for later: then it goes on with its next turn.
+    pub(crate) fn clears_in_parts(&mut self, id: RequestId) -> bool {
+        if self.requests.get(id).kind != Kind::Clear || !self.is_long(id) {
+            return false;
+        }
+        if self.turns.left == 0 && !self.canary(Canary::EndlessTurn) {
+            // Room has come, and the turn is over. It keeps its place.
+            self.turns.wanted = true;
+            self.block(id);
+            return true;
+        }
+        let (start, stop) = self.next_to_clear(id);
+        if stop == self.left_to_clear(id).1 {
+            return false;
+        }
+        self.clear_part(id, start, stop);
+        self.retire_dead();
+        self.last_change = self.now;
+        let request = self.requests.get_mut(id);
+        request.cleared += stop.0 - start.0;
+        request.stage = Stage::Admit;
+        self.queue(id);
+        true
+    }
+}
+
+fn short(limits: &Limits, block: u64) -> u64 {
+    SHORT_BLOCKS.min(limits.turn_steps() / 16) * block
+}
+
+/// The client that a request is of.
+fn client_of(token: u64) -> u16 {
+    (token >> 48) as u16
+}

@@ -1,0 +1,659 @@
+//! Writes, write-zeroes and trims: LoadMap, Read and Merge (partial blocks), Verify, then everything else at once: decide,
+//! allocate, change the map, append to the open record, answer. See docs/write-path.md.
+
+use crate::canary::Canary;
+use crate::contract::*;
+use crate::data_path::read::push_blocks;
+use crate::engine::{Engine, LastLeaf, Unresolved};
+use crate::format::entry::{Entry, Key, Slot, check_bits};
+use crate::format::record::Change;
+use crate::format::superblock::TreeId;
+use crate::journal::Unwritten;
+use crate::requests::request::{Decision, Kind, Stage};
+use crate::sharing::policy::Lookup;
+use crate::space::SlotState;
+use crate::store::io::Purpose;
+use crate::store::tree::{Missing, Walk};
+
+/// The most blocks of one device write: 1 MiB of 4 KiB blocks.
+const RUN_BLOCKS: usize = 256;
+/// So many new blocks wait for others at most, unless all of them are one device write.
+const SCATTERED_BLOCKS: usize = 64;
+/// So many blocks that the journal has carried: few, because the next flush may wait for all of them.
+pub(crate) const SCATTERED_CARRIED: usize = 8;
+/// Writes of fewer blocks belong to no stream.
+const STREAM_BLOCKS: usize = 8;
+/// A stream of writes is long from this part of the read cache on.
+const PASSING_PART: usize = 8;
+/// Times that a write waits for summaries before it treats a block as unknown.
+const VERIFY_ATTEMPTS: u8 = 3;
+
+/// What the index and the summaries say of a block.
+pub(crate) enum Known {
+    /// A live slot whose digest is this (all its bits).
+    Yes(Slot, Digest),
+    No,
+    NotYet(Missing),
+}
+
+/// Whether a known block holds the same bytes.
+enum Proof {
+    Equal,
+    Unequal,
+    NotYet,
+}
+
+/// So many bits of a digest; 0: all.
+pub(crate) fn first_bits(digest: Digest, bits: u32) -> Digest {
+    match bits {
+        0 => digest,
+        bits => Digest((u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - bits.min(128)))).to_le_bytes()),
+    }
+}
+
+impl Engine {
+    /// A write has come. If it belongs to a stream that would drive out much of the read cache, and be gone itself before anyone came back
+    /// to its beginning, its blocks pass that by.
+    pub(crate) fn note_write_stream(&mut self, id: RequestId) {
+        let blocks = &self.requests.get(id).blocks;
+        if blocks.len() < STREAM_BLOCKS {
+            return;
+        }
+        let (first, count) = (blocks[0].key, blocks.len() as u64);
+        let long = (self.cache.capacity() / PASSING_PART) as u64;
+        if self.write_streams.is_of_long(first, count, self.now, long) {
+            for buffer in blocks.iter().filter_map(|block| block.buffer) {
+                self.buffers.pass(buffer);
+            }
+        }
+    }
+
+    pub(crate) fn run_write(&mut self, id: RequestId) {
+        let request = self.requests.get(id);
+        if self.read_only {
+            return self.fail_request(id, Error::ReadOnly);
+        }
+        if request.kind == Kind::Clear && request.blocks.is_empty() {
+            self.push_partial_blocks(id);
+        }
+        if !self.complete_blocks(id) {
+            return;
+        }
+        let has_begun = self.requests.get(id).cleared > 0;
+        if !self.blocked.is_empty() && !has_begun && !self.may_overtake(id) {
+            // Others wait for room already: first come, first served.
+            return self.block(id);
+        }
+        if !self.admit(id) {
+            return;
+        }
+        if self.clears_in_parts(id) {
+            return;
+        }
+        let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
+        let policy = self.policy_of(&self.volumes[volume]);
+        if !self.look_up(id, volume, policy) {
+            return;
+        }
+        self.decide(id, policy);
+        if !self.admit_space(id) {
+            return;
+        }
+        self.change(id, volume, policy);
+    }
+
+    /// A clear does not wait behind writes that wait for space: it is what gives them some.
+    pub(crate) fn may_overtake(&self, id: RequestId) -> bool {
+        let waits_for_space = |&first: &RequestId| self.requests.get(first).waits_since.is_some();
+        self.requests.get(id).kind == Kind::Clear && self.blocked.front().is_some_and(waits_for_space)
+    }
+
+    /// The first and last block of a clear, where it covers only a part of them.
+    fn push_partial_blocks(&mut self, id: RequestId) {
+        let geometry = self.store.geometry;
+        let request = self.requests.get_mut(id);
+        let (offset, end) = (request.offset, request.offset + request.length);
+        let block = geometry.block();
+        let (head, tail) = (!offset.is_multiple_of(block), !end.is_multiple_of(block));
+        let (volume, blocks) = (request.volume, &mut request.blocks);
+        if offset / block == (end - 1) / block {
+            if head || tail {
+                push_blocks(blocks, volume, offset, end - offset, &geometry);
+            }
+            return;
+        }
+        if head {
+            push_blocks(blocks, volume, offset, block - offset % block, &geometry);
+        }
+        if tail {
+            push_blocks(blocks, volume, end / block * block, end % block, &geometry);
+        }
+    }
+
+    // ---- partial blocks ----
+
+    /// Completes partial blocks from what they map to; false if that has to be waited for.
+    fn complete_blocks(&mut self, id: RequestId) -> bool {
+        let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
+        let whole = self.store.geometry.block_size;
+        for at in 0..self.requests.get(id).blocks.len() {
+            let block = self.requests.get(id).blocks[at];
+            if block.to - block.from == whole {
+                continue;
+            }
+            let entry = match self.resolve(volume, block.key) {
+                Ok(entry) => entry,
+                Err(Unresolved::Damaged) => {
+                    self.fail_when_quiet(id, Error::Io);
+                    return false;
+                }
+                Err(Unresolved::Missing(missing)) => {
+                    let request = self.requests.get_mut(id);
+                    request.stage = Stage::LoadMap;
+                    request.waiting += 1;
+                    self.store.load(missing, Some(id));
+                    continue;
+                }
+            };
+            if block.content.is_some() && (block.base == Some(entry) || self.canary(Canary::StaleBase)) {
+                continue;
+            }
+            if !self.complete_block(id, at, entry) {
+                return false;
+            }
+        }
+        self.requests.get(id).waiting == 0
+    }
+
+    /// Begins to complete one block from `entry`; false if the request now waits for buffers.
+    fn complete_block(&mut self, id: RequestId, at: usize, entry: Entry) -> bool {
+        let block = self.requests.get(id).blocks[at];
+        let clears = self.requests.get(id).kind == Kind::Clear;
+        if clears && entry.slot().is_none() {
+            // Zeroes in a block of zeroes.
+            let part = &mut self.requests.get_mut(id).blocks[at];
+            part.base = Some(entry);
+            part.content = Some(BlockContent::ZERO);
+            return true;
+        }
+        let mut base_buffer = block.base_buffer.filter(|_| block.base == Some(entry));
+        if base_buffer.is_none() {
+            if let Some(stale) = block.base_buffer {
+                self.buffers.release(stale);
+            }
+            if let Some(slot) = entry.slot() {
+                match self.use_memory(slot, entry.check()) {
+                    Ok(found) => base_buffer = found,
+                    Err(error) => {
+                        self.fail_when_quiet(id, error);
+                        return false;
+                    }
+                }
+            }
+            let part = &mut self.requests.get_mut(id).blocks[at];
+            part.base = Some(entry);
+            part.content = None;
+            part.compared = None;
+            part.base_buffer = base_buffer;
+        }
+        if let Some(slot) = entry.slot()
+            && base_buffer.is_none()
+        {
+            self.requests.get_mut(id).stage = Stage::Read;
+            if !self.fill_one(slot, entry, id, at as u32) {
+                return self.starve_write(id);
+            }
+            return true;
+        }
+        let Some(into) = block.buffer.or_else(|| self.any_buffer()) else { return self.starve_write(id) };
+        self.buffers.set_incoming(into);
+        let request = self.requests.get_mut(id);
+        request.stage = Stage::Merge;
+        request.waiting += 1;
+        request.blocks[at].buffer = Some(into);
+        let op = IoOp::Merge { from: block.from, to: block.to, zero: clears };
+        let segments = core::iter::once(into).chain(base_buffer).map(Segment::Buffer);
+        self.store.io.begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
+        true
+    }
+
+    /// Without a buffer a write waits, unless something that it waits for will run it again anyway.
+    fn starve_write(&mut self, id: RequestId) -> bool {
+        if self.requests.get(id).waiting == 0 {
+            self.starve(id);
+        }
+        false
+    }
+
+    /// A partial block is complete.
+    pub(crate) fn merged(&mut self, id: RequestId, at: u32, result: Result<Outcome<'_>, IoError>) {
+        let content = match result {
+            Ok(Outcome::Blocks(&[content])) => Some(content),
+            _ => None,
+        };
+        let block = &mut self.requests.get_mut(id).blocks[at as usize];
+        block.content = content;
+        if let Some(base) = block.base_buffer.take() {
+            self.buffers.release(base);
+        }
+        self.arrived(id, content.is_none());
+    }
+
+    // ---- lookup ----
+
+    /// Finds out which blocks are known, if the policy wants to know; false if summaries have to be read first.
+    fn look_up(&mut self, id: RequestId, volume: usize, policy: Policy) -> bool {
+        // What an earlier run found may have changed since, and so may the policy.
+        for block in &mut self.requests.get_mut(id).blocks {
+            (block.lookup, block.twin) = (Lookup::Nothing, None);
+        }
+        if !policy.looks_up() {
+            return true;
+        }
+        self.note_mapped(id, volume);
+        let blocks = &self.requests.get(id).blocks;
+        if blocks.len() > 1 {
+            let digests = blocks.iter().filter_map(|block| block.content).filter(|content| !content.zero);
+            self.index.warm(digests.map(|content| self.sharing_digest(content.digest)));
+        }
+        let mut last: Option<Missing> = None;
+        let mut waits = false;
+        for at in 0..self.requests.get(id).blocks.len() {
+            let block = self.requests.get(id).blocks[at];
+            let Some(content) = block.content.filter(|content| !content.zero) else { continue };
+            if let Some(slot) = self.holds_already(block.entry, content.digest) {
+                if self.index.lookup(self.sharing_digest(content.digest)).is_none() {
+                    self.note_known(content.digest, slot);
+                }
+                self.requests.get_mut(id).blocks[at].lookup = Lookup::SamePlace(slot.0);
+                continue;
+            }
+            let known = match self.known(content.digest) {
+                Known::No if policy == Policy::Full => self.known_on_disk(id, at, content.digest),
+                known => known,
+            };
+            let lookup = match known {
+                Known::Yes(slot, digest) if self.is_lost(slot, digest) => Lookup::Nothing,
+                Known::Yes(slot, digest) => match self.prove(id, at, slot, digest) {
+                    Proof::Equal if block.entry.slot() == Some(slot) => Lookup::SamePlace(slot.0),
+                    Proof::Equal => Lookup::Known(slot.0),
+                    Proof::Unequal => Lookup::Nothing,
+                    Proof::NotYet => {
+                        waits = true;
+                        Lookup::Nothing
+                    }
+                },
+                Known::No => Lookup::Nothing,
+                Known::NotYet(missing) => {
+                    let may_wait = self.requests.get(id).attempts < VERIFY_ATTEMPTS || self.may_ask_disk(id, at);
+                    let request = self.requests.get_mut(id);
+                    if may_wait && last != Some(missing) {
+                        request.waiting += 1;
+                        self.store.load(missing, Some(id));
+                        last = Some(missing);
+                    }
+                    Lookup::Nothing
+                }
+            };
+            self.requests.get_mut(id).blocks[at].lookup = lookup;
+        }
+        waits |= last.is_some();
+        if waits {
+            let request = self.requests.get_mut(id);
+            request.attempts += 1;
+            request.stage = Stage::Verify;
+        } else {
+            self.want_neighbours(id);
+        }
+        !waits
+    }
+
+    /// Whether digests prove equality, or only that it is worth comparing.
+    pub(crate) fn digests_prove(&self) -> bool {
+        matches!(self.limits.sharing_digest_bits, 0 | 128)
+    }
+
+    /// The part of a digest that sharing looks at.
+    pub(crate) fn sharing_digest(&self, digest: Digest) -> Digest {
+        first_bits(digest, self.limits.sharing_digest_bits)
+    }
+
+    /// Proves that a slot whose digest agrees holds the block's bytes: where digests do not, by comparing. A verdict counts
+    /// only while the buffer that was compared is still what the slot holds.
+    fn prove(&mut self, id: RequestId, at: usize, slot: Slot, digest: Digest) -> Proof {
+        if self.digests_prove() {
+            return Proof::Equal;
+        }
+        let present = self.in_memory(slot);
+        let request = self.requests.get_mut(id);
+        let attempts = request.attempts;
+        let block = &mut request.blocks[at];
+        if let (Some((known, equal)), Some(_)) = (block.compared, block.base_buffer)
+            && known == slot
+            && present == block.base_buffer
+        {
+            return if equal { Proof::Equal } else { Proof::Unequal };
+        }
+        if attempts >= VERIFY_ATTEMPTS {
+            return Proof::Unequal;
+        }
+        let (own, stale) = (block.buffer, block.base_buffer.take());
+        block.compared = None;
+        if let Some(stale) = stale {
+            self.buffers.release(stale);
+        }
+        let known = match self.use_memory(slot, check_bits(digest)) {
+            Ok(Some(known)) => known,
+            Ok(None) => {
+                let begun = self.fill_one(slot, Entry::whole(slot, digest), id, at as u32);
+                return if begun { Proof::NotYet } else { Proof::Unequal };
+            }
+            Err(_) => return Proof::Unequal,
+        };
+        let request = self.requests.get_mut(id);
+        request.waiting += 1;
+        request.blocks[at].base_buffer = Some(known);
+        request.blocks[at].compared = Some((slot, false));
+        let segments = own.into_iter().chain([known]).map(Segment::Buffer);
+        self.store.io.begin(IoOp::Compare, 0, 0, segments, Purpose::Compare { request: id, block: at as u32 });
+        Proof::NotYet
+    }
+
+    /// Two blocks have been compared.
+    pub(crate) fn compared(&mut self, id: RequestId, at: u32, result: Result<Outcome<'_>, IoError>) {
+        let block = &mut self.requests.get_mut(id).blocks[at as usize];
+        if let Some((_, equal)) = &mut block.compared {
+            *equal = result == Ok(Outcome::Equal(true));
+        }
+        self.arrived(id, false);
+    }
+
+    /// Whether a live slot is proven to hold what has this digest. What the index says is a hint.
+    fn known(&mut self, digest: Digest) -> Known {
+        let wanted = self.sharing_digest(digest);
+        let hint = self.index.lookup(wanted);
+        self.neighbours.asked(wanted, hint.is_some());
+        let Some(hint) = hint else { return Known::No };
+        let slot = hint.slot;
+        if !self.space.contains(slot) {
+            return Known::No;
+        }
+        if let Some(recent) = self.recent(slot) {
+            let found = recent.digest;
+            return if self.sharing_digest(found) == wanted { Known::Yes(slot, found) } else { Known::No };
+        }
+        match self.slot_state(slot) {
+            Ok(state) if state.is_used() => {}
+            Ok(_) => {
+                self.index.remove(wanted, slot);
+                return Known::No;
+            }
+            Err(missing) => return Known::NotYet(missing),
+        }
+        let generation = self.space.generation(slot);
+        let proves = hint.proves && hint.generation == generation && self.digests_prove();
+        if proves || self.canary(Canary::StaleHint) {
+            return Known::Yes(slot, digest);
+        }
+        match self.summary(slot) {
+            Ok(Some(found)) if self.sharing_digest(found) == wanted => {
+                self.index.insert(wanted, slot, generation);
+                Known::Yes(slot, found)
+            }
+            Ok(_) => {
+                self.index.remove(wanted, slot);
+                Known::No
+            }
+            Err(missing) => Known::NotYet(missing),
+        }
+    }
+
+    /// The state of a slot in the space map, as far as the merge under way has come. (Not to be asked from within a step of
+    /// the checkpoint before its counts are merged.)
+    pub(crate) fn slot_state(&mut self, slot: Slot) -> Result<SlotState, Missing> {
+        self.slot_state_after(slot, &mut LastLeaf::default())
+    }
+
+    /// The same, after other slots.
+    pub(crate) fn slot_state_after(&mut self, slot: Slot, last: &mut LastLeaf) -> Result<SlotState, Missing> {
+        if let Some(state) = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.merged_state(slot)) {
+            return Ok(state);
+        }
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let root = self.roots[TreeId::SpaceMap as usize];
+        match last.lookup(&mut self.store, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => Ok(SlotState::read(self.store.pages.bytes(page), slot.0 % per_leaf)),
+            Walk::Absent(_) => Ok(SlotState::Free),
+            Walk::Missing(missing) => Err(missing),
+        }
+    }
+
+    // ---- the change ----
+
+    /// Everything is at hand: changes the map and appends to the open record, without waiting.
+    fn change(&mut self, id: RequestId, volume: usize, policy: Policy) {
+        self.clear_range(id);
+        for at in 0..self.requests.get(id).blocks.len() {
+            self.change_block(id, at);
+        }
+        self.retire_dead();
+        self.name_copies(id);
+        self.count_write(id, volume, policy);
+        self.note_lookups(id, policy);
+        self.last_change = self.now;
+        self.forget_wrapped();
+        let unwritten = &self.journal.unwritten;
+        if are_enough(unwritten.len(), unwritten.first(), unwritten.last(), SCATTERED_BLOCKS) {
+            self.write_slots();
+        }
+        let is_durable = self.journal.last() <= self.journal.durable;
+        if self.requests.get(id).fua && !is_durable && !self.canary(Canary::EarlyFua) {
+            self.requests.get_mut(id).stage = Stage::Commit;
+            // Of a request that changed nothing, an earlier record has what it found.
+            self.committing.push_back((self.journal.last(), id));
+        } else {
+            self.answer_done(id);
+        }
+    }
+
+    /// The whole blocks of a clear.
+    fn clear_range(&mut self, id: RequestId) {
+        if self.requests.get(id).kind != Kind::Clear {
+            return;
+        }
+        let (start, stop) = self.left_to_clear(id);
+        if start < stop {
+            self.clear_part(id, start, stop);
+        }
+    }
+
+    /// Clears whole blocks of one volume, in the open record too.
+    pub(crate) fn clear_part(&mut self, id: RequestId, start: Key, stop: Key) {
+        let end = stop.0 - (start.0 - start.lba());
+        match self.journal.changes.last_mut() {
+            // One clear goes on where another has ended.
+            Some(Change::Clear { key, end: before }) if key.volume() == start.volume() && *before == start.lba() => {
+                *before = end;
+            }
+            _ => self.journal.changes.push(Change::Clear { key: start, end }),
+        }
+        let looked_at = self.cover_keys(start, stop);
+        if self.is_long(id) {
+            self.take_steps(looked_at + self.dead.len() as u64);
+        }
+    }
+
+    /// Puts a clear into the delta, and gives up what it covers there.
+    pub(crate) fn clear_keys(&mut self, start: Key, stop: Key) {
+        self.cover_keys(start, stop);
+        self.retire_dead();
+    }
+
+    /// Puts a clear into the delta. What it covers there is left to [`Engine::retire_dead`]. Gives the entries that it has looked at.
+    pub(crate) fn cover_keys(&mut self, start: Key, stop: Key) -> u64 {
+        let cleared = self.cleared(start, stop);
+        self.delta.cuts += cleared.cuts;
+        self.delta.releases += cleared.releases;
+        self.delta.clear(start, stop, &mut self.dead)
+    }
+
+    fn change_block(&mut self, id: RequestId, at: usize) {
+        let block = self.requests.get(id).blocks[at];
+        let content = block.content.expect("every block is whole by now");
+        let key = block.key;
+        let (entry, digest, fresh) = if content.zero {
+            self.journal.changes.push(Change::Zero { key });
+            (Entry::ZERO, Digest::default(), false)
+        } else if let Some(slot) = self.shared_slot(id, at) {
+            self.journal.changes.push(Change::Share { key, slot, digest: content.digest });
+            (Entry::whole(slot, content.digest), content.digest, false)
+        } else if block.decision == Decision::Keep {
+            return;
+        } else {
+            let slot = self.space.allocate().expect("space was counted before");
+            if block.twin.is_none() && !matches!(block.lookup, Lookup::Known(_)) {
+                self.note_known(content.digest, slot);
+            }
+            let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
+            // The content may be cached under the slot's former life; that ended when the slot was given back.
+            self.buffers.set_check(buffer, check_bits(content.digest));
+            let before = self.dirty.insert(slot, buffer);
+            assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
+            self.journal.add_block(Unwritten { slot, buffer }, content.record_like && !self.carries_records());
+            self.journal.changes.push(Change::Fresh { key, slot, digest: content.digest });
+            (Entry::whole(slot, content.digest), content.digest, true)
+        };
+        self.requests.get_mut(id).blocks[at].entry = entry;
+        self.room.active.note(key);
+        if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
+            self.dead.push(slot);
+        }
+    }
+
+    /// Tells the index what a slot holds.
+    pub(crate) fn note_known(&mut self, digest: Digest, slot: Slot) {
+        self.index.insert(self.sharing_digest(digest), slot, self.space.generation(slot));
+    }
+
+    /// The slot that a block shares, if it shares one.
+    fn shared_slot(&self, id: RequestId, at: usize) -> Option<Slot> {
+        let blocks = &self.requests.get(id).blocks;
+        match blocks[at].decision {
+            Decision::Share(slot) => Some(slot),
+            Decision::Twin => blocks[blocks[at].twin? as usize].entry.slot(),
+            Decision::Write | Decision::Keep => None,
+        }
+    }
+
+    /// Gives up the slots to which the active delta has lost its last reference. At the end of a change, for what one of its blocks
+    /// overwrites another one may share.
+    pub(crate) fn retire_dead(&mut self) {
+        while let Some(slot) = self.dead.pop() {
+            self.retire_if_dead(slot);
+        }
+    }
+
+    /// The active delta may have lost its last reference to a slot. A slot that no tree and no older delta knows then waits
+    /// to become free; the others are settled when the delta is merged.
+    pub(crate) fn retire_if_dead(&mut self, slot: Slot) {
+        if self.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
+            self.delta.forget(slot);
+            self.space.retire(slot, self.journal.sequence);
+        }
+    }
+
+    // ---- to the slots ----
+
+    /// Submits the open record's blocks to their slots.
+    pub(crate) fn write_slots(&mut self) {
+        let sequence = self.journal.sequence;
+        let mut blocks = core::mem::take(&mut self.journal.unwritten);
+        self.write_runs(&blocks, sequence, false);
+        blocks.clear();
+        self.journal.unwritten = blocks;
+        self.journal.record_like = false;
+    }
+
+    /// Submits the blocks that the journal has carried to their slots. The last of them came with record `sequence`.
+    pub(crate) fn write_carried(&mut self) {
+        if self.carried.is_empty() {
+            return;
+        }
+        let mut blocks = core::mem::take(&mut self.carried);
+        self.carried_copies.submitted();
+        self.write_runs(blocks.make_contiguous(), self.journal.sequence - 1, true);
+        blocks.clear();
+        self.carried = blocks;
+    }
+
+    fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, carried: bool) {
+        // What counts as carried, no record waits for.
+        let carried = carried || self.canary(Canary::UnseenCompletion);
+        let block_size = self.store.geometry.block();
+        let mut rest = blocks;
+        while let Some(first) = rest.first() {
+            let follows = |i: usize| {
+                let slot = Slot(first.slot.0 + i as u64);
+                rest.get(i).is_some_and(|block| block.slot == slot)
+                    && self.space.container_of(slot) == self.space.container_of(first.slot)
+            };
+            let length = (1..RUN_BLOCKS).find(|&i| !follows(i)).unwrap_or(RUN_BLOCKS);
+            let offset = self.store.geometry.slot_block(first.slot.0) * block_size;
+            let bytes = length as u64 * block_size;
+            let segments = rest[..length].iter().map(|block| Segment::Buffer(block.buffer));
+            let purpose = Purpose::WriteSlots { first: first.slot, sequence, carried };
+            self.store.io.begin(IoOp::Write, offset, bytes, segments, purpose);
+            self.journal.unsynced_bytes += bytes;
+            if carried {
+                self.carried_writes += 1;
+            } else {
+                self.journal.expect_write();
+            }
+            rest = &rest[length..];
+        }
+    }
+
+    /// Blocks are in their slots: they become part of the read cache, unless they pass it by.
+    pub(crate) fn slots_written(
+        &mut self,
+        first: Slot,
+        segments: &[Segment],
+        sequence: u64,
+        carried: bool,
+        result: Result<Outcome<'_>, IoError>,
+    ) {
+        let good = self.check_written(result);
+        for i in 0..segments.len() {
+            let slot = Slot(first.0 + i as u64);
+            let buffer = self.dirty.remove(&slot).expect("a dirty block is written once");
+            let stays = self.buffers.arrived(buffer);
+            if good && (self.reorder.was_written(slot) || !stays) {
+                self.evicted.push(buffer);
+            } else if good {
+                self.partition.note_written(slot);
+                self.keep_cached(slot, buffer);
+            } else {
+                // The pool is read-only from here on: keep the only copy readable.
+                self.dirty.insert(slot, buffer);
+            }
+        }
+        self.release_evicted();
+        if carried {
+            self.carried_writes -= 1;
+            if self.carried_writes == 0 {
+                self.carried_copies.all_landed();
+            }
+            self.checkpoint_carried_written(sequence);
+        } else if good {
+            self.journal.wrote(sequence);
+        }
+    }
+}
+
+/// Whether blocks that wait to be written need not wait for more of them to be written together; so many are enough where they are
+/// apart.
+pub(crate) fn are_enough(count: usize, first: Option<&Unwritten>, last: Option<&Unwritten>, apart: usize) -> bool {
+    let (Some(first), Some(last)) = (first, last) else { return false };
+    let is_one_run = last.slot.0 == first.slot.0 + count as u64 - 1;
+    count >= if is_one_run { RUN_BLOCKS } else { apart }
+}

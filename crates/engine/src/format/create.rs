@@ -1,0 +1,34 @@
+//! Creating a pool: what has to be on the store before it can be opened for the first time.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::format::superblock::{Parameters, Superblock};
+
+/// What to write to a store to make it a pool: zero `zero` (byte ranges), sync, write each block, sync.
+pub struct Format {
+    /// Byte ranges (offset, length) to fill with zeroes.
+    pub zero: Vec<(u64, u64)>,
+    /// Blocks to write: byte offset and bytes.
+    pub blocks: Vec<(u64, Vec<u8>)>,
+}
+
+/// What makes a store a new, empty pool: four superblock slots, two of them left empty, and a journal of zeroes. The parameters
+/// must have a valid geometry.
+pub fn format(parameters: Parameters) -> Format {
+    let geometry = parameters.geometry;
+    let block = geometry.block();
+    let superblock = Superblock::new(parameters);
+    let mut bytes = vec![0; block as usize];
+    superblock.encode(&mut bytes);
+    let blocks = (0..2).map(|place| (geometry.superblock_block(place, superblock.epoch) * block, bytes.clone()));
+    let journal = (geometry.journal_start() * block, u64::from(geometry.journal_blocks) * block);
+    // All four slots: what an older pool left in any of them must not outlive a crash in the middle of this.
+    let slots = (0..4).map(|slot| (geometry.superblock_block(slot / 2, slot as u64 % 2) * block, block));
+    // Nobody has it yet.
+    let owner = geometry.owner_block().map(|at| (at * block, block));
+    // The homes of the meta map have no reserve of their own: this gives them their space.
+    let homes = geometry.segments().map(|segment| (segment.homes.block * block, segment.homes.count * block));
+    let homes = homes.filter(|(_, length)| *length > 0);
+    Format { zero: slots.chain(owner).chain([journal]).chain(homes).collect(), blocks: blocks.collect() }
+}

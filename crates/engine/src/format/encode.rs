@@ -1,0 +1,63 @@
+//! The entries of the tables on disk, for whoever makes a pool without running the engine: the lab's generator of huge pools.
+
+use crate::contract::{Digest, VolumeId};
+use crate::control::status::WriteCounts;
+use crate::format::bytes::{put_u16, put_u64};
+use crate::format::entry::{Entry, Key, Slot};
+use crate::format::geometry::Geometry;
+use crate::format::record;
+use crate::format::superblock::Root;
+use crate::format::volume::{self, Volume};
+
+pub use crate::format::bytes::checksum;
+pub use crate::format::volume::{MAX_VOLUMES, VOLUME_BYTES};
+pub use crate::pool::contents::SUMMARY_BYTES;
+pub use crate::space::CONTAINER_BYTES;
+pub use crate::store::tree::height_for;
+
+/// The entry of a map leaf for a whole block in `slot`.
+pub fn map_entry(slot: u64, digest: Digest) -> u64 {
+    Entry::whole(Slot(slot), digest).0
+}
+
+/// Writes the summary of a slot, [`SUMMARY_BYTES`] of it: the digest of its block, and whose it was first.
+pub fn summary(digest: Digest, volume: VolumeId, lba: u64, out: &mut [u8]) {
+    out[..16].copy_from_slice(&digest.0);
+    put_u64(out, 16, Key::new(volume, lba).0);
+}
+
+/// Writes the entry of a container, [`CONTAINER_BYTES`] of it: its generation and its slots in use.
+pub fn container(generation: u16, live: u16, out: &mut [u8]) {
+    put_u16(out, 0, generation);
+    put_u16(out, 2, live);
+}
+
+/// Writes the entry of a volume, [`VOLUME_BYTES`] of it, with as many blocks mapped as `size` has.
+pub fn full_volume(id: VolumeId, name: &str, size: u64, block_size: u32, root: Root, out: &mut [u8]) {
+    let logical_blocks_used = size / u64::from(block_size);
+    let volume = Volume {
+        id,
+        name: name.into(),
+        size,
+        policy: None,
+        read_only: false,
+        logical_blocks_used,
+        keeps: None,
+        since: 0,
+        deleted: None,
+        merged_size: size,
+        writes: WriteCounts::default(),
+    };
+    volume::encode(&volume, root, out);
+}
+
+/// Writes a journal record without entries: one page. Its checksum has this seed.
+pub fn record(sequence: u64, epoch: u64, watermark: u64, position: u32, seed: u64, page: &mut [u8]) {
+    let header = record::Header { pages: 1, blocks: 0, sequence, epoch, previous: 0, watermark, entries: 0, position };
+    record::encode(&header, &[], seed, page);
+}
+
+/// Location of page `index` of `level` (0: leaves) of the meta map, the first of its two homes.
+pub fn meta_map_location(geometry: &Geometry, level: usize, index: u64) -> u32 {
+    2 * geometry.meta_map_page(level, index) as u32 + 1
+}

@@ -1,0 +1,109 @@
+//! Addresses and the eight-byte entry of a map leaf.
+//!
+//! ```text
+//! bits  0..4    state: 0 unmapped, 1 zero, 2 whole block, 3 lost
+//! bits  4..40   slot address
+//! bits 40..64   check: the first 24 bits of the block's digest
+//! ```
+
+use crate::contract::{Digest, VolumeId};
+use crate::format::geometry::SLOT_BITS;
+
+/// A slot of the pool: container number times slots per container, plus the slot within it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct Slot(pub u64);
+
+/// A block of a volume: 16 bits of volume, 48 bits of block address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct Key(pub u64);
+
+/// Bits of a block address within a volume.
+pub(crate) const LBA_BITS: u32 = 48;
+
+impl Key {
+    pub(crate) fn new(volume: VolumeId, lba: u64) -> Key {
+        debug_assert!(lba >> LBA_BITS == 0);
+        Key(u64::from(volume.0) << LBA_BITS | lba)
+    }
+
+    pub(crate) fn volume(self) -> VolumeId {
+        VolumeId((self.0 >> LBA_BITS) as u16)
+    }
+
+    pub(crate) fn lba(self) -> u64 {
+        self.0 & ((1 << LBA_BITS) - 1)
+    }
+}
+
+const UNMAPPED: u64 = 0;
+const ZERO: u64 = 1;
+const WHOLE: u64 = 2;
+const LOST: u64 = 3;
+const UNBUFFERED: u64 = 4;
+
+/// An entry of a map leaf.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Entry(pub u64);
+
+impl Entry {
+    /// Never written, or discarded: reads as zeroes.
+    pub(crate) const UNMAPPED: Entry = Entry(UNMAPPED);
+    /// Written with zeroes.
+    pub(crate) const ZERO: Entry = Entry(ZERO);
+    /// In the map buffer: nothing is buffered for the block. No leaf has it.
+    pub(crate) const UNBUFFERED: Entry = Entry(UNBUFFERED);
+    /// What it was is not known: a repair gave it up. Reading it fails until it is written or discarded.
+    pub(crate) const LOST: Entry = Entry(LOST);
+
+    pub(crate) fn whole(slot: Slot, digest: Digest) -> Entry {
+        debug_assert!(slot.0 >> SLOT_BITS == 0);
+        Entry(WHOLE | slot.0 << 4 | u64::from(check_bits(digest)) << 40)
+    }
+
+    /// The slot, if the entry has one.
+    pub(crate) fn slot(self) -> Option<Slot> {
+        (self.0 & 15 == WHOLE).then_some(Slot(self.0 >> 4 & ((1 << SLOT_BITS) - 1)))
+    }
+
+    pub(crate) fn check(self) -> u32 {
+        (self.0 >> 40) as u32
+    }
+
+    /// Whether a repair gave it up.
+    pub(crate) fn is_lost(self) -> bool {
+        self.0 & 15 == LOST
+    }
+
+    /// Whether the state is one that this format has.
+    pub(crate) fn is_valid(self) -> bool {
+        self.0 & 15 <= LOST
+    }
+}
+
+/// The 24 bits of a digest that a map entry holds.
+pub(crate) fn check_bits(digest: Digest) -> u32 {
+    u32::from(digest.0[0]) | u32::from(digest.0[1]) << 8 | u32::from(digest.0[2]) << 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_holds_slot_and_check() {
+        let digest = Digest([0xab; 16]);
+        let entry = Entry::whole(Slot((1 << SLOT_BITS) - 1), digest);
+        assert_eq!(entry.slot(), Some(Slot((1 << SLOT_BITS) - 1)));
+        assert_eq!(entry.check(), check_bits(digest));
+        assert_eq!(Entry::ZERO.slot(), None);
+        assert!(Entry::LOST.is_valid() && Entry::LOST.is_lost() && Entry::LOST.slot().is_none());
+        assert!(!Entry(7).is_valid());
+    }
+
+    #[test]
+    fn a_key_orders_by_volume_then_block() {
+        let key = Key::new(VolumeId(3), 77);
+        assert_eq!((key.volume(), key.lba()), (VolumeId(3), 77));
+        assert!(Key::new(VolumeId(2), u64::MAX >> 16) < key);
+    }
+}

@@ -1,0 +1,777 @@
+//! The superblock: what makes a store a pool. One block in each of four slots (two places, even and odd epochs).
+//!
+//! A superblock names a checkpoint (the roots of all trees, the journal record up to which they include everything) and a
+//! seal (the record up to which recovery believed the journal when this epoch began). Layout in docs/disk-format.md.
+
+use core::fmt;
+
+use crate::contract::{IndexCopy, Policy};
+use crate::control::failure::Failure;
+use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use crate::format::geometry::{BadGeometry, Geometry, Growth, UNGROWN};
+use crate::icache::rule::CacheSetting;
+use crate::sharing::disk_index;
+
+/// First eight bytes of a superblock.
+pub const MAGIC: [u8; 8] = *b"ONEFOLD\0";
+/// Version of the format that this engine writes.
+pub const VERSION: u16 = 3;
+/// The oldest version that this engine opens, if the pool was closed cleanly. Opening makes it [`VERSION`].
+pub const OLDEST_VERSION: u16 = 2;
+/// Feature flags that a reader must know to open the pool at all.
+pub const KNOWN_INCOMPATIBLE: u64 = 0;
+/// Feature flags that a reader must know to write.
+pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
+
+/// Bytes of a superblock; the rest of its block is zero.
+pub const SUPERBLOCK_SIZE: usize = 512;
+const GROWTH_AT: usize = 192;
+const GROWTH_SIZE: usize = 8;
+/// The threshold of the pool's policy.
+const POLICY_THRESHOLD_AT: usize = 248;
+const INDEX_COPY_AT: usize = 249;
+const ROOTS_AT: usize = 256;
+const ROOT_SIZE: usize = 17;
+const DISK_INDEX_AT: usize = 416;
+const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= DISK_INDEX_AT);
+const PROVEN_AT: usize = DISK_INDEX_AT + 8;
+/// The greatest epoch, or number of a record: 146 years at a billion a second.
+pub(crate) const MOST_COUNTED: u64 = 1 << 62;
+const SCRUB_AT: usize = PROVEN_AT + 8;
+const SECOND_COPIES_AT: usize = SCRUB_AT + 48;
+const CACHE_AT: usize = SECOND_COPIES_AT + 4;
+const REPLICAS_AT: usize = SECOND_COPIES_AT + 8;
+const SECRET_AT: usize = REPLICAS_AT + 8;
+const CLEAN: u32 = 1;
+const PAGES_BY_ID: u32 = 2;
+
+/// The digest function of a pool, recorded at creation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DigestFunction {
+    /// BLAKE3 in keyed mode, first 128 bits.
+    Blake3,
+    /// AEGIS-128X2 as a MAC, 128-bit tag.
+    Aegis128X2,
+}
+
+impl DigestFunction {
+    fn code(self) -> u16 {
+        match self {
+            DigestFunction::Blake3 => 1,
+            DigestFunction::Aegis128X2 => 2,
+        }
+    }
+}
+
+/// What is fixed when a pool is created, but for the geometry, which grows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Parameters {
+    /// Where things are.
+    pub geometry: Geometry,
+    /// Names the pool; random.
+    pub id: [u8; 16],
+    /// The secret key of the digest function; random.
+    pub key: [u8; 32],
+    /// The digest function.
+    pub digest: DigestFunction,
+    /// Seed of checksums; follows from the key. Nobody but who reads the superblock knows it, so no client can make a block that
+    /// passes for what the engine wrote.
+    pub secret: u64,
+    /// Whether the pages of tables have the seed that follows from the id, as in version 2, in which the pool was made. They lie where
+    /// no client's bytes ever stand.
+    pub pages_by_id: bool,
+}
+
+impl fmt::Debug for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parameters").field("geometry", &self.geometry).field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Parameters {
+    /// The parameters of a new pool.
+    pub fn new(geometry: Geometry, id: [u8; 16], key: [u8; 32], digest: DigestFunction) -> Parameters {
+        Parameters { geometry, id, key, digest, secret: checksum(SECRET_DOMAIN, &key), pages_by_id: false }
+    }
+
+    /// Seed of the checksums of journal and owner.
+    pub fn seed(&self) -> u64 {
+        self.secret
+    }
+
+    /// Seed of the checksums of pages.
+    pub fn page_seed(&self) -> u64 {
+        if self.pages_by_id { self.public_seed() } else { self.secret }
+    }
+
+    /// The seed that everybody knows who knows the id: that of version 2.
+    pub(crate) fn public_seed(&self) -> u64 {
+        u64_at(&self.id, 0) ^ u64_at(&self.id, 8).rotate_left(32)
+    }
+}
+
+/// Seed of the hash that makes [`Parameters::secret`] of the key.
+const SECRET_DOMAIN: u64 = u64::from_le_bytes(*b"checksum");
+
+/// A pointer to a metadata page: where it is, when it was written, what it must hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pointer {
+    /// Block within the tree's region, plus one; 0 is "no page".
+    pub location: u32,
+    /// Low 32 bits of the epoch in which the page was written.
+    pub birth: u32,
+    /// Checksum of the page.
+    pub checksum: u64,
+}
+
+impl Pointer {
+    /// No page.
+    pub const NONE: Pointer = Pointer { location: 0, birth: 0, checksum: 0 };
+
+    /// In maps: the subtree was given up by a repair. All its entries count as lost, and it has no page.
+    pub const LOST: Pointer = Pointer { location: u32::MAX, birth: 0, checksum: 0 };
+
+    /// Whether a repair gave the subtree up.
+    pub fn is_lost(self) -> bool {
+        self.location == u32::MAX
+    }
+
+    /// Whether there is no page.
+    pub fn is_none(self) -> bool {
+        self.location == 0
+    }
+
+    pub(crate) fn read(bytes: &[u8], at: usize) -> Pointer {
+        Pointer { location: u32_at(bytes, at), birth: u32_at(bytes, at + 4), checksum: u64_at(bytes, at + 8) }
+    }
+
+    /// Writes its 16 bytes at `at`.
+    pub fn write(self, bytes: &mut [u8], at: usize) {
+        put_u32(bytes, at, self.location);
+        put_u32(bytes, at + 4, self.birth);
+        put_u64(bytes, at + 8, self.checksum);
+    }
+}
+
+/// The root of a tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Root {
+    /// The root page.
+    pub pointer: Pointer,
+    /// Levels of interior pages above the leaves.
+    pub height: u8,
+}
+
+/// The trees that a superblock roots, in the order of their roots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum TreeId {
+    /// Which metadata blocks are in use: one bit each.
+    MetaMap,
+    /// Two bits per slot: free, single, shared.
+    SpaceMap,
+    /// 16 bytes per container.
+    Containers,
+    /// Reference counts of shared slots, 4 bytes a slot, in pages that exist only where there are any.
+    Counts,
+    /// Digest and owner per slot.
+    Summaries,
+    /// The volume table.
+    Volumes,
+    /// Subtrees cut off by discards, not yet walked.
+    Discards,
+    /// Digest to slot, a hint: in buckets, if there is one.
+    DiskIndex,
+    /// Mappings that are not in their leaves yet: a log.
+    MapBuffer,
+}
+
+/// Number of trees in [`TreeId`].
+pub const TREES: usize = 9;
+
+/// Whether the pool is being scrubbed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ScrubState {
+    /// It never was.
+    #[default]
+    Never,
+    /// It is; after a restart it goes on.
+    Running,
+    /// It rests until it is started again.
+    Paused,
+    /// The last one came to its end.
+    Finished,
+    /// The last one was ended.
+    Stopped,
+}
+
+/// The scrub that is under way, or the last one: where it stands, and what it has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ScrubRecord {
+    /// Whether one is under way.
+    pub state: ScrubState,
+    /// Of the four phases the one that it is in.
+    pub phase: u8,
+    /// Within a tree: the level.
+    pub level: u8,
+    /// The tree.
+    pub tree: u32,
+    /// The next page of the level, or the next slot.
+    pub index: u64,
+    /// Blocks read.
+    pub blocks_done: u64,
+    /// Damages found.
+    pub found: u32,
+    /// Damages repaired.
+    pub repaired: u32,
+    /// When it began, and when it ended: seconds of the driver's clock.
+    pub started: u64,
+    /// See there.
+    pub finished: u64,
+}
+
+impl ScrubRecord {
+    /// As an opening finds it: a pool that is only read is not scrubbed unasked.
+    pub(crate) fn found(self, reads_only: bool) -> ScrubRecord {
+        let rests = reads_only && self.state == ScrubState::Running;
+        ScrubRecord { state: if rests { ScrubState::Paused } else { self.state }, ..self }
+    }
+
+    fn write(&self, b: &mut [u8], at: usize) {
+        b[at] = self.state as u8;
+        b[at + 1] = self.phase;
+        b[at + 2] = self.level;
+        put_u32(b, at + 4, self.tree);
+        put_u64(b, at + 8, self.index);
+        put_u64(b, at + 16, self.blocks_done);
+        put_u32(b, at + 24, self.found);
+        put_u32(b, at + 28, self.repaired);
+        put_u64(b, at + 32, self.started);
+        put_u64(b, at + 40, self.finished);
+    }
+
+    /// A state that is not known counts as none: nothing depends on it.
+    fn read(b: &[u8], at: usize) -> ScrubRecord {
+        let state = match b[at] {
+            1 => ScrubState::Running,
+            2 => ScrubState::Paused,
+            3 => ScrubState::Finished,
+            4 => ScrubState::Stopped,
+            _ => return ScrubRecord::default(),
+        };
+        ScrubRecord {
+            state,
+            phase: b[at + 1],
+            level: b[at + 2],
+            tree: u32_at(b, at + 4),
+            index: u64_at(b, at + 8),
+            blocks_done: u64_at(b, at + 16),
+            found: u32_at(b, at + 24),
+            repaired: u32_at(b, at + 28),
+            started: u64_at(b, at + 32),
+            finished: u64_at(b, at + 40),
+        }
+    }
+}
+
+/// The complete index on disk, if there is one, and how far it is built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskIndexRecord {
+    /// Buckets, one a leaf; 0: there is no such index.
+    pub buckets: u32,
+    /// Leaves of the summaries whose slots have been entered, from the first on.
+    pub built: u32,
+}
+
+impl DiskIndexRecord {
+    /// What [`DiskIndexRecord::built`] is when all have been.
+    pub const COMPLETE: u32 = u32::MAX;
+
+    /// Whether there is one.
+    pub fn is_on(self) -> bool {
+        self.buckets > 0
+    }
+
+    /// Whether it has every block.
+    pub fn is_complete(self) -> bool {
+        self.is_on() && self.built == DiskIndexRecord::COMPLETE
+    }
+}
+
+/// A superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// The version in which it was written.
+    pub version: u16,
+    /// What the pool was made with, and where things are by now.
+    pub parameters: Parameters,
+    /// Grows with every superblock written.
+    pub epoch: u64,
+    /// The last record that the checkpoint includes, 0 for none.
+    pub included: u64,
+    /// The checksum of that record.
+    pub included_checksum: u64,
+    /// Ring block at which the record after it begins.
+    pub journal_position: u32,
+    /// The last record believed when `seal_epoch` began.
+    pub sealed: u64,
+    /// The last record that was durable when this superblock was written: what the journal has up to it is no loss of a crash.
+    pub proven: u64,
+    /// The epoch that the last recovery began: later records than `sealed` count only if of it or a later one.
+    pub seal_epoch: u64,
+    /// Whether the pool was closed cleanly: nothing to replay.
+    pub clean: bool,
+    /// Why the pool must not be written any more, if it has failed.
+    pub failed: Option<Failure>,
+    /// Slots with at least one reference in the checkpoint.
+    pub data_used: u64,
+    /// The number that the next volume gets, unless the numbers have run out.
+    pub next_volume: u16,
+    /// The policy of volumes that have none of their own, if it has been set.
+    pub pool_policy: Option<Policy>,
+    /// Containers whose space on the store is reserved: the first so many.
+    pub reserved_containers: u32,
+    /// Bytes of memory that the pool is served with, 0 if that has not been set.
+    pub memory: u64,
+    /// References beyond which a block is kept twice; 0: none is.
+    pub second_copies: u32,
+    /// Which copy the index names of a block that is written again.
+    pub index_copy: IndexCopy,
+    /// How index and read cache share memory, if that has been set.
+    pub cache: Option<CacheSetting>,
+    /// Bytes that replicas of blocks may take which reads found scattered; `None`: as many as go without saying.
+    pub replicas: Option<u64>,
+    /// The scrub that is under way, or the last one.
+    pub scrub: ScrubRecord,
+    /// The complete index on disk.
+    pub disk_index: DiskIndexRecord,
+    /// Roots, by [`TreeId`].
+    pub roots: [Root; TREES],
+}
+
+/// Why a block is not a superblock that this engine can use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SuperblockError {
+    /// The signature is missing.
+    Foreign,
+    /// The format's version is not known here.
+    Version(u16),
+    /// It needs features (bits) that are not known here.
+    Features(u64),
+    /// The checksum does not match.
+    Checksum,
+    /// The digest function is not known here.
+    Digest(u16),
+    /// A field makes no sense.
+    Geometry(BadGeometry),
+    /// It is of this older version and was not closed cleanly: only a program that knows that version can replay its journal.
+    Unclosed(u16),
+}
+
+impl fmt::Display for SuperblockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SuperblockError::Foreign => f.write_str("it has no Onefold signature"),
+            SuperblockError::Version(version) => {
+                write!(f, "it has format version {version}, this program knows version {VERSION}")
+            }
+            SuperblockError::Features(bits) => {
+                write!(f, "it needs features that this program does not have (feature bits {bits:#x})")
+            }
+            SuperblockError::Checksum => f.write_str("its superblock fails its checksum"),
+            SuperblockError::Digest(code) => write!(f, "its digest function (number {code}) is not known here"),
+            SuperblockError::Geometry(why) => write!(f, "its superblock makes no sense: {why}"),
+            SuperblockError::Unclosed(version) => write!(
+                f,
+                "it has format version {version} and was not closed cleanly. Serve it once with the program that wrote it and stop \
+                 that, then use this program again"
+            ),
+        }
+    }
+}
+
+impl Superblock {
+    /// The superblock of a new, empty pool.
+    pub fn new(parameters: Parameters) -> Superblock {
+        Superblock {
+            version: VERSION,
+            parameters,
+            epoch: 1,
+            included: 0,
+            included_checksum: 0,
+            journal_position: 0,
+            sealed: 0,
+            proven: 0,
+            seal_epoch: 1,
+            clean: true,
+            failed: None,
+            data_used: 0,
+            next_volume: 1,
+            pool_policy: None,
+            reserved_containers: 0,
+            memory: 0,
+            second_copies: 0,
+            index_copy: IndexCopy::default(),
+            cache: None,
+            replicas: None,
+            scrub: ScrubRecord::default(),
+            disk_index: DiskIndexRecord::default(),
+            roots: [Root::default(); TREES],
+        }
+    }
+
+    /// Writes it to a block, which is zeroed first. The block must have at least [`SUPERBLOCK_SIZE`] bytes.
+    pub fn encode(&self, block: &mut [u8]) {
+        block.fill(0);
+        let b = &mut block[..SUPERBLOCK_SIZE];
+        let g = &self.parameters.geometry;
+        b[..8].copy_from_slice(&MAGIC);
+        put_u16(b, 8, self.version);
+        put_u16(b, 10, self.parameters.digest.code());
+        let pages_by_id = if self.parameters.pages_by_id { PAGES_BY_ID } else { 0 };
+        put_u32(
+            b,
+            12,
+            if self.clean { CLEAN } else { 0 } | if self.version == OLDEST_VERSION { 0 } else { pages_by_id },
+        );
+        // 16: incompatible, 24: read-only compatible, 32: compatible features: none so far.
+        b[40..56].copy_from_slice(&self.parameters.id);
+        b[56..88].copy_from_slice(&self.parameters.key);
+        put_u32(b, 88, g.block_size);
+        put_u32(b, 92, g.slots_per_container);
+        put_u32(b, 96, g.piece_blocks);
+        put_u32(b, 100, g.journal_blocks);
+        put_u32(b, 104, g.metadata_blocks);
+        put_u32(b, 108, g.containers);
+        put_u64(b, 112, g.place_b);
+        put_u64(b, 120, self.epoch);
+        put_u64(b, 128, self.included);
+        put_u64(b, 136, self.included_checksum);
+        put_u64(b, 144, self.sealed);
+        put_u64(b, 152, self.seal_epoch);
+        put_u64(b, 160, self.data_used);
+        put_u32(b, 168, self.journal_position);
+        put_u16(b, 172, self.next_volume);
+        let (policy, threshold) = self.pool_policy.map_or((0, 0), |policy| (policy.encode().0 + 1, policy.encode().1));
+        (b[174], b[POLICY_THRESHOLD_AT]) = (policy, threshold);
+        b[INDEX_COPY_AT] = self.index_copy as u8;
+        b[175] = self.failed.map_or(0, Failure::code);
+        put_u32(b, 176, g.spare_containers);
+        put_u32(b, 180, self.reserved_containers);
+        put_u64(b, 184, self.memory);
+        for (i, growth) in g.growth.iter().enumerate() {
+            put_u32(b, GROWTH_AT + i * GROWTH_SIZE, growth.metadata_blocks);
+            put_u32(b, GROWTH_AT + i * GROWTH_SIZE + 4, growth.containers);
+        }
+        for (i, root) in self.roots.iter().enumerate() {
+            let at = ROOTS_AT + i * ROOT_SIZE;
+            root.pointer.write(b, at);
+            b[at + 16] = root.height;
+        }
+        put_u32(b, DISK_INDEX_AT, self.disk_index.buckets);
+        put_u32(b, DISK_INDEX_AT + 4, self.disk_index.built);
+        put_u64(b, PROVEN_AT, self.proven);
+        self.scrub.write(b, SCRUB_AT);
+        put_u32(b, SECOND_COPIES_AT, self.second_copies);
+        put_u32(b, CACHE_AT, self.cache.map_or(0, CacheSetting::encode));
+        put_u64(b, REPLICAS_AT, self.replicas.map_or(0, |bytes| bytes.saturating_add(1)));
+        put_u64(b, SECRET_AT, if self.version == OLDEST_VERSION { 0 } else { self.parameters.secret });
+        let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
+        put_u64(b, SUPERBLOCK_SIZE - 8, sum);
+    }
+
+    /// Why a block that a program wrote deliberately must not be passed over for an older one: its checksum is right, and
+    /// its version or features are not known here. (Every version keeps signature, version, features and checksum where
+    /// they are.)
+    pub fn refusal(block: &[u8]) -> Option<SuperblockError> {
+        let b = block.get(..SUPERBLOCK_SIZE).filter(|b| b[..8] == MAGIC)?;
+        if checksum(0, &b[..SUPERBLOCK_SIZE - 8]) != u64_at(b, SUPERBLOCK_SIZE - 8) {
+            return None;
+        }
+        Superblock::decode(block).err()
+    }
+
+    /// Why a pool whose newest superblock this is cannot be used, though it can be read.
+    pub fn objection(&self) -> Option<SuperblockError> {
+        (self.version < VERSION && !self.clean).then_some(SuperblockError::Unclosed(self.version))
+    }
+
+    /// The last record that is certainly durable.
+    pub fn mark(&self) -> u64 {
+        self.included.max(self.sealed).max(self.proven)
+    }
+
+    /// Reads one from a block of any length.
+    pub fn decode(block: &[u8]) -> Result<Superblock, SuperblockError> {
+        if block.len() < SUPERBLOCK_SIZE || block[..8] != MAGIC {
+            return Err(SuperblockError::Foreign);
+        }
+        let b = &block[..SUPERBLOCK_SIZE];
+        // A version that is not known may have its checksum elsewhere: say so first.
+        let version = u16_at(b, 8);
+        if !(OLDEST_VERSION..=VERSION).contains(&version) {
+            return Err(SuperblockError::Version(version));
+        }
+        if checksum(0, &b[..SUPERBLOCK_SIZE - 8]) != u64_at(b, SUPERBLOCK_SIZE - 8) {
+            return Err(SuperblockError::Checksum);
+        }
+        let unknown = (u64_at(b, 16) & !KNOWN_INCOMPATIBLE) | (u64_at(b, 24) & !KNOWN_READ_ONLY_COMPATIBLE);
+        if unknown != 0 {
+            return Err(SuperblockError::Features(unknown));
+        }
+        let digest = match u16_at(b, 10) {
+            1 => DigestFunction::Blake3,
+            2 => DigestFunction::Aegis128X2,
+            code => return Err(SuperblockError::Digest(code)),
+        };
+        let mut growth = UNGROWN;
+        for (i, growth) in growth.iter_mut().enumerate() {
+            let at = GROWTH_AT + i * GROWTH_SIZE;
+            *growth = Growth { metadata_blocks: u32_at(b, at), containers: u32_at(b, at + 4) };
+        }
+        let geometry = Geometry {
+            block_size: u32_at(b, 88),
+            slots_per_container: u32_at(b, 92),
+            piece_blocks: u32_at(b, 96),
+            place_b: u64_at(b, 112),
+            journal_blocks: u32_at(b, 100),
+            metadata_blocks: u32_at(b, 104),
+            containers: u32_at(b, 108),
+            spare_containers: u32_at(b, 176),
+            growth,
+        };
+        geometry.validate().map_err(SuperblockError::Geometry)?;
+        let (mut id, mut key) = ([0; 16], [0; 32]);
+        id.copy_from_slice(&b[40..56]);
+        key.copy_from_slice(&b[56..88]);
+        let mut roots = [Root::default(); TREES];
+        for (i, root) in roots.iter_mut().enumerate() {
+            let at = ROOTS_AT + i * ROOT_SIZE;
+            *root = Root { pointer: Pointer::read(b, at), height: b[at + 16] };
+            if root.height > 7 {
+                return Err(SuperblockError::Geometry(BadGeometry("a tree is too high")));
+            }
+        }
+        // Epochs, records and slots are counted on from here: what no pool can have counted would overflow.
+        let numbers = [u64_at(b, 120), u64_at(b, 128), u64_at(b, 144), u64_at(b, 152), u64_at(b, PROVEN_AT)];
+        if numbers.iter().any(|&number| number > MOST_COUNTED) {
+            return Err(SuperblockError::Geometry(BadGeometry("an epoch or a record has an impossible number")));
+        }
+        if u64_at(b, 160) > geometry.slots() {
+            return Err(SuperblockError::Geometry(BadGeometry("more slots are in use than there are")));
+        }
+        if u16_at(b, 172) == 0 {
+            return Err(SuperblockError::Geometry(BadGeometry("the next volume has no number")));
+        }
+        let pool_policy = match b[174].checked_sub(1) {
+            None => None,
+            Some(code) => {
+                let policy = Policy::decode(code, b[POLICY_THRESHOLD_AT]);
+                let why = "the pool's policy does not exist, or not with its threshold";
+                Some(policy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?)
+            }
+        };
+        let index_copy = IndexCopy::ALL.get(usize::from(b[INDEX_COPY_AT])).copied();
+        let why = "the copy that the index shall name is of an unknown kind";
+        let index_copy = index_copy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
+        let cache = match u32_at(b, CACHE_AT) {
+            0 => None,
+            code => {
+                let why = "how index and read cache share memory is of an unknown kind";
+                Some(CacheSetting::decode(code).ok_or(SuperblockError::Geometry(BadGeometry(why)))?)
+            }
+        };
+        let failed = Failure::from_code(b[175]);
+        if failed.is_none() && b[175] != 0 {
+            return Err(SuperblockError::Geometry(BadGeometry("a failure of an unknown kind")));
+        }
+        let reserved_containers = u32_at(b, 180);
+        if reserved_containers > geometry.containers {
+            return Err(SuperblockError::Geometry(BadGeometry("more containers are reserved than there are")));
+        }
+        let journal_position = u32_at(b, 168);
+        if journal_position >= geometry.journal_blocks {
+            return Err(SuperblockError::Geometry(BadGeometry("the journal's position is outside the journal")));
+        }
+        let disk_index = DiskIndexRecord { buckets: u32_at(b, DISK_INDEX_AT), built: u32_at(b, DISK_INDEX_AT + 4) };
+        if let Some(why) = disk_index::contradiction(&geometry, disk_index, roots[TreeId::DiskIndex as usize]) {
+            return Err(SuperblockError::Geometry(BadGeometry(why)));
+        }
+        let mut parameters = Parameters::new(geometry, id, key, digest);
+        if version == OLDEST_VERSION {
+            parameters.pages_by_id = true;
+        } else {
+            parameters.secret = u64_at(b, SECRET_AT);
+            parameters.pages_by_id = u32_at(b, 12) & PAGES_BY_ID != 0;
+        }
+        Ok(Superblock {
+            version,
+            parameters,
+            epoch: u64_at(b, 120),
+            included: u64_at(b, 128),
+            included_checksum: u64_at(b, 136),
+            journal_position,
+            sealed: u64_at(b, 144),
+            proven: u64_at(b, PROVEN_AT),
+            seal_epoch: u64_at(b, 152),
+            clean: u32_at(b, 12) & CLEAN != 0,
+            failed,
+            data_used: u64_at(b, 160),
+            next_volume: u16_at(b, 172),
+            pool_policy,
+            reserved_containers,
+            memory: u64_at(b, 184),
+            second_copies: u32_at(b, SECOND_COPIES_AT),
+            index_copy,
+            cache,
+            replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
+            scrub: ScrubRecord::read(b, SCRUB_AT),
+            disk_index,
+            roots,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    fn sample() -> Superblock {
+        let mut geometry = Geometry::for_capacity(1 << 30).unwrap();
+        geometry.growth[0] = Growth { metadata_blocks: 64, containers: 3 };
+        geometry.growth[1] = Growth { metadata_blocks: 32, containers: 1 };
+        let parameters = Parameters::new(geometry, [7; 16], [9; 32], DigestFunction::Blake3);
+        let mut superblock = Superblock::new(parameters);
+        (superblock.pool_policy, superblock.memory) = (Some(Policy::Native), 1 << 30);
+        superblock.roots[3] = Root { pointer: Pointer { location: 5, birth: 6, checksum: 7 }, height: 2 };
+        superblock.disk_index = DiskIndexRecord { buckets: 12, built: 345 };
+        let settings = Superblock {
+            pool_policy: Some(Policy::Native),
+            failed: Some(Failure::Sync),
+            scrub: ScrubRecord {
+                state: ScrubState::Paused,
+                phase: 2,
+                level: 3,
+                tree: 4,
+                index: 5,
+                blocks_done: 6,
+                found: 7,
+                repaired: 8,
+                started: 9,
+                finished: 10,
+            },
+            reserved_containers: 17,
+            memory: 1 << 40,
+            second_copies: 99,
+            index_copy: IndexCopy::Newest,
+            cache: "fixed:40,lru".parse().ok(),
+            replicas: Some(77),
+            ..superblock
+        };
+        Superblock {
+            epoch: 12,
+            included: 77,
+            included_checksum: 3,
+            journal_position: 9,
+            sealed: 80,
+            proven: 85,
+            ..settings
+        }
+    }
+
+    #[test]
+    fn a_superblock_reads_back_as_written() {
+        let mut block = [1; 512];
+        sample().encode(&mut block);
+        assert_eq!(Superblock::decode(&block), Ok(sample()));
+        let selects = Superblock { pool_policy: "select:5".parse().ok(), ..sample() };
+        selects.encode(&mut block);
+        assert_eq!(Superblock::decode(&block), Ok(selects));
+    }
+
+    #[test]
+    fn fields_that_make_no_sense_are_refused() {
+        let refused = |change: &dyn Fn(&mut [u8])| {
+            let mut block = [0; 512];
+            sample().encode(&mut block);
+            change(&mut block);
+            let sum = checksum(0, &block[..SUPERBLOCK_SIZE - 8]);
+            put_u64(&mut block, SUPERBLOCK_SIZE - 8, sum);
+            matches!(Superblock::decode(&block), Err(SuperblockError::Geometry(_)))
+        };
+        assert!(!refused(&|_| ()));
+        assert!(refused(&|block| block[174] = 7));
+        assert!(refused(&|block| block[174] = 4));
+        assert!(refused(&|block| block[POLICY_THRESHOLD_AT] = 3));
+        assert!(refused(&|block| block[175] = 9));
+        assert!(refused(&|block| put_u16(block, 172, 0)));
+        assert!(refused(&|block| put_u32(block, 180, 289)));
+        // The pool has room for 864 buckets and 1735 leaves of summaries, and without buckets there is no page.
+        assert!(!refused(&|block| put_u32(block, DISK_INDEX_AT, 864)));
+        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, 865)));
+        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, u32::MAX)));
+        assert!(!refused(&|block| put_u32(block, DISK_INDEX_AT + 4, 1735)));
+        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT + 4, 1736)));
+        assert!(!refused(&|block| put_u64(block, DISK_INDEX_AT, 0)));
+        assert!(refused(&|block| put_u32(block, DISK_INDEX_AT, 0)));
+        assert!(refused(&|block| {
+            put_u64(block, DISK_INDEX_AT, 0);
+            put_u32(block, ROOTS_AT + TreeId::DiskIndex as usize * ROOT_SIZE, 1);
+        }));
+        // More metadata and more containers than there are in all; a gap; half a growth.
+        assert!(refused(&|block| put_u32(block, GROWTH_AT, 1 << 20)));
+        assert!(refused(&|block| put_u32(block, GROWTH_AT + 4, u32::MAX)));
+        assert!(refused(&|block| put_u64(block, GROWTH_AT, 0)));
+        assert!(refused(&|block| put_u32(block, GROWTH_AT + GROWTH_SIZE + 4, 0)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let named = |change: &dyn Fn(&mut [u8])| {
+            let mut block = [0; 512];
+            sample().encode(&mut block);
+            change(&mut block);
+            let sum = checksum(0, &block[..SUPERBLOCK_SIZE - 8]);
+            put_u64(&mut block, SUPERBLOCK_SIZE - 8, sum);
+            Superblock::decode(&block).unwrap_err().to_string()
+        };
+        assert!(named(&|block| block[0] = 0).contains("no Onefold signature"));
+        assert!(named(&|block| block[8] = 9).contains("format version 9"));
+        assert!(named(&|block| block[16] = 4).contains("0x4"));
+        assert!(named(&|block| block[10] = 200).contains("number 200"));
+        assert!(named(&|block| put_u32(block, 168, u32::MAX)).contains("outside the journal"));
+        assert!(named(&|block| put_u32(block, DISK_INDEX_AT, u32::MAX)).contains("more buckets"));
+        assert!(SuperblockError::Checksum.to_string().contains("checksum"));
+    }
+
+    #[test]
+    fn every_flipped_byte_is_noticed() {
+        let mut block = [0; 512];
+        sample().encode(&mut block);
+        for at in 0..SUPERBLOCK_SIZE {
+            block[at] ^= 0x10;
+            assert!(Superblock::decode(&block).is_err(), "byte {at}");
+            block[at] ^= 0x10;
+        }
+    }
+
+    #[test]
+    fn foreign_unknown_and_short_blocks_are_told_apart() {
+        let mut block = [0; 512];
+        assert_eq!(Superblock::decode(&block), Err(SuperblockError::Foreign));
+        assert_eq!(Superblock::decode(&block[..10]), Err(SuperblockError::Foreign));
+        sample().encode(&mut block);
+        block[8] = 9;
+        assert_eq!(Superblock::decode(&block), Err(SuperblockError::Version(9)));
+        // Rot may look like a version; only with its checksum it is one.
+        assert_eq!(Superblock::refusal(&block), None);
+        sample().encode(&mut block);
+        block[16] = 4;
+        let sum = checksum(0, &block[..SUPERBLOCK_SIZE - 8]);
+        put_u64(&mut block, SUPERBLOCK_SIZE - 8, sum);
+        assert_eq!(Superblock::decode(&block), Err(SuperblockError::Features(4)));
+        assert_eq!(Superblock::refusal(&block), Some(SuperblockError::Features(4)));
+    }
+}

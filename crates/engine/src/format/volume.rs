@@ -1,0 +1,232 @@
+//! Volumes, and their entry in the volume table.
+
+use alloc::string::String;
+
+use crate::contract::{Policy, VolumeId};
+use crate::control::status::WriteCounts;
+use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
+use crate::format::entry::LBA_BITS;
+use crate::format::geometry::Geometry;
+use crate::format::superblock::{Pointer, Root};
+
+/// Bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used,
+/// root, name.
+pub const VOLUME_BYTES: u64 = 128;
+/// The longest name in bytes.
+pub const NAME_BYTES: usize = 63;
+/// The most volumes of a pool.
+pub const MAX_VOLUMES: usize = 1024;
+/// The most blocks of a volume. No key of one volume lies beside one of another.
+pub(crate) const MAX_BLOCKS: u64 = 1 << (LBA_BITS - 1);
+/// The greatest height of a map.
+pub(crate) const MAX_HEIGHT: u8 = 7;
+const NAME_AT: usize = 48;
+/// The code of "no policy of its own".
+const INHERITS: u8 = 255;
+/// Flag: nothing may be written.
+const READ_ONLY: u8 = 1;
+
+/// What a volume is for that nobody sees: each of its blocks has the content of the slot with its number. It has no name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keeps {
+    /// Second copies, for repairs.
+    SecondCopies,
+    /// Replicas, for reads.
+    Replicas,
+}
+
+impl Keeps {
+    /// Its flag in the entry.
+    fn flag(self) -> u8 {
+        match self {
+            Keeps::SecondCopies => 2,
+            Keeps::Replicas => 4,
+        }
+    }
+
+    /// What such a volume is called in messages. No volume can be given this name.
+    pub(crate) fn name(self) -> &'static str {
+        HIDDEN_NAMES[self as usize]
+    }
+}
+
+/// What volumes that nobody sees are called in messages. No volume can be given these names.
+pub const HIDDEN_NAMES: [&str; 2] = ["(second copies)", "(replicas)"];
+
+/// A volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Volume {
+    /// Number.
+    pub id: VolumeId,
+    /// Name.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Its own policy; `None`: the pool's.
+    pub policy: Option<Policy>,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Mapped, non-zero blocks (merged ones).
+    pub logical_blocks_used: u64,
+    /// What it is for, if nobody sees it.
+    pub(crate) keeps: Option<Keeps>,
+    /// Its creation is durable when so many checkpoints are done. No checkpoint before that one knows it.
+    pub(crate) since: u64,
+    /// The record that deletes it. It stays until a checkpoint that includes the record has taken its map away.
+    pub(crate) deleted: Option<u64>,
+    /// Its size when the last checkpoint began: what the table on disk says.
+    pub(crate) merged_size: u64,
+    /// What was done with its writes since it was opened or made.
+    pub writes: WriteCounts,
+}
+
+/// Whether a name can be a volume's: 1 to 63 bytes of letters, digits, `.`, `_`, `-`, not beginning with `.` or `-`.
+pub fn is_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with(['.', '-'])
+}
+
+/// The most blocks of a volume in a pool of this geometry: small pages lead to fewer.
+pub(crate) fn most_blocks(geometry: &Geometry) -> u64 {
+    let reach = geometry.map_leaf_entries().saturating_mul(geometry.fanout().saturating_pow(MAX_HEIGHT.into()));
+    reach.min(MAX_BLOCKS).min(i64::MAX as u64 / geometry.block())
+}
+
+/// Writes an entry of [`VOLUME_BYTES`].
+pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
+    out.fill(0);
+    put_u16(out, 0, volume.id.0);
+    (out[2], out[6]) = volume.policy.map_or((INHERITS, 0), Policy::encode);
+    let name = if volume.keeps.is_some() { "" } else { &volume.name };
+    out[3] = name.len() as u8;
+    out[4] = root.height;
+    out[5] = if volume.read_only { READ_ONLY } else { 0 } | volume.keeps.map_or(0, Keeps::flag);
+    put_u64(out, 8, volume.merged_size);
+    put_u64(out, 16, volume.logical_blocks_used);
+    root.pointer.write(out, 24);
+    out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
+}
+
+/// Reads an entry; `Ok(None)` if it is unused, `Err` if it makes no sense.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
+    let id = VolumeId(u16_at(bytes, 0));
+    if id.0 == 0 {
+        return Ok(None);
+    }
+    let name = bytes.get(NAME_AT..NAME_AT + usize::from(bytes[3])).ok_or(())?;
+    let name = core::str::from_utf8(name).map_err(|_| ())?;
+    let policy = match bytes[2] {
+        INHERITS if bytes[6] == 0 => None,
+        code => Some(Policy::decode(code, bytes[6]).ok_or(())?),
+    };
+    let (size, logical_blocks_used) = (u64_at(bytes, 8), u64_at(bytes, 16));
+    let possible = size <= i64::MAX as u64 && logical_blocks_used <= MAX_BLOCKS;
+    let keeps = match bytes[5] & !READ_ONLY {
+        0 => None,
+        flag => Some([Keeps::SecondCopies, Keeps::Replicas].into_iter().find(|keeps| keeps.flag() == flag).ok_or(())?),
+    };
+    let named = if keeps.is_some() { name.is_empty() } else { is_name(name) };
+    if !named || bytes[4] > MAX_HEIGHT || !possible {
+        return Err(());
+    }
+    let volume = Volume {
+        id,
+        name: String::from(keeps.map_or(name, |keeps| keeps.name())),
+        size,
+        policy,
+        read_only: bytes[5] & READ_ONLY != 0,
+        logical_blocks_used,
+        keeps,
+        since: 0,
+        deleted: None,
+        merged_size: size,
+        writes: WriteCounts::default(),
+    };
+    Ok(Some((volume, Root { pointer: Pointer::read(bytes, 24), height: bytes[4] })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Any bytes: refused, or a volume that could be, which is written as it was read.
+        #[test]
+        fn what_is_decoded_encodes_as_it_was(
+            mut bytes in any::<[[u8; 32]; 4]>().prop_map(|bytes| bytes.concat()),
+            name in "[a-z._-]{0,20}",
+            plain in any::<bool>(),
+        ) {
+            bytes[3] = name.len() as u8;
+            bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
+            if plain {
+                (bytes[4], bytes[5]) = (bytes[4] & 7, bytes[5] & (READ_ONLY | 6));
+                (bytes[2], bytes[6]) = if bytes[2] & 1 == 0 { (INHERITS, 0) } else { (bytes[2] % 8, bytes[6] & bytes[7]) };
+                (bytes[15], bytes[23]) = (0, 0);
+            }
+            if let Ok(Some((volume, root))) = decode(&bytes) {
+                prop_assert!(is_name(&volume.name) != volume.keeps.is_some());
+                let mut again = [0; VOLUME_BYTES as usize];
+                encode(&volume, root, &mut again);
+                prop_assert_eq!(decode(&again), Ok(Some((volume, root))));
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_reads_back_and_nonsense_is_refused() {
+        let (id, name, size) = (VolumeId(7), String::from("db-1.main_x"), 1 << 30);
+        let volume = Volume {
+            id,
+            name,
+            size,
+            policy: Some(Policy::Native),
+            read_only: true,
+            logical_blocks_used: 5,
+            since: 0,
+            deleted: None,
+            merged_size: size,
+            writes: WriteCounts::default(),
+            keeps: None,
+        };
+        let root = Root { pointer: Pointer { location: 1, birth: 2, checksum: 3 }, height: 2 };
+        let mut bytes = [0; VOLUME_BYTES as usize];
+        assert_eq!(decode(&bytes), Ok(None));
+        encode(&volume, root, &mut bytes);
+        assert_eq!(decode(&bytes), Ok(Some((volume.clone(), root))));
+        let inherits = Volume { policy: None, read_only: false, ..volume };
+        encode(&inherits, root, &mut bytes);
+        assert_eq!(decode(&bytes), Ok(Some((inherits.clone(), root))));
+        bytes[5] = 2;
+        assert_eq!(decode(&bytes), Err(()));
+        bytes[5] = 0;
+        bytes[3] = 255;
+        assert_eq!(decode(&bytes), Err(()));
+        bytes[3] = 3;
+        bytes[2] = 99;
+        assert_eq!(decode(&bytes), Err(()));
+        // A threshold of nothing, none where there has to be one, and one for who has no policy.
+        for (code, threshold) in [(Policy::Full.encode().0, 3), (Policy::SELECT.encode().0, 0), (INHERITS, 1)] {
+            encode(&inherits, root, &mut bytes);
+            (bytes[2], bytes[6]) = (code, threshold);
+            assert_eq!(decode(&bytes), Err(()));
+        }
+        let select = Volume { policy: "select:7,request".parse().ok(), ..inherits.clone() };
+        encode(&select, root, &mut bytes);
+        assert_eq!(decode(&bytes), Ok(Some((select, root))));
+        // Sizes and numbers of blocks that no volume has would overflow when they are counted on.
+        for at in [8, 16] {
+            encode(&inherits, root, &mut bytes);
+            put_u64(&mut bytes, at, u64::MAX);
+            assert_eq!(decode(&bytes), Err(()));
+        }
+    }
+
+    #[test]
+    fn names_are_what_an_export_can_be_called() {
+        assert!(is_name("default") && is_name("a.b-c_9"));
+        assert!(!is_name("") && !is_name(".x") && !is_name("-x") && !is_name("a b") && !is_name("ä"));
+        assert!(!is_name(core::str::from_utf8(&[b'x'; 64]).unwrap()));
+    }
+}

@@ -1,0 +1,748 @@
+//! The checkpoint: merges the delta into the trees and ends with a superblock. A job, in small steps.
+//!
+//! ```text
+//! look        the pool is still ours (owner.rs): else no page of it may be written
+//! cut         close the open record; the active delta becomes the frozen one
+//! Points      points and new slots of the frozen delta, brought into order (and three stages more)
+//! Cleared     the map buffer gives up what clears cover (flush.rs)
+//! Plan        which leaves of the maps are written; what is new in all others stays in the map buffer
+//! Reserve     space for the metadata that merging may take
+//! Maps        volumes in order: clears, then points, in LBA order; learns which old slots lose a reference; deleted
+//!             volumes leave the list
+//! Discards    walks some of the subtrees that clears cut off
+//! Sort        brings all changes of reference counts into the order of slots
+//! Counts      applies all changes of reference counts, in slot order: space map and counts, one leaf after the other
+//! Summaries   digest and owner of the new slots
+//! Index       the complete index on disk, if there is one (disk_index.rs)
+//! Buffer      brings the map buffer up to date
+//! Tables      containers, volumes, discard list, the log of the map buffer, and last the map of metadata blocks
+//! Drain       until pages, carried blocks and the records included are written and durable
+//! Sync        pages durable
+//! Owner       the pool is still ours, so that its superblock may be written
+//! Superblock  to both places
+//! Commit      until it is durable in both; only then is anything of the epoch before reused
+//! Release     pages that it has replaced, and slots that it has freed
+//! ```
+//!
+//! Nothing of it is visible before the end, except that trees grow new roots: readers look into both deltas first, and a
+//! tree together with the frozen delta says the same before and after the merge.
+
+pub(crate) mod merge;
+pub(crate) mod plan;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::canary::Canary;
+use crate::contract::*;
+use crate::control::failure::Failure;
+use crate::control::memory::list_bytes;
+use crate::engine::{Engine, Phase};
+use crate::format::entry::{Entry, Key, Slot};
+use crate::format::geometry::Geometry;
+use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
+use crate::jobs::checkpoint::plan::Plan;
+use crate::jobs::throttle::Turn;
+use crate::map::map_buffer::{Leaf, Pass};
+use crate::pool::owner::Look;
+use crate::sharing::disk_index::Update;
+use crate::space::SlotState;
+use crate::store::io::Purpose;
+use crate::store::pages::{PageKey, Region};
+use crate::store::tree::{Stop, Writer};
+
+/// Steps of a checkpoint between two looks at requests.
+const BUDGET: u32 = 64;
+/// Pages that have failed and are remembered.
+const FAILED_PAGES: usize = 64;
+/// Changes that one step sorts.
+const SORTED_AT_ONCE: usize = 1 << 14;
+/// Entries of a delta that one step puts into a list.
+const COLLECTED_AT_ONCE: usize = 1 << 14;
+/// Replaced pages that one step gives back, and freed slots that one step retires.
+const FREED_AT_ONCE: usize = 1 << 10;
+const RETIRED_AT_ONCE: usize = 1 << 14;
+/// Under load, checkpoints that are there only for discards begin so long after the one before.
+const DISCARD_INTERVAL: Nanos = 1_000_000_000;
+
+/// A subtree that a discard cut off and that has not been walked yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Discard {
+    pub pointer: Pointer,
+    pub volume: VolumeId,
+    /// 0: a leaf.
+    pub level: u8,
+}
+
+/// Bytes of a discard on disk: pointer, volume, level.
+pub(crate) const DISCARD_BYTES: usize = 24;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Stage {
+    Points,
+    SortPoints,
+    Slots,
+    SortSlots,
+    Cleared,
+    Plan,
+    Reserve,
+    Maps,
+    Discards,
+    Sort,
+    Counts,
+    Summaries,
+    Index,
+    Buffer,
+    Tables(usize),
+    Drain,
+    Sync,
+    Owner,
+    Superblock,
+    Commit,
+    Release,
+}
+
+/// The trees that the Tables stage writes, in this order.
+pub(crate) const TABLES: [TreeId; 5] =
+    [TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::MapBuffer, TreeId::MetaMap];
+
+/// A checkpoint under way.
+pub(crate) struct Checkpoint {
+    pub stage: Stage,
+    /// The last record that it includes.
+    pub upto: u64,
+    upto_checksum: u64,
+    position: u32,
+    ring_blocks: u32,
+    ring_entries: u64,
+    clean: bool,
+    /// Frozen clears and points, in order.
+    pub clears: Vec<(u64, u64)>,
+    pub points: Vec<(Key, Entry)>,
+    /// How much of a table of the frozen delta has been looked at.
+    collected: usize,
+    pub clear_at: usize,
+    pub point_at: usize,
+    /// Points before `point_at` that stay in the map buffer come first, so many.
+    pub kept: usize,
+    /// The clear whose blocks the map buffer gives up, and from which place on.
+    pub cleared_at: usize,
+    pub cleared_place: Option<usize>,
+    pub plan: Plan,
+    /// The leaves of maps that are written, and the next of them.
+    pub leaves: Vec<Leaf>,
+    pub next_leaf: usize,
+    /// No space can be reserved on the host: it flushes nothing.
+    pub spares_metadata: bool,
+    /// The pass over the map buffer, and whether there is room for it.
+    pub pass: Pass,
+    pub buffer_fits: bool,
+    pub volume_at: usize,
+    pub writer: Option<Writer>,
+    /// The writer of the space map, which changes together with the counts.
+    pub space_writer: Option<Writer>,
+    /// Changes of reference counts, found by Maps and Discards. Up to `change_at` they are merged: then in order of slots, with
+    /// the state that the slot has now.
+    pub changes: Vec<(Slot, i32)>,
+    pub change_at: usize,
+    /// The parts of the changes that are still to be sorted, the first part last.
+    pub unsorted: Vec<Range<usize>>,
+    /// Slots that lose their last reference.
+    pub freed: Vec<Slot>,
+    /// So many of them have been retired.
+    released: usize,
+    /// The records that refer, or referred, to slots which the merge leaves held: durable before the superblock is.
+    pub held_by: u64,
+    pub cut_off: Vec<(Pointer, u8)>,
+    pub discard_budget: u32,
+    pub fresh: Vec<Slot>,
+    pub fresh_at: usize,
+    pub index_update: Option<Update>,
+    /// Pages that the index on disk may take: reserved on the host, and, while its stage lasts, promised to it.
+    pub index_room: usize,
+    pub index_pages: usize,
+    /// Pages that it may take, the index on disk not included while its stage lasts; and what had been taken before it began, and
+    /// before that stage did.
+    pub promised: u64,
+    pub taken_before: u64,
+    pub index_taken_before: u64,
+    pub leaf_at: u64,
+    /// Slot writes of carried blocks that it has to wait for.
+    carried: usize,
+    /// Syncs that have to be finished.
+    barrier: u64,
+    /// The look at the owner before its superblock.
+    look: Look,
+    /// The geometry that its superblock puts into force, if that is another one.
+    grown: Option<Geometry>,
+    /// Containers whose reserved space the last sync covers.
+    reserved: u32,
+    superblocks: u32,
+    next: Option<Superblock>,
+    /// It used up its budget and can go on.
+    yielded: bool,
+}
+
+impl Checkpoint {
+    /// The state of a slot whose count the merge has already changed.
+    pub(crate) fn merged_state(&self, slot: Slot) -> Option<SlotState> {
+        let merged = &self.changes[..self.change_at];
+        let at = merged.binary_search_by_key(&slot, |&(slot, _)| slot).ok()?;
+        Some(SlotState::from_code(merged[at].1 as u8))
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        list_bytes(&self.clears)
+            + list_bytes(&self.points)
+            + list_bytes(&self.changes)
+            + list_bytes(&self.freed)
+            + list_bytes(&self.fresh)
+            + self.plan_memory()
+            + self.index_update.as_ref().map_or(0, Update::memory)
+    }
+
+    /// The slots of a range whose counts the merge has already changed, each with its state as a number; some more than once.
+    pub(crate) fn merged_in(&self, slots: &Range<u64>) -> &[(Slot, i32)] {
+        let merged = &self.changes[..self.change_at];
+        let first = merged.partition_point(|&(slot, _)| slot.0 < slots.start);
+        let end = merged.partition_point(|&(slot, _)| slot.0 < slots.end);
+        &merged[first..end]
+    }
+}
+
+/// What a step came to.
+pub(crate) enum Progress {
+    /// Go on.
+    More,
+    /// The stage is done.
+    Next,
+    /// Go on, but look at requests first: it took long.
+    Pause,
+    /// Wait for an I/O.
+    Wait,
+}
+
+impl Engine {
+    pub(crate) fn checkpoint_can_step(&self) -> bool {
+        self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
+    }
+
+    fn checkpoint_is_due(&self) -> bool {
+        let limit = self.limits.delta_entries as usize;
+        self.want_checkpoint
+            || self.delta.len() >= limit / 2
+            || self.delta.room() < limit / 2
+            || self.delta.releases >= self.limits.releases(&self.store.geometry) / 2
+            || self.journal.is_half_full()
+            || self.journal.entries >= 2 * limit as u64
+            || self.may_run_short()
+            || self.discards_are_due()
+            || self.disk_index_is_due() && self.has_rested()
+    }
+
+    /// Whether slots may run out before what has been overwritten gives some back: a pool that is full has only the spare ones.
+    fn may_run_short(&self) -> bool {
+        let spare = self.store.geometry.spare_slots();
+        spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
+    }
+
+    /// Whether a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
+    fn discards_are_due(&self) -> bool {
+        let rested = self.has_rested();
+        let many = self.discards.len() as u64 >= u64::from(self.limits.discards) / 2;
+        let any = self.has_discards() || self.delta.cuts > 0;
+        any && self.phase == Phase::Serving && !self.has_much_pending() && (rested || many)
+    }
+
+    /// Whether anything that was cut off is to be walked.
+    pub(crate) fn has_discards(&self) -> bool {
+        self.discards.len() > self.stuck_discards
+    }
+
+    /// Whether a checkpoint may begin that only goes on with what is done in the background.
+    fn has_rested(&self) -> bool {
+        self.is_idle() || self.is_pressed() || self.now >= self.last_checkpoint + DISCARD_INTERVAL
+    }
+
+    pub(crate) fn step_checkpoint(&mut self) {
+        if self.checkpoint.is_none() && self.checkpoint_is_due() && !self.scrub.writes_metadata() && self.may_begin() {
+            self.cut();
+        }
+        let Some(mut checkpoint) = self.checkpoint.take() else { return };
+        checkpoint.yielded = false;
+        if checkpoint.stage < Stage::Drain && !self.read_only {
+            if self.turn() != Turn::Now {
+                checkpoint.yielded = true;
+                self.checkpoint = Some(checkpoint);
+                return;
+            }
+            self.begin_burst();
+        }
+        let mut budget = if self.is_at_full_speed() { BUDGET } else { BUDGET / 4 };
+        loop {
+            if self.read_only {
+                return self.abandon_checkpoint(&mut checkpoint);
+            }
+            if budget == 0 {
+                checkpoint.yielded = true;
+                break;
+            }
+            if checkpoint.stage < Stage::Drain && (self.no_room.is_on() || self.store.pages.has_many_writes()) {
+                // It goes on when some are done. Reads need pages meanwhile.
+                break;
+            }
+            budget -= 1;
+            self.counters.checkpoint_steps += 1;
+            match self.step(&mut checkpoint) {
+                Ok(Progress::More) => {}
+                Ok(Progress::Pause) => {
+                    checkpoint.yielded = true;
+                    break;
+                }
+                Ok(Progress::Next) if checkpoint.stage == Stage::Release => return self.checkpoint_done(*checkpoint),
+                Ok(Progress::Next) => {
+                    if self.canary(Canary::EarlyPages) {
+                        self.store.free_replaced(usize::MAX);
+                    }
+                    checkpoint.stage = next_stage(checkpoint.stage);
+                    checkpoint = self.begin_stage(checkpoint);
+                }
+                Ok(Progress::Wait) | Err(Stop::NoPage) => break,
+                Err(Stop::Missing(missing)) if !self.failed_pages.contains(&missing.key) => {
+                    self.store.load(missing, None);
+                    break;
+                }
+                Err(Stop::Missing(_)) => self.fail_pool(Failure::Page),
+                // The space was counted before.
+                Err(Stop::NoSpace | Stop::Contradiction) => self.fail_pool(Failure::Contradiction),
+            }
+        }
+        self.checkpoint = Some(checkpoint);
+    }
+
+    /// Begins: everything up to the open record belongs to this checkpoint.
+    fn cut(&mut self) {
+        if !self.journal.is_empty() && !self.close_record(true) {
+            return;
+        }
+        self.want_checkpoint = false;
+        self.failed_pages.clear();
+        self.write_carried();
+        core::mem::swap(&mut self.delta, &mut self.frozen);
+        core::mem::swap(&mut self.room.active, &mut self.room.frozen);
+        debug_assert!(self.delta.points.is_empty());
+        self.store.epoch = self.superblock.epoch + 1;
+        for volume in &mut self.volumes {
+            volume.merged_size = volume.size;
+        }
+        self.review_room();
+        self.review_disk_index();
+        let (promised, discard_budget) = self.promise_pages(!self.has_much_pending());
+        let upto = self.journal.sequence - 1;
+        self.want_durable = self.want_durable.max(upto);
+        self.checkpoint = Some(Box::new(Checkpoint {
+            stage: Stage::Points,
+            upto,
+            upto_checksum: self.journal.previous,
+            position: self.journal.head,
+            ring_blocks: self.journal.used,
+            ring_entries: self.journal.entries,
+            // What still runs may bring records that this checkpoint does not have.
+            clean: self.phase == Phase::Closing && self.requests.active() == 0 && self.only_closes(),
+            clears: self.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
+            points: Vec::with_capacity(self.frozen.points.len()),
+            collected: 0,
+            clear_at: 0,
+            point_at: 0,
+            kept: 0,
+            cleared_at: 0,
+            cleared_place: None,
+            plan: Plan::default(),
+            leaves: Vec::new(),
+            next_leaf: 0,
+            spares_metadata: false,
+            pass: Pass::default(),
+            buffer_fits: false,
+            volume_at: 0,
+            writer: None,
+            space_writer: None,
+            changes: Vec::new(),
+            change_at: 0,
+            unsorted: Vec::new(),
+            freed: Vec::new(),
+            released: 0,
+            held_by: 0,
+            cut_off: Vec::new(),
+            discard_budget,
+            fresh: Vec::new(),
+            fresh_at: 0,
+            index_update: None,
+            index_room: 0,
+            index_pages: 0,
+            promised,
+            taken_before: self.store.meta.taken(),
+            index_taken_before: 0,
+            leaf_at: 0,
+            carried: self.carried_writes,
+            barrier: 0,
+            look: Look::default(),
+            grown: None,
+            reserved: 0,
+            superblocks: 0,
+            next: None,
+            // It goes on at once, or when background work has its turn.
+            yielded: true,
+        }));
+    }
+
+    /// What the frozen delta knows, in a list: a step of it.
+    fn collect(&self, checkpoint: &mut Checkpoint) -> Progress {
+        let from = checkpoint.collected;
+        checkpoint.collected += COLLECTED_AT_ONCE;
+        let all = if checkpoint.stage == Stage::Points {
+            let points = self.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
+            checkpoint.points.extend(points.map(|(&key, &entry)| (key, entry)));
+            self.frozen.points.len()
+        } else {
+            for (&slot, recent) in self.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
+                match (recent.fresh, recent.refs) {
+                    (true, 1..) => checkpoint.fresh.push(slot),
+                    // What this delta referred to for a while may be held: the merge looks.
+                    (false, 0) => checkpoint.changes.push((slot, 0)),
+                    _ => {}
+                }
+            }
+            self.frozen.slots.len()
+        };
+        if checkpoint.collected < all {
+            return Progress::Pause;
+        }
+        checkpoint.collected = 0;
+        Progress::Next
+    }
+
+    /// A stage begins.
+    fn begin_stage(&mut self, mut checkpoint: Box<Checkpoint>) -> Box<Checkpoint> {
+        match checkpoint.stage {
+            Stage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
+            Stage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
+            Stage::Sort => checkpoint.unsorted.push(0..checkpoint.changes.len()),
+            Stage::Plan => self.begin_plan(&mut checkpoint),
+            Stage::Owner => checkpoint.look = self.look_at_owner(),
+            Stage::Release => {
+                self.superblock = checkpoint.next.expect("the superblock was written");
+                self.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
+            }
+            Stage::Reserve => {
+                checkpoint.index_room = self.disk_index_room(&checkpoint);
+                self.checkpoint = Some(checkpoint);
+                self.reserve_metadata();
+                return self.checkpoint.take().expect("it waits");
+            }
+            _ => {}
+        }
+        checkpoint
+    }
+
+    /// Space for the metadata blocks that merging may write.
+    pub(crate) fn reserve_metadata(&mut self) {
+        let geometry = &self.store.geometry;
+        let meta = &self.store.meta;
+        let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room as u64);
+        let pages = self.left_to_take() + index;
+        let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
+            .min(u64::from(geometry.metadata_blocks)) as u32;
+        if wanted <= meta.reserved {
+            return self.checkpoint_metadata_reserved(true);
+        }
+        let block = geometry.block();
+        let (first, together) = geometry.metadata_run(meta.reserved.into());
+        let count = u64::from(wanted + 1024 - meta.reserved).min(together);
+        let ahead = meta.reserved + count as u32;
+        self.store.io.begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
+    }
+
+    /// A reservation of metadata came to its end.
+    pub(crate) fn metadata_reserved(&mut self, upto: Option<u32>) {
+        match upto {
+            Some(upto) => {
+                self.store.meta.reserved = self.store.meta.reserved.max(upto);
+                // Where a growth begins, the rest takes a reservation of its own.
+                self.reserve_metadata();
+            }
+            None => match &mut self.checkpoint {
+                // The index on disk is the first to do without.
+                Some(checkpoint) if checkpoint.index_room > 0 => {
+                    checkpoint.index_room = 0;
+                    self.reserve_metadata();
+                }
+                // Then the map buffer keeps what it has.
+                Some(checkpoint) if checkpoint.stage == Stage::Reserve && !checkpoint.spares_metadata => {
+                    checkpoint.spares_metadata = true;
+                    checkpoint.stage = Stage::Plan;
+                    checkpoint.yielded = true;
+                    let mut checkpoint = self.checkpoint.take().expect("it waits");
+                    self.begin_plan(&mut checkpoint);
+                    self.checkpoint = Some(checkpoint);
+                    self.needs_pump = true;
+                }
+                _ => self.checkpoint_metadata_reserved(false),
+            },
+        }
+    }
+
+    /// Goes on if there was room; if the host is full, tries again with the next tick.
+    fn checkpoint_metadata_reserved(&mut self, good: bool) {
+        let waiting = self.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == Stage::Reserve);
+        // One that comes late has nothing to say any more.
+        self.metadata_full = !good && waiting.is_some();
+        if let Some(checkpoint) = waiting
+            && good
+        {
+            checkpoint.stage = Stage::Maps;
+        }
+    }
+
+    fn step(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+        match checkpoint.stage {
+            Stage::Points | Stage::Slots => Ok(self.collect(checkpoint)),
+            Stage::SortPoints => Ok(sort_step(&mut checkpoint.points, &mut checkpoint.unsorted, |&(key, _)| key)),
+            Stage::SortSlots => Ok(sort_step(&mut checkpoint.fresh, &mut checkpoint.unsorted, |&slot| slot)),
+            Stage::Cleared => Ok(self.drop_cleared(checkpoint)),
+            Stage::Plan => Ok(self.plan(checkpoint)),
+            Stage::Reserve => Ok(Progress::Wait),
+            Stage::Maps => self.merge_maps(checkpoint),
+            Stage::Discards => self.walk_discards(checkpoint),
+            Stage::Sort => Ok(sort_step(&mut checkpoint.changes, &mut checkpoint.unsorted, |&(slot, _)| slot)),
+            Stage::Counts => self.merge_counts(checkpoint),
+            Stage::Summaries => self.merge_summaries(checkpoint),
+            Stage::Index => self.merge_disk_index(checkpoint),
+            Stage::Buffer => Ok(self.step_buffer(checkpoint)),
+            Stage::Tables(at) if TABLES[at] == TreeId::MapBuffer => self.write_log(checkpoint),
+            Stage::Tables(at) => self.write_table(checkpoint, TABLES[at]),
+            Stage::Drain => Ok(self.drain(checkpoint)),
+            Stage::Sync | Stage::Commit => {
+                let before_pages = checkpoint.stage == Stage::Sync && self.canary(Canary::UnsyncedPages);
+                let before_superblock = checkpoint.stage == Stage::Commit && self.canary(Canary::UnsyncedSuperblock);
+                let done = self.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
+                Ok(if done { Progress::Next } else { Progress::Wait })
+            }
+            Stage::Owner => Ok(if self.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
+            Stage::Superblock => self.write_superblock(checkpoint),
+            Stage::Release => Ok(self.release_replaced(checkpoint)),
+        }
+    }
+
+    fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
+        let records = checkpoint.upto.max(checkpoint.held_by);
+        let carried = checkpoint.carried > 0 && !self.canary(Canary::ForgottenCarried);
+        if self.store.pages.writes > 0 || carried || self.journal.durable < records {
+            return Progress::Wait;
+        }
+        checkpoint.grown = self.take_growth();
+        checkpoint.reserved = self.space.reserved();
+        self.want_sync(checkpoint);
+        Progress::Next
+    }
+
+    fn want_sync(&mut self, checkpoint: &mut Checkpoint) {
+        checkpoint.barrier = self.syncs.submitted + 1;
+        self.syncs.wanted = checkpoint.barrier;
+    }
+
+    /// A batch of carried blocks is in its slots.
+    pub(crate) fn checkpoint_carried_written(&mut self, sequence: u64) {
+        if let Some(checkpoint) = &mut self.checkpoint
+            && sequence <= checkpoint.upto
+        {
+            checkpoint.carried -= 1;
+        }
+    }
+
+    fn write_superblock(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+        if checkpoint.next.is_some() {
+            if checkpoint.superblocks > 0 {
+                return Ok(Progress::Wait);
+            }
+            self.want_sync(checkpoint);
+            return Ok(Progress::Next);
+        }
+        let geometry = checkpoint.grown.unwrap_or(self.store.geometry);
+        let next = Superblock {
+            parameters: Parameters { geometry, ..self.superblock.parameters },
+            epoch: self.store.epoch,
+            included: checkpoint.upto,
+            included_checksum: checkpoint.upto_checksum,
+            journal_position: checkpoint.position,
+            proven: self.journal.durable,
+            clean: checkpoint.clean,
+            data_used: self.space.data_used,
+            reserved_containers: checkpoint.reserved,
+            next_volume: self
+                .volumes
+                .last()
+                .map_or(1, |volume| volume.id.0.saturating_add(1))
+                .max(self.superblock.next_volume),
+            pool_policy: self.pool_policy,
+            memory: self.pool_memory,
+            second_copies: self.second_copies,
+            index_copy: self.index_copy,
+            cache: self.pool_cache,
+            replicas: self.reorder.budget,
+            scrub: self.scrub.record,
+            disk_index: self.disk_index.record,
+            roots: self.roots,
+            ..self.superblock
+        };
+        self.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
+        self.superblocks_in_flight = 2;
+        self.superblock_submitted = next.epoch;
+        checkpoint.superblocks = 2;
+        self.counters.pages_written.others += 2;
+        checkpoint.next = Some(next);
+        Ok(Progress::Wait)
+    }
+
+    /// Writes a superblock to the given places. `None`: no page is free.
+    pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
+        if self.store.pages.available() < places.len() {
+            return None;
+        }
+        let block = self.store.geometry.block();
+        for &place in places {
+            let page = self.store.pages.allocate()?;
+            next.encode(self.store.pages.bytes_mut(page));
+            let offset = self.store.geometry.superblock_block(place, next.epoch) * block;
+            self.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+        }
+        Some(())
+    }
+
+    pub(crate) fn superblock_written(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        if let Some(&Segment::Page(page)) = segments.first() {
+            self.store.pages.release(page);
+        }
+        self.superblocks_in_flight -= 1;
+        if self.check_written(result)
+            && let Some(checkpoint) = &mut self.checkpoint
+        {
+            checkpoint.superblocks -= 1;
+        }
+    }
+
+    /// The superblock is durable in both places: what it has replaced can be used again. A step of it.
+    fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
+        if self.store.free_replaced(FREED_AT_ONCE) {
+            return Progress::Pause;
+        }
+        let freed = checkpoint.freed.len().min(checkpoint.released + RETIRED_AT_ONCE);
+        if !self.canary(Canary::FreedAtMerge) {
+            for &slot in &checkpoint.freed[checkpoint.released..freed] {
+                self.space.retire(slot, checkpoint.upto);
+            }
+        }
+        checkpoint.released = freed;
+        if freed < checkpoint.freed.len() { Progress::Pause } else { Progress::Next }
+    }
+
+    /// All of it is done.
+    fn checkpoint_done(&mut self, checkpoint: Checkpoint) {
+        if let Some(grown) = checkpoint.grown {
+            self.grow_to(grown);
+        }
+        self.note_taken(&checkpoint);
+        self.frozen.reset(self.limits.delta_entries as usize);
+        self.room.frozen.reset();
+        self.review_room();
+        self.checkpoints_done += 1;
+        self.flush_is_stuck &= self.store.meta.free() <= self.free_when_stuck;
+        self.want_checkpoint |= self.has_too_much_buffered() && self.phase == Phase::Serving;
+        self.last_checkpoint = self.now;
+        self.mature();
+        if self.has_much_pending() {
+            self.publish_pending();
+        }
+        self.needs_pump = true;
+    }
+
+    /// What the checkpoint would have written stays unwritten: the pool has failed, or is closed early. The frozen delta stays
+    /// in force, so reads see what they saw.
+    pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
+        checkpoint.yielded = false;
+        for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
+            writer.abandon(&mut self.store);
+        }
+    }
+
+    /// A page of a tree could not be read or is damaged. A checkpoint that needs it cannot end.
+    pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
+        if self.phase == Phase::Recovering {
+            let offset = self.store.offset(key);
+            let error = if unreadable {
+                OpenError::Device { offset }
+            } else {
+                OpenError::DamagedPage { offset, what: "a table of the pool" }
+            };
+            self.recovery_failed(error);
+        } else {
+            if self.failed_pages.len() == FAILED_PAGES {
+                self.failed_pages.remove(0);
+            }
+            self.failed_pages.push(key);
+        }
+    }
+
+    /// A page of metadata, or the request to load it.
+    pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
+        let key = PageKey { region: Region::Metadata, location: pointer.location };
+        self.store.pages.get(key).ok_or(Stop::Missing(crate::store::tree::Missing { key, pointer, parent: None }))
+    }
+}
+
+/// Sorts one of the parts that are not sorted yet by their keys, or divides it in two; false if there is none left. What has the same
+/// key is in any order.
+pub(crate) fn sort_part<T, K: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>, key: impl Fn(&T) -> K) -> bool {
+    let Some(part) = unsorted.pop() else { return false };
+    let items = &mut items[part.clone()];
+    if items.len() > SORTED_AT_ONCE {
+        let middle = items.len() / 2;
+        items.select_nth_unstable_by_key(middle, key);
+        unsorted.extend([part.start + middle..part.end, part.start..part.start + middle]);
+    } else {
+        items.sort_unstable_by_key(key);
+    }
+    true
+}
+
+/// A step of a stage that sorts.
+fn sort_step<T, K: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>, key: impl Fn(&T) -> K) -> Progress {
+    if sort_part(items, unsorted, key) { Progress::Pause } else { Progress::Next }
+}
+
+fn next_stage(stage: Stage) -> Stage {
+    match stage {
+        Stage::Points => Stage::SortPoints,
+        Stage::SortPoints => Stage::Slots,
+        Stage::Slots => Stage::SortSlots,
+        Stage::SortSlots => Stage::Cleared,
+        Stage::Cleared => Stage::Plan,
+        Stage::Plan => Stage::Reserve,
+        Stage::Reserve => Stage::Maps,
+        Stage::Maps => Stage::Discards,
+        Stage::Discards => Stage::Sort,
+        Stage::Sort => Stage::Counts,
+        Stage::Counts => Stage::Summaries,
+        Stage::Summaries => Stage::Index,
+        Stage::Index => Stage::Buffer,
+        Stage::Buffer => Stage::Tables(0),
+        Stage::Tables(at) if at + 1 < TABLES.len() => Stage::Tables(at + 1),
+        Stage::Tables(_) => Stage::Drain,
+        Stage::Drain => Stage::Sync,
+        Stage::Sync => Stage::Owner,
+        Stage::Owner => Stage::Superblock,
+        Stage::Superblock => Stage::Commit,
+        Stage::Commit | Stage::Release => Stage::Release,
+    }
+}

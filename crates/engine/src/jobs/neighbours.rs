@@ -1,0 +1,195 @@
+//! The digests beside known blocks: where the index finds a block, those that lie behind it are likely to be written next. The summary page
+//! of its slot has their digests, and they are put into the index ahead of need.
+//!
+//! Nothing waits for it, and it is bounded: one page for each run of hits, that of its last block; few pages wait, fewer are being
+//! loaded, at the class of background work; none is gone through again soon. And it is paid for: a page takes the processor as long as several
+//! writes do, so after the first ones there is a page for so many digests that came ahead and were asked for, and besides one for so many
+//! blocks that were found, to see whether it is worth it by now. What comes ahead is a hint like all that the index knows, and
+//! takes the place of the entry that would go next ([`crate::sharing::index::Index::offer`]): of each bucket all entries but one stay what was
+//! used, and what is never asked for goes first.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::contract::{Digest, Nanos, RequestId};
+use crate::engine::{Engine, Phase};
+use crate::format::entry::Slot;
+use crate::sharing::policy::Lookup;
+use crate::store::pages::PageKey;
+use crate::store::tree::Missing;
+
+/// Pages that wait to be gone through, at most,
+const WANTED: usize = 8;
+/// those of them that are being loaded,
+const LOADS: usize = 2;
+/// and what one takes at most: pages above it, itself, and those of the space map.
+const LOADS_EACH: u8 = 8;
+/// A page is not gone through again for so long, while it is among the last ones.
+const REST: Nanos = 10_000_000_000;
+const RECENT: usize = 64;
+/// What a page costs,
+const COST: u32 = 256;
+/// what a block that is found brings in,
+const FOUND: u32 = 1;
+/// what one that was found because its digest had come ahead brings in: with four of them a page has paid for itself,
+const GAINED: u32 = 64;
+/// and what is saved at most, and there at first.
+const SAVED_MAX: u32 = 16 * COST;
+/// Digests that have come ahead and whose hits will be counted.
+const MARKS: usize = 8192;
+
+/// What came of it. Each figure is defined in docs/counters.md.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NeighbourCounts {
+    /// Summary pages that were gone through.
+    pub pages: u64,
+    /// Device reads for them.
+    pub loads: u64,
+    /// Entries that the index took.
+    pub entries: u64,
+    /// Those of them that were found by a write, as far as it is known.
+    pub hits: u64,
+}
+
+/// A leaf of the summaries that is wanted.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    leaf: u64,
+    /// The page that was loaded for it last, and how many were.
+    page: Option<PageKey>,
+    loads: u8,
+}
+
+/// Pages that are wanted, and those that have been gone through.
+pub(crate) struct Neighbours {
+    wanted: VecDeque<Wanted>,
+    recent: VecDeque<(u64, Nanos)>,
+    /// By some bits of a digest that has come ahead, others of it.
+    marks: Vec<u32>,
+    /// What there is to pay for pages.
+    saved: u32,
+    pub(crate) counts: NeighbourCounts,
+}
+
+impl Neighbours {
+    pub(crate) fn new() -> Neighbours {
+        Neighbours {
+            wanted: VecDeque::with_capacity(WANTED),
+            recent: VecDeque::with_capacity(RECENT),
+            marks: vec![0; MARKS],
+            saved: SAVED_MAX,
+            counts: NeighbourCounts::default(),
+        }
+    }
+
+    /// Where a digest's mark is, and which one it is.
+    fn mark(digest: Digest) -> (usize, u32) {
+        let bits = u128::from_le_bytes(digest.0);
+        (bits as usize % MARKS, (bits >> 32) as u32 | 1)
+    }
+
+    /// Takes the mark of a digest away; whether it had one.
+    fn unmark(&mut self, digest: Digest) -> bool {
+        let (at, mark) = Neighbours::mark(digest);
+        let has = self.marks[at] == mark;
+        if has {
+            self.marks[at] = 0;
+        }
+        has
+    }
+
+    /// The index was asked for a digest.
+    pub(crate) fn asked(&mut self, digest: Digest, is_known: bool) {
+        let came_ahead = self.unmark(digest);
+        if is_known {
+            self.counts.hits += u64::from(came_ahead);
+            self.saved = (self.saved + if came_ahead { GAINED } else { FOUND }).min(SAVED_MAX);
+        }
+    }
+
+    fn want(&mut self, leaf: u64, now: Nanos) {
+        let is_recent = |&(done, when): &(u64, Nanos)| done == leaf && now < when.saturating_add(REST);
+        let is_wanted = self.wanted.iter().any(|wanted| wanted.leaf == leaf);
+        let has_room = self.saved >= COST && self.wanted.len() < WANTED;
+        if has_room && !is_wanted && !self.recent.iter().any(is_recent) {
+            self.saved -= COST;
+            self.wanted.push_back(Wanted { leaf, page: None, loads: 0 });
+        }
+    }
+
+    fn done(&mut self, leaf: u64, now: Nanos) {
+        self.recent.retain(|&(done, _)| done != leaf);
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((leaf, now));
+    }
+}
+
+impl Engine {
+    /// What came of putting digests into the index ahead of need.
+    pub fn neighbour_counts(&self) -> NeighbourCounts {
+        self.neighbours.counts
+    }
+
+    /// All blocks of a write have been looked up: wants the page of the last block of each run of hits.
+    pub(crate) fn want_neighbours(&mut self, id: RequestId) {
+        let per_leaf = self.store.geometry.summary_leaf_slots();
+        let blocks = &self.requests.get(id).blocks;
+        for (at, block) in blocks.iter().enumerate() {
+            let Lookup::Known(slot) = block.lookup else { continue };
+            if blocks.get(at + 1).is_none_or(|next| next.lookup != Lookup::Known(slot + 1)) {
+                self.neighbours.want(slot / per_leaf, self.now);
+            }
+        }
+    }
+
+    /// Goes through the pages that are there, and loads others. Not during a checkpoint: what the summaries and the space map say
+    /// is of one merge then.
+    pub(crate) fn step_neighbours(&mut self) {
+        if self.neighbours.wanted.is_empty() || self.checkpoint.is_some() || self.phase != Phase::Serving {
+            return;
+        }
+        let is_loading = |wanted: &&Wanted| wanted.page.is_some_and(|page| self.store.pages.is_loading(page));
+        let mut loading = self.neighbours.wanted.iter().filter(is_loading).count();
+        for _ in 0..self.neighbours.wanted.len() {
+            let Some(mut wanted) = self.neighbours.wanted.pop_front() else { break };
+            match self.go_through(wanted.leaf) {
+                Ok(()) => {
+                    self.neighbours.counts.pages += 1;
+                    self.neighbours.done(wanted.leaf, self.now);
+                }
+                Err(_) if wanted.loads == LOADS_EACH => self.neighbours.done(wanted.leaf, self.now),
+                Err(missing) => {
+                    if loading < LOADS && !self.store.pages.is_loading(missing.key) {
+                        self.store.load(missing, None);
+                        (wanted.page, wanted.loads) = (Some(missing.key), wanted.loads + 1);
+                        self.neighbours.counts.loads += 1;
+                        loading += 1;
+                    }
+                    self.neighbours.wanted.push_back(wanted);
+                }
+            }
+        }
+    }
+
+    /// Puts the digests of live slots of a leaf of the summaries into the index.
+    fn go_through(&mut self, leaf: u64) -> Result<(), Missing> {
+        self.each_block_of_leaf(leaf, |engine, slot, state, digest| {
+            if state.is_used() {
+                engine.offer(digest, slot);
+            }
+        })?;
+        Ok(())
+    }
+
+    fn offer(&mut self, digest: Digest, slot: Slot) {
+        let digest = self.sharing_digest(digest);
+        if self.index.offer(digest, slot, self.space.generation(slot)) {
+            self.neighbours.counts.entries += 1;
+            let (at, mark) = Neighbours::mark(digest);
+            self.neighbours.marks[at] = mark;
+        }
+    }
+}

@@ -1,0 +1,560 @@
+//! The boundary between the index and the read cache: carries out what `icache.rs` decides, while everything is served.
+//!
+//! What is divided are the chunks of the index and the payload buffers that are not for what comes in. A move goes step by step,
+//! a few chunks at a time, and memory is given up on one side before it is taken on the other:
+//!
+//! - *the index shrinks*: chunks go, and the number of buffers rises;
+//! - *the index grows*: the number of buffers falls. The read cache evicts what it needs least; blocks that it keeps and that
+//!   are in buffers that go are copied to others. When the last of these buffers is released, the chunks come.
+//!
+//! What has grown is filled with the newest of its ghosts, as background work: blocks are read and compared with their
+//! digests; for the index the summaries around the ghosts' slots are read.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use crate::contract::*;
+use crate::data_path::write::first_bits;
+use crate::engine::{Engine, Phase};
+use crate::format::entry::{Slot, check_bits};
+use crate::icache::ghosts::{Ghosts, Key, ReadGhosts, SEGMENTS};
+use crate::icache::rule::{Controller, Division, DivisionChange, Hits, LEAST, Replacement};
+use crate::jobs::rebuild::Rebuild;
+use crate::jobs::throttle::Turn;
+use crate::limits::Limits;
+use crate::requests::request::{Decision, Kind};
+use crate::sharing::index::{Index, Size};
+use crate::sharing::policy::Lookup;
+use crate::store::io::Purpose;
+use crate::store::pages::PageKey;
+use crate::store::tree::Missing;
+
+/// Chunks of the index that one step moves.
+const STEP_CHUNKS: u64 = 2;
+/// Ghosts that are fetched after a move, at most: blocks, and leaves of summaries.
+const FETCHED_BLOCKS: usize = 256;
+const FETCHED_LEAVES: usize = 64;
+/// Ghosts that are fetched at a time.
+const FETCHED_AT_ONCE: usize = 8;
+
+/// Figures of the read cache, and of the index what [`crate::WriteCounts`] does not have. Hits and misses count blocks, since the pool
+/// was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheCounts {
+    /// Of the hits and misses of the index, those that one of another size would have had, deeper than the one that there is. (An
+    /// estimate from a sample.)
+    pub index_ghost_hits: u64,
+    /// Blocks read that were in memory,
+    pub read_hits: u64,
+    /// and those that came from the device.
+    pub read_misses: u64,
+    /// Blocks that a larger read cache would have had.
+    pub read_ghost_hits: u64,
+    /// Moves of the boundary that were decided.
+    pub moves: u64,
+    /// Blocks that were copied, because their buffers went.
+    pub copied_blocks: u64,
+    /// Blocks that were read ahead into a read cache that had grown,
+    pub prefetched_blocks: u64,
+    /// and entries that were put into an index that had grown.
+    pub prefetched_entries: u64,
+}
+
+/// The division as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheStatus {
+    /// Bytes that index and read cache share.
+    pub shared_bytes: u64,
+    /// Bytes of the index,
+    pub index_bytes: u64,
+    /// and the entries that there is room for.
+    pub index_entries: u64,
+    /// Bytes of the buffers of the read cache (and of reads under way).
+    pub read_bytes: u64,
+    /// Thousandths of the shared bytes that are to be the index: where the boundary is, or is moving to.
+    pub index_share: u32,
+    /// Counts.
+    pub counts: CacheCounts,
+}
+
+/// A block that is copied to another buffer.
+struct Copy {
+    from: BufferId,
+    into: BufferId,
+}
+
+/// What the engine knows of the division.
+pub(crate) struct Partition {
+    /// The setting that `goal` is for.
+    setting: Option<CacheSetting>,
+    /// Nothing has been aimed at yet.
+    is_new: bool,
+    /// Chunks of the index that there are to be.
+    goal: u64,
+    /// Thousandths.
+    share: u32,
+    controller: Controller,
+    index_ghosts: Ghosts,
+    read_ghosts: ReadGhosts,
+    copies: BTreeMap<Slot, Copy>,
+    /// Ghosts that are to be fetched.
+    blocks: VecDeque<Slot>,
+    leaves: VecDeque<u64>,
+    /// The page that fetching waits for.
+    waiting: Option<PageKey>,
+    /// Blocks on their way: their buffers and digests.
+    fetching: BTreeMap<Slot, (BufferId, Digest)>,
+    /// Blocks of answers that are being sent, and hold their buffers.
+    pub(crate) answering: u32,
+    /// A step can be taken at once.
+    pub(crate) work_left: bool,
+    pub(crate) counts: CacheCounts,
+}
+
+impl Partition {
+    pub(crate) fn new(limits: &Limits, block: u64) -> Partition {
+        Partition {
+            setting: None,
+            is_new: true,
+            goal: 0,
+            share: limits.index_share(block),
+            controller: Controller::new(),
+            index_ghosts: Ghosts::new(limits.index_ghosts(block)),
+            read_ghosts: ReadGhosts::new(limits.read_ghosts(block)),
+            copies: BTreeMap::new(),
+            blocks: VecDeque::new(),
+            leaves: VecDeque::new(),
+            waiting: None,
+            fetching: BTreeMap::new(),
+            answering: 0,
+            work_left: false,
+            counts: CacheCounts::default(),
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        self.index_ghosts.memory() + self.read_ghosts.memory()
+    }
+
+    /// Blocks on their way ahead.
+    pub(crate) fn fetches_in_flight(&self) -> usize {
+        self.fetching.len()
+    }
+
+    /// Whether the slot's content is being read ahead.
+    pub(crate) fn is_fetching(&self, slot: Slot) -> bool {
+        self.fetching.contains_key(&slot)
+    }
+
+    /// The slot is free: its content is no ghost of anything any more.
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        self.read_ghosts.forget(slot);
+    }
+
+    /// A block is in its slot, and in the read cache.
+    pub(crate) fn note_written(&mut self, slot: Slot) {
+        let lru = self.setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
+        self.read_ghosts.touch(slot, lru);
+    }
+}
+
+impl Engine {
+    /// What is in force.
+    pub fn cache_setting(&self) -> Option<CacheSetting> {
+        self.pool_cache.or(self.limits.cache.setting)
+    }
+
+    /// What the pool was set to, if it was.
+    pub fn pool_cache(&self) -> Option<CacheSetting> {
+        self.pool_cache
+    }
+
+    /// The division of memory between index and read cache, and what was hit.
+    pub fn cache_status(&self) -> CacheStatus {
+        let block = self.store.geometry.block();
+        CacheStatus {
+            shared_bytes: self.limits.shared_bytes(block),
+            index_bytes: self.index.memory(),
+            index_entries: self.index.capacity(),
+            read_bytes: u64::from(self.buffers.count().saturating_sub(self.limits.write_buffers)) * block,
+            index_share: self.partition.share,
+            counts: self.partition.counts,
+        }
+    }
+
+    /// The last changes of the division, the oldest first.
+    pub fn cache_history(&self) -> impl Iterator<Item = DivisionChange> + '_ {
+        self.partition.controller.history.iter().copied()
+    }
+
+    // ---- counting ----
+
+    /// Counts what a write found in the index.
+    pub(crate) fn note_lookups(&mut self, id: RequestId, policy: Policy) {
+        let Engine { requests, partition, limits, .. } = self;
+        let request = requests.get(id);
+        if request.kind != Kind::Write {
+            return;
+        }
+        partition.controller.count_request();
+        if !policy.looks_up() {
+            return;
+        }
+        for block in &request.blocks {
+            let Some(content) = block.content.filter(|content| !content.zero) else { continue };
+            let slot = match (block.lookup, block.decision) {
+                // Found by what the block maps to, not by the index.
+                (Lookup::SamePlace(_), _) => continue,
+                (Lookup::Known(slot), _) => Some(Slot(slot)),
+                (Lookup::Nothing, Decision::Twin) => continue,
+                (Lookup::Nothing, _) => block.entry.slot(),
+            };
+            let one_in = limits.cache.sampled_one_in;
+            let digest = first_bits(content.digest, limits.sharing_digest_bits);
+            let Some(key) = slot.and_then(|slot| Key::of_digest(digest, slot, one_in)) else { continue };
+            if let Some(segment) = partition.index_ghosts.touch(key) {
+                let hits = u64::from(one_in);
+                partition.controller.count_hits(Hits::Index, segment, hits);
+                if segment as u64 * 1000 >= u64::from(partition.share) * SEGMENTS as u64 {
+                    partition.counts.index_ghost_hits += hits;
+                }
+            }
+        }
+    }
+
+    /// Counts the blocks of a read.
+    pub(crate) fn note_read(&mut self, id: RequestId) {
+        let Engine { requests, partition, .. } = self;
+        partition.controller.count_request();
+        let lru = partition.setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
+        for block in &requests.get(id).blocks {
+            let Some(slot) = block.entry.slot() else { continue };
+            // What came ahead would not have come sooner from a larger cache.
+            if let Some((list, segment)) = partition.read_ghosts.touch(slot, lru).filter(|_| !block.was_ahead) {
+                partition.controller.count_hits(list, segment, 1);
+                if segment as u64 * 1000 >= u64::from(1000 - partition.share) * SEGMENTS as u64 {
+                    partition.counts.read_ghost_hits += 1;
+                }
+            }
+        }
+    }
+
+    // ---- moving ----
+
+    /// Buffers beside those for what comes in, when the index has so many chunks.
+    fn read_buffers_beside(&self, chunks: u64) -> u32 {
+        let block = self.store.geometry.block();
+        let index = chunks * self.index.chunk_entries() * 16;
+        let least = self.limits.least_read_buffers(&self.store.geometry);
+        (self.limits.shared_bytes(block).saturating_sub(index) / block).max(u64::from(least)) as u32
+    }
+
+    /// Chunks of an index with so many thousandths of what is shared. The buffers that reads need are left.
+    fn chunks_of_share(&self, share: u32) -> u64 {
+        let block = self.store.geometry.block();
+        let shared = self.limits.shared_bytes(block);
+        let for_reads = u64::from(self.limits.least_read_buffers(&self.store.geometry)) * block;
+        let bytes = (shared * u64::from(share) / 1000).min(shared.saturating_sub(for_reads));
+        let chunks = self.index.chunks_for(bytes / 16);
+        // The smallest table there is may be too large.
+        if chunks * self.index.chunk_entries() * 16 > shared.saturating_sub(for_reads) { 0 } else { chunks }
+    }
+
+    /// Limits or setting have changed: where the boundary is to be.
+    fn aim(&mut self) {
+        let setting = self.cache_setting();
+        self.partition.setting = setting;
+        self.partition.is_new = false;
+        let lru = setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
+        self.cache.set_lru(lru);
+        self.partition.share = match setting.map(|setting| setting.division) {
+            None => self.limits.index_share(self.store.geometry.block()),
+            Some(Division::Fixed(percent)) => u32::from(percent) * 10,
+            Some(Division::Adaptive(_)) => self.partition.share.clamp(LEAST, 1000 - LEAST),
+        };
+        self.partition.goal = match setting {
+            None => self.index.chunks_for(u64::from(self.limits.index_entries)),
+            Some(_) => self.chunks_of_share(self.partition.share),
+        };
+        self.partition.controller.note(self.now, self.partition.share);
+    }
+
+    /// New limits are in force: what is too much goes at once, as far as it can; what there is more comes step by step.
+    pub(crate) fn divide_anew(&mut self) {
+        let block = self.store.geometry.block();
+        let (size, slots) = (self.limits.index_size(block), self.store.geometry.slots());
+        let tag_bits = self.limits.index_tag_bits;
+        let starts_anew = !self.index.can_become(size, slots, tag_bits);
+        if starts_anew {
+            self.index = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
+        }
+        if self.partition.setting.is_none() {
+            self.partition.share = self.limits.index_share(block);
+        }
+        self.aim();
+        let goal = self.partition.goal;
+        if starts_anew || goal < self.index.chunks() || self.partition.setting.is_none() {
+            self.index.resize(goal);
+        }
+        if starts_anew && !matches!(self.phase, Phase::Recovering | Phase::Dead) {
+            self.rebuild = Some(Rebuild::new(self.store.geometry.summary_leaves()));
+        }
+        self.partition.index_ghosts.resize(self.limits.index_ghosts(block));
+        self.partition.read_ghosts.resize(self.limits.read_ghosts(block));
+        self.partition.blocks.clear();
+        self.partition.leaves.clear();
+        let reads = self.read_buffers_beside(goal.max(self.index.chunks()));
+        self.buffers.set_count(
+            self.limits.write_buffers + reads,
+            self.limits.write_buffers,
+            self.limits.most_buffers(block),
+        );
+        let most = self.limits.most_cached(block);
+        let capacity = self.cache_capacity(reads);
+        let Engine { cache, buffers, evicted, .. } = self;
+        cache.resize(capacity, most, |buffer| !buffers.is_retired(buffer), evicted);
+        self.release_evicted();
+        self.evicted.shrink_to(0);
+    }
+
+    /// Blocks that the read cache may hold: none if all memory is to be the index. (Reads need buffers all the same.)
+    fn cache_capacity(&self, reads: u32) -> usize {
+        let none = self.partition.setting.is_some_and(|setting| setting.division == Division::Fixed(100));
+        if none { 0 } else { reads as usize }
+    }
+
+    /// Looks at the hits if it is time, and moves the boundary by a step if it is not where it should be.
+    pub(crate) fn step_partition(&mut self) {
+        self.partition.work_left = false;
+        if self.partition.is_new || self.cache_setting() != self.partition.setting {
+            let before = self.index.chunks();
+            self.aim();
+            let reads = self.buffers.count().saturating_sub(self.limits.write_buffers);
+            self.set_read_buffers(reads);
+            if before == 0 && self.partition.goal > 0 {
+                self.rebuild = Some(Rebuild::new(self.store.geometry.summary_leaves()));
+            }
+        }
+        self.copy_out_of_retired();
+        if self.index.chunks() == self.partition.goal {
+            self.look_at_hits();
+        }
+        self.step_boundary();
+    }
+
+    fn look_at_hits(&mut self) {
+        let Some(CacheSetting { division: Division::Adaptive(rule), .. }) = self.partition.setting else { return };
+        if !self.partition.controller.is_due(&self.limits.cache) {
+            return;
+        }
+        let before = self.partition.share;
+        let share = self.partition.controller.look(rule, &self.limits.cache, before);
+        if share != before {
+            self.partition.share = share;
+            self.partition.goal = self.chunks_of_share(share);
+            self.partition.counts.moves += 1;
+            self.partition.controller.note(self.now, share);
+            self.choose_ghosts(before, share);
+        }
+    }
+
+    fn step_boundary(&mut self) {
+        let (goal, chunks) = (self.partition.goal, self.index.chunks());
+        if goal == chunks {
+            return;
+        }
+        if goal < chunks {
+            let near = goal.max(chunks.saturating_sub(STEP_CHUNKS));
+            while self.index.chunks() > near {
+                self.index.step(near);
+            }
+            self.index.fit();
+        }
+        // From none the smallest table comes at once.
+        let near = if chunks == 0 { goal } else { goal.min(chunks + STEP_CHUNKS) };
+        let chunks = self.index.chunks();
+        let reads = self.read_buffers_beside(near.max(chunks));
+        if self.buffers.count() != self.limits.write_buffers + reads {
+            if !self.can_have(reads) {
+                return;
+            }
+            self.set_read_buffers(reads);
+        }
+        if near > chunks {
+            let room = self.limits.write_buffers + self.read_buffers_beside(near);
+            if self.buffers.numbers() > room {
+                // The step after this one comes when these have been released.
+                return;
+            }
+            self.index.reserve(near);
+            while self.index.chunks() < near {
+                self.index.step(near);
+            }
+        }
+        self.partition.work_left = self.index.chunks() != goal;
+    }
+
+    /// Whether so many buffers beside those for what comes in leave enough that no answer under way holds: a client that is slow
+    /// to take its answers must not leave the others without.
+    fn can_have(&self, reads: u32) -> bool {
+        let fewer = (self.buffers.count() - self.limits.write_buffers).saturating_sub(reads);
+        let incoming = self.limits.write_buffers.saturating_sub(self.buffers.incoming());
+        let least = self.limits.least_read_buffers(&self.store.geometry);
+        fewer == 0 || {
+            let needed = fewer + incoming + least / 2 + self.partition.answering;
+            self.buffers.free() + self.cache.len() >= needed as usize
+        }
+    }
+
+    /// There are to be so many buffers beside those for what comes in.
+    fn set_read_buffers(&mut self, reads: u32) {
+        let write_buffers = self.limits.write_buffers;
+        let most = self.limits.most_buffers(self.store.geometry.block());
+        self.buffers.set_count(write_buffers + reads, write_buffers, most);
+        let capacity = self.cache_capacity(reads);
+        self.cache.set_capacity(capacity, &mut self.evicted);
+        self.release_evicted();
+        self.copy_out_of_retired();
+    }
+
+    /// What the read cache keeps in buffers that go, moves to others.
+    fn copy_out_of_retired(&mut self) {
+        for number in self.buffers.count()..self.buffers.numbers() {
+            let from = BufferId(number);
+            let Some(slot) = self.cache.in_buffer(from) else { continue };
+            if self.partition.copies.contains_key(&slot) {
+                continue;
+            }
+            let Some(into) = self.buffers.take() else {
+                self.cache.remove(slot);
+                self.buffers.release(from);
+                continue;
+            };
+            self.buffers.hold(from);
+            self.partition.copies.insert(slot, Copy { from, into });
+            // Nothing of the new buffer is kept.
+            let op = IoOp::Merge { from: 0, to: 0, zero: false };
+            self.store.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
+        }
+    }
+
+    /// A block has been copied: the cache has it there from now on, if it still has it at all.
+    pub(crate) fn copied(&mut self, slot: Slot, result: Result<Outcome<'_>, IoError>) {
+        let Copy { from, into } = self.partition.copies.remove(&slot).expect("a copy ends once");
+        let check = self.buffers.check(from);
+        let good =
+            matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && check_bits(content.digest) == check);
+        self.buffers.release(from);
+        if self.cache.peek(slot) != Some(from) {
+            return self.buffers.release(into);
+        }
+        self.buffers.release(from);
+        if good {
+            self.buffers.set_check(into, check);
+            self.cache.set_buffer(slot, into);
+            self.partition.counts.copied_blocks += 1;
+        } else {
+            self.cache.remove(slot);
+            self.buffers.release(into);
+        }
+    }
+
+    // ---- ghosts ----
+
+    /// Chooses the ghosts that are to come into what grows, the newest first.
+    fn choose_ghosts(&mut self, before: u32, share: u32) {
+        let segment = |share: u32| (share as usize * SEGMENTS).div_ceil(1000).min(SEGMENTS);
+        let Engine { partition, store, .. } = self;
+        partition.blocks.clear();
+        partition.leaves.clear();
+        if share < before {
+            let (from, to) = ((1000 - before) as usize * SEGMENTS / 1000, segment(1000 - share));
+            partition.blocks.extend(partition.read_ghosts.slots(from..to).take(FETCHED_BLOCKS));
+        } else {
+            let per_leaf = store.geometry.summary_leaf_slots();
+            let from = before as usize * SEGMENTS / 1000;
+            for slot in partition.index_ghosts.slots(from..segment(share)).take(4 * FETCHED_LEAVES) {
+                let leaf = slot.0 / per_leaf;
+                if !partition.leaves.contains(&leaf) && partition.leaves.len() < FETCHED_LEAVES {
+                    partition.leaves.push_back(leaf);
+                }
+            }
+        }
+    }
+
+    /// Whether ghosts can be fetched, when their turn comes.
+    pub(crate) fn fetch_can_step(&self) -> bool {
+        let has_ghosts = !(self.partition.blocks.is_empty() && self.partition.leaves.is_empty());
+        let waits = self.partition.waiting.is_some_and(|key| self.store.pages.is_loading(key));
+        has_ghosts
+            && self.phase == Phase::Serving
+            && !waits
+            && self.index.chunks() == self.partition.goal
+            && self.partition.fetching.len() < FETCHED_AT_ONCE
+            && self.checkpoint.is_none()
+            && self.rebuild.is_none()
+    }
+
+    /// Fetches some ghosts, if it is a time for background work.
+    pub(crate) fn step_fetch(&mut self) {
+        if !self.fetch_can_step() || self.turn() != Turn::Now {
+            return;
+        }
+        self.begin_burst();
+        self.partition.waiting = None;
+        for _ in 0..FETCHED_AT_ONCE - self.partition.fetching.len() {
+            let missing = if let Some(slot) = self.partition.blocks.pop_front() {
+                self.fetch_block(slot).err().inspect(|_| self.partition.blocks.push_front(slot))
+            } else if let Some(leaf) = self.partition.leaves.pop_front() {
+                let noted = self.note_summaries(leaf);
+                self.partition.counts.prefetched_entries += noted.unwrap_or(0);
+                noted.err().inspect(|_| self.partition.leaves.push_front(leaf))
+            } else {
+                None
+            };
+            let Some(missing) = missing else { continue };
+            if self.failed_pages.contains(&missing.key) {
+                // Whatever needs this page is left.
+                let _ = self.partition.blocks.pop_front().is_some() || self.partition.leaves.pop_front().is_some();
+                continue;
+            }
+            self.partition.waiting = Some(missing.key);
+            return self.store.load(missing, None);
+        }
+    }
+
+    /// Reads a block ahead, if it is not in memory and a buffer is free; fails if its digest is not at hand.
+    fn fetch_block(&mut self, slot: Slot) -> Result<(), Missing> {
+        let is_here =
+            self.in_memory(slot).is_some() || self.fills.contains_key(&slot) || self.mends.contains_key(&slot);
+        if is_here || self.partition.is_fetching(slot) || !self.space.contains(slot) {
+            return Ok(());
+        }
+        let Some((digest, _)) = self.proven_digest(slot)? else { return Ok(()) };
+        if self.is_lost(slot, digest) {
+            return Ok(());
+        }
+        let Some(buffer) = self.buffers.take() else {
+            self.partition.blocks.clear();
+            return Ok(());
+        };
+        self.partition.fetching.insert(slot, (buffer, digest));
+        let (offset, block) = (self.slot_offset(slot), self.store.geometry.block());
+        self.store.io.begin(IoOp::ReadBlocks, offset, block, [Segment::Buffer(buffer)], Purpose::Fetch(slot));
+        Ok(())
+    }
+
+    /// A block has been read ahead.
+    pub(crate) fn fetched(&mut self, slot: Slot, result: Result<Outcome<'_>, IoError>) {
+        let (buffer, digest) = self.partition.fetching.remove(&slot).expect("a fetch ends once");
+        let good = matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && content.digest == digest);
+        // What fails is not reported: whoever needs it will read it again.
+        if !good || self.in_memory(slot).is_some() {
+            return self.buffers.release(buffer);
+        }
+        self.buffers.set_check(buffer, check_bits(digest));
+        self.partition.counts.prefetched_blocks += 1;
+        self.keep_cached(slot, buffer);
+        self.release_evicted();
+    }
+}

@@ -1,0 +1,109 @@
+//! Where the journal has the blocks that it carried, until a sync has covered their slots.
+//!
+//! What is flushed is durable in the record that carried it. The slot is written later, and no record waits for that: a sync that
+//! fails may lose it. The pool is read-only from then on, and whoever reads such a block gets it from the journal, where recovery
+//! would find it (`mend.rs`).
+//!
+//! Carried blocks go to their slots in batches, in the order of their records. A batch has *landed* when no write of it, or of
+//! one before it, is in flight.
+
+use alloc::collections::VecDeque;
+
+use crate::contract::Digest;
+use crate::format::entry::Slot;
+
+/// So many copies ask for a sync: durable writes need none, and there may be no other for long.
+const MANY: usize = 4096;
+
+/// A block in the journal.
+struct Place {
+    slot: Slot,
+    digest: Digest,
+    /// Where it is: a block of the store.
+    block: u64,
+    /// The batch that takes it to its slot.
+    batch: u32,
+}
+
+/// The blocks whose slots may still be lost, in the order of their batches.
+pub(crate) struct CarriedCopies {
+    copies: VecDeque<Place>,
+    /// The batch that is being gathered, and the one up to which, exclusively, all have landed.
+    batch: u32,
+    landed: u32,
+}
+
+impl CarriedCopies {
+    pub(crate) fn new() -> CarriedCopies {
+        CarriedCopies { copies: VecDeque::with_capacity(MANY + MANY / 8), batch: 0, landed: 0 }
+    }
+
+    /// The journal carries a block.
+    pub(crate) fn add(&mut self, slot: Slot, digest: Digest, block: u64) {
+        self.copies.push_back(Place { slot, digest, block, batch: self.batch });
+    }
+
+    /// What has been gathered is on its way to the slots.
+    pub(crate) fn submitted(&mut self) {
+        self.batch = self.batch.wrapping_add(1);
+    }
+
+    /// No write of a carried block is in flight.
+    pub(crate) fn all_landed(&mut self) {
+        self.landed = self.batch;
+    }
+
+    /// The batch up to which, exclusively, a sync that is submitted now covers all.
+    pub(crate) fn landed(&self) -> u32 {
+        self.landed
+    }
+
+    /// A sync has covered the batches before this one.
+    pub(crate) fn synced(&mut self, batch: u32) {
+        while self.copies.front().is_some_and(|copy| batch.wrapping_sub(copy.batch).cast_signed() > 0) {
+            self.copies.pop_front();
+        }
+    }
+
+    /// Whether there should be a sync for their sake, if it would cover any.
+    pub(crate) fn are_many(&self) -> bool {
+        self.copies.len() >= MANY && self.landed == self.batch
+    }
+
+    /// The store's block that has what a slot must hold, if one still has it: its record may be overwritten.
+    pub(crate) fn find(&self, slot: Slot, digest: Digest) -> Option<u64> {
+        self.copies.iter().rfind(|copy| copy.slot == slot && copy.digest == digest).map(|copy| copy.block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_covers_what_had_landed_when_it_was_submitted() {
+        let mut copies = CarriedCopies::new();
+        copies.add(Slot(1), Digest::default(), 7);
+        copies.submitted();
+        copies.add(Slot(2), Digest::default(), 8);
+        assert_eq!(copies.landed(), 0, "the first batch is in flight");
+        copies.all_landed();
+        let landed = copies.landed();
+        copies.submitted();
+        copies.all_landed();
+        copies.synced(landed);
+        assert_eq!([1, 2].map(|slot| copies.find(Slot(slot), Digest::default())), [None, Some(8)]);
+    }
+
+    #[test]
+    fn many_ask_for_a_sync_when_it_would_cover_them() {
+        let mut copies = CarriedCopies::new();
+        (0..MANY as u64).for_each(|slot| copies.add(Slot(slot), Digest::default(), slot));
+        copies.submitted();
+        assert!(!copies.are_many());
+        copies.all_landed();
+        assert!(copies.are_many());
+        copies.synced(copies.landed());
+        assert_eq!(copies.copies.len(), 0);
+    }
+}

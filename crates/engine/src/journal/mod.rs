@@ -1,0 +1,330 @@
+//! The journal's state: the record being filled, the records on their way to the device, and what is known durable.
+//!
+//! Sequence numbers, each a prefix: `complete` (every record up to it, with its blocks, has been written: completions
+//! seen), `durable` (a sync submitted after that has finished), `published` (a durable record or superblock says so:
+//! what a crash cannot take back, and so what frees slots for reuse).
+
+pub(crate) mod carried;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::contract::BufferId;
+use crate::format::entry::Slot;
+use crate::format::record::{self, Change};
+
+/// A record that is not yet known durable, or that is being filled (the last one).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct State {
+    /// Writes of its pages and blocks that are not complete; the open record counts as one.
+    outstanding: u32,
+    /// Its watermark, once it is closed.
+    watermark: u64,
+}
+
+/// A block that has a slot but is not on its way there yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Unwritten {
+    pub slot: Slot,
+    pub buffer: BufferId,
+}
+
+/// Flushes in a row that came after as many changes as the one before, until the next is expected after as many.
+const STEADY: u32 = 3;
+
+/// How many changes clients make between two flushes.
+#[derive(Clone, Copy, Default)]
+struct Rhythm {
+    /// Changes that there had been at the last flush.
+    at: u64,
+    /// Changes between the last two flushes.
+    changes: u64,
+    /// How often in a row it was so many.
+    repeats: u32,
+}
+
+/// The journal.
+pub(crate) struct Journal {
+    pub(crate) ring: u32,
+    pub(crate) block_size: usize,
+    /// The most blocks that a record carries.
+    pub(crate) carry_limit: usize,
+    /// Ring block of the next record.
+    pub(crate) head: u32,
+    /// Blocks from the first record that the checkpoint does not include up to `head`.
+    pub(crate) used: u32,
+    /// Changes in those records.
+    pub(crate) entries: u64,
+    /// Number of the open record.
+    pub(crate) sequence: u64,
+    /// Checksum of the record before it.
+    pub(crate) previous: u64,
+    /// Changes of the open record.
+    pub(crate) changes: Vec<Change>,
+    /// Blocks of the open record that are not on their way to their slots.
+    pub(crate) unwritten: Vec<Unwritten>,
+    /// Whether one of these looks like a record: then they must not travel in the ring.
+    pub(crate) record_like: bool,
+    /// Whether a block of the open record went to its slot.
+    wrote_slots: bool,
+    rhythm: Rhythm,
+    /// Changes of all records that were closed.
+    closed_changes: u64,
+    /// States from `durable + 1` to the open record.
+    states: VecDeque<State>,
+    pub(crate) complete: u64,
+    pub(crate) durable: u64,
+    pub(crate) published: u64,
+    /// Watermark of the record closed last.
+    pub(crate) last_watermark: u64,
+    /// The last record that says anything but its watermark.
+    pub(crate) last_filled: u64,
+    /// Bytes of blocks written since the last sync was submitted.
+    pub(crate) unsynced_bytes: u64,
+}
+
+impl Journal {
+    /// A journal whose last durable record is `sequence`, with this checksum, and which goes on at ring block `head`.
+    pub(crate) fn new(ring: u32, block_size: u32, sequence: u64, previous: u64, head: u32, used: u32) -> Journal {
+        Journal {
+            ring,
+            block_size: block_size as usize,
+            carry_limit: 32.min(ring as usize / 8),
+            head,
+            used,
+            entries: 0,
+            sequence: sequence + 1,
+            previous,
+            changes: Vec::new(),
+            unwritten: Vec::new(),
+            record_like: false,
+            wrote_slots: false,
+            rhythm: Rhythm::default(),
+            closed_changes: 0,
+            states: VecDeque::from([State { outstanding: 1, watermark: 0 }]),
+            complete: sequence,
+            durable: sequence,
+            published: sequence,
+            last_watermark: sequence,
+            last_filled: sequence,
+            unsynced_bytes: 0,
+        }
+    }
+
+    /// Whether the open record has nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The last record with changes.
+    pub(crate) fn last(&self) -> u64 {
+        if self.is_empty() { self.sequence - 1 } else { self.sequence }
+    }
+
+    /// Changes that fit into one record.
+    pub(crate) fn record_capacity(&self) -> usize {
+        let pages = record::MAX_PAGES.min(self.ring as usize / 8).max(1);
+        (pages * self.block_size - record::HEADER_BYTES) / record::ENTRY_BYTES
+    }
+
+    /// Ring blocks that closing the open record would take if `more` changes with as many blocks came.
+    fn blocks_to_close(&self, more: usize) -> u32 {
+        let pages = record::pages_for(self.changes.len() + more, self.block_size);
+        (pages + (self.unwritten.len() + more).min(self.carry_limit)) as u32
+    }
+
+    /// Whether the ring has room for `more` changes, with some blocks left for publishing a watermark.
+    pub(crate) fn has_room(&self, more: usize) -> bool {
+        // A record that fills up on the way costs one more page.
+        self.used + self.blocks_to_close(more) + 1 + 4 <= self.ring
+    }
+
+    /// Whether a checkpoint should make room.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.used >= self.ring / 2
+    }
+
+    /// The open record gets one more write to wait for.
+    pub(crate) fn expect_write(&mut self) {
+        self.wrote_slots = true;
+        self.states.back_mut().expect("the open record").outstanding += 1;
+    }
+
+    /// The open record gets a block that may look like a record.
+    pub(crate) fn add_block(&mut self, block: Unwritten, record_like: bool) {
+        self.unwritten.push(block);
+        self.record_like |= record_like;
+    }
+
+    /// Whether the open record may carry its blocks: they are few, and none can be taken for a record.
+    pub(crate) fn can_carry(&self) -> bool {
+        self.unwritten.len() <= self.carry_limit && !self.record_like
+    }
+
+    /// Whether the open record, with the blocks that it is to carry, is all that a flush now has to make durable: every record
+    /// before it is, and none of its own blocks went to a slot.
+    pub(crate) fn needs_no_sync(&self) -> bool {
+        self.durable + 1 == self.sequence && !self.wrote_slots
+    }
+
+    /// Changes since the last flush.
+    fn unflushed(&self) -> u64 {
+        self.closed_changes + self.changes.len() as u64 - self.rhythm.at
+    }
+
+    /// A flush has come.
+    pub(crate) fn note_flush(&mut self) {
+        let changes = self.unflushed();
+        let repeats = if changes == self.rhythm.changes { (self.rhythm.repeats + 1).min(STEADY) } else { 0 };
+        self.rhythm = Rhythm { at: self.rhythm.at + changes, changes, repeats };
+    }
+
+    /// Whether a flush is probably on its way that waits for just the open record: clients have flushed after as many changes
+    /// several times, so that their flush can find the record under way, or durable.
+    pub(crate) fn expects_flush(&self) -> bool {
+        let Rhythm { changes, repeats, .. } = self.rhythm;
+        repeats == STEADY
+            && changes == self.unflushed()
+            && self.changes.len() as u64 == changes
+            && self.can_carry()
+            && self.needs_no_sync()
+    }
+
+    /// A write that counts for record `sequence` is complete.
+    pub(crate) fn wrote(&mut self, sequence: u64) {
+        let at = (sequence - self.durable - 1) as usize;
+        let state = &mut self.states[at];
+        assert!(state.outstanding > 0);
+        state.outstanding -= 1;
+        while self.complete < self.sequence {
+            let next = (self.complete + 1 - self.durable - 1) as usize;
+            match self.states.get(next) {
+                Some(state) if state.outstanding == 0 => self.complete += 1,
+                _ => break,
+            }
+        }
+    }
+
+    /// The open record has been closed with `watermark` and is on its way as `parts` writes and `blocks` ring blocks; a new
+    /// one begins.
+    pub(crate) fn closed(&mut self, watermark: u64, checksum: u64, parts: u32, blocks: u32) {
+        let state = self.states.back_mut().expect("the open record");
+        state.watermark = watermark;
+        state.outstanding += parts - 1;
+        self.previous = checksum;
+        self.last_watermark = watermark;
+        if !self.changes.is_empty() {
+            self.last_filled = self.sequence;
+        }
+        self.entries += self.changes.len() as u64;
+        self.closed_changes += self.changes.len() as u64;
+        self.changes.clear();
+        self.head = (self.head + blocks) % self.ring;
+        self.used += blocks;
+        assert!(self.used <= self.ring, "the journal never runs over itself");
+        self.sequence += 1;
+        self.wrote_slots = false;
+        self.states.push_back(State { outstanding: 1, watermark: 0 });
+    }
+
+    /// A sync that covered everything up to `covered` has finished.
+    pub(crate) fn synced(&mut self, covered: u64) {
+        while self.durable < covered {
+            let state = self.states.pop_front().expect("records after the durable one");
+            self.durable += 1;
+            self.published = self.published.max(state.watermark);
+        }
+    }
+
+    /// A superblock that includes everything up to `included` is durable in both places: its records, so many blocks and
+    /// changes, are no longer needed.
+    pub(crate) fn included(&mut self, included: u64, blocks: u32, entries: u64) {
+        self.published = self.published.max(included);
+        self.used -= blocks;
+        self.entries -= entries;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::entry::Key;
+
+    fn journal() -> Journal {
+        Journal::new(64, 512, 10, 1, 0, 0)
+    }
+
+    fn close(journal: &mut Journal) {
+        journal.changes.push(Change::Zero { key: Key(1) });
+        let durable = journal.durable;
+        journal.closed(durable, 7, 1, 1);
+    }
+
+    #[test]
+    fn durable_is_a_prefix_whatever_order_writes_complete_in() {
+        let mut journal = journal();
+        close(&mut journal);
+        close(&mut journal);
+        journal.wrote(12);
+        assert_eq!(journal.complete, 10);
+        journal.wrote(11);
+        assert_eq!(journal.complete, 12);
+    }
+
+    #[test]
+    fn a_record_waits_for_its_blocks() {
+        let mut journal = journal();
+        journal.expect_write();
+        close(&mut journal);
+        journal.wrote(11);
+        assert_eq!(journal.complete, 10);
+        journal.wrote(11);
+        assert_eq!(journal.complete, 11);
+    }
+
+    #[test]
+    fn what_is_durable_is_published_by_a_later_durable_record() {
+        let mut journal = journal();
+        close(&mut journal);
+        journal.wrote(11);
+        journal.synced(11);
+        assert_eq!((journal.durable, journal.published), (11, 10));
+        close(&mut journal);
+        journal.wrote(12);
+        journal.synced(12);
+        assert_eq!((journal.durable, journal.published), (12, 11));
+    }
+
+    #[test]
+    fn a_flush_is_expected_after_as_many_changes_as_before_the_last_ones() {
+        let mut journal = journal();
+        let write = |journal: &mut Journal, count: u64| {
+            (0..count).for_each(|_| journal.changes.push(Change::Zero { key: Key(1) }));
+            let expected = journal.expects_flush();
+            let sequence = journal.sequence;
+            journal.note_flush();
+            journal.closed(sequence - 1, 7, 1, 1);
+            journal.wrote(sequence);
+            journal.synced(sequence);
+            expected
+        };
+        assert_eq!([1; 6].map(|count| write(&mut journal, count)), [false, false, false, false, true, true]);
+        assert_eq!(
+            [2, 1, 1, 1, 1, 1].map(|count| write(&mut journal, count)),
+            [false, false, false, false, false, true]
+        );
+        assert!(!journal.expects_flush(), "nothing has changed since");
+        journal.expect_write();
+        journal.changes.push(Change::Zero { key: Key(1) });
+        assert!(!journal.expects_flush(), "its block is on its way to its slot: a sync has to cover that");
+    }
+
+    #[test]
+    fn the_ring_keeps_room_for_a_watermark() {
+        let mut journal = journal();
+        while journal.has_room(1) {
+            close(&mut journal);
+        }
+        assert!(journal.used + 4 <= journal.ring);
+    }
+}

@@ -1,0 +1,282 @@
+//! The delta: the newest mappings, in memory, consulted before the tree.
+//!
+//! Two kinds of mappings: points (one block) and clears (a range that reads as zeroes). A point is always newer than a
+//! clear that covers it, because a clear removes the points that it covers.
+//!
+//! With the points go the slots that they refer to: how often, and for a slot that was allocated since the delta began
+//! ("fresh") its digest and owner, which belong into its summary when the delta is merged.
+//!
+//! There are at most two: the active one, and, while a checkpoint merges it, the frozen one before it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::contract::Digest;
+use crate::format::entry::{Entry, Key, Slot};
+use crate::limits::{table_bytes, table_room};
+use crate::slot_map::{Near, NearMap};
+
+/// A slot that points of a delta refer to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Recent {
+    /// How many points refer to it. A slot that is not fresh stays known with 0: a record of this delta referred to it.
+    pub refs: u32,
+    /// Allocated since this delta began: no tree and no older delta knows it.
+    pub fresh: bool,
+    /// Its digest.
+    pub digest: Digest,
+    /// The block that it was first written for.
+    pub owner: Key,
+}
+
+/// Mappings newer than a tree.
+pub(crate) struct Delta {
+    pub(crate) points: NearMap<Key, Entry>,
+    /// First to one past the last, not overlapping, not adjacent.
+    pub(crate) clears: BTreeMap<u64, u64>,
+    pub(crate) slots: NearMap<Slot, Recent>,
+    /// The most subtrees that merging the clears can cut off.
+    pub(crate) cuts: u64,
+    /// The most slots that merging the clears can release in leaves that they cover in part.
+    pub(crate) releases: u64,
+}
+
+impl Delta {
+    pub(crate) fn with_capacity(entries: usize) -> Delta {
+        Delta {
+            points: NearMap::with_capacity_and_hasher(entries, Near),
+            clears: BTreeMap::new(),
+            slots: NearMap::with_capacity_and_hasher(entries, Near),
+            cuts: 0,
+            releases: 0,
+        }
+    }
+
+    /// How many more points, with their slots, there is room for before a table would have to grow.
+    pub(crate) fn room(&self) -> usize {
+        (self.points.capacity() - self.points.len()).min(self.slots.capacity() - self.slots.len())
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        table_bytes(&self.points) + table_bytes(&self.slots)
+    }
+
+    /// The mapping of a block, if it is one of these.
+    pub(crate) fn get(&self, key: Key) -> Option<Entry> {
+        if let Some(&entry) = self.points.get(&key) {
+            return Some(entry);
+        }
+        if self.clears.is_empty() {
+            return None;
+        }
+        let (_, &end) = self.clears.range(..=key.0).next_back()?;
+        (key.0 < end).then_some(Entry::UNMAPPED)
+    }
+
+    /// Where the clear begins that ends at a block: to clear more from there makes it longer.
+    pub(crate) fn clear_before(&self, start: Key) -> Option<Key> {
+        let (&first, &end) = self.clears.range(..start.0).next_back()?;
+        (end == start.0 && Key(first).volume() == start.volume()).then_some(Key(first))
+    }
+
+    /// The end of the clear that covers a block, if one does, or where the next one begins.
+    pub(crate) fn clear_at(&self, key: Key) -> (Option<Key>, Key) {
+        if self.clears.is_empty() {
+            return (None, Key(u64::MAX));
+        }
+        let covers = self.clears.range(..=key.0).next_back().filter(|&(_, &end)| key.0 < end);
+        let next = self.clears.range(key.0 + 1..).next();
+        (covers.map(|(_, &end)| Key(end)), Key(next.map_or(u64::MAX, |(&first, _)| first)))
+    }
+
+    /// What is known of a slot that points of this delta refer to.
+    pub(crate) fn live(&self, slot: Slot) -> Option<&Recent> {
+        self.slots.get(&slot).filter(|recent| recent.refs > 0)
+    }
+
+    /// Puts a point. Returns the slot that lost its last reference from this delta, if one did.
+    pub(crate) fn put(&mut self, key: Key, entry: Entry, digest: Digest, fresh: bool) -> Option<Slot> {
+        if let Some(slot) = entry.slot() {
+            self.reference(slot, digest, fresh, key);
+        }
+        let before = self.points.insert(key, entry)?;
+        before.slot().filter(|&slot| self.dereference(slot))
+    }
+
+    /// One more reference to a slot.
+    pub(crate) fn reference(&mut self, slot: Slot, digest: Digest, fresh: bool, owner: Key) {
+        let new = Recent { refs: 0, fresh, digest, owner };
+        let recent = self.slots.entry(slot).or_insert(new);
+        if recent.refs == 0 && !recent.fresh {
+            // What it was known for before has ended. (A slot that is new here stays so: replay may count down before up.)
+            *recent = new;
+        }
+        recent.refs += 1;
+    }
+
+    /// Clears a range. The slots that lost their last reference from this delta go to `dead`. Gives the entries that it has looked at.
+    pub(crate) fn clear(&mut self, start: Key, end: Key, dead: &mut Vec<Slot>) -> u64 {
+        let length = end.0 - start.0;
+        let looked_at = length.min(self.points.len() as u64);
+        if length <= self.points.len() as u64 {
+            for key in start.0..end.0 {
+                self.remove_point(Key(key), dead);
+            }
+        } else {
+            let mut covered: Vec<Key> = self.points.keys().copied().filter(|key| (start..end).contains(key)).collect();
+            covered.sort_unstable();
+            for key in covered {
+                self.remove_point(key, dead);
+            }
+        }
+        looked_at + self.insert_clear(start.0, end.0)
+    }
+
+    fn remove_point(&mut self, key: Key, dead: &mut Vec<Slot>) {
+        if let Some(entry) = self.points.remove(&key)
+            && let Some(slot) = entry.slot()
+            && self.dereference(slot)
+        {
+            dead.push(slot);
+        }
+    }
+
+    /// One reference less; true if it was the last.
+    pub(crate) fn dereference(&mut self, slot: Slot) -> bool {
+        let recent = self.slots.get_mut(&slot).expect("every point's slot is counted");
+        recent.refs -= 1;
+        recent.refs == 0
+    }
+
+    /// The slot has been retired: nothing needs to be known of it any more.
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        let recent = self.slots.remove(&slot);
+        debug_assert!(recent.is_none_or(|recent| recent.refs == 0));
+    }
+
+    /// Gives how many clears it has taken in.
+    fn insert_clear(&mut self, mut start: u64, mut end: u64) -> u64 {
+        let mut taken_in = 0;
+        if let Some((&before, &its_end)) = self.clears.range(..=start).next_back()
+            && its_end >= start
+        {
+            start = before;
+            end = end.max(its_end);
+        }
+        while let Some((&next, &its_end)) = self.clears.range(start..=end).next() {
+            end = end.max(its_end);
+            self.clears.remove(&next);
+            taken_in += 1;
+        }
+        self.clears.insert(start, end);
+        taken_in
+    }
+
+    /// Mappings: points and clears.
+    pub(crate) fn len(&self) -> usize {
+        self.points.len() + self.clears.len()
+    }
+
+    /// Empties it, keeping the memory of the tables if they are as large as they should be.
+    pub(crate) fn reset(&mut self, entries: usize) {
+        self.points.clear();
+        self.slots.clear();
+        self.clears.clear();
+        (self.cuts, self.releases) = (0, 0);
+        self.fit(entries);
+    }
+
+    /// Whether its tables are as large as they should be.
+    pub(crate) fn fits(&self, entries: usize) -> bool {
+        let fits = |room: usize| (entries..=2 * entries.max(16)).contains(&room);
+        fits(table_room(&self.points)) && fits(table_room(&self.slots))
+    }
+
+    /// Whether it knows nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0 && self.slots.is_empty()
+    }
+
+    /// Makes the tables of an empty delta as large as they should be.
+    pub(crate) fn fit(&mut self, entries: usize) {
+        debug_assert!(self.is_empty());
+        if !self.fits(entries) {
+            // What is too large goes before what replaces it comes.
+            *self = Delta::with_capacity(0);
+            *self = Delta::with_capacity(entries);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    /// What was removed among neighbours stays in the way in a hash table, which then says that it has less room than it was made with: a
+    /// server that came to a new size by then said for ever that it was still coming to it.
+    #[test]
+    fn a_table_fits_whatever_was_removed_from_it() {
+        for entries in [64, 1000, 1 << 12] {
+            let mut delta = Delta::with_capacity(entries);
+            for block in 0..entries as u64 {
+                delta.put(Key(block), Entry::whole(Slot(block), Digest([7; 16])), Digest([7; 16]), true);
+            }
+            delta.clear(Key(0), Key(entries as u64), &mut vec![]);
+            (0..entries as u64).for_each(|slot| delta.forget(Slot(slot)));
+            assert!(delta.points.is_empty() && delta.points.capacity() < table_room(&delta.points));
+            assert!(delta.fits(entries) && !delta.fits(4 * entries) && !delta.fits(entries / 4), "{entries}");
+        }
+    }
+
+    fn digest(slot: u64) -> Digest {
+        Digest(u128::to_le_bytes(u128::from(slot)))
+    }
+
+    #[test]
+    fn a_clear_hides_older_points_and_a_point_hides_a_clear() {
+        let mut delta = Delta::with_capacity(0);
+        assert_eq!(delta.put(Key(5), Entry::whole(Slot(1), digest(1)), digest(1), true), None);
+        let mut dead = vec![];
+        delta.clear(Key(4), Key(8), &mut dead);
+        assert_eq!(dead, [Slot(1)]);
+        assert_eq!(delta.get(Key(5)), Some(Entry::UNMAPPED));
+        assert_eq!(delta.get(Key(8)), None);
+        delta.put(Key(5), Entry::ZERO, Digest::default(), false);
+        assert_eq!(delta.get(Key(5)), Some(Entry::ZERO));
+    }
+
+    proptest! {
+        #[test]
+        fn a_delta_agrees_with_a_plain_array(steps in proptest::collection::vec((0u8..3, 0u64..40, 1u64..12), 1..60)) {
+            let mut delta = Delta::with_capacity(0);
+            let mut model: Vec<Option<Entry>> = vec![None; 64];
+            let mut next_slot = 0;
+            for (kind, at, length) in steps {
+                match kind {
+                    0 => {
+                        next_slot += 1;
+                        let entry = Entry::whole(Slot(next_slot), digest(next_slot));
+                        delta.put(Key(at), entry, digest(next_slot), true);
+                        model[at as usize] = Some(entry);
+                    }
+                    1 => {
+                        delta.put(Key(at), Entry::ZERO, Digest::default(), false);
+                        model[at as usize] = Some(Entry::ZERO);
+                    }
+                    _ => {
+                        delta.clear(Key(at), Key(at + length), &mut vec![]);
+                        model[at as usize..(at + length) as usize].fill(Some(Entry::UNMAPPED));
+                    }
+                }
+                for (key, &expected) in model.iter().enumerate() {
+                    prop_assert_eq!(delta.get(Key(key as u64)), expected);
+                }
+                let mapped = delta.points.values().filter(|entry| entry.slot().is_some()).count();
+                prop_assert_eq!(delta.slots.values().map(|recent| recent.refs as usize).sum::<usize>(), mapped);
+            }
+        }
+    }
+}

@@ -1,0 +1,778 @@
+//! Opening: from whatever a crash left to a pool that serves. docs/recovery.md has the argument.
+//!
+//! ```text
+//! Sync         what is read may be only in a cache
+//! Superblocks  four slots; the newest valid one counts
+//! Tables       containers, metadata map, volumes, discards come into memory
+//! Walk         the journal's chain from the checkpoint to its end
+//! Verify       records above the highest watermark, in order, by the digests of their blocks; the first that fails ends it
+//! Replay       what is believed fills the delta
+//! Redo         the pool is still ours (owner.rs); blocks that the journal carried go to their slots, where the final mapping needs them
+//! Look         the pool is still ours
+//! Mend         the missing copy of the superblock, then a sync
+//! Seal         a superblock of a new epoch in both places names the last record believed, then a sync
+//! ```
+//!
+//! Every step can be repeated from the start after another crash: up to the seal, only the missing copy and blocks that
+//! the journal still carries are written. An I/O error, a damaged page, or a damaged record that was known durable ends the
+//! opening with an error that names it; nothing is written then.
+
+mod walk;
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::canary::Canary;
+use crate::contract::*;
+use crate::control::failure::Failure;
+use crate::engine::{Engine, Phase};
+use crate::format::entry::{Entry, Key, Slot};
+use crate::format::record::Change;
+use crate::format::superblock::{Pointer, Superblock, TreeId, VERSION};
+use crate::format::volume::{self, Keeps, MAX_VOLUMES, VOLUME_BYTES, most_blocks};
+use crate::jobs::rebuild::Rebuild;
+use crate::journal::Journal;
+use crate::limits::REPLAY_ENTRY_BYTES;
+use crate::map::map_buffer::{self, MapBuffer};
+use crate::pool::volumes::VolumeChange;
+use crate::slot_map::NearMap;
+use crate::store::io::Purpose;
+use crate::store::pages::{PageKey, Region};
+use crate::store::tree::{Walk, height_for, lookup};
+
+pub(crate) use walk::{Walked, blocks_of};
+
+/// Blocks verified or redone at once.
+const AT_ONCE: usize = 32;
+/// Table leaves loaded ahead.
+const LOAD_AHEAD: u64 = 32;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Start,
+    Sync,
+    Superblocks,
+    Tables,
+    Walk,
+    Verify,
+    Redo,
+    Look,
+    Mended,
+    MendSync,
+    Seal,
+    SealSync,
+}
+
+/// The tables that are held in memory.
+const TABLES: [TreeId; 5] = [TreeId::Containers, TreeId::MetaMap, TreeId::Volumes, TreeId::Discards, TreeId::MapBuffer];
+
+/// A block whose digest is checked, and in Redo where it goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Check {
+    pub block: u64,
+    pub digest: Digest,
+    slot: Slot,
+    /// The record that says so.
+    sequence: u64,
+}
+
+/// The state of an opening.
+pub(crate) struct Recovery {
+    step: Step,
+    outstanding: usize,
+    found: [Option<Superblock>; 4],
+    /// Whether a slot of even and of odd epochs could not be read.
+    unreadable: [bool; 2],
+    table: usize,
+    leaf: u64,
+    /// Bytes of the ring from block `position` on.
+    pub window: Vec<u8>,
+    pub position: u32,
+    walked_blocks: u32,
+    pub records: Vec<Walked>,
+    /// Entries in them.
+    entries: u64,
+    /// The log of the map buffer.
+    buffered: Vec<(Key, Entry)>,
+    /// The last record that is durable for certain.
+    pub mark: u64,
+    /// The highest epoch of a record: its superblock was durable in both places.
+    pub newest_epoch: u64,
+    verify_at: usize,
+    checks: Vec<Check>,
+    check_at: usize,
+    failed_check: bool,
+    /// What the journal carries, by slot: digest, block of the store.
+    pub carried: NearMap<Slot, (Digest, u64, u64)>,
+    /// Blocks of each volume, as of the record that is being verified.
+    pub sizes: BTreeMap<VolumeId, u64>,
+    /// The first sync failed: nothing may be written.
+    unsynced: bool,
+    report: Recovered,
+}
+
+impl Recovery {
+    pub(crate) fn new() -> Recovery {
+        Recovery {
+            step: Step::Start,
+            outstanding: 0,
+            found: [None; 4],
+            unreadable: [false; 2],
+            table: 0,
+            leaf: 0,
+            window: Vec::new(),
+            position: 0,
+            walked_blocks: 0,
+            records: Vec::new(),
+            entries: 0,
+            buffered: Vec::new(),
+            mark: 0,
+            newest_epoch: 0,
+            verify_at: 0,
+            checks: Vec::new(),
+            check_at: 0,
+            failed_check: false,
+            carried: NearMap::default(),
+            sizes: BTreeMap::new(),
+            unsynced: false,
+            report: Recovered::default(),
+        }
+    }
+}
+
+/// What a step came to.
+enum Progress {
+    Wait,
+    Next(Step),
+    Done,
+}
+
+impl Engine {
+    pub(crate) fn recover(&mut self) {
+        while self.phase == Phase::Recovering {
+            let Some(mut recovery) = self.recovery.take() else { return };
+            if recovery.outstanding > 0 {
+                self.recovery = Some(recovery);
+                return;
+            }
+            match self.recovery_step(&mut recovery) {
+                Ok(Progress::Wait) => {
+                    self.recovery = Some(recovery);
+                    return;
+                }
+                Ok(Progress::Next(step)) => {
+                    recovery.step = step;
+                    self.recovery = Some(recovery);
+                }
+                Ok(Progress::Done) => self.serve(&recovery),
+                Err(error) => self.recovery_failed(error),
+            }
+        }
+    }
+
+    pub(crate) fn recovery_failed(&mut self, error: OpenError) {
+        if self.phase == Phase::Recovering {
+            self.phase = Phase::Dead;
+            self.store.io.effects.push_back(Effect::Opened(Err(error)));
+        }
+    }
+
+    fn recovery_step(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        match recovery.step {
+            Step::Start => {
+                self.recovery_sync(recovery);
+                Ok(Progress::Next(Step::Sync))
+            }
+            Step::Sync => {
+                self.read_superblocks(recovery);
+                Ok(Progress::Next(Step::Superblocks))
+            }
+            Step::Superblocks => self.choose_superblock(recovery),
+            Step::Tables => self.read_tables(recovery),
+            Step::Walk => self.walk(recovery),
+            Step::Verify => self.verify(recovery),
+            Step::Redo => self.redo(recovery),
+            Step::Look => Ok(self.mend(recovery)),
+            Step::Mended => {
+                self.recovery_sync(recovery);
+                Ok(Progress::Next(Step::MendSync))
+            }
+            Step::MendSync => self.seal(recovery),
+            Step::Seal if self.canary(Canary::UnsyncedSeal) => Ok(Progress::Done),
+            Step::Seal => {
+                self.recovery_sync(recovery);
+                Ok(Progress::Next(Step::SealSync))
+            }
+            Step::SealSync => Ok(Progress::Done),
+        }
+    }
+
+    fn recovery_sync(&mut self, recovery: &mut Recovery) {
+        recovery.outstanding += 1;
+        self.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
+    }
+
+    /// An I/O of the recovery is done.
+    pub(crate) fn recovery_done(
+        &mut self,
+        number: u32,
+        offset: u64,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
+        for &segment in segments {
+            if let Segment::Page(page) = segment {
+                self.store.pages.release(page);
+            }
+        }
+        let Some(mut recovery) = self.recovery.take() else { return };
+        recovery.outstanding -= 1;
+        match (recovery.step, result) {
+            // A copy that cannot be read counts as missing, if the other one can and is valid.
+            (Step::Superblocks, Ok(Outcome::Bytes(bytes))) => {
+                if Superblock::refusal(bytes).is_some() {
+                    self.recovery_failed(OpenError::UnknownFormat);
+                }
+                recovery.found[number as usize] = Superblock::decode(bytes).ok();
+            }
+            (Step::Superblocks, Err(_)) => recovery.unreadable[number as usize % 2] = true,
+            // A pool that has failed can be read all the same.
+            (Step::Sync, Err(_)) => recovery.unsynced = true,
+            (_, Err(IoError::NoSpace)) => self.recovery_failed(OpenError::HostFull { offset }),
+            (_, Err(_)) => self.recovery_failed(OpenError::Device { offset }),
+            (Step::Redo | Step::Look, Ok(Outcome::Bytes(_))) => match self.judge_owner(result) {
+                Some(Failure::TakenOver) => self.recovery_failed(OpenError::TakenOver),
+                Some(_) => {
+                    self.recovery_failed(OpenError::DamagedPage { offset, what: "the record of who has the pool" })
+                }
+                None => {}
+            },
+            (Step::Walk, Ok(Outcome::Bytes(bytes))) => recovery.window.extend_from_slice(bytes),
+            (Step::Verify | Step::Redo, Ok(Outcome::Blocks(&[content]))) => {
+                let &[Segment::Buffer(buffer)] = segments else { unreachable!("one block at a time") };
+                self.block_checked(&mut recovery, number as usize, buffer, content);
+            }
+            (Step::Redo, Ok(_)) => {
+                for &segment in segments {
+                    if let Segment::Buffer(buffer) = segment {
+                        self.buffers.release(buffer);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.recovery = Some(recovery);
+    }
+
+    // ---- superblocks and tables ----
+
+    fn read_superblocks(&mut self, recovery: &mut Recovery) {
+        let block = self.store.geometry.block();
+        for number in 0..4u32 {
+            let at = self.store.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
+            recovery.outstanding += 1;
+            self.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
+        }
+    }
+
+    fn choose_superblock(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        let unknown = |parity: &usize| {
+            recovery.unreadable[*parity] && [0, 2].iter().all(|place| recovery.found[place + parity].is_none())
+        };
+        if let Some(parity) = (0..2).find(unknown) {
+            // What cannot be read may be the newest.
+            let offset = self.store.geometry.superblock_block(0, parity as u64) * self.store.geometry.block();
+            return Err(OpenError::Device { offset });
+        }
+        let ours = self.superblock.parameters;
+        let valid = recovery.found.iter().flatten().filter(|found| found.parameters == ours);
+        let oldest = self.canary(Canary::OldSuperblock);
+        let age = |found: &&Superblock| if oldest { u64::MAX - found.epoch } else { found.epoch };
+        self.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
+        if self.superblock.objection().is_some() {
+            return Err(OpenError::UnknownFormat);
+        }
+        self.roots = self.superblock.roots;
+        (self.pool_policy, self.pool_memory) = (self.superblock.pool_policy, self.superblock.memory);
+        self.second_copies = self.superblock.second_copies;
+        self.index_copy = self.superblock.index_copy;
+        self.disk_index.record = self.superblock.disk_index;
+        self.pool_cache = self.superblock.cache;
+        self.reorder.budget = self.superblock.replicas;
+        self.scrub.record = self.superblock.scrub.found(self.reads_only || self.superblock.failed.is_some());
+        self.store.epoch = self.superblock.epoch;
+        recovery.report.clean = self.superblock.clean;
+        self.failure = self.superblock.failed;
+        recovery.report.failed = self.failure;
+        self.reads_only |= self.failure.is_some();
+        if recovery.unsynced && self.failure.is_none() {
+            return Err(OpenError::Device { offset: 0 });
+        }
+        recovery.position = self.superblock.journal_position;
+        recovery.mark = self.superblock.mark();
+        for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries, TreeId::DiskIndex]) {
+            let height = height_for(self.table_leaves(tree), self.store.geometry.fanout());
+            let root = &mut self.roots[tree as usize];
+            if root.pointer.is_none() {
+                root.height = height;
+            } else if root.height > height {
+                let offset =
+                    self.store.geometry.superblock_block(0, self.superblock.epoch) * self.store.geometry.block();
+                return Err(OpenError::DamagedPage { offset, what: "the superblock" });
+            }
+        }
+        Ok(Progress::Next(Step::Tables))
+    }
+
+    /// Leaves that a tree can have.
+    pub(crate) fn table_leaves(&self, tree: TreeId) -> u64 {
+        let geometry = &self.store.geometry;
+        let block = geometry.block();
+        match tree {
+            TreeId::MetaMap => geometry.meta_map_leaves(),
+            TreeId::SpaceMap => geometry.space_leaves(),
+            TreeId::Containers => self.space.container_leaves(),
+            TreeId::Counts => geometry.slots().div_ceil(block / 4),
+            TreeId::Summaries => geometry.summary_leaves(),
+            TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
+            // No more subtrees can be cut off than there are metadata pages.
+            TreeId::Discards => {
+                u64::from(geometry.metadata_blocks).div_ceil(block / crate::jobs::checkpoint::DISCARD_BYTES as u64)
+            }
+            TreeId::DiskIndex => self.disk_index.record.buckets.into(),
+            TreeId::MapBuffer => geometry.metadata_blocks.into(),
+        }
+    }
+
+    fn read_tables(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        let Some(&tree) = TABLES.get(recovery.table) else {
+            let records = core::mem::take(&mut recovery.buffered);
+            self.has_memory_to_buffer(records.len())?;
+            self.buffer = MapBuffer::from_log(records, self.buffer.logged);
+            self.buffer.iter().for_each(|(key, _)| self.room.buffered.note(key));
+            if !self.buffer.iter().all(|(key, entry)| self.may_be_buffered(key, entry)) {
+                let location = self.roots[TreeId::MapBuffer as usize].pointer.location;
+                let offset = self.store.offset(PageKey { region: Region::Metadata, location });
+                return Err(OpenError::DamagedPage { offset, what: table_name(TreeId::MapBuffer) });
+            }
+            self.space.data_used = self.superblock.data_used;
+            self.space.set_reserved(self.superblock.reserved_containers.min(self.store.geometry.containers));
+            self.journal.head = recovery.position;
+            if self.reads_only && self.superblock.clean {
+                return Ok(self.rest(recovery));
+            }
+            let block = self.store.geometry.block();
+            recovery.sizes = self.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
+            return Ok(Progress::Next(Step::Walk));
+        };
+        let region = if tree == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
+        let (root, leaves) = (self.roots[tree as usize], self.table_leaves(tree));
+        while recovery.leaf < leaves {
+            match lookup(&mut self.store, region, root, recovery.leaf) {
+                Walk::Leaf(page) => {
+                    if self.read_table_leaf(recovery, tree, page).is_none() {
+                        let offset = self.store.offset(self.store.pages.key_of(page));
+                        return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
+                    }
+                    recovery.leaf += 1;
+                }
+                Walk::Absent(level) => {
+                    let span = self.store.geometry.fanout().saturating_pow(u32::from(level));
+                    recovery.leaf = (recovery.leaf / span).saturating_add(1).saturating_mul(span);
+                }
+                Walk::Missing(missing) => {
+                    if !self.store.is_valid(missing.key) {
+                        let offset = self.store.offset(missing.key);
+                        return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
+                    }
+                    self.store.load(missing, None);
+                    let ahead = LOAD_AHEAD.min(self.store.pages.available() as u64 / 4);
+                    for leaf in recovery.leaf + 1..leaves.min(recovery.leaf + ahead) {
+                        if let Walk::Missing(missing) = lookup(&mut self.store, region, root, leaf) {
+                            self.store.load(missing, None);
+                        }
+                    }
+                    return Ok(Progress::Wait);
+                }
+            }
+        }
+        recovery.table += 1;
+        recovery.leaf = 0;
+        Ok(Progress::Next(Step::Tables))
+    }
+
+    fn read_table_leaf(&mut self, recovery: &mut Recovery, tree: TreeId, page: PageId) -> Option<()> {
+        let leaf = recovery.leaf;
+        let bytes = self.store.pages.bytes(page);
+        let geometry = &self.store.geometry;
+        // Addresses below a higher tree would not fit into their bits.
+        let most = most_blocks(geometry);
+        let highest = height_for(most / geometry.map_leaf_entries(), geometry.fanout());
+        match tree {
+            TreeId::Containers => self.space.read_container_leaf(leaf, bytes)?,
+            TreeId::MetaMap => self.store.meta.read_leaf(leaf, bytes),
+            TreeId::Volumes => {
+                for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
+                    let Some((volume, root)) = volume::decode(entry).ok()? else { continue };
+                    if volume.size.div_ceil(geometry.block()) > most || root.height > highest {
+                        return None;
+                    }
+                    if self.volumes.last().is_some_and(|last| last.id >= volume.id) {
+                        return None;
+                    }
+                    match volume.keeps {
+                        Some(Keeps::SecondCopies) => (self.copies, self.has_copies) = (Some(volume.id), true),
+                        Some(Keeps::Replicas) => self.reorder.volume = Some(volume.id),
+                        None => {}
+                    }
+                    self.volumes.push(volume);
+                    self.maps.push(root);
+                    self.volume_leaves = leaf + 1;
+                }
+            }
+            TreeId::Discards => {
+                for entry in bytes.chunks_exact(crate::jobs::checkpoint::DISCARD_BYTES) {
+                    let pointer = Pointer::read(entry, 0);
+                    if !pointer.is_none() {
+                        let volume = VolumeId(crate::format::bytes::u16_at(entry, 16));
+                        let level = entry[18];
+                        if level > highest {
+                            return None;
+                        }
+                        self.discards.push(crate::jobs::checkpoint::Discard { pointer, volume, level });
+                        self.discard_leaves = leaf + 1;
+                    }
+                }
+            }
+            TreeId::MapBuffer => {
+                let before = recovery.buffered.len();
+                recovery.buffered.extend(map_buffer::records(bytes));
+                let per_leaf = geometry.block() / map_buffer::RECORD_BYTES as u64;
+                self.buffer.logged = leaf * per_leaf + (recovery.buffered.len() - before) as u64;
+            }
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {}
+        }
+        Some(())
+    }
+
+    /// More can be in the map buffer than these limits have room for, until it is flushed: an eighth of the payload buffers, no more.
+    fn has_memory_to_buffer(&self, records: usize) -> Result<(), OpenError> {
+        let beyond = (records as u64).saturating_sub(self.limits.map_buffer.into()) * map_buffer::RECORD_BYTES as u64;
+        let entries = 8 * beyond / REPLAY_ENTRY_BYTES;
+        let fits = entries <= self.limits.replayable_entries(&self.store.geometry);
+        if fits { Ok(()) } else { Err(OpenError::TooLittleMemory { entries }) }
+    }
+
+    /// Whether a mapping of the map buffer is one that can be, with the volumes that there are.
+    pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
+        let known = self.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+        known.is_ok_and(|at| key.lba() < self.volumes[at].size.div_ceil(self.store.geometry.block()))
+            && entry.is_valid()
+            && entry.slot().is_none_or(|slot| self.space.contains(slot))
+    }
+
+    // ---- the journal ----
+
+    /// Verifies one record after the other; the first that fails, and all after it, never happened.
+    fn verify(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        loop {
+            if recovery.failed_check {
+                recovery.records.truncate(recovery.verify_at);
+                recovery.checks.clear();
+                break;
+            }
+            if recovery.check_at < recovery.checks.len() {
+                self.read_checks(recovery);
+                return Ok(Progress::Wait);
+            }
+            if !recovery.checks.is_empty() {
+                // All blocks of the record have passed.
+                recovery.checks.clear();
+                recovery.verify_at += 1;
+                continue;
+            }
+            let Recovery { records, carried, sizes, mark, .. } = recovery;
+            let Some(walked) = records.get(recovery.verify_at) else { break };
+            let (checks, valid) = self.checks_of(walked, carried, sizes, *mark);
+            if !valid {
+                return Err(OpenError::DamagedJournal { sequence: walked.header.sequence });
+            }
+            recovery.check_at = 0;
+            if checks.is_empty() {
+                recovery.verify_at += 1;
+            }
+            recovery.checks = checks;
+        }
+        self.replay(recovery)?;
+        recovery.check_at = 0;
+        self.look_while_recovering(recovery);
+        Ok(Progress::Next(Step::Redo))
+    }
+
+    /// What has to be checked before a record is believed; whether its changes make sense at all.
+    pub(crate) fn checks_of(
+        &self,
+        walked: &Walked,
+        carried: &mut NearMap<Slot, (Digest, u64, u64)>,
+        sizes: &mut BTreeMap<VolumeId, u64>,
+        mark: u64,
+    ) -> (Vec<Check>, bool) {
+        let header = &walked.header;
+        let proven = header.sequence <= mark || self.canary(Canary::UnprovenRecord);
+        let ring = u64::from(self.store.geometry.journal_blocks);
+        let first_block = u64::from(header.position) + u64::from(header.pages);
+        let mut checks = Vec::new();
+        for change in &walked.changes {
+            if !self.makes_sense(change, sizes) {
+                return (checks, false);
+            }
+            let (slot, digest, block) = match *change {
+                Change::Carried { slot, digest, block, .. } => {
+                    let ring_block = (first_block + u64::from(block)) % ring;
+                    let block = self.store.geometry.journal_start() + ring_block;
+                    carried.insert(slot, (digest, block, header.sequence));
+                    (slot, digest, block)
+                }
+                Change::Fresh { slot, digest, .. } => {
+                    carried.remove(&slot);
+                    (slot, digest, self.store.geometry.slot_block(slot.0))
+                }
+                Change::Share { slot, digest, .. } => match carried.get(&slot) {
+                    Some((known, ..)) if *known == digest => continue,
+                    _ => (slot, digest, self.store.geometry.slot_block(slot.0)),
+                },
+                Change::Zero { .. }
+                | Change::Clear { .. }
+                | Change::DeleteVolume { .. }
+                | Change::ResizeVolume { .. } => continue,
+            };
+            if !proven {
+                checks.push(Check { block, digest, slot, sequence: header.sequence });
+            }
+        }
+        (checks, true)
+    }
+
+    /// Whether a change can be, where the volumes have these sizes; keeps the sizes up to date.
+    fn makes_sense(&self, change: &Change, sizes: &mut BTreeMap<VolumeId, u64>) -> bool {
+        let (key, end) = match *change {
+            Change::Clear { key, end } => (key, end),
+            Change::Fresh { key, slot, .. } | Change::Carried { key, slot, .. } | Change::Share { key, slot, .. } => {
+                if !self.space.contains(slot) {
+                    return false;
+                }
+                (key, key.lba() + 1)
+            }
+            Change::Zero { key } => (key, key.lba() + 1),
+            Change::DeleteVolume { volume } => return sizes.remove(&volume).is_some(),
+            Change::ResizeVolume { volume, blocks } => {
+                let possible = blocks <= most_blocks(&self.store.geometry);
+                return possible && sizes.get_mut(&volume).map(|size| *size = blocks).is_some();
+            }
+        };
+        sizes.get(&key.volume()).is_some_and(|&size| end <= size)
+    }
+
+    /// Reads the next blocks whose digests have to be checked.
+    fn read_checks(&mut self, recovery: &mut Recovery) {
+        let bytes = self.store.geometry.block();
+        while recovery.outstanding < AT_ONCE && recovery.check_at < recovery.checks.len() {
+            let Some(buffer) = self.buffers.take() else { break };
+            let number = recovery.check_at as u32;
+            let offset = recovery.checks[recovery.check_at].block * bytes;
+            let segment = [Segment::Buffer(buffer)];
+            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
+            recovery.check_at += 1;
+            recovery.outstanding += 1;
+        }
+    }
+
+    fn block_checked(&mut self, recovery: &mut Recovery, number: usize, buffer: BufferId, content: BlockContent) {
+        if self.phase != Phase::Recovering {
+            return self.buffers.release(buffer);
+        }
+        let check = recovery.checks[number];
+        let good = !content.zero && content.digest == check.digest;
+        if recovery.step == Step::Redo && good {
+            let block = self.store.geometry.block();
+            let offset = self.store.geometry.slot_block(check.slot.0) * block;
+            let segment = [Segment::Buffer(buffer)];
+            self.store.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
+            recovery.outstanding += 1;
+            recovery.report.blocks_redone += 1;
+            return;
+        }
+        self.buffers.release(buffer);
+        if !good && recovery.step == Step::Redo {
+            self.recovery_failed(OpenError::DamagedJournal { sequence: check.sequence });
+        }
+        recovery.failed_check |= !good;
+    }
+
+    /// What is believed fills the delta.
+    fn replay(&mut self, recovery: &mut Recovery) -> Result<(), OpenError> {
+        for walked in &recovery.records {
+            recovery.report.records += 1;
+            recovery.report.entries += walked.changes.len() as u64;
+            for change in &walked.changes {
+                self.replay_change(change, walked.header.sequence);
+            }
+        }
+        // Nothing that these records did can be lost, for the seal makes them durable: what was new and is no longer referred to
+        // is free. What was not new is in use in the space map, or held.
+        self.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
+        let fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
+        for (slot, recent) in fresh {
+            // A container that is full in its table has no new block.
+            if self.space.take(slot).is_none() {
+                let block = self.store.geometry.slot_block(slot.0);
+                let offset = block * self.store.geometry.block();
+                return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
+            }
+            if self.copied_from(recent.owner).is_none() {
+                self.note_known(recent.digest, slot);
+            }
+        }
+        recovery.checks.clear();
+        let mut carried: Vec<_> = core::mem::take(&mut recovery.carried).into_iter().collect();
+        carried.sort_unstable_by_key(|&(slot, _)| slot);
+        for (slot, (digest, block, sequence)) in carried {
+            if self.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
+                recovery.checks.push(Check { block, digest, slot, sequence });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
+        let (key, entry, digest, fresh) = match *change {
+            Change::Fresh { key, slot, digest } | Change::Carried { key, slot, digest, .. } => {
+                // The slot's former life, if this delta knew it, ended before.
+                if self.delta.live(slot).is_none() {
+                    self.delta.forget(slot);
+                }
+                (key, Entry::whole(slot, digest), digest, true)
+            }
+            Change::Share { key, slot, digest } => (key, Entry::whole(slot, digest), digest, false),
+            Change::Zero { key } => (key, Entry::ZERO, Digest::default(), false),
+            Change::Clear { key, end } => return self.replay_clear(key, Key(key.0 - key.lba() + end)),
+            Change::DeleteVolume { volume } => {
+                return self.replay_volume_change(VolumeChange::Delete { volume }, sequence);
+            }
+            Change::ResizeVolume { volume, blocks } => {
+                return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
+            }
+        };
+        self.room.active.note(key);
+        self.delta.put(key, entry, digest, fresh);
+    }
+
+    /// What loses its last reference here is found when all has been replayed.
+    pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
+        if self.canary(Canary::LostClears) {
+            return;
+        }
+        self.cover_keys(start, stop);
+        self.dead.clear();
+    }
+
+    /// Copies what the journal carried to its slots.
+    fn redo(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        if self.failure.is_some() {
+            // The pool is not written: they are read from the journal.
+            self.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
+            return Ok(self.rest(recovery));
+        }
+        if recovery.check_at < recovery.checks.len() && !self.canary(Canary::SkippedRedo) {
+            self.read_checks(recovery);
+            return Ok(Progress::Wait);
+        }
+        self.look_while_recovering(recovery);
+        Ok(Progress::Next(Step::Look))
+    }
+
+    /// Looks whether the pool is still ours, before something is written to it.
+    fn look_while_recovering(&mut self, recovery: &mut Recovery) {
+        if let Some(at) = self.geometry().owner_block().filter(|_| self.owner_nonce().is_some()) {
+            let block = self.store.geometry.block();
+            recovery.outstanding += 1;
+            self.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
+        }
+    }
+
+    // ---- the seal ----
+
+    fn mend(&mut self, recovery: &mut Recovery) -> Progress {
+        let newest = self.superblock;
+        let parity = (newest.epoch % 2) as usize;
+        let missing: Vec<usize> = (0..2).filter(|place| recovery.found[place * 2 + parity] != Some(newest)).collect();
+        if !missing.is_empty() {
+            recovery.outstanding += missing.len();
+            self.submit_superblock(&newest, &missing, Purpose::Recovery(0)).expect("pages are free");
+        }
+        if missing.is_empty() { Progress::Next(Step::MendSync) } else { Progress::Next(Step::Mended) }
+    }
+
+    fn seal(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        let journal = self.journal_after(recovery);
+        let epoch = self.superblock.epoch + 1;
+        let last = journal.last();
+        let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.superblock };
+        let seal = Superblock { version: VERSION, clean: false, ..numbers };
+        if !self.canary(Canary::MissingSeal) {
+            recovery.outstanding += 2;
+            self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
+        }
+        self.superblock = seal;
+        self.journal = journal;
+        recovery.report.epoch = epoch;
+        Ok(Progress::Next(Step::Seal))
+    }
+
+    /// The journal as it goes on after the records that were believed.
+    fn journal_after(&self, recovery: &Recovery) -> Journal {
+        let last = recovery.records.last();
+        let sequence = last.map_or(self.superblock.included, |walked| walked.header.sequence);
+        let checksum = last.map_or(self.superblock.included_checksum, |walked| walked.checksum);
+        let used: u32 = recovery.records.iter().map(|walked| blocks_of(&walked.header)).sum();
+        let geometry = self.store.geometry;
+        let head = (self.superblock.journal_position + used) % geometry.journal_blocks;
+        let mut journal = Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used);
+        journal.entries = recovery.report.entries;
+        journal
+    }
+
+    /// Nothing is written: tables and delta say everything.
+    fn rest(&mut self, recovery: &mut Recovery) -> Progress {
+        self.journal = self.journal_after(recovery);
+        self.untouched = true;
+        recovery.report.epoch = self.superblock.epoch;
+        Progress::Done
+    }
+
+    fn serve(&mut self, recovery: &Recovery) {
+        self.phase = Phase::Serving;
+        self.review_room();
+        self.want_checkpoint |= self.has_too_much_buffered() && !self.reads_only;
+        if !self.reads_only {
+            self.rebuild = Some(Rebuild::new(self.store.geometry.summary_leaves()));
+        }
+        self.open_disk_index();
+        self.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
+    }
+}
+
+/// What a table is called in messages.
+pub(crate) fn table_name(tree: TreeId) -> &'static str {
+    match tree {
+        TreeId::MetaMap => "the map of metadata blocks",
+        TreeId::SpaceMap => "the space map",
+        TreeId::Containers => "the container table",
+        TreeId::Counts => "the reference counts",
+        TreeId::Summaries => "the summaries",
+        TreeId::Volumes => "the volume table",
+        TreeId::Discards => "the discard list",
+        TreeId::DiskIndex => "the index on disk",
+        TreeId::MapBuffer => "the map buffer",
+    }
+}

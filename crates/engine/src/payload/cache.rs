@@ -1,0 +1,627 @@
+//! The read cache: ARC (Megiddo and Modha, FAST 2003) over slots, each with a buffer that holds the slot's content.
+//!
+//! Four lists: `recent` (seen once) and `frequent` (seen again) hold buffers; their ghosts remember what was evicted. A hit in
+//! a ghost moves the target size of `recent` towards the list that would have had it. Only content that has passed its
+//! check is put in; a slot that is freed is taken out, so whatever is found is what the slot holds.
+//!
+//! A fifth list, `ahead`, holds what was read ahead of a sequential reader and has not been used yet. It is apart from ARC: it
+//! neither counts towards the capacity nor pushes anything out, and is itself bounded by a part of the capacity. The first use of a
+//! block puts it in as if it had come from the device just then, with what its ghost says.
+
+use alloc::vec::Vec;
+
+use crate::contract::BufferId;
+use crate::format::entry::Slot;
+use crate::limits::table_bytes;
+use crate::slot_map::{Near, NearMap};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum List {
+    Recent = 0,
+    Frequent = 1,
+    RecentGhost = 2,
+    FrequentGhost = 3,
+    Ahead = 4,
+}
+
+/// What has been read ahead takes at most one part in so many of the capacity.
+const AHEAD_PART: usize = 4;
+
+impl List {
+    fn has_buffer(self) -> bool {
+        matches!(self, List::Recent | List::Frequent | List::Ahead)
+    }
+}
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Node {
+    slot: Slot,
+    buffer: BufferId,
+    list: List,
+    /// Read ahead: the ghost that it was before.
+    ghost: Option<List>,
+    newer: u32,
+    older: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Ends {
+    newest: u32,
+    oldest: u32,
+    length: usize,
+}
+
+/// An adaptive replacement cache of blocks.
+pub(crate) struct ReadCache {
+    capacity: usize,
+    /// Blocks and ghosts together, at most.
+    most: usize,
+    target: usize,
+    /// LRU in place of ARC: `frequent` is empty then.
+    lru: bool,
+    /// The node of the block in each buffer, if there is one (else anything).
+    by_buffer: Vec<u32>,
+    nodes: Vec<Node>,
+    unused: Vec<u32>,
+    by_slot: NearMap<Slot, u32>,
+    lists: [Ends; 5],
+}
+
+impl ReadCache {
+    /// A cache of `capacity` blocks, which remembers at most `most` (more than that).
+    pub(crate) fn new(capacity: usize, most: usize) -> ReadCache {
+        ReadCache {
+            capacity,
+            most,
+            target: 0,
+            lru: false,
+            by_buffer: Vec::new(),
+            nodes: Vec::with_capacity(most + 1),
+            unused: Vec::new(),
+            by_slot: NearMap::with_capacity_and_hasher(most + 1, Near),
+            lists: [Ends { newest: NONE, oldest: NONE, length: 0 }; 5],
+        }
+    }
+
+    /// There is to be room for `capacity` blocks, of at most `most` that are remembered. Keeps what was used last, of the
+    /// buffers that `keep` allows; the others go to `evicted`, and what was read ahead.
+    pub(crate) fn resize(
+        &mut self,
+        capacity: usize,
+        most: usize,
+        keep: impl Fn(BufferId) -> bool,
+        evicted: &mut Vec<BufferId>,
+    ) {
+        let all = [List::Recent, List::Frequent, List::RecentGhost, List::FrequentGhost];
+        let mut kept = all.map(|list| self.newest_first(list));
+        let (target, lru) = (self.target.min(capacity), self.lru);
+        evicted.extend(self.newest_first(List::Ahead).iter().map(|node| node.buffer));
+        *self = ReadCache::new(0, 0);
+        for nodes in &mut kept[..2] {
+            nodes.retain(|node| {
+                let good = keep(node.buffer);
+                if !good {
+                    evicted.push(node.buffer);
+                }
+                good
+            });
+        }
+        while kept[0].len() + kept[1].len() > capacity {
+            let longer = usize::from(kept[1].len() > kept[0].len());
+            evicted.extend(kept[longer].pop().map(|node| node.buffer));
+        }
+        kept[2].truncate(capacity - kept[0].len());
+        let all_ghosts = most.min(2 * capacity) - (kept[0].len() + kept[1].len());
+        kept[2].truncate(all_ghosts);
+        kept[3].truncate(all_ghosts - kept[2].len());
+        *self = ReadCache::new(capacity, most);
+        (self.target, self.lru) = (target, lru);
+        for (list, nodes) in all.into_iter().zip(kept) {
+            for node in nodes.into_iter().rev() {
+                let at = self.add(node);
+                self.push(at, list);
+                if matches!(list, List::Recent | List::Frequent) {
+                    self.note_buffer(node.buffer, at);
+                }
+            }
+        }
+    }
+
+    /// There is room for `capacity` blocks from here on: what is evicted for that becomes a ghost, and its buffer goes to
+    /// `evicted`.
+    pub(crate) fn set_capacity(&mut self, capacity: usize, evicted: &mut Vec<BufferId>) {
+        self.capacity = capacity;
+        self.target = self.target.min(capacity);
+        while self.cached() > capacity {
+            evicted.extend(self.replace(false));
+        }
+        while self.ahead() > self.most_ahead() {
+            evicted.extend(self.evict_ahead());
+        }
+        self.trim_ghosts();
+    }
+
+    fn trim_ghosts(&mut self) {
+        while self.length(List::RecentGhost) > 0
+            && self.length(List::RecentGhost) + self.length(List::Recent) > self.capacity
+        {
+            self.drop_oldest(List::RecentGhost);
+        }
+        while self.by_slot.len() > self.most.min(2 * self.capacity).max(self.len()) {
+            let list = if self.length(List::FrequentGhost) > 0 { List::FrequentGhost } else { List::RecentGhost };
+            self.drop_oldest(list);
+        }
+    }
+
+    /// LRU in place of ARC, or ARC again. What there is stays.
+    pub(crate) fn set_lru(&mut self, lru: bool) {
+        self.lru = lru;
+        if lru {
+            self.target = self.capacity;
+            for (from, into) in [(List::Frequent, List::Recent), (List::FrequentGhost, List::RecentGhost)] {
+                while self.lists[from as usize].oldest != NONE {
+                    let at = self.lists[from as usize].oldest;
+                    self.unlink(at);
+                    self.push(at, into);
+                }
+            }
+            self.trim_ghosts();
+        }
+    }
+
+    fn note_buffer(&mut self, buffer: BufferId, at: u32) {
+        let number = buffer.0 as usize;
+        if self.by_buffer.len() <= number {
+            self.by_buffer.resize(number + 1, NONE);
+        }
+        self.by_buffer[number] = at;
+    }
+
+    /// The slot whose content is cached in this buffer.
+    pub(crate) fn in_buffer(&self, buffer: BufferId) -> Option<Slot> {
+        let slot = self.nodes.get(*self.by_buffer.get(buffer.0 as usize)? as usize)?.slot;
+        (self.peek(slot) == Some(buffer)).then_some(slot)
+    }
+
+    /// A cached block has moved to another buffer.
+    pub(crate) fn set_buffer(&mut self, slot: Slot, buffer: BufferId) {
+        let at = self.by_slot[&slot];
+        self.nodes[at as usize].buffer = buffer;
+        self.note_buffer(buffer, at);
+    }
+
+    fn newest_first(&self, list: List) -> Vec<Node> {
+        let mut nodes = Vec::with_capacity(self.length(list));
+        let mut at = self.lists[list as usize].newest;
+        while at != NONE {
+            let node = self.nodes[at as usize];
+            nodes.push(node);
+            at = node.older;
+        }
+        nodes
+    }
+
+    /// Enters a node, in no list yet.
+    fn add(&mut self, node: Node) -> u32 {
+        let at = match self.unused.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.by_slot.insert(node.slot, at);
+        at
+    }
+
+    fn length(&self, list: List) -> usize {
+        self.lists[list as usize].length
+    }
+
+    /// Blocks that have been used, and are cached.
+    fn cached(&self) -> usize {
+        self.length(List::Recent) + self.length(List::Frequent)
+    }
+
+    /// Blocks that have been read ahead, and not been used.
+    pub(crate) fn ahead(&self) -> usize {
+        self.length(List::Ahead)
+    }
+
+    /// Blocks that it has room for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The most that have been read ahead.
+    pub(crate) fn most_ahead(&self) -> usize {
+        self.capacity / AHEAD_PART
+    }
+
+    /// Blocks whose buffers can be had.
+    pub(crate) fn len(&self) -> usize {
+        self.cached() + self.ahead()
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let node = self.nodes[at as usize];
+        let ends = &mut self.lists[node.list as usize];
+        ends.length -= 1;
+        match node.newer {
+            NONE => ends.newest = node.older,
+            newer => self.nodes[newer as usize].older = node.older,
+        }
+        let ends = &mut self.lists[node.list as usize];
+        match node.older {
+            NONE => ends.oldest = node.newer,
+            older => self.nodes[older as usize].newer = node.newer,
+        }
+    }
+
+    fn push(&mut self, at: u32, list: List) {
+        let ends = &mut self.lists[list as usize];
+        ends.length += 1;
+        let before = core::mem::replace(&mut ends.newest, at);
+        if before == NONE {
+            ends.oldest = at;
+        } else {
+            self.nodes[before as usize].newer = at;
+        }
+        let node = &mut self.nodes[at as usize];
+        node.list = list;
+        node.newer = NONE;
+        node.older = before;
+    }
+
+    fn drop_node(&mut self, at: u32) {
+        self.unlink(at);
+        self.by_slot.remove(&self.nodes[at as usize].slot);
+        self.unused.push(at);
+    }
+
+    fn drop_oldest(&mut self, list: List) {
+        let oldest = self.lists[list as usize].oldest;
+        if oldest != NONE {
+            self.drop_node(oldest);
+        }
+    }
+
+    /// The buffer with the slot's content, if it is cached.
+    pub(crate) fn get(&mut self, slot: Slot) -> Option<BufferId> {
+        let at = *self.by_slot.get(&slot)?;
+        let node = self.nodes[at as usize];
+        if !matches!(node.list, List::Recent | List::Frequent) {
+            return None;
+        }
+        self.unlink(at);
+        self.push(at, self.seen_again());
+        Some(node.buffer)
+    }
+
+    /// The buffer with the slot's content, if it was read ahead and not used yet: this is the first use.
+    pub(crate) fn use_ahead(&mut self, slot: Slot, evicted: &mut Vec<BufferId>) -> Option<BufferId> {
+        if self.ahead() == 0 {
+            return None;
+        }
+        let at = *self.by_slot.get(&slot)?;
+        let node = self.nodes[at as usize];
+        if node.list != List::Ahead {
+            return None;
+        }
+        match node.ghost {
+            Some(ghost) => {
+                self.unlink(at);
+                self.push(at, ghost);
+            }
+            None => self.drop_node(at),
+        }
+        self.insert(slot, node.buffer, evicted);
+        Some(node.buffer)
+    }
+
+    /// Puts a block in that was read ahead; one that is cached is kept. What was read ahead longest ago gives way.
+    pub(crate) fn insert_ahead(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) {
+        let before = self.by_slot.get(&slot).copied();
+        let ghost = before.map(|at| self.nodes[at as usize].list);
+        let is_here = ghost.is_some_and(|list| !matches!(list, List::RecentGhost | List::FrequentGhost));
+        if is_here || self.most_ahead() == 0 {
+            evicted.push(buffer);
+            return;
+        }
+        if let Some(at) = before {
+            self.drop_node(at);
+        }
+        while self.ahead() >= self.most_ahead() {
+            evicted.extend(self.evict_ahead());
+        }
+        let at = self.add(Node { slot, buffer, list: List::Ahead, ghost, newer: NONE, older: NONE });
+        self.push(at, List::Ahead);
+        self.note_buffer(buffer, at);
+        self.trim_ghosts();
+    }
+
+    /// Lets go of what was read ahead longest ago.
+    pub(crate) fn evict_ahead(&mut self) -> Option<BufferId> {
+        let oldest = self.lists[List::Ahead as usize].oldest;
+        let node = *self.nodes.get(oldest as usize)?;
+        match node.ghost {
+            Some(ghost) => {
+                self.unlink(oldest);
+                self.push(oldest, ghost);
+                self.nodes[oldest as usize].ghost = None;
+                self.trim_ghosts();
+            }
+            None => self.drop_node(oldest),
+        }
+        Some(node.buffer)
+    }
+
+    fn seen_again(&self) -> List {
+        if self.lru { List::Recent } else { List::Frequent }
+    }
+
+    /// Whether the slot's content is cached, without counting it as used.
+    pub(crate) fn peek(&self, slot: Slot) -> Option<BufferId> {
+        let node = self.nodes[*self.by_slot.get(&slot)? as usize];
+        node.list.has_buffer().then_some(node.buffer)
+    }
+
+    /// Puts a block in that is not cached. The cache holds the buffer from now on; buffers that it lets go of go to
+    /// `evicted`.
+    pub(crate) fn insert(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) {
+        if self.capacity == 0 {
+            evicted.push(buffer);
+            return;
+        }
+        if let Some(&at) = self.by_slot.get(&slot) {
+            let (recent, frequent) = (self.length(List::RecentGhost), self.length(List::FrequentGhost));
+            let in_frequent = match self.nodes[at as usize].list {
+                List::RecentGhost => {
+                    self.target = (self.target + (frequent / recent.max(1)).max(1)).min(self.capacity);
+                    false
+                }
+                List::FrequentGhost => {
+                    self.target = self.target.saturating_sub((recent / frequent.max(1)).max(1));
+                    true
+                }
+                List::Recent | List::Frequent | List::Ahead => {
+                    // Two fills of one slot: keep the first.
+                    evicted.push(buffer);
+                    return;
+                }
+            };
+            self.make_room(in_frequent, evicted);
+            self.unlink(at);
+            self.nodes[at as usize].buffer = buffer;
+            self.push(at, self.seen_again());
+            self.note_buffer(buffer, at);
+            self.trim_ghosts();
+            return;
+        }
+        let recent_side = self.length(List::Recent) + self.length(List::RecentGhost);
+        let all = recent_side + self.length(List::Frequent) + self.length(List::FrequentGhost);
+        let most = self.most.min(2 * self.capacity);
+        if recent_side >= self.capacity {
+            if self.length(List::RecentGhost) > 0 {
+                self.drop_oldest(List::RecentGhost);
+                self.make_room(false, evicted);
+            } else {
+                evicted.push(self.nodes[self.lists[List::Recent as usize].oldest as usize].buffer);
+                self.drop_oldest(List::Recent);
+            }
+        } else if all >= self.capacity {
+            if self.by_slot.len() >= most {
+                let list = if self.length(List::FrequentGhost) > 0 { List::FrequentGhost } else { List::RecentGhost };
+                self.drop_oldest(list);
+            }
+            self.make_room(false, evicted);
+        }
+        let node = Node { slot, buffer, list: List::Recent, ghost: None, newer: NONE, older: NONE };
+        let at = self.add(node);
+        self.push(at, List::Recent);
+        self.note_buffer(buffer, at);
+    }
+
+    fn make_room(&mut self, in_frequent_ghost: bool, evicted: &mut Vec<BufferId>) {
+        if self.cached() >= self.capacity
+            && let Some(buffer) = self.replace(in_frequent_ghost)
+        {
+            evicted.push(buffer);
+        }
+    }
+
+    /// ARC's REPLACE: the victim becomes a ghost.
+    fn replace(&mut self, in_frequent_ghost: bool) -> Option<BufferId> {
+        let recent = self.length(List::Recent);
+        let from_recent = recent > 0
+            && (recent > self.target
+                || (in_frequent_ghost && recent == self.target)
+                || self.length(List::Frequent) == 0);
+        let (from, ghost) =
+            if from_recent { (List::Recent, List::RecentGhost) } else { (List::Frequent, List::FrequentGhost) };
+        let victim = self.lists[from as usize].oldest;
+        if victim == NONE {
+            return None;
+        }
+        self.unlink(victim);
+        self.push(victim, ghost);
+        Some(self.nodes[victim as usize].buffer)
+    }
+
+    /// Lets go of one block, because its buffer is needed elsewhere: of what was read ahead only where there is nothing else.
+    pub(crate) fn evict(&mut self) -> Option<BufferId> {
+        let buffer = self.replace(false);
+        self.trim_ghosts();
+        buffer.or_else(|| self.evict_ahead())
+    }
+
+    /// The slot's content is no longer wanted: the slot is free.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<BufferId> {
+        let at = *self.by_slot.get(&slot)?;
+        let node = self.nodes[at as usize];
+        self.drop_node(at);
+        node.list.has_buffer().then_some(node.buffer)
+    }
+
+    /// Every cached block.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, BufferId)> + '_ {
+        self.by_slot
+            .values()
+            .map(|&at| self.nodes[at as usize])
+            .filter_map(|node| node.list.has_buffer().then_some((node.slot, node.buffer)))
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        let numbers = self.unused.capacity() + self.by_buffer.capacity();
+        (self.nodes.capacity() * core::mem::size_of::<Node>() + numbers * 4) as u64 + table_bytes(&self.by_slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_scan_does_not_evict_what_is_used_again_and_again() {
+        let mut cache = ReadCache::new(8, 16);
+        let mut evicted = vec![];
+        for slot in 0..4 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+            cache.get(Slot(slot));
+        }
+        for slot in 100..200 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        assert!((0..4).all(|slot| cache.get(Slot(slot)).is_some()));
+    }
+
+    #[test]
+    fn what_is_read_ahead_pushes_nothing_out_and_its_first_use_counts_like_a_miss() {
+        let mut cache = ReadCache::new(8, 16);
+        let mut evicted = vec![];
+        for slot in 0..8 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        for slot in 4..8 {
+            cache.get(Slot(slot));
+        }
+        for slot in 8..12 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        assert_eq!(core::mem::take(&mut evicted), [0, 1, 2, 3].map(BufferId));
+        for slot in [3, 100, 101] {
+            cache.insert_ahead(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        // A quarter of eight; what was first gave way, and is a ghost again.
+        assert_eq!(core::mem::take(&mut evicted), [BufferId(3)]);
+        assert!((4..12).all(|slot| cache.peek(Slot(slot)).is_some()));
+        cache.insert_ahead(Slot(3), BufferId(3), &mut evicted);
+        assert_eq!(core::mem::take(&mut evicted), [BufferId(100)]);
+        assert_eq!(cache.get(Slot(3)), None, "a use of what was read ahead is no hit");
+        assert_eq!(cache.use_ahead(Slot(3), &mut evicted), Some(BufferId(3)));
+        assert_eq!((cache.length(List::Frequent), cache.target), (5, 1), "the ghost was hit");
+        assert_eq!(core::mem::take(&mut evicted), [BufferId(8)]);
+        assert_eq!(cache.use_ahead(Slot(101), &mut evicted), Some(BufferId(101)));
+        assert_eq!((cache.length(List::Frequent), cache.ahead()), (5, 0));
+    }
+
+    #[test]
+    fn a_smaller_cache_keeps_what_was_used_last() {
+        let mut cache = ReadCache::new(8, 16);
+        let mut evicted = vec![];
+        for slot in 0..8 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        for slot in [1, 2, 3, 4] {
+            cache.get(Slot(slot));
+        }
+        // Recent: 0 5 6 7, frequent: 1 2 3 4, each from the oldest on.
+        cache.resize(4, 8, |buffer| buffer.0 != 4, &mut evicted);
+        evicted.sort_unstable();
+        assert_eq!(evicted, [0, 1, 4, 5].map(BufferId));
+        let left: Vec<_> = (0..8).filter(|&slot| cache.peek(Slot(slot)).is_some()).collect();
+        assert_eq!(left, [2, 3, 6, 7]);
+        cache.resize(100, 125, |_| true, &mut evicted);
+        assert_eq!((cache.len(), evicted.len()), (4, 4));
+    }
+
+    #[test]
+    fn lru_evicts_what_was_used_least_recently_however_often() {
+        let mut cache = ReadCache::new(4, 8);
+        let mut evicted = vec![];
+        for slot in 0..4 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+            cache.get(Slot(slot));
+        }
+        cache.set_lru(true);
+        cache.get(Slot(0));
+        for slot in 10..13 {
+            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
+        }
+        assert_eq!(evicted, [1, 2, 3].map(BufferId));
+        assert!(cache.peek(Slot(0)).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn every_buffer_is_either_cached_once_or_let_go_once(
+            first in 1usize..9, steps in proptest::collection::vec((0u8..14, 0u64..24), 1..300)
+        ) {
+            let (mut capacity, mut cache) = (first, ReadCache::new(first, 18));
+            let (mut next, mut held, mut evicted) = (0, alloc::collections::BTreeSet::new(), vec![]);
+            for (kind, slot) in steps {
+                match kind {
+                    0 => { if let Some(buffer) = cache.remove(Slot(slot)) { evicted.push(buffer) } }
+                    1 => { if let Some(buffer) = cache.evict() { evicted.push(buffer) } }
+                    2..5 => { let _ = cache.get(Slot(slot)); }
+                    5 => {
+                        capacity = slot as usize % 9;
+                        cache.resize(capacity, 10, |buffer| !buffer.0.is_multiple_of(3), &mut evicted);
+                    }
+                    6 => {
+                        capacity = slot as usize % 9;
+                        cache.set_capacity(capacity, &mut evicted);
+                    }
+                    7 if slot % 4 == 0 => cache.set_lru(slot >= 12),
+                    9 => {
+                        held.insert(next);
+                        cache.insert_ahead(Slot(slot), BufferId(next), &mut evicted);
+                        next += 1;
+                    }
+                    10 => {
+                        let ahead = cache.peek(Slot(slot)).filter(|_| cache.get(Slot(slot)).is_none());
+                        prop_assert_eq!(cache.use_ahead(Slot(slot), &mut evicted), ahead);
+                    }
+                    8 => {
+                        if let Some(before) = cache.peek(Slot(slot)) {
+                            cache.set_buffer(Slot(slot), BufferId(next));
+                            held.insert(next);
+                            evicted.push(before);
+                            next += 1;
+                        }
+                    }
+                    _ => {
+                        held.insert(next);
+                        cache.insert(Slot(slot), BufferId(next), &mut evicted);
+                        next += 1;
+                    }
+                }
+                for buffer in evicted.drain(..) {
+                    prop_assert!(held.remove(&buffer.0));
+                }
+                prop_assert_eq!(cache.iter().count(), held.len());
+                prop_assert!(cache.cached() <= capacity && cache.ahead() <= cache.most_ahead());
+                prop_assert!(cache.iter().all(|(slot, buffer)| cache.in_buffer(buffer) == Some(slot)));
+                prop_assert!(cache.by_slot.len() <= 2 * capacity);
+            }
+        }
+    }
+}

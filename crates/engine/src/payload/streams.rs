@@ -1,0 +1,305 @@
+//! Streams: sequential readers, told from all others by where their requests begin.
+//!
+//! Each read is held against the few places where streams go on, which is all that a read elsewhere pays. Where it goes on with none of
+//! them a new stream begins with it, in place of another that is not sequential; those are gone through in turn. Requests of one reader that
+//! are under way together may come in any order: a request goes on with a stream as long as it begins near its end, on either side.
+//!
+//! A stream whose requests go on for a while is sequential, and gets a window: what is ahead of it within the window is to be read. When a
+//! large read's worth of that is used up, the window is opened again, twice as wide.
+
+use core::array;
+
+use crate::contract::{Nanos, VolumeId};
+use crate::data_path::readahead::RUN_BLOCKS;
+use crate::format::entry::Key;
+
+/// Streams that are followed at a time.
+const STREAMS: usize = 32;
+/// Requests in a row that make a stream sequential.
+const IN_A_ROW: u32 = 3;
+/// So many lengths of its last request ahead of its end, or behind, a request goes on with a stream,
+const REACH: u64 = 8;
+/// and no more blocks than that.
+const REACH_BLOCKS: u64 = 512;
+/// Places that are looked at for a new stream: the next read goes on from there.
+const LOOKED_AT: usize = 4;
+/// A stream without a request for so long has ended.
+const ENDS_AFTER: Nanos = 1_000_000_000;
+/// The first window, in blocks.
+const FIRST_WINDOW: u64 = 32;
+
+/// A reader that goes upwards.
+pub(crate) struct Stream {
+    pub volume: VolumeId,
+    /// From here,
+    begun: u64,
+    /// up to here it has asked.
+    next: u64,
+    /// Requests that went on with it, and that one with which it began.
+    in_a_row: u32,
+    /// Blocks to be ahead of `next`; 0: it is not sequential so far.
+    window: u64,
+    /// Up to here it has been read ahead.
+    pub ahead: u64,
+    /// Up to here it is being read ahead; not at all if that is no more than `ahead`.
+    pub goal: u64,
+    /// What was read for it last took small reads.
+    pub is_scattered: bool,
+    /// Times that this refill has asked for a page.
+    pub tries: u32,
+    /// When its last request came.
+    last: Nanos,
+}
+
+impl Stream {
+    fn new(volume: VolumeId, begun: u64, next: u64, now: Nanos) -> Stream {
+        Stream {
+            volume,
+            begun,
+            next,
+            in_a_row: 1,
+            window: 0,
+            ahead: 0,
+            goal: 0,
+            is_scattered: false,
+            tries: 0,
+            last: now,
+        }
+    }
+
+    /// A request that goes on with it ends here.
+    fn go_on(&mut self, end: u64, now: Nanos) {
+        if end > self.next {
+            self.next = end;
+            self.in_a_row = self.in_a_row.saturating_add(1);
+        }
+        self.last = now;
+    }
+
+    /// Where the next request may begin, after one of so many blocks: from, and in how many places.
+    fn near(&self, blocks: u64) -> (u64, u64) {
+        let reach = (REACH * blocks).min(REACH_BLOCKS);
+        let from = self.next.saturating_sub(reach);
+        (Key::new(self.volume, from).0, self.next + reach + 1 - from)
+    }
+
+    /// Whether it is sequential, and has not ended.
+    fn goes_on(&self, now: Nanos) -> bool {
+        self.window > 0 && now - self.last < ENDS_AFTER
+    }
+
+    /// Nothing more is read ahead until a request comes.
+    pub(crate) fn stop(&mut self) {
+        (self.ahead, self.goal, self.tries) = (0, 0, 0);
+    }
+
+    pub(crate) fn is_refilling(&self) -> bool {
+        self.goal > self.ahead
+    }
+
+    /// Blocks that a refill is worth while for: one large read, or where blocks are scattered as many as can be sorted together.
+    fn step(&self) -> u64 {
+        let half = self.window / 2;
+        if self.is_scattered { half } else { half.min(RUN_BLOCKS) }
+    }
+
+    /// Whether the window is to be opened: for the first time, or because the reader was faster than what was read for it, or has
+    /// used a part of it up.
+    fn is_due(&self) -> bool {
+        let used_up = || !self.is_refilling() && self.ahead + self.step() <= self.next + self.window;
+        self.in_a_row >= IN_A_ROW && (self.window == 0 || self.ahead < self.next || used_up())
+    }
+
+    /// Opens the window, to at most `most` blocks, after a request of so many.
+    fn open(&mut self, blocks: u64, most: u64) {
+        self.ahead = self.ahead.max(self.next);
+        self.window = if self.window == 0 { FIRST_WINDOW.max(2 * blocks) } else { 2 * self.window }.min(most);
+        self.goal = self.next + self.window;
+        self.tries = 0;
+    }
+}
+
+/// The streams.
+pub(crate) struct Streams {
+    /// Where the next request of each may begin ([`Stream::near`]), by themselves: each read goes through them.
+    from: [u64; STREAMS],
+    counts: [u64; STREAMS],
+    streams: [Stream; STREAMS],
+    /// Where the next new stream looks for a place first.
+    hand: usize,
+}
+
+impl Streams {
+    pub(crate) fn new() -> Streams {
+        let streams = array::from_fn(|_| Stream::new(VolumeId(0), 0, 0, 0));
+        Streams { from: [0; STREAMS], counts: [0; STREAMS], streams, hand: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(crate) fn get(&mut self, at: usize) -> &mut Stream {
+        &mut self.streams[at]
+    }
+
+    /// Whether no stream goes on.
+    pub(crate) fn are_over(&self, now: Nanos) -> bool {
+        !self.streams.iter().any(|stream| stream.goes_on(now))
+    }
+
+    /// A read of so many blocks has come. Whether something is to be read ahead for its stream, of which the window is at most
+    /// `widest`; the windows of all streams are at most `most` together.
+    pub(crate) fn note(&mut self, first: Key, blocks: u64, now: Nanos, most: u64, widest: u64) -> bool {
+        let Some(at) = self.follow(first, blocks, now) else { return false };
+        if !self.streams[at].is_due() {
+            return false;
+        }
+        let others = (0..STREAMS).filter(|&other| other != at && self.streams[other].goes_on(now)).count() as u64;
+        self.streams[at].open(blocks, widest.min(most / (others + 1)));
+        self.streams[at].is_refilling()
+    }
+
+    /// A write of so many blocks has come. Whether it belongs to a stream of more than so many.
+    pub(crate) fn is_of_long(&mut self, first: Key, blocks: u64, now: Nanos, long: u64) -> bool {
+        let Some(at) = self.follow(first, blocks, now) else { return false };
+        let stream = &mut self.streams[at];
+        let length = stream.next - stream.begun;
+        if stream.in_a_row >= IN_A_ROW {
+            // It keeps its place.
+            stream.window = length;
+        }
+        length > long
+    }
+
+    /// The stream that a request goes on with, or begins; `None` if there is no place for a new one.
+    fn follow(&mut self, first: Key, blocks: u64, now: Nanos) -> Option<usize> {
+        let (begun, end) = (first.lba(), first.lba() + blocks);
+        let known = self.find(first);
+        let at = known.or_else(|| self.free(now))?;
+        if known.is_some() {
+            self.streams[at].go_on(end, now);
+        } else {
+            self.streams[at] = Stream::new(first.volume(), begun, end, now);
+        }
+        (self.from[at], self.counts[at]) = self.streams[at].near(blocks);
+        Some(at)
+    }
+
+    /// A stream with which a request goes on that begins here. Looks at all of them, which is faster than to stop at the first.
+    fn find(&self, first: Key) -> Option<usize> {
+        let mut found = STREAMS;
+        for at in 0..STREAMS {
+            let is_here = first.0.wrapping_sub(self.from[at]) < self.counts[at];
+            found = if is_here { at } else { found };
+        }
+        (found < STREAMS).then_some(found)
+    }
+
+    /// The place of a stream that is not sequential, or has ended, if one of the next few is.
+    fn free(&mut self, now: Nanos) -> Option<usize> {
+        (0..LOOKED_AT).find_map(|_| {
+            let at = self.hand;
+            self.hand = (at + 1) % STREAMS;
+            (!self.streams[at].goes_on(now)).then_some(at)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    fn note(streams: &mut Streams, lba: u64, blocks: u64, now: Nanos) -> bool {
+        streams.note(Key::new(VolumeId(1), lba), blocks, now, 1024, 256)
+    }
+
+    /// The streams that go on.
+    fn sequential(streams: &Streams, now: Nanos) -> usize {
+        streams.streams.iter().filter(|stream| stream.goes_on(now)).count()
+    }
+
+    #[test]
+    fn the_third_request_in_a_row_opens_the_window() {
+        let mut streams = Streams::new();
+        assert_eq!([0, 4, 8].map(|lba| note(&mut streams, lba, 4, 0)), [false, false, true]);
+        let stream = streams.get(0);
+        assert_eq!((stream.ahead, stream.goal), (12, 12 + FIRST_WINDOW));
+        streams.get(0).ahead = 20;
+        assert!(!note(&mut streams, 12, 4, 0), "it is being filled");
+        let stream = streams.get(0);
+        stream.ahead = stream.goal;
+        assert!(note(&mut streams, 28, 4, 0), "half of it is used up");
+        assert_eq!(streams.get(0).goal, 32 + 2 * FIRST_WINDOW);
+    }
+
+    #[test]
+    fn a_reader_that_keeps_many_requests_under_way_is_one_stream_in_whatever_order_they_come() {
+        for blocks in [1, 4, 32] {
+            let mut streams = Streams::new();
+            for first in (0..64).step_by(8) {
+                for number in (0..8).map(|number| first + number * 5 % 8) {
+                    note(&mut streams, number * blocks, blocks, 0);
+                }
+            }
+            assert_eq!((sequential(&streams, 0), streams.hand), (1, 1));
+        }
+    }
+
+    #[test]
+    fn who_reads_here_and_there_or_backwards_is_no_stream_and_ends_none() {
+        let mut streams = Streams::new();
+        for step in 0..1000 {
+            assert!(!note(&mut streams, 1_000_000 + step * 7919 % 100_003 * 1000, 1, 0));
+            assert!(!note(&mut streams, 900_000 - 32 * step, 32, 0));
+            note(&mut streams, 4 * step, 4, 0);
+        }
+        assert_eq!(sequential(&streams, 0), 1);
+        assert!(streams.are_over(SECOND));
+    }
+
+    #[test]
+    fn streams_share_what_there_is_and_end_after_a_second() {
+        let mut streams = Streams::new();
+        for step in 0..64 {
+            for reader in 0..8 {
+                if note(&mut streams, reader * 1_000_000 + 4 * step, 4, 0) {
+                    let stream = streams.get(reader as usize);
+                    stream.ahead = stream.goal;
+                }
+            }
+        }
+        assert_eq!(sequential(&streams, 0), 8);
+        assert!(streams.streams.iter().all(|stream| stream.window <= 1024 / 8 + 64));
+        assert_eq!(streams.streams.iter().map(|stream| stream.window).max(), Some(128));
+        assert_eq!(sequential(&streams, SECOND), 0);
+    }
+
+    #[test]
+    fn writes_in_a_row_are_long_from_so_many_blocks_on_and_others_never() {
+        let mut streams = Streams::new();
+        let mut long = |lba, blocks| streams.is_of_long(Key::new(VolumeId(1), lba), blocks, 0, 64);
+        let found: Vec<bool> = (0..12).map(|step| long(8 * step, 8)).collect();
+        assert_eq!(found.iter().position(|&long| long), Some(8), "72 blocks are more than 64");
+        assert!(found[8..].iter().all(|&long| long));
+        // Others beside it are none, and do not end it.
+        assert!((0..1000).all(|step| !long(1_000_000 + step * 7919 % 100_003 * 1000, 8)));
+        assert!(long(96, 8));
+    }
+
+    #[test]
+    fn with_more_readers_than_streams_some_have_none() {
+        let mut streams = Streams::new();
+        for step in 0..16 {
+            for reader in 0..2 * STREAMS as u64 {
+                note(&mut streams, reader * 1_000_000 + 4 * step, 4, 0);
+            }
+        }
+        assert!(sequential(&streams, 0) <= STREAMS);
+        // Nothing is read for a reader of another volume that is where one of these is.
+        assert!(!streams.note(Key::new(VolumeId(2), 64), 4, 0, 1024, 256));
+    }
+}

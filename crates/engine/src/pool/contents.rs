@@ -1,0 +1,102 @@
+//! What slots hold. The summaries have digest and owner of each, in a tree of their own; which of them are in use is what the space map
+//! says, and of slots that are new the delta knows it.
+
+use crate::contract::Digest;
+use crate::engine::{Engine, LastLeaf};
+use crate::format::bytes::u64_at;
+use crate::format::entry::{Key, Slot};
+use crate::format::superblock::TreeId;
+use crate::map::delta::Recent;
+use crate::space::SlotState;
+use crate::store::pages::Region;
+use crate::store::tree::{Missing, Walk, lookup};
+
+/// Bytes of a summary: 16 of digest, 8 of owner.
+pub const SUMMARY_BYTES: u64 = 24;
+
+/// What a leaf of the summaries has of the slot whose summary begins at byte `at`: the digest of its block, and whose it was first.
+pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
+    let mut digest = Digest::default();
+    digest.0.copy_from_slice(&leaf[at..at + 16]);
+    (digest, Key(u64_at(leaf, at + 16)))
+}
+
+impl Engine {
+    /// What the deltas know of a slot that they refer to.
+    pub(crate) fn recent(&self, slot: Slot) -> Option<&Recent> {
+        self.delta.live(slot).or_else(|| self.frozen.live(slot))
+    }
+
+    /// The digest that a slot must hold, and the block that it was first written for. `None`: it is not in use.
+    pub(crate) fn proven_digest(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
+        if let Some(recent) = self.recent(slot) {
+            return Ok(Some((recent.digest, recent.owner)));
+        }
+        if !self.space.contains(slot) || !self.slot_state(slot)?.is_used() {
+            return Ok(None);
+        }
+        self.summary_and_owner(slot)
+    }
+
+    /// The digest that a slot's summary holds.
+    pub(crate) fn summary(&mut self, slot: Slot) -> Result<Option<Digest>, Missing> {
+        Ok(self.summary_and_owner(slot)?.map(|(digest, _)| digest))
+    }
+
+    /// The digest that a slot's summary holds, and whose the block was first.
+    pub(crate) fn summary_and_owner(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
+        let per_leaf = self.store.geometry.summary_leaf_slots();
+        let root = self.roots[TreeId::Summaries as usize];
+        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => {
+                Ok(Some(read_summary(self.store.pages.bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
+            }
+            Walk::Absent(_) => Ok(None),
+            Walk::Missing(missing) => Err(missing),
+        }
+    }
+
+    /// Visits the blocks of data of one leaf of the summaries: slots that are not free, but for second copies and replicas. Gives the leaf
+    /// to go on with, which is the one behind all that have no page. What cannot be read is passed over; while a page is missing, nothing
+    /// is visited. The states are those of [`Engine::slot_state`].
+    pub(crate) fn each_block_of_leaf(
+        &mut self,
+        leaf: u64,
+        mut visit: impl FnMut(&mut Engine, Slot, SlotState, Digest),
+    ) -> Result<u64, Missing> {
+        let geometry = self.store.geometry;
+        let page = match lookup(&mut self.store, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
+            Walk::Leaf(page) => page,
+            Walk::Absent(level) => {
+                let span = geometry.fanout().saturating_pow(level.into());
+                return Ok((leaf / span).saturating_add(1).saturating_mul(span));
+            }
+            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
+            Walk::Missing(missing) => return Err(missing),
+        };
+        let per_leaf = geometry.summary_leaf_slots();
+        let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(geometry.slots());
+        // Its part of the space map: one leaf, or the end of one and the beginning of the next.
+        for slot in [slots.start, slots.end - 1] {
+            if let Err(missing) = self.slot_state(Slot(slot))
+                && !self.failed_pages.contains(&missing.key)
+            {
+                return Err(missing);
+            }
+        }
+        let mut last = LastLeaf::default();
+        for slot in slots.clone().map(Slot) {
+            let Ok(state @ (SlotState::Single | SlotState::Shared | SlotState::Held)) =
+                self.slot_state_after(slot, &mut last)
+            else {
+                continue;
+            };
+            let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
+            let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
+            if self.copied_from(owner).is_none() {
+                visit(self, slot, state, digest);
+            }
+        }
+        Ok(leaf + 1)
+    }
+}

@@ -1,0 +1,7 @@
+//! What takes several parts of the pool at once: room for metadata, volumes, what slots hold, growth, and who has the pool.
+
+pub(crate) mod contents;
+pub(crate) mod growth;
+pub mod owner;
+pub(crate) mod room;
+pub(crate) mod volumes;

@@ -1,0 +1,562 @@
+//! The room for metadata: how many pages a checkpoint takes at the most, and who may still change something when pages get short.
+//!
+//! Every page that a checkpoint writes goes to a free block; what it replaces is free when its superblock is durable, and not before. So
+//! the free blocks must be enough for all that a checkpoint writes, and what it writes must be counted before anything is promised. The
+//! count is an upper bound. Why it is one:
+//!
+//! - A tree is written in ascending order of leaves, so each of its pages at most once. (Maps: twice, for clears and for points.)
+//! - A page of a map is written only if it lies on the path to a leaf that changes. Of each level that is at most one for each different
+//!   address of such a page among the keys of the delta ([`Paths`] counts these as points come), and at most all that the volumes can
+//!   have there. In a volume a million times as large as its pool nearly every block has leaf and interior pages to itself.
+//! - A clear changes two leaves, one at each end. What it covers is cut off, not written.
+//! - The other tables change as many leaves as slots are new or change their counts, and have no more than the pool's size makes them
+//!   have. The log, the list of discards and the table of volumes are as long as what they say.
+//! - A subtree that was cut off is walked only as far as there is room, but one page always ([`Engine::discard_budget`]).
+//!
+//! What has to be free at any moment: what the checkpoint under way may still take (what was counted when it began, less what it has
+//! taken: [`Engine::left_to_take`]), and what the next one will take for the active delta. The bounds are added, so neither counts on what
+//! the other gives back.
+//!
+//! What is in the map buffer has a claim to the pages that its leaves need. Nobody who makes this claim larger is let in where the pages
+//! are not free. But a checkpoint needs none of them: what finds no room stays in the buffer.
+//!
+//! Who may take how much, so that the one below can always go on:
+//!
+//! ```text
+//! New       maps something that no leaf has yet: leaves alone what the others need
+//! Overwrite changes leaves that there are, and gives back what it replaces
+//! Clear     frees: leaves alone only the reserve
+//! reserve   nobody's: an empty checkpoint, a walk of what was cut off, and a repair that makes every table but maps and summaries anew
+//! ```
+
+use crate::canary::Canary;
+use crate::contract::RequestId;
+use crate::data_path::commit::Cleared;
+use crate::engine::Engine;
+use crate::format::entry::{Key, LBA_BITS};
+use crate::format::geometry::Geometry;
+use crate::format::superblock::{Root, TreeId};
+use crate::format::volume::{MAX_HEIGHT, VOLUME_BYTES, Volume};
+use crate::jobs::checkpoint::{Checkpoint, DISCARD_BYTES};
+use crate::map::delta::Delta;
+use crate::map::map_buffer::Leaf;
+use crate::requests::request::Stage;
+use crate::store::pages::Region;
+use crate::store::tree::{Missing, Place, height_for, locate};
+
+/// Levels that a map can have, leaves included.
+const LEVELS: usize = MAX_HEIGHT as usize + 1;
+/// Pages of each level that are remembered as counted.
+const REMEMBERED: usize = 64;
+/// Pages that are counted where nobody can say exactly.
+const SLACK: u64 = 2;
+/// The most pages of maps that the reserve holds for a repair.
+const REPAIRED_PAGES: u64 = 64;
+
+/// Pages of maps, by level.
+type Pages = [u64; LEVELS];
+
+/// How many different pages of maps lead to the keys that were noted, at the most. In order it is exact; else a page may be counted again
+/// when others have come between.
+pub(crate) struct Paths {
+    pages: Pages,
+    /// All of them.
+    total: u64,
+    /// The leaf of the last key.
+    last: u64,
+    /// Addresses of pages that have been counted; 0: none. Those above a page that is here have been counted, too.
+    counted: [[u64; REMEMBERED]; LEVELS],
+    /// Bits of a key that a page of each level covers.
+    bits: [u32; LEVELS],
+    levels: usize,
+}
+
+impl Paths {
+    pub(crate) fn new(geometry: &Geometry) -> Paths {
+        let leaf = geometry.map_leaf_entries().trailing_zeros();
+        let bits = core::array::from_fn(|level| (leaf + level as u32 * (leaf - 1)).min(LBA_BITS));
+        let levels = bits.iter().take_while(|&&bits| bits < LBA_BITS).count() + 1;
+        let counted = [[0; REMEMBERED]; LEVELS];
+        Paths { pages: [0; LEVELS], total: 0, last: u64::MAX, counted, bits, levels: levels.min(LEVELS) }
+    }
+
+    /// Something changes what a block maps to.
+    #[inline]
+    pub(crate) fn note(&mut self, key: Key) {
+        let leaf = key.0 >> self.bits[0];
+        if leaf != self.last {
+            self.last = leaf;
+            self.count(key);
+        }
+    }
+
+    fn count(&mut self, key: Key) {
+        for level in 0..self.levels {
+            let page = key.0 >> self.bits[level];
+            let place = (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
+            if core::mem::replace(&mut self.counted[level][place], page) == page {
+                break;
+            }
+            self.pages[level] += 1;
+            self.total += 1;
+        }
+    }
+
+    /// Nothing has been noted.
+    pub(crate) fn reset(&mut self) {
+        if self.total > 0 {
+            (self.pages, self.total, self.last) = ([0; LEVELS], 0, u64::MAX);
+            self.counted = [[0; REMEMBERED]; LEVELS];
+        }
+    }
+
+    /// What others lead to is led to as well.
+    pub(crate) fn add(&mut self, others: &Paths) {
+        self.pages.iter_mut().zip(others.pages).for_each(|(pages, more)| *pages += more);
+        self.total += others.total;
+    }
+
+    /// The same, where no more than so many keys are left.
+    fn of_at_most(&self, keys: u64) -> Pages {
+        self.pages.map(|pages| pages.min(keys))
+    }
+}
+
+/// What the engine knows of its room for metadata.
+pub(crate) struct MetadataRoom {
+    /// The paths to the points of the active delta, of the frozen one, and to what is in the map buffer.
+    pub active: Paths,
+    pub frozen: Paths,
+    pub buffered: Paths,
+    /// Pages that have to be free whatever the deltas say, more than exactly: as of the last review.
+    fixed: u64,
+    /// Levels of the highest map, and pages that maps get when they become higher.
+    levels: u64,
+    raised: u64,
+    /// What is kept from each.
+    reserve: u64,
+    for_clear: u64,
+    for_overwrite: u64,
+    /// The most pages that a checkpoint has taken beyond what was counted: 0.
+    pub beyond: u64,
+}
+
+impl MetadataRoom {
+    pub(crate) fn new(geometry: &Geometry) -> MetadataRoom {
+        let paths = || Paths::new(geometry);
+        MetadataRoom {
+            active: paths(),
+            frozen: paths(),
+            buffered: paths(),
+            fixed: u64::MAX,
+            levels: LEVELS as u64,
+            raised: 0,
+            reserve: 0,
+            for_clear: 0,
+            for_overwrite: 0,
+            beyond: 0,
+        }
+    }
+}
+
+/// Who asks for room: see the head of this file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Who {
+    New,
+    Overwrite,
+    Clear,
+}
+
+/// What somebody wants to change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Asked {
+    pub who: Who,
+    /// Blocks, and one more for the clear of a request that is one.
+    pub changes: usize,
+    /// The leaves that they lie in: these at most,
+    pub leaves: u64,
+    /// and whether they follow each other.
+    pub are_together: bool,
+    pub cleared: Option<Cleared>,
+}
+
+impl Asked {
+    /// So many blocks, anywhere.
+    pub(crate) fn scattered(blocks: usize) -> Asked {
+        Asked { who: Who::New, changes: blocks, leaves: blocks as u64, are_together: false, cleared: None }
+    }
+
+    /// A clear, with some blocks at its ends.
+    pub(crate) fn clear(changes: usize, cleared: Cleared) -> Asked {
+        let leaves = changes as u64 - 1;
+        Asked { who: Who::Clear, changes, leaves, are_together: false, cleared: Some(cleared) }
+    }
+
+    /// Nothing.
+    fn nothing() -> Asked {
+        Asked { changes: 0, ..Asked::scattered(0) }
+    }
+
+    /// Blocks that follow each other, in so many leaves.
+    fn together(blocks: usize, leaves: u64) -> Asked {
+        Asked { who: Who::New, changes: blocks, leaves, are_together: true, cleared: None }
+    }
+
+    /// The pages of a level that lead to them.
+    fn pages(&self, level: u32, geometry: &Geometry) -> u64 {
+        let above = geometry.fanout().saturating_pow(level);
+        if self.are_together { self.leaves.min(self.leaves.div_ceil(above) + 1) } else { self.leaves }
+    }
+}
+
+/// What a checkpoint merges.
+struct Merged {
+    paths: Pages,
+    clears: u64,
+    /// Slots that are new, and those that change their counts, as far as the delta names them.
+    new_slots: u64,
+    slots: u64,
+    /// Subtrees that are cut off.
+    cuts: u64,
+    /// Mappings that may come into the map buffer.
+    points: u64,
+}
+
+impl Engine {
+    // ---- the bound ----
+
+    /// A delta, with the paths to its points, and what somebody asks for.
+    fn merging(&self, delta: &Delta, paths: Pages, asked: &Asked) -> Merged {
+        let (points, slots) = (delta.points.len() as u64, delta.slots.len() as u64);
+        let more = self.merging_alone(asked);
+        let mut pages = paths;
+        pages.iter_mut().zip(more.paths).for_each(|(pages, more)| *pages += more);
+        Merged {
+            paths: pages,
+            clears: delta.clears.len() as u64 + more.clears,
+            new_slots: slots + more.new_slots,
+            slots: slots + points + more.slots,
+            cuts: delta.cuts + delta.releases / self.store.geometry.map_leaf_entries() + more.cuts,
+            points: points + more.points,
+        }
+    }
+
+    /// What somebody asks for, alone.
+    fn merging_alone(&self, asked: &Asked) -> Merged {
+        let geometry = &self.store.geometry;
+        let more = asked.changes as u64;
+        let cleared = asked.cleared.unwrap_or(Cleared { cuts: 0, releases: 0 });
+        Merged {
+            paths: core::array::from_fn(|level| asked.pages(level as u32, geometry)),
+            clears: u64::from(asked.cleared.is_some()),
+            new_slots: more,
+            slots: 3 * more,
+            // What it releases may be the rest of leaves, which are cut off then.
+            cuts: cleared.cuts + cleared.releases.div_ceil(geometry.map_leaf_entries()),
+            points: more,
+        }
+    }
+
+    /// The most pages that a checkpoint takes which merges this and walks so many pages of subtrees that were cut off.
+    fn pages_to_merge(&self, merged: &Merged, walked: u64) -> u64 {
+        let geometry = &self.store.geometry;
+        let capacity = self.map_capacity();
+        let mut pages = if merged.paths[0] > 0 { self.room.raised } else { 0 };
+        for (&wanted, &all) in merged.paths.iter().zip(&capacity) {
+            pages += wanted.min(all) + (2 * merged.clears).min(all);
+        }
+        if self.canary(Canary::RoomCountedLow) {
+            pages = merged.paths[0].min(capacity[0]) + 2 * merged.clears;
+        }
+        // Partly cleared leaves, walked ones, and what a clear or a leaf takes out of the map buffer release slots that no delta names.
+        let released = (walked + 2 * merged.clears) * geometry.map_leaf_entries();
+        let slots = merged.slots + released + (self.buffer.len() + self.frozen.points.len()) as u64;
+        pages
+            + self.table_pages(TreeId::Summaries, merged.new_slots)
+            + self.table_pages(TreeId::SpaceMap, slots)
+            + self.table_pages(TreeId::Counts, slots)
+            + self.table_pages(TreeId::Containers, u64::MAX)
+            + self.list_pages(merged.cuts, walked)
+            + self.pages_of_log(merged.points + self.frozen.points.len() as u64)
+            + SLACK
+    }
+
+    /// The pages of volumes and discards: lists that are written as a whole.
+    fn list_pages(&self, cuts: u64, walked: u64) -> u64 {
+        let geometry = &self.store.geometry;
+        // The subtree at the end of the list is walked first, so its pages are on the list one path at a time.
+        let grows = walked.min(self.room.levels) * geometry.fanout();
+        let discards = self.discards.len() as u64 + self.frozen.cuts + cuts + grows + 1;
+        let discard_leaves = discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.discard_leaves);
+        let volumes = (self.volumes.len() as u64 + 1).div_ceil(geometry.block() / VOLUME_BYTES);
+        self.tree_pages(TreeId::Discards, discard_leaves, discard_leaves)
+            + self.tree_pages(TreeId::Volumes, u64::MAX, volumes.max(self.volume_leaves))
+    }
+
+    fn pages_of_log(&self, new: u64) -> u64 {
+        let leaves = self.log_pages(new);
+        self.tree_pages(TreeId::MapBuffer, leaves, leaves)
+    }
+
+    /// The most pages that changing so many leaves of a table writes, whose size the pool's size gives.
+    fn table_pages(&self, tree: TreeId, changed: u64) -> u64 {
+        self.tree_pages(tree, changed, self.table_leaves(tree))
+    }
+
+    /// The same, of a tree with so many leaves.
+    fn tree_pages(&self, tree: TreeId, changed: u64, leaves: u64) -> u64 {
+        let fanout = self.store.geometry.fanout();
+        let (mut pages, mut level, mut height) = (changed.min(leaves), leaves, 0);
+        while level > 1 {
+            level = level.div_ceil(fanout);
+            height += 1;
+            pages += changed.min(level);
+        }
+        // Where it becomes higher, or once was, there are pages with one child.
+        pages + if changed > 0 { u64::from(self.roots[tree as usize].height).abs_diff(height) } else { 0 }
+    }
+
+    /// All pages that the maps can have, by level.
+    fn map_capacity(&self) -> Pages {
+        let fanout = self.store.geometry.fanout();
+        let mut pages = [0; LEVELS];
+        for (volume, root) in self.volumes.iter().zip(&self.maps) {
+            let mut level = self.leaves_of(volume);
+            for pages in pages.iter_mut().take(usize::from(self.height_of(volume, root)) + 1) {
+                *pages += level.max(1);
+                level = level.div_ceil(fanout);
+            }
+        }
+        pages
+    }
+
+    /// Leaves that the map of a volume may have: it may be as large as its volume was before that shrank.
+    fn leaves_of(&self, volume: &Volume) -> u64 {
+        let geometry = &self.store.geometry;
+        volume.size.max(volume.merged_size).div_ceil(geometry.block() * geometry.map_leaf_entries())
+    }
+
+    fn height_of(&self, volume: &Volume, root: &Root) -> u8 {
+        height_for(self.leaves_of(volume), self.store.geometry.fanout()).max(root.height)
+    }
+
+    /// The pages that flushing all of the map buffer would write, with what the checkpoint under way may put into it.
+    pub(crate) fn claimed(&self) -> u64 {
+        if self.buffer.is_empty() && self.limits.map_buffer == 0 {
+            return 0;
+        }
+        let capacity = self.map_capacity();
+        let buffered = self.room.buffered.of_at_most(self.buffer.len() as u64);
+        let kept = self.room.frozen.of_at_most(self.frozen.points.len() as u64);
+        if self.canary(Canary::RoomCountedLow) {
+            return (buffered[0] + kept[0]).min(capacity[0]);
+        }
+        capacity.iter().enumerate().map(|(level, all)| (buffered[level] + kept[level]).min(*all)).sum()
+    }
+
+    // ---- what there is ----
+
+    /// Volumes, deltas or the map buffer have changed as a whole: counts anew what stays the same while blocks are written.
+    pub(crate) fn review_room(&mut self) {
+        let geometry = self.store.geometry;
+        let (mut highest, mut raised) = (0, 0);
+        for (volume, root) in self.volumes.iter().zip(&self.maps) {
+            let height = self.height_of(volume, root);
+            highest = highest.max(height);
+            raised += if root.pointer.is_none() { 0 } else { u64::from(height - root.height) };
+        }
+        (self.room.levels, self.room.raised) = (u64::from(highest) + 1, raised);
+        let levels = self.room.levels;
+        let tables =
+            [TreeId::SpaceMap, TreeId::Counts, TreeId::Containers].map(|tree| self.table_pages(tree, u64::MAX));
+        let tables: u64 = tables.iter().sum();
+        let alone = |asked: &Asked| self.pages_to_merge(&self.merging_alone(asked), 1);
+        let empty = alone(&Asked::nothing());
+        let repair = tables + self.list_pages(0, 0) + (u64::from(geometry.metadata_blocks) / 64).min(REPAIRED_PAGES);
+        // The longest clear, with a part of a block at each end, and the longest write.
+        let cuts = 2 * (geometry.fanout() - 1) * (levels - 1);
+        let clear = alone(&Asked::clear(3, Cleared { cuts, releases: 2 * geometry.map_leaf_entries() }));
+        let piece = geometry.piece_blocks as usize + 1;
+        let overwrite = alone(&Asked::together(piece + 1, piece as u64 / geometry.map_leaf_entries() + 2));
+        // Each needs what an empty checkpoint does as well: that is free again when it has ended.
+        self.room.reserve = repair.max(empty);
+        (self.room.for_clear, self.room.for_overwrite) = (clear - empty, overwrite - empty);
+        self.room.fixed = tables
+            + self.table_pages(TreeId::Summaries, u64::MAX)
+            + self.list_pages(0, levels)
+            + self.pages_of_log(self.frozen.points.len() as u64)
+            + self.room.raised
+            + self.room.buffered.total
+            + if self.limits.map_buffer > 0 { self.room.frozen.total } else { 0 }
+            + self.kept_from(Who::New)
+            + 3 * SLACK;
+    }
+
+    /// Free pages that are kept from somebody.
+    fn kept_from(&self, who: Who) -> u64 {
+        let MetadataRoom { reserve, for_clear, for_overwrite, .. } = self.room;
+        match who {
+            Who::Clear => reserve,
+            Who::Overwrite => reserve + for_clear,
+            Who::New => (reserve + for_clear + for_overwrite).max(u64::from(self.store.geometry.metadata_blocks) / 64),
+        }
+    }
+
+    /// Levels of the highest map.
+    pub(crate) fn map_levels(&self) -> u64 {
+        self.room.levels
+    }
+
+    /// Pages that the checkpoint under way may still take.
+    pub(crate) fn left_to_take(&self) -> u64 {
+        self.checkpoint.as_ref().map_or(0, |checkpoint| self.left_of(checkpoint))
+    }
+
+    pub(crate) fn left_of(&self, checkpoint: &Checkpoint) -> u64 {
+        (checkpoint.promised + checkpoint.index_pages as u64)
+            .saturating_sub(self.store.meta.taken() - checkpoint.taken_before)
+    }
+
+    /// Whether somebody can be let in: whether there is metadata for what he asks for, and for all that has been promised before.
+    pub(crate) fn has_metadata(&self, asked: &Asked) -> bool {
+        let free = u64::from(self.store.meta.free());
+        let MetadataRoom { fixed, levels, ref active, .. } = self.room;
+        let clears = self.delta.clears.len() as u64 + 1;
+        let changes = (self.delta.points.len() + asked.changes) as u64;
+        let cleared = asked.cleared.map_or(0, |cleared| cleared.cuts + cleared.releases);
+        let entries = self.delta.cuts + self.delta.releases + cleared + changes;
+        // In most pools there is so much room that nobody has to look closer.
+        let roughly = fixed.saturating_add(active.total + levels * (2 * clears + asked.leaves) + entries / 8);
+        if roughly.saturating_add(self.left_to_take()) <= free {
+            return true;
+        }
+        let claimed = if asked.who == Who::New { self.claimed() } else { 0 };
+        self.needed_for(asked) + claimed + self.kept_from(asked.who) <= free
+    }
+
+    /// Pages that the checkpoint under way may still take, and the next one with what somebody asks for.
+    fn needed_for(&self, asked: &Asked) -> u64 {
+        let paths = self.room.active.of_at_most(self.delta.points.len() as u64);
+        self.left_to_take() + self.pages_to_merge(&self.merging(&self.delta, paths, asked), 1)
+    }
+
+    /// Free pages that nobody has a claim to.
+    pub(crate) fn unclaimed_metadata(&self) -> u64 {
+        let claims = self.needed_for(&Asked::nothing()) + self.claimed() + self.kept_from(Who::New);
+        u64::from(self.store.meta.free()).saturating_sub(claims)
+    }
+
+    /// The same, when a checkpoint has frozen the delta and has not begun.
+    pub(crate) fn metadata_to_begin(&self) -> u64 {
+        self.unclaimed_metadata().saturating_sub(self.promise_pages(false).0)
+    }
+
+    /// Free pages that are not needed for what the checkpoint under way and the next one cannot do without.
+    pub(crate) fn metadata_to_flush(&self, checkpoint: &Checkpoint) -> u64 {
+        // What is kept is enough for the next one, if that has nothing to merge.
+        let next = if self.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
+        let needed = self.left_of(checkpoint) + next + self.kept_from(Who::New);
+        u64::from(self.store.meta.free()).saturating_sub(needed)
+    }
+
+    /// Whether a volume of so many leaves can come, or become as large: not where a clear of it might find no room.
+    pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
+        let levels = u64::from(height_for(leaves, self.store.geometry.fanout())) + 1;
+        let more = levels.saturating_sub(self.room.levels) * 8 + SLACK;
+        self.kept_from(Who::Clear) + more <= u64::from(self.store.meta.free())
+    }
+
+    // ---- checkpoints ----
+
+    /// The pages that a checkpoint may take which has just begun: it has frozen the delta. With it, how much it walks of what was cut off.
+    pub(crate) fn promise_pages(&self, walks: bool) -> (u64, u32) {
+        let paths = self.room.frozen.of_at_most(self.frozen.points.len() as u64);
+        let merged = self.merging(&self.frozen, paths, &Asked::nothing());
+        let least = self.pages_to_merge(&merged, 1);
+        let budget = if walks { self.discard_budget(least + self.room.reserve) } else { 0 };
+        (self.pages_to_merge(&merged, budget.max(1).into()), budget)
+    }
+
+    /// Pages of cut-off subtrees that a checkpoint walks which takes so many pages without: as many as their slots' counts and states
+    /// find pages for, in half of the rest. One at least.
+    fn discard_budget(&self, taken: u64) -> u32 {
+        let each = 2 * self.store.geometry.map_leaf_entries();
+        let free = u64::from(self.store.meta.free()).saturating_sub(taken);
+        ((free / 2 / each) as u32).clamp(1, self.limits.discard_pages)
+    }
+
+    /// The leaves that a checkpoint writes have been chosen: counts again what it may take, which is less if it leaves much in the map
+    /// buffer, and more if it flushes.
+    pub(crate) fn promise_planned(&self, checkpoint: &mut Checkpoint) {
+        let mut paths = Paths::new(&self.store.geometry);
+        checkpoint.leaves.iter().for_each(|leaf: &Leaf| paths.note(leaf.first));
+        let merged = self.merging(&self.frozen, paths.pages, &Asked::nothing());
+        let walked = checkpoint.discard_budget.max(1).into();
+        checkpoint.promised = self.pages_to_merge(&merged, walked);
+        if checkpoint.plan.keeps_all && self.log_pages(1) == 0 {
+            let leaves = self.log_leaves(checkpoint.points.len() as u64);
+            checkpoint.promised += self.tree_pages(TreeId::MapBuffer, leaves, leaves);
+        }
+    }
+
+    /// Whether the leaves of all that is new find no room: a journal was left behind by a server that had more, or counted less.
+    pub(crate) fn lacks_room_for_leaves(&self, checkpoint: &Checkpoint) -> bool {
+        checkpoint.promised > u64::from(self.store.meta.free()) && !self.canary(Canary::RoomCountedLow)
+    }
+
+    /// A checkpoint has ended: it must not have taken more than was counted.
+    pub(crate) fn note_taken(&mut self, checkpoint: &Checkpoint) {
+        let taken = self.store.meta.taken() - checkpoint.taken_before;
+        self.room.beyond = self.room.beyond.max(taken.saturating_sub(checkpoint.promised));
+    }
+
+    /// The most pages that a checkpoint has taken beyond what had been counted before it took any: 0, or writes were let in that the pool
+    /// may have no room for.
+    pub fn pages_beyond_promise(&self) -> u64 {
+        self.room.beyond
+    }
+
+    // ---- requests ----
+
+    /// What a write of some blocks in a row asks for.
+    pub(crate) fn asked_by_write(&self, id: RequestId, changes: usize) -> Asked {
+        let blocks = &self.requests.get(id).blocks;
+        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return Asked::scattered(changes) };
+        let bits = self.room.active.bits[0];
+        Asked::together(changes, (last.key.0 >> bits) - (first.key.0 >> bits) + 1)
+    }
+
+    /// Whether all blocks of a write lie in leaves that there are, or that have been promised; `None` if pages have to be loaded first.
+    pub(crate) fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
+        let volume = self.volume_index(self.requests.get(id).volume)?;
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let mut last = None;
+        for at in 0..self.requests.get(id).blocks.len() {
+            let key = self.requests.get(id).blocks[at].key;
+            if self.unflushed(key).is_some_and(|entry| entry.slot().is_some()) {
+                continue;
+            }
+            let leaf = key.lba() / per_leaf;
+            if last.replace(leaf) == Some(leaf) {
+                continue;
+            }
+            match locate(&mut self.store, Region::Metadata, self.maps[volume], 0, leaf) {
+                Place::At(pointer) if !pointer.is_lost() => {}
+                Place::At(_) | Place::Absent(_) => return Some(false),
+                Place::Missing(Missing { key, pointer, .. })
+                    if pointer.is_lost() || self.failed_pages.contains(&key) =>
+                {
+                    return Some(false);
+                }
+                Place::Missing(missing) => {
+                    let request = self.requests.get_mut(id);
+                    request.stage = Stage::LoadMap;
+                    request.waiting += 1;
+                    self.store.load(missing, Some(id));
+                    return None;
+                }
+            }
+        }
+        Some(true)
+    }
+}

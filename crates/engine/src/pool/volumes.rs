@@ -1,0 +1,333 @@
+//! How volumes come, change and go.
+//!
+//! Creation and properties are part of a checkpoint: its volume table has them. Deletion and size are records of the
+//! journal, in order with the writes, so that a crash leaves a prefix of both; in memory they are in force at once. A
+//! checkpoint writes the sizes as they were when it began, because the records after that speak of them.
+//!
+//! A deleted volume is a clear of its whole map. It stays in the list, unseen, until the checkpoint that includes its
+//! record has cut its map off into the discard list.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+
+use crate::contract::*;
+use crate::control::status::WriteCounts;
+use crate::data_path::commit::Room;
+use crate::engine::{Engine, Phase};
+use crate::format::entry::{Key, LBA_BITS};
+use crate::format::record::Change;
+use crate::format::superblock::{Pointer, Root};
+use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
+use crate::jobs::reorder::MOST_BUDGET;
+use crate::pool::room::Asked;
+use crate::requests::request::Kind;
+use crate::store::tree::height_for;
+
+/// A change of volumes that is a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum VolumeChange {
+    Delete { volume: VolumeId },
+    Resize { volume: VolumeId, blocks: u64 },
+}
+
+impl Engine {
+    /// Where a volume is in the list, if it can be used.
+    pub(crate) fn volume_index(&self, id: VolumeId) -> Option<usize> {
+        let at = self.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
+        self.is_visible(&self.volumes[at]).then_some(at)
+    }
+
+    /// The volumes that users have made, in order of their numbers.
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes.iter().filter(|volume| self.is_visible(volume) && volume.keeps.is_none())
+    }
+
+    fn is_visible(&self, volume: &Volume) -> bool {
+        volume.since <= self.checkpoints_done && volume.deleted.is_none()
+    }
+
+    /// The policy that is in force for a volume.
+    pub fn policy_of(&self, volume: &Volume) -> Policy {
+        volume.policy.or(self.pool_policy).unwrap_or_default()
+    }
+
+    /// The pool's policy, if it says something.
+    pub fn pool_policy(&self) -> Option<Policy> {
+        self.pool_policy
+    }
+
+    /// Memory that the pool says it shall be served with, in bytes; 0 if it says nothing.
+    pub fn pool_memory(&self) -> u64 {
+        self.pool_memory
+    }
+
+    /// Why a request cannot be done, or not any more: volumes go, shrink and become read-only while requests wait.
+    pub(crate) fn misplaced(&self, id: RequestId) -> Option<Error> {
+        let request = self.requests.get(id);
+        let Some(at) = self.volume_index(request.volume) else { return Some(Error::Invalid) };
+        if request.kind == Kind::Flush {
+            return None;
+        }
+        let size = self.volumes[at].size;
+        let is_outside = |id| {
+            let request = self.requests.get(id);
+            request.length == 0 || request.offset.checked_add(request.length).is_none_or(|end| end > size)
+        };
+        if self.requests.joined(id).any(is_outside) {
+            return Some(Error::Invalid);
+        }
+        let writes = matches!(request.kind, Kind::Write | Kind::Clear);
+        (writes && (self.reads_only || self.volumes[at].read_only)).then_some(Error::ReadOnly)
+    }
+
+    // ---- commands ----
+
+    /// Whether commands that change something are taken.
+    pub fn takes_changes(&self) -> bool {
+        self.phase == Phase::Serving && !self.read_only && !self.reads_only
+    }
+
+    /// Enters a volume; it is created when so many checkpoints are done.
+    pub(crate) fn create_volume(&mut self, name: &str, size: u64, policy: Option<Policy>) -> Result<u64, ControlError> {
+        if !self.takes_changes() {
+            return Err(ControlError::ReadOnly);
+        }
+        if !is_name(name) {
+            return Err(ControlError::BadName);
+        }
+        if self.volumes.iter().any(|volume| volume.name == name && volume.deleted.is_none()) {
+            return Err(ControlError::Exists);
+        }
+        self.enter_volume(name, size, policy, None)
+    }
+
+    pub(crate) fn enter_volume(
+        &mut self,
+        name: &str,
+        size: u64,
+        policy: Option<Policy>,
+        keeps: Option<Keeps>,
+    ) -> Result<u64, ControlError> {
+        let blocks = self.blocks_of_size(size)?;
+        let id = self.free_number().filter(|_| self.volumes.len() < MAX_VOLUMES);
+        let id = id.ok_or(ControlError::TooManyVolumes)?;
+        let since = self.after_next_checkpoint();
+        let leaves = blocks.div_ceil(self.geometry().map_leaf_entries());
+        if !self.has_metadata_for_volume(leaves) {
+            return Err(ControlError::NoSpace);
+        }
+        let root = Root { pointer: Pointer::NONE, height: height_for(leaves, self.geometry().fanout()) };
+        let volume = Volume {
+            id,
+            name: String::from(name),
+            size,
+            policy,
+            read_only: false,
+            logical_blocks_used: 0,
+            keeps,
+            since,
+            deleted: None,
+            merged_size: size,
+            writes: WriteCounts::default(),
+        };
+        let at = self.volumes.partition_point(|known| known.id < id);
+        self.volumes.insert(at, volume);
+        self.maps.insert(at, root);
+        if let Some(checkpoint) = &mut self.checkpoint
+            && at <= checkpoint.volume_at
+        {
+            checkpoint.volume_at += 1;
+        }
+        self.note_hidden_volumes();
+        self.review_room();
+        Ok(since)
+    }
+
+    /// Makes a volume that nobody sees, of a block for each slot.
+    pub(crate) fn enter_hidden_volume(&mut self, keeps: Keeps) -> Result<u64, ControlError> {
+        let size = self.store.geometry.slots() * self.store.geometry.block();
+        self.enter_volume(keeps.name(), size, Some(Policy::Native), Some(keeps))
+    }
+
+    /// The list of volumes has changed.
+    fn note_hidden_volumes(&mut self) {
+        let find = |keeps| {
+            let found = self.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
+            found.map(|volume| volume.id)
+        };
+        (self.copies, self.reorder.volume) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
+    }
+
+    fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
+        let block = self.geometry().block();
+        let possible = size > 0 && size.is_multiple_of(block) && size / block <= most_blocks(self.geometry());
+        if possible { Ok(size / block) } else { Err(ControlError::BadSize) }
+    }
+
+    /// A number for a volume: the next one; when they have run out, one of which nothing is left.
+    fn free_number(&self) -> Option<VolumeId> {
+        let of_key = |key: u64| (key >> LBA_BITS) as u16;
+        let mut used: BTreeSet<u16> = self.volumes.iter().map(|volume| volume.id.0).collect();
+        let next = self.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
+        if next < u16::MAX {
+            // No volume has ever had it: what there is of mappings need not be looked at.
+            return Some(VolumeId(next));
+        }
+        used.extend(self.discards.iter().map(|discard| discard.volume.0));
+        for delta in [&self.delta, &self.frozen] {
+            used.extend(delta.clears.keys().map(|&key| of_key(key)));
+            used.extend(delta.points.keys().map(|key| of_key(key.0)));
+        }
+        (next..=u16::MAX).chain(1..next).find(|number| !used.contains(number)).map(VolumeId)
+    }
+
+    /// What a command to resize asks for, as a change.
+    pub(crate) fn resizing(&self, volume: VolumeId, size: u64) -> Result<VolumeChange, ControlError> {
+        Ok(VolumeChange::Resize { volume, blocks: self.blocks_of_size(size)? })
+    }
+
+    /// Changes properties. They are durable when so many checkpoints are done.
+    pub(crate) fn set_volume(
+        &mut self,
+        volume: VolumeId,
+        policy: Option<Option<Policy>>,
+        read_only: Option<bool>,
+    ) -> Result<u64, ControlError> {
+        if !self.takes_changes() {
+            return Err(ControlError::ReadOnly);
+        }
+        let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
+        let volume = &mut self.volumes[at];
+        volume.policy = policy.unwrap_or(volume.policy);
+        volume.read_only = read_only.unwrap_or(volume.read_only);
+        Ok(self.after_next_checkpoint())
+    }
+
+    pub(crate) fn set_pool(&mut self, change: PoolChange) -> Result<u64, ControlError> {
+        if !self.takes_changes() {
+            return Err(ControlError::ReadOnly);
+        }
+        if change.second_copies.is_some_and(|above| above > 0) && self.copies.is_none() {
+            self.enter_hidden_volume(Keeps::SecondCopies)?;
+        }
+        self.second_copies = change.second_copies.unwrap_or(self.second_copies);
+        let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(MOST_BUDGET)));
+        self.reorder.budget = replicas.unwrap_or(self.reorder.budget);
+        self.index_copy = change.index_copy.unwrap_or(self.index_copy);
+        self.pool_policy = change.policy.unwrap_or(self.pool_policy);
+        self.pool_memory = change.memory.unwrap_or(self.pool_memory);
+        self.pool_cache = change.cache.unwrap_or(self.pool_cache);
+        Ok(self.after_next_checkpoint())
+    }
+
+    // ---- records ----
+
+    /// Does a change, if there is room for it, and gives the record that has it; `None` if it has to wait.
+    pub(crate) fn change_volume(&mut self, change: VolumeChange) -> Result<Option<u64>, ControlError> {
+        let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
+        let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
+        let cleared = match change {
+            VolumeChange::Delete { volume } => self.cleared(Key::new(volume, 0), end_of(volume)),
+            VolumeChange::Resize { volume, blocks } => self.cleared(Key::new(volume, blocks), end_of(volume)),
+        };
+        if let VolumeChange::Resize { blocks, .. } = change
+            && blocks * self.store.geometry.block() > self.volumes[at].size
+            && !self.has_metadata_for_volume(blocks.div_ceil(self.geometry().map_leaf_entries()))
+        {
+            if !self.is_reclaimable() {
+                return Err(ControlError::NoSpace);
+            }
+            self.want_checkpoint = true;
+            return Ok(None);
+        }
+        match self.room_for(&Asked::clear(1, cleared)) {
+            Room::Enough => {}
+            Room::Later => return Ok(None),
+            Room::Never => return Err(ControlError::NoSpace),
+        }
+        if !self.can_clear_at_once() && !self.metadata_full {
+            // What a full delta has of it would take long to find: the checkpoint that follows anyway comes first.
+            self.want_checkpoint = true;
+            return Ok(None);
+        }
+        let sequence = self.journal.sequence;
+        match change {
+            VolumeChange::Delete { volume } => {
+                self.journal.changes.push(Change::DeleteVolume { volume });
+                self.clear_keys(Key::new(volume, 0), end_of(volume));
+                self.volumes[at].deleted = Some(sequence);
+                self.note_hidden_volumes();
+                // Its space comes back from here on, and its place in the table.
+                self.want_checkpoint = true;
+            }
+            VolumeChange::Resize { volume, blocks } => {
+                self.journal.changes.push(Change::ResizeVolume { volume, blocks });
+                let size = blocks * self.store.geometry.block();
+                if size < self.volumes[at].size {
+                    self.clear_keys(Key::new(volume, blocks), end_of(volume));
+                }
+                self.volumes[at].size = size;
+            }
+        }
+        self.review_room();
+        self.last_change = self.now;
+        Ok(Some(sequence))
+    }
+
+    /// Does what record `sequence` says again.
+    pub(crate) fn replay_volume_change(&mut self, change: VolumeChange, sequence: u64) {
+        let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
+        let at = self.volume_index(volume).expect("checked before it was believed");
+        match change {
+            VolumeChange::Delete { volume } => {
+                self.replay_clear(Key::new(volume, 0), end_of(volume));
+                self.volumes[at].deleted = Some(sequence);
+                self.note_hidden_volumes();
+            }
+            VolumeChange::Resize { volume, blocks } => {
+                let size = blocks * self.store.geometry.block();
+                if size < self.volumes[at].size {
+                    self.replay_clear(Key::new(volume, blocks), end_of(volume));
+                }
+                self.volumes[at].size = size;
+            }
+        }
+    }
+}
+
+/// The end of everything that a volume can have: whole subtrees are cut off there.
+fn end_of(volume: VolumeId) -> Key {
+    Key::new(volume, MAX_BLOCKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::geometry::Geometry;
+    use crate::format::superblock::{DigestFunction, Parameters, Superblock};
+    use crate::jobs::checkpoint::Discard;
+    use crate::limits::Limits;
+
+    /// The number after the last one used to be 0, and a superblock with that is refused: the pool would have been lost.
+    #[test]
+    fn numbers_are_used_again_when_they_have_run_out_but_not_while_anything_names_them() {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let parameters = Parameters::new(geometry, [7; 16], [9; 32], DigestFunction::Blake3);
+        let limits = Limits::for_memory(128 << 20, &geometry).unwrap();
+        let mut engine = Engine::open(parameters, limits, 0);
+        engine.phase = Phase::Serving;
+        engine.superblock = Superblock { next_volume: u16::MAX, ..engine.superblock };
+        let create = |engine: &mut Engine, name: &str| {
+            engine.create_volume(name, 4096, None).unwrap();
+            engine.volumes.iter().find(|volume| volume.name == name).unwrap().id.0
+        };
+        assert_eq!(create(&mut engine, "last"), u16::MAX);
+        assert_eq!(create(&mut engine, "a"), 1);
+        engine.discards.push(Discard { pointer: Pointer::NONE, volume: VolumeId(2), level: 0 });
+        engine.delta.put(Key::new(VolumeId(3), 5), crate::format::entry::Entry::ZERO, Digest::default(), false);
+        engine.frozen.clear(Key::new(VolumeId(4), 0), end_of(VolumeId(4)), &mut alloc::vec![]);
+        assert_eq!(create(&mut engine, "b"), 5);
+        let numbers: alloc::vec::Vec<u16> = engine.volumes.iter().map(|volume| volume.id.0).collect();
+        assert_eq!(numbers, [1, 5, u16::MAX]);
+    }
+}

@@ -1,0 +1,368 @@
+//! The format of recordings: every call of the engine, with what the driver found out, so that the same calls can be made again
+//! elsewhere. The engine is a pure function of these, so a run again takes the same course.
+//!
+//! ```text
+//! header      signature, version, parameters, limits, time of opening, program; its checksum
+//! calls       one after the other, a byte that says which and its fields; numbers in seven bits a byte
+//! marks       every so many calls: a hash of all effects so far, and a checksum of all bytes so far
+//! end         why the recording ended; missing if the program was killed
+//! ```
+//!
+//! What is not in it: payload, and the key of the digest function. Superblocks are recorded with a key of zeroes, and of
+//! blocks that the journal carries nothing is kept ([`mask`]). What is in it: addresses, lengths, digests, names of volumes,
+//! and pages of metadata as they were read.
+//!
+//! A recording is read from its beginning: nothing of the engine's state is in it but what the calls make of it.
+
+mod mask;
+mod read;
+mod write;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::contract::*;
+use crate::engine::Engine;
+use crate::format::bytes::checksum;
+use crate::format::superblock::Parameters;
+use crate::limits::Limits;
+use mask::Mask;
+pub use read::{BadHeader, Decoded, Decoder, decode_header};
+
+/// First eight bytes of a recording.
+pub const MAGIC: [u8; 8] = *b"ONEFREC\0";
+/// Version of the format.
+pub const VERSION: u16 = 2;
+/// Calls between two marks.
+const MARK_PERIOD: u32 = 1024;
+
+/// What a recording begins with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// The version of the program that made it.
+    pub program: String,
+    /// The pool's. A recording has a key of zeroes.
+    pub parameters: Parameters,
+    /// The limits at opening.
+    pub limits: Limits,
+    /// The time of opening.
+    pub now: Nanos,
+    /// Whether the pool was opened with [`Engine::open_to_read`].
+    pub reads_only: bool,
+    /// The nonce that the record of the owner must have ([`Engine::set_owner`]).
+    pub owner: Option<[u8; 16]>,
+}
+
+impl Header {
+    /// An engine as it was when the recording began.
+    pub fn open(&self) -> Engine {
+        let open = if self.reads_only { Engine::open_to_read } else { Engine::open };
+        let mut engine = open(self.parameters, self.limits, self.now);
+        if let Some(nonce) = self.owner {
+            engine.set_owner(nonce);
+        }
+        engine
+    }
+}
+
+/// What a recording says, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call<'a> {
+    /// [`Engine::handle`]. Recorded before it is called.
+    Handle {
+        /// The time.
+        now: Nanos,
+        /// The event.
+        event: Event<'a>,
+    },
+    /// [`Engine::take_buffer`], with what it returned.
+    TakeBuffer(Option<BufferId>),
+    /// [`Engine::return_buffer`]. Recorded before it is called.
+    ReturnBuffer(BufferId),
+    /// [`Engine::set_limits`]. Recorded before it is called.
+    SetLimits(Limits),
+    /// Calls of [`Engine::next_effect`] that followed each other.
+    Effects {
+        /// How many returned an effect.
+        taken: u64,
+        /// Whether the last one found none any more.
+        drained: bool,
+    },
+    /// Not a call: the hash of all effects so far ([`EffectHash`]).
+    Mark(u64),
+    /// A call that did not return.
+    Unreturned(Unreturned),
+    /// The recording ends.
+    End(Ending),
+}
+
+/// Calls whose answer is part of the record, and did not come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unreturned {
+    /// [`Engine::next_effect`].
+    NextEffect,
+    /// [`Engine::take_buffer`].
+    TakeBuffer,
+}
+
+/// Why a recording ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// The program came to its end.
+    Closed,
+    /// The recording had its greatest size.
+    Full,
+    /// It could not be written as fast as calls came.
+    Behind,
+    /// The program panicked: in the last call, or outside the engine.
+    Panicked,
+}
+
+/// A hash of all effects so far, with everything that a driver can learn from them: the pages of writes, the segments of
+/// answers. The same for a recording and for a run of it.
+pub struct EffectHash {
+    hash: u64,
+    mask: Mask,
+    scratch: Vec<u8>,
+    page: Vec<u8>,
+}
+
+impl EffectHash {
+    /// No effects yet, of a pool with these parameters.
+    pub fn new(parameters: &Parameters) -> EffectHash {
+        EffectHash { hash: 0, mask: Mask::new(&parameters.geometry), scratch: Vec::new(), page: Vec::new() }
+    }
+
+    /// The hash.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Takes an effect in, right after it was taken.
+    pub fn add(&mut self, engine: &Engine, effect: Effect) {
+        let out = &mut self.scratch;
+        out.clear();
+        match effect {
+            Effect::Io(id) => {
+                let io = engine.io(id);
+                write::fields(out, &[u64::from(id.0), io.offset, io.length]);
+                match io.op {
+                    IoOp::ReadBlocks => out.push(1),
+                    IoOp::ReadPages => out.push(2),
+                    IoOp::Write => out.push(3),
+                    IoOp::Sync => out.push(4),
+                    IoOp::Reserve => out.push(5),
+                    IoOp::Merge { from, to, zero } => {
+                        write::fields(out, &[6, u64::from(from), u64::from(to), u64::from(zero)]);
+                    }
+                    IoOp::Compare => out.push(7),
+                    IoOp::WriteDurable => out.push(8),
+                }
+                let mut offset = io.offset;
+                for segment in &io.segments {
+                    match *segment {
+                        Segment::Buffer(buffer) => write::fields(out, &[1, u64::from(buffer.0)]),
+                        Segment::Page(page) => {
+                            let mut bytes = engine.page(page);
+                            let length = bytes.len() as u64;
+                            if self.mask.has_key(offset) {
+                                self.page.clear();
+                                self.page.extend_from_slice(bytes);
+                                mask::hide_key(&mut self.page);
+                                bytes = &self.page;
+                            }
+                            write::fields(out, &[2, u64::from(page.0), checksum(0, bytes)]);
+                            offset += length;
+                            continue;
+                        }
+                    }
+                    offset += engine.geometry().block();
+                }
+            }
+            Effect::Reply { token, result } => {
+                write::fields(out, &[u64::MAX, token]);
+                match result {
+                    Err(error) => write::fields(out, &[1, error as u64]),
+                    Ok(Reply::Done) => out.push(2),
+                    Ok(Reply::Data(request)) => {
+                        write::fields(out, &[3, u64::from(request.0)]);
+                        for segment in engine.data(request) {
+                            let buffer = segment.buffer.map_or(0, |buffer| u64::from(buffer.0) + 1);
+                            write::fields(out, &[buffer, u64::from(segment.from), u64::from(segment.to)]);
+                        }
+                    }
+                    Ok(Reply::Extents(request)) => {
+                        write::fields(out, &[4, u64::from(request.0)]);
+                        for extent in engine.extents(request) {
+                            write::fields(out, &[extent.length, u64::from(extent.hole)]);
+                        }
+                    }
+                }
+            }
+            // They are few.
+            Effect::ControlReply { .. } | Effect::Opened(_) => out.extend_from_slice(format!("{effect:?}").as_bytes()),
+        }
+        self.hash = checksum(self.hash, out);
+    }
+}
+
+/// Makes a recording: is told of every call, and has the bytes of it.
+pub struct Recorder {
+    out: Vec<u8>,
+    effects: EffectHash,
+    mask: Mask,
+    block: usize,
+    now: Nanos,
+    /// Of all bytes so far, and of those that were taken.
+    sum: u64,
+    taken_sum: u64,
+    since_mark: u32,
+    /// Effects that were taken since the last call.
+    taken: u64,
+    /// Nothing was called since the engine had no effect: it has none now.
+    drained: bool,
+    page: Vec<u8>,
+}
+
+impl Recorder {
+    /// Begins. What [`Header::parameters`] has as key is left out.
+    pub fn new(header: &Header) -> Recorder {
+        let mut out = Vec::new();
+        let sum = write::header(&mut out, header);
+        Recorder {
+            out,
+            effects: EffectHash::new(&header.parameters),
+            mask: Mask::new(&header.parameters.geometry),
+            block: header.parameters.geometry.block_size as usize,
+            now: header.now,
+            sum,
+            taken_sum: sum,
+            since_mark: 0,
+            taken: 0,
+            drained: false,
+            page: Vec::new(),
+        }
+    }
+
+    /// What is to be written next.
+    pub fn bytes(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// It has been taken.
+    pub fn clear(&mut self) {
+        self.out.clear();
+        self.taken_sum = self.sum;
+    }
+
+    /// [`Engine::handle`] is about to be called.
+    pub fn event(&mut self, engine: &Engine, now: Nanos, event: Event<'_>) {
+        if let Event::Done { io, result: Ok(Outcome::Bytes(bytes)) } = event {
+            let mut page = core::mem::take(&mut self.page);
+            page.clear();
+            page.extend_from_slice(bytes);
+            self.mask.hide(engine.io(io).offset, &mut page);
+            self.call(&Call::Handle { now, event: Event::Done { io, result: Ok(Outcome::Bytes(&page)) } });
+            self.page = page;
+        } else {
+            self.call(&Call::Handle { now, event });
+        }
+    }
+
+    /// [`Engine::take_buffer`] was called.
+    pub fn took_buffer(&mut self, buffer: Option<BufferId>) {
+        self.call(&Call::TakeBuffer(buffer));
+    }
+
+    /// [`Engine::return_buffer`] is about to be called.
+    pub fn returns_buffer(&mut self, buffer: BufferId) {
+        self.call(&Call::ReturnBuffer(buffer));
+    }
+
+    /// [`Engine::set_limits`] is about to be called.
+    pub fn sets_limits(&mut self, limits: Limits) {
+        self.call(&Call::SetLimits(limits));
+    }
+
+    /// [`Engine::next_effect`] was called.
+    pub fn effect(&mut self, engine: &Engine, effect: Option<Effect>) {
+        match effect {
+            Some(effect) => {
+                self.effects.add(engine, effect);
+                self.taken += 1;
+                self.drained = false;
+            }
+            // To ask again would change nothing.
+            None if self.drained => {}
+            None => {
+                self.end_effects(true);
+                self.drained = true;
+            }
+        }
+    }
+
+    /// The program comes to its end.
+    pub fn close(&mut self) {
+        self.end_effects(false);
+        self.mark();
+        self.put(&Call::End(Ending::Closed));
+    }
+
+    /// The program has panicked, perhaps in a call that has not returned.
+    pub fn panicked(&mut self, unreturned: Option<Unreturned>) {
+        self.end_effects(false);
+        self.mark();
+        if let Some(unreturned) = unreturned {
+            self.put(&Call::Unreturned(unreturned));
+        }
+        self.put(&Call::End(Ending::Panicked));
+    }
+
+    /// The recording cannot go on: what was not taken is not part of it.
+    pub fn give_up(&mut self, ending: Ending) {
+        self.out.clear();
+        self.sum = self.taken_sum;
+        self.put(&Call::End(ending));
+    }
+
+    fn call(&mut self, call: &Call<'_>) {
+        self.end_effects(false);
+        self.drained = false;
+        self.put(call);
+        self.count();
+    }
+
+    /// Writes how many effects were taken.
+    fn end_effects(&mut self, drained: bool) {
+        if self.taken > 0 || drained {
+            let taken = core::mem::take(&mut self.taken);
+            self.put(&Call::Effects { taken, drained });
+            self.count();
+        }
+    }
+
+    fn count(&mut self) {
+        self.since_mark += 1;
+        if self.since_mark >= MARK_PERIOD {
+            self.mark();
+        }
+    }
+
+    fn mark(&mut self) {
+        // Effects that have been taken and are not yet written would be in the hash too early.
+        debug_assert_eq!(self.taken, 0);
+        self.since_mark = 0;
+        self.put(&Call::Mark(self.effects.hash()));
+        self.out.extend_from_slice(&self.sum.to_le_bytes());
+    }
+
+    fn put(&mut self, call: &Call<'_>) {
+        let start = self.out.len();
+        write::call(&mut self.out, &mut self.now, self.block, call);
+        self.sum = checksum(self.sum, &self.out[start..]);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,284 @@
+//! The request table: requests in flight, each at a stage.
+//!
+//! A stage that needs something that is not in memory asks for it and returns; when everything asked for has come, the
+//! request runs again *from its first stage*. Nothing is changed before the last stage, which changes everything at once,
+//! without waiting. So no lock is held on any block or digest: what another request changed meanwhile is simply seen, and a
+//! partial write whose base has changed completes its block again.
+
+use alloc::vec::Vec;
+
+use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, RequestId, VolumeId};
+use crate::control::memory::{list_bytes, request_bytes};
+use crate::format::entry::{Entry, Key, Slot};
+use crate::sharing::policy::Lookup;
+
+/// The stages of requests, in the order in which a request passes them. Docs, traces and crash points use these names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// Waits for room: in delta, journal or space (writes), for buffers (reads).
+    Admit,
+    /// Waits for map leaves.
+    LoadMap,
+    /// Waits for blocks from the device.
+    Read,
+    /// Waits for a partial block to be completed.
+    Merge,
+    /// Waits for what proves what the index says: summaries, or the known block itself.
+    Verify,
+    /// The map is changed; waits for its record to be durable.
+    Commit,
+    /// Answered; the driver is sending.
+    Reply,
+}
+
+/// What a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    /// Write-zeroes and trim.
+    Clear,
+    Flush,
+    Extents,
+}
+
+/// What becomes of a block of payload. (One of zeroes is never stored.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Decision {
+    /// It gets a slot of its own.
+    Write,
+    /// It shares this slot.
+    Share(Slot),
+    /// It shares the slot that its twin gets.
+    Twin,
+    /// It has this content already: nothing changes.
+    Keep,
+}
+
+/// Whether the index on disk has been asked of a block: each question counts once, however often the request runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnDisk {
+    NotAsked,
+    Asked,
+    Hit,
+}
+
+/// One block of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Block {
+    pub key: Key,
+    /// Bytes of the block that the request covers.
+    pub from: u32,
+    pub to: u32,
+    /// Write: the payload. Clear: the block being completed.
+    pub buffer: Option<BufferId>,
+    /// What the whole block holds, once it is whole.
+    pub content: Option<BlockContent>,
+    /// What the block was completed from.
+    pub base: Option<Entry>,
+    /// The content of `base`, while it is waited for or merged; after that, of the known block that it is compared with.
+    pub base_buffer: Option<BufferId>,
+    /// What the block maps to: found (reads), or from this request on (writes).
+    pub entry: Entry,
+    /// Write: what is known of the content,
+    pub lookup: Lookup,
+    /// an earlier block of the request with the same content, where nothing else is known of it,
+    pub twin: Option<u32>,
+    /// and what was decided.
+    pub decision: Decision,
+    pub on_disk: OnDisk,
+    /// Outcome of comparing the block with what a slot held, byte by byte. `base_buffer` held that content.
+    pub compared: Option<(Slot, bool)>,
+    /// Read: it had been read ahead.
+    pub was_ahead: bool,
+}
+
+impl Block {
+    pub(crate) fn new(key: Key, from: u32, to: u32) -> Block {
+        Block {
+            key,
+            from,
+            to,
+            buffer: None,
+            content: None,
+            base: None,
+            base_buffer: None,
+            entry: Entry::UNMAPPED,
+            lookup: Lookup::Nothing,
+            twin: None,
+            decision: Decision::Write,
+            on_disk: OnDisk::NotAsked,
+            compared: None,
+            was_ahead: false,
+        }
+    }
+
+    /// Whether the block gets a slot of its own.
+    pub(crate) fn takes_slot(&self) -> bool {
+        self.decision == Decision::Write && self.content.is_some_and(|content| !content.zero)
+    }
+}
+
+/// A request in flight.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub token: u64,
+    pub kind: Kind,
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+    pub fua: bool,
+    /// A clear: whole blocks that it has cleared.
+    pub cleared: u64,
+    /// Extents to report at most.
+    pub limit: u32,
+    pub stage: Stage,
+    /// Loads, fills and merges that have to come before it runs again.
+    pub waiting: u32,
+    pub error: Option<Error>,
+    pub blocks: Vec<Block>,
+    pub data: Vec<DataSegment>,
+    pub extents: Vec<Extent>,
+    /// Times that summaries were waited for.
+    pub attempts: u8,
+    /// Checkpoints that had been done when it began to wait for space.
+    pub waits_since: Option<u64>,
+    /// Reads: device reads that were begun for it.
+    pub device_reads: u32,
+    /// It has run at least once.
+    pub has_run: bool,
+    /// A write: the one that it has joined, which has its blocks,
+    pub leader: Option<RequestId>,
+    /// and the next of those that are joined. What is long: the next of its client that can run.
+    pub next: Option<RequestId>,
+    active: bool,
+}
+
+impl Request {
+    /// Gives the memory of its lists back.
+    fn forget_lists(&mut self) {
+        (self.blocks, self.data, self.extents) = (Vec::new(), Vec::new(), Vec::new());
+    }
+}
+
+/// All requests. Entries are reused with the memory of their lists.
+pub(crate) struct Requests {
+    table: Vec<Request>,
+    free: Vec<u32>,
+    limit: usize,
+}
+
+impl Requests {
+    pub(crate) fn new(limit: u32) -> Requests {
+        Requests { table: Vec::new(), free: Vec::new(), limit: limit as usize }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.active() < self.limit
+    }
+
+    /// There may be so many from here on. Those that are in flight beyond that come to their end.
+    pub(crate) fn set_limit(&mut self, limit: u32) {
+        self.limit = limit as usize;
+        for request in self.table.iter_mut().filter(|request| !request.active) {
+            request.forget_lists();
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        let lists = self.table.iter().map(|each| request_bytes(&each.blocks, &each.data, &each.extents));
+        list_bytes(&self.table) + list_bytes(&self.free) + lists.sum::<u64>()
+    }
+
+    /// Requests in flight.
+    pub(crate) fn active(&self) -> usize {
+        self.table.len() - self.free.len()
+    }
+
+    /// A new request without blocks.
+    pub(crate) fn begin(&mut self, token: u64, kind: Kind, volume: VolumeId, offset: u64, length: u64) -> RequestId {
+        assert!(self.has_room(), "the driver asks can_submit first");
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.table.push(Request {
+                token,
+                kind,
+                volume,
+                offset,
+                length,
+                fua: false,
+                cleared: 0,
+                limit: 0,
+                stage: Stage::Admit,
+                waiting: 0,
+                error: None,
+                blocks: Vec::new(),
+                data: Vec::new(),
+                extents: Vec::new(),
+                attempts: 0,
+                waits_since: None,
+                device_reads: 0,
+                has_run: false,
+                leader: None,
+                next: None,
+                active: false,
+            });
+            (self.table.len() - 1) as u32
+        });
+        let request = &mut self.table[at as usize];
+        assert!(!request.active && request.blocks.is_empty() && request.data.is_empty());
+        request.token = token;
+        request.kind = kind;
+        request.volume = volume;
+        request.offset = offset;
+        request.length = length;
+        request.fua = false;
+        request.cleared = 0;
+        request.stage = Stage::Admit;
+        request.waiting = 0;
+        request.error = None;
+        request.attempts = 0;
+        request.waits_since = None;
+        request.device_reads = 0;
+        (request.has_run, request.leader, request.next) = (false, None, None);
+        request.active = true;
+        RequestId(at)
+    }
+
+    pub(crate) fn get(&self, id: RequestId) -> &Request {
+        let request = &self.table[id.0 as usize];
+        assert!(request.active);
+        request
+    }
+
+    pub(crate) fn get_mut(&mut self, id: RequestId) -> &mut Request {
+        let request = &mut self.table[id.0 as usize];
+        assert!(request.active);
+        request
+    }
+
+    /// A request and the writes that have joined it.
+    pub(crate) fn joined(&self, id: RequestId) -> impl Iterator<Item = RequestId> + '_ {
+        core::iter::successors(Some(id), |&id| self.get(id).next)
+    }
+
+    /// The request is over.
+    pub(crate) fn end(&mut self, id: RequestId) {
+        let request = &mut self.table[id.0 as usize];
+        assert!(request.active && request.waiting == 0);
+        request.active = false;
+        request.blocks.clear();
+        request.data.clear();
+        request.extents.clear();
+        if id.0 as usize >= self.limit {
+            request.forget_lists();
+        }
+        self.free.push(id.0);
+    }
+
+    /// Stages and kinds of everything in flight, for whoever looks for a hang.
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (u64, Stage)> + '_ {
+        let stage = |request: &Request| request.leader.map_or(request.stage, |leader| self.get(leader).stage);
+        self.table.iter().filter(|request| request.active).map(move |request| (request.token, stage(request)))
+    }
+}

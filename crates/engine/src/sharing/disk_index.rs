@@ -1,0 +1,244 @@
+//! The complete index on disk: digest to slot for every block of data. A hint (docs/rfc/0009), kept by checkpoints while a
+//! volume has the policy `full`, which alone looks into it, where the index in memory knows nothing.
+//!
+//! One tree; a leaf is a bucket of entries, each a slot and a tag (`bucket.rs`). Checkpoints change it in batches (`update.rs`), writes
+//! look into it (`lookup.rs`), an audit compares it with the summaries (`audit.rs`). Here is how large it is, when there is one, and
+//! what becomes of its pages when there is none any more.
+//!
+//! Whatever it says is proven by the summary before it is used. A page of it that is lost is an empty bucket.
+
+mod audit;
+mod bucket;
+mod lookup;
+mod update;
+
+use alloc::vec::Vec;
+
+use crate::contract::*;
+use crate::engine::{Engine, Phase};
+use crate::format::geometry::Geometry;
+use crate::format::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
+use crate::jobs::checkpoint::Discard;
+use crate::store::pages::Region;
+use crate::store::tree::{Stop, height_for};
+
+pub use audit::DiskIndexAudit;
+use bucket::ENTRY_BYTES;
+pub(crate) use update::Update;
+
+/// Buckets whose pages could not be read and are remembered.
+const UNREADABLE: usize = 64;
+/// On the discard list, the volume of a subtree of the index: none has this number.
+pub(crate) const NO_VOLUME: VolumeId = VolumeId(0);
+
+/// The index on disk, in figures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskIndexStatus {
+    /// Buckets, each a page; 0: there is no such index.
+    pub buckets: u64,
+    /// Blocks of data that are in it, about.
+    pub entries: u64,
+    /// Whether all of them are.
+    pub is_complete: bool,
+    /// Blocks that were looked up in it,
+    pub lookups: u64,
+    /// pages that had to be loaded for that: its own, and those that prove what it names,
+    pub loads: u64,
+    /// and blocks that it knew.
+    pub hits: u64,
+}
+
+/// What the engine remembers of it.
+#[derive(Default)]
+pub(crate) struct DiskIndex {
+    /// As the next superblock has it.
+    pub record: DiskIndexRecord,
+    /// Something that matters more needs the metadata.
+    gives_up: bool,
+    /// Buckets whose pages could not be read: digests that belong there.
+    unreadable: Vec<u64>,
+    lookups: u64,
+    loads: u64,
+    hits: u64,
+}
+
+/// Entries of a bucket.
+fn bucket_entries(geometry: &Geometry) -> u64 {
+    geometry.block() / ENTRY_BYTES
+}
+
+/// Buckets for all slots of a pool: two thirds of each are filled.
+fn buckets_for(geometry: &Geometry) -> u32 {
+    u32::try_from((3 * geometry.slots()).div_ceil(2 * bucket_entries(geometry))).unwrap_or(u32::MAX)
+}
+
+/// Why no pool of this geometry has written such a record of its index.
+pub(crate) fn contradiction(geometry: &Geometry, record: DiskIndexRecord, root: Root) -> Option<&'static str> {
+    let leaves = geometry.summary_leaves();
+    if record.buckets > buckets_for(geometry) {
+        Some("the index on disk has more buckets than the pool can use")
+    } else if record.built != DiskIndexRecord::COMPLETE && u64::from(record.built) > leaves {
+        Some("the index on disk was built further than the summaries go")
+    } else if !record.is_on() && (record.built > 0 || !root.pointer.is_none()) {
+        Some("there is no index on disk, and yet a root of it, or blocks that were entered")
+    } else {
+        None
+    }
+}
+
+/// Whether the pool has outgrown so many buckets: more than five sixths of each would be filled.
+fn is_outgrown(geometry: &Geometry, buckets: u32) -> bool {
+    6 * geometry.slots() > 5 * u64::from(buckets) * bucket_entries(geometry)
+}
+
+/// The most pages that changing so many leaves of an index with so many buckets writes.
+fn pages_for(geometry: &Geometry, buckets: u32, leaves: u64) -> usize {
+    let (mut pages, mut level) = (0, u64::from(buckets));
+    for _ in 0..=height_for(buckets.into(), geometry.fanout()) {
+        pages += leaves.min(level);
+        level = level.div_ceil(geometry.fanout());
+    }
+    pages as usize
+}
+
+impl Engine {
+    /// Figures of the index on disk.
+    pub fn disk_index_status(&self) -> DiskIndexStatus {
+        let DiskIndex { record, lookups, loads, hits, .. } = self.disk_index;
+        let leaves = self.table_leaves(TreeId::Summaries).max(1);
+        let used = self.space.data_used;
+        let entries = if record.is_complete() { used } else { used * u64::from(record.built).min(leaves) / leaves };
+        DiskIndexStatus {
+            buckets: record.buckets.into(),
+            entries: if record.is_on() { entries } else { 0 },
+            is_complete: record.is_complete(),
+            lookups,
+            loads,
+            hits,
+        }
+    }
+
+    // ---- when there is one ----
+
+    /// Whether a volume has the policy that looks into the index on disk.
+    fn disk_index_is_wanted(&self) -> bool {
+        let wants = |volume: &crate::format::volume::Volume| {
+            volume.deleted.is_none() && volume.keeps.is_none() && self.policy_of(volume) == Policy::Full
+        };
+        self.volumes.iter().any(wants)
+    }
+
+    /// After opening: a change of policies may not have come as far as the index.
+    pub(crate) fn open_disk_index(&mut self) {
+        self.want_checkpoint |= !self.reads_only && self.disk_index_is_wanted() != self.disk_index.record.is_on();
+    }
+
+    /// Whether a checkpoint is due only to go on with it.
+    pub(crate) fn disk_index_is_due(&self) -> bool {
+        let index = &self.disk_index;
+        let unfinished = !index.record.is_complete()
+            || is_outgrown(&self.store.geometry, index.record.buckets)
+            || !index.unreadable.is_empty();
+        // Who has a command pending waits for one checkpoint, not for all that it takes.
+        index.record.is_on()
+            && unfinished
+            && self.phase == Phase::Serving
+            && !self.reads_only
+            && self.rebuild.is_none()
+            && self.pending_commands.is_empty()
+    }
+
+    /// At the beginning of a checkpoint: whether there is to be one.
+    pub(crate) fn review_disk_index(&mut self) {
+        let wanted = self.disk_index_is_wanted() && !core::mem::take(&mut self.disk_index.gives_up);
+        let geometry = self.store.geometry;
+        let record = self.disk_index.record;
+        if !wanted || record.is_on() && is_outgrown(&geometry, record.buckets) {
+            self.cut_disk_index_off();
+        }
+        let buckets = buckets_for(&geometry);
+        let room = 2 * pages_for(&geometry, buckets, buckets.into()) as u64;
+        if wanted && !self.disk_index.record.is_on() && room <= self.metadata_to_begin() {
+            self.disk_index.record = DiskIndexRecord { buckets, built: 0 };
+            let height = height_for(buckets.into(), geometry.fanout());
+            self.roots[TreeId::DiskIndex as usize] = Root { height, ..Root::default() };
+        }
+    }
+
+    /// Its pages go to the discard list.
+    fn cut_disk_index_off(&mut self) {
+        let root = core::mem::take(&mut self.roots[TreeId::DiskIndex as usize]);
+        if !root.pointer.is_none() {
+            self.discards.push(Discard { pointer: root.pointer, volume: NO_VOLUME, level: root.height });
+        }
+        self.disk_index.record = DiskIndexRecord::default();
+        self.disk_index.unreadable.clear();
+    }
+
+    /// Metadata is short: the next checkpoint gives the index up. False if there is none.
+    pub(crate) fn give_up_disk_index(&mut self) -> bool {
+        let has_pages = !self.roots[TreeId::DiskIndex as usize].pointer.is_none();
+        self.disk_index.gives_up |= has_pages;
+        has_pages
+    }
+
+    /// Walks one page of an index that was cut off. One that cannot be read stays on the list, at its beginning.
+    pub(crate) fn walk_disk_index(&mut self, discard: Discard) -> Result<(), Stop> {
+        let Discard { pointer, volume, level } = discard;
+        let mut children = Vec::new();
+        if self.is_index_page(pointer.location) && level > 0 {
+            match self.metadata_page(pointer) {
+                Ok(page) => {
+                    let pointers = self.store.pages.bytes(page).chunks_exact(16);
+                    children.extend(pointers.map(|child| Pointer::read(child, 0)));
+                }
+                Err(Stop::Missing(missing)) if self.failed_pages.contains(&missing.key) => {
+                    self.discards.rotate_right(1);
+                    self.stuck_discards += 1;
+                    return Ok(());
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        self.discards.pop();
+        self.free_index_page(pointer.location);
+        for pointer in children {
+            if level == 1 {
+                self.free_index_page(pointer.location);
+            } else if !pointer.is_none() {
+                self.discards.push(Discard { pointer, volume, level: level - 1 });
+            }
+        }
+        Ok(())
+    }
+
+    fn is_index_page(&self, location: u32) -> bool {
+        let key = crate::store::pages::PageKey { region: Region::Metadata, location };
+        self.store.is_valid(key) && self.store.meta.is_used(location)
+    }
+
+    fn free_index_page(&mut self, location: u32) {
+        if self.is_index_page(location) {
+            self.store.meta.free_later(location);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_outgrows_its_buckets_when_it_is_a_quarter_larger() {
+        let size = |gib: u64| Geometry::for_capacity(gib << 30).unwrap();
+        let buckets = buckets_for(&size(10));
+        assert_eq!(buckets, 8640);
+        assert!(
+            !is_outgrown(&size(10), buckets) && !is_outgrown(&size(12), buckets) && is_outgrown(&size(13), buckets)
+        );
+        // Three GiB a TiB.
+        let pages = pages_for(&size(1024), buckets_for(&size(1024)), u64::MAX) as u64;
+        assert!((780_000..795_000).contains(&pages), "{pages}");
+        assert_eq!(pages_for(&size(10), 7920, 2), 2 + 2 + 1);
+    }
+}

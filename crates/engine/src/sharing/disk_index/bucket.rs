@@ -1,0 +1,159 @@
+//! Buckets of the index on disk: what an entry is, and how entries come and go.
+
+use crate::contract::Digest;
+use crate::format::bytes::{put_u64, u64_at};
+use crate::format::entry::Slot;
+
+/// Bytes of an entry: slot plus one, tag. Zero: no entry.
+pub(super) const ENTRY_BYTES: u64 = 8;
+const SLOT_PLUS_ONE_BITS: u32 = 37;
+/// Slots that are named for a tag, at most.
+pub(super) const COPIES: usize = 4;
+
+/// A change of the index: the part of the digest that it knows, the slot, and whether the entry goes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Change {
+    pub hash: u64,
+    /// The slot, and in the lowest bit whether the entry goes.
+    what: u64,
+}
+
+impl Change {
+    pub fn enter(digest: Digest, slot: Slot) -> Change {
+        Change { hash: hash_of(digest), what: slot.0 << 1 }
+    }
+
+    pub fn remove(digest: Digest, slot: Slot) -> Change {
+        Change { hash: hash_of(digest), what: slot.0 << 1 | 1 }
+    }
+
+    /// Visits a bucket and changes nothing: removes what cannot be there.
+    pub fn visit(hash: u64) -> Change {
+        Change { hash, what: u64::MAX }
+    }
+
+    pub fn apply(self, bucket: &mut [u8]) {
+        if self.what & 1 == 0 {
+            enter(bucket, entry(self.hash, Slot(self.what >> 1)));
+        } else if self.what != u64::MAX {
+            remove(bucket, entry(self.hash, Slot(self.what >> 1)));
+        }
+    }
+}
+
+/// The part of a digest that the index looks at.
+pub(super) fn hash_of(digest: Digest) -> u64 {
+    (u128::from_le_bytes(digest.0) >> 64) as u64
+}
+
+/// The bucket of a digest: buckets are in the order of digests.
+pub(super) fn bucket_of(hash: u64, buckets: u32) -> u64 {
+    ((u128::from(hash) * u128::from(buckets)) >> 64) as u64
+}
+
+fn entry(hash: u64, slot: Slot) -> u64 {
+    hash << SLOT_PLUS_ONE_BITS | (slot.0 + 1)
+}
+
+pub(super) fn slot_of(entry: u64) -> Option<Slot> {
+    (entry & ((1 << SLOT_PLUS_ONE_BITS) - 1)).checked_sub(1).map(Slot)
+}
+
+/// Whether an entry may be of a digest.
+pub(super) fn has_tag(entry: u64, hash: u64) -> bool {
+    entry >> SLOT_PLUS_ONE_BITS == hash << SLOT_PLUS_ONE_BITS >> SLOT_PLUS_ONE_BITS && entry != 0
+}
+
+pub(super) fn entries(bucket: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bucket.chunks_exact(ENTRY_BYTES as usize).map(|bytes| u64_at(bytes, 0))
+}
+
+/// Enters a slot, unless the bucket is full or names enough slots with that tag.
+fn enter(bucket: &mut [u8], new: u64) {
+    let (mut free, mut same) = (None, 0);
+    for (at, known) in entries(bucket).enumerate() {
+        match known {
+            0 if free.is_none() => free = Some(at),
+            _ if known == new => return,
+            _ => same += usize::from(known != 0 && known >> SLOT_PLUS_ONE_BITS == new >> SLOT_PLUS_ONE_BITS),
+        }
+    }
+    if let Some(at) = free.filter(|_| same < COPIES) {
+        put_u64(bucket, at * ENTRY_BYTES as usize, new);
+    }
+}
+
+fn remove(bucket: &mut [u8], old: u64) {
+    let at = entries(bucket).position(|known| known == old);
+    if let Some(at) = at {
+        put_u64(bucket, at * ENTRY_BYTES as usize, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn digest(hash: u64) -> Digest {
+        Digest((u128::from(hash) << 64).to_le_bytes())
+    }
+
+    fn slots(bucket: &[u8], hash: u64) -> Vec<u64> {
+        entries(bucket).filter(|&entry| has_tag(entry, hash)).filter_map(slot_of).map(|slot| slot.0).collect()
+    }
+
+    #[test]
+    fn an_entry_holds_the_greatest_slot_and_is_found_by_its_tag_alone() {
+        let most = Slot((1 << crate::format::geometry::SLOT_BITS) - 1);
+        let mut bucket = [0; 64];
+        for (hash, slot) in [(u64::MAX, most), (1 << 63, Slot(0)), (5, Slot(7))] {
+            Change::enter(digest(hash), slot).apply(&mut bucket);
+        }
+        assert_eq!(slots(&bucket, u64::MAX), [most.0]);
+        assert_eq!(slots(&bucket, 5), [7]);
+        assert_eq!(slots(&bucket, 6), [0; 0]);
+        // The tag is the lower part of it.
+        assert_eq!(slots(&bucket, 0), [0]);
+    }
+
+    #[test]
+    fn entering_twice_is_entering_once_and_a_full_bucket_takes_no_more() {
+        let mut bucket = [0; 32];
+        for slot in [1, 1, 2, 1] {
+            Change::enter(digest(9), Slot(slot)).apply(&mut bucket);
+        }
+        assert_eq!(slots(&bucket, 9), [1, 2]);
+        for slot in 0..9 {
+            Change::enter(digest(10 + slot), Slot(slot)).apply(&mut bucket);
+        }
+        assert_eq!((slots(&bucket, 10), slots(&bucket, 11), slots(&bucket, 12)), (vec(&[0]), vec(&[1]), vec(&[])));
+        Change::remove(digest(9), Slot(2)).apply(&mut bucket);
+        Change::remove(digest(10), Slot(3)).apply(&mut bucket);
+        Change::visit(9).apply(&mut bucket);
+        assert_eq!((slots(&bucket, 9), slots(&bucket, 10)), (vec(&[1]), vec(&[0])));
+    }
+
+    fn vec(slots: &[u64]) -> Vec<u64> {
+        slots.to_vec()
+    }
+
+    #[test]
+    fn of_equal_blocks_four_are_named() {
+        let mut bucket = [0; 512];
+        (0..9).for_each(|slot| Change::enter(digest(3), Slot(slot)).apply(&mut bucket));
+        assert_eq!(slots(&bucket, 3), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn buckets_are_in_the_order_of_digests_and_all_of_them_are_used() {
+        for buckets in [1, 7, 12, 7920] {
+            let step = u64::MAX / (u64::from(buckets) * 3);
+            let numbers: Vec<u64> = (0..u64::from(buckets) * 3).map(|n| bucket_of(n * step, buckets)).collect();
+            assert!(numbers.is_sorted());
+            assert_eq!((numbers.first(), numbers.last()), (Some(&0), Some(&(u64::from(buckets) - 1))));
+            assert!(numbers.windows(2).all(|pair| pair[1] - pair[0] <= 1));
+        }
+    }
+}

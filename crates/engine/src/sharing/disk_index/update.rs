@@ -1,0 +1,246 @@
+//! The stage of a checkpoint that brings the index on disk up to what has been merged:
+//!
+//! ```text
+//! Freed   the digests of slots that lost their last reference, from the summaries
+//! Build   while it is not complete: digests of the next slots in use
+//! Sort    all of them, and those of new slots, into the order of buckets
+//! Apply   one leaf after the other
+//! ```
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::bucket::{Change, bucket_of};
+use super::{NO_VOLUME, UNREADABLE, pages_for};
+use crate::canary::Canary;
+use crate::contract::*;
+use crate::control::memory::list_bytes;
+use crate::engine::{Engine, Phase};
+use crate::format::superblock::{DiskIndexRecord, TreeId};
+use crate::jobs::checkpoint::{Checkpoint, Discard, Progress, sort_part};
+use crate::pool::contents::{SUMMARY_BYTES, read_summary};
+use crate::store::pages::Region;
+use crate::store::tree::{Missing, Stop, Walk, Writer, lookup};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Freed,
+    Build,
+    Sort,
+    Apply,
+}
+
+/// The part of a checkpoint that changes the index.
+pub(crate) struct Update {
+    step: Step,
+    changes: Vec<Change>,
+    /// Slots whose last reference is gone: so many of them are among the changes.
+    freed_at: usize,
+    /// Changes that there may be, and so how far it builds.
+    most: usize,
+    /// As [`DiskIndexRecord::built`].
+    built: u32,
+    unsorted: Vec<Range<usize>>,
+    at: usize,
+    /// A page was lost: everything is entered once more.
+    lost: bool,
+}
+
+impl Update {
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        list_bytes(&self.changes)
+    }
+}
+
+impl Engine {
+    /// The most changes that the checkpoint which has just begun brings, and the pages that they may take.
+    pub(crate) fn disk_index_room(&self, checkpoint: &Checkpoint) -> usize {
+        let frozen = &self.frozen;
+        let walked = u64::from(checkpoint.discard_budget) * self.store.geometry.map_leaf_entries();
+        let buffered = self.buffer.len() as u64;
+        let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked + buffered;
+        let batch = (self.build_batch() as u64).max(self.store.geometry.summary_leaf_slots());
+        let changes = freed + (checkpoint.fresh.len() + UNREADABLE) as u64 + batch;
+        pages_for(&self.store.geometry, self.disk_index.record.buckets, changes)
+    }
+
+    /// Slots that one checkpoint enters while the index is being built.
+    fn build_batch(&self) -> usize {
+        if self.disk_index.record.is_complete() { 0 } else { self.limits.delta_entries as usize }
+    }
+
+    /// The stage of a checkpoint: brings the index up to what has been merged.
+    pub(crate) fn merge_disk_index(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+        if !self.disk_index.record.is_on() {
+            return Ok(Progress::Next);
+        }
+        let mut update = match checkpoint.index_update.take() {
+            Some(update) => update,
+            None => match self.begin_update(checkpoint) {
+                Some(update) => update,
+                None => {
+                    self.cut_disk_index_off();
+                    return Ok(Progress::Next);
+                }
+            },
+        };
+        let progress = match update.step {
+            Step::Freed => self.gather_freed(checkpoint, &mut update),
+            Step::Build => self.gather_built(&mut update),
+            Step::Sort if sort_part(&mut update.changes, &mut update.unsorted, |&change| change) => Ok(Progress::Pause),
+            Step::Sort => {
+                update.step = Step::Apply;
+                Ok(Progress::More)
+            }
+            Step::Apply => self.apply(checkpoint, &mut update),
+        };
+        if !matches!(progress, Ok(Progress::Next)) {
+            checkpoint.index_update = Some(update);
+        }
+        progress
+    }
+
+    /// `None`: there is no room for the pages that it would write.
+    fn begin_update(&mut self, checkpoint: &mut Checkpoint) -> Option<Update> {
+        let per_leaf = self.store.geometry.summary_leaf_slots() as usize;
+        let batch = match (self.phase, self.build_batch()) {
+            (Phase::Closing, _) | (_, 0) => 0,
+            (_, most) if self.is_pressed() => (most / 8).max(per_leaf),
+            (_, most) => most.max(per_leaf),
+        };
+        let unreadable = core::mem::take(&mut self.disk_index.unreadable);
+        let most = checkpoint.fresh.len() + checkpoint.freed.len() + unreadable.len();
+        let record = self.disk_index.record;
+        let pages = pages_for(&self.store.geometry, record.buckets, (most + batch) as u64);
+        let left = self.unclaimed_metadata().saturating_sub(self.left_of(checkpoint));
+        if pages as u64 > left || pages > checkpoint.index_room {
+            return None;
+        }
+        (checkpoint.index_pages, checkpoint.index_taken_before) = (pages, self.store.meta.taken());
+        // The merge is done: what it came to is in the space map, and the memory is needed here.
+        (checkpoint.changes, checkpoint.change_at) = (Vec::new(), 0);
+        let mut changes = Vec::with_capacity(most + batch);
+        changes.extend(unreadable.into_iter().map(Change::visit));
+        for &slot in &checkpoint.fresh {
+            let recent = self.frozen.slots[&slot];
+            if self.copied_from(recent.owner).is_none() {
+                changes.push(Change::enter(recent.digest, slot));
+            }
+        }
+        Some(Update {
+            step: Step::Freed,
+            changes,
+            freed_at: 0,
+            most: most + batch,
+            built: record.built,
+            unsorted: Vec::new(),
+            at: 0,
+            lost: false,
+        })
+    }
+
+    /// A page of summaries, if it can be read.
+    fn summary_page(&mut self, leaf: u64) -> Result<Option<PageId>, Stop> {
+        match lookup(&mut self.store, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
+            Walk::Leaf(page) => Ok(Some(page)),
+            Walk::Absent(_) => Ok(None),
+            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => Ok(None),
+            Walk::Missing(missing) => Err(Stop::Missing(missing)),
+        }
+    }
+
+    /// The digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
+    fn gather_freed(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
+        let per_leaf = self.store.geometry.summary_leaf_slots();
+        let Some(&first) = checkpoint.freed.get(update.freed_at) else {
+            update.step = Step::Build;
+            return Ok(Progress::More);
+        };
+        let leaf = first.0 / per_leaf;
+        self.load_leaves_ahead(
+            self.roots[TreeId::Summaries as usize],
+            checkpoint.freed[update.freed_at..].iter().map(|slot| slot.0 / per_leaf),
+        );
+        let page = self.summary_page(leaf)?;
+        while let Some(&slot) = checkpoint.freed.get(update.freed_at)
+            && slot.0 / per_leaf == leaf
+        {
+            update.freed_at += 1;
+            if let Some(page) = page {
+                let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
+                let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
+                if self.copied_from(owner).is_none() && !self.canary(Canary::ForgottenRemoval) {
+                    update.changes.push(Change::remove(digest, slot));
+                }
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    /// The digests of the blocks of data of the next page of summaries.
+    fn gather_built(&mut self, update: &mut Update) -> Result<Progress, Stop> {
+        let per_leaf = self.store.geometry.summary_leaf_slots();
+        let (leaf, leaves) = (u64::from(update.built), self.table_leaves(TreeId::Summaries));
+        if leaf >= leaves {
+            update.built = DiskIndexRecord::COMPLETE;
+        }
+        if leaf >= leaves || update.changes.len() + per_leaf as usize > update.most {
+            update.step = Step::Sort;
+            update.unsorted.push(0..update.changes.len());
+            return Ok(Progress::More);
+        }
+        self.load_leaves_ahead(self.roots[TreeId::Summaries as usize], leaf..leaves);
+        let next = self.each_block_of_leaf(leaf, |_, slot, _, digest| {
+            update.changes.push(Change::enter(digest, slot));
+        });
+        update.built = next.map_err(Stop::Missing)?.min(leaves) as u32;
+        Ok(Progress::More)
+    }
+
+    /// Changes one bucket.
+    fn apply(&mut self, checkpoint: &mut Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
+        let buckets = self.disk_index.record.buckets;
+        let root = self.roots[TreeId::DiskIndex as usize];
+        let Some(&first) = update.changes.get(update.at) else {
+            if let Some(writer) = &mut checkpoint.writer {
+                self.roots[TreeId::DiskIndex as usize] = writer.finish(&mut self.store)?;
+                self.counters.pages_written.disk_index += writer.written;
+                checkpoint.writer = None;
+            }
+            self.disk_index.record.built = if update.lost { 0 } else { update.built };
+            // What it has taken was promised to it alone.
+            checkpoint.promised += self.store.meta.taken() - checkpoint.index_taken_before;
+            checkpoint.index_pages = 0;
+            return Ok(Progress::Next);
+        };
+        let bucket = bucket_of(first.hash, buckets);
+        let next = update.changes[update.at..].iter().map(|change| bucket_of(change.hash, buckets));
+        self.load_leaves_ahead(self.roots[TreeId::DiskIndex as usize], next);
+        let writer = checkpoint.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
+        let page = match writer.leaf(&mut self.store, bucket, true) {
+            Ok(page) => page.expect("created"),
+            Err(Stop::Missing(missing)) if self.failed_pages.contains(&missing.key) => {
+                let level = writer.leave_out(&mut self.store, bucket);
+                update.lost = true;
+                // What it led to is in use as long as nobody knows what that was.
+                let Missing { key, pointer, .. } = missing;
+                if level > 0 {
+                    self.discards.push(Discard { pointer, volume: NO_VOLUME, level });
+                } else {
+                    self.free_index_page(key.location);
+                }
+                return Ok(Progress::More);
+            }
+            Err(stop) => return Err(stop),
+        };
+        let bytes = self.store.pages.bytes_mut(page);
+        while let Some(&change) = update.changes.get(update.at)
+            && bucket_of(change.hash, buckets) == bucket
+        {
+            change.apply(bytes);
+            update.at += 1;
+        }
+        Ok(Progress::More)
+    }
+}

@@ -1,0 +1,674 @@
+//! The index: digest to slot. Bounded memory, and a hint: an entry is used only when equality is proven.
+//!
+//! Entries of 16 bytes (generation 16 bits, slot as many as the pool needs, the rest tag) in buckets of eight, ordered by
+//! use. A digest has two possible buckets, one in each half of the table, so that buckets fill evenly. The bucket's number
+//! and the tag are digest bits; where both together have at least [`PROOF_BITS`] and the container's generation is still the
+//! entry's, the entry proves equality by itself (the slot holds what the entry was made for); otherwise the summary has to
+//! be read.
+//!
+//! The table grows and shrinks while it is used, a chunk of buckets at a time: each half is a linear hash table (Litwin,
+//! VLDB 1980). The low bits of a bucket's number, as many as the smallest table has, are digest bits that no tag holds; the
+//! others are bits of the tag, so that an entry says itself where it belongs when its bucket is split. Where two buckets
+//! become one, what was used least recently in them is lost, and nothing else ever is.
+//!
+//! The table is one list, by chunks, each with its buckets of the first half and those of the second: it becomes longer and
+//! shorter at its end, where an allocator can take memory and give it back without copying the rest.
+
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+use crate::contract::Digest;
+use crate::format::entry::Slot;
+
+/// Digest bits that prove equality.
+pub(crate) const PROOF_BITS: u32 = 96;
+
+const WAYS: usize = 8;
+const GENERATION_BITS: u32 = 16;
+/// Entries of the smallest chunk: a bucket of each half.
+pub(crate) const LEAST_CHUNK: u32 = 2 * WAYS as u32;
+/// Where the bits of the tag begin that become bits of a bucket's number in the second half. In the first it is at 0.
+const SECOND_HALF_AT: u32 = 28;
+
+/// What the index knows of a digest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Hint {
+    pub slot: Slot,
+    /// Whether the entry proves equality, provided that the container has this generation.
+    pub proves: bool,
+    /// The container's generation when the entry was made.
+    pub generation: u16,
+}
+
+/// Sizes of an index, in entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Size {
+    /// At first.
+    pub entries: u64,
+    /// At least; or none at all.
+    pub least: u64,
+    /// What is added and taken away at once: a power of two of [`LEAST_CHUNK`].
+    pub chunk: u64,
+}
+
+/// Digest to slot, bounded.
+pub(crate) struct Index {
+    entries: Vec<u128>,
+    /// Buckets of each half.
+    buckets: u64,
+    /// The least power of two that is not less: so many numbers of buckets can come of a digest.
+    numbers: u64,
+    /// Buckets of each half in a chunk: two to the power of this.
+    chunk_bits: u32,
+    /// Bits of a bucket's number that are not in the tag.
+    base_bits: u32,
+    slot_bits: u32,
+    tag_bits: u32,
+    second_at: u32,
+}
+
+impl Index {
+    /// An index over `slots` slots. `tag_bits` 0: as many as fit.
+    pub(crate) fn new(size: Size, slots: u64, tag_bits: u32) -> Index {
+        let in_half = |entries: u64| entries / u64::from(LEAST_CHUNK);
+        let chunk_bits = in_half(size.chunk).max(1).ilog2();
+        let base_bits = in_half(size.least).max(1 << chunk_bits).ilog2().min(32);
+        let slot_bits = 64 - slots.leading_zeros();
+        let most = 128 - GENERATION_BITS - slot_bits;
+        let tag_bits = if tag_bits == 0 { most } else { tag_bits.min(most) };
+        let second_at = SECOND_HALF_AT.min(tag_bits / 2);
+        let mut index = Index {
+            entries: Vec::new(),
+            buckets: 0,
+            numbers: 1,
+            chunk_bits,
+            base_bits,
+            slot_bits,
+            tag_bits,
+            second_at,
+        };
+        let chunks = index.chunks_for(size.entries);
+        index.resize(chunks);
+        index
+    }
+
+    // ---- size ----
+
+    /// Chunks that a table of at most so many entries has: none, or at least the smallest table's.
+    pub(crate) fn chunks_for(&self, entries: u64) -> u64 {
+        let chunks = entries / self.chunk_entries();
+        if chunks == 0 { 0 } else { chunks.max(self.least_chunks()) }
+    }
+
+    fn least_chunks(&self) -> u64 {
+        1 << (self.base_bits - self.chunk_bits)
+    }
+
+    /// Entries of a chunk.
+    pub(crate) fn chunk_entries(&self) -> u64 {
+        u64::from(LEAST_CHUNK) << self.chunk_bits
+    }
+
+    /// Chunks that there are.
+    pub(crate) fn chunks(&self) -> u64 {
+        self.buckets >> self.chunk_bits
+    }
+
+    /// Whether this table can be brought to that size, and proves as much as a new one would.
+    pub(crate) fn can_become(&self, size: Size, slots: u64, tag_bits: u32) -> bool {
+        let new = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
+        let same = (new.chunk_bits, new.slot_bits, new.tag_bits) == (self.chunk_bits, self.slot_bits, self.tag_bits);
+        // Its smallest table must leave room to divide: at most about twice what a new one would have.
+        let fits = size.entries / self.chunk_entries() >= self.least_chunks() && self.base_bits <= new.base_bits + 1;
+        same && fits && (self.proves() || !new.proves())
+    }
+
+    /// Whether entries of the container's generation prove equality.
+    pub(crate) fn proves(&self) -> bool {
+        self.proof_bits(0).min(self.proof_bits(1)) >= PROOF_BITS
+    }
+
+    /// There are to be so many chunks: the table goes there step by step, with [`Index::step`]. Its memory for growing is
+    /// taken at once, in one piece.
+    pub(crate) fn reserve(&mut self, chunks: u64) {
+        let entries = (chunks * self.chunk_entries()) as usize;
+        self.entries.reserve_exact(entries.saturating_sub(self.entries.len()));
+    }
+
+    /// Takes one step towards so many chunks: adds one by splitting buckets, or takes one away by merging them. The first
+    /// chunks, as many as the smallest table has, come and go together. False if it has been there already.
+    pub(crate) fn step(&mut self, chunks: u64) -> bool {
+        let base = 1 << self.base_bits;
+        if chunks > self.chunks() {
+            let first = self.buckets;
+            self.set_buckets((first + (1 << self.chunk_bits)).max(base));
+            let entries = self.buckets as usize * LEAST_CHUNK as usize;
+            self.entries.resize(entries, 0);
+            (first.max(base)..self.buckets).for_each(|bucket| self.split(bucket));
+        } else if chunks < self.chunks() {
+            let left = self.buckets - (1 << self.chunk_bits);
+            let left = if left < base { 0 } else { left };
+            (left.max(base)..self.buckets).rev().for_each(|bucket| self.merge(bucket));
+            self.set_buckets(left);
+            self.entries.truncate(left as usize * LEAST_CHUNK as usize);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn set_buckets(&mut self, buckets: u64) {
+        (self.buckets, self.numbers) = (buckets, buckets.next_power_of_two());
+    }
+
+    /// Gives back the memory beyond the last chunk.
+    pub(crate) fn fit(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// Goes to so many chunks at once.
+    pub(crate) fn resize(&mut self, chunks: u64) {
+        self.reserve(chunks);
+        while self.step(chunks) {}
+        self.fit();
+    }
+
+    /// Fills a new bucket with what belongs there.
+    fn split(&mut self, bucket: u64) {
+        let bit = bucket.ilog2();
+        for half in 0..2 {
+            let (from, into) = (self.at(half, bucket - (1 << bit)), self.at(half, bucket));
+            let (mut kept, mut moved) = (0, 0);
+            for way in 0..WAYS {
+                let entry = core::mem::take(&mut self.entries[from + way]);
+                if entry == 0 {
+                    continue;
+                }
+                let number = self.tag_number(half, (entry >> self.tag_at()) as u64);
+                let (place, count) = if number >> bit & 1 == 1 { (into, &mut moved) } else { (from, &mut kept) };
+                self.entries[place + *count] = entry;
+                *count += 1;
+            }
+        }
+    }
+
+    /// Empties the last bucket into the one that it was split from: of both, what was used last stays.
+    fn merge(&mut self, bucket: u64) {
+        for half in 0..2 {
+            let (from, into) = (self.at(half, bucket), self.at(half, bucket - (1 << bucket.ilog2())));
+            let mut merged = [0; 2 * WAYS];
+            let mut count = 0;
+            for place in (0..WAYS).flat_map(|way| [into + way, from + way]) {
+                if self.entries[place] != 0 {
+                    merged[count] = self.entries[place];
+                    count += 1;
+                }
+            }
+            self.entries[into..into + WAYS].copy_from_slice(&merged[..WAYS]);
+        }
+    }
+
+    // ---- places ----
+
+    /// Where the entries of a bucket begin.
+    #[inline]
+    fn at(&self, half: usize, bucket: u64) -> usize {
+        // Before it are two halves of each chunk before its own, and those before it in its own.
+        let before = bucket & !((1 << self.chunk_bits) - 1);
+        ((before + bucket + ((half as u64) << self.chunk_bits)) * WAYS as u64) as usize
+    }
+
+    /// The bits of a bucket's number that are in the tag, at their places, from the first 64 bits of the tag.
+    fn tag_number(&self, half: usize, tag: u64) -> u64 {
+        tag >> (half as u32 * self.second_at) << self.base_bits
+    }
+
+    /// The pool has more slots by now. Where their numbers take more bits, entries give up bits of their tags.
+    pub(crate) fn widen(&mut self, slots: u64) {
+        let slot_bits = 64 - slots.leading_zeros();
+        if slot_bits == self.slot_bits {
+            return;
+        }
+        let tag_bits = self.tag_bits.min(128 - GENERATION_BITS - slot_bits);
+        for entry in self.entries.iter_mut().filter(|entry| **entry != 0) {
+            let tag = *entry >> (GENERATION_BITS + self.slot_bits) & (u128::MAX >> (128 - tag_bits));
+            let low = *entry & ((1 << (GENERATION_BITS + self.slot_bits)) - 1);
+            *entry = tag << (GENERATION_BITS + slot_bits) | low;
+        }
+        (self.slot_bits, self.tag_bits) = (slot_bits, tag_bits);
+    }
+
+    /// The tag of a digest, at its place in an entry.
+    fn tag(&self, digest: Digest) -> u128 {
+        (u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - self.tag_bits))) << self.tag_at()
+    }
+
+    /// Where the entries of the two buckets of a digest begin.
+    #[inline]
+    fn buckets(&self, digest: Digest) -> [usize; 2] {
+        let [first, second] = self.bucket_numbers(digest);
+        [self.at(0, first), self.at(1, second)]
+    }
+
+    /// The numbers of a digest's buckets, one in each half.
+    #[inline]
+    fn bucket_numbers(&self, digest: Digest) -> [u64; 2] {
+        let bits = u128::from_le_bytes(digest.0);
+        let (top, tag) = ((bits >> 64) as u64, bits as u64 & (u64::MAX >> 64u32.saturating_sub(self.tag_bits)));
+        [self.bucket_number(0, top, tag), self.bucket_number(1, top, tag)]
+    }
+
+    /// That of one half. The first bits of a number are from the digest's top, which no tag reaches unless it is as long as the digest:
+    /// with 112 bits of tag at most the first number has bits of its own; the second may repeat bits of the tag.
+    #[inline]
+    fn bucket_number(&self, half: usize, top: u64, tag: u64) -> u64 {
+        let own = top >> (64 - (half as u32 + 1) * self.base_bits.max(1));
+        let number = (own & ((1 << self.base_bits) - 1) | self.tag_number(half, tag)) & (self.numbers - 1);
+        // Without a branch, which would be taken by chance.
+        let is_beyond = u64::from(number >= self.buckets);
+        number - ((self.numbers / 2) & is_beyond.wrapping_neg())
+    }
+
+    /// Whether a bucket has been split more often than those that are still to be.
+    #[inline]
+    fn is_split(&self, number: u64) -> bool {
+        number >= self.numbers / 2 || number + self.numbers / 2 < self.buckets
+    }
+
+    /// The entries of a bucket.
+    #[inline]
+    fn ways(&self, bucket: usize) -> &[u128] {
+        &self.entries[bucket..bucket + WAYS]
+    }
+
+    /// Which of them has a tag, which is given at its place in an entry.
+    #[inline]
+    fn find(&self, bucket: usize, tag: u128) -> Option<usize> {
+        let below = (1 << self.tag_at()) - 1;
+        self.ways(bucket).iter().position(|&entry| {
+            // The upper half first: it tells nearly all of them apart. The lower one has the slot, which no entry is without.
+            let (high, low) = ((entry >> 64) as u64, entry as u64);
+            high == (tag >> 64) as u64 && low ^ tag as u64 <= below && low != 0
+        })
+    }
+
+    /// Digest bits that a match in a half proves.
+    fn proof_bits(&self, half: usize) -> u32 {
+        let top = 128 - self.base_bits * (half as u32 + 1);
+        let own = (top + self.base_bits).saturating_sub(self.tag_bits.max(top));
+        self.tag_bits + own.min(self.base_bits)
+    }
+
+    fn slot_of(&self, entry: u128) -> Slot {
+        // Slot plus one is stored, so that an entry is never 0.
+        Slot((entry >> GENERATION_BITS) as u64 % (1 << self.slot_bits) - 1)
+    }
+
+    /// Bits of an entry below its tag: less than 64.
+    fn tag_at(&self) -> u32 {
+        GENERATION_BITS + self.slot_bits
+    }
+
+    // ---- entries ----
+
+    /// Asks for the memory of all these digests, so that looking them up one by one does not wait for each.
+    pub(crate) fn warm(&self, digests: impl Iterator<Item = Digest>) {
+        if self.buckets > 0 {
+            let lines = |bucket: usize| {
+                let ways = self.ways(bucket);
+                ways[0] ^ ways[WAYS / 2] ^ ways[WAYS - 1]
+            };
+            let sum = digests.fold(0, |sum, digest| {
+                let [first, second] = self.buckets(digest);
+                sum ^ lines(first) ^ lines(second)
+            });
+            core::hint::black_box(sum);
+        }
+    }
+
+    /// What is known of a digest; counts as a use.
+    pub(crate) fn lookup(&mut self, digest: Digest) -> Option<Hint> {
+        if self.buckets == 0 {
+            return None;
+        }
+        let tag = self.tag(digest);
+        let (half, (bucket, way)) = self
+            .buckets(digest)
+            .into_iter()
+            .enumerate()
+            .find_map(|(half, bucket)| Some((half, (bucket, self.find(bucket, tag)?))))?;
+        let entry = self.entries[bucket + way];
+        self.put_first(bucket, way, entry);
+        let proves = self.proof_bits(half) >= PROOF_BITS;
+        Some(Hint { slot: self.slot_of(entry), proves, generation: entry as u16 })
+    }
+
+    /// Whether something is known of a digest. No use of it.
+    pub(crate) fn contains(&self, digest: Digest) -> bool {
+        let tag = self.tag(digest);
+        self.buckets > 0 && self.buckets(digest).into_iter().any(|bucket| self.find(bucket, tag).is_some())
+    }
+
+    fn entry(&self, tag: u128, slot: Slot, generation: u16) -> u128 {
+        // Slot plus one is stored, so that an entry is never 0.
+        tag | u128::from((slot.0 + 1) << GENERATION_BITS | u64::from(generation))
+    }
+
+    /// Entries of a bucket before the first empty place.
+    fn used(&self, bucket: usize) -> usize {
+        let ways = self.ways(bucket);
+        // As most of them are: there are no empty places between others, but after `forget`.
+        if ways[WAYS - 1] != 0 { WAYS } else { ways.iter().take_while(|&&entry| entry != 0).count() }
+    }
+
+    /// Notes that `slot` holds what has this digest. Replaces what was known of the digest; a full bucket loses the entry
+    /// used least recently.
+    pub(crate) fn insert(&mut self, digest: Digest, slot: Slot, generation: u16) {
+        if self.buckets == 0 {
+            return;
+        }
+        let tag = self.tag(digest);
+        let entry = self.entry(tag, slot, generation);
+        let numbers = self.bucket_numbers(digest);
+        let [first, second] = [self.at(0, numbers[0]), self.at(1, numbers[1])];
+        let known = [first, second].into_iter().find_map(|bucket| Some((bucket, self.find(bucket, tag)?)));
+        let (bucket, way) = known.unwrap_or_else(|| {
+            // Of two full ones, the one that has been split already: it serves half as many digests. Else either, as the digest
+            // says: what is in a half that nothing is put in any more grows old there.
+            let [is_split, other_is_split] = numbers.map(|number| self.is_split(number));
+            let (first_used, second_used) = (self.used(first), self.used(second));
+            let either = u128::from_le_bytes(digest.0) >> 64 & 1 == 1;
+            let prefers_second = if is_split == other_is_split { either } else { other_is_split };
+            let second_is_better = second_used < first_used || second_used == first_used && prefers_second;
+            let (bucket, used) = if second_is_better { (second, second_used) } else { (first, first_used) };
+            (bucket, used.min(WAYS - 1))
+        });
+        self.put_first(bucket, way, entry);
+    }
+
+    /// Puts an entry in front of a bucket, in place of one.
+    #[inline]
+    fn put_first(&mut self, bucket: usize, way: usize, entry: u128) {
+        self.entries.copy_within(bucket..bucket + way, bucket + 1);
+        self.entries[bucket] = entry;
+    }
+
+    /// Takes an entry that nobody has asked for yet, if the digest is not known; whether it did. It goes behind all others of its bucket,
+    /// into an empty place or that of the entry that would go next: so of each bucket only one gives way to what comes like this.
+    pub(crate) fn offer(&mut self, digest: Digest, slot: Slot, generation: u16) -> bool {
+        if self.buckets == 0 || self.contains(digest) {
+            return false;
+        }
+        let buckets = self.buckets(digest);
+        let half = match self.used(buckets[0]).cmp(&self.used(buckets[1])) {
+            Ordering::Less => 0,
+            // Where both are full, each half of the table has its share.
+            Ordering::Equal => usize::from(digest.0[0] & 1),
+            Ordering::Greater => 1,
+        };
+        let at = buckets[half] + self.used(buckets[half]).min(WAYS - 1);
+        self.entries[at] = self.entry(self.tag(digest), slot, generation);
+        true
+    }
+
+    /// An entry was found to be wrong.
+    pub(crate) fn remove(&mut self, digest: Digest, slot: Slot) {
+        if self.buckets == 0 {
+            return;
+        }
+        let tag = self.tag(digest);
+        for bucket in self.buckets(digest) {
+            if let Some(way) = self.find(bucket, tag).filter(|&way| self.slot_of(self.entries[bucket + way]) == slot) {
+                self.entries[bucket + way..bucket + WAYS].rotate_left(1);
+                self.entries[bucket + WAYS - 1] = 0;
+                return;
+            }
+        }
+    }
+
+    /// Forgets whatever names one of these slots.
+    pub(crate) fn forget(&mut self, slots: core::ops::Range<u64>) {
+        for at in 0..self.entries.len() {
+            if self.entries[at] != 0 && slots.contains(&self.slot_of(self.entries[at]).0) {
+                self.entries[at] = 0;
+            }
+        }
+    }
+
+    /// Entries that the table has room for.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// Bytes of memory. What is only reserved has never been touched.
+    pub(crate) fn memory(&self) -> u64 {
+        self.entries.len() as u64 * 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Digests as good as random, from a 64-bit mixer.
+    fn digest(n: u64) -> Digest {
+        let mix = |mut x: u64| {
+            for _ in 0..3 {
+                x = (x ^ x >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            }
+            x
+        };
+        Digest((u128::from(mix(n + 1)) << 64 | u128::from(mix(n ^ 0x5555_5555))).to_le_bytes())
+    }
+
+    fn new(entries: u64, slots: u64, tag_bits: u32) -> Index {
+        Index::new(Size { entries, least: entries, chunk: 16 }, slots, tag_bits)
+    }
+
+    #[test]
+    fn an_index_at_half_its_size_forgets_nothing() {
+        // A power of two, and in between, where some buckets have been split.
+        for entries in [1u64 << 16, 3 << 15, 9 << 13] {
+            let mut index = Index::new(Size { entries, least: 1 << 10, chunk: 1 << 10 }, 1 << 20, 0);
+            let count = index.capacity() / 2;
+            for n in 0..count {
+                index.insert(digest(n), Slot(n), n as u16);
+            }
+            let found = (0..count).filter(|&n| {
+                let hint = index.lookup(digest(n));
+                assert!(hint.is_none_or(|hint| (hint.slot, hint.generation, hint.proves) == (Slot(n), n as u16, true)));
+                hint.is_some()
+            });
+            assert_eq!(found.count() as u64, count, "{entries}");
+            assert_eq!(index.lookup(digest(count)), None);
+        }
+    }
+
+    /// What fits into the table survives its growing as a whole, and its shrinking but for crowded buckets.
+    #[test]
+    fn growing_loses_nothing_and_shrinking_only_what_does_not_fit() {
+        let mut index = Index::new(Size { entries: 1 << 14, least: 1 << 12, chunk: 1 << 10 }, 1 << 20, 0);
+        let count = 1u64 << 13;
+        for n in 0..count {
+            index.insert(digest(n), Slot(n), 3);
+        }
+        let found = |index: &mut Index| (0..count).filter(|&n| index.lookup(digest(n)).is_some()).count() as u64;
+        for chunks in [16, 17, 23, 31, 32, 47, 64, 33, 20, 16] {
+            index.resize(chunks);
+            assert_eq!((index.chunks(), index.capacity(), index.memory()), (chunks, chunks << 10, chunks << 14));
+            assert_eq!(found(&mut index), count, "{chunks} chunks");
+        }
+        index.resize(4);
+        let left = found(&mut index);
+        assert!(left > 4000 && left <= 4096, "{left} of 4096 entries are in use");
+        index.resize(0);
+        index.insert(digest(1), Slot(1), 3);
+        assert_eq!((index.lookup(digest(1)), index.memory()), (None, 0));
+        index.resize(index.chunks_for(1 << 10));
+        assert_eq!(index.chunks(), 4, "no fewer than the smallest table has");
+        index.insert(digest(1), Slot(1), 3);
+        assert!(index.lookup(digest(1)).is_some());
+    }
+
+    #[test]
+    fn merged_buckets_keep_what_was_used_last() {
+        let mut index = Index::new(Size { entries: 1 << 8, least: 16, chunk: 16 }, 1 << 20, 0);
+        for n in 0..4096 {
+            index.insert(digest(n), Slot(n), 3);
+        }
+        let last = index.chunks() - 1;
+        for half in 0..2 {
+            let ways = |index: &Index, bucket| index.entries[index.at(half, bucket)..][..WAYS].to_vec();
+            let (into, from) = (ways(&index, last - 8), ways(&index, last));
+            let expected: Vec<u128> = (0..WAYS / 2).flat_map(|way| [into[way], from[way]]).collect();
+            index.step(last);
+            assert_eq!(ways(&index, last - 8), expected);
+            index.step(last + 1);
+            (0..4096).for_each(|n| index.insert(digest(n), Slot(n), 3));
+        }
+    }
+
+    proptest! {
+        /// Against a list of everything that was inserted: an answer is always the last that was said of the digest, what is
+        /// in the table is found, and a growing table loses nothing.
+        #[test]
+        fn what_is_in_the_table_is_found_wherever_it_has_moved(
+            least in 1u64..5, chunk_bits in 0u32..3, tag_bits in 0u32..2,
+            steps in proptest::collection::vec((0u8..10, 0u64..200), 1..400),
+        ) {
+            let chunk = 16u64 << chunk_bits;
+            let size = Size { entries: least * chunk, least: least * chunk, chunk };
+            let mut index = Index::new(size, 1 << 16, tag_bits * 60);
+            let mut model = alloc::collections::BTreeMap::new();
+            let mut next = 0;
+            let slots = |index: &Index| -> alloc::collections::BTreeSet<u64> {
+                index.entries.iter().filter(|entry| **entry != 0).map(|&entry| index.slot_of(entry).0).collect()
+            };
+            for (kind, n) in steps {
+                match kind {
+                    0..5 => {
+                        index.insert(digest(n), Slot(next), n as u16);
+                        if index.chunks() > 0 {
+                            model.insert(n, next);
+                        }
+                        next += 1;
+                    }
+                    5 => {
+                        let known = model.remove(&n);
+                        index.remove(digest(n), Slot(known.unwrap_or(next)));
+                    }
+                    6 | 7 => {
+                        let before = slots(&index);
+                        index.reserve(index.chunks() + 1);
+                        prop_assert!(index.step(index.chunks() + 1));
+                        prop_assert_eq!(&before, &slots(&index));
+                    }
+                    8 => {
+                        let before = slots(&index);
+                        index.step(index.chunks().saturating_sub(1));
+                        index.fit();
+                        prop_assert!(slots(&index).is_subset(&before));
+                    }
+                    _ => {
+                        let found = index.lookup(digest(n));
+                        prop_assert!(found.is_none_or(|hint| model.get(&n) == Some(&hint.slot.0)));
+                    }
+                }
+                prop_assert_eq!(index.entries.len() as u64, index.chunks() * chunk);
+            }
+            let present = slots(&index);
+            for (n, slot) in model {
+                let found = index.lookup(digest(n)).map(|hint| (hint.slot.0, hint.generation));
+                prop_assert_eq!(found, present.contains(&slot).then_some((slot, n as u16)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_that_grows_keeps_its_entries() {
+        let mut index = new(1 << 12, 1 << 10, 0);
+        for n in 0..1000 {
+            index.insert(digest(n), Slot(n), n as u16);
+        }
+        for slots in [1 << 10, 1 << 20, 1 << 36] {
+            index.widen(slots);
+            for n in 0..1000 {
+                let hint = index.lookup(digest(n)).expect("still there");
+                assert_eq!((hint.slot, hint.generation), (Slot(n), n as u16));
+            }
+            assert_eq!(index.lookup(digest(1000)), None);
+        }
+        index.insert(digest(1), Slot((1 << 36) - 1), 1);
+        let hint = index.lookup(digest(1)).unwrap();
+        // 75 bits of tag and 8 of the bucket's number prove nothing any more.
+        assert_eq!((hint.slot, hint.proves), (Slot((1 << 36) - 1), false));
+    }
+
+    #[test]
+    fn short_tags_never_prove() {
+        let mut index = new(256, 64, 8);
+        index.insert(digest(1), Slot(63), 1);
+        assert_eq!(index.lookup(digest(1)), Some(Hint { slot: Slot(63), proves: false, generation: 1 }));
+    }
+
+    #[test]
+    fn a_bucket_forgets_the_least_recently_used() {
+        let mut index = new(16, 64, 0);
+        for n in 0..16 {
+            index.insert(digest(n), Slot(n), 1);
+        }
+        index.lookup(digest(0)).unwrap();
+        for n in 16..20 {
+            index.insert(digest(n), Slot(n), 1);
+        }
+        assert!(index.lookup(digest(0)).is_some());
+    }
+
+    /// Of two full buckets the first was always chosen: half of the table kept what came first, and the other half was all that
+    /// there was for what came later.
+    #[test]
+    fn an_index_that_is_full_remembers_as_much_of_what_came_last() {
+        let mut index = new(1 << 14, 1 << 20, 0);
+        let (all, last) = (8 * index.capacity(), index.capacity() / 2);
+        for n in 0..all {
+            index.insert(digest(n), Slot(n), 1);
+        }
+        let found = (all - last..all).filter(|&n| index.lookup(digest(n)).is_some()).count() as u64;
+        assert!(found > last * 9 / 10, "{found} of the last {last}");
+    }
+
+    #[test]
+    fn what_is_offered_takes_empty_places_and_else_one_of_each_bucket() {
+        let mut index = new(1 << 12, 1 << 20, 0);
+        for n in 0..10_000 {
+            index.insert(digest(n), Slot(n), 1);
+        }
+        let known = |index: &mut Index| (0..10_000).filter(|&n| index.lookup(digest(n)).is_some()).count();
+        let before = known(&mut index);
+        assert_eq!(before as u64, index.capacity());
+        assert!(!index.offer(digest(9999), Slot(7), 1), "it is known");
+        let taken = (20_000..40_000).filter(|&n| index.offer(digest(n), Slot(n), 1)).count();
+        assert_eq!(taken, 20_000);
+        assert_eq!(known(&mut index), before - before / WAYS);
+        assert_eq!(index.lookup(digest(39_999)).map(|hint| hint.slot), Some(Slot(39_999)));
+        // What is used comes before it.
+        let mut empty = new(16, 64, 0);
+        assert!(empty.offer(digest(1), Slot(1), 1) && empty.lookup(digest(1)).is_some());
+    }
+
+    #[test]
+    fn inserting_again_replaces_and_removing_removes() {
+        let mut index = new(64, 64, 0);
+        index.insert(digest(7), Slot(1), 1);
+        index.insert(digest(7), Slot(2), 5);
+        assert_eq!(index.lookup(digest(7)).unwrap().slot, Slot(2));
+        index.remove(digest(7), Slot(1));
+        assert!(index.lookup(digest(7)).is_some());
+        index.insert(digest(8), Slot(3), 5);
+        index.forget(3..4);
+        assert_eq!(index.lookup(digest(8)), None);
+        index.remove(digest(7), Slot(2));
+        assert_eq!(index.lookup(digest(7)), None);
+    }
+}

@@ -1,0 +1,687 @@
+//! Slots and containers: which slots are referenced, which may be allocated, which wait to become free.
+//!
+//! Two views. The *space map* (two bits a slot) is as of the newest merge and changes only there. It is a tree of pages,
+//! read through the page cache: a container takes six bytes here, a slot none. The *taken* slots are the present: those
+//! that the map shows free and that must not be allocated, because they have been since, or because the loss of their last
+//! reference is not known durable yet. These are pending (commit rule 3).
+//!
+//! The allocator takes slots from *open* containers. A container is opened with a list of its free slots, made from its
+//! part of the space map and the taken slots; what becomes free meanwhile waits until it is opened again. With each opening
+//! the container's generation grows, so that what was known about its slots must be verified again before a slot is reused.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+
+use crate::format::bytes::{put_u16, u16_at};
+use crate::format::entry::Slot;
+use crate::format::geometry::Geometry;
+use crate::slot_map::NearSet;
+
+/// State of a slot in the space map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SlotState {
+    Free = 0,
+    Single = 1,
+    Shared = 2,
+    /// No tree refers to it, and it is not free: records after the checkpoint do, or did. The next merge settles it.
+    Held = 3,
+}
+
+impl SlotState {
+    /// The state of a slot in its leaf of the space map; `at` counts from the first slot of the leaf.
+    pub(crate) fn read(leaf: &[u8], at: u64) -> SlotState {
+        SlotState::from_code(leaf[(at / 4) as usize] >> (at % 4 * 2) & 3)
+    }
+
+    pub(crate) fn write(self, leaf: &mut [u8], at: u64) {
+        let shift = at % 4 * 2;
+        let byte = &mut leaf[(at / 4) as usize];
+        *byte = *byte & !(3 << shift) | (self as u8) << shift;
+    }
+
+    pub(crate) fn from_code(code: u8) -> SlotState {
+        match code {
+            0 => SlotState::Free,
+            1 => SlotState::Single,
+            2 => SlotState::Shared,
+            _ => SlotState::Held,
+        }
+    }
+
+    /// Whether a tree refers to the slot.
+    pub(crate) fn is_used(self) -> bool {
+        matches!(self, SlotState::Single | SlotState::Shared)
+    }
+}
+
+/// Bytes of a container's entry on disk: generation, slots that are not free in the space map.
+pub const CONTAINER_BYTES: u64 = 4;
+/// Containers whose greatest number of free slots is kept, so that finding one does not look at all.
+const GROUP: u32 = 1024;
+
+/// A container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Container {
+    /// Grows whenever the container is opened.
+    pub generation: u16,
+    /// Slots that are not free in the space map.
+    pub live: u16,
+    /// Slots that are free and not taken. Not on disk.
+    pub free: u16,
+}
+
+/// The greatest number of free slots among the containers of a group that can be opened.
+#[derive(Clone, Copy)]
+struct Group {
+    most: u16,
+    /// It may be less by now.
+    stale: bool,
+}
+
+/// An open container: slots that the allocator gives out, in order.
+struct Open {
+    container: u32,
+    /// A bit for each slot that is left.
+    slots: Vec<u64>,
+    left: u32,
+    /// The word of them that the next slot is in, or one before it.
+    word: usize,
+}
+
+impl Open {
+    /// The first word that has a slot left.
+    fn next_word(&self) -> Option<usize> {
+        (self.word..self.slots.len()).find(|&at| self.slots[at] != 0)
+    }
+}
+
+/// All slots and containers.
+pub(crate) struct Space {
+    slots: u64,
+    per_container: u32,
+    pub(crate) containers: Vec<Container>,
+    groups: Vec<Group>,
+    taken: NearSet<Slot>,
+    /// Slots without a reference, and the record that took the last one away.
+    pending: VecDeque<(Slot, u64)>,
+    /// The last record of them, or a later one that is published.
+    last_retired: u64,
+    open: VecDeque<Open>,
+    /// Lists of containers that have been closed, for the next ones.
+    spare: Vec<Vec<u64>>,
+    /// Containers that are open, and those whose part of the space map cannot be read.
+    closed_to: HashSet<u32, FixedState>,
+    excluded: Vec<u32>,
+    search: u32,
+    free: u64,
+    /// Containers below this have their space reserved; only they are opened.
+    reserved: u32,
+    /// Free slots in them.
+    available: u64,
+    /// Slots left in open containers.
+    ready: u64,
+    /// Slots with at least one reference in the space map.
+    pub(crate) data_used: u64,
+    wrapped: Vec<u32>,
+    leaf_entries: u64,
+    dirty_containers: Vec<bool>,
+}
+
+impl Space {
+    pub(crate) fn new(geometry: &Geometry) -> Space {
+        let fresh = Container { generation: 1, live: 0, free: geometry.slots_per_container as u16 };
+        let leaf_entries = geometry.block() / CONTAINER_BYTES;
+        let leaves = u64::from(geometry.containers).div_ceil(leaf_entries);
+        Space {
+            slots: geometry.slots(),
+            per_container: geometry.slots_per_container,
+            containers: vec![fresh; geometry.containers as usize],
+            groups: vec![Group { most: 0, stale: true }; geometry.containers.div_ceil(GROUP) as usize],
+            taken: NearSet::default(),
+            pending: VecDeque::new(),
+            last_retired: 0,
+            open: VecDeque::new(),
+            spare: Vec::new(),
+            closed_to: HashSet::with_hasher(FixedState::with_seed(10)),
+            excluded: Vec::new(),
+            search: 0,
+            free: geometry.slots(),
+            reserved: 0,
+            available: 0,
+            ready: 0,
+            data_used: 0,
+            wrapped: Vec::new(),
+            leaf_entries,
+            dirty_containers: vec![false; leaves as usize],
+        }
+    }
+
+    /// Containers are added at the end, as the geometry says by now; they are free.
+    pub(crate) fn grow(&mut self, geometry: &Geometry) {
+        let fresh = Container { generation: 1, live: 0, free: geometry.slots_per_container as u16 };
+        self.containers.reserve_exact(geometry.containers as usize - self.containers.len());
+        self.containers.resize(geometry.containers as usize, fresh);
+        self.groups.resize(geometry.containers.div_ceil(GROUP) as usize, Group { most: 0, stale: true });
+        let leaves = u64::from(geometry.containers).div_ceil(self.leaf_entries);
+        self.dirty_containers.resize(leaves as usize, false);
+        self.free += geometry.slots() - self.slots;
+        self.slots = geometry.slots();
+    }
+
+    pub(crate) fn contains(&self, slot: Slot) -> bool {
+        slot.0 < self.slots
+    }
+
+    pub(crate) fn container_of(&self, slot: Slot) -> u32 {
+        (slot.0 / u64::from(self.per_container)) as u32
+    }
+
+    pub(crate) fn generation(&self, slot: Slot) -> u16 {
+        self.containers[self.container_of(slot) as usize].generation
+    }
+
+    /// The slots of a container.
+    pub(crate) fn slots_of(&self, container: u32) -> core::ops::Range<u64> {
+        let first = u64::from(container) * u64::from(self.per_container);
+        first..first + u64::from(self.per_container)
+    }
+
+    /// A merge has changed a slot's state. `None` if that cannot be: a slot that gets its first reference was taken before, one that
+    /// had references was not, and the tables count what the map shows.
+    pub(crate) fn merged(&mut self, slot: Slot, before: SlotState, after: SlotState) -> Option<()> {
+        let container = self.container_of(slot);
+        let live = &mut self.containers[container as usize].live;
+        match (before, after) {
+            (SlotState::Free, _) => {
+                self.taken.remove(&slot).then_some(())?;
+                *live += 1;
+                self.touch_container(container);
+            }
+            (_, SlotState::Free) => {
+                *live = live.checked_sub(1)?;
+                // Records that lie can have taken it as well: it would be given back twice.
+                self.taken.insert(slot).then_some(())?;
+                self.touch_container(container);
+            }
+            _ => {}
+        }
+        match (before.is_used(), after.is_used()) {
+            (false, true) => self.data_used += 1,
+            (true, false) => self.data_used = self.data_used.checked_sub(1)?,
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn touch_container(&mut self, container: u32) {
+        self.dirty_containers[(u64::from(container) / self.leaf_entries) as usize] = true;
+    }
+
+    /// Whether a slot that the space map shows free must not be allocated.
+    pub(crate) fn is_taken(&self, slot: Slot) -> bool {
+        self.taken.contains(&slot)
+    }
+
+    /// Takes a slot that the space map shows free: allocation, and replay. `None` if its container has no free slot.
+    pub(crate) fn take(&mut self, slot: Slot) -> Option<()> {
+        let container = self.container_of(slot);
+        let free = &mut self.containers[container as usize].free;
+        *free = free.checked_sub(1)?;
+        let new = self.taken.insert(slot);
+        debug_assert!(new, "a slot is taken once");
+        self.free -= 1;
+        self.available -= u64::from(self.counts(container));
+        self.groups[(container / GROUP) as usize].stale = true;
+        Some(())
+    }
+
+    /// Gives a slot back to the allocator.
+    fn give_back(&mut self, slot: Slot) {
+        assert!(self.taken.remove(&slot));
+        let container = self.container_of(slot);
+        let free = &mut self.containers[container as usize].free;
+        *free += 1;
+        self.free += 1;
+        let group = &mut self.groups[(container / GROUP) as usize];
+        if container < self.reserved && !self.closed_to.contains(&container) {
+            group.most = group.most.max(*free);
+        }
+        self.available += u64::from(self.counts(container));
+    }
+
+    /// Whether the free slots of a container count as available.
+    fn counts(&self, container: u32) -> bool {
+        container < self.reserved && !self.excluded.contains(&container)
+    }
+
+    /// What was known about the container's slots has to be verified again.
+    fn grow_generation(&mut self, container: u32) {
+        let generation = &mut self.containers[container as usize].generation;
+        *generation = generation.wrapping_add(1);
+        if *generation == 0 {
+            self.wrapped.push(container);
+        }
+        self.touch_container(container);
+    }
+
+    /// The slots of a container whose generation has come round.
+    pub(crate) fn take_wrapped(&mut self) -> Option<core::ops::Range<u64>> {
+        self.wrapped.pop().map(|container| self.slots_of(container))
+    }
+
+    /// The last reference to a slot went away in record `sequence`.
+    pub(crate) fn retire(&mut self, slot: Slot, sequence: u64) {
+        debug_assert!(self.is_taken(slot));
+        self.pending.push_back((slot, sequence));
+        self.last_retired = self.last_retired.max(sequence);
+    }
+
+    /// The last of the records that the pending slots wait for, if there are any; or one that is published.
+    pub(crate) fn last_retired(&self) -> Option<u64> {
+        (!self.pending.is_empty()).then_some(self.last_retired)
+    }
+
+    /// Gives back the pending slots whose record is at or below `published`, except those that `busy` holds on to, and
+    /// lists them in `matured`. Looks at `most` of them; true if some were given back and there may be more.
+    pub(crate) fn mature(
+        &mut self,
+        published: u64,
+        most: usize,
+        busy: impl Fn(Slot) -> bool,
+        matured: &mut Vec<Slot>,
+    ) -> bool {
+        let before = matured.len();
+        for _ in 0..self.pending.len().min(most) {
+            let Some(&(slot, sequence)) = self.pending.front() else { break };
+            if sequence > published {
+                return false;
+            }
+            self.pending.pop_front();
+            if busy(slot) {
+                self.pending.push_back((slot, sequence));
+            } else {
+                self.give_back(slot);
+                matured.push(slot);
+            }
+        }
+        !self.pending.is_empty() && matured.len() > before
+    }
+
+    pub(crate) fn pending(&self) -> &VecDeque<(Slot, u64)> {
+        &self.pending
+    }
+
+    /// Slots that are free, also where no space is reserved yet.
+    pub(crate) fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Slots that can be allocated at once.
+    pub(crate) fn ready(&self) -> u64 {
+        self.ready
+    }
+
+    /// Free slots whose space is reserved: what can be allocated once their containers are open.
+    pub(crate) fn available(&self) -> u64 {
+        self.available
+    }
+
+    /// Containers whose space is reserved: the first ones.
+    pub(crate) fn reserved(&self) -> u32 {
+        self.reserved
+    }
+
+    /// The next containers to reserve space for (first, count), if less than `ahead` free slots are available.
+    pub(crate) fn to_reserve(&self, ahead: u64, at_once: u32) -> Option<(u32, u32)> {
+        let left = self.containers.len() as u32 - self.reserved;
+        (left > 0 && self.available < ahead).then_some((self.reserved, left.min(at_once)))
+    }
+
+    /// Space is reserved for `count` more containers.
+    pub(crate) fn set_reserved(&mut self, count: u32) {
+        for container in self.reserved..self.reserved + count {
+            self.available += u64::from(self.containers[container as usize].free);
+            self.groups[(container / GROUP) as usize].stale = true;
+        }
+        self.reserved += count;
+    }
+
+    // ---- opening ----
+
+    /// The greatest number of free slots among the containers of a group that can be opened.
+    fn most(&mut self, group: u32) -> u16 {
+        if self.groups[group as usize].stale {
+            let range = group * GROUP..((group + 1) * GROUP).min(self.reserved);
+            let mut most = 0;
+            for container in range {
+                let free = self.containers[container as usize].free;
+                if free > most && !self.closed_to.contains(&container) {
+                    most = free;
+                }
+            }
+            self.groups[group as usize] = Group { most, stale: false };
+        }
+        self.groups[group as usize].most
+    }
+
+    fn find(&self, containers: core::ops::Range<u32>, free: u16) -> Option<u32> {
+        let fits =
+            |container: &u32| self.containers[*container as usize].free == free && !self.closed_to.contains(container);
+        containers.into_iter().find(fits)
+    }
+
+    /// The container to open next, by the `log` placement: an empty one after the last, else the emptiest. Where fresh ones
+    /// can be reserved, one that is more than half full is no choice: its holes make small writes.
+    pub(crate) fn choose(&mut self, fresh: bool) -> Option<u32> {
+        let groups = self.reserved.div_ceil(GROUP);
+        let reserved = self.reserved;
+        let end = |group: u32| ((group + 1) * GROUP).min(reserved);
+        let first = self.search / GROUP;
+        for i in 0..=groups {
+            let group = (first + i) % groups.max(1);
+            if i < groups && self.most(group) < self.per_container as u16 {
+                continue;
+            }
+            // The first group is looked at from where the search stopped, and again as a whole at the end.
+            let from = if i == 0 { self.search } else { group * GROUP };
+            if let Some(empty) = self.find(from..end(group), self.per_container as u16) {
+                return Some(empty);
+            }
+        }
+        let best = (0..groups).max_by_key(|&group| self.groups[group as usize].most)?;
+        let most = self.groups[best as usize].most;
+        if fresh && u32::from(most) < self.per_container / 2 {
+            return None;
+        }
+        if most > 0 {
+            return self.find(best * GROUP..end(best), most);
+        }
+        // What became free in an open container, after it was opened.
+        let grown = |open: &Open| u32::from(self.containers[open.container as usize].free) > open.left;
+        let at = self.open.iter().position(grown)?;
+        let open = self.open.remove(at)?;
+        self.ready -= u64::from(open.left);
+        self.closed(open.container);
+        self.keep(open.slots);
+        Some(open.container)
+    }
+
+    /// Opens a container. `free` says which of its slots (by place) can be allocated.
+    pub(crate) fn open(&mut self, container: u32, free: impl Fn(u64) -> bool) {
+        let mut slots = self.spare.pop().unwrap_or_default();
+        slots.resize(self.per_container.div_ceil(64) as usize, 0);
+        for place in (0..u64::from(self.per_container)).filter(|&place| free(place)) {
+            slots[(place / 64) as usize] |= 1 << (place % 64);
+        }
+        let left = slots.iter().map(|word: &u64| word.count_ones()).sum();
+        debug_assert_eq!(left, u32::from(self.containers[container as usize].free));
+        self.ready += u64::from(left);
+        self.open.push_back(Open { container, slots, left, word: 0 });
+        self.closed_to.insert(container);
+        self.groups[(container / GROUP) as usize].stale = true;
+        self.search = container + 1;
+        self.grow_generation(container);
+    }
+
+    /// A container's part of the space map cannot be read: its free slots stay unused.
+    pub(crate) fn exclude(&mut self, container: u32) {
+        self.available -= u64::from(self.containers[container as usize].free);
+        self.excluded.push(container);
+        self.closed_to.insert(container);
+        self.groups[(container / GROUP) as usize].stale = true;
+    }
+
+    fn closed(&mut self, container: u32) {
+        self.closed_to.remove(&container);
+        self.groups[(container / GROUP) as usize].stale = true;
+    }
+
+    /// How many of the slots that are allocated next follow each other.
+    pub(crate) fn run(&self) -> u64 {
+        let Some(open) = self.open.front() else { return 0 };
+        let Some(first) = open.next_word() else { return 0 };
+        let mut at = first as u64 * 64 + u64::from(open.slots[first].trailing_zeros());
+        let start = at;
+        while open.slots.get((at / 64) as usize).is_some_and(|word| word >> (at % 64) & 1 == 1) {
+            at += 1;
+        }
+        at - start
+    }
+
+    /// Allocates a slot from the open containers, if one is left there.
+    pub(crate) fn allocate(&mut self) -> Option<Slot> {
+        let first = self.slots_of(self.open.front()?.container).start;
+        let open = self.open.front_mut()?;
+        let word = open.next_word()?;
+        open.word = word;
+        let slot = Slot(first + word as u64 * 64 + u64::from(open.slots[word].trailing_zeros()));
+        open.slots[word] &= open.slots[word] - 1;
+        open.left -= 1;
+        self.ready -= 1;
+        self.take(slot)?;
+        if self.open.front()?.left == 0 {
+            let open = self.open.pop_front()?;
+            self.closed(open.container);
+            self.keep(open.slots);
+        }
+        Some(slot)
+    }
+
+    /// Keeps a closed container's list for the next one.
+    fn keep(&mut self, mut slots: Vec<u64>) {
+        slots.clear();
+        self.spare.push(slots);
+    }
+
+    // ---- leaves on disk ----
+
+    pub(crate) fn container_leaves(&self) -> u64 {
+        self.dirty_containers.len() as u64
+    }
+
+    pub(crate) fn next_dirty_container_leaf(&self, from: u64) -> Option<u64> {
+        (from as usize..self.dirty_containers.len()).find(|&leaf| self.dirty_containers[leaf]).map(|leaf| leaf as u64)
+    }
+
+    pub(crate) fn write_container_leaf(&mut self, leaf: u64, page: &mut [u8]) {
+        page.fill(0);
+        let first = (leaf * self.leaf_entries) as usize;
+        for (bytes, container) in page.chunks_exact_mut(CONTAINER_BYTES as usize).zip(&self.containers[first..]) {
+            put_u16(bytes, 0, container.generation);
+            put_u16(bytes, 2, container.live);
+        }
+        self.dirty_containers[leaf as usize] = false;
+    }
+
+    /// Takes a leaf of the container table in, at opening. `None`: it makes no sense.
+    pub(crate) fn read_container_leaf(&mut self, leaf: u64, page: &[u8]) -> Option<()> {
+        let first = (leaf * self.leaf_entries) as usize;
+        let containers = self.containers.get_mut(first..)?;
+        for (bytes, container) in page.chunks_exact(CONTAINER_BYTES as usize).zip(containers) {
+            let live = u16_at(bytes, 2);
+            let free = (self.per_container as u16).checked_sub(live)?;
+            self.free -= u64::from(live);
+            *container = Container { generation: u16_at(bytes, 0), live, free };
+        }
+        Some(())
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        (self.containers.len() * core::mem::size_of::<Container>() + self.taken.allocation_size()) as u64
+            + self.pending.capacity() as u64 * 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space() -> Space {
+        let mut space = space_without_reserve();
+        space.set_reserved(2);
+        space
+    }
+
+    fn space_without_reserve() -> Space {
+        Space::new(&Geometry {
+            block_size: 512,
+            slots_per_container: 4,
+            piece_blocks: 4,
+            place_b: 2,
+            journal_blocks: 16,
+            metadata_blocks: 16,
+            containers: 2,
+            spare_containers: 0,
+            growth: crate::format::geometry::UNGROWN,
+        })
+    }
+
+    /// Opens the next container, as far as the taken slots tell (the space map of these tests is empty).
+    fn open_next(space: &mut Space) -> Option<u32> {
+        let container = space.choose(false)?;
+        let first = space.slots_of(container).start;
+        let free: Vec<_> = (0..4).map(|place| !space.is_taken(Slot(first + place))).collect();
+        space.open(container, |place| free[place as usize]);
+        Some(container)
+    }
+
+    fn allocate(space: &mut Space) -> Option<Slot> {
+        if space.ready() == 0 {
+            open_next(space)?;
+        }
+        space.allocate()
+    }
+
+    /// Entries of the index of 65,536 lives ago would prove something again.
+    #[test]
+    fn a_generation_that_comes_round_names_its_slots_once() {
+        let mut space = space();
+        let mut named = 0;
+        for _ in 0..2 * 65536 {
+            space.grow_generation(1);
+            if let Some(slots) = space.take_wrapped() {
+                assert_eq!((slots, space.containers[1].generation), (4..8, 0));
+                named += 1;
+            }
+        }
+        assert_eq!((named, space.take_wrapped()), (2, None));
+    }
+
+    fn mature(space: &mut Space, published: u64, busy: bool) -> usize {
+        let mut matured = vec![];
+        space.mature(published, 100, |_| busy, &mut matured);
+        matured.len()
+    }
+
+    #[test]
+    fn nothing_is_allocated_before_its_space_is_reserved() {
+        let mut space = space_without_reserve();
+        assert_eq!((allocate(&mut space), space.to_reserve(1, 1)), (None, Some((0, 1))));
+        space.set_reserved(1);
+        assert_eq!((space.available(), allocate(&mut space)), (4, Some(Slot(0))));
+    }
+
+    #[test]
+    fn slots_are_allocated_in_order_and_holes_only_when_no_container_is_empty() {
+        let mut space = space();
+        let all: Vec<_> = (0..8).map(|_| allocate(&mut space).unwrap()).collect();
+        assert_eq!(all, (0..8).map(Slot).collect::<Vec<_>>());
+        assert_eq!(allocate(&mut space), None);
+        for slot in [1, 5, 6] {
+            space.retire(Slot(slot), 9);
+        }
+        assert_eq!(mature(&mut space, 8, false), 0);
+        assert_eq!(mature(&mut space, 9, false), 3);
+        let before = space.generation(Slot(5));
+        assert_eq!(allocate(&mut space), Some(Slot(5)));
+        assert!(space.generation(Slot(5)) > before);
+        let rest = (allocate(&mut space), allocate(&mut space), allocate(&mut space));
+        assert_eq!(rest, (Some(Slot(6)), Some(Slot(1)), None));
+        assert_eq!((space.free(), space.available(), space.ready()), (0, 0, 0));
+    }
+
+    #[test]
+    fn holes_are_filled_before_fresh_containers_only_where_half_is_free() {
+        let mut space = space();
+        while allocate(&mut space).is_some() {}
+        space.retire(Slot(1), 1);
+        mature(&mut space, 1, false);
+        assert_eq!((space.choose(true), space.choose(false)), (None, Some(0)));
+        space.retire(Slot(2), 1);
+        mature(&mut space, 1, false);
+        assert_eq!(space.choose(true), Some(0));
+    }
+
+    #[test]
+    fn what_becomes_free_in_an_open_container_is_found_when_nothing_else_is_left() {
+        let mut space = space();
+        let all: Vec<_> = (0..7).map(|_| allocate(&mut space).unwrap()).collect();
+        let generation = space.generation(Slot(4));
+        space.retire(all[5], 1);
+        mature(&mut space, 1, false);
+        assert_eq!((space.ready(), space.available()), (1, 2));
+        assert_eq!(open_next(&mut space), Some(1));
+        assert_eq!((space.ready(), space.generation(Slot(4))), (2, generation + 1));
+        assert_eq!((space.allocate(), space.allocate(), space.choose(false)), (Some(Slot(5)), Some(Slot(7)), None));
+    }
+
+    #[test]
+    fn a_slot_that_is_still_being_read_or_written_is_not_given_back() {
+        let mut space = space();
+        let slot = allocate(&mut space).unwrap();
+        space.retire(slot, 1);
+        assert_eq!(mature(&mut space, 1, true), 0);
+        assert_eq!(space.pending().len(), 1);
+        assert_eq!(mature(&mut space, 1, false), 1);
+    }
+
+    #[test]
+    fn a_container_whose_map_cannot_be_read_is_left_alone() {
+        let mut space = space();
+        space.exclude(0);
+        assert_eq!((space.available(), allocate(&mut space)), (4, Some(Slot(4))));
+    }
+
+    #[test]
+    fn a_merge_only_gives_first_references_to_taken_slots() {
+        let mut space = space();
+        let slot = allocate(&mut space).unwrap();
+        assert_eq!(space.merged(slot, SlotState::Free, SlotState::Single), Some(()));
+        assert_eq!(space.merged(Slot(7), SlotState::Free, SlotState::Single), None);
+        assert_eq!((space.data_used, space.containers[0].live, space.is_taken(slot)), (1, 1, false));
+        space.merged(slot, SlotState::Single, SlotState::Held).unwrap();
+        assert_eq!((space.data_used, space.containers[0].live), (0, 1));
+        space.merged(slot, SlotState::Held, SlotState::Free).unwrap();
+        assert_eq!((space.containers[0].live, space.is_taken(slot), space.free()), (0, true, 7));
+    }
+
+    #[test]
+    fn leaves_read_back() {
+        let mut space = space();
+        for _ in 0..3 {
+            let slot = allocate(&mut space).unwrap();
+            space.merged(slot, SlotState::Free, SlotState::Single).unwrap();
+        }
+        let mut table = [0; 512];
+        space.write_container_leaf(0, &mut table);
+        let mut again = space_without_reserve();
+        again.read_container_leaf(0, &table).unwrap();
+        assert_eq!((again.free(), again.containers[0].live, again.containers[0].free), (5, 3, 1));
+        assert_eq!(again.read_container_leaf(0, &[0xff; 512]), None);
+    }
+
+    #[test]
+    fn states_are_packed_four_to_a_byte() {
+        let mut leaf = [0; 4];
+        SlotState::Shared.write(&mut leaf, 5);
+        SlotState::Held.write(&mut leaf, 6);
+        SlotState::Single.write(&mut leaf, 6);
+        let read: Vec<_> = (4..8).map(|at| SlotState::read(&leaf, at)).collect();
+        assert_eq!(read, [SlotState::Free, SlotState::Shared, SlotState::Single, SlotState::Free]);
+    }
+}

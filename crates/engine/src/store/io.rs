@@ -1,0 +1,167 @@
+//! The table of I/Os in flight: what each is, and what its completion means.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::contract::{Effect, IoId, IoOp, RequestId, Segment};
+use crate::control::memory::list_bytes;
+use crate::format::entry::Slot;
+use crate::store::pages::PageKey;
+
+/// An I/O that the engine wants.
+#[derive(Clone, Debug)]
+pub struct Io {
+    /// What kind.
+    pub op: IoOp,
+    /// First byte on the store. (Not used by [`IoOp::Sync`], [`IoOp::Merge`] and [`IoOp::Compare`].)
+    pub offset: u64,
+    /// Bytes. (Not used by [`IoOp::Sync`], [`IoOp::Merge`] and [`IoOp::Compare`].)
+    pub length: u64,
+    /// The blocks, in order.
+    pub segments: Vec<Segment>,
+}
+
+/// What the completion of an I/O means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// Pages of trees arrive in the page cache: so many, from this one on.
+    LoadPages { first: PageKey, pages: u32 },
+    /// A page of the page cache has been written.
+    WritePage(PageKey),
+    /// Blocks have been written to consecutive slots. They count for record `sequence`, unless the journal carried them.
+    WriteSlots { first: Slot, sequence: u64, carried: bool },
+    /// A part of a record has been written; durably, if no sync is needed for it.
+    WriteRecord { sequence: u64, durable: bool },
+    /// A sync that covers everything seen complete when it was submitted.
+    Sync,
+    /// Blocks have been read from consecutive slots.
+    Fill { first: Slot },
+    /// Blocks have been read ahead from consecutive slots, those in gaps included.
+    ReadAhead { first: Slot },
+    /// Blocks for reads, from the replicas from this slot on.
+    FillFromReplicas { first: Slot },
+    /// Blocks that are to be put in order, from this one of them on.
+    Reorder { first: usize },
+    /// A partial block has been completed.
+    Merge { request: RequestId, block: u32 },
+    /// A block has been compared with the known block that it may share.
+    Compare { request: RequestId, block: u32 },
+    /// Space for so many more containers is reserved.
+    ReserveContainers(u32),
+    /// Space for metadata blocks is reserved, up to this one.
+    ReserveMetadata(u32),
+    /// Space for the homes of the meta map that come with a growth is reserved.
+    ReserveHomes,
+    /// The scrub has read a page or a superblock, or written it in its place.
+    ScrubItem(u32),
+    /// The scrub has read blocks from consecutive slots.
+    ScrubBlocks { first: Slot },
+    /// A step of the repair of a slot.
+    Mend(Slot),
+    /// A block of the read cache has been copied to another buffer.
+    CopyBlock(Slot),
+    /// A block has been read ahead.
+    Fetch(Slot),
+    /// A copy of a superblock has been written.
+    Superblock,
+    /// The record of the owner has been read: the look of this number.
+    Owner(u64),
+    /// A superblock that says that the pool has failed, or its sync, is done.
+    Mark,
+    /// A step of recovery; the number is the step's own.
+    Recovery(u32),
+}
+
+struct Flight {
+    io: Io,
+    purpose: Option<Purpose>,
+}
+
+/// Segments that a short list has room for, and a long one: the longest read or write.
+const FEW: usize = 16;
+const MANY: usize = 256;
+
+/// I/Os in flight and the queue of effects. Entries and lists of segments are reused, never freed.
+pub(crate) struct IoTable {
+    flights: Vec<Flight>,
+    free: Vec<u32>,
+    /// Lists for the segments of I/Os to come, short ones and long ones: there are as many of each as were ever in use together.
+    spare: [Vec<Vec<Segment>>; 2],
+    pub(crate) effects: VecDeque<Effect>,
+}
+
+impl IoTable {
+    pub(crate) fn new() -> IoTable {
+        IoTable {
+            flights: Vec::new(),
+            free: Vec::new(),
+            spare: Default::default(),
+            effects: VecDeque::with_capacity(256),
+        }
+    }
+
+    /// Begins an I/O: its effect is queued.
+    pub(crate) fn begin(
+        &mut self,
+        op: IoOp,
+        offset: u64,
+        length: u64,
+        segments: impl IntoIterator<Item = Segment>,
+        purpose: Purpose,
+    ) -> IoId {
+        let at = self.free.pop().unwrap_or_else(|| {
+            let io = Io { op, offset, length, segments: Vec::new() };
+            self.flights.push(Flight { io, purpose: None });
+            (self.flights.len() - 1) as u32
+        });
+        let flight = &mut self.flights[at as usize];
+        assert!(flight.purpose.is_none());
+        flight.purpose = Some(purpose);
+        flight.io.op = op;
+        flight.io.offset = offset;
+        flight.io.length = length;
+        let segments = segments.into_iter();
+        let is_long = segments.size_hint().0 > FEW;
+        let list = self.spare[usize::from(is_long)].pop();
+        flight.io.segments = list.unwrap_or_else(|| Vec::with_capacity(if is_long { MANY } else { FEW }));
+        flight.io.segments.extend(segments);
+        self.effects.push_back(Effect::Io(IoId(at)));
+        IoId(at)
+    }
+
+    pub(crate) fn get(&self, io: IoId) -> &Io {
+        &self.flights[io.0 as usize].io
+    }
+
+    /// What an I/O in flight is for.
+    pub(crate) fn purpose(&self, io: IoId) -> Purpose {
+        self.flights[io.0 as usize].purpose.expect("the I/O is in flight")
+    }
+
+    /// Ends an I/O: what it was for, and its segments (to be given back with [`IoTable::recycle`]).
+    pub(crate) fn end(&mut self, io: IoId) -> (Purpose, Vec<Segment>, u64) {
+        let flight = &mut self.flights[io.0 as usize];
+        let purpose = flight.purpose.take().expect("an I/O ends once");
+        (purpose, core::mem::take(&mut flight.io.segments), flight.io.offset)
+    }
+
+    /// Takes the list of segments back and frees the entry.
+    pub(crate) fn recycle(&mut self, io: IoId, mut segments: Vec<Segment>) {
+        segments.clear();
+        self.spare[usize::from(segments.capacity() > FEW)].push(segments);
+        self.free.push(io.0);
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        let used = self.flights.iter().map(|flight| &flight.io.segments);
+        let segments = used.chain(self.spare.iter().flatten()).map(list_bytes).sum::<u64>();
+        let lists = list_bytes(&self.flights) + list_bytes(&self.free) + self.spare.iter().map(list_bytes).sum::<u64>();
+        lists + segments
+    }
+
+    /// I/Os in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.flights.len() - self.free.len()
+    }
+}

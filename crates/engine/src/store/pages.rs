@@ -1,0 +1,515 @@
+//! The page cache: metadata pages in memory, in chunks of many.
+//!
+//! States of a page: free; private (a writer's or a record's, not found by key); loading; clean; writing (clean, but must
+//! stay until its write is done). Cached pages never change: trees are copy-on-write, a changed page is a new page.
+//! Victims are clean pages: first those that a writer has replaced, then by second chance.
+//!
+//! The number of pages can change. Pages from the new number on are retired: at once, or when their user is done with them.
+//! A chunk whose pages are all retired is given back.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::contract::{PageId, RequestId};
+use crate::format::superblock::Pointer;
+use crate::limits::table_bytes;
+
+/// Which of the two regions of pages: copy-on-write metadata, or the homes of the meta map.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Region {
+    Metadata,
+    MetaMap,
+}
+
+/// Where a page lives: region and location (block within it, plus one).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct PageKey {
+    pub region: Region,
+    pub location: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Free,
+    Private,
+    Clean,
+    Writing,
+    /// There are to be fewer pages.
+    Retired,
+}
+
+/// Pages that are allocated together.
+const CHUNK_PAGES: usize = 256;
+
+#[derive(Clone, Copy)]
+struct Frame {
+    state: State,
+    key: PageKey,
+    used: bool,
+    /// A writer has replaced it: nobody needs it when the checkpoint is done.
+    replaced: bool,
+}
+
+/// A load in flight.
+pub(crate) struct Load {
+    pub pointer: Pointer,
+    pub waiters: Vec<RequestId>,
+    /// The page was freed meanwhile: do not keep it.
+    pub orphan: bool,
+    /// It is loaded because it is beside another: nobody has asked for it.
+    pub beside: bool,
+    /// No request asked for it first, nor for the one that it comes with.
+    background: bool,
+}
+
+/// The page cache.
+pub(crate) struct PageCache {
+    block_size: usize,
+    chunks: Vec<Vec<u8>>,
+    frames: Vec<Frame>,
+    free: Vec<u32>,
+    /// Pages that writers have replaced; some are gone, or were used since.
+    replaced: Vec<u32>,
+    /// Pages there are to be: those from this number on are retired when they are done with.
+    count: usize,
+    /// Of these, how many are still in use.
+    leaving: usize,
+    by_key: HashMap<PageKey, PageId, FixedState>,
+    loads: HashMap<PageKey, Load, FixedState>,
+    /// Lists of waiters that nobody is in.
+    spare: Vec<Vec<RequestId>>,
+    hand: usize,
+    /// No page has been evicted since there are so many, and no read of several has failed.
+    filling: bool,
+    background_loads: usize,
+    /// Writes of pages in flight.
+    pub(crate) writes: usize,
+}
+
+impl PageCache {
+    pub(crate) fn new(pages: u32, block_size: u32) -> PageCache {
+        let mut cache = PageCache {
+            block_size: block_size as usize,
+            chunks: Vec::new(),
+            frames: Vec::new(),
+            free: Vec::new(),
+            replaced: Vec::new(),
+            count: 0,
+            leaving: 0,
+            by_key: HashMap::with_hasher(FixedState::with_seed(1)),
+            loads: HashMap::with_hasher(FixedState::with_seed(2)),
+            spare: Vec::new(),
+            hand: 0,
+            filling: true,
+            background_loads: 0,
+            writes: 0,
+        };
+        cache.set_count(pages);
+        cache
+    }
+
+    /// There are to be so many pages. Fewer: those beyond go as soon as they are done with.
+    pub(crate) fn set_count(&mut self, pages: u32) {
+        let (before, count) = (self.count, pages as usize);
+        self.count = count;
+        self.filling |= count > before;
+        for at in count..self.frames.len() {
+            let frame = self.frames[at];
+            match frame.state {
+                State::Clean => {
+                    self.by_key.remove(&frame.key);
+                    self.frames[at].state = State::Retired;
+                }
+                State::Free => self.frames[at].state = State::Retired,
+                State::Private | State::Writing | State::Retired => {}
+            }
+        }
+        self.free.retain(|&page| (page as usize) < count);
+        let key = PageKey { region: Region::Metadata, location: 0 };
+        let nothing = Frame { state: State::Retired, key, used: false, replaced: false };
+        self.frames.resize(self.frames.len().max(count), nothing);
+        for at in (before..count).rev() {
+            if self.frames[at].state == State::Retired {
+                self.frames[at].state = State::Free;
+                self.free.push(at as u32);
+            }
+        }
+        self.leaving = self.frames[count..].iter().filter(|frame| frame.state != State::Retired).count();
+        self.fit_chunks();
+        let spare = self.by_key.len().max(count);
+        self.by_key.shrink_to(spare);
+        self.by_key.reserve(spare - self.by_key.len());
+        self.free.shrink_to(count);
+        self.replaced = Vec::with_capacity(count);
+    }
+
+    /// Allocates the chunks that are needed, and gives back those that are not.
+    fn fit_chunks(&mut self) {
+        if self.leaving == 0 {
+            self.frames.truncate(self.count);
+            self.frames.shrink_to_fit();
+        }
+        self.chunks.resize(self.frames.len().div_ceil(CHUNK_PAGES), Vec::new());
+        self.hand = self.hand.min(self.frames.len().saturating_sub(1));
+        for (number, chunk) in self.chunks.iter_mut().enumerate() {
+            let first = number * CHUNK_PAGES;
+            let frames = &self.frames[first..self.frames.len().min(first + CHUNK_PAGES)];
+            let is_used = frames.iter().any(|frame| frame.state != State::Retired);
+            let bytes = if is_used { frames.len() * self.block_size } else { 0 };
+            if bytes == 0 {
+                *chunk = Vec::new();
+            } else if chunk.is_empty() {
+                *chunk = vec![0; bytes];
+            } else if chunk.len() != bytes {
+                chunk.resize(bytes, 0);
+                chunk.shrink_to_fit();
+            }
+        }
+    }
+
+    /// Whether pages that are to go are still in use.
+    pub(crate) fn is_shrinking(&self) -> bool {
+        self.leaving > 0
+    }
+
+    /// A page is done with: it is free, or goes.
+    fn let_go(&mut self, page: u32) {
+        if (page as usize) < self.count {
+            self.frames[page as usize].state = State::Free;
+            self.free.push(page);
+            return;
+        }
+        self.frames[page as usize].state = State::Retired;
+        self.leaving -= 1;
+        if self.leaving == 0 {
+            self.fit_chunks();
+        }
+    }
+
+    /// Chunk of a page, and where it begins there.
+    fn place(&self, page: PageId) -> (usize, usize) {
+        let page = page.0 as usize;
+        (page / CHUNK_PAGES, page % CHUNK_PAGES * self.block_size)
+    }
+
+    pub(crate) fn bytes(&self, page: PageId) -> &[u8] {
+        let (chunk, at) = self.place(page);
+        &self.chunks[chunk][at..at + self.block_size]
+    }
+
+    /// The bytes of a private page.
+    pub(crate) fn bytes_mut(&mut self, page: PageId) -> &mut [u8] {
+        assert_eq!(self.frames[page.0 as usize].state, State::Private, "only private pages change");
+        let (chunk, at) = self.place(page);
+        &mut self.chunks[chunk][at..at + self.block_size]
+    }
+
+    /// The cached page at `key`.
+    pub(crate) fn get(&mut self, key: PageKey) -> Option<PageId> {
+        let page = *self.by_key.get(&key)?;
+        self.frames[page.0 as usize].used = true;
+        Some(page)
+    }
+
+    /// Where a cached page lives.
+    pub(crate) fn key_of(&self, page: PageId) -> PageKey {
+        self.frames[page.0 as usize].key
+    }
+
+    /// A private page of zeroes, or `None` while every page is in use.
+    pub(crate) fn allocate(&mut self) -> Option<PageId> {
+        let page = match self.free.pop() {
+            Some(page) => PageId(page),
+            None => self.evict()?,
+        };
+        self.frames[page.0 as usize].state = State::Private;
+        self.bytes_mut(page).fill(0);
+        Some(page)
+    }
+
+    /// Pages that are free or could be made so.
+    pub(crate) fn available(&self) -> usize {
+        self.free.len() + self.by_key.len() - self.writes
+    }
+
+    fn evict(&mut self) -> Option<PageId> {
+        self.filling = false;
+        while let Some(page) = self.replaced.pop() {
+            let Some(frame) = self.frames.get_mut(page as usize) else { continue };
+            if frame.state == State::Clean && core::mem::take(&mut frame.replaced) && !frame.used {
+                self.by_key.remove(&frame.key);
+                frame.state = State::Free;
+                return Some(PageId(page));
+            }
+        }
+        for _ in 0..2 * self.frames.len() {
+            // Retired ones are passed over like those in use.
+            self.hand = (self.hand + 1) % self.frames.len();
+            let frame = &mut self.frames[self.hand];
+            if frame.state != State::Clean {
+                continue;
+            }
+            if !core::mem::take(&mut frame.used) {
+                self.by_key.remove(&frame.key);
+                frame.state = State::Free;
+                return Some(PageId(self.hand as u32));
+            }
+        }
+        None
+    }
+
+    /// A private page that a writer copies from a cached one, which is the next to be evicted unless somebody uses it again.
+    pub(crate) fn copy_of(&mut self, source: PageId) -> Option<PageId> {
+        // The source must not be the victim of the allocation.
+        let state = core::mem::replace(&mut self.frames[source.0 as usize].state, State::Private);
+        let copy = self.allocate();
+        let frame = &mut self.frames[source.0 as usize];
+        frame.state = state;
+        let copy = copy?;
+        if state == State::Clean && !core::mem::replace(&mut frame.replaced, true) && self.replaced.len() < self.count {
+            frame.used = false;
+            self.replaced.push(source.0);
+        }
+        let ((from_chunk, from), (chunk, at)) = (self.place(source), self.place(copy));
+        if from_chunk == chunk {
+            self.chunks[chunk].copy_within(from..from + self.block_size, at);
+        } else {
+            let mut into = core::mem::take(&mut self.chunks[chunk]);
+            into[at..at + self.block_size].copy_from_slice(self.bytes(source));
+            self.chunks[chunk] = into;
+        }
+        Some(copy)
+    }
+
+    /// A private page is done with.
+    pub(crate) fn release(&mut self, page: PageId) {
+        assert_eq!(self.frames[page.0 as usize].state, State::Private);
+        self.let_go(page.0);
+    }
+
+    /// A private page becomes the cached page at `key`; its write is under way. What was cached there is forgotten: a page that
+    /// a tree leads to can be free in a meta map that contradicts it.
+    pub(crate) fn publish(&mut self, page: PageId, key: PageKey) {
+        self.forget(key);
+        self.insert(page, key, State::Writing);
+        self.writes += 1;
+    }
+
+    /// A clean page is written in its place once more; false if it is not clean.
+    pub(crate) fn begin_rewriting(&mut self, page: PageId) -> bool {
+        let state = &mut self.frames[page.0 as usize].state;
+        let clean = *state == State::Clean;
+        if clean {
+            *state = State::Writing;
+            self.writes += 1;
+        }
+        clean
+    }
+
+    fn insert(&mut self, page: PageId, key: PageKey, state: State) {
+        self.frames[page.0 as usize] = Frame { state, key, used: true, replaced: false };
+        let before = self.by_key.insert(key, page);
+        assert!(before.is_none(), "a location is cached once");
+    }
+
+    /// The write of a page is done.
+    pub(crate) fn written(&mut self, key: PageKey, page: PageId) {
+        self.writes -= 1;
+        let frame = &mut self.frames[page.0 as usize];
+        assert_eq!((frame.state, frame.key), (State::Writing, key));
+        frame.state = State::Clean;
+        let is_current = self.by_key.get(&key) == Some(&page);
+        if is_current && page.0 as usize >= self.count {
+            self.by_key.remove(&key);
+        }
+        if !is_current || page.0 as usize >= self.count {
+            self.let_go(page.0);
+        }
+    }
+
+    /// A page's write failed: it stays in memory for good, since nowhere else is it for certain.
+    pub(crate) fn not_written(&mut self) {
+        self.writes -= 1;
+    }
+
+    /// The page at `key` is no longer part of anything.
+    pub(crate) fn forget(&mut self, key: PageKey) {
+        if let Some(load) = self.loads.get_mut(&key) {
+            load.orphan = true;
+        }
+        if let Some(page) = self.by_key.remove(&key)
+            && self.frames[page.0 as usize].state == State::Clean
+        {
+            self.let_go(page.0);
+        }
+    }
+
+    /// Whether a load or a write of the location is still in flight: it must not be reused yet.
+    pub(crate) fn is_busy(&self, key: PageKey) -> bool {
+        self.loads.contains_key(&key)
+            || self.by_key.get(&key).is_some_and(|page| self.frames[page.0 as usize].state == State::Writing)
+    }
+
+    /// Notes a waiter for the page; true if the load has to be begun.
+    pub(crate) fn want(&mut self, key: PageKey, pointer: Pointer, waiter: Option<RequestId>) -> bool {
+        let new = !self.loads.contains_key(&key);
+        let load = self.load(key, pointer, waiter.is_none());
+        load.beside = false;
+        if let Some(waiter) = waiter {
+            load.waiters.push(waiter);
+        }
+        new
+    }
+
+    /// Notes that a page comes with one beside it; true if the load has to be begun, because it is not here nor on its way.
+    pub(crate) fn want_beside(&mut self, key: PageKey, pointer: Pointer, asked: PageKey) -> bool {
+        let new = !self.loads.contains_key(&key) && !self.by_key.contains_key(&key);
+        if new {
+            let background = self.loads.get(&asked).is_some_and(|load| load.background);
+            self.load(key, pointer, background).beside = true;
+        }
+        new
+    }
+
+    /// Pages come one by one from here on: one of several could not be read, and whoever asks for another of these would wait for it.
+    pub(crate) fn load_one_by_one(&mut self) {
+        self.filling = false;
+    }
+
+    /// The load of a page, noted if it is not yet.
+    fn load(&mut self, key: PageKey, pointer: Pointer, background: bool) -> &mut Load {
+        let PageCache { loads, spare, background_loads, .. } = self;
+        loads.entry(key).or_insert_with(|| {
+            *background_loads += usize::from(background);
+            let waiters = spare.pop().unwrap_or_default();
+            Load { pointer, waiters, orphan: false, beside: false, background }
+        })
+    }
+
+    /// Whether so many pages can come that nobody has asked for, without any having to go: there are free ones, and there have
+    /// always been.
+    pub(crate) fn has_room_beside(&self, pages: usize) -> bool {
+        self.filling && self.free.len() >= pages + self.loads.len()
+    }
+
+    /// Whether nobody has asked for a page that is on its way.
+    pub(crate) fn is_beside(&self, key: PageKey) -> bool {
+        self.loads.get(&key).is_some_and(|load| load.beside)
+    }
+
+    /// Whether every other page is being written.
+    pub(crate) fn has_many_writes(&self) -> bool {
+        self.writes * 2 >= self.count
+    }
+
+    /// Loads in flight.
+    pub(crate) fn loads_in_flight(&self) -> usize {
+        self.loads.len()
+    }
+
+    /// Whether a page is on its way.
+    pub(crate) fn is_loading(&self, key: PageKey) -> bool {
+        self.loads.contains_key(&key)
+    }
+
+    /// Loads in flight that no request asked for first.
+    pub(crate) fn background_loads(&self) -> usize {
+        self.background_loads
+    }
+
+    /// A load has ended, whichever way.
+    pub(crate) fn end_load(&mut self, key: PageKey) -> Load {
+        let load = self.loads.remove(&key).expect("a load ends once");
+        self.background_loads -= usize::from(load.background);
+        load
+    }
+
+    /// Keeps the list of a load that has ended for another.
+    pub(crate) fn recycle(&mut self, mut waiters: Vec<RequestId>) {
+        waiters.clear();
+        self.spare.push(waiters);
+    }
+
+    /// Keeps bytes that have been read and checked. Without a free page they are dropped; whoever waits asks again.
+    pub(crate) fn fill(&mut self, key: PageKey, bytes: &[u8]) {
+        if let Some(page) = self.allocate() {
+            self.bytes_mut(page).copy_from_slice(bytes);
+            self.insert(page, key, State::Clean);
+        }
+    }
+
+    /// Pages that hold nothing that can be dropped, apart from `writing` ones: for the audit.
+    pub(crate) fn private_pages(&self) -> usize {
+        self.frames.iter().filter(|frame| frame.state == State::Private).count()
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        let pages: usize = self.chunks.iter().map(Vec::len).sum();
+        let lists = self.free.capacity() + self.replaced.capacity();
+        let tables = self.frames.len() * core::mem::size_of::<Frame>() + lists * 4;
+        (pages + tables) as u64 + table_bytes(&self.by_key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(location: u32) -> PageKey {
+        PageKey { region: Region::Metadata, location }
+    }
+
+    /// A checkpoint's page could not be written; the cache dropped it, and what it held could not be read any more, though the
+    /// engine had had it in memory.
+    #[test]
+    fn a_page_that_could_not_be_written_stays_in_memory() {
+        let mut cache = PageCache::new(64, 512);
+        let page = cache.allocate().unwrap();
+        cache.publish(page, key(1));
+        cache.not_written();
+        while cache.allocate().is_some() {}
+        assert_eq!(cache.get(key(1)), Some(page));
+        assert_eq!(cache.writes, 0, "nothing waits for it");
+    }
+
+    #[test]
+    fn pages_in_use_stay_until_they_are_done_with_when_there_are_to_be_fewer() {
+        let mut cache = PageCache::new(600, 512);
+        let pages: Vec<PageId> = (0..600).map(|_| cache.allocate().unwrap()).collect();
+        for &page in &pages {
+            cache.bytes_mut(page).fill(page.0 as u8);
+        }
+        let [private, writing] = [pages[599], pages[598]];
+        cache.publish(writing, key(1));
+        for &page in &pages[..598] {
+            cache.release(page);
+        }
+        cache.set_count(300);
+        assert!(cache.is_shrinking());
+        assert_eq!(cache.available(), 300);
+        // A copy of a page that is to go.
+        let copy = cache.copy_of(writing).unwrap();
+        assert_eq!(cache.bytes(copy), cache.bytes(writing));
+        assert_eq!(cache.bytes(private), [private.0 as u8; 512]);
+        cache.written(key(1), writing);
+        assert_eq!(cache.get(key(1)), None);
+        let before = cache.memory();
+        cache.release(private);
+        assert!(!cache.is_shrinking() && cache.memory() < before - 290 * 512);
+        cache.release(copy);
+        assert_eq!((cache.available(), cache.frames.len()), (300, 300));
+        // More again, while one of them is still in use.
+        cache.set_count(1000);
+        let pages: Vec<PageId> = (0..1000).map(|_| cache.allocate().unwrap()).collect();
+        assert_eq!(cache.allocate(), None);
+        cache.set_count(10);
+        cache.set_count(900);
+        assert_eq!(cache.available(), 0);
+        pages.into_iter().for_each(|page| cache.release(page));
+        assert_eq!((cache.available(), cache.is_shrinking()), (900, false));
+    }
+}

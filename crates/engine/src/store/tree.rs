@@ -1,0 +1,523 @@
+//! Copy-on-write radix trees of pages: volume maps and every other table on disk.
+//!
+//! An interior page holds `fanout` pointers of 16 bytes (location, birth epoch, checksum of the child): parents prove
+//! children. A leaf is one page of whatever the tree is for. An empty subtree has no page.
+//!
+//! Readers walk from a root ([`lookup`]) and see exactly the tree that the root names, also while a writer is at work.
+//! A [`Writer`] changes leaves in ascending order: it copies the pages on its path, and when it leaves a subtree it gives
+//! each page its new location, writes it out and puts pointer and checksum into the parent. So at most one page a level
+//! waits in memory, whatever the size of the change; the new root exists when the writer finishes.
+//!
+//! Steps are restartable: what needs a page that is not in memory returns [`Missing`], the caller loads it and repeats.
+
+use alloc::vec::Vec;
+
+use crate::contract::{IoOp, PageId, RequestId, Segment};
+use crate::format::bytes::checksum;
+use crate::format::entry::Entry;
+use crate::format::geometry::Geometry;
+use crate::format::superblock::{Pointer, Root};
+use crate::store::io::{IoTable, Purpose};
+use crate::store::meta::MetaSpace;
+use crate::store::pages::{PageCache, PageKey, Region};
+
+/// The most levels that a tree can have, leaves included.
+pub(crate) const MAX_LEVELS: usize = 9;
+
+/// Everything that trees stand on.
+pub(crate) struct Store {
+    pub geometry: Geometry,
+    pub page_seed: u64,
+    pub journal_seed: u64,
+    pub pages: PageCache,
+    pub meta: MetaSpace,
+    pub io: IoTable,
+    /// The epoch that pages written now belong to.
+    pub epoch: u64,
+    /// Pages of trees looked at, see [`crate::Counters`].
+    pub page_visits: u64,
+}
+
+impl Store {
+    /// Byte offset of a page on the store. A pointer that leads nowhere leads to the first block, which is no page: what is
+    /// read there never passes for one.
+    pub(crate) fn offset(&self, key: PageKey) -> u64 {
+        if !self.is_valid(key) {
+            return 0;
+        }
+        let number = u64::from(key.location) - 1;
+        let block = match key.region {
+            Region::Metadata => self.geometry.metadata_block(number),
+            Region::MetaMap => self.geometry.home_block(number),
+        };
+        block * self.geometry.block()
+    }
+
+    /// A checkpoint is durable: what it replaced is no longer part of anything. Frees so many pages of it; true if there are more.
+    pub(crate) fn free_replaced(&mut self, most: usize) -> bool {
+        let Store { meta, pages, .. } = self;
+        meta.checkpoint_durable(most, |location| pages.forget(PageKey { region: Region::Metadata, location }))
+    }
+
+    /// Whether a pointer names a block that exists.
+    pub(crate) fn is_valid(&self, key: PageKey) -> bool {
+        let blocks = match key.region {
+            Region::Metadata => u64::from(self.geometry.metadata_blocks),
+            Region::MetaMap => 2 * self.geometry.meta_map_pages(),
+        };
+        (1..=blocks).contains(&u64::from(key.location))
+    }
+
+    /// Begins to load a page, unless that is under way; `waiter` runs again when it has come.
+    ///
+    /// While the page cache is being filled, those beside it in its parent come with it: with cold caches the walks to
+    /// neighbours would wait for each of them.
+    pub(crate) fn load(&mut self, missing: Missing, waiter: Option<RequestId>) {
+        let Missing { key, pointer, parent } = missing;
+        if !self.pages.want(key, pointer, waiter) {
+            return;
+        }
+        match parent.filter(|_| self.is_valid(key) && self.pages.has_room_beside(BESIDE as usize)) {
+            Some((parent, at)) => self.load_beside(key, parent, at),
+            None => self.begin_load(key, 1),
+        }
+    }
+
+    /// Loads a page and those beside it that are not in memory; what lies side by side on the store, together.
+    fn load_beside(&mut self, asked: PageKey, parent: PageId, at: u64) {
+        let mut run: Option<(PageKey, u32)> = None;
+        let first = at - at % BESIDE;
+        for sibling in first..first + BESIDE {
+            let pointer = child(self.pages.bytes(parent), sibling);
+            let key = PageKey { region: asked.region, location: pointer.location };
+            let comes = if sibling == at {
+                key == asked
+            } else {
+                self.is_valid(key) && self.pages.want_beside(key, pointer, asked)
+            };
+            if sibling == at && !comes {
+                // The parent is no longer what it was.
+                self.begin_load(asked, 1);
+            }
+            match &mut run {
+                Some((first, pages)) if comes && self.follows(*first, *pages, key) => *pages += 1,
+                _ if comes => {
+                    if let Some((first, pages)) = run.replace((key, 1)) {
+                        self.begin_load(first, pages);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some((first, pages)) = run {
+            self.begin_load(first, pages);
+        }
+    }
+
+    /// Whether a page lies right behind so many from the first on.
+    fn follows(&self, first: PageKey, pages: u32, key: PageKey) -> bool {
+        first.location.checked_add(pages) == Some(key.location)
+            && self.offset(first) + u64::from(pages) * self.geometry.block() == self.offset(key)
+    }
+
+    /// Reads consecutive pages that have been noted.
+    pub(crate) fn begin_load(&mut self, first: PageKey, pages: u32) {
+        let (offset, block) = (self.offset(first), self.geometry.block());
+        let length = u64::from(pages) * block;
+        self.io.begin(IoOp::ReadPages, offset, length, [], Purpose::LoadPages { first, pages });
+    }
+}
+
+/// Pages of a parent that are loaded together while there is room: groups of so many.
+const BESIDE: u64 = 16;
+
+/// A page that has to be loaded first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Missing {
+    pub key: PageKey,
+    pub pointer: Pointer,
+    /// The page that leads to it, and from where there.
+    pub parent: Option<(PageId, u64)>,
+}
+
+/// What a walk found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Walk {
+    /// The leaf.
+    Leaf(PageId),
+    /// Nothing there: the subtree of this many levels is empty.
+    Absent(u8),
+    /// Load this and try again.
+    Missing(Missing),
+}
+
+/// Where a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    At(Pointer),
+    /// Nothing there: the subtree below this level is empty.
+    Absent(u8),
+    /// Load this and try again.
+    Missing(Missing),
+}
+
+/// The height of a tree with this many leaves.
+pub fn height_for(leaves: u64, fanout: u64) -> u8 {
+    let (mut height, mut reach) = (0, 1u64);
+    while reach < leaves {
+        reach = reach.saturating_mul(fanout);
+        height += 1;
+    }
+    height
+}
+
+/// Whole subtrees that [`Writer::cut`] cuts off for the leaves from `first` up to `end`, where all of them have pages.
+pub(crate) fn subtrees(first: u64, end: u64, fanout: u64) -> u64 {
+    let (mut first, mut end, mut count) = (first, end.max(first), 0);
+    loop {
+        let (above, end_above) = (first.div_ceil(fanout), end / fanout);
+        if above >= end_above {
+            return count + end - first;
+        }
+        count += above * fanout - first + end - end_above * fanout;
+        (first, end) = (above, end_above);
+    }
+}
+
+fn shift(geometry: &Geometry) -> u32 {
+    geometry.fanout().trailing_zeros()
+}
+
+fn child(bytes: &[u8], at: u64) -> Pointer {
+    Pointer::read(bytes, at as usize * 16)
+}
+
+/// Finds a leaf.
+pub(crate) fn lookup(store: &mut Store, region: Region, root: Root, leaf: u64) -> Walk {
+    let bits = shift(&store.geometry);
+    if leaf.checked_shr(bits * u32::from(root.height)).unwrap_or(0) != 0 {
+        return Walk::Absent(root.height);
+    }
+    let mut pointer = root.pointer;
+    let mut parent = None;
+    let mut level = root.height;
+    loop {
+        if pointer.is_none() {
+            return Walk::Absent(level);
+        }
+        let key = PageKey { region, location: pointer.location };
+        let Some(page) = store.pages.get(key) else {
+            return Walk::Missing(Missing { key, pointer, parent });
+        };
+        store.page_visits += 1;
+        if level == 0 {
+            return Walk::Leaf(page);
+        }
+        level -= 1;
+        let at = leaf >> (bits * u32::from(level)) & (store.geometry.fanout() - 1);
+        pointer = child(store.pages.bytes(page), at);
+        parent = Some((page, at));
+    }
+}
+
+/// Makes a page of a map one of a subtree that was given up.
+pub(crate) fn fill_lost(page: &mut [u8], level: u8) {
+    if level == 0 {
+        page.chunks_exact_mut(8).for_each(|entry| entry.copy_from_slice(&Entry::LOST.0.to_le_bytes()));
+    } else {
+        (0..page.len() / 16).for_each(|at| Pointer::LOST.write(page, at * 16));
+    }
+}
+
+/// Finds page `index` of `level`, which is not above the root, without reading it.
+pub(crate) fn locate(store: &mut Store, region: Region, root: Root, level: u8, index: u64) -> Place {
+    let bits = shift(&store.geometry);
+    let (mut pointer, mut at, mut parent) = (root.pointer, root.height, None);
+    if index.checked_shr(bits * u32::from(at - level)).unwrap_or(0) != 0 {
+        return Place::Absent(at);
+    }
+    loop {
+        if pointer.is_none() {
+            return Place::Absent(at);
+        }
+        if at == level {
+            return Place::At(pointer);
+        }
+        let key = PageKey { region, location: pointer.location };
+        let Some(page) = store.pages.get(key) else {
+            return Place::Missing(Missing { key, pointer, parent });
+        };
+        store.page_visits += 1;
+        at -= 1;
+        let below = index >> (bits * u32::from(at - level)) & (store.geometry.fanout() - 1);
+        pointer = child(store.pages.bytes(page), below);
+        parent = Some((page, below));
+    }
+}
+
+/// Why a writer cannot go on now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// Load this and try again.
+    Missing(Missing),
+    /// Every page of the cache is in use: try again when a write or load is done.
+    NoPage,
+    /// No metadata block is free.
+    NoSpace,
+    /// A page of the tree is free in the meta map: the tables contradict each other.
+    Contradiction,
+}
+
+#[derive(Clone, Copy)]
+struct Step {
+    page: PageId,
+    /// Number of the page within its level.
+    index: u64,
+    /// Where it was before, 0 if it is new.
+    before: u32,
+}
+
+/// Changes a tree, in ascending order of leaves.
+pub(crate) struct Writer {
+    region: Region,
+    root: Root,
+    path: [Option<Step>; MAX_LEVELS],
+    /// Pages written.
+    pub(crate) written: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(region: Region, root: Root) -> Writer {
+        Writer { region, root, path: [None; MAX_LEVELS], written: 0 }
+    }
+
+    /// The leaf, as a private page to change. `Ok(None)` if there is none and `create` is false. A leaf beyond the reach of
+    /// the root makes the tree higher.
+    pub(crate) fn leaf(&mut self, store: &mut Store, leaf: u64, create: bool) -> Result<Option<PageId>, Stop> {
+        while leaf >= self.reach(store) {
+            if !create {
+                return Ok(None);
+            }
+            self.raise(store)?;
+        }
+        self.seek(store, leaf, 0, create)
+    }
+
+    /// The leaf as a private page of zeroes, whatever was there: that is not read.
+    pub(crate) fn blank(&mut self, store: &mut Store, leaf: u64) -> Result<PageId, Stop> {
+        while leaf >= self.reach(store) {
+            self.raise(store)?;
+        }
+        let bits = shift(&store.geometry);
+        let pointer = if self.root.height == 0 {
+            self.leave(store, 0)?;
+            self.root.pointer
+        } else {
+            let parent = self.seek(store, leaf >> bits, 1, true)?.expect("created");
+            self.leave(store, 0)?;
+            child(store.pages.bytes(parent), leaf & (store.geometry.fanout() - 1))
+        };
+        let page = store.pages.allocate().ok_or(Stop::NoPage)?;
+        store.page_visits += 1;
+        self.path[0] = Some(Step { page, index: leaf, before: pointer.location });
+        Ok(page)
+    }
+
+    /// Leaves that a tree of this height can have.
+    fn reach(&self, store: &Store) -> u64 {
+        1u64.checked_shl(shift(&store.geometry) * u32::from(self.root.height)).unwrap_or(u64::MAX)
+    }
+
+    /// A new root, whose first child is the old one.
+    fn raise(&mut self, store: &mut Store) -> Result<(), Stop> {
+        let height = usize::from(self.root.height);
+        assert!(height + 1 < MAX_LEVELS, "addresses are shorter than that");
+        if !self.root.pointer.is_none() || self.path[height].is_some() {
+            let page = store.pages.allocate().ok_or(Stop::NoPage)?;
+            self.root.pointer.write(store.pages.bytes_mut(page), 0);
+            self.path[height + 1] = Some(Step { page, index: 0, before: 0 });
+        }
+        self.root = Root { pointer: Pointer::NONE, height: self.root.height + 1 };
+        Ok(())
+    }
+
+    /// Goes to page `index` of `level`.
+    fn seek(&mut self, store: &mut Store, index: u64, level: u8, create: bool) -> Result<Option<PageId>, Stop> {
+        let bits = shift(&store.geometry);
+        let mask = store.geometry.fanout() - 1;
+        for at in (level..=self.root.height).rev() {
+            let wanted = index >> (bits * u32::from(at - level));
+            if self.path[usize::from(at)].is_some_and(|step| step.index == wanted) {
+                continue;
+            }
+            self.leave(store, at)?;
+            let parent = (at < self.root.height)
+                .then(|| (self.path[usize::from(at) + 1].expect("parents come first").page, wanted & mask));
+            let pointer = parent.map_or(self.root.pointer, |(page, below)| child(store.pages.bytes(page), below));
+            let page = if pointer.is_lost() {
+                let page = store.pages.allocate().ok_or(Stop::NoPage)?;
+                fill_lost(store.pages.bytes_mut(page), at);
+                page
+            } else if !pointer.is_none() {
+                let key = PageKey { region: self.region, location: pointer.location };
+                let source = store.pages.get(key).ok_or(Stop::Missing(Missing { key, pointer, parent }))?;
+                store.pages.copy_of(source).ok_or(Stop::NoPage)?
+            } else if create {
+                store.pages.allocate().ok_or(Stop::NoPage)?
+            } else {
+                return Ok(None);
+            };
+            store.page_visits += 1;
+            let before = if pointer.is_lost() { 0 } else { pointer.location };
+            self.path[usize::from(at)] = Some(Step { page, index: wanted, before });
+        }
+        Ok(self.path[usize::from(level)].map(|step| step.page))
+    }
+
+    /// Leaves out the page on the path to `leaf` that cannot be read, with all below, for a tree that can do without. Gives its
+    /// level; it is still in use, and what it led to is.
+    pub(crate) fn leave_out(&mut self, store: &mut Store, leaf: u64) -> u8 {
+        let bits = shift(&store.geometry);
+        let index = |level: u8| leaf >> (bits * u32::from(level));
+        let on_path = |&level: &u8| self.path[usize::from(level)].is_some_and(|step| step.index == index(level));
+        match (0..=self.root.height).rev().take_while(on_path).last() {
+            None => {
+                self.root.pointer = Pointer::NONE;
+                self.root.height
+            }
+            Some(level) => {
+                let parent = self.path[usize::from(level)].expect("on the path").page;
+                let at = index(level - 1) & (store.geometry.fanout() - 1);
+                Pointer::NONE.write(store.pages.bytes_mut(parent), at as usize * 16);
+                level - 1
+            }
+        }
+    }
+
+    /// The page of a leaf, if the writer is at it.
+    pub(crate) fn at_work(&self, leaf: u64) -> Option<PageId> {
+        self.path[0].filter(|step| step.index == leaf).map(|step| step.page)
+    }
+
+    /// Writes out what the path holds at `level` and below.
+    fn leave(&mut self, store: &mut Store, level: u8) -> Result<(), Stop> {
+        for at in 0..=usize::from(level) {
+            if let Some(step) = self.path[at] {
+                let pointer = self.write_out(store, at, step)?;
+                self.path[at] = None;
+                if at == usize::from(self.root.height) {
+                    self.root.pointer = pointer;
+                } else {
+                    let parent = self.path[at + 1].expect("parents leave last");
+                    let slot = step.index & (store.geometry.fanout() - 1);
+                    pointer.write(store.pages.bytes_mut(parent.page), slot as usize * 16);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_out(&mut self, store: &mut Store, level: usize, step: Step) -> Result<Pointer, Stop> {
+        if step.before != 0 && self.region == Region::Metadata && !store.meta.is_used(step.before) {
+            return Err(Stop::Contradiction);
+        }
+        let empty = store.pages.bytes(step.page).iter().all(|&byte| byte == 0);
+        let location = if empty { 0 } else { self.new_location(store, level, step)? };
+        if step.before != 0 {
+            match self.region {
+                // Readers may still come by, from the root before; forgotten when the checkpoint is durable.
+                Region::Metadata => store.meta.free_later(step.before),
+                Region::MetaMap => store.pages.forget(PageKey { region: self.region, location: step.before }),
+            }
+        }
+        if empty {
+            store.pages.release(step.page);
+            return Ok(Pointer::NONE);
+        }
+        let key = PageKey { region: self.region, location };
+        let checksum = checksum(store.page_seed, store.pages.bytes(step.page));
+        store.pages.publish(step.page, key);
+        let (offset, block) = (store.offset(key), store.geometry.block());
+        store.io.begin(IoOp::Write, offset, block, [Segment::Page(step.page)], Purpose::WritePage(key));
+        self.written += 1;
+        Ok(Pointer { location, birth: store.epoch as u32, checksum })
+    }
+
+    /// Copy-on-write pages go to any free block; a page of the meta map to the one of its two homes that is not in force.
+    fn new_location(&self, store: &mut Store, level: usize, step: Step) -> Result<u32, Stop> {
+        match self.region {
+            Region::Metadata => {
+                let pages = &store.pages;
+                let busy = |location| pages.is_busy(PageKey { region: Region::Metadata, location });
+                store.meta.allocate(busy).ok_or(Stop::NoSpace)
+            }
+            Region::MetaMap => {
+                let first = 2 * (store.geometry.meta_map_page(level, step.index) as u32) + 1;
+                Ok(if step.before == first { first + 1 } else { first })
+            }
+        }
+    }
+
+    /// Cuts the leaves from `first` up to `end` out, whole subtrees at a time; the pointers cut off go to `out` with their
+    /// level. Restartable: `first` moves on as far as it got. Stops early when `out` is full.
+    pub(crate) fn cut(
+        &mut self,
+        store: &mut Store,
+        first: &mut u64,
+        end: u64,
+        out: &mut Vec<(Pointer, u8)>,
+    ) -> Result<(), Stop> {
+        let bits = shift(&store.geometry);
+        let mask = store.geometry.fanout() - 1;
+        let end = end.min(self.reach(store));
+        while *first < end {
+            // The greatest subtree that begins here and ends inside.
+            let mut level = 0;
+            while level < self.root.height {
+                let span = 1u64 << (bits * (u32::from(level) + 1));
+                if !first.is_multiple_of(span) || end - *first < span {
+                    break;
+                }
+                level += 1;
+            }
+            let span = 1u64 << (bits * u32::from(level));
+            let index = *first >> (bits * u32::from(level));
+            if level == self.root.height {
+                self.leave(store, level)?;
+                let pointer = core::mem::take(&mut self.root.pointer);
+                if !pointer.is_none() && !pointer.is_lost() {
+                    out.push((pointer, level));
+                }
+            } else if let Some(parent) = self.seek(store, index >> bits, level + 1, false)? {
+                // What the path holds below has to be in place before its subtree is cut off.
+                self.leave(store, level)?;
+                let at = (index & mask) as usize * 16;
+                let pointer = Pointer::read(store.pages.bytes(parent), at);
+                if !pointer.is_none() {
+                    Pointer::NONE.write(store.pages.bytes_mut(parent), at);
+                    if !pointer.is_lost() {
+                        out.push((pointer, level));
+                    }
+                }
+            }
+            *first = first.saturating_add(span);
+        }
+        Ok(())
+    }
+
+    /// Writes out the rest and gives the new root.
+    pub(crate) fn finish(&mut self, store: &mut Store) -> Result<Root, Stop> {
+        self.leave(store, self.root.height)?;
+        Ok(self.root)
+    }
+
+    /// Gives the pages of the path back without writing them: the pool has failed.
+    pub(crate) fn abandon(&mut self, store: &mut Store) {
+        for step in self.path.iter_mut().filter_map(Option::take) {
+            store.pages.release(step.page);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
