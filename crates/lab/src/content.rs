@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use engine::{BlockContent, Digest};
 
-use crate::forged;
 use crate::random::mix;
+use crate::runs::forged;
 
 /// Cells of a block: the granularity of partial writes and of tearing in the lab.
 pub const CELLS: usize = 8;

@@ -2,48 +2,22 @@
 //!
 //! A run is a pure function of (config, seed): nothing here reads a clock, spawns a thread or iterates a container in an
 //! order that is not fixed. (Many runs go at once in `parallel`, each in one thread; `scale` makes its pools with all cores; what comes
-//! out is the same whoever does which part.) Two safety nets judge it: [`model`] knows the exact set of contents that each block may
+//! out is the same whoever does which part.) Two safety nets judge it: [`oracle::model`] knows the exact set of contents that each block may
 //! legally have, and the engine's own audit accounts for its whole state whenever it is at rest.
 
 pub mod allocations;
-pub mod block;
-pub mod blocks;
-pub mod buffers;
-#[cfg(feature = "canaries")]
-pub mod canary;
-pub mod config;
 pub mod content;
-pub mod cost;
-pub mod crash;
-pub mod disk;
-mod endure;
-pub mod exhaustive;
-pub mod faults;
-pub mod faulty;
-pub mod flip;
-pub mod forged;
+pub mod disks;
+pub mod figures;
 pub mod fuzz;
-pub mod icache;
-pub mod inspect;
-pub mod model;
-mod no_room;
-pub mod opening;
-mod owner;
+pub mod oracle;
 pub mod parallel;
-pub mod plot;
 pub mod random;
-pub mod range;
-pub mod repair;
 pub mod rerun;
-pub mod run;
-pub mod scale;
-pub mod scenario;
-pub mod shrink;
-pub mod soak;
-pub mod trace;
-mod volumes;
-pub mod window;
-pub mod workload;
+pub mod runs;
+pub mod studies;
+pub mod timed;
+pub mod transcript;
 pub mod world;
 
 use std::fmt;

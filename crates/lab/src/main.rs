@@ -8,18 +8,20 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use engine::recording::Ending;
-use lab::config::Config;
-use lab::crash::{Plan, enumerate};
-use lab::faulty;
 use lab::fuzz::seeds;
 use lab::parallel::{cores, silence_panics};
 use lab::rerun::{Options, rerun};
-use lab::scale::report::{self, excesses, parse_size, replace_tables, size_name, tables};
-use lab::scale::{discard, discard_report, metadata};
-use lab::scenario::FIXED;
-use lab::soak::{self, OPERATIONS};
-use lab::trace::Trace;
-use lab::{Checked, Violation, allocations, cost, exhaustive, flip, guarded, icache, scale, window};
+use lab::runs::config::Config;
+use lab::runs::crash::{Plan, enumerate};
+use lab::runs::faulty;
+use lab::runs::scenario::FIXED;
+use lab::runs::soak::{self, OPERATIONS};
+use lab::runs::{exhaustive, flip};
+use lab::studies::scale::report::{self, excesses, parse_size, replace_tables, size_name, tables};
+use lab::studies::scale::{discard, discard_report, metadata};
+use lab::studies::{cost, icache, scale, window};
+use lab::transcript::Trace;
+use lab::{Checked, Violation, allocations, guarded};
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
@@ -32,7 +34,7 @@ struct Arguments {
     command: Command,
     /// Break this in every engine.
     #[cfg(feature = "canaries")]
-    #[arg(long, global = true, value_parser = |name: &str| lab::canary::named(name).ok_or("there is no such canary"))]
+    #[arg(long, global = true, value_parser = |name: &str| lab::runs::canary::named(name).ok_or("there is no such canary"))]
     canary: Option<engine::Canary>,
 }
 
@@ -334,7 +336,7 @@ fn parse_kind(text: &str) -> Result<cost::Kind, String> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     #[cfg(feature = "canaries")]
-    arguments.canary.into_iter().for_each(lab::canary::break_everywhere);
+    arguments.canary.into_iter().for_each(lab::runs::canary::break_everywhere);
     match arguments.command {
         Command::Corpus { directory } => write_corpus(&directory),
         Command::Scale { sizes, write } => run_scale(&sizes, write.as_deref()),
@@ -520,7 +522,7 @@ fn finish_enumeration(violations: &[(String, Violation)], line: &str) -> ExitCod
 #[cfg(feature = "canaries")]
 fn run_canary(seeds: Option<u64>, threads: usize) -> ExitCode {
     silence_panics();
-    let hunts = lab::canary::hunt(seeds, threads);
+    let hunts = lab::runs::canary::hunt(seeds, threads);
     for hunt in &hunts {
         let name = format!("{:?}", hunt.canary);
         match &hunt.catch {
@@ -533,7 +535,7 @@ fn run_canary(seeds: Option<u64>, threads: usize) -> ExitCode {
         }
     }
     let caught = hunts.iter().filter(|hunt| hunt.catch.is_some()).count();
-    let repaired = lab::canary::repair_of_what_was_counted_low();
+    let repaired = lab::runs::canary::repair_of_what_was_counted_low();
     if let Err(violation) = &repaired {
         println!("repair of what RoomCountedLow breaks: {violation}");
     }

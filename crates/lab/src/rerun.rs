@@ -12,7 +12,7 @@ use std::io::{Read, Seek, SeekFrom};
 use engine::recording::{BadHeader, Call, Decoded, Decoder, EffectHash, Ending, Header, Unreturned, decode_header};
 use engine::{Effect, Engine, Event, Nanos, Outcome};
 
-use crate::trace::Trace;
+use crate::transcript::Trace;
 use crate::{Checked, guarded, violated};
 use oracle::Oracle;
 

@@ -1,6 +1,7 @@
 //! What requests allocate in the engine, in the steady state: next to nothing. docs/performance.md has the figures.
 
-use lab::{allocations, cost};
+use lab::allocations;
+use lab::studies::cost;
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;

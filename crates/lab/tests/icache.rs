@@ -1,6 +1,6 @@
 //! Short forms of `lab icache`, `lab window` and `lab cost`.
 
-use lab::icache::{Adaptive, Division, Plan, run};
+use lab::studies::icache::{Adaptive, Division, Plan, run};
 use lab::{cost, window};
 
 #[test]

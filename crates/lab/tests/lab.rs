@@ -1,13 +1,13 @@
 //! A bounded set of simulations: fixed seeds of the swarm, and crashes at every point of a few scenarios.
 
-use lab::config::Config;
-use lab::crash::{Plan, Tally, enumerate};
-use lab::faulty::{self, Report};
 use lab::guarded;
-use lab::run::Run;
-use lab::scenario::FIXED;
-use lab::trace::Trace;
-use lab::workload::Generator;
+use lab::runs::config::Config;
+use lab::runs::crash::{Plan, Tally, enumerate};
+use lab::runs::faulty::{self, Report};
+use lab::runs::run::Run;
+use lab::runs::scenario::FIXED;
+use lab::runs::workload::Generator;
+use lab::transcript::Trace;
 
 fn digest_of_seed(seed: u64, operations: usize) -> String {
     let run = guarded(|| {

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use engine::{Command, Limits};
-use lab::scale::discard::{self, Way};
-use lab::scale::load::{Clients, Workload};
-use lab::scale::machine::{Machine, Store};
-use lab::scale::pool::{OTHER_VOLUME, Pool};
-use lab::scale::{MEMORY, discard_report, measure};
+use lab::studies::scale::discard::{self, Way};
+use lab::studies::scale::{MEMORY, discard_report, measure};
+use lab::timed::load::{Clients, Workload};
+use lab::timed::machine::{Machine, Store};
+use lab::timed::pool::{OTHER_VOLUME, Pool};
 
 #[test]
 fn a_synthesised_pool_passes_the_audit_before_and_after_everything() {

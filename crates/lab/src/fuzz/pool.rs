@@ -41,7 +41,7 @@ pub const LIMITS: Limits = Limits {
     map_buffer: 24,
     read_ahead: 1024,
     requests: 4,
-    cache: crate::config::GIVEN_CACHE,
+    cache: crate::runs::config::GIVEN_CACHE,
 };
 
 fn parameters() -> Parameters {

@@ -8,8 +8,8 @@ use engine::{
 };
 
 use super::*;
-use crate::config::Config;
 use crate::random::Random;
+use crate::runs::config::Config;
 
 /// A server with an engine, a store that never fails, and a recording. Payload is only digests.
 struct Recorded {

@@ -9,12 +9,12 @@ use engine::{
     BlockInput, Command, ControlError, Error, Geometry, Io, IoOp, Nanos, OpenError, Operation, Policy, Recovered,
     Submit, VolumeId,
 };
-use lab::config::Config;
 use lab::content::CELLS;
-use lab::disk::{Cut, Disk};
-use lab::faults::{Class, Rule};
 use lab::random::Random;
-use lab::trace::Trace;
+use lab::runs::config::Config;
+use lab::transcript::Trace;
+use lab::world::disk::{Cut, Disk};
+use lab::world::faults::{Class, Rule};
 use lab::world::{Answer, Step, World, formatted};
 
 /// One second of virtual time.

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use engine::{Error, IoOp};
-use lab::config::Config;
+use lab::runs::config::Config;
 
 use crate::bench::{Bench, SECOND, page_reads};
 

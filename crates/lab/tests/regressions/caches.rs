@@ -1,8 +1,8 @@
 //! The boundary between index and read cache: where it goes, what it costs, and that memory never exceeds what there is.
 
 use engine::{CacheCounts, CacheLimits, CacheStatus, Command, Limits, Policy, PoolChange};
-use lab::config::Config;
-use lab::workload::cache;
+use lab::runs::config::Config;
+use lab::runs::workload::cache;
 
 use crate::bench::{Bench, SECOND};
 

@@ -1,8 +1,8 @@
 //! Second copies of blocks with many references: when they are made, what they are good for, when they go.
 
 use engine::{Command, Error, Policy, PoolChange};
-use lab::config::Config;
-use lab::disk::Cut;
+use lab::runs::config::Config;
+use lab::world::disk::Cut;
 
 use crate::bench::{Bench, SECOND, tight};
 

@@ -3,12 +3,12 @@
 
 use engine::superblock::TreeId;
 use engine::{Command, DiskIndexAudit, DiskIndexStatus, Limits, Policy, Superblock, WriteCounts};
-use lab::config::Config;
 use lab::content::Content;
-use lab::disk::Cut;
 use lab::random::Random;
-use lab::workload::policy;
+use lab::runs::config::Config;
+use lab::runs::workload::policy;
 use lab::world::World;
+use lab::world::disk::Cut;
 
 use crate::bench::{Bench, SECOND};
 

@@ -2,12 +2,12 @@
 
 use crate::bench::{Bench, SECOND, records, superblocks};
 use engine::{Damaged, Error, Failure, IoOp, Nanos, OpenError, Recovered, Superblock};
-use lab::config::Config;
 use lab::content::{CELLS, Content};
-use lab::disk::Cut;
-use lab::faults::{Class, Faults, Rule};
 use lab::random::Random;
-use lab::trace::Trace;
+use lab::runs::config::Config;
+use lab::transcript::Trace;
+use lab::world::disk::Cut;
+use lab::world::faults::{Class, Faults, Rule};
 use lab::world::{Answer, Step, World};
 
 /// Blocks 0 and 1 are in their slots, block 2 is only in the journal; all are durable.
@@ -265,7 +265,7 @@ fn a_superblock_that_is_older_than_a_record_is_not_used() {
     bench.write_durably(6, 11);
     let mut disk = bench.world.disk.clone();
     disk.crash(Cut::Lost, &mut Random::new(1));
-    let decoded = |disk: &lab::disk::Disk, block: u64| {
+    let decoded = |disk: &lab::world::disk::Disk, block: u64| {
         Superblock::decode(&disk.read(block).to_bytes(geometry.block_size)).expect("it is whole")
     };
     let newest = slots.as_flattened().iter().map(|&block| decoded(&disk, block).epoch).max().expect("four");
@@ -287,9 +287,9 @@ fn a_superblock_that_is_older_than_a_record_is_not_used() {
     let offset = first * geometry.block();
     assert_eq!(opened, Err(OpenError::DamagedPage { offset, what: "the newest superblock" }));
     // A repair says so, and what it writes is newer than all records.
-    let plan = lab::repair::plan(&disk, &bench.config, true).expect("it can be repaired");
+    let plan = lab::runs::repair::plan(&disk, &bench.config, true).expect("it can be repaired");
     assert!(plan.problems[0].contains("the newest superblock is lost"), "{:?}", plan.problems);
-    lab::repair::carry_out(&mut disk, &plan);
+    lab::runs::repair::carry_out(&mut disk, &plan);
     assert!(decoded(&disk, geometry.superblock_block(0, newest + 1)).epoch > newest);
     let mut bench = Bench::on_disk(bench.config.clone(), disk, "after the repair");
     bench.volume = bench.world.engine.volumes().next().expect("one volume").id;

@@ -2,10 +2,10 @@
 
 use crate::bench::{Bench, SECOND};
 use engine::{Command, ControlError, Error, Mode, OpenError};
-use lab::config::Config;
-use lab::disk::Cut;
-use lab::faults::{Class, Rule};
+use lab::runs::config::Config;
 use lab::world::Answer;
+use lab::world::disk::Cut;
+use lab::world::faults::{Class, Rule};
 
 /// Blocks 0 to 2 are durable.
 fn with_three_blocks() -> Bench {

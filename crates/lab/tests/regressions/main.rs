@@ -28,10 +28,10 @@ mod writes;
 
 use bench::{Bench, SECOND, metadata_reservations, page_reads, records, slots, superblocks, tight};
 use engine::{Command, Error, Geometry, IoOp, Limits, Policy, VolumeId};
-use lab::config::Config;
 use lab::content::CELLS;
-use lab::disk::Cut;
+use lab::runs::config::Config;
 use lab::world::Answer;
+use lab::world::disk::Cut;
 
 // ---- an entry of the index proves what a slot holds ----
 

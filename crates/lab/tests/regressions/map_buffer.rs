@@ -1,11 +1,11 @@
 //! The map buffer (docs/rfc/0010): what is in it is as durable as what is in leaves, and comes out of it when it has to.
 
 use engine::{Command, Limits};
-use lab::config::Config;
 use lab::content::Content;
-use lab::disk::Cut;
-use lab::repair;
+use lab::runs::config::Config;
+use lab::runs::repair;
 use lab::world::World;
+use lab::world::disk::Cut;
 
 use crate::bench::Bench;
 

@@ -1,7 +1,7 @@
 //! Room for metadata: what volumes that are far larger than their pool do to it.
 
 use engine::{Command, Error, Mode, VolumeId};
-use lab::config::Config;
+use lab::runs::config::Config;
 use lab::world::Answer;
 
 use crate::bench::Bench;

@@ -1,8 +1,8 @@
 //! Numbers at the edge, in commands.
 
 use engine::{Command, PoolChange, VolumeId};
-use lab::config::Config;
-use lab::disk::Cut;
+use lab::runs::config::Config;
+use lab::world::disk::Cut;
 
 use crate::bench::Bench;
 

@@ -3,11 +3,11 @@
 
 use crate::bench::{Bench, SECOND, superblocks};
 use engine::{Command, ControlError, Error, Failure, IoOp};
-use lab::config::Config;
 use lab::content::{Content, ZERO};
-use lab::disk::Cut;
 use lab::random::Random;
+use lab::runs::config::Config;
 use lab::world::Answer;
+use lab::world::disk::Cut;
 
 /// A pool with an owner. Blocks 0 and 1 are durable.
 fn owned() -> Bench {
@@ -150,7 +150,7 @@ fn an_opening_that_is_overtaken_writes_no_seal() {
     let (parameters, limits) = (bench.config.parameters, bench.config.limits);
     let mut disk = bench.world.disk.clone();
     disk.crash(Cut::Kept, &mut Random::new(1));
-    let trace = lab::trace::Trace::new(false);
+    let trace = lab::transcript::Trace::new(false);
     let world = lab::world::World::open(parameters, limits, disk, bench.world.now, Random::new(1), trace);
     bench.world = world.unwrap();
     bench.world.acquire(99).unwrap();

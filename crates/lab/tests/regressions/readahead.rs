@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use engine::{Error, IoOp, ReadCounts};
-use lab::config::Config;
 use lab::content::CELLS;
+use lab::runs::config::Config;
 use lab::world::Answer;
 
 use crate::bench::{Bench, SECOND};

@@ -1,9 +1,9 @@
 //! What cannot be done is refused, with the reason, and nothing is changed by it.
 
 use engine::{Command, ControlError, Error, OpenError, VolumeId};
-use lab::config::Config;
-use lab::disk::Cut;
+use lab::runs::config::Config;
 use lab::world::Answer;
+use lab::world::disk::Cut;
 
 use crate::bench::{Bench, page_reads, superblocks, tight};
 

@@ -3,12 +3,12 @@
 
 use engine::{Command, Error, PoolChange, ReadCounts, ReorderStatus};
 use lab::content::{CELLS, Content};
-use lab::disk::Cut;
 use lab::world::Answer;
+use lab::world::disk::Cut;
 
-use lab::config::Config;
-use lab::soak::{OPERATIONS, run_seed};
-use lab::trace::Trace;
+use lab::runs::config::Config;
+use lab::runs::soak::{OPERATIONS, run_seed};
+use lab::transcript::Trace;
 
 use crate::bench::{Bench, SECOND};
 

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use engine::{BlockRange, Command, Error, Flaw, Policy, PoolChange, RepairError};
-use lab::config::Config;
 use lab::content::{CELLS, Content};
-use lab::disk::{Cut, Disk};
-use lab::repair;
+use lab::runs::config::Config;
+use lab::runs::repair;
+use lab::world::disk::{Cut, Disk};
 use lab::world::{Answer, World};
 
 use crate::bench::Bench;

@@ -1,10 +1,10 @@
 //! Damage on the disk, and what reads and the scrub make of it: the right content from another copy, or an error.
 
 use engine::{Command, Damaged, Error, IoOp, Policy, ScrubCommand, ScrubState, ScrubStatus};
-use lab::config::Config;
 use lab::content::{CELLS, Content};
-use lab::disk::Cut;
+use lab::runs::config::Config;
 use lab::world::Answer;
+use lab::world::disk::Cut;
 
 use crate::bench::{Bench, SECOND};
 

@@ -1,11 +1,11 @@
 //! Space that comes back late.
 
 use engine::Policy::Native;
-use lab::config::Config;
-use lab::soak::run_word;
-use lab::trace::Trace;
-use lab::workload::Operation::{CreateVolume, DeleteVolume, Flush, SetVolume, Write};
-use lab::workload::Place;
+use lab::runs::config::Config;
+use lab::runs::soak::run_word;
+use lab::runs::workload::Operation::{CreateVolume, DeleteVolume, Flush, SetVolume, Write};
+use lab::runs::workload::Place;
+use lab::transcript::Trace;
 
 use crate::bench::{Bench, SECOND};
 

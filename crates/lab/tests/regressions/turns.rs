@@ -4,8 +4,8 @@
 //! anything else was looked at: a client that sent them one behind the other kept everyone else waiting for more than a second, and the
 //! handshakes of others took so long that they were given up. Clears of much, over a delta that had much, were as bad.
 
-use lab::config::Config;
 use lab::content::CELLS;
+use lab::runs::config::Config;
 use lab::world::Answer;
 
 use crate::bench::Bench;

@@ -2,11 +2,11 @@
 
 use engine::superblock::{OLDEST_VERSION, VERSION};
 use engine::{Geometry, OpenError, Parameters, Superblock};
-use lab::config::Config;
 use lab::content::{Content, digest};
-use lab::disk::{Cut, Disk};
-use lab::forged;
 use lab::random::Random;
+use lab::runs::config::Config;
+use lab::runs::forged;
+use lab::world::disk::{Cut, Disk};
 
 use crate::bench::Bench;
 

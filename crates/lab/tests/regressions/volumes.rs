@@ -3,8 +3,8 @@
 
 use crate::bench::{Bench, SECOND, metadata_reservations, page_reads, records};
 use engine::{Command, Error, PoolChange};
-use lab::config::Config;
-use lab::disk::Cut;
+use lab::runs::config::Config;
+use lab::world::disk::Cut;
 
 /// A pool with a checkpoint that has begun and not written anything yet: blocks 0 and 40 of 64 hold 5 and 6. Records that are
 /// closed from here on stay on their way. Gives the command that ends with the checkpoint.

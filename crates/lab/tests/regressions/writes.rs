@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use lab::config::Config;
+use lab::runs::config::Config;
 
 use crate::bench::{Bench, slots};
 

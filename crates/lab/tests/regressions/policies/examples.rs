@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use engine::{Command, IoOp, ReadCounts, WriteCounts};
 use lab::content::CELLS;
-use lab::workload::policy;
+use lab::runs::workload::policy;
 use lab::world::Answer;
 
 use super::roomy;

@@ -1,7 +1,7 @@
 //! Which copy the index names: what each setting makes of the same writes.
 
 use engine::{Command, IndexCopy, PoolChange, WriteCounts};
-use lab::workload::policy;
+use lab::runs::workload::policy;
 
 use super::naive::Naive;
 use super::sample::{self, Sample};

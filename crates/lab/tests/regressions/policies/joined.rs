@@ -1,10 +1,10 @@
 //! Writes that arrive together: what is decided as one request, and what stays by itself.
 
 use engine::{Command, Error, WriteCounts};
-use lab::config::Config;
-use lab::run::Run;
-use lab::trace::Trace;
-use lab::workload::Generator;
+use lab::runs::config::Config;
+use lab::runs::run::Run;
+use lab::runs::workload::Generator;
+use lab::transcript::Trace;
 use lab::world::Answer;
 
 use crate::bench::{Bench, tight};

@@ -11,11 +11,11 @@ mod neighbours;
 mod sample;
 
 use engine::{Command, Error, IoOp, Limits, WriteCounts};
-use lab::config::Config;
 use lab::content::{CELLS, Content};
-use lab::disk::Cut;
-use lab::workload::policy;
+use lab::runs::config::Config;
+use lab::runs::workload::policy;
 use lab::world::Answer;
+use lab::world::disk::Cut;
 
 use crate::bench::{Bench, SECOND, records};
 use naive::Naive;

@@ -1,0 +1,3 @@
+//! Disks, as models of time.
+
+pub mod ssd;

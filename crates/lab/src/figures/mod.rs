@@ -1,0 +1,3 @@
+//! Pictures of what was measured.
+
+pub mod plot;

@@ -1,0 +1,60 @@
+//! The blocks of a volume that somebody has written: all others hold zeroes, and always have. So the memory that a model takes
+//! follows what is written, not how large volumes are.
+//!
+//! A list in order: cloning it, which every crash point does, is one allocation.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::oracle::block::Block;
+
+/// Blocks by their number.
+#[derive(Clone, Debug, Default)]
+pub struct Blocks(Vec<(u64, Rc<Block>)>);
+
+impl Blocks {
+    /// Those with a number in a range.
+    pub fn range(&self, numbers: Range<u64>) -> &[(u64, Rc<Block>)] {
+        let first = self.0.partition_point(|&(number, _)| number < numbers.start);
+        let end = first + self.0[first..].partition_point(|&(number, _)| number < numbers.end);
+        &self.0[first..end]
+    }
+
+    /// The same, to change them.
+    pub fn range_mut(&mut self, numbers: Range<u64>) -> &mut [(u64, Rc<Block>)] {
+        let first = self.0.partition_point(|&(number, _)| number < numbers.start);
+        let end = first + self.0[first..].partition_point(|&(number, _)| number < numbers.end);
+        &mut self.0[first..end]
+    }
+
+    /// A block, if it has been written.
+    pub fn get(&self, number: u64) -> Option<&Rc<Block>> {
+        self.range(number..number + 1).first().map(|(_, block)| block)
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut Rc<Block>> {
+        self.range_mut(number..number + 1).first_mut().map(|(_, block)| block)
+    }
+
+    /// A block is written for the first time.
+    pub fn insert(&mut self, number: u64, block: Block) {
+        let at = self.0.partition_point(|&(other, _)| other < number);
+        self.0.insert(at, (number, Rc::new(block)));
+    }
+
+    /// From this number on there is nothing any more.
+    pub fn truncate(&mut self, size: u64) {
+        self.0.truncate(self.0.partition_point(|&(number, _)| number < size));
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Rc<Block>)> {
+        self.0.iter().map(|(number, block)| (*number, block))
+    }
+
+    /// The same, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Rc<Block>> {
+        self.0.iter_mut().map(|(_, block)| block)
+    }
+}

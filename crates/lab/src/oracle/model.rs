@@ -1,0 +1,787 @@
+//! The oracle: what every block of every volume may legally contain, now and after a crash.
+//!
+//! Owns one [`Block`] per block and volume that was ever written, the requests in flight that concern it, and the durability floor: the moment
+//! at which the newest completed flush was submitted. It knows nothing of slots, journals or sharing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use engine::{Extent, Policy, VolumeId};
+
+use crate::content::{CELLS, Cells, ZERO};
+use crate::oracle::block::{ALWAYS, Block, MOST_CHANGES, Moment};
+use crate::oracle::blocks::Blocks;
+pub use crate::oracle::range::{Part, Range};
+use crate::{Checked, violated};
+
+/// What is set of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Properties {
+    /// Its own policy.
+    pub policy: Option<Policy>,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// Whether a volume is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Existence {
+    /// Its creation is in flight: after a crash it may be there or not.
+    Creating,
+    /// Its creation was answered: it is there.
+    Certain,
+    /// Its deletion is in flight: it may be there or not.
+    Deleting,
+    /// Its deletion was answered: it is not there, and never again.
+    Gone,
+}
+
+/// How often something was asked for that makes requests fail: which of them may is known by what they saw.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stamp {
+    /// Deletions and shrinkings.
+    reshaped: u32,
+    /// Times that it was made read-only.
+    locked: u32,
+}
+
+/// A volume as the model sees it.
+#[derive(Clone, Debug)]
+pub struct ModelVolume {
+    /// Its name.
+    pub name: String,
+    /// Blocks.
+    pub size_blocks: u64,
+    /// The most that it has had, or was to have: its map stays as high.
+    pub most_blocks: u64,
+    /// The size that a resizing in flight asks for.
+    pub resizing: Option<u64>,
+    /// What is set.
+    pub properties: Properties,
+    /// What may be set after a crash.
+    possible: Vec<Properties>,
+    /// Its number, once the engine has listed it.
+    pub id: Option<VolumeId>,
+    /// Whether it is there.
+    pub existence: Existence,
+    stamp: Stamp,
+    blocks: Blocks,
+}
+
+impl ModelVolume {
+    /// Blocks that requests may touch, whichever size is in force.
+    pub fn safe_blocks(&self) -> u64 {
+        self.size_blocks.min(self.resizing.unwrap_or(u64::MAX))
+    }
+
+    /// Whether requests may be sent to it.
+    pub fn is_usable(&self) -> bool {
+        self.id.is_some() && self.existence != Existence::Gone
+    }
+
+    /// The numbers of the blocks that somebody has written: all others hold zeroes.
+    pub fn written(&self) -> impl Iterator<Item = u64> {
+        self.blocks.iter().map(|(number, _)| number)
+    }
+
+    fn set_size(&mut self, blocks: u64) {
+        self.size_blocks = blocks;
+        self.blocks.truncate(blocks);
+    }
+}
+
+/// A volume as the engine lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listing {
+    /// Its number.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// Blocks.
+    pub size_blocks: u64,
+    /// What is set.
+    pub properties: Properties,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Change { range: Range, begun: Moment, fua: bool },
+    Observation { range: Range, since: Moment },
+    Flush { since: Moment },
+}
+
+/// No write has more cells; zeroes and discards may.
+const WRITTEN_AT_ONCE: u64 = 1 << 16;
+
+/// The model. Cloning is cheap: blocks are shared until they change.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    volumes: Vec<ModelVolume>,
+    requests: BTreeMap<u64, Request>,
+    pool_policy: Option<Policy>,
+    /// What the pool's policy may be after a crash, while its change is in flight.
+    possible_pool_policies: Vec<Option<Policy>>,
+    now: Moment,
+    floor: Moment,
+    /// Contents of this moment and after it are remembered, whatever is durable; 0 if that is not wanted.
+    kept_since: Moment,
+}
+
+/// What was promised up to a moment.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Promise {
+    /// The moment of the newest completed flush, as it was then.
+    pub floor: Moment,
+    /// The moment itself: writes with FUA that were answered before it hold.
+    pub now: Moment,
+}
+
+impl Model {
+    /// What has been promised so far.
+    pub fn promise(&self) -> Promise {
+        Promise { floor: self.floor, now: self.now }
+    }
+
+    /// Everything is durable, and known to be so by the superblock alone: what is promised at the least, whatever happens to
+    /// the journal. What is possible from here on is remembered.
+    pub fn secured(&mut self) -> Promise {
+        assert!(self.requests.is_empty(), "nothing is in flight");
+        self.now += 1;
+        self.kept_since = self.now;
+        self.raise_floor(self.now);
+        Promise { floor: self.now, now: self.now }
+    }
+
+    /// As [`Model::crash`], where only an earlier promise holds.
+    pub fn crash_since(&mut self, promise: Promise) {
+        self.requests.clear();
+        for block in self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()) {
+            if !block.is_simple() {
+                Rc::make_mut(block).crash(promise.floor, promise.now);
+            }
+        }
+    }
+
+    /// The volumes, and what is left of those that are gone.
+    pub fn volumes(&self) -> &[ModelVolume] {
+        &self.volumes
+    }
+
+    /// The pool's policy.
+    pub fn pool_policy(&self) -> Option<Policy> {
+        self.pool_policy
+    }
+
+    /// A volume's creation is submitted.
+    pub fn begin_create(&mut self, name: &str, size_blocks: u64, policy: Option<Policy>) {
+        let properties = Properties { policy, read_only: false };
+        self.volumes.push(ModelVolume {
+            name: name.to_string(),
+            size_blocks,
+            most_blocks: size_blocks,
+            resizing: None,
+            properties,
+            possible: vec![properties],
+            id: None,
+            existence: Existence::Creating,
+            stamp: Stamp::default(),
+            blocks: Blocks::default(),
+        });
+    }
+
+    /// A volume's creation is answered.
+    pub fn end_create(&mut self, name: &str, succeeded: bool) {
+        let created = |volume: &&mut ModelVolume| volume.name == name && volume.existence == Existence::Creating;
+        let volume = self.volumes.iter_mut().find(created).expect("it is being created");
+        volume.existence = if succeeded { Existence::Certain } else { Existence::Gone };
+    }
+
+    /// A volume's deletion is submitted.
+    pub fn begin_delete(&mut self, volume: usize) {
+        self.volumes[volume].existence = Existence::Deleting;
+        self.volumes[volume].stamp.reshaped += 1;
+    }
+
+    /// A volume's deletion is answered.
+    pub fn end_delete(&mut self, volume: usize) {
+        self.volumes[volume].existence = Existence::Gone;
+        self.volumes[volume].blocks = Blocks::default();
+    }
+
+    /// A new size is asked for. No request may be in flight that a later growth would let through.
+    pub fn begin_resize(&mut self, volume: usize, blocks: u64) {
+        let volume = &mut self.volumes[volume];
+        volume.resizing = Some(blocks);
+        volume.most_blocks = volume.most_blocks.max(blocks);
+        volume.stamp.reshaped += u32::from(blocks < volume.size_blocks);
+    }
+
+    /// The new size is answered.
+    pub fn end_resize(&mut self, volume: usize) {
+        let blocks = self.volumes[volume].resizing.take().expect("it is being resized");
+        self.volumes[volume].set_size(blocks);
+    }
+
+    /// The new size is refused.
+    pub fn fail_resize(&mut self, volume: usize) {
+        self.volumes[volume].resizing = None;
+    }
+
+    /// Properties are set: in force from here on.
+    pub fn begin_set(&mut self, volume: usize, properties: Properties) {
+        let volume = &mut self.volumes[volume];
+        volume.stamp.locked += u32::from(properties.read_only);
+        volume.properties = properties;
+        volume.possible.push(properties);
+    }
+
+    /// That is answered.
+    pub fn end_set(&mut self, volume: usize) {
+        let volume = &mut self.volumes[volume];
+        volume.possible = vec![volume.properties];
+    }
+
+    /// The pool's policy is set: in force from here on.
+    pub fn begin_set_pool(&mut self, policy: Option<Policy>) {
+        self.possible_pool_policies.extend([self.pool_policy, policy]);
+        self.pool_policy = policy;
+    }
+
+    /// That is answered.
+    pub fn end_set_pool(&mut self) {
+        self.possible_pool_policies.clear();
+    }
+
+    /// The policy in force for a volume.
+    pub fn policy_of(&self, volume: &ModelVolume) -> Policy {
+        volume.properties.policy.or(self.pool_policy).unwrap_or_default()
+    }
+
+    /// What a request to a volume sees when it is submitted.
+    pub fn stamp(&self, volume: usize) -> Stamp {
+        self.volumes[volume].stamp
+    }
+
+    /// Whether a request may have been refused because its range is not there any more.
+    pub fn may_be_outside(&self, volume: usize, stamp: Stamp) -> bool {
+        let volume = &self.volumes[volume];
+        volume.stamp.reshaped != stamp.reshaped || matches!(volume.existence, Existence::Deleting | Existence::Gone)
+    }
+
+    /// Whether a write may have been refused because its volume has become read-only.
+    pub fn may_be_locked(&self, volume: usize, stamp: Stamp) -> bool {
+        self.volumes[volume].stamp.locked != stamp.locked
+    }
+
+    /// Compares with the engine's list; after an opening, with nothing in flight, takes over what it decides.
+    pub fn reconcile(&mut self, listed: &[Listing], pool_policy: Option<Policy>, opened: bool) -> Checked {
+        let known: BTreeSet<_> = self.volumes.iter().filter_map(|volume| volume.id).collect();
+        let names: BTreeSet<_> = listed.iter().map(|volume| &volume.name).collect();
+        let ids: BTreeSet<_> = listed.iter().map(|volume| volume.id).collect();
+        if ids.len() != listed.len() || names.len() != listed.len() {
+            return violated(format!("volumes share a number or a name: {listed:?}"));
+        }
+        let mut expected = 0;
+        for volume in &mut self.volumes {
+            let found = listed.iter().find(|listed| match volume.id {
+                Some(id) => listed.id == id,
+                // A creation that failed leaves nothing; its name may be another's.
+                None => {
+                    let failed = volume.existence == Existence::Gone;
+                    !failed && listed.name == volume.name && !known.contains(&listed.id)
+                }
+            });
+            let Some(found) = found else {
+                if volume.existence == Existence::Certain {
+                    return violated(format!("volume {} is gone, its creation was answered", volume.name));
+                }
+                if opened {
+                    volume.existence = Existence::Gone;
+                }
+                continue;
+            };
+            if volume.existence == Existence::Gone {
+                return violated(format!("volume {} is back, its deletion was answered", volume.name));
+            }
+            expected += 1;
+            let good_size = found.size_blocks == volume.size_blocks || Some(found.size_blocks) == volume.resizing;
+            let good_properties = if opened { &volume.possible[..] } else { &[volume.properties] };
+            if found.name != volume.name || !good_size || !good_properties.contains(&found.properties) {
+                return violated(format!("volume {} ({volume:?}) has become {found:?}", volume.name));
+            }
+            volume.id = Some(found.id);
+            if opened {
+                volume.existence = Existence::Certain;
+                volume.resizing = None;
+                volume.set_size(found.size_blocks);
+                volume.properties = found.properties;
+                volume.possible = vec![found.properties];
+            }
+        }
+        if listed.len() != expected {
+            return violated(format!("there are volumes that nobody created: {listed:?}"));
+        }
+        if pool_policy != self.pool_policy && !(opened && self.possible_pool_policies.contains(&pool_policy)) {
+            return violated(format!("the pool's policy is {pool_policy:?}, expected {:?}", self.pool_policy));
+        }
+        if opened {
+            assert!(self.requests.is_empty(), "nothing survives a crash");
+            self.pool_policy = pool_policy;
+            self.possible_pool_policies.clear();
+            self.volumes.retain(|volume| volume.existence == Existence::Certain);
+        }
+        Ok(())
+    }
+
+    /// Whether a change of the range would exceed what the oracle can follow: wait for an answer.
+    pub fn is_crowded(&self, range: Range) -> bool {
+        let asked = range.blocks();
+        let overlapping: Vec<_> = self.changes_in_flight(range.volume).map(|(_, change, ..)| change.blocks()).collect();
+        // Where most of them meet, one of them begins, or what is asked for does.
+        let places = overlapping.iter().map(|blocks| blocks.start.max(asked.start)).filter(|place| *place < asked.end);
+        let mut meeting = places.map(|place| overlapping.iter().filter(|blocks| blocks.contains(&place)).count());
+        meeting.any(|count| count >= MOST_CHANGES)
+    }
+
+    /// The changes of a volume that are in flight, in the order in which they were submitted.
+    fn changes_in_flight(&self, volume: usize) -> impl Iterator<Item = (u64, Range, Moment, bool)> {
+        self.requests.iter().filter_map(move |(&token, request)| match *request {
+            Request::Change { range, begun, fua } if range.volume == volume => Some((token, range, begun, fua)),
+            _ => None,
+        })
+    }
+
+    /// A block that nobody has written, with the zeroes in flight that cover it.
+    fn unwritten(&self, volume: usize, number: u64) -> Block {
+        let mut block = Block::new(ZERO);
+        for (token, range, begun, fua) in self.changes_in_flight(volume) {
+            if range.blocks().contains(&number) {
+                block.begin_change(begun, token, range.part(number).mask(), ZERO, fua);
+            }
+        }
+        block
+    }
+
+    /// Whether a range can still be asked for: its volume may have gone or shrunk since it was chosen.
+    pub fn is_there(&self, range: Range) -> bool {
+        let volume = &self.volumes[range.volume];
+        volume.is_usable() && range.first + range.count <= volume.safe_blocks() * CELLS as u64
+    }
+
+    /// A write, zeroing or discard is submitted; `value` gives each cell, counted from the start of the range.
+    pub fn begin_change(&mut self, token: u64, range: Range, value: impl Fn(Part, usize) -> u32, fua: bool) {
+        self.now += 1;
+        let only_zeroes = |part: &Part| (part.from..part.to).all(|cell| value(*part, cell) == 0);
+        // A range of any length is one of zeroes.
+        let (first, last) = (range.part(range.blocks().start), range.part(range.blocks().end - 1));
+        if !only_zeroes(&first) || !only_zeroes(&last) || range.count <= WRITTEN_AT_ONCE {
+            for part in range.parts().filter(|part| !only_zeroes(part)) {
+                if self.volumes[range.volume].blocks.get(part.block).is_none() {
+                    let block = self.unwritten(range.volume, part.block);
+                    self.volumes[range.volume].blocks.insert(part.block, block);
+                }
+            }
+        }
+        self.requests.insert(token, Request::Change { range, begun: self.now, fua });
+        for (number, block) in self.volumes[range.volume].blocks.range_mut(range.blocks()) {
+            let (part, mut values) = (range.part(*number), ZERO);
+            for (cell, slot) in values.iter_mut().enumerate().take(part.to).skip(part.from) {
+                *slot = value(part, cell);
+            }
+            Rc::make_mut(block).begin_change(self.now, token, part.mask(), values, fua);
+        }
+    }
+
+    /// A change is answered.
+    pub fn end_change(&mut self, token: u64, succeeded: bool) {
+        let Some(Request::Change { range, .. }) = self.requests.remove(&token) else {
+            panic!("only a change in flight is answered")
+        };
+        self.now += 1;
+        let keep = self.oldest_interest();
+        // What was cut off, or deleted with its volume, holds nothing any more.
+        for (_, block) in self.volumes[range.volume].blocks.range_mut(range.blocks()) {
+            let block = Rc::make_mut(block);
+            block.end_change(self.now, token, succeeded);
+            block.forget_before(keep);
+        }
+    }
+
+    /// A read, or a question for extents, is submitted.
+    pub fn begin_observation(&mut self, token: u64, range: Range) {
+        self.now += 1;
+        self.requests.insert(token, Request::Observation { range, since: self.now });
+    }
+
+    /// A read failed, or its answer says nothing.
+    pub fn drop_observation(&mut self, token: u64) {
+        self.requests.remove(&token);
+    }
+
+    /// A read is answered with the cells of its range.
+    pub fn end_read(&mut self, token: u64, cells: &[u32]) -> Checked {
+        let (range, since) = self.take_observation(token);
+        if cells.len() as u64 != range.count {
+            return violated(format!("a read of {range:?} was answered with {} cells", cells.len()));
+        }
+        self.now += 1;
+        let name = self.volumes[range.volume].name.clone();
+        let mut rest = cells;
+        for part in range.parts() {
+            let (mine, others) = rest.split_at(part.to - part.from);
+            rest = others;
+            let mut values = ZERO;
+            values[part.from..part.to].copy_from_slice(mine);
+            let volume = &mut self.volumes[range.volume];
+            if volume.existence == Existence::Gone || part.block >= volume.size_blocks {
+                // The answer was on its way when its blocks were cut off.
+                break;
+            }
+            let Some(block) = volume.blocks.get_mut(part.block) else {
+                if values == ZERO {
+                    continue;
+                }
+                return violated(format!(
+                    "volume {name} block {} reads as {mine:x?}, and was never written",
+                    part.block
+                ));
+            };
+            if block.is_simple() && part.is_whole() && block.only() == Some(values) {
+                continue;
+            }
+            if !Rc::make_mut(block).observe(self.now, since, part.mask(), &values) {
+                return violated(format!(
+                    "volume {name} block {} cells {}..{} read as {mine:x?}, possible are {:x?}",
+                    part.block,
+                    part.from,
+                    part.to,
+                    block.possible_since(since)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A question for at most `limit` extents is answered. One that is short says something of `least` bytes, unless it has as many extents.
+    pub fn end_extents(&mut self, token: u64, extents: &[Extent], limit: u32, least: u64, cell_bytes: u64) -> Checked {
+        let (range, since) = self.take_observation(token);
+        let wrong = |text: &str| violated(format!("extents of {range:?}: {text}: {extents:?}"));
+        if extents.is_empty() || extents.len() > limit as usize || extents.iter().any(|extent| extent.length == 0) {
+            return wrong("none, too many, or one without length");
+        }
+        let total: u64 = extents.iter().map(|extent| extent.length).sum();
+        let (all, is_short) = (range.count * cell_bytes, extents.len() < limit as usize);
+        if total > all || (is_short && total < all.min(least)) {
+            return wrong("they cover too much or too little");
+        }
+        let mut first = range.first;
+        for extent in extents {
+            if !extent.length.is_multiple_of(cell_bytes) {
+                return wrong("a length that is no multiple of the smallest unit written");
+            }
+            let count = extent.length / cell_bytes;
+            if extent.hole {
+                let hole = Range { first, count, ..range };
+                for (number, block) in self.volumes[range.volume].blocks.range(hole.blocks()) {
+                    let part = hole.part(*number);
+                    let is_zero = |content: &Cells| content[part.from..part.to].iter().all(|&cell| cell == 0);
+                    if !block.possible_since(since).iter().any(is_zero) {
+                        return wrong(&format!("a hole at block {number}, which is not zero"));
+                    }
+                }
+            }
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// A flush is submitted.
+    pub fn begin_flush(&mut self, token: u64) {
+        self.now += 1;
+        self.requests.insert(token, Request::Flush { since: self.now });
+    }
+
+    /// A flush is answered: everything answered before its submission is durable.
+    pub fn end_flush(&mut self, token: u64, succeeded: bool) {
+        let Some(Request::Flush { since }) = self.requests.remove(&token) else {
+            panic!("only a flush in flight is answered")
+        };
+        if succeeded {
+            self.raise_floor(since);
+        }
+    }
+
+    /// The pool was closed cleanly, with nothing in flight: all is durable.
+    pub fn closed(&mut self) {
+        assert!(self.requests.is_empty(), "closing waits for all requests");
+        self.now += 1;
+        self.raise_floor(self.now);
+    }
+
+    /// The machine or the process died: what was in flight is never answered.
+    pub fn crash(&mut self) {
+        self.requests.clear();
+        for block in self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()) {
+            if !block.is_simple() {
+                Rc::make_mut(block).crash(self.floor, ALWAYS);
+            }
+        }
+    }
+
+    /// Blocks that may take space now, by any reading of what is in flight or may come back.
+    pub fn blocks_that_may_take_space(&self) -> u64 {
+        let blocks = self.volumes.iter().flat_map(|volume| volume.blocks.iter());
+        blocks.filter(|(_, block)| block.may_take_space()).count() as u64
+    }
+
+    /// The content of a block, where only one is possible.
+    pub fn only(&self, volume: usize, block: u64) -> Option<Cells> {
+        self.volumes[volume].blocks.get(block).map_or(Some(ZERO), |block| block.only())
+    }
+
+    /// Non-zero blocks of a volume, all of which must have been read at rest.
+    pub fn used(&self, volume: usize) -> u64 {
+        self.non_zero(volume).count() as u64
+    }
+
+    /// Distinct non-zero contents of all volumes, all of which must have been read at rest.
+    pub fn distinct(&self) -> u64 {
+        (0..self.volumes.len()).flat_map(|volume| self.non_zero(volume)).collect::<BTreeSet<_>>().len() as u64
+    }
+
+    fn non_zero(&self, volume: usize) -> impl Iterator<Item = Cells> {
+        let contents = self.volumes[volume].blocks.iter().map(|(_, block)| block.only().expect("every block was read"));
+        contents.filter(|content| *content != ZERO)
+    }
+
+    fn take_observation(&mut self, token: u64) -> (Range, Moment) {
+        match self.requests.remove(&token) {
+            Some(Request::Observation { range, since }) => (range, since),
+            _ => panic!("only a read in flight is answered"),
+        }
+    }
+
+    fn raise_floor(&mut self, moment: Moment) {
+        self.floor = self.floor.max(moment);
+        let keep = self.oldest_interest();
+        for block in self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()) {
+            if !block.is_simple() {
+                Rc::make_mut(block).forget_before(keep);
+            }
+        }
+    }
+
+    /// The earliest moment that a read in flight or a crash may still ask for.
+    fn oldest_interest(&self) -> Moment {
+        let since = |request: &Request| match request {
+            Request::Observation { since, .. } => *since,
+            Request::Change { .. } | Request::Flush { .. } => Moment::MAX,
+        };
+        let kept = if self.kept_since == 0 { Moment::MAX } else { self.kept_since };
+        self.requests.values().map(since).min().unwrap_or(Moment::MAX).min(self.floor).min(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CELL_BYTES: u64 = 64;
+
+    fn pool() -> Model {
+        let mut model = Model::default();
+        model.begin_create("a", 4, Some(Policy::Full));
+        model.end_create("a", true);
+        model
+    }
+
+    fn range(first: u64, count: u64) -> Range {
+        Range { volume: 0, first, count }
+    }
+
+    fn write(model: &mut Model, token: u64, range: Range, value: u32) {
+        model.begin_change(token, range, |_, _| value, false);
+        model.end_change(token, true);
+    }
+
+    fn flush(model: &mut Model, token: u64) {
+        model.begin_flush(token);
+        model.end_flush(token, true);
+    }
+
+    fn reads(model: &Model, range: Range, cells: &[u32]) -> bool {
+        let mut model = model.clone();
+        model.begin_observation(99, range);
+        model.end_read(99, cells).is_ok()
+    }
+
+    #[test]
+    fn parts_of_a_range_cover_it_exactly() {
+        let parts: Vec<_> = range(6, 12).parts().collect();
+        let part = |block, from, to| Part { block, from, to };
+        assert_eq!(parts, [part(0, 6, 8), part(1, 0, 8), part(2, 0, 2)]);
+        assert_eq!(parts[0].mask(), 0b1100_0000);
+        assert_eq!(parts[1].mask(), 0xff);
+        assert!(!range(6, 12).is_aligned() && range(8, 16).is_aligned());
+    }
+
+    #[test]
+    fn a_lost_flushed_write_is_rejected_an_unflushed_one_is_not() {
+        let mut model = pool();
+        write(&mut model, 1, range(0, 8), 1);
+        flush(&mut model, 2);
+        write(&mut model, 3, range(0, 8), 2);
+        model.crash();
+        assert!(reads(&model, range(0, 8), &[1; 8]) && reads(&model, range(0, 8), &[2; 8]));
+        assert!(!reads(&model, range(0, 8), &[0; 8]));
+    }
+
+    #[test]
+    fn a_torn_block_is_rejected_blocks_of_different_age_are_not() {
+        let mut model = pool();
+        write(&mut model, 1, range(0, 16), 1);
+        model.crash();
+        let mut cells = [1; 16];
+        cells[8..].fill(0);
+        assert!(reads(&model, range(0, 16), &cells));
+        cells[3] = 0;
+        assert!(!reads(&model, range(0, 16), &cells));
+    }
+
+    #[test]
+    fn a_write_that_was_seen_to_be_lost_may_not_come_back_after_another_crash() {
+        let mut model = pool();
+        write(&mut model, 1, range(0, 8), 1);
+        model.crash();
+        model.begin_observation(2, range(0, 8));
+        model.end_read(2, &[0; 8]).unwrap();
+        model.crash();
+        assert!(!reads(&model, range(0, 8), &[1; 8]));
+    }
+
+    #[test]
+    fn a_flush_covers_what_was_answered_before_it_was_submitted_not_what_was_in_flight() {
+        let mut model = pool();
+        model.begin_change(1, range(0, 8), |_, _| 1, false);
+        model.begin_flush(2);
+        model.end_change(1, true);
+        model.end_flush(2, true);
+        model.crash();
+        assert!(reads(&model, range(0, 8), &[0; 8]) && reads(&model, range(0, 8), &[1; 8]));
+    }
+
+    #[test]
+    fn a_failed_flush_promises_nothing_and_a_clean_close_promises_everything() {
+        let mut model = pool();
+        write(&mut model, 1, range(0, 8), 1);
+        model.begin_flush(2);
+        model.end_flush(2, false);
+        let mut closed = model.clone();
+        model.crash();
+        assert!(reads(&model, range(0, 8), &[0; 8]));
+        closed.closed();
+        closed.crash();
+        assert!(!reads(&closed, range(0, 8), &[0; 8]));
+    }
+
+    #[test]
+    fn where_only_an_earlier_promise_holds_a_later_flush_may_be_cut_an_earlier_one_not() {
+        let mut model = pool();
+        model.secured();
+        write(&mut model, 1, range(0, 8), 1);
+        flush(&mut model, 2);
+        let promise = model.promise();
+        write(&mut model, 3, range(0, 8), 2);
+        flush(&mut model, 4);
+        let mut strict = model.clone();
+        strict.crash();
+        assert!(!reads(&strict, range(0, 8), &[1; 8]) && reads(&strict, range(0, 8), &[2; 8]));
+        model.crash_since(promise);
+        assert!(reads(&model, range(0, 8), &[1; 8]) && reads(&model, range(0, 8), &[2; 8]));
+        assert!(!reads(&model, range(0, 8), &[0; 8]), "the first flush was promised before");
+    }
+
+    #[test]
+    fn holes_are_accepted_only_where_zeroes_may_be() {
+        let mut model = pool();
+        write(&mut model, 1, range(8, 12), 1);
+        let answer = |model: &Model, extents: &[(u64, bool)], limit| {
+            let mut model = model.clone();
+            model.begin_observation(9, range(0, 32));
+            let extents: Vec<_> =
+                extents.iter().map(|&(cells, hole)| Extent { length: cells * CELL_BYTES, hole }).collect();
+            model.end_extents(9, &extents, limit, u64::MAX, CELL_BYTES).is_ok()
+        };
+        assert!(answer(&model, &[(8, true), (16, false), (8, true)], 8));
+        assert!(answer(&model, &[(8, true), (12, false), (12, true)], 8));
+        assert!(answer(&model, &[(8, true)], 1));
+        assert!(!answer(&model, &[(8, true)], 2), "they end before the range does");
+        assert!(!answer(&model, &[(9, true), (23, false)], 8));
+        assert!(!answer(&model, &[], 8));
+    }
+
+    #[test]
+    fn a_volume_whose_creation_was_answered_must_be_there_after_a_crash() {
+        let mut model = pool();
+        model.begin_create("b", 2, Some(Policy::Native));
+        let listed = |name: &str, blocks: u64, policy, id| Listing {
+            id: VolumeId(id),
+            name: name.into(),
+            size_blocks: blocks,
+            properties: Properties { policy: Some(policy), read_only: false },
+        };
+        let (a, b) = (listed("a", 4, Policy::Full, 1), listed("b", 2, Policy::Native, 2));
+        let opens = |model: &Model, listed: &[Listing]| model.clone().reconcile(listed, None, true).is_ok();
+        assert!(opens(&model, std::slice::from_ref(&a)), "b may be lost");
+        assert!(opens(&model, &[a.clone(), b.clone()]));
+        assert!(!opens(&model, std::slice::from_ref(&b)));
+        model.end_create("b", true);
+        assert!(!opens(&model, std::slice::from_ref(&a)));
+        assert!(!opens(&model, &[a, Listing { size_blocks: 1, ..b }]));
+    }
+
+    #[test]
+    fn what_was_asked_of_a_volume_may_be_lost_what_was_answered_may_not() {
+        let mut model = pool();
+        let listing =
+            Listing { id: VolumeId(1), name: "a".into(), size_blocks: 4, properties: model.volumes[0].properties };
+        model.reconcile(std::slice::from_ref(&listing), None, true).unwrap();
+        let opens = |model: &Model, listed: &[Listing]| model.clone().reconcile(listed, None, true).is_ok();
+        let larger = Listing { size_blocks: 9, ..listing.clone() };
+        model.begin_resize(0, 9);
+        assert!(opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
+        model.end_resize(0);
+        assert!(!opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
+        let properties = Properties { policy: None, read_only: true };
+        let locked = Listing { properties, ..larger.clone() };
+        model.begin_set(0, properties);
+        assert!(opens(&model, std::slice::from_ref(&larger)) && opens(&model, std::slice::from_ref(&locked)));
+        model.end_set(0);
+        assert!(!opens(&model, std::slice::from_ref(&larger)));
+        model.begin_delete(0);
+        assert!(opens(&model, std::slice::from_ref(&locked)) && opens(&model, &[]));
+        model.end_delete(0);
+        assert!(!opens(&model, std::slice::from_ref(&locked)) && opens(&model, &[]));
+    }
+
+    #[test]
+    fn what_a_shrinking_cut_off_is_zero_when_it_grows_again() {
+        let mut model = pool();
+        write(&mut model, 1, range(0, 32), 7);
+        flush(&mut model, 2);
+        for blocks in [2, 4] {
+            model.begin_resize(0, blocks);
+            model.end_resize(0);
+        }
+        assert!(reads(&model, range(0, 16), &[7; 16]) && reads(&model, range(16, 16), &[0; 16]));
+        assert!(!reads(&model, range(16, 16), &[7; 16]));
+    }
+
+    #[test]
+    fn distinct_and_used_blocks_are_counted_over_all_volumes() {
+        let mut model = pool();
+        write(&mut model, 1, range(0, 16), 7);
+        write(&mut model, 2, range(16, 8), 8);
+        assert_eq!((model.used(0), model.distinct(), model.blocks_that_may_take_space()), (3, 2, 3));
+    }
+}

@@ -1,0 +1,214 @@
+//! The parameters of a run, all drawn from its seed: a swarm of tiny, nasty pools.
+
+use engine::{CacheLimits, DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
+
+use crate::random::Random;
+use crate::runs::forged;
+use crate::runs::workload::{any_cache, any_policy};
+
+/// Index and read cache keep what the limits give them; were that to change, then at every few requests.
+pub const GIVEN_CACHE: CacheLimits =
+    CacheLimits { setting: None, interval: 8, unit: 10, sampled_one_in: 1, hit_costs: [1, 1] };
+
+/// Everything about a run but its operations.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Seed of all chance inside the run.
+    pub seed: u64,
+    /// The pool.
+    pub parameters: Parameters,
+    /// The engine's memory.
+    pub limits: Limits,
+    /// The volumes that are created first: blocks and policy.
+    pub volumes: Vec<(u64, Policy)>,
+    /// The most requests in flight.
+    pub depth: u64,
+    /// The most steps that the world takes between two submissions.
+    pub pace: u64,
+    /// How many contents are written again and again.
+    pub contents: u32,
+    /// Whether the pool grows.
+    pub grows: bool,
+    /// Whether volumes are deleted, resized and set.
+    pub changes_volumes: bool,
+    /// Whether the pool has an owner, which the engine looks at. In runs with crashes others take it over.
+    pub owned: bool,
+}
+
+impl Config {
+    /// A small pool without surprises, for scenarios that are looked at closely.
+    pub fn small(seed: u64) -> Config {
+        let geometry = Geometry {
+            block_size: 512,
+            slots_per_container: 8,
+            piece_blocks: 8,
+            place_b: 4,
+            journal_blocks: 64,
+            metadata_blocks: 256,
+            containers: 16,
+            spare_containers: 0,
+            growth: engine::UNGROWN,
+        };
+        Config {
+            seed,
+            parameters: parameters(geometry, seed),
+            limits: Limits {
+                buffers: 96,
+                write_buffers: 48,
+                pages: 160,
+                index_entries: 1024,
+                index_chunk: 64,
+                index_tag_bits: 0,
+                sharing_digest_bits: 0,
+                discard_pages: 2,
+                discards: 512,
+                delta_entries: 256,
+                map_buffer: 24,
+                read_ahead: 1024,
+                requests: 16,
+                cache: GIVEN_CACHE,
+            },
+            volumes: vec![(64, Policy::Full), (64, Policy::Full)],
+            depth: 4,
+            pace: 6,
+            contents: 8,
+            grows: false,
+            changes_volumes: true,
+            owned: false,
+        }
+    }
+
+    /// The swarm: every parameter drawn from the seed.
+    pub fn swarm(seed: u64) -> Config {
+        let random = &mut Random::new(seed ^ 0x6366_6700);
+        let mut geometry = Geometry {
+            block_size: random.pick(&[512, 512, 512, 512, 1024]),
+            slots_per_container: random.pick(&[4, 8, 16]),
+            piece_blocks: random.pick(&[4, 8, 16]),
+            place_b: random.between(2, 8),
+            journal_blocks: random.between(32, 128) as u32,
+            metadata_blocks: random.between(192, 512) as u32,
+            containers: random.between(8, 32) as u32,
+            spare_containers: random.between(0, 2) as u32,
+            growth: engine::UNGROWN,
+        };
+        // A stream of its own: seeds without growth stay what they are.
+        let growth = &mut Random::new(seed ^ 0x6772_6f77);
+        if growth.one_in(3) {
+            has_grown(&mut geometry, growth);
+        }
+        let grows = growth.one_in(3);
+        let volume_count = random.between(1, 3);
+        let policies: &[Policy] =
+            random.pick(&[&[Policy::Full][..], &[Policy::Full], &[Policy::Full, Policy::Native], &[Policy::Native]]);
+        let mut volumes: Vec<_> = (0..volume_count).map(|_| (random.between(16, 256), random.pick(policies))).collect();
+        // A stream of its own, too.
+        let others = &mut Random::new(seed ^ 0x706f_6c69_6379);
+        if others.one_in(2) {
+            volumes.iter_mut().for_each(|(_, policy)| *policy = any_policy(others));
+        }
+        let contents = random.pick(&[2, 4, 8, 32, 128]);
+        let mut limits = limits(&geometry, random);
+        // And another one.
+        let caches = &mut Random::new(seed ^ 0x6963_6163_6865);
+        if caches.one_in(2) {
+            let setting = Some(any_cache(caches));
+            limits.cache = CacheLimits { setting, interval: caches.pick(&[1, 4, 16, 64]), ..GIVEN_CACHE };
+        }
+        limits.map_buffer = Random::new(seed ^ 0x6d61_7062).pick(&[0, 2, 8, 32, 128, 512]);
+        make_huge(&mut volumes, &mut geometry, &mut limits, &mut Random::new(seed ^ 0x6875_6765));
+        Config {
+            seed,
+            parameters: parameters(geometry, seed),
+            limits,
+            volumes,
+            depth: random.pick(&[1, 2, 4, 8, 12]),
+            pace: random.pick(&[0, 2, 6, 20]),
+            contents,
+            grows,
+            changes_volumes: random.one_in(2),
+            owned: geometry.owner_block().is_some() && Random::new(seed ^ 0x6f77_6e65_7273).one_in(3),
+        }
+    }
+
+    /// Whether the index holds every content there can be, so that deduplication must be exact (until a reopening).
+    pub fn has_room_in_index(&self) -> bool {
+        let all_full = self.volumes.iter().all(|(_, policy)| *policy == Policy::Full);
+        let room = u64::from(self.limits.index_entries) >= 4 * self.parameters.geometry.slots();
+        let stays = self.limits.cache.setting.is_none();
+        all_full && room && stays && self.limits.index_tag_bits == 0 && self.limits.sharing_digest_bits == 0
+    }
+}
+
+/// Some volumes of every third seed are a thousand or a million times as large as the pool, or as large as can be: what is written
+/// there has leaves and interior pages of the map to itself. Memory for pages is then often at its least.
+fn make_huge(volumes: &mut [(u64, Policy)], geometry: &mut Geometry, limits: &mut Limits, random: &mut Random) {
+    if !random.one_in(3) {
+        return;
+    }
+    let most = geometry.most_volume_blocks();
+    let all = random.one_in(3);
+    let one = random.below(volumes.len() as u64) as usize;
+    for (_, (size_blocks, _)) in volumes.iter_mut().enumerate().filter(|(number, _)| all || *number == one) {
+        let times = random.pick(&[1000, 1_000_000, u64::MAX]);
+        *size_blocks = geometry.slots().saturating_mul(times).min(most);
+    }
+    limits.pages = random.pick(&[48, 64, limits.pages]);
+    geometry.metadata_blocks += random.pick(&[0, 100, 400, 1600]);
+}
+
+/// The pool begins with growths behind it: segments far smaller than any that it would come to by itself.
+fn has_grown(geometry: &mut Geometry, random: &mut Random) {
+    for number in 0..random.between(1, 4) as usize {
+        let added = Growth { metadata_blocks: random.between(1, 200) as u32, containers: random.between(1, 6) as u32 };
+        geometry.growth[number] = added;
+        geometry.metadata_blocks += added.metadata_blocks;
+        geometry.containers += added.containers;
+    }
+}
+
+fn parameters(geometry: Geometry, seed: u64) -> Parameters {
+    assert!(geometry.validate().is_ok(), "the swarm draws only possible geometries");
+    let random = &mut Random::new(seed ^ 0x706f_6f6c);
+    let mut bytes = || random.draw().to_le_bytes()[0];
+    let id = forged::public_id(core::array::from_fn(|_| bytes()));
+    let key = core::array::from_fn(|_| bytes());
+    let parameters = Parameters::new(geometry, id, key, DigestFunction::Aegis128X2);
+    Parameters { secret: forged::SECRET_SEED, pages_by_id: random.one_in(8), ..parameters }
+}
+
+fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
+    let piece = geometry.piece_blocks + 1;
+    let write_buffers = piece * random.between(2, 5) as u32;
+    Limits {
+        buffers: write_buffers + piece * random.between(2, 4) as u32 + random.below(32) as u32,
+        write_buffers,
+        pages: random.pick(&[64, 96, 128, 256]),
+        index_entries: random.pick(&[16, 64, 4096, 4096]),
+        index_chunk: 16,
+        index_tag_bits: random.pick(&[0, 0, 8]),
+        sharing_digest_bits: random.pick(&[0, 0, 0, 8]),
+        discard_pages: random.pick(&[1, 2, 3, 8, 1024]),
+        discards: random.pick(&[64, 512, 4096]),
+        delta_entries: random.pick(&[64, 128, 256, 1024]),
+        map_buffer: 0,
+        read_ahead: 1024,
+        requests: random.between(4, 16) as u32,
+        cache: GIVEN_CACHE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_config_of_the_swarm_is_possible_and_depends_on_its_seed_alone() {
+        for seed in 0..500 {
+            let config = Config::swarm(seed);
+            assert_eq!(format!("{config:?}"), format!("{:?}", Config::swarm(seed)));
+            assert!(config.limits.write_buffers > config.parameters.geometry.piece_blocks);
+            assert!(config.limits.buffers > config.limits.write_buffers);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! How a run lives with faults: which errors they explain, what may be lost, how the pool is opened again.
+//!
+//! What must hold (docs/fault-model.md):
+//! - what is read is what the model allows, always; a read may fail only while a fault strikes reads, or after a write failed;
+//! - a host without room for writes makes no pool read-only: flushes and changes may fail with it, and succeed when there is room;
+//! - the pool becomes read-only only after a write, a sync or a read of metadata failed or gave something else;
+//! - an opening is refused only because of a fault, and succeeds when the faults are lifted;
+//! - a pool that has failed stays so when it is opened again: it is read, and refuses changes, until it is repaired;
+//! - what was promised holds when the pool is opened again. Only if the opening itself saw damaged or stale blocks, and
+//!   succeeded, may it have cut the journal: down to what is proven by a superblock, or by the watermark of a record that
+//!   the chain leads to, without one of those blocks.
+
+use engine::{Command, ControlError, Error, Mode, Nanos, OpenError, Superblock};
+
+use crate::content::Content;
+use crate::oracle::model::{Existence, ModelVolume, Promise};
+use crate::runs::flip::PUBLISHED;
+use crate::runs::run::{Pending, Run, Unsealed};
+use crate::runs::workload::Operation;
+use crate::world::disk::{Cut, Disk};
+use crate::world::faults::{Class, Struck};
+use crate::world::{RecordNote, Step};
+use crate::{Checked, violated};
+
+/// Steps without an answer after which the faults are lifted: what waits must come to its end then.
+const PATIENCE: u64 = 3_000;
+
+impl Run {
+    /// From here on faults may strike.
+    pub(crate) fn begin_enduring(&mut self) -> Checked {
+        self.endures = true;
+        self.is_exact = false;
+        self.world.faults.notes_records = true;
+        self.world.disk.remember_previous();
+        self.secure()
+    }
+
+    /// Everything is durable, the checkpoint has it, and what it need not have (the size of a volume) is known to be durable: a floor
+    /// that no damage of the journal can take away. Only while nothing is damaged.
+    pub(crate) fn secure(&mut self) -> Checked {
+        self.settle()?;
+        self.rest()?;
+        let until = self.world.now + PUBLISHED;
+        while self.step(until)? != Step::Quiet {}
+        self.note_secured();
+        Ok(())
+    }
+
+    fn note_secured(&mut self) {
+        let promise = self.model.secured();
+        let sealed = newest(&self.world.disk, |_| true, self.config.parameters.geometry.place_b);
+        let watermark = sealed.map_or(0, |superblock| superblock.mark());
+        self.world.records.clear();
+        // No record has this number: it is a promise only.
+        self.world.records.push(RecordNote { sequence: 0, watermark, promise, pages: Vec::new(), page_count: 0 });
+    }
+
+    /// Whether the engine refuses changes because something failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.world.engine.status().mode == Mode::ReadOnly
+    }
+
+    /// The pool is read-only only for a reason.
+    pub(crate) fn check_mode(&mut self) -> Checked {
+        if self.has_failed() && !self.failed_before {
+            let Struck { pages, writes, .. } = self.world.faults.struck;
+            if pages + writes == 0 {
+                return violated("the pool has become read-only, and no write, sync or read of metadata failed");
+            }
+            if !std::mem::replace(&mut self.is_counted, true) {
+                self.counts.failed += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether faults explain that a request failed; `before` is what had struck when it was submitted.
+    pub(crate) fn is_explained(&self, pending: &Pending, error: Error, before: Struck) -> bool {
+        let now = self.world.faults.struck;
+        let unreadable = now.reads > before.reads || now.writes > 0;
+        let failed = || self.has_failed() && (self.failed_before || now.pages + now.writes > 0);
+        self.endures
+            && match (pending, error) {
+                (Pending::Read { .. } | Pending::Extents { .. }, Error::Io) => unreadable,
+                (Pending::Change { .. }, Error::Io) => unreadable || failed(),
+                (Pending::Change { .. }, Error::ReadOnly) | (Pending::Flush { .. }, Error::Io) => failed(),
+                (Pending::Flush { .. }, Error::NoSpace) => self.lacks_room_by_fault(before),
+                _ => false,
+            }
+    }
+
+    /// Whether faults explain that a command failed. What it asked for may have happened or not, which is what the model thinks
+    /// of it while it is in flight.
+    pub(crate) fn is_command_explained(&mut self, pending: &Pending, error: ControlError) -> bool {
+        let reserves = self.world.faults.struck.reserves > 0;
+        match (pending, error) {
+            (Pending::Grow { .. }, ControlError::NoRoom) if reserves => {
+                self.growing = None;
+                true
+            }
+            (Pending::Create { name, .. }, ControlError::NoSpace) if self.lacks_space_by_fault() => {
+                self.model.end_create(name, false);
+                true
+            }
+            (_, ControlError::ReadOnly) => self.has_failed(),
+            (Pending::Close { .. }, ControlError::HostFull) => reserves || self.world.faults.struck.full > 0,
+            (Pending::Close { .. }, ControlError::NotDurable) => self.world.faults.struck.full > 0,
+            (_, ControlError::NoSpace) => self.lacks_space_by_fault(),
+            _ => false,
+        }
+    }
+
+    /// Whether there may be no space because none could be reserved, or because pages that say where it is cannot be read.
+    pub(crate) fn lacks_space_by_fault(&self) -> bool {
+        self.endures && self.world.faults.struck.reserves + self.world.faults.struck.pages > 0
+    }
+
+    /// Whether a request that was submitted when `before` had struck may have failed because the host has no room for writes.
+    pub(crate) fn lacks_room_by_fault(&self, before: Struck) -> bool {
+        self.endures && (self.world.faults.struck.full > before.full || self.world.engine.lacks_room())
+    }
+
+    /// A step of the world; what can never come to its end while faults last ends them.
+    pub(crate) fn step_under_faults(&mut self, horizon: Nanos) -> Checked<Step> {
+        self.world.promise = self.model.promise();
+        if self.steps_without_answer > PATIENCE && (self.world.faults.are_on() || self.world.held() > 0) {
+            self.lift();
+            self.steps_without_answer = 0;
+        }
+        let step = self.world.step(horizon)?;
+        if step == Step::Quiet && horizon == Nanos::MAX && self.world.held() > 0 {
+            self.lift();
+            return self.world.step(horizon);
+        }
+        Ok(step)
+    }
+
+    /// The faults come to their end.
+    pub(crate) fn lift(&mut self) {
+        if self.opened.is_none() {
+            self.world.disk.keep_damaged_copies();
+        }
+        self.world.lift_faults();
+    }
+
+    /// Performs what has to be done in another way while faults may strike; false for what has not.
+    pub(crate) fn endure(&mut self, operation: &Operation) -> Checked<bool> {
+        self.check_mode()?;
+        let commands = matches!(
+            operation,
+            Operation::CreateVolume { .. }
+                | Operation::DeleteVolume { .. }
+                | Operation::ResizeVolume { .. }
+                | Operation::SetVolume { .. }
+                | Operation::SetPool { .. }
+                | Operation::Grow { .. }
+                | Operation::Scrub(_)
+                | Operation::SecondCopies(_)
+                | Operation::IndexCopy(_)
+                | Operation::SetCache(_)
+                | Operation::Replicas(_)
+        );
+        let is_there = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;
+        let needs_volume = !self.model.volumes().iter().any(is_there);
+        match *operation {
+            _ if (commands || needs_volume) && self.has_failed() && !operation.ends_engine() => {}
+            Operation::Settle => {
+                self.drain()?;
+                if !self.has_failed() {
+                    self.settle()?;
+                }
+            }
+            Operation::Reopen | Operation::CloseEarly { .. } => self.close_and_open()?,
+            Operation::Crash { cut, .. } => self.open_under_faults(cut)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Closes as far as that is possible, and opens again.
+    pub(crate) fn close_and_open(&mut self) -> Checked {
+        self.drain()?;
+        self.closed = None;
+        let early = self.random.one_in(4);
+        let token = self.token(Pending::Close { early });
+        self.world.control(token, if early { Command::CloseEarly } else { Command::Close });
+        self.drain()?;
+        self.rest()?;
+        if matches!(self.closed, Some(Ok(()) | Err(ControlError::HostFull | ControlError::NoCheckpoint))) {
+            self.model.closed();
+        }
+        let cut = self.random.pick(&[Cut::Lost, Cut::Kept, Cut::Torn]);
+        self.open_under_faults(cut)
+    }
+
+    /// Crashes, and opens the pool under the faults that there are. If that is refused, the faults are lifted: then it must open.
+    pub(crate) fn open_under_faults(&mut self, cut: Cut) -> Checked {
+        self.check_mode()?;
+        let before = match self.unsealed.take() {
+            Some(before) => before,
+            None => {
+                let geometry = self.config.parameters.geometry;
+                Unsealed { model: self.model.clone(), geometry, growing: self.growing }
+            }
+        };
+        let mut certain: Option<Promise> = None;
+        let mut cut = cut;
+        loop {
+            if Cut::MASKS.contains(&cut) && self.world.disk.has_unsynced() {
+                self.world.faults.tally.count(Class::TornWrite);
+            }
+            self.model = before.model.clone();
+            (self.config.parameters.geometry, self.growing) = (before.geometry, before.growing);
+            self.begin_opening(cut)?;
+            let found = self.world.disk.clone();
+            let faulty = self.world.faults.are_on() || self.world.disk.damaged() > 0;
+            self.open_fully(None)?;
+            let opened = match self.opened {
+                Some(Ok(_)) => true,
+                Some(Err(error)) if faulty && self.is_refusal_explained(error) => false,
+                ref other => return violated(format!("opening came to {other:?}, and no fault explains it")),
+            };
+            let proven = (!self.world.faults.touched.is_empty()).then(|| self.proven(&found));
+            if !opened {
+                self.counts.refused += 1;
+                self.lift();
+                self.rest()?;
+            }
+            // An opening that was refused before it came to the seal has cut nothing.
+            if let Some(promise) =
+                proven.filter(|_| opened || self.newest_on(&self.world.disk) != self.newest_on(&found))
+            {
+                certain = Some(certain.map_or(promise, |certain| certain.min(promise)));
+            }
+            if opened {
+                break;
+            }
+            cut = self.random.pick(&[Cut::Lost, Cut::Kept, Cut::Torn, Cut::Kill]);
+        }
+        if let Some(certain) = certain {
+            self.counts.doubtful += 1;
+            self.model = before.model.clone();
+            self.model.crash_since(certain);
+        }
+        self.serve()?;
+        if self.failed_before {
+            // It has written nothing: what the next opening believes depends on what there was before this one.
+            self.unsealed = Some(before);
+            self.counts.read_only += 1;
+        } else {
+            self.world.disk.keep_damaged_copies();
+            self.note_secured();
+        }
+        Ok(())
+    }
+
+    /// Lifts the failure of a pool that was found failed, as an explicit repair does: a superblock of a later epoch says that it
+    /// has not failed.
+    pub(crate) fn repair(&mut self) -> Checked {
+        self.rest()?;
+        // It syncs first, so that what it reads stays.
+        self.world.disk.crash(Cut::Kept, &mut self.random);
+        let geometry = self.config.parameters.geometry;
+        let Some(found) = newest(&self.world.disk, |_| true, geometry.place_b) else {
+            return violated("a pool that was opened has no superblock");
+        };
+        let repaired = Superblock { epoch: found.epoch + 1, failed: None, ..found };
+        let mut block = vec![0; geometry.block_size as usize];
+        repaired.encode(&mut block);
+        for place in 0..2 {
+            let at = geometry.superblock_block(place, repaired.epoch);
+            self.world.disk.put(at, Content::Metadata(block.clone().into()));
+        }
+        Ok(())
+    }
+
+    fn newest_on(&self, disk: &Disk) -> Option<Superblock> {
+        newest(disk, |_| true, self.config.parameters.geometry.place_b)
+    }
+
+    fn is_refusal_explained(&self, error: OpenError) -> bool {
+        let Struck { reads, writes, full, .. } = self.world.faults.struck;
+        let damaged = !self.world.faults.touched.is_empty();
+        match error {
+            OpenError::Device { .. } => reads + writes > 0,
+            OpenError::HostFull { .. } => full > 0,
+            OpenError::DamagedPage { .. } | OpenError::DamagedJournal { .. } => damaged,
+            // A stale read shows the record of the opening before.
+            OpenError::TakenOver => {
+                let owner = self.config.parameters.geometry.owner_block();
+                owner.is_some_and(|owner| self.world.faults.touched.contains(&owner))
+            }
+            OpenError::NoSuperblock | OpenError::UnknownFormat | OpenError::TooLittleMemory { .. } => false,
+        }
+    }
+
+    /// What the disk proves to have been promised, without the blocks that a read saw damaged or stale: by the newest superblock,
+    /// and by the watermarks of the records that the chain from there leads to.
+    fn proven(&self, disk: &Disk) -> Promise {
+        let touched = &self.world.faults.touched;
+        let good = |block: u64| !touched.contains(&block);
+        let superblock = newest(disk, good, self.config.parameters.geometry.place_b);
+        let mut mark = superblock.map_or(0, |superblock| superblock.mark());
+        let mut next = mark + 1;
+        let is_there = |record: &&RecordNote| {
+            record.pages.len() == record.page_count
+                && record.pages.iter().all(|(block, content)| good(*block) && disk.pristine(*block) == content)
+        };
+        let mut records: Vec<&RecordNote> = self.world.records.iter().filter(|record| record.sequence > 0).collect();
+        records.sort_by_key(|record| record.sequence);
+        for record in records.into_iter().filter(is_there) {
+            if record.sequence == next {
+                mark = mark.max(record.watermark);
+                next += 1;
+            }
+        }
+        let promises = self.world.records.iter().filter(|record| record.watermark <= mark);
+        promises.map(|record| record.promise).max().unwrap_or_default()
+    }
+}
+
+/// The newest superblock in the good ones of the four slots.
+fn newest(disk: &Disk, good: impl Fn(u64) -> bool, place_b: u64) -> Option<Superblock> {
+    let slots = [0, 1, place_b, place_b + 1].into_iter().filter(|&block| good(block));
+    let valid = slots.filter_map(|block| Superblock::decode(&disk.pristine(block).to_bytes(disk.block_size())).ok());
+    valid.max_by_key(|superblock| superblock.epoch)
+}

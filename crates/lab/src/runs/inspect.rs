@@ -1,0 +1,234 @@
+//! What must hold of an engine at rest: every block reads back, the engine's own audit finds nothing, no buffer is lost,
+//! the figures are exact, and every live slot holds what its digest says.
+
+use engine::{Digest, Mode, Nanos, Policy, Removed, ScrubState, WhatIf, WriteCounts};
+
+use crate::content::{CELLS, digest};
+use crate::oracle::model::Range;
+use crate::runs::run::Run;
+use crate::world::{Step, World};
+use crate::{Checked, violated};
+
+/// Volumes of more blocks are not read as a whole.
+const READ_WHOLE: u64 = 1 << 14;
+
+impl Run {
+    /// Reads every block of every volume and compares with the model; of a huge one, what somebody has written.
+    pub fn verify_all(&mut self) -> Checked {
+        self.drain()?;
+        let piece = u64::from(self.config.parameters.geometry.piece_blocks) * CELLS as u64;
+        for volume in 0..self.model.volumes().len() {
+            if !self.model.volumes()[volume].is_usable() {
+                continue;
+            }
+            let blocks = self.model.volumes()[volume].size_blocks;
+            let end = blocks * CELLS as u64;
+            let mut firsts: Vec<u64> = if blocks <= READ_WHOLE {
+                (0..end).step_by(piece as usize).collect()
+            } else {
+                // What nobody has written is a hole, which takes no room in memory or time.
+                self.extents(Range { volume, first: 0, count: end }, u32::MAX)?;
+                let written = self.model.volumes()[volume].written().map(|block| block * CELLS as u64);
+                written.map(|first| first - first % piece).collect()
+            };
+            firsts.dedup();
+            for first in firsts {
+                self.read(Range { volume, first, count: piece.min(end - first) })?;
+            }
+        }
+        self.drain()
+    }
+
+    /// Waits until nothing is in flight and lets the engine audit its whole state.
+    pub fn audit(&mut self) -> Checked {
+        self.rest()?;
+        self.counts.audits += 1;
+        let beyond = self.world.engine.pages_beyond_promise();
+        if beyond > 0 {
+            return violated(format!("a checkpoint took {beyond} pages of metadata more than had been counted for it"));
+        }
+        let disk = &self.world.disk;
+        let mut findings = Vec::new();
+        let is_clean =
+            self.world.engine.check(&mut |offset, length| World::read_bytes(disk, offset, length), &mut |finding| {
+                findings.push(finding.to_string())
+            });
+        if is_clean != findings.is_empty() {
+            return violated(format!("the audit says {is_clean} but reports {findings:?}"));
+        }
+        if !is_clean {
+            return violated(format!("audit: {}", findings.join("; ")));
+        }
+        Ok(())
+    }
+
+    /// Reads everything, audits, settles, audits again, and holds the figures against the model.
+    pub fn settle_and_audit(&mut self) -> Checked {
+        self.verify_all()?;
+        self.audit()?;
+        self.finish_copying()?;
+        self.settle()?;
+        if !self.is_unsettled {
+            self.figures()?;
+        }
+        self.write_counts()?;
+        self.audit()?;
+        self.disk_index()?;
+        self.buffers_are_all_there()?;
+        self.slots_hold_their_digests()
+    }
+
+    /// A scrub that makes second copies writes of its own accord, and so does what puts scattered blocks in order: they come to their
+    /// end first.
+    fn finish_copying(&mut self) -> Checked {
+        let engine = &self.world.engine;
+        let copies = engine.second_copies_above() > 0 && !self.has_failed();
+        while copies && self.world.engine.status().scrub.state == ScrubState::Running {
+            self.wait()?;
+        }
+        let noted = |run: &Self| run.world.engine.status().reorder.noted;
+        while !self.has_failed() && noted(self) > 0 {
+            if self.step(Nanos::MAX)? == Step::Quiet && noted(self) > 0 {
+                return violated(format!("{} reads are noted, and nothing puts their blocks in order", noted(self)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where no page was ever lost, the index on disk names no slot that holds something else; and once it is complete, every
+    /// content has an entry, if buckets do not overflow and nobody has written blocks that he could have shared.
+    fn disk_index(&self) -> Checked {
+        let (engine, disk) = (&self.world.engine, &self.world.disk);
+        let audit = engine.check_disk_index(&mut |offset, length| World::read_bytes(disk, offset, length));
+        let Some(audit) = audit.filter(|_| !self.endures) else { return Ok(()) };
+        let status = engine.disk_index_status();
+        let all = status.is_complete && self.is_exact;
+        if audit.stale > 0 || all && audit.absent > audit.entries / 8 {
+            return violated(format!("the index on disk: {audit:?}, {status:?}"));
+        }
+        Ok(())
+    }
+
+    fn figures(&mut self) -> Checked {
+        let status = self.world.engine.status();
+        let volumes = self.model.volumes().len();
+        let used: Vec<u64> = (0..volumes).map(|volume| self.model.used(volume)).collect();
+        let (logical, distinct) = (used.iter().sum::<u64>(), self.model.distinct());
+        let wrong = |what: &str| violated(format!("{what}: {distinct} distinct of {used:?} used, but {status:?}"));
+        if status.mode != Mode::Normal {
+            return wrong("the mode is not normal though nothing failed");
+        }
+        if !self.endures && status.damaged_blocks_found != 0 {
+            return wrong("damage was found though there is none");
+        }
+        if status.pending_blocks != 0 || status.unmerged_entries != 0 {
+            return wrong("something is pending or unmerged after settling");
+        }
+        if self.world.engine.is_resizing() {
+            return wrong("the limits are not in force though nothing is in flight");
+        }
+        if status.logical_blocks_used != logical {
+            return wrong("the number of logical blocks is wrong");
+        }
+        // A second copy is never shared, and stays until a scrub finds that it is not needed.
+        let data = status.data_blocks_used - status.second_copies - status.reorder.replicas;
+        let is_exact =
+            self.is_exact && self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
+        if data > logical || data < distinct || (is_exact && data != distinct) {
+            return wrong("the number of data blocks is wrong");
+        }
+        let geometry = &self.config.parameters.geometry;
+        if status.capacity_bytes != geometry.capacity_bytes() || status.data_blocks_used > geometry.slots() {
+            return wrong("the capacity is wrong");
+        }
+        for listed in self.world.engine.volumes() {
+            let at = self.model.volumes().iter().position(|volume| volume.id == Some(listed.id));
+            if Some(listed.logical_blocks_used) != at.map(|at| used[at]) {
+                return wrong(&format!("volume {} says {} logical blocks", listed.name, listed.logical_blocks_used));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was counted of writes is possible; and where a policy has never changed, what it did is what it would have done.
+    fn write_counts(&mut self) -> Checked {
+        let engine = &self.world.engine;
+        let pool = engine.write_counts();
+        let mut of_volumes = WriteCounts::default();
+        for volume in engine.volumes() {
+            let (counts, WhatIf { full, select, idedup }) = (volume.writes, volume.writes.what_if);
+            of_volumes += counts;
+            let wrong = |what: &str| violated(format!("{what}: volume {} has {counts:?}", volume.name));
+            if counts.categories.iter().sum::<u64>() > counts.requests {
+                return wrong("more requests have a category than there are");
+            }
+            let ordered = |of: fn(Removed) -> u64| of(full) >= of(select) && of(select) >= of(idedup);
+            if !ordered(|removed| removed.blocks) || !ordered(|removed| removed.requests) {
+                return wrong("full does not remove what select removes, or select not what idedup removes");
+            }
+            if counts.removed.requests > counts.removed.blocks
+                || full.blocks > counts.written_blocks + counts.removed.blocks
+            {
+                return wrong("more is removed than there was");
+            }
+            let expected = match engine.policy_of(volume) {
+                Policy::Native | Policy::Observe => Removed::default(),
+                Policy::Full => full,
+                Policy::SELECT => select,
+                Policy::IDEDUP => idedup,
+                _ => continue,
+            };
+            if !self.config.changes_volumes && counts.removed != expected {
+                return wrong(&format!("{} has not removed what it would have", engine.policy_of(volume)));
+            }
+        }
+        let sums =
+            |counts: WriteCounts| [counts.requests, counts.written_blocks, counts.removed.blocks, counts.zero_blocks];
+        if sums(of_volumes).iter().zip(sums(pool)).any(|(volumes, pool)| *volumes > pool) {
+            return violated(format!("the volumes have {of_volumes:?}, but the pool {pool:?}"));
+        }
+        Ok(())
+    }
+
+    fn buffers_are_all_there(&mut self) -> Checked {
+        let mut taken = Vec::new();
+        while let Some(buffer) = self.world.take_buffer(&[None; CELLS])? {
+            taken.push(buffer);
+            if taken.len() > self.limits.write_buffers as usize {
+                return violated(format!("more buffers were handed out than {}", self.limits.write_buffers));
+            }
+        }
+        let count = taken.len();
+        for buffer in taken {
+            self.world.return_buffer(buffer);
+        }
+        if count != self.limits.write_buffers as usize {
+            return violated(format!("{count} of {} buffers are left at rest", self.limits.write_buffers));
+        }
+        Ok(())
+    }
+
+    fn slots_hold_their_digests(&mut self) -> Checked {
+        let disk = &self.world.disk;
+        let block_size = self.config.parameters.geometry.block();
+        let (mut wrong, mut count) = (Vec::new(), 0);
+        let is_complete = self.world.engine.live_slots(
+            &mut |offset, length| World::read_bytes(disk, offset, length),
+            &mut |offset, expected| {
+                count += 1;
+                let found = digest(&disk.read(offset / block_size).to_cells());
+                if expected != Digest::default() && found != expected {
+                    wrong.push(format!("the slot at {offset} should hold {expected:?}, holds {found:?}"));
+                }
+            },
+        );
+        if !is_complete || !wrong.is_empty() {
+            return violated(format!("live slots (complete: {is_complete}): {}", wrong.join("; ")));
+        }
+        let status = self.world.engine.status();
+        if count != status.data_blocks_used {
+            return violated(format!("there are {count} live slots, but {status:?}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! Runs of the world, each held against the oracle: the swarm, crashes at every I/O, faults, all short words, flipped bytes, repair, and
+//! engines that are broken on purpose.
+
+#[cfg(feature = "canaries")]
+pub mod canary;
+pub mod config;
+pub mod crash;
+mod endure;
+pub mod exhaustive;
+pub mod faulty;
+pub mod flip;
+pub mod forged;
+pub mod inspect;
+pub mod opening;
+mod owner;
+pub mod repair;
+pub mod run;
+pub mod scenario;
+pub mod shrink;
+pub mod soak;
+mod volumes;
+pub mod workload;

@@ -1,0 +1,169 @@
+//! The ends of a pool's life and its next beginnings: clean closing, crashes, opening, and crashes while opening.
+//!
+//! What must hold: a pool opens after every crash; each opening begins a later epoch; after a clean closing the pool is
+//! found clean and nothing is lost; every volume whose creation was answered is there.
+
+use engine::{Command, Nanos};
+
+use crate::random::Random;
+use crate::runs::config::Config;
+use crate::runs::run::{Pending, Run, Snapshot};
+use crate::transcript::Trace;
+use crate::world::disk::Cut;
+use crate::world::faults::{Faults, Struck};
+use crate::world::{Step, World};
+use crate::{Checked, violated};
+
+/// How long to look for a sync that is in flight.
+const STEPS_TO_A_SYNC: u32 = 200;
+/// The engine syncs by itself when it has something to sync for that long.
+const SYNC_COMES_WITHIN: Nanos = 1_500_000_000;
+
+impl Run {
+    /// Goes on from what a crash left: the disk as it is after the crash, the model as it was before.
+    pub fn resume(config: Config, snapshot: &Snapshot, cut: Cut, seed: u64, keep: bool, trace: Trace) -> Checked<Run> {
+        let mut disk = snapshot.disk.clone();
+        disk.crash(cut, &mut Random::new(seed));
+        let mut model = snapshot.model.clone();
+        model.crash();
+        let mut config = Config { seed, ..config };
+        config.parameters.geometry = snapshot.geometry.0;
+        let mut run = Run::on_disk(config, disk, model, trace, snapshot.now, snapshot.epoch)?;
+        run.is_exact = false;
+        run.counts.crashes = 1;
+        run.growing = snapshot.geometry.1;
+        run.take_geometry()?;
+        run.snapshots = keep.then(Vec::new);
+        run.open_fully(None)?;
+        run.serve()?;
+        Ok(run)
+    }
+
+    pub(crate) fn reopen(&mut self) -> Checked {
+        self.drain()?;
+        let token = self.token(Pending::Close { early: false });
+        self.world.control(token, Command::Close);
+        self.drain()?;
+        self.open_closed()?;
+        if !matches!(self.opened, Some(Ok(recovered)) if recovered.clean) {
+            return violated(format!("a pool that was closed cleanly was not found so: {:?}", self.opened));
+        }
+        self.verify_all()
+    }
+
+    /// Closes; after some steps the checkpoint is given up. Whether it has ended by then or not, all that was answered is
+    /// durable when the commands are answered.
+    pub(crate) fn close_early(&mut self, after: u64) -> Checked {
+        // Other requests may be in service.
+        while self.pending.values().any(|pending| matches!(pending, Pending::Create { .. } | Pending::Settle)) {
+            self.wait()?;
+        }
+        let token = self.token(Pending::Close { early: true });
+        self.world.control(token, Command::Close);
+        for _ in 0..after {
+            if self.pending.is_empty() || self.step(Nanos::MAX)? == Step::Quiet {
+                break;
+            }
+        }
+        if !self.pending.is_empty() {
+            let token = self.token(Pending::Close { early: true });
+            self.world.control(token, Command::CloseEarly);
+            self.drain()?;
+        }
+        self.open_closed()?;
+        self.verify_all()
+    }
+
+    /// Opens a pool whose closing was answered, whatever happens to what was not synced.
+    fn open_closed(&mut self) -> Checked {
+        self.rest()?;
+        self.model.closed();
+        let cut = self.random.pick(&[Cut::Lost, Cut::Kept, Cut::Torn]);
+        self.begin_opening(cut)?;
+        self.open_fully(None)?;
+        self.serve()
+    }
+
+    pub(crate) fn crash(&mut self, cut: Cut, again: &[(u64, Cut)], verify: bool) -> Checked {
+        if cut == Cut::MidSync {
+            self.reach_a_sync()?;
+        }
+        self.begin_opening(cut)?;
+        for (steps, cut) in again {
+            if self.open_fully(Some(*steps))? {
+                self.serve()?;
+            }
+            self.begin_opening(*cut)?;
+        }
+        self.open_fully(None)?;
+        self.serve()?;
+        if verify { self.verify_all() } else { Ok(()) }
+    }
+
+    /// Lets the world go on to the middle of a sync, if one comes soon.
+    fn reach_a_sync(&mut self) -> Checked {
+        for _ in 0..STEPS_TO_A_SYNC {
+            if self.world.disk.is_syncing() || self.step(self.world.now + SYNC_COMES_WITHIN)? == Step::Quiet {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Crashes, and begins to open.
+    pub(crate) fn begin_opening(&mut self, cut: Cut) -> Checked {
+        self.counts.crashes += 1;
+        self.is_exact = false;
+        let mut disk = self.world.disk.clone();
+        disk.crash(cut, &mut self.random);
+        let mut trace = std::mem::take(&mut self.world.trace);
+        let mut faults = std::mem::replace(&mut self.world.faults, Faults::new(0));
+        faults.forget();
+        let records = std::mem::take(&mut self.world.records);
+        trace.note(self.world.now, 20, &[cut.number()], || format!("======== crash: {cut:?}"));
+        self.model.crash();
+        self.pending.clear();
+        self.struck_before.clear();
+        self.struck_before_repairs = Struck::default();
+        let random = Random::new(self.random.draw());
+        let (parameters, limits) = (self.config.parameters, self.config.limits);
+        self.limits = limits;
+        let submitted = self.world.submitted;
+        self.world = World::open(parameters, limits, disk, self.world.now, random, trace)?;
+        (self.world.faults, self.world.records, self.world.submitted) = (faults, records, submitted);
+        self.is_counted = false;
+        self.acquire()?;
+        self.take_geometry()
+    }
+
+    /// Steps until the pool is open or cannot be opened (true), or for at most so many steps (false).
+    pub(crate) fn open_fully(&mut self, most_steps: Option<u64>) -> Checked<bool> {
+        self.opened = None;
+        let mut steps = 0;
+        while self.opened.is_none() {
+            if most_steps.is_some_and(|most| steps >= most) {
+                return Ok(false);
+            }
+            self.wait()?;
+            steps += 1;
+        }
+        Ok(true)
+    }
+
+    /// The pool has to be open now; takes note of what is there.
+    pub(crate) fn serve(&mut self) -> Checked {
+        match self.opened {
+            // A failed pool is not written: it begins no epoch, and what it found may not even be durable.
+            Some(Ok(recovered)) if self.endures && recovered.failed.is_some() => {}
+            Some(Ok(recovered)) if recovered.epoch > self.epoch => self.epoch = recovered.epoch,
+            ref other => return violated(format!("opening after epoch {} came to {other:?}", self.epoch)),
+        }
+        self.failed_before = matches!(self.opened, Some(Ok(recovered)) if recovered.failed.is_some());
+        if self.failed_before && !self.endures {
+            return violated(format!("the pool has failed, and no fault explains it: {:?}", self.opened));
+        }
+        self.counts.openings += 1;
+        self.names = 0;
+        self.reconcile(true)
+    }
+}

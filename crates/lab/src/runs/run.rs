@@ -1,0 +1,783 @@
+//! One run: a world, the model that judges it, and the client that issues operations.
+//!
+//! The client keeps several requests in flight and reports every submission and every answer to the model. After each
+//! step that a crash could tell from the one before, the run may keep a [`Snapshot`]: disk and model as a crash would
+//! find them. The engine is not part of it, since nothing of it survives.
+
+use std::collections::BTreeMap;
+
+use engine::{
+    BadGeometry, BlockInput, Command, ControlError, Error, Geometry, Limits, Nanos, OpenError,
+    Operation as EngineOperation, Policy, PoolChange, Recovered, Submit,
+};
+
+use crate::content::CELLS;
+use crate::oracle::model::{Existence, Model, ModelVolume, Part, Range, Stamp};
+use crate::random::Random;
+use crate::runs::config::Config;
+use crate::runs::workload::{HUGE, Operation, Place};
+use crate::transcript::Trace;
+use crate::world::disk::Disk;
+use crate::world::faults::Struck;
+use crate::world::{Answer, Step, World, formatted};
+use crate::{Checked, violated};
+
+/// Steps without any answer after which something hangs.
+const MOST_STEPS_WITHOUT_ANSWER: u64 = 200_000;
+
+/// Blocks of metadata that tables and reserves of a pool with a huge volume may take.
+const LEAST_METADATA: u64 = 256;
+
+/// What a crash at some point finds.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The number of the crash point, from 1.
+    pub point: u64,
+    /// The disk.
+    pub disk: Disk,
+    /// The model.
+    pub model: Model,
+    /// The clock.
+    pub now: Nanos,
+    /// The newest epoch that was opened.
+    pub epoch: u64,
+    /// What the pool has grown to for certain, and what it may have grown to.
+    pub geometry: (Geometry, Option<Geometry>),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Pending {
+    Change {
+        range: Range,
+        is_write: bool,
+        stamp: Stamp,
+    },
+    /// A write to a read-only volume.
+    Refused {
+        volume: usize,
+        stamp: Stamp,
+    },
+    Read {
+        volume: usize,
+        stamp: Stamp,
+    },
+    Extents {
+        volume: usize,
+        stamp: Stamp,
+        limit: u32,
+    },
+    Flush {
+        volume: usize,
+        stamp: Stamp,
+    },
+    Create {
+        name: String,
+        takes_name: bool,
+    },
+    Delete {
+        volume: usize,
+    },
+    Resize {
+        volume: usize,
+    },
+    Set {
+        volume: usize,
+    },
+    SetPool,
+    Scrub,
+    SecondCopies,
+    Replicas,
+    IndexCopy,
+    SetCache,
+    Grow {
+        grown: Result<Geometry, BadGeometry>,
+    },
+    Settle,
+    Close {
+        early: bool,
+    },
+}
+
+impl Pending {
+    /// Whether it is a client's, not an operator's.
+    pub(crate) fn is_request(&self) -> bool {
+        use Pending::{Change, Extents, Flush, Read, Refused};
+        matches!(self, Change { .. } | Refused { .. } | Read { .. } | Extents { .. } | Flush { .. })
+    }
+}
+
+/// Figures of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Requests answered.
+    pub answers: u64,
+    /// Of these, for want of space.
+    pub without_space: u64,
+    /// Crashes.
+    pub crashes: u64,
+    /// Openings that succeeded.
+    pub openings: u64,
+    /// Audits at rest.
+    pub audits: u64,
+    /// Requests answered with an error that a fault explains.
+    pub errors: u64,
+    /// Engines that became read-only after a fault.
+    pub failed: u64,
+    /// Openings that were refused because of a fault.
+    pub refused: u64,
+    /// Openings of pools that had failed.
+    pub read_only: u64,
+    /// Openings after which less was promised, because a fault hit what would have proven more.
+    pub doubtful: u64,
+}
+
+/// What is known of a pool, whatever an opening that is not sealed comes to.
+#[derive(Clone)]
+pub(crate) struct Unsealed {
+    pub(crate) model: Model,
+    pub(crate) geometry: Geometry,
+    pub(crate) growing: Option<Geometry>,
+}
+
+/// One run.
+pub struct Run {
+    /// The world.
+    pub world: World,
+    /// The oracle.
+    pub model: Model,
+    /// Figures.
+    pub counts: Counts,
+    /// The config, with the geometry that the pool has grown to.
+    pub config: Config,
+    /// The limits in force.
+    pub(crate) limits: Limits,
+    /// Whether deduplication must be exact: not after a reopening, since the index is rebuilt lazily.
+    pub(crate) is_exact: bool,
+    pub(crate) random: Random,
+    pub(crate) pending: BTreeMap<u64, Pending>,
+    next_token: u64,
+    pub(crate) steps_without_answer: u64,
+    pub(crate) opened: Option<Result<Recovered, OpenError>>,
+    pub(crate) epoch: u64,
+    pub(crate) names: u32,
+    /// The last command to settle found no room for leaves.
+    pub(crate) is_unsettled: bool,
+    /// What the pool may have grown to, unanswered.
+    pub(crate) growing: Option<Geometry>,
+    points: u64,
+    pub(crate) snapshots: Option<Vec<Snapshot>>,
+    /// Faults may strike: see [`crate::runs::faulty`].
+    pub(crate) endures: bool,
+    /// What had struck when each request in flight was submitted. One that came during repairs may have joined one of them: then
+    /// what had struck before these.
+    pub(crate) struck_before: BTreeMap<u64, Struck>,
+    /// What had struck when no block was under repair.
+    pub(crate) struck_before_repairs: Struck,
+    /// What the command to close was answered with.
+    pub(crate) closed: Option<Result<(), ControlError>>,
+    /// Whether this engine is counted as failed.
+    pub(crate) is_counted: bool,
+    /// The pool had failed before it was opened: it is only read.
+    pub(crate) failed_before: bool,
+    /// The model as it was before a failed pool was opened: what that believed is not sealed.
+    pub(crate) unsealed: Option<Unsealed>,
+}
+
+impl Run {
+    /// Formats a pool, opens it, and creates the volumes of the config.
+    pub fn start(config: Config, trace: Trace, keep_snapshots: bool) -> Checked<Run> {
+        let disk = formatted(config.parameters);
+        let mut run = Run::on_disk(config.clone(), disk, Model::default(), trace, 0, 0)?;
+        if !run.open_fully(None)? {
+            unreachable!("without a limit of steps, opening ends");
+        }
+        run.snapshots = keep_snapshots.then(Vec::new);
+        run.serve()?;
+        for (size_blocks, policy) in config.volumes {
+            run.create_volume(size_blocks, Some(policy))?;
+            run.drain()?;
+        }
+        if run.model.volumes().is_empty() {
+            return violated("no volume could be created in a new pool");
+        }
+        Ok(run)
+    }
+
+    pub(crate) fn on_disk(
+        config: Config,
+        disk: Disk,
+        model: Model,
+        trace: Trace,
+        now: Nanos,
+        epoch: u64,
+    ) -> Checked<Run> {
+        let mut random = Random::new(config.seed);
+        let world = World::open(config.parameters, config.limits, disk, now, Random::new(random.draw()), trace)?;
+        let mut run = Run {
+            world,
+            model,
+            counts: Counts::default(),
+            is_exact: config.has_room_in_index(),
+            limits: config.limits,
+            config,
+            random,
+            pending: BTreeMap::new(),
+            next_token: 1,
+            steps_without_answer: 0,
+            opened: None,
+            epoch,
+            names: 0,
+            is_unsettled: false,
+            growing: None,
+            points: 0,
+            snapshots: None,
+            endures: false,
+            struck_before: BTreeMap::new(),
+            struck_before_repairs: Struck::default(),
+            closed: None,
+            is_counted: false,
+            failed_before: false,
+            unsealed: None,
+        };
+        run.acquire()?;
+        Ok(run)
+    }
+
+    /// The snapshots kept so far, at most once.
+    pub fn take_snapshots(&mut self) -> Vec<Snapshot> {
+        self.snapshots.take().unwrap_or_default()
+    }
+
+    /// Performs operations and waits for all answers.
+    pub fn perform(&mut self, operations: &[Operation]) -> Checked {
+        for operation in operations {
+            self.world.trace.say(|| format!("{operation:x?}"));
+            self.perform_one(operation)?;
+        }
+        self.drain()
+    }
+
+    pub(crate) fn perform_one(&mut self, operation: &Operation) -> Checked {
+        self.lull()?;
+        if self.endures && self.endure(operation)? {
+            return Ok(());
+        }
+        let certain = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;
+        if !self.model.volumes().iter().any(certain) {
+            // A crash took the first volume before its creation was answered, or the last one is deleted.
+            self.drain()?;
+            self.create_volume(self.config.volumes[0].0, Some(Policy::Full))?;
+            self.drain()?;
+        }
+        let needs_volume = !matches!(
+            operation,
+            Operation::Crash { .. }
+                | Operation::Reopen
+                | Operation::CloseEarly { .. }
+                | Operation::TakeOver { .. }
+                | Operation::Drain
+                | Operation::Idle(_)
+                | Operation::Settle
+        );
+        if needs_volume && !self.model.volumes().iter().any(ModelVolume::is_usable) {
+            // The pool has failed, and none could be created.
+            return Ok(());
+        }
+        match operation {
+            Operation::Write { place, contents, fua } => self.write(self.range(*place), contents, *fua),
+            Operation::WriteTogether { place, lengths, contents, backwards, fua } => {
+                self.write_together(self.range(*place), lengths, contents, *backwards, *fua)
+            }
+            Operation::Read(place) => self.read(self.range(*place)),
+            Operation::Fill { place, apart, content } => self.fill(self.range(*place), *apart, *content),
+            Operation::ReadOn { place, blocks, swapped } => self.read_on(self.range(*place), *blocks, *swapped),
+            Operation::WriteZeroes { place, fua } => self.zero(self.range(*place), EngineOperation::WriteZeroes, *fua),
+            Operation::Trim { place, fua } => self.zero(self.range(*place), EngineOperation::Trim, *fua),
+            Operation::Flush => {
+                self.wait_for_room(None)?;
+                if !self.model.volumes().iter().any(|volume| volume.is_usable()) {
+                    return Ok(());
+                }
+                let volume = self.volume(0);
+                let token = self.token(Pending::Flush { volume, stamp: self.model.stamp(volume) });
+                self.model.begin_flush(token);
+                self.submit(token, Range { volume, first: 0, count: 0 }, false, EngineOperation::Flush)
+            }
+            Operation::Extents { place, limit } => self.extents(self.range(*place), *limit),
+            Operation::CreateVolume { size_blocks, policy } => self.create_volume(*size_blocks, *policy),
+            Operation::Grow { containers } => self.grow(*containers),
+            Operation::DeleteVolume { volume } => self.delete_volume(*volume),
+            Operation::ResizeVolume { volume, size_blocks } => self.resize_volume(*volume, *size_blocks),
+            Operation::SetVolume { volume, policy, read_only } => self.set_volume(*volume, *policy, *read_only),
+            Operation::SetPool { policy } => self.set_pool(*policy),
+            Operation::Scrub(command) => {
+                let token = self.token(Pending::Scrub);
+                self.world.control(token, Command::Scrub { command: *command, seconds: 0 });
+                Ok(())
+            }
+            Operation::SecondCopies(above) => {
+                // What they take, and when it comes back, is the engine's to say.
+                self.is_exact = false;
+                let token = self.token(Pending::SecondCopies);
+                let change = PoolChange { second_copies: Some(*above), ..PoolChange::default() };
+                self.world.control(token, Command::SetPool(change));
+                Ok(())
+            }
+            Operation::Replicas(bytes) => {
+                let token = self.token(Pending::Replicas);
+                let change = PoolChange { replicas: Some(*bytes), ..PoolChange::default() };
+                self.world.control(token, Command::SetPool(change));
+                Ok(())
+            }
+            Operation::IndexCopy(copy) => {
+                let token = self.token(Pending::IndexCopy);
+                let change = PoolChange { index_copy: Some(*copy), ..PoolChange::default() };
+                self.world.control(token, Command::SetPool(change));
+                Ok(())
+            }
+            Operation::SetCache(setting) => {
+                // An index that has become smaller has forgotten something.
+                self.is_exact = false;
+                let token = self.token(Pending::SetCache);
+                let change = PoolChange { cache: Some(*setting), ..PoolChange::default() };
+                self.world.control(token, Command::SetPool(change));
+                Ok(())
+            }
+            Operation::SetLimits(limits) => {
+                // Until the index is filled again, known blocks are written again.
+                self.is_exact = false;
+                self.limits = *limits;
+                self.world.set_limits(*limits)
+            }
+            Operation::Drain => self.drain(),
+            Operation::Idle(time) => {
+                self.drain()?;
+                let until = self.world.now + time;
+                while self.step(until)? != Step::Quiet {}
+                Ok(())
+            }
+            Operation::Settle => self.settle_and_audit(),
+            Operation::Reopen => self.reopen(),
+            Operation::CloseEarly { after } => self.close_early(*after),
+            Operation::Crash { cut, again, verify } => self.crash(*cut, again, *verify),
+            Operation::TakeOver { after, cut } => self.lose(*after, *cut),
+        }
+    }
+
+    /// The place in the volume that it means, cut at the volume's end.
+    fn range(&self, place: Place) -> Range {
+        let volume = self.volume(place.volume);
+        let cells = self.model.volumes()[volume].safe_blocks() * CELLS as u64;
+        let first = place.first % cells;
+        Range { volume, first, count: place.count.min(cells - first) }
+    }
+
+    /// The volume that a number means, in the model.
+    pub(crate) fn volume(&self, number: u64) -> usize {
+        let volumes = self.model.volumes().iter().enumerate();
+        let usable: Vec<usize> = volumes.filter(|(_, volume)| volume.is_usable()).map(|(index, _)| index).collect();
+        usable[number as usize % usable.len()]
+    }
+
+    /// Sometimes lets the world go on a little before the next submission.
+    fn lull(&mut self) -> Checked {
+        for _ in 0..self.random.below(self.config.pace + 1) {
+            let horizon = if self.pending.is_empty() && self.world.is_still() { self.world.now } else { Nanos::MAX };
+            if self.step(horizon)? == Step::Quiet {
+                break;
+            }
+        }
+        self.world.now += self.random.below(20_000);
+        Ok(())
+    }
+
+    pub(crate) fn token(&mut self, pending: Pending) -> u64 {
+        // Of one of three clients: long requests take turns.
+        let token = self.next_token | ((self.next_token % 3) << 48);
+        self.next_token += 1;
+        if self.endures {
+            let repairs = self.world.engine.blocks_under_repair() > 0;
+            let struck = if repairs { self.struck_before_repairs } else { self.world.faults.struck };
+            self.struck_before.insert(token, struck);
+        }
+        self.pending.insert(token, pending);
+        token
+    }
+
+    /// Waits until the engine and the oracle can take one more request, which changes `range`.
+    fn wait_for_room(&mut self, range: Option<Range>) -> Checked {
+        while self.pending.len() as u64 >= self.config.depth
+            || !self.world.engine.can_submit()
+            || range.is_some_and(|range| self.model.is_crowded(range))
+        {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, range: Range, contents: &[u32], fua: bool) -> Checked {
+        let parts: Vec<_> = range.parts().collect();
+        let first = parts[0].block;
+        let value = |part: Part, cell: usize| {
+            let content = contents[((part.block - first) as usize).min(contents.len() - 1)];
+            if content == 0 { 0 } else { content << 4 | cell as u32 }
+        };
+        let inputs = loop {
+            self.wait_for_room(Some(range))?;
+            if !self.model.is_there(range) {
+                return Ok(());
+            }
+            if let Some(inputs) = self.receive(&parts, value)? {
+                break inputs;
+            }
+            self.wait()?;
+        };
+        let token = self.begin_change(range, true, value, fua);
+        self.submit(token, range, fua, EngineOperation::Write(&inputs))
+    }
+
+    /// Submits writes of whole blocks, one behind the other, without a step between them as long as there is room.
+    fn write_together(
+        &mut self,
+        range: Range,
+        lengths: &[u64],
+        contents: &[u32],
+        backwards: bool,
+        fua: bool,
+    ) -> Checked {
+        let cells = CELLS as u64;
+        let (blocks, mut at, mut lengths) = (range.count / cells, 0, lengths.iter());
+        let mut writes = Vec::new();
+        while at < blocks {
+            let count = lengths.next().map_or(1, |&length| length).min(blocks - at);
+            writes.push((at, count));
+            at += count;
+        }
+        if backwards {
+            writes.reverse();
+        }
+        for (at, count) in writes {
+            let contents = &contents[(at as usize).min(contents.len() - 1)..];
+            let part = Range { first: range.first + at * cells, count: count * cells, ..range };
+            if self.model.is_there(part) {
+                self.write(part, contents, fua)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one block of so many.
+    fn fill(&mut self, range: Range, apart: u64, content: u32) -> Checked {
+        let cells = CELLS as u64;
+        for at in (0..range.count).step_by((apart * cells) as usize) {
+            let part = Range { first: range.first + at, count: cells.min(range.count - at), ..range };
+            if self.model.is_there(part) {
+                self.write(part, &[content], false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes and fills a buffer for each part, or gives all of them back.
+    fn receive(&mut self, parts: &[Part], value: impl Fn(Part, usize) -> u32) -> Checked<Option<Vec<BlockInput>>> {
+        let mut inputs: Vec<BlockInput> = Vec::with_capacity(parts.len());
+        for part in parts {
+            let inside = part.from..part.to;
+            let cells = core::array::from_fn(|cell| inside.contains(&cell).then(|| value(*part, cell)));
+            let Some(buffer) = self.world.take_buffer(&cells)? else {
+                for input in inputs {
+                    self.world.return_buffer(input.buffer);
+                }
+                return Ok(None);
+            };
+            let content = part.is_whole().then(|| self.world.describe(buffer));
+            inputs.push(BlockInput { buffer, content });
+        }
+        Ok(Some(inputs))
+    }
+
+    /// Submits a read of at most a piece.
+    pub(crate) fn read(&mut self, range: Range) -> Checked {
+        self.wait_for_room(None)?;
+        if !self.model.is_there(range) {
+            return Ok(());
+        }
+        let (volume, stamp) = (range.volume, self.model.stamp(range.volume));
+        let token = self.token(Pending::Read { volume, stamp });
+        self.model.begin_observation(token, range);
+        self.submit(token, range, false, EngineOperation::Read { object: 0 })
+    }
+
+    /// Asks for the extents of a range.
+    pub(crate) fn extents(&mut self, range: Range, limit: u32) -> Checked {
+        self.wait_for_room(None)?;
+        if !self.model.is_there(range) {
+            return Ok(());
+        }
+        let (volume, stamp) = (range.volume, self.model.stamp(range.volume));
+        let token = self.token(Pending::Extents { volume, stamp, limit });
+        self.model.begin_observation(token, range);
+        self.submit(token, range, false, EngineOperation::Extents { limit })
+    }
+
+    /// Reads the range in pieces of so many blocks.
+    fn read_on(&mut self, range: Range, blocks: u64, swapped: bool) -> Checked {
+        let step = blocks * CELLS as u64;
+        let count = range.count.div_ceil(step);
+        for number in 0..count {
+            let number = if swapped && (number ^ 1) < count { number ^ 1 } else { number };
+            let at = number * step;
+            self.read(Range { first: range.first + at, count: step.min(range.count - at), ..range })?;
+        }
+        Ok(())
+    }
+
+    /// Tells the model of a change, unless its volume is read-only.
+    fn begin_change(&mut self, range: Range, is_write: bool, value: impl Fn(Part, usize) -> u32, fua: bool) -> u64 {
+        let (volume, stamp) = (range.volume, self.model.stamp(range.volume));
+        if self.model.volumes()[volume].properties.read_only {
+            return self.token(Pending::Refused { volume, stamp });
+        }
+        let token = self.token(Pending::Change { range, is_write, stamp });
+        self.model.begin_change(token, range, value, fua);
+        token
+    }
+
+    fn zero(&mut self, range: Range, operation: EngineOperation<'_>, fua: bool) -> Checked {
+        self.wait_for_room(Some(range))?;
+        if !self.model.is_there(range) {
+            return Ok(());
+        }
+        let token = self.begin_change(range, false, |_, _| 0, fua);
+        self.submit(token, range, fua, operation)
+    }
+
+    fn submit(&mut self, token: u64, range: Range, fua: bool, operation: EngineOperation<'_>) -> Checked {
+        let cell_bytes = self.cell_bytes();
+        let volume = self.model.volumes()[range.volume].id.expect("only listed volumes are used");
+        self.world.submit(Submit {
+            token,
+            volume,
+            offset: range.first * cell_bytes,
+            length: range.count * cell_bytes,
+            fua,
+            operation,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn cell_bytes(&self) -> u64 {
+        self.config.parameters.geometry.block() / CELLS as u64
+    }
+
+    /// Makes the disk larger and then the pool, by so many containers.
+    fn grow(&mut self, containers: u64) -> Checked {
+        while self.pending.values().any(|pending| matches!(pending, Pending::Grow { .. })) {
+            self.wait()?;
+        }
+        if self.endures && self.growing.is_some() {
+            // One was answered with an error: whether the pool has grown is known when it is opened again.
+            return Ok(());
+        }
+        let geometry = self.config.parameters.geometry;
+        let container = geometry.block() * u64::from(geometry.slots_per_container);
+        let capacity = geometry.capacity_bytes() + containers * container;
+        let grown = geometry.grown(capacity);
+        if let Ok(grown) = grown {
+            self.world.disk.grow(grown.total_blocks());
+            self.growing = Some(grown);
+        }
+        let token = self.token(Pending::Grow { grown });
+        self.world.control(token, Command::Grow { capacity });
+        Ok(())
+    }
+
+    /// After an opening: the pool has grown to what was answered, or to what was asked for last.
+    pub(crate) fn take_geometry(&mut self) -> Checked {
+        let (found, answered) = (self.world.geometry(), self.config.parameters.geometry);
+        if found != answered && Some(found) != self.growing {
+            return violated(format!("found {found:?}, answered {answered:?}, asked for {:?}", self.growing));
+        }
+        self.has_grown(found);
+        Ok(())
+    }
+
+    pub(crate) fn has_grown(&mut self, geometry: Geometry) {
+        self.config.parameters.geometry = geometry;
+        self.growing = None;
+        self.is_exact &= self.config.has_room_in_index();
+    }
+
+    /// Waits for the answers to everything submitted.
+    pub fn drain(&mut self) -> Checked {
+        while !self.pending.is_empty() {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until no I/O is in flight either, no write waits for room, and no checkpoint is under way. Timers that are not due may remain.
+    pub(crate) fn rest(&mut self) -> Checked {
+        self.drain()?;
+        loop {
+            let horizon = if self.rests() { self.world.now } else { Nanos::MAX };
+            // What came last may only now have begun a checkpoint.
+            if self.step(horizon)? == Step::Quiet && (horizon == Nanos::MAX || self.rests()) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn rests(&self) -> bool {
+        let engine = &self.world.engine;
+        self.world.is_still() && !engine.waits_for_room() && !engine.status().checkpoint_under_way
+    }
+
+    /// Waits for the answer to a settle command.
+    pub(crate) fn settle(&mut self) -> Checked {
+        self.drain()?;
+        self.is_unsettled = false;
+        let token = self.token(Pending::Settle);
+        self.world.control(token, Command::Settle);
+        self.drain()
+    }
+
+    /// A step, where something must be coming.
+    pub(crate) fn wait(&mut self) -> Checked<Step> {
+        let step = self.step(Nanos::MAX)?;
+        if step == Step::Quiet {
+            return violated(format!("nothing will ever happen, but these wait: {:?}", self.pending));
+        }
+        Ok(step)
+    }
+
+    pub(crate) fn step(&mut self, horizon: Nanos) -> Checked<Step> {
+        let changes = self.world.disk.changes();
+        let step = if self.endures { self.step_under_faults(horizon)? } else { self.world.step(horizon)? };
+        self.steps_without_answer += 1;
+        if self.world.engine.blocks_under_repair() == 0 {
+            self.struck_before_repairs = self.world.faults.struck;
+        }
+        match &step {
+            Step::Reply { token, result } => self.answered(*token, result)?,
+            Step::Control { token, result } => self.commanded(*token, *result)?,
+            Step::Opened(result) => self.opened = Some(*result),
+            Step::Submitted | Step::Completed | Step::Passed | Step::Quiet => {}
+        }
+        match &step {
+            Step::Reply { .. } | Step::Control { .. } | Step::Opened(_) => {
+                self.steps_without_answer = 0;
+                self.crash_point();
+            }
+            Step::Quiet => self.steps_without_answer = 0,
+            // A read, or the submission of a sync, changes nothing that a crash would find.
+            Step::Submitted | Step::Completed if self.world.disk.changes() != changes => self.crash_point(),
+            Step::Submitted | Step::Completed | Step::Passed => {}
+        }
+        if self.steps_without_answer > MOST_STEPS_WITHOUT_ANSWER {
+            let (pending, flights) = (&self.pending, self.world.in_flight());
+            return violated(format!("no answer in {MOST_STEPS_WITHOUT_ANSWER} steps: {pending:?}; {flights}"));
+        }
+        Ok(step)
+    }
+
+    fn crash_point(&mut self) {
+        self.points += 1;
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.push(Snapshot {
+                point: self.points,
+                disk: self.world.disk.clone(),
+                model: self.model.clone(),
+                now: self.world.now,
+                epoch: self.epoch,
+                geometry: (self.config.parameters.geometry, self.growing),
+            });
+        }
+    }
+
+    fn answered(&mut self, token: u64, result: &Result<Answer, Error>) -> Checked {
+        let Some(pending) = self.pending.remove(&token) else {
+            return violated(format!("an answer to {token}, which waits for none: {result:?}"));
+        };
+        self.counts.answers += 1;
+        let before = self.struck_before.remove(&token).unwrap_or_default();
+        match (&pending, result) {
+            (Pending::Change { .. }, Ok(Answer::Done)) => self.model.end_change(token, true),
+            (Pending::Change { range, is_write, .. }, Err(Error::NoSpace)) => {
+                self.counts.without_space += 1;
+                let needs_no_space = !*is_write && range.is_aligned();
+                let by_fault = self.lacks_space_by_fault() || self.lacks_room_by_fault(before);
+                let is_credible = self.may_be_full() || self.may_lack_metadata();
+                if !by_fault && (needs_no_space || !is_credible) {
+                    return violated(format!(
+                        "no space for {pending:?}, with {} blocks in use or in flight of {}; {:?}",
+                        self.model.blocks_that_may_take_space(),
+                        self.config.parameters.geometry.slots(),
+                        self.world.engine.status()
+                    ));
+                }
+                self.model.end_change(token, false);
+            }
+            // It waited for room, which comes with a checkpoint, and the checkpoint was given up.
+            (Pending::Change { .. }, Err(Error::ShuttingDown)) if self.closes_early() => {
+                self.model.end_change(token, false);
+            }
+            (Pending::Flush { .. }, Ok(Answer::Done)) => self.model.end_flush(token, true),
+            (Pending::Refused { .. }, Err(Error::ReadOnly)) => {}
+            (_, Err(Error::Invalid | Error::ReadOnly)) if self.is_refusal_due(&pending, result) => match pending {
+                Pending::Change { .. } => self.model.end_change(token, false),
+                Pending::Read { .. } | Pending::Extents { .. } => self.model.drop_observation(token),
+                Pending::Flush { .. } => self.model.end_flush(token, false),
+                _ => {}
+            },
+            (Pending::Read { .. }, Ok(Answer::Data(cells))) => self.model.end_read(token, cells)?,
+            (Pending::Extents { limit, .. }, Ok(Answer::Extents(extents))) => {
+                let cell_bytes = self.cell_bytes();
+                // 32 steps at least, of which a block takes nine at most; the first block may be there in part.
+                let least = 3 * self.config.parameters.geometry.block();
+                self.model.end_extents(token, extents, *limit, least, cell_bytes)?;
+            }
+            (_, Err(error)) if self.world.ownership.taken || self.is_explained(&pending, *error, before) => {
+                self.counts.errors += 1;
+                match pending {
+                    Pending::Change { .. } => self.model.end_change(token, false),
+                    Pending::Read { .. } | Pending::Extents { .. } => self.model.drop_observation(token),
+                    Pending::Flush { .. } => self.model.end_flush(token, false),
+                    _ => {}
+                }
+            }
+            _ => return violated(format!("{pending:?} was answered with {result:?}, and nothing had failed")),
+        }
+        Ok(())
+    }
+
+    /// Whether a lack of space is credible: half of the slots are in use, in flight, or held for a crash. (The rest may
+    /// be a reserve, or duplicates that a small index could not know.)
+    fn may_be_full(&self) -> bool {
+        let in_flight = self.config.depth * u64::from(self.config.parameters.geometry.piece_blocks);
+        2 * (self.model.blocks_that_may_take_space() + in_flight) >= self.config.parameters.geometry.slots()
+    }
+
+    /// Whether a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels: the
+    /// pages that lead to what has been written are a quarter of what there is. (They are needed twice when they are copied, the tables
+    /// and what is kept for others take the rest.)
+    pub(crate) fn may_lack_metadata(&self) -> bool {
+        let geometry = &self.config.parameters.geometry;
+        let mut pages = 0;
+        for volume in self.model.volumes().iter().filter(|volume| volume.most_blocks > HUGE) {
+            let mut span = geometry.map_leaf_entries();
+            while span < volume.most_blocks.saturating_mul(geometry.fanout()) {
+                let mut numbers: Vec<u64> = volume.written().map(|block| block / span).collect();
+                numbers.dedup();
+                pages += numbers.len() as u64;
+                span = span.saturating_mul(geometry.fanout());
+            }
+        }
+        let is_huge = self.model.volumes().iter().any(|volume| volume.most_blocks > HUGE);
+        is_huge && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
+    }
+
+    pub(crate) fn closes_early(&self) -> bool {
+        self.pending.values().any(|pending| matches!(pending, Pending::Close { early: true }))
+    }
+}

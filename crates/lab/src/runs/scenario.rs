@@ -1,0 +1,369 @@
+//! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
+
+use engine::{Policy, ScrubCommand};
+
+use crate::content::CELLS;
+use crate::runs::config::Config;
+use crate::runs::workload::{Generator, HUGE, Operation, Place, policy};
+use crate::world::disk::Cut;
+
+/// A config and a short word of operations.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its number.
+    pub number: u64,
+    /// What it is about.
+    pub name: &'static str,
+    /// The config.
+    pub config: Config,
+    /// The operations.
+    pub operations: Vec<Operation>,
+}
+
+/// How many scenarios are fixed.
+pub const FIXED: u64 = 20;
+
+/// Operations of a seeded scenario.
+const SEEDED_OPERATIONS: usize = 32;
+
+fn place(volume: u64, block: u64, blocks: u64) -> Place {
+    Place { volume, first: block * CELLS as u64, count: blocks * CELLS as u64 }
+}
+
+/// Whole blocks, with consecutive contents.
+fn write(volume: u64, block: u64, blocks: u64, content: u32) -> Operation {
+    let contents = (content..).take(blocks as usize).collect();
+    Operation::Write { place: place(volume, block, blocks), contents, fua: false }
+}
+
+/// Some cells of one block, durable when answered.
+fn patch(volume: u64, first: u64, count: u64, content: u32) -> Operation {
+    Operation::Write { place: Place { volume, first, count }, contents: vec![content], fua: true }
+}
+
+fn trim(volume: u64, block: u64, blocks: u64) -> Operation {
+    Operation::Trim { place: place(volume, block, blocks), fua: false }
+}
+
+const SECONDS: u64 = 1_000_000_000;
+
+/// The scenario of a number: fixed ones first.
+pub fn scenario(number: u64) -> Scenario {
+    let mut config = Config::small(number);
+    config.volumes = vec![(24, Policy::Full), (24, Policy::Full)];
+    let (name, operations) = match number {
+        0 => ("two writes and a flush", first_words()),
+        1 => ("overwriting what is flushed", overwriting()),
+        2 => ("sharing, and overwriting the original", sharing()),
+        3 => ("partial writes with FUA", partial()),
+        4 => ("discard, and reuse of the slots", {
+            config.parameters.geometry.containers = 4;
+            config.parameters.geometry.slots_per_container = 4;
+            reuse()
+        }),
+        5 => ("a volume is created between writes", creation()),
+        6 => ("settling, and writes on top", settled()),
+        7 => ("a clean reopening, and writes without a flush", {
+            vec![write(0, 0, 4, 1), Operation::Reopen, write(0, 0, 2, 7), write(1, 3, 2, 1), Operation::Drain]
+        }),
+        8 => ("large writes, and time that passes", timed()),
+        9 => ("a small journal goes round", {
+            config.parameters.geometry.journal_blocks = 24;
+            (0..20).map(|index| patch(index % 2, 3 * index, 9, index as u32 + 1)).collect()
+        }),
+        10 => ("a full pool grows and takes more", {
+            config.parameters.geometry.containers = 4;
+            config.parameters.geometry.slots_per_container = 4;
+            growing(&[1, 5])
+        }),
+        11 => ("growths with metadata of their own", {
+            config.parameters.geometry.containers = 3;
+            config.parameters.geometry.slots_per_container = 4;
+            config.parameters.geometry.metadata_blocks = 128;
+            growing(&[1550, 1])
+        }),
+        12 => ("closing is cut short at several moments", closing()),
+        13 => ("a volume is deleted, and another takes its name", deletion()),
+        14 => ("a volume shrinks and grows again", resizing()),
+        15 => ("properties are set", properties()),
+        16 => ("a record is lost, and its contents are written elsewhere", lost_record()),
+        17 => ("a scrub under load, with volumes that change", scrubbing()),
+        18 => ("second copies come and go", copying()),
+        19 => ("policies change between duplicates of all kinds", policies()),
+        _ => {
+            let mut config = Config::swarm(number);
+            for (size_blocks, _) in config.volumes.iter_mut().filter(|(size_blocks, _)| *size_blocks <= HUGE) {
+                *size_blocks = (*size_blocks).min(40);
+            }
+            config.depth = config.depth.min(6);
+            let operations = Generator::new(&config, number, false).operations(SEEDED_OPERATIONS);
+            return Scenario { number, name: "seeded", config, operations };
+        }
+    };
+    Scenario { number, name, config, operations }
+}
+
+/// Fills the pool, grows it by these numbers of containers, and writes what would not have fitted after each.
+fn growing(steps: &[u64]) -> Vec<Operation> {
+    let mut operations = vec![write(0, 0, 8, 1), write(0, 8, 8, 10), Operation::Flush];
+    for (round, &containers) in (1..).zip(steps) {
+        operations.extend([Operation::Grow { containers }, write(1, 0, 4, 100 * round), Operation::Drain]);
+        operations.extend([write(1, 4, 8, 100 * round + 20), patch(1, 100, 3, 7), Operation::Flush]);
+    }
+    operations
+}
+
+fn first_words() -> Vec<Operation> {
+    vec![write(0, 0, 1, 1), write(0, 5, 3, 2), Operation::Drain, Operation::Flush, Operation::Drain]
+}
+
+fn overwriting() -> Vec<Operation> {
+    (0..4).flat_map(|round| [write(0, 0, 3, 10 * round + 1), Operation::Drain, Operation::Flush]).collect()
+}
+
+fn sharing() -> Vec<Operation> {
+    vec![
+        write(0, 0, 4, 1),
+        Operation::Flush,
+        write(1, 8, 4, 1),
+        write(0, 0, 4, 50),
+        Operation::Drain,
+        Operation::Flush,
+        write(1, 8, 4, 50),
+        write(0, 10, 2, 1),
+        Operation::Flush,
+        write(0, 0, 4, 3),
+    ]
+}
+
+fn partial() -> Vec<Operation> {
+    vec![
+        write(0, 0, 3, 1),
+        patch(0, 2, 3, 9),
+        patch(0, 6, 7, 10),
+        patch(0, 3, 1, 0),
+        Operation::WriteZeroes { place: Place { volume: 0, first: 5, count: 12 }, fua: true },
+        patch(0, 14, 4, 11),
+    ]
+}
+
+fn reuse() -> Vec<Operation> {
+    let round = |index: u32| {
+        let content = 20 * index + 1;
+        vec![write(0, 0, 6, content), Operation::Flush, trim(0, 2, 4), write(1, 0, 5, content + 7), trim(1, 0, 24)]
+    };
+    let mut operations: Vec<_> = (0..3).flat_map(round).collect();
+    operations.extend([Operation::Idle(3 * SECONDS), write(0, 0, 8, 200), Operation::Flush]);
+    operations
+}
+
+fn creation() -> Vec<Operation> {
+    let create = |size_blocks| Operation::CreateVolume { size_blocks, policy: Some(Policy::Full) };
+    vec![
+        write(0, 0, 2, 1),
+        create(8),
+        write(1, 0, 2, 1),
+        Operation::Drain,
+        write(2, 0, 4, 1),
+        Operation::Flush,
+        create(9),
+        Operation::Drain,
+    ]
+}
+
+fn deletion() -> Vec<Operation> {
+    vec![
+        write(0, 0, 8, 1),
+        write(1, 0, 8, 1),
+        Operation::Settle,
+        write(0, 4, 8, 20),
+        // While a checkpoint that began before is under way.
+        Operation::CreateVolume { size_blocks: 8, policy: None },
+        Operation::DeleteVolume { volume: 0 },
+        write(0, 0, 4, 40),
+        Operation::CreateVolume { size_blocks: 80, policy: None },
+        write(1, 2, 4, 50),
+        Operation::Drain,
+        write(1, 0, 4, 60),
+        Operation::Idle(8 * SECONDS),
+        Operation::DeleteVolume { volume: 0 },
+        Operation::Idle(8 * SECONDS),
+    ]
+}
+
+fn resizing() -> Vec<Operation> {
+    let resize = |size_blocks| Operation::ResizeVolume { volume: 0, size_blocks };
+    vec![
+        write(0, 0, 8, 1),
+        write(0, 16, 8, 20),
+        Operation::Settle,
+        write(0, 12, 8, 40),
+        // Starts a checkpoint; the rest is for the next one.
+        Operation::CreateVolume { size_blocks: 8, policy: None },
+        write(0, 8, 4, 44),
+        resize(6),
+        write(0, 2, 4, 50),
+        Operation::Drain,
+        resize(2200),
+        Operation::Drain,
+        write(0, 14, 4, 60),
+        write(0, 2190, 8, 70),
+        Operation::Flush,
+        Operation::Idle(8 * SECONDS),
+        resize(17),
+    ]
+}
+
+fn properties() -> Vec<Operation> {
+    let set = |policy, read_only| Operation::SetVolume { volume: 0, policy, read_only };
+    vec![
+        write(0, 0, 4, 1),
+        set(Some(Some(Policy::Native)), None),
+        write(0, 4, 4, 1),
+        set(None, Some(true)),
+        write(0, 0, 4, 20),
+        Operation::SetPool { policy: Some(Policy::Native) },
+        write(1, 0, 4, 1),
+        Operation::Drain,
+        set(Some(None), Some(false)),
+        write(0, 8, 4, 1),
+        Operation::Drain,
+    ]
+}
+
+/// A flush has come some way when a crash takes blocks and leaves records. (They are more than a record carries.) Then the same contents
+/// are written elsewhere.
+fn lost_record() -> Vec<Operation> {
+    let both = |volume, content| [write(volume, 0, 6, content), write(volume, 6, 6, content + 6), Operation::Drain];
+    let round = |reads: u32| {
+        let content = 30 * reads + 30;
+        let mut operations = both(0, content).to_vec();
+        operations.push(Operation::Flush);
+        operations.extend((0..reads).map(|_| Operation::Read(place(1, 20, 1))));
+        operations.push(Operation::Crash { cut: Cut::MetadataOnly, again: Vec::new(), verify: true });
+        operations.extend(both(1, content));
+        operations.extend([Operation::Flush, Operation::Drain]);
+        operations
+    };
+    let mut operations = both(0, 1).to_vec();
+    operations.push(Operation::Reopen);
+    operations.extend((0..4).flat_map(round));
+    operations
+}
+
+/// Copies are made, gone through again, outlived by what they are copies of, dropped, and given up with the setting.
+fn copying() -> Vec<Operation> {
+    let scrub = || [Operation::Scrub(ScrubCommand::Start), Operation::Idle(SECONDS / 2)];
+    let mut operations = vec![Operation::SecondCopies(1), write(0, 0, 4, 1), write(0, 8, 4, 1), write(1, 0, 4, 1)];
+    operations.extend(scrub());
+    operations.extend([write(0, 8, 2, 40), write(1, 0, 2, 40), trim(0, 0, 1), Operation::Drain]);
+    operations.extend(scrub());
+    operations.extend([
+        Operation::SecondCopies(0),
+        write(0, 12, 4, 60),
+        Operation::Drain,
+        Operation::Idle(SECONDS / 2),
+    ]);
+    operations
+}
+
+fn scrubbing() -> Vec<Operation> {
+    let scrub = Operation::Scrub;
+    vec![
+        write(0, 0, 8, 1),
+        write(1, 0, 8, 5),
+        scrub(ScrubCommand::Start),
+        write(0, 4, 8, 20),
+        trim(1, 2, 4),
+        scrub(ScrubCommand::Pause),
+        Operation::ResizeVolume { volume: 1, size_blocks: 6 },
+        scrub(ScrubCommand::Start),
+        Operation::Grow { containers: 2 },
+        write(0, 0, 4, 40),
+        Operation::Drain,
+        Operation::DeleteVolume { volume: 1 },
+        Operation::Idle(SECONDS / 2),
+        scrub(ScrubCommand::Start),
+        write(0, 2, 4, 60),
+        scrub(ScrubCommand::Stop),
+        scrub(ScrubCommand::Start),
+        Operation::Idle(SECONDS / 2),
+    ]
+}
+
+/// Runs, scattered duplicates, and what is there already, under one policy after the other.
+fn policies() -> Vec<Operation> {
+    let set = |text| Operation::SetVolume { volume: 1, policy: Some(Some(policy(text))), read_only: None };
+    let mixed = |block, contents: [u32; 4]| Operation::Write {
+        place: place(1, block, 4),
+        contents: contents.to_vec(),
+        fua: false,
+    };
+    vec![
+        write(0, 0, 8, 1),
+        Operation::Flush,
+        set("select"),
+        write(1, 0, 4, 1),
+        mixed(4, [50, 3, 51, 7]),
+        patch(1, 0, 8, 1),
+        set("observe"),
+        mixed(8, [1, 2, 3, 52]),
+        set("select:2,request"),
+        mixed(12, [53, 5, 54, 1]),
+        Operation::Settle,
+        write(1, 0, 4, 1),
+        patch(1, 8, 8, 2),
+        set("idedup:2"),
+        mixed(4, [1, 2, 7, 51]),
+        Operation::Flush,
+    ]
+}
+
+fn settled() -> Vec<Operation> {
+    vec![
+        write(0, 0, 8, 1),
+        Operation::Settle,
+        write(0, 2, 4, 1),
+        trim(0, 0, 1),
+        Operation::Flush,
+        Operation::Settle,
+        write(0, 0, 8, 30),
+    ]
+}
+
+fn timed() -> Vec<Operation> {
+    vec![
+        write(0, 0, 8, 1),
+        write(0, 8, 8, 20),
+        write(1, 0, 8, 1),
+        Operation::Idle(3 * SECONDS),
+        write(0, 4, 8, 60),
+        Operation::Idle(3 * SECONDS),
+        trim(1, 0, 24),
+        Operation::Idle(3 * SECONDS),
+    ]
+}
+
+/// The checkpoint is given up before it begins, while it merges, and about when its superblocks are written.
+fn closing() -> Vec<Operation> {
+    let round = |(index, after): (u32, u64)| {
+        let content = 10 * index + 1;
+        [write(0, 0, 3, content), trim(1, 0, 2), write(1, 1, 2, content), Operation::CloseEarly { after }]
+    };
+    (0..).zip([0, 6, 20, 34, 36, 38, 40, 60]).flat_map(round).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenarios_are_small_and_depend_on_their_number_alone() {
+        for number in 0..FIXED + 20 {
+            let one = scenario(number);
+            assert_eq!(format!("{one:?}"), format!("{:?}", scenario(number)));
+            assert!((1..=60).contains(&one.operations.len()));
+            assert_eq!(one.name == "seeded", number >= FIXED);
+        }
+    }
+}

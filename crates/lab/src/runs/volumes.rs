@@ -1,0 +1,218 @@
+//! Volumes come, change and go while requests are in flight, and what the answers to such commands mean.
+//!
+//! What must hold: a command that was answered holds for ever; one that was not may be lost or not. What a deletion, a
+//! smaller size or read-only makes impossible fails cleanly, also if it was in flight; nothing else fails.
+
+use engine::{Command, ControlError, Error, Policy, PoolChange};
+
+use crate::oracle::model::{Existence, Listing, Properties};
+use crate::runs::run::{Pending, Run};
+use crate::world::Answer;
+use crate::{Checked, violated};
+
+/// The most volumes at a time.
+const MOST_VOLUMES: usize = 6;
+
+impl Run {
+    pub(crate) fn create_volume(&mut self, size_blocks: u64, policy: Option<Policy>) -> Checked {
+        while self.pending.values().any(|pending| matches!(pending, Pending::Create { .. })) {
+            self.wait()?;
+        }
+        let there = self.model.volumes().iter().filter(|volume| volume.existence != Existence::Gone);
+        if there.count() >= MOST_VOLUMES {
+            return Ok(());
+        }
+        self.names += 1;
+        let mut name = format!("volume-{}-{}", self.epoch, self.names);
+        let taken = |name: &str| {
+            let of_name = |existence| {
+                self.model.volumes().iter().any(|volume| volume.name == name && volume.existence == existence)
+            };
+            of_name(Existence::Creating) || of_name(Existence::Certain)
+        };
+        let leaving = self.model.volumes().iter().filter(|volume| volume.existence == Existence::Deleting);
+        let free = leaving.map(|volume| volume.name.clone()).find(|name| !taken(name));
+        let takes_name = free.is_some();
+        name = free.unwrap_or(name);
+        let token = self.token(Pending::Create { name: name.clone(), takes_name });
+        self.model.begin_create(&name, size_blocks, policy);
+        self.is_exact &= policy.or(self.model.pool_policy()).unwrap_or_default() == Policy::Full;
+        let size = size_blocks * self.config.parameters.geometry.block();
+        self.world.control(token, Command::CreateVolume { name: &name, size, policy });
+        Ok(())
+    }
+
+    /// One change of volumes at a time.
+    fn wait_for_change(&mut self) -> Checked {
+        let changes = |pending: &Pending| {
+            matches!(pending, Pending::Delete { .. } | Pending::Resize { .. } | Pending::Set { .. } | Pending::SetPool)
+        };
+        while self.pending.values().any(changes) {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// The volume that a number means, if there is one to be changed.
+    fn changeable(&self, number: u64) -> Option<usize> {
+        let any = self.model.volumes().iter().any(|volume| volume.is_usable());
+        let volume = any.then(|| self.volume(number))?;
+        (self.model.volumes()[volume].existence == Existence::Certain).then_some(volume)
+    }
+
+    pub(crate) fn delete_volume(&mut self, number: u64) -> Checked {
+        self.wait_for_change()?;
+        let Some(volume) = self.changeable(number) else { return Ok(()) };
+        let id = self.model.volumes()[volume].id.expect("usable volumes are listed");
+        self.model.begin_delete(volume);
+        let token = self.token(Pending::Delete { volume });
+        self.world.control(token, Command::DeleteVolume { volume: id });
+        Ok(())
+    }
+
+    pub(crate) fn resize_volume(&mut self, number: u64, size_blocks: u64) -> Checked {
+        self.wait_for_change()?;
+        let Some(volume) = self.changeable(number) else { return Ok(()) };
+        if self.model.volumes()[volume].resizing.is_some() {
+            // The pool failed meanwhile: which size it has is known when it is opened again.
+            return Ok(());
+        }
+        if size_blocks >= self.model.volumes()[volume].size_blocks {
+            // What was submitted before an earlier shrinking might fit again.
+            self.drain()?;
+            if self.model.volumes()[volume].existence != Existence::Certain {
+                return Ok(());
+            }
+        }
+        let id = self.model.volumes()[volume].id.expect("usable volumes are listed");
+        self.model.begin_resize(volume, size_blocks);
+        let token = self.token(Pending::Resize { volume });
+        let size = size_blocks * self.config.parameters.geometry.block();
+        self.world.control(token, Command::ResizeVolume { volume: id, size });
+        Ok(())
+    }
+
+    pub(crate) fn set_volume(
+        &mut self,
+        number: u64,
+        policy: Option<Option<Policy>>,
+        read_only: Option<bool>,
+    ) -> Checked {
+        self.wait_for_change()?;
+        let Some(volume) = self.changeable(number) else { return Ok(()) };
+        let id = self.model.volumes()[volume].id.expect("usable volumes are listed");
+        let before = self.model.volumes()[volume].properties;
+        let properties =
+            Properties { policy: policy.unwrap_or(before.policy), read_only: read_only.unwrap_or(before.read_only) };
+        self.model.begin_set(volume, properties);
+        self.note_policies();
+        let token = self.token(Pending::Set { volume });
+        self.world.control(token, Command::SetVolume { volume: id, policy, read_only });
+        Ok(())
+    }
+
+    pub(crate) fn set_pool(&mut self, policy: Option<Policy>) -> Checked {
+        self.wait_for_change()?;
+        self.model.begin_set_pool(policy);
+        self.note_policies();
+        let token = self.token(Pending::SetPool);
+        let policy = Some(policy);
+        let set = Command::SetPool(PoolChange { policy, ..PoolChange::default() });
+        self.world.control(token, set);
+        Ok(())
+    }
+
+    /// What is written while some volume does not share everything may stay stored twice for ever.
+    fn note_policies(&mut self) {
+        let all_full = self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
+        self.is_exact &= all_full;
+    }
+
+    /// Compares the engine's list of volumes with the model's.
+    pub(crate) fn reconcile(&mut self, opened: bool) -> Checked {
+        let block = self.config.parameters.geometry.block();
+        let listed = self.world.engine.volumes().map(|volume| Listing {
+            id: volume.id,
+            name: volume.name.clone(),
+            // A size that is no multiple of the block size is nobody's.
+            size_blocks: if volume.size.is_multiple_of(block) { volume.size / block } else { u64::MAX },
+            properties: Properties { policy: volume.policy, read_only: volume.read_only },
+        });
+        let listed: Vec<Listing> = listed.collect();
+        self.model.reconcile(&listed, self.world.engine.pool_policy(), opened)
+    }
+
+    /// Whether what happened to its volume explains that a request was refused.
+    pub(crate) fn is_refusal_due(&self, pending: &Pending, result: &Result<Answer, Error>) -> bool {
+        let (volume, stamp) = match *pending {
+            Pending::Change { range, stamp, .. } => (range.volume, stamp),
+            Pending::Refused { volume, stamp }
+            | Pending::Read { volume, stamp }
+            | Pending::Extents { volume, stamp, .. }
+            | Pending::Flush { volume, stamp } => (volume, stamp),
+            _ => return false,
+        };
+        match result {
+            Err(Error::Invalid) => self.model.may_be_outside(volume, stamp),
+            Err(Error::ReadOnly) => {
+                matches!(pending, Pending::Change { .. }) && self.model.may_be_locked(volume, stamp)
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn commanded(&mut self, token: u64, result: Result<(), ControlError>) -> Checked {
+        let Some(pending) = self.pending.remove(&token) else {
+            return violated(format!("an answer to command {token}, which waits for none: {result:?}"));
+        };
+        if matches!(pending, Pending::Close { .. }) {
+            self.closed = Some(result);
+        }
+        match (&pending, result) {
+            (_, Err(error)) if self.endures && self.is_command_explained(&pending, error) => return Ok(()),
+            (Pending::Grow { grown: Ok(grown) }, Ok(())) => {
+                self.has_grown(*grown);
+                let capacity = self.world.engine.status().capacity_bytes;
+                if capacity != grown.capacity_bytes() {
+                    return violated(format!("grown to {grown:?}, and the capacity is {capacity}"));
+                }
+                return Ok(());
+            }
+            (Pending::Grow { grown: Err(expected) }, Err(ControlError::BadCapacity(error))) if *expected == error => {
+                return Ok(());
+            }
+            (Pending::Settle | Pending::Scrub | Pending::SecondCopies | Pending::Replicas, Ok(()))
+            | (Pending::IndexCopy | Pending::SetCache | Pending::Close { .. }, Ok(())) => return Ok(()),
+            (Pending::Close { .. }, Err(ControlError::ReadOnly)) if self.world.ownership.taken => return Ok(()),
+            (Pending::Scrub, Err(ControlError::NoScrub))
+            | (Pending::SecondCopies, Err(ControlError::TooManyVolumes)) => return Ok(()),
+            (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => return Ok(()),
+            (Pending::Create { name, .. }, Ok(())) => self.model.end_create(name, true),
+            (Pending::Create { name, .. }, Err(ControlError::TooManyVolumes)) => self.model.end_create(name, false),
+            // What is in the map buffer stays there.
+            (Pending::Settle, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
+                self.is_unsettled = true;
+                return Ok(());
+            }
+            (Pending::SecondCopies, Err(ControlError::NoSpace)) if self.may_lack_metadata() => return Ok(()),
+            (Pending::Create { name, .. }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
+                self.model.end_create(name, false);
+            }
+            // The deletion waits for room.
+            (Pending::Create { name, takes_name: true }, Err(ControlError::Exists)) => {
+                self.model.end_create(name, false);
+            }
+            // It waited for a checkpoint, which was given up: it may have happened.
+            (_, Err(ControlError::ReadOnly)) if self.closes_early() => return Ok(()),
+            (Pending::Delete { volume }, Ok(())) => self.model.end_delete(*volume),
+            (Pending::Resize { volume }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
+                self.model.fail_resize(*volume);
+            }
+            (Pending::Resize { volume }, Ok(())) => self.model.end_resize(*volume),
+            (Pending::Set { volume }, Ok(())) => self.model.end_set(*volume),
+            (Pending::SetPool, Ok(())) => self.model.end_set_pool(),
+            _ => return violated(format!("command {pending:?} was answered with {result:?}, and nothing had failed")),
+        }
+        self.reconcile(false)
+    }
+}

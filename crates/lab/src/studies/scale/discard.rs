@@ -1,0 +1,173 @@
+//! What a foreground load notices of a discard of terabytes, in pools with room and in full ones.
+//!
+//! Two volumes share a pool: the load reads and writes single blocks of the first, and the second, much larger, is discarded in
+//! one of three ways. Latencies are taken for a while before that, and for as long after it, while what was discarded is being
+//! freed in the background.
+
+use std::rc::Rc;
+
+use engine::{Limits, Nanos};
+
+use crate::studies::scale::MEMORY;
+use crate::timed::load::{Clients, Discard, OpenLoad, permille};
+use crate::timed::machine::{Machine, Processor, Store};
+use crate::timed::pool::Pool;
+use crate::{Checked, Violation};
+
+/// The volume that the load works on: its map is three times as large as the memory for pages.
+pub const LOADED_BYTES: u64 = 100 << 30;
+/// Requests a second.
+pub const PER_SECOND: u64 = 10_000;
+/// After opening: until the index is filled again.
+const REST: Nanos = 60 * SECOND;
+const SECOND: Nanos = 1_000_000_000;
+const LOOK_EVERY: Nanos = SECOND / 20;
+/// What the pools have room for beyond what is mapped: much, and less than the load writes: it
+/// needs slots that come back.
+pub const SPARES: [u64; 2] = [64 << 30, 1 << 28];
+/// What mkfs discards at once.
+const RANGE_BYTES: u64 = 4 << 30;
+
+/// How the second volume goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// It is deleted.
+    Delete,
+    /// All of it is discarded in ranges of 4 GiB, one after the other.
+    Ranges,
+    /// All of it is discarded at once.
+    Trim,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Way; 3] = [Way::Delete, Way::Ranges, Way::Trim];
+
+    /// As tables name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Delete => "volume delete",
+            Way::Ranges => "4 GiB at a time",
+            Way::Trim => "one discard",
+        }
+    }
+
+    fn discards(self, bytes: u64) -> Vec<Discard> {
+        match self {
+            Way::Delete => vec![Discard::Volume],
+            Way::Ranges => {
+                let starts = (0..bytes).step_by(RANGE_BYTES as usize);
+                starts.map(|start| Discard::Range(start, RANGE_BYTES.min(bytes - start))).collect()
+            }
+            Way::Trim => vec![Discard::Range(0, bytes)],
+        }
+    }
+}
+
+/// Latencies of a stretch of time, and what else happened in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stretch {
+    /// p50, p99 and p99.9 of each class of requests.
+    pub latencies: [[Nanos; 3]; 3],
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Time of the processor in the engine.
+    pub processor: Processor,
+}
+
+/// A discard and what was noticed of it.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// Bytes discarded.
+    pub bytes: u64,
+    /// The same in blocks.
+    pub blocks: u64,
+    /// Bytes that were free before.
+    pub spare_bytes: u64,
+    /// How.
+    pub way: Way,
+    /// Before.
+    pub before: Stretch,
+    /// While it is being freed.
+    pub during: Stretch,
+    /// Nanoseconds until each request for it was answered.
+    pub answers: Vec<Nanos>,
+    /// Requests for it that have no answer yet.
+    pub unanswered: u64,
+    /// Blocks freed a second.
+    pub freed_per_second: u64,
+    /// What status says is still to be looked at: at most, and at the end.
+    pub discarded_blocks: [u64; 2],
+}
+
+/// Runs a discard of so many bytes in each way, in pools with so much room beside.
+pub fn measure_all(bytes: u64, spare_bytes: u64, seconds: u64, processor: bool) -> Checked<Vec<Results>> {
+    let pool = Pool::with_other(LOADED_BYTES, bytes, spare_bytes);
+    let pool = Rc::new(pool.map_err(|why| Violation(format!("no pool of {bytes} bytes: {why}")))?);
+    Way::ALL.into_iter().map(|way| measure(&pool, spare_bytes, way, seconds, processor)).collect()
+}
+
+/// Runs one discard, with latencies taken for so many virtual seconds before and after it. With `processor`
+/// the time that the engine takes is measured.
+pub fn measure(pool: &Rc<Pool>, spare_bytes: u64, way: Way, seconds: u64, processor: bool) -> Checked<Results> {
+    let limits = Limits::for_memory(MEMORY, &pool.parameters.geometry)
+        .map_err(|needed| Violation(format!("the pool needs {needed} bytes of memory")))?;
+    let mut machine = Machine::open(Store::new(pool.clone()), limits, 0);
+    machine.opened()?;
+    while machine.now < REST {
+        machine.step(REST)?;
+    }
+    machine.processor = processor.then(Processor::default);
+    let mut clients = Clients::new(7);
+    let mut load = OpenLoad::new(PER_SECOND, machine.now);
+    // The first stretch does not count: it fills the caches and the delta.
+    stretch(&mut clients, &mut machine, &mut load, seconds, &mut |_| {})?;
+    let before = stretch(&mut clients, &mut machine, &mut load, seconds, &mut |_| {})?;
+    let bytes = pool.other * pool.parameters.geometry.block();
+    load.discards.extend(way.discards(bytes));
+    let count = load.discards.len() as u64;
+    let used = machine.engine.status().data_blocks_used;
+    let mut most = 0;
+    let during = stretch(&mut clients, &mut machine, &mut load, seconds, &mut |machine| {
+        most = most.max(machine.engine.status().discarded_blocks);
+    })?;
+    let status = machine.engine.status();
+    let freed = used.saturating_sub(status.data_blocks_used);
+    let answers = load.discarded;
+    Ok(Results {
+        bytes,
+        blocks: pool.other,
+        spare_bytes,
+        way,
+        before,
+        during,
+        unanswered: count - answers.len() as u64,
+        answers,
+        freed_per_second: freed / seconds,
+        discarded_blocks: [most, status.discarded_blocks],
+    })
+}
+
+/// So many seconds under load, with a look at the machine every now and then.
+fn stretch(
+    clients: &mut Clients,
+    machine: &mut Machine,
+    load: &mut OpenLoad,
+    seconds: u64,
+    look: &mut dyn FnMut(&Machine),
+) -> Checked<Stretch> {
+    load.latencies.iter_mut().for_each(Vec::clear);
+    let checkpoints = machine.engine.counters().checkpoints;
+    machine.processor = machine.processor.map(|_| Processor::default());
+    let end = machine.now + seconds * SECOND;
+    while machine.now < end {
+        let until = end.min(machine.now + LOOK_EVERY);
+        clients.serve(machine, load, until)?;
+        look(machine);
+    }
+    Ok(Stretch {
+        latencies: load.latencies.each_ref().map(|all| [500, 990, 999].map(|rank| permille(all, rank))),
+        checkpoints: machine.engine.counters().checkpoints - checkpoints,
+        processor: machine.processor.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,497 @@
+//! Clients in virtual time: a number of requests under way, a new one at most every so often, and what each cost.
+//!
+//! Or clients that do not wait for each other ([`OpenLoad`]): requests come at random times.
+//!
+//! Every block that is read is compared with what was written last; after a crash, with what a flush had covered or anything
+//! written since. No two requests to the same block are under way at once, so that is all that can be.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use engine::{Command, Counters, Nanos, Operation, Submit};
+
+use crate::content::{CELLS, Cells};
+use crate::random::Random;
+use crate::timed::machine::{IoCounts, Machine, Step};
+use crate::timed::pool::{OTHER_VOLUME, VOLUME};
+use crate::{Checked, Violation, violated};
+
+/// Blocks of a sequential request: 128 KiB.
+const SEQUENTIAL_BLOCKS: u64 = 32;
+/// Numbers from here on are the contents of writes; those below are the pool's own.
+const FIRST_NUMBER: u32 = 1 << 20;
+
+/// What the clients do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Workload {
+    /// Reads of 4 KiB anywhere, 32 under way.
+    RandomRead,
+    /// Writes of 4 KiB anywhere, 32 under way.
+    RandomWrite,
+    /// Reads of 128 KiB in order of address, 8 under way.
+    SequentialRead,
+    /// Writes of 128 KiB in order of address, 8 under way.
+    SequentialWrite,
+}
+
+impl Workload {
+    /// All of them, in the order in which they run: reads first, from the pool as it was made.
+    pub const ALL: [Workload; 4] =
+        [Workload::RandomRead, Workload::SequentialRead, Workload::SequentialWrite, Workload::RandomWrite];
+
+    /// As tables name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::RandomRead => "4 KiB random read",
+            Workload::RandomWrite => "4 KiB random write",
+            Workload::SequentialRead => "128 KiB sequential read",
+            Workload::SequentialWrite => "128 KiB sequential write",
+        }
+    }
+
+    /// Whether it writes.
+    pub fn writes(self) -> bool {
+        matches!(self, Workload::RandomWrite | Workload::SequentialWrite)
+    }
+
+    fn blocks(self) -> u64 {
+        if matches!(self, Workload::RandomRead | Workload::RandomWrite) { 1 } else { SEQUENTIAL_BLOCKS }
+    }
+
+    fn depth(self) -> usize {
+        if self.blocks() == 1 { 32 } else { 8 }
+    }
+
+    /// The least time between two submissions: 100,000 requests a second of 4 KiB, 10,000 of 128 KiB.
+    fn gap(self) -> Nanos {
+        if self.blocks() == 1 { 10_000 } else { 100_000 }
+    }
+}
+
+/// What a number of requests cost altogether.
+#[derive(Clone, Debug, Default)]
+pub struct Cost {
+    /// Requests answered.
+    pub requests: u64,
+    /// What the engine did.
+    pub counters: Counters,
+    /// What the drive did.
+    pub io: IoCounts,
+    /// From submission to answer, of each request.
+    pub latencies: Vec<Nanos>,
+}
+
+impl Cost {
+    /// Pages of trees looked at, those of the rebuild of the index left out.
+    pub fn page_visits(&self) -> f64 {
+        self.per_request(self.counters.page_visits - self.counters.rebuild_page_visits)
+    }
+
+    /// Runs of requests and steps of checkpoints.
+    pub fn steps(&self) -> f64 {
+        self.per_request(self.counters.request_runs + self.counters.checkpoint_steps)
+    }
+
+    /// Commands to the drive, those of the rebuild of the index left out.
+    pub fn commands(&self) -> f64 {
+        self.per_request(self.io.commands() - self.counters.rebuild_loads.min(self.io.metadata_reads))
+    }
+
+    /// Reads of pages, those of the rebuild of the index left out.
+    pub fn metadata_reads(&self) -> f64 {
+        self.per_request(self.io.metadata_reads - self.counters.rebuild_loads.min(self.io.metadata_reads))
+    }
+
+    /// A number of all requests, for one.
+    pub fn per_request(&self, count: u64) -> f64 {
+        count as f64 / self.requests.max(1) as f64
+    }
+
+    /// The latency that `percent` of the requests did not exceed.
+    pub fn percentile(&self, percent: usize) -> Nanos {
+        permille(&self.latencies, 10 * percent)
+    }
+}
+
+/// The latency that `permille` of a thousand did not exceed.
+pub fn permille(latencies: &[Nanos], permille: usize) -> Nanos {
+    let mut sorted = latencies.to_vec();
+    sorted.sort_unstable();
+    sorted.get((sorted.len() * permille / 1000).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0)
+}
+
+/// What is discarded while a load goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discard {
+    /// The second volume is deleted.
+    Volume,
+    /// Bytes of the second volume are trimmed.
+    Range(u64, u64),
+}
+
+/// What a client of an open load asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// A read.
+    Read,
+    /// A write, answered from memory.
+    Write,
+    /// A write that is answered when it is durable.
+    Durable,
+}
+
+impl Class {
+    /// All of them, in the order of `OpenLoad::latencies`.
+    pub const ALL: [Class; 3] = [Class::Read, Class::Write, Class::Durable];
+
+    /// Of a hundred requests 70 are reads, 27 are writes and 3 are durable writes.
+    fn draw(random: &mut Random) -> Class {
+        match random.below(100) {
+            0..70 => Class::Read,
+            70..97 => Class::Write,
+            _ => Class::Durable,
+        }
+    }
+}
+
+/// Reads and writes of single blocks of the volume, anywhere, at random times, whether or not earlier ones have been
+/// answered; and discards, one after the other.
+pub struct OpenLoad {
+    /// Requests a second, on average.
+    per_second: u64,
+    /// When the next request comes.
+    next: Nanos,
+    /// What came and has not been submitted, and when.
+    backlog: VecDeque<(Nanos, Class)>,
+    /// What is still to be discarded.
+    pub discards: VecDeque<Discard>,
+    discarding: Option<(u64, Nanos)>,
+    /// From the arrival of a request to its answer, by class.
+    pub latencies: [Vec<Nanos>; 3],
+    /// The same of discards.
+    pub discarded: Vec<Nanos>,
+}
+
+impl OpenLoad {
+    /// A load that begins at `now`.
+    pub fn new(per_second: u64, now: Nanos) -> OpenLoad {
+        OpenLoad {
+            per_second,
+            next: now,
+            backlog: VecDeque::new(),
+            discards: VecDeque::new(),
+            discarding: None,
+            latencies: Default::default(),
+            discarded: Vec::new(),
+        }
+    }
+
+    /// Lets come what is due. Of the microseconds each has the same chance that a request comes: a Poisson process, but for
+    /// that a microsecond has one at most.
+    fn arrive(&mut self, now: Nanos, random: &mut Random) {
+        while self.next <= now {
+            self.backlog.push_back((self.next, Class::draw(random)));
+            self.next += 1_000;
+            while random.below(1_000_000) >= self.per_second {
+                self.next += 1_000;
+            }
+        }
+    }
+}
+
+/// What has been written to a block: contents that it may have, the last one is the newest.
+type History = Vec<u32>;
+
+/// The clients.
+pub struct Clients {
+    random: Random,
+    written: BTreeMap<u64, History>,
+    /// Blocks with more than one content that a crash may leave.
+    unflushed: BTreeSet<u64>,
+    next_number: u32,
+    next_token: u64,
+    /// Where the sequential requests go on.
+    cursor: u64,
+    under_way: HashMap<u64, UnderWay>,
+    /// After a crash: a block may have any content of its history.
+    is_verifying: bool,
+}
+
+#[derive(Clone, Copy)]
+struct UnderWay {
+    first: u64,
+    blocks: u64,
+    since: Nanos,
+    class: Class,
+}
+
+impl Clients {
+    /// Clients that have not done anything yet.
+    pub fn new(seed: u64) -> Clients {
+        Clients {
+            random: Random::new(seed),
+            written: BTreeMap::new(),
+            unflushed: BTreeSet::new(),
+            next_number: FIRST_NUMBER,
+            next_token: 1,
+            cursor: 0,
+            under_way: HashMap::new(),
+            is_verifying: false,
+        }
+    }
+
+    /// Works until `enough` says so, which sees the machine and the number of answers, and leaves what is under way so.
+    pub fn work(
+        &mut self,
+        machine: &mut Machine,
+        workload: Workload,
+        enough: &mut dyn FnMut(&Machine, u64) -> bool,
+    ) -> Checked<Cost> {
+        let (counters, io) = (machine.engine.counters(), machine.io);
+        let mut cost = Cost::default();
+        let mut next = machine.now;
+        while !enough(machine, cost.requests) {
+            let has_room = self.under_way.len() < workload.depth() && machine.engine.can_submit();
+            if has_room && machine.now >= next && self.submit(machine, workload) {
+                next = machine.now + workload.gap();
+            }
+            let horizon = if has_room && next > machine.now { next } else { Nanos::MAX };
+            self.step(machine, horizon, &mut cost)?;
+        }
+        cost.counters = counters_since(machine.engine.counters(), counters);
+        cost.io = io_since(machine.io, io);
+        Ok(cost)
+    }
+
+    /// Works under an open load until the clock stands at `until`.
+    pub fn serve(&mut self, machine: &mut Machine, load: &mut OpenLoad, until: Nanos) -> Checked {
+        while machine.now < until {
+            load.arrive(machine.now, &mut self.random);
+            while let Some(&(since, class)) = load.backlog.front()
+                && machine.engine.can_submit()
+                && self.submit_block(machine, since, class)
+            {
+                load.backlog.pop_front();
+            }
+            if load.discarding.is_none()
+                && machine.engine.can_submit()
+                && let Some(discard) = load.discards.pop_front()
+            {
+                self.discard(machine, load, discard);
+            }
+            match machine.step(load.next.min(until))? {
+                Step::Reply(token, result) if load.discarding.is_some_and(|(discard, _)| discard == token) => {
+                    result.map_err(|error| Violation(format!("a discard failed: {error:?}")))?;
+                    load.discarded.extend(load.discarding.take().map(|(_, since)| machine.now - since));
+                }
+                Step::Reply(token, result) => {
+                    let request = self.answered(machine, token, result)?;
+                    load.latencies[request.class as usize].push(machine.now - request.since);
+                }
+                Step::Command(true) => {
+                    load.discarded.extend(load.discarding.take().map(|(_, since)| machine.now - since));
+                }
+                Step::Command(false) => return violated("the volume cannot be deleted"),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn discard(&mut self, machine: &mut Machine, load: &mut OpenLoad, discard: Discard) {
+        load.discarding = Some((self.next_token, machine.now));
+        match discard {
+            Discard::Volume => machine.begin_command(Command::DeleteVolume { volume: OTHER_VOLUME }),
+            Discard::Range(offset, length) => {
+                let request = self.request(0, 0, Operation::Trim);
+                machine.submit(Submit { volume: OTHER_VOLUME, offset, length, ..request });
+            }
+        }
+        self.next_token += 1;
+    }
+
+    /// Submits a request for a block that no other one is at; false if there is no room for it.
+    fn submit_block(&mut self, machine: &mut Machine, since: Nanos, class: Class) -> bool {
+        let lba = loop {
+            let lba = self.random.below(machine.store.pool.mapped);
+            if !self.under_way.values().any(|other| other.first == lba) {
+                break lba;
+            }
+        };
+        let submitted = if class != Class::Read {
+            self.write(machine, lba, 1, class == Class::Durable)
+        } else {
+            machine.submit(self.request(lba, 1, Operation::Read { object: 0 }));
+            true
+        };
+        if submitted {
+            self.begin(since, lba, 1, class);
+        }
+        submitted
+    }
+
+    /// Waits until nothing is under way.
+    pub fn drain(&mut self, machine: &mut Machine) -> Checked {
+        let mut cost = Cost::default();
+        while !self.under_way.is_empty() {
+            self.step(machine, Nanos::MAX, &mut cost)?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what has been written, once all of it has been answered.
+    pub fn flush(&mut self, machine: &mut Machine) -> Checked {
+        self.drain(machine)?;
+        machine.submit(self.request(0, 0, Operation::Flush));
+        self.begin(machine.now, 0, 0, Class::Durable);
+        self.drain(machine)?;
+        for lba in std::mem::take(&mut self.unflushed) {
+            let history = self.written.get_mut(&lba).expect("it was written");
+            history.drain(..history.len() - 1);
+        }
+        Ok(())
+    }
+
+    /// The machine has crashed and is open again: every block that was written since the last flush, and `more` others, is read.
+    /// It has one of the contents that it may have, and keeps that one.
+    pub fn verify(&mut self, machine: &mut Machine, more: usize) -> Checked {
+        self.under_way.clear();
+        self.is_verifying = true;
+        let flushed: Vec<u64> = self.written.keys().copied().filter(|lba| !self.unflushed.contains(lba)).collect();
+        let unflushed = std::mem::take(&mut self.unflushed);
+        for lba in unflushed.into_iter().chain(flushed.into_iter().take(more)) {
+            while self.under_way.len() >= 32 || !machine.engine.can_submit() {
+                self.step(machine, Nanos::MAX, &mut Cost::default())?;
+            }
+            let request = self.request(lba, 1, Operation::Read { object: 0 });
+            self.begin(machine.now, lba, 1, Class::Read);
+            machine.submit(request);
+        }
+        self.drain(machine)?;
+        self.is_verifying = false;
+        Ok(())
+    }
+
+    fn step(&mut self, machine: &mut Machine, horizon: Nanos, cost: &mut Cost) -> Checked {
+        match machine.step(horizon)? {
+            Step::Reply(token, result) => {
+                let request = self.answered(machine, token, result)?;
+                cost.requests += 1;
+                cost.latencies.push(machine.now - request.since);
+                Ok(())
+            }
+            Step::Quiet if horizon == Nanos::MAX => violated(format!("{} requests hang", self.under_way.len())),
+            _ => Ok(()),
+        }
+    }
+
+    /// A request has its answer, and it is a good one.
+    fn answered(
+        &mut self,
+        machine: &Machine,
+        token: u64,
+        result: Result<Vec<Cells>, engine::Error>,
+    ) -> Checked<UnderWay> {
+        let Some(request) = self.under_way.remove(&token) else {
+            return violated(format!("request {token} is answered twice"));
+        };
+        match result {
+            Ok(blocks) if request.class == Class::Read => self.compare(machine, request, &blocks)?,
+            Ok(_) => {}
+            Err(error) => return violated(format!("request {token} failed: {error:?}")),
+        }
+        Ok(request)
+    }
+
+    fn compare(&mut self, machine: &Machine, request: UnderWay, blocks: &[Cells]) -> Checked {
+        if blocks.len() as u64 != request.blocks {
+            return violated(format!("{} blocks were read instead of {}", blocks.len(), request.blocks));
+        }
+        for (lba, found) in (request.first..).zip(blocks) {
+            let good = match self.written.get_mut(&lba) {
+                Some(history) if self.is_verifying => {
+                    history.retain(|&number| [number; CELLS] == *found);
+                    !history.is_empty()
+                }
+                Some(history) => history.last().is_some_and(|&number| [number; CELLS] == *found),
+                None => *found == machine.store.pool.cells(lba),
+            };
+            if !good {
+                return violated(format!("block {lba} reads as {found:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Submits the next request; false if there is no room for it.
+    fn submit(&mut self, machine: &mut Machine, workload: Workload) -> bool {
+        let blocks = workload.blocks();
+        let end = machine.store.pool.mapped / blocks;
+        let random = blocks == 1;
+        let first = blocks * if random { self.random.below(end) } else { self.cursor % end };
+        if self.under_way.values().any(|other| first < other.first + other.blocks && other.first < first + blocks) {
+            return false;
+        }
+        if workload.writes() {
+            if !self.write(machine, first, blocks, false) {
+                return false;
+            }
+        } else {
+            machine.submit(self.request(first, blocks, Operation::Read { object: 0 }));
+        }
+        self.begin(machine.now, first, blocks, if workload.writes() { Class::Write } else { Class::Read });
+        if !random {
+            self.cursor += 1;
+        }
+        true
+    }
+
+    /// Submits a write of new contents; false if there are no buffers for it.
+    fn write(&mut self, machine: &mut Machine, first: u64, blocks: u64, fua: bool) -> bool {
+        let contents: Vec<Cells> = (self.next_number..).take(blocks as usize).map(|number| [number; CELLS]).collect();
+        let request = Submit { fua, ..self.request(first, blocks, Operation::Flush) };
+        if !machine.write(self.next_token, request, &contents) {
+            return false;
+        }
+        for lba in first..first + blocks {
+            let pool = &machine.store.pool;
+            self.written.entry(lba).or_insert_with(|| vec![pool.cells(lba)[0]]).push(self.next_number);
+            self.unflushed.insert(lba);
+            self.next_number += 1;
+        }
+        true
+    }
+
+    /// Notes the request that gets the next token as under way.
+    fn begin(&mut self, since: Nanos, first: u64, blocks: u64, class: Class) {
+        self.under_way.insert(self.next_token, UnderWay { first, blocks, since, class });
+        self.next_token += 1;
+    }
+
+    fn request<'a>(&self, first: u64, blocks: u64, operation: Operation<'a>) -> Submit<'a> {
+        let (offset, length) = (first * 4096, blocks * 4096);
+        Submit { token: self.next_token, volume: VOLUME, offset, length, fua: false, operation }
+    }
+}
+
+fn counters_since(now: Counters, then: Counters) -> Counters {
+    Counters {
+        page_visits: now.page_visits - then.page_visits,
+        request_runs: now.request_runs - then.request_runs,
+        checkpoint_steps: now.checkpoint_steps - then.checkpoint_steps,
+        checkpoints: now.checkpoints - then.checkpoints,
+        pages_written: now.pages_written - then.pages_written,
+        rebuild_page_visits: now.rebuild_page_visits - then.rebuild_page_visits,
+        rebuild_loads: now.rebuild_loads - then.rebuild_loads,
+    }
+}
+
+fn io_since(now: IoCounts, then: IoCounts) -> IoCounts {
+    IoCounts {
+        journal_writes: now.journal_writes - then.journal_writes,
+        slot_writes: now.slot_writes - then.slot_writes,
+        slot_reads: now.slot_reads - then.slot_reads,
+        metadata_reads: now.metadata_reads - then.metadata_reads,
+        metadata_writes: now.metadata_writes - then.metadata_writes,
+        syncs: now.syncs - then.syncs,
+    }
+}
