@@ -1,7 +1,7 @@
 //! Short forms of `lab icache`, `lab window` and `lab cost`.
 
 use lab::studies::icache::{Adaptive, Division, Plan, run};
-use lab::{cost, window};
+use lab::studies::{cost, window};
 
 #[test]
 fn more_index_removes_more_writes_and_more_read_cache_saves_more_reads() {

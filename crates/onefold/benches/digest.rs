@@ -3,7 +3,7 @@
 //! `cached` goes round 64 KiB, as what was just received or read does; `cold` goes through 256 MiB.
 
 #[expect(dead_code, reason = "the program makes digesters from the parameters of a pool")]
-#[path = "../src/digest.rs"]
+#[path = "../src/io/digest.rs"]
 mod digest;
 
 use aegis::aegis128l::Aegis128LMac;

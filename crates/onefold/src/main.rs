@@ -1,84 +1,50 @@
 //! Onefold: a block device that stores every block once, served over NBD.
 //!
 //! ```text
-//! main, cli                 what is asked for
-//! create, grow, serve, offline, look, scrub, check, repair, estimate    what is done about it
-//!   command, properties     ... by commands to the engine
-//! log, watch, service       what an operator, and the service manager, are told
-//! reactor                   one thread: waits, takes in, lets the engine decide, carries out
-//!   record                  ... and what the engine was asked, for the lab
-//!   disk, backing           ... on the store
-//!   owner, host             ... which nobody else may have
-//!   server, connection, request, output    ... for clients
-//!   control                 ... for operators
-//! ring, arena, heap         the kernel's side: the only unsafe code (and one descriptor in service)
+//! commands    what is asked for, and what is done about it
+//! operators   ... by commands to the engine; what an operator, and the service manager, are told
+//! reactor     one thread: waits, takes in, lets the engine decide, carries out
+//!   clients   ... for NBD clients
+//!   report    ... figures
+//! memory      one number, divided
+//! store       the file or device, which nobody else may have
+//! io          the kernel's side: the only unsafe code (and one descriptor in operators/service.rs)
+//! log, print, progress, size    words and numbers for people
 //! ```
 
-mod arena;
-mod backing;
-mod caches;
-mod capacity;
-mod check;
-mod cli;
-mod command;
-mod connection;
-mod control;
-mod copy_on_write;
-mod create;
-mod digest;
-mod disk;
-mod estimate;
-mod explain;
-#[cfg(feature = "faults")]
-mod faults;
-mod grow;
-mod heap;
-mod host;
-mod identity;
-mod listen;
+mod clients;
+mod commands;
+mod io;
 mod log;
-mod look;
 mod memory;
 #[cfg(test)]
 mod numbers;
-mod offline;
-mod output;
-mod owner;
-mod place;
-mod poll;
+mod operators;
 mod print;
-mod probe;
 mod progress;
-mod prometheus;
-mod properties;
 mod reactor;
-mod record;
-mod repair;
-mod request;
-mod ring;
-mod scrub;
-mod serve;
-mod server;
-mod service;
+mod report;
 mod size;
-mod status;
-mod turns;
-mod watch;
-mod writes;
+mod store;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::json;
 
-use cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
-use control::Request;
-use copy_on_write::Overwriting;
+use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
+use commands::{check, create, estimate, offline, repair, scrub, serve};
+use io::heap;
 use log::Level;
+use operators::control::Request;
+use operators::properties::Property;
+use operators::service::Inherited;
+use operators::{command, properties, service};
 use print::{complain, print, print_json};
-use properties::Property;
-use service::Inherited;
-use status::Report;
+use report::status::Report;
+use report::{prometheus, status};
+use store::copy_on_write::Overwriting;
+use store::{copy_on_write, owner};
 
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap;

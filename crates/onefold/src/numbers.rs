@@ -5,15 +5,15 @@ use clap::Parser;
 use engine::{DigestFunction, Engine, Geometry, Limits, Parameters};
 use proptest::prelude::*;
 
-use crate::cli::{Cli, Command};
-use crate::command;
-use crate::control::{Budget, PoolSettings, Request, Response};
-use crate::estimate;
-use crate::grow;
-use crate::listen::Address;
+use crate::clients::listen::Address;
+use crate::commands::cli::{Cli, Command};
+use crate::commands::estimate;
 use crate::memory::Division;
-use crate::properties::{pool_request, replicas_text, second_copies_text, volume_request};
+use crate::operators::command;
+use crate::operators::control::{Budget, PoolSettings, Request, Response};
+use crate::operators::properties::{pool_request, replicas_text, second_copies_text, volume_request};
 use crate::size;
+use crate::store::grow;
 
 /// Any number, more often one at an edge.
 fn number() -> impl Strategy<Value = u64> {
@@ -117,11 +117,11 @@ proptest! {
         let Ok(cli) = Cli::try_parse_from(line) else { return Ok(()) };
         match cli.command {
             Command::Set { key, value, .. } => drop(pool_request(&key, &value)),
-            Command::Volume(crate::cli::VolumeCommand::Set { name, properties, .. }) => drop(volume_request(&name, &properties)),
-            Command::Volume(crate::cli::VolumeCommand::Create { size, .. } | crate::cli::VolumeCommand::Resize { size, .. }) => {
+            Command::Volume(crate::commands::cli::VolumeCommand::Set { name, properties, .. }) => drop(volume_request(&name, &properties)),
+            Command::Volume(crate::commands::cli::VolumeCommand::Create { size, .. } | crate::commands::cli::VolumeCommand::Resize { size, .. }) => {
                 prop_assert!(crate::wrong_size(size).is_none() || !size.is_multiple_of(4096) || size == 0);
             }
-            Command::Create(arguments) => drop(crate::create::geometry_for(arguments.capacity)),
+            Command::Create(arguments) => drop(crate::commands::create::geometry_for(arguments.capacity)),
             _ => {}
         }
     }

@@ -16,26 +16,26 @@ use engine::{
     Recovered, VolumeId,
 };
 
-use crate::arena::{Arena, BLOCK};
-use crate::backing::Store;
-use crate::capacity::allow_files;
-use crate::command::{self, Wanted};
-use crate::control::{Mailbox, Message, Request, Response};
-use crate::digest::Digester;
-use crate::disk::{Core, Disk, Host};
-use crate::explain::{explain_control, explain_open};
-use crate::grow;
-use crate::listen::Listener;
+use crate::clients::listen::Listener;
+use crate::clients::server::Server;
+use crate::commands::explain::{explain_control, explain_open};
+use crate::io::arena::{Arena, BLOCK};
+use crate::io::digest::Digester;
+use crate::io::disk::{Core, Disk, Host};
+use crate::io::poll::Poll;
+use crate::io::record::{self, Recorded, Recording};
+use crate::io::ring::{Completion, Ring, Tag};
+use crate::memory::capacity::allow_files;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source, TooLittle};
-use crate::owner::Owned;
-use crate::poll::Poll;
-use crate::record::{self, Recorded, Recording};
-use crate::ring::{Completion, Ring, Tag};
-use crate::server::Server;
-use crate::service::Manager;
+use crate::operators::command::{self, Wanted};
+use crate::operators::control::{Mailbox, Message, Request, Response};
+use crate::operators::service::Manager;
+use crate::operators::watch::{REMEDY, Watch};
+use crate::report::status::{Report, failure_text};
 use crate::size;
-use crate::status::{Report, failure_text};
-use crate::watch::{REMEDY, Watch};
+use crate::store::backing::Store;
+use crate::store::grow;
+use crate::store::owner::Owned;
 
 use std::os::fd::AsRawFd;
 
@@ -354,7 +354,7 @@ impl Reactor {
         let core = &mut self.core;
         if self.heap_shrinks && !core.engine.is_resizing() {
             self.heap_shrinks = false;
-            crate::arena::give_heap_back();
+            crate::io::arena::give_heap_back();
         }
         let numbers = core.engine.buffer_numbers() as usize;
         if numbers * BLOCK != core.arena.buffers().length {

@@ -1,0 +1,793 @@
+//! One client: what it sends is taken apart here, and its requests are handed to the engine piece by piece.
+//!
+//! Owns the socket, the protocol session, the receive area and the buffers of the piece that is being received.
+//!
+//! States: handshake; then for each request in order: parsed, (payload received,) submitted piece by piece. One request at a
+//! time is in this part; any number of earlier ones wait for their answers. A connection ends by draining (goodbye or end of
+//! file: what is outstanding is answered first) or dead (error: what is outstanding is only given back).
+//!
+//! A piece of a write that has been received does not go to the engine at once, but into a line that all connections share: its digests
+//! and all that follows take longer than to empty a socket, which is small, and a client whose socket is full sleeps. So what clients
+//! have sent is received first, again between any two steps through that line ([`Shared::submit_arrived`]).
+//!
+//! Back-pressure: nothing is received while the engine has no room for a request or no buffers for a piece, or while the
+//! client does not take its replies; what one client does not take is bounded, so that it leaves room for others. Buffers for
+//! a piece, or for a read that is collected, are taken all or none, in order of arrival; who has them needs nothing else
+//! that a connection could hold, so connections cannot wait for each other.
+//!
+//! Memory: a connection begins with a small share of memory to receive and send with. One whose client sends more than
+//! that at once gets a large share while there are any, and keeps it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use engine::{BlockInput, BufferId, Event, Mode, Nanos, Operation, Submit, VolumeId};
+use nbd::{Command, ExportInfo, Request, Session, Step};
+
+use crate::clients::output::Output;
+use crate::clients::request::{Pieces, Table, token, touched_bytes};
+use crate::clients::turns::Begun;
+use crate::io::arena::{BLOCK, HEADER_AREA, RECEIVE_AREA, Span};
+use crate::io::disk::{Core, push_span};
+
+/// Requests of one connection that may wait for their answers.
+const REQUESTS_MAX: u32 = 1024;
+/// What connections may use: most of them little, some of them much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Share {
+    /// Bytes received at once.
+    receive_bytes: usize,
+    /// Bytes of headers sent at once.
+    send_header_bytes: usize,
+    /// Items that may wait to be sent before no more requests are taken.
+    output: usize,
+    /// Replies that may wait for one in several parts.
+    deferred: usize,
+    /// Bytes of headers that may wait to be sent before no more requests are taken.
+    header_bytes: usize,
+}
+
+const SMALL: Share =
+    Share { receive_bytes: 8 << 10, send_header_bytes: 4 << 10, output: 128, deferred: 16, header_bytes: 4 << 10 };
+const LARGE: Share = Share {
+    receive_bytes: RECEIVE_AREA,
+    send_header_bytes: HEADER_AREA,
+    output: 1024,
+    deferred: 1024,
+    header_bytes: 64 << 10,
+};
+
+/// Memory that a connection with a small share uses at most, apart from the buffers of its requests.
+pub const CONNECTION_BYTES: u64 = 20 << 10;
+/// The same with a large share.
+pub const LARGE_CONNECTION_BYTES: u64 = 192 << 10;
+
+/// Bytes of reads that one connection may have in flight, unless it is a single piece or a single request.
+const READ_WINDOW: u64 = 8 << 20;
+/// A long payload is followed by few headers: receiving more behind it would only mean copying the next payload.
+const TAIL_BEHIND_PAYLOAD: usize = 4096;
+const LONG_PAYLOAD: usize = 32 << 10;
+/// Entries of lists that a connection with a small share keeps.
+const FEW_BLOCKS: usize = 16;
+/// Lists of each kind that are kept for pieces to come.
+const SPARE_LISTS: usize = 64;
+/// The most extents of one answer.
+const EXTENTS_MAX: u32 = 128;
+
+/// What a connection may have although others hold most of everything: bytes of buffers for reads, and places in the
+/// engine's table. Clients that take no replies keep what they hold; whoever asks for little does not wait for them.
+const SURE_READ_BYTES: u64 = 64 << 10;
+const SURE_PIECES: u32 = 2;
+
+/// Limits and tables that all connections share.
+#[derive(Default)]
+pub struct Shared {
+    /// Places in the engine's table of requests.
+    pub places: u32,
+    /// Of these, how many are taken.
+    pub places_taken: u32,
+    /// The number of the reactor's turn.
+    pub turn: u64,
+    /// Large shares that are left.
+    pub large_left: i64,
+    /// Places in the engine's table of requests that one connection may take.
+    pub pieces_max: u32,
+    /// Requests in service.
+    pub table: Table,
+    /// Bytes of buffers that answers to reads may hold.
+    pub read_budget: u64,
+    /// Bytes of buffers that answers to reads hold, or will.
+    pub read_bytes: u64,
+    /// Bytes of a piece.
+    pub piece_bytes: u64,
+    /// The longest read that is collected before it is answered.
+    pub collect_bytes: u64,
+    /// A receive took as much as it could: its client has probably sent more.
+    pub expects_more: bool,
+    /// Pieces of writes that have been received and are not with the engine yet, in order.
+    arrived: VecDeque<Arrived>,
+    /// Lists for pieces to come: short ones, and long ones.
+    spare_inputs: [Vec<Vec<BlockInput>>; 2],
+}
+
+/// A piece of a write that has been received.
+struct Arrived {
+    connection: u32,
+    token: u64,
+    volume: VolumeId,
+    fua: bool,
+    piece: Incoming,
+}
+
+impl Shared {
+    /// Whether anything has been received that the engine can be given.
+    pub fn has_arrived(&self, core: &Core) -> bool {
+        !self.arrived.is_empty() && core.engine.can_submit()
+    }
+
+    /// Gives the engine what has been received, in order, until it was `most` bytes or the engine has no room for more; true if there was
+    /// anything.
+    pub fn submit_arrived(&mut self, most: usize, core: &mut Core) -> bool {
+        let mut bytes = 0;
+        while bytes < most && core.engine.can_submit() {
+            let Some(Arrived { token, volume, fua, mut piece, .. }) = self.arrived.pop_front() else { break };
+            piece.digest(core);
+            bytes += piece.length;
+            let (offset, length) = (piece.offset, piece.length as u64);
+            let operation = Operation::Write(&piece.inputs);
+            core.engine.handle(core.now, Event::Submit(Submit { token, volume, offset, length, fua, operation }));
+            self.keep_inputs(piece.inputs);
+        }
+        bytes > 0
+    }
+
+    /// An empty list for so many blocks.
+    fn take_inputs(&mut self, blocks: usize) -> Vec<BlockInput> {
+        let mut inputs = self.spare_inputs[usize::from(blocks > FEW_BLOCKS)].pop().unwrap_or_default();
+        inputs.reserve_exact(blocks.max(FEW_BLOCKS));
+        inputs
+    }
+
+    /// The list is used again.
+    fn keep_inputs(&mut self, mut inputs: Vec<BlockInput>) {
+        inputs.clear();
+        let lists = &mut self.spare_inputs[usize::from(inputs.capacity() > FEW_BLOCKS)];
+        if lists.len() < SPARE_LISTS {
+            lists.push(inputs);
+        }
+    }
+}
+
+/// How a connection stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Requests are taken.
+    Open,
+    /// No more input: it is closed when all replies have left.
+    Draining,
+    /// Closed as soon as the kernel and the engine are done with it.
+    Dead,
+}
+
+/// Why a connection ended that did not say goodbye.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The client broke the protocol.
+    Violation(nbd::Violation),
+    /// The handshake took too long.
+    LateHandshake,
+    /// Too many handshakes at once; this was the oldest.
+    Displaced,
+    /// It held buffers that others waited for, or took none of its last replies.
+    Stalled,
+    /// A read failed when its reply had begun.
+    ReadFailed,
+    /// The client went away in the middle of something.
+    Gone,
+    /// The server stops.
+    Stopping,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Violation(violation) => write!(f, "{violation}"),
+            End::LateHandshake => f.write_str("its handshake took too long"),
+            End::Displaced => f.write_str("too many handshakes at once, and its own was the oldest"),
+            End::Stalled => {
+                f.write_str("it stalled: others waited for what it held, or it took no replies before its end")
+            }
+            End::ReadFailed => f.write_str("a read failed after its reply had begun"),
+            End::Gone => f.write_str("the client went away"),
+            End::Stopping => f.write_str("the server stops"),
+        }
+    }
+}
+
+/// Why [`Connection::advance`] stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It waits for its client: to send, or to take replies.
+    Client,
+    /// It waits for the engine.
+    Engine(Wants),
+    /// It has begun enough in this turn: others first.
+    Later,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wants {
+    /// A place in the table, or buffers for a read.
+    Place,
+    /// Buffers for a piece of a write.
+    Buffers,
+}
+
+/// Whether nobody who came earlier waits for the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// ... for a place, or buffers for a read.
+    pub place: bool,
+    /// ... for buffers for a write.
+    pub buffers: bool,
+}
+
+/// A reply that waits until a reply in several parts is complete.
+pub enum Deferred {
+    /// The reply to a request in the table.
+    Request(u32),
+    /// These bytes.
+    Bytes(Vec<u8>),
+}
+
+/// The request that is being taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Current {
+    None,
+    /// Anything without payload and data.
+    Plain(u32),
+    /// A read: its next piece.
+    Read(u32, u32),
+    /// A write: its next piece.
+    Write(u32, u32),
+}
+
+/// The piece of a write that is being received.
+#[derive(Default)]
+struct Incoming {
+    inputs: Vec<BlockInput>,
+    offset: u64,
+    length: usize,
+    received: usize,
+    /// Blocks whose digests are known, or that are partial.
+    digested: usize,
+    /// When its buffers were taken.
+    since: Nanos,
+}
+
+/// A connection.
+pub struct Connection {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// The protocol's state.
+    pub session: Session,
+    /// Who is at the other end.
+    pub peer: String,
+    /// The place in the order of all that came.
+    pub number: u64,
+    /// How it stands.
+    pub state: State,
+    /// Why it is dead.
+    pub end: Option<End>,
+    /// When the handshake must be over.
+    pub deadline: Option<Nanos>,
+    /// What is to be sent.
+    pub output: Output,
+    /// Requests in the table.
+    pub requests: u32,
+    /// Pieces that take a place in the engine's table: submitted, and not yet answered or not yet sent.
+    pub pieces: u32,
+    /// Bytes of buffers that its reads hold, or will.
+    pub read_bytes: u64,
+    /// The request whose reply must not be interrupted.
+    pub holder: Option<u32>,
+    /// Replies that wait for that.
+    pub deferred: VecDeque<Deferred>,
+    /// What it waits for, if it is in the queue of those that wait for the engine.
+    pub waiting: Option<Wants>,
+    /// What it has begun in this turn of the reactor.
+    pub begun: Begun,
+    /// When it last began to send, or sent anything.
+    pub last_progress: Nanos,
+    /// Whether it has a large share.
+    pub is_large: bool,
+    volume: VolumeId,
+    slot: u32,
+    /// The part of the receive area that is not used up.
+    input: Span,
+    /// Payload bytes that the receive in flight takes first, and how many in all.
+    receiving: Option<(usize, usize)>,
+    current: Current,
+    incoming: Incoming,
+    spans: Vec<Span>,
+}
+
+impl Connection {
+    /// A new connection, with its greeting ready to be sent.
+    pub fn new(slot: u32, socket: OwnedFd, (number, peer): (u64, String), deadline: Nanos, core: &Core) -> Connection {
+        let mut output = Output::default();
+        let session = output.write(Session::new);
+        Connection {
+            socket,
+            session,
+            peer,
+            number,
+            state: State::Open,
+            end: None,
+            deadline: Some(deadline),
+            output,
+            requests: 0,
+            pieces: 0,
+            read_bytes: 0,
+            holder: None,
+            deferred: VecDeque::new(),
+            waiting: None,
+            begun: Begun::default(),
+            last_progress: core.now,
+            is_large: false,
+            volume: VolumeId(0),
+            slot,
+            input: core.arena.receive_area(slot as usize).first(0),
+            receiving: None,
+            current: Current::None,
+            incoming: Incoming::default(),
+            spans: Vec::new(),
+        }
+    }
+
+    /// Its place in the table.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    fn share(&self) -> &'static Share {
+        if self.is_large { &LARGE } else { &SMALL }
+    }
+
+    /// Bytes of headers that it may send at once.
+    pub fn send_header_bytes(&self) -> usize {
+        self.share().send_header_bytes
+    }
+
+    /// Whether its handshake is going on.
+    pub fn is_half_open(&self) -> bool {
+        self.state != State::Dead && self.session.is_in_handshake()
+    }
+
+    /// The volume that its client has chosen; 0, which is none, before that.
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// Whether the kernel uses its memory.
+    pub fn is_in_kernel(&self) -> bool {
+        self.receiving.is_some() || self.output.is_sending()
+    }
+
+    /// Since when its client has been keeping buffers: with a piece of a write that it does not complete, whatever trickles
+    /// in, or with replies of which it takes nothing.
+    pub fn keeps_buffers_since(&self) -> Option<Nanos> {
+        let receives = self.receiving.is_some() && !self.incoming.inputs.is_empty();
+        let sends = self.output.is_sending() && self.read_bytes > 0;
+        let both = [receives.then_some(self.incoming.since), sends.then_some(self.last_progress)];
+        both.into_iter().flatten().min()
+    }
+
+    /// Goes on as far as it can. What connections compete for it may take only when it is its turn.
+    pub fn advance(&mut self, turn: Turn, shared: &mut Shared, core: &mut Core) -> Progress {
+        while self.receiving.is_none() && self.state != State::Dead {
+            let progress = match self.current {
+                Current::None if self.state == State::Draining || self.is_choked() => Some(Progress::Client),
+                Current::None if self.input.length == 0 => {
+                    self.receive(core);
+                    Some(Progress::Client)
+                }
+                Current::None if self.begun.may_go_on(shared.turn, self.session.is_in_handshake()) => {
+                    self.parse(shared, core);
+                    None
+                }
+                Current::None => Some(Progress::Later),
+                Current::Plain(place) => self.submit_plain(place, turn.place, shared, core),
+                Current::Read(place, piece) => self.submit_read(place, piece, turn.place, shared, core),
+                Current::Write(place, piece) => self.take_write(place, piece, turn.buffers, shared, core),
+            };
+            if let Some(progress) = progress {
+                return progress;
+            }
+        }
+        Progress::Client
+    }
+
+    /// Whether so much waits that no more requests are taken.
+    fn is_choked(&self) -> bool {
+        self.requests >= REQUESTS_MAX
+            || self.output.len() >= self.share().output
+            || self.output.header_bytes() >= self.share().header_bytes
+            || self.deferred.len() >= self.share().deferred
+    }
+
+    /// Receives: the rest of the payload of the current piece, and what follows.
+    fn receive(&mut self, core: &mut Core) {
+        let area = core.arena.receive_area(self.slot as usize);
+        self.spans.clear();
+        let payload = self.incoming.length - self.incoming.received;
+        let mut tail = self.share().receive_bytes;
+        if payload > 0 {
+            self.incoming.rest(core, &mut self.spans);
+            if self.incoming.length >= LONG_PAYLOAD {
+                tail = TAIL_BEHIND_PAYLOAD;
+            }
+        }
+        push_span(&mut self.spans, area.first(tail));
+        self.input = area.first(0);
+        self.receiving = Some((payload, payload + tail));
+        core.ring.receive(self.slot, self.socket.as_raw_fd(), &core.arena, &self.spans);
+    }
+
+    /// A receive ended.
+    pub fn received(&mut self, result: i32, shared: &mut Shared, core: &mut Core) {
+        let (payload, most) = self.receiving.take().unwrap_or((0, 0));
+        if self.state == State::Dead || result == -libc::EINTR || result == -libc::EAGAIN {
+            return;
+        }
+        if result <= 0 {
+            // The end of file between requests is a goodbye; anywhere else the client is gone.
+            let goodbye = result == 0 && self.current == Current::None && !self.session.is_in_handshake();
+            if goodbye {
+                self.drain(core.now);
+            } else {
+                self.kill(End::Gone);
+            }
+            return;
+        }
+        let count = result as usize;
+        let direct = count.min(payload);
+        shared.expects_more |= count == most;
+        if count == most && count > direct && !self.is_large && shared.large_left > 0 {
+            shared.large_left -= 1;
+            self.is_large = true;
+        }
+        self.incoming.received += direct;
+        if self.incoming.received < self.incoming.length {
+            // There is nothing else to do until the rest comes.
+            self.incoming.digest(core);
+        }
+        self.input = core.arena.receive_area(self.slot as usize).first(count - direct);
+    }
+
+    /// Feeds the session, up to one step.
+    fn parse(&mut self, shared: &mut Shared, core: &mut Core) {
+        let input = core.arena.bytes(self.input);
+        let (progress, volumes) = if self.session.is_in_handshake() {
+            let (exports, volumes) = exports(&core.engine);
+            let session = &mut self.session;
+            (self.output.write(|output| session.receive(input, &exports, output)), volumes)
+        } else {
+            let session = &mut self.session;
+            (self.output.write(|output| session.receive(input, &[], output)), Vec::new())
+        };
+        self.input = self.input.from(progress.consumed);
+        match progress.step {
+            Step::Proceed if progress.consumed == 0 => self.kill(End::Gone),
+            Step::Proceed => {}
+            Step::Established { export } => {
+                self.deadline = None;
+                self.volume = volumes[export];
+            }
+            Step::Request(request) => self.begin(request, shared),
+            Step::Refused(refused) if self.holder.is_some() => {
+                let mut bytes = Vec::new();
+                refused.reply(&mut bytes);
+                self.deferred.push_back(Deferred::Bytes(bytes));
+            }
+            Step::Refused(refused) => self.output.write(|output| refused.reply(output)),
+            Step::Disconnect => self.drain(core.now),
+            Step::ProtocolError(violation) => self.kill(End::Violation(violation)),
+        }
+    }
+
+    /// Enters a request.
+    fn begin(&mut self, request: Request, shared: &mut Shared) {
+        let piece_bytes = match request.command {
+            Command::Read | Command::Write => shared.piece_bytes,
+            // The engine takes these at any length.
+            Command::Flush | Command::Trim | Command::WriteZeroes | Command::BlockStatus => 1 << 62,
+        };
+        let pieces = Pieces::new(request.offset, u64::from(request.length), piece_bytes, BLOCK as u64);
+        let place = shared.table.insert(self.slot, request, pieces, shared.collect_bytes);
+        self.requests += 1;
+        self.current = match request.command {
+            Command::Read => Current::Read(place, 0),
+            Command::Write => Current::Write(place, 0),
+            Command::Flush | Command::Trim | Command::WriteZeroes | Command::BlockStatus => Current::Plain(place),
+        };
+    }
+
+    fn submit_plain(&mut self, place: u32, first: bool, shared: &mut Shared, core: &mut Core) -> Option<Progress> {
+        if self.pieces >= shared.pieces_max {
+            return Some(Progress::Client);
+        }
+        if !self.may_take_place(first, shared) || !self.is_next(shared, core) || !core.engine.can_submit() {
+            return Some(Progress::Engine(Wants::Place));
+        }
+        let entry = shared.table.get(place);
+        let request = entry.request;
+        let operation = match request.command {
+            Command::Flush => Operation::Flush,
+            Command::Trim => Operation::Trim,
+            Command::WriteZeroes => Operation::WriteZeroes,
+            Command::BlockStatus if request.flags.one_extent() => Operation::Extents { limit: 1 },
+            Command::BlockStatus => Operation::Extents { limit: EXTENTS_MAX },
+            Command::Read | Command::Write => unreachable!("reads and writes are submitted in pieces"),
+        };
+        (entry.outstanding, entry.submitted) = (1, true);
+        self.submit(
+            token(self.slot, place, 0),
+            &request,
+            (request.offset, u64::from(request.length)),
+            operation,
+            shared,
+            core,
+        );
+        self.current = Current::None;
+        None
+    }
+
+    fn submit_read(
+        &mut self,
+        place: u32,
+        piece: u32,
+        first: bool,
+        shared: &mut Shared,
+        core: &mut Core,
+    ) -> Option<Progress> {
+        let entry = shared.table.get(place);
+        let (request, pieces) = (entry.request, entry.pieces);
+        let (collect, holds_stream) =
+            entry.read.as_ref().map_or((false, false), |read| (read.collect, read.holds_stream));
+        let (offset, length) = pieces.get(piece);
+        // Once the first piece is on its way no other reply is sent before the last: earlier reads that are answered
+        // later would keep the buffers that the next pieces need.
+        if holds_stream && piece == 0 && self.read_bytes > 0 {
+            return Some(Progress::Client);
+        }
+        // What is collected is paid for as a whole, so that it can be completed whatever others do.
+        let charge = match (collect, piece) {
+            (true, 0) => touched_bytes(request.offset, u64::from(request.length), BLOCK as u64),
+            (true, _) => 0,
+            (false, _) => touched_bytes(offset, length, BLOCK as u64),
+        };
+        let full = self.read_bytes > 0 && self.read_bytes + charge > READ_WINDOW;
+        if charge > 0 && (full || self.pieces >= shared.pieces_max) {
+            return Some(Progress::Client);
+        }
+        // What is paid for waits for nobody: others may be waiting for what it holds.
+        let affordable = charge == 0 || self.may_take_place(first, shared) && self.may_read(charge, first, shared);
+        if !affordable || !self.is_next(shared, core) || !core.engine.can_submit() {
+            return Some(Progress::Engine(Wants::Place));
+        }
+        let entry = shared.table.get(place);
+        shared.read_bytes += charge;
+        self.read_bytes += charge;
+        entry.outstanding += 1;
+        entry.submitted = piece + 1 == pieces.count();
+        self.current = if entry.submitted { Current::None } else { Current::Read(place, piece + 1) };
+        let token = token(self.slot, place, piece);
+        self.submit(token, &request, (offset, length), Operation::Read { object: 0 }, shared, core);
+        None
+    }
+
+    /// Whether there is a place in the engine's table for it: half of them are for those who have none.
+    fn may_take_place(&self, first: bool, shared: &Shared) -> bool {
+        self.pieces < SURE_PIECES || first && shared.places_taken < shared.places / 2
+    }
+
+    /// Whether there are buffers for a read that needs so many bytes of them: a quarter is for those who hold few.
+    fn may_read(&self, charge: u64, first: bool, shared: &Shared) -> bool {
+        let (taken, budget) = (shared.read_bytes, shared.read_budget);
+        let sure = self.read_bytes + charge <= SURE_READ_BYTES && taken + charge <= budget;
+        sure || first && (taken == 0 || taken + charge <= budget / 4 * 3)
+    }
+
+    /// Takes in a piece of a write: buffers, payload, submission.
+    fn take_write(
+        &mut self,
+        place: u32,
+        piece: u32,
+        first: bool,
+        shared: &mut Shared,
+        core: &mut Core,
+    ) -> Option<Progress> {
+        let (offset, length) = shared.table.get(place).pieces.get(piece);
+        if self.incoming.inputs.is_empty() && self.pieces >= shared.pieces_max {
+            return Some(Progress::Client);
+        }
+        if self.incoming.inputs.is_empty() && !(first && self.incoming.begin(offset, length as usize, shared, core)) {
+            return Some(Progress::Engine(Wants::Buffers));
+        }
+        let count = self.input.length.min(self.incoming.length - self.incoming.received);
+        self.incoming.copy(self.input.first(count), core);
+        self.input = self.input.from(count);
+        if self.incoming.received < self.incoming.length {
+            self.receive(core);
+            return Some(Progress::Client);
+        }
+        let entry = shared.table.get(place);
+        entry.outstanding += 1;
+        entry.submitted = piece + 1 == entry.pieces.count();
+        self.current = if entry.submitted { Current::None } else { Current::Write(place, piece + 1) };
+        self.pieces += 1;
+        shared.places_taken += 1;
+        shared.arrived.push_back(Arrived {
+            connection: self.slot,
+            token: token(self.slot, place, piece),
+            volume: self.volume,
+            fua: entry.request.flags.force_unit_access(),
+            piece: std::mem::take(&mut self.incoming),
+        });
+        if !self.is_large {
+            self.spans.shrink_to(FEW_BLOCKS);
+        }
+        None
+    }
+
+    /// Whether all that the connection sent before is with the engine, which takes its requests in order.
+    fn is_next(&self, shared: &mut Shared, core: &mut Core) -> bool {
+        let waits = |shared: &Shared| shared.arrived.iter().any(|arrived| arrived.connection == self.slot);
+        !waits(shared) || shared.submit_arrived(usize::MAX, core) && !waits(shared)
+    }
+
+    fn submit(
+        &mut self,
+        token: u64,
+        request: &Request,
+        (offset, length): (u64, u64),
+        operation: Operation<'_>,
+        shared: &mut Shared,
+        core: &mut Core,
+    ) {
+        let fua = request.flags.force_unit_access();
+        self.pieces += 1;
+        shared.places_taken += 1;
+        let submit = Submit { token, volume: self.volume, offset, length, fua, operation };
+        core.engine.handle(core.now, Event::Submit(submit));
+    }
+
+    /// Takes no more requests; it is closed when its replies have left.
+    fn drain(&mut self, now: Nanos) {
+        self.state = State::Draining;
+        self.deadline = None;
+        self.last_progress = now;
+    }
+
+    /// Makes it dead: what the kernel is doing for it comes to an end.
+    pub fn kill(&mut self, end: End) {
+        if self.state != State::Dead {
+            self.state = State::Dead;
+            self.end = Some(end);
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        }
+    }
+
+    /// Gives back the buffers of the piece that was being received, and says which request was being taken in. Only when
+    /// the kernel does not use its memory any more.
+    pub fn abandon(&mut self, core: &mut Core) -> Option<u32> {
+        for input in self.incoming.inputs.drain(..) {
+            core.engine.return_buffer(input.buffer);
+        }
+        match std::mem::replace(&mut self.current, Current::None) {
+            Current::None => None,
+            Current::Plain(place) | Current::Read(place, _) | Current::Write(place, _) => Some(place),
+        }
+    }
+}
+
+impl Incoming {
+    /// Takes the buffers of a piece, all or none. None while the engine has no room for what arrived before.
+    fn begin(&mut self, offset: u64, length: usize, shared: &mut Shared, core: &mut Core) -> bool {
+        if !core.engine.can_submit() {
+            return false;
+        }
+        let blocks = touched_bytes(offset, length as u64, BLOCK as u64) as usize / BLOCK;
+        self.inputs = shared.take_inputs(blocks);
+        for _ in 0..blocks {
+            match core.engine.take_buffer() {
+                Some(buffer) => self.inputs.push(BlockInput { buffer, content: None }),
+                None => {
+                    for input in self.inputs.drain(..) {
+                        core.engine.return_buffer(input.buffer);
+                    }
+                    shared.keep_inputs(std::mem::take(&mut self.inputs));
+                    return false;
+                }
+            }
+        }
+        (self.offset, self.length, self.received, self.digested) = (offset, length, 0, 0);
+        self.since = core.now;
+        true
+    }
+
+    /// Bytes from the start of the first block to where the next byte goes.
+    fn position(&self) -> usize {
+        self.offset as usize % BLOCK + self.received
+    }
+
+    /// The place of the next bytes, at most `limit` and within one block.
+    fn next_span(&self, position: usize, limit: usize, core: &Core) -> Span {
+        let (block, within) = (position / BLOCK, position % BLOCK);
+        let buffer: BufferId = self.inputs[block].buffer;
+        let span = core.arena.buffer(buffer).from(within);
+        span.first(span.length.min(limit))
+    }
+
+    /// Adds the places of all bytes that are missing.
+    fn rest(&self, core: &Core, spans: &mut Vec<Span>) {
+        let (mut position, mut left) = (self.position(), self.length - self.received);
+        while left > 0 {
+            let span = self.next_span(position, left, core);
+            push_span(spans, span);
+            position += span.length;
+            left -= span.length;
+        }
+    }
+
+    /// Copies bytes that were received behind a header to their blocks.
+    fn copy(&mut self, mut from: Span, core: &mut Core) {
+        while from.length > 0 {
+            let into = self.next_span(self.position(), from.length, core);
+            core.arena.copy(from.first(into.length), into);
+            from = from.from(into.length);
+            self.received += into.length;
+        }
+    }
+
+    /// Computes the digests of the blocks that have become complete, while they are in the cache.
+    fn digest(&mut self, core: &mut Core) {
+        let end = self.offset as usize % BLOCK + self.length;
+        while self.digested < self.inputs.len() {
+            let after = (self.digested + 1) * BLOCK;
+            let starts_inside = self.digested == 0 && !self.offset.is_multiple_of(BLOCK as u64);
+            if starts_inside || after > end {
+                // A partial block: the engine has it merged, and its digest computed, later.
+                if self.position() < after.min(end) {
+                    return;
+                }
+            } else {
+                if self.position() < after {
+                    return;
+                }
+                let input = &mut self.inputs[self.digested];
+                input.content = Some(core.digester.content(core.arena.bytes(core.arena.buffer(input.buffer))));
+            }
+            self.digested += 1;
+        }
+    }
+}
+
+/// What can be selected now, and the volume that each export is. The default one is called `default`, or is the first.
+fn exports(engine: &engine::Engine) -> (Vec<ExportInfo>, Vec<VolumeId>) {
+    let read_only = engine.status().mode == Mode::ReadOnly;
+    let default = engine.volumes().find(|volume| volume.name == "default").or(engine.volumes().next());
+    let default = default.map(|volume| volume.id);
+    let (mut exports, mut ids) = (Vec::new(), Vec::new());
+    for volume in engine.volumes() {
+        // A size that the protocol cannot express is not offered.
+        if let Ok(export) = ExportInfo::new(&volume.name, "", volume.size) {
+            exports.push(export.read_only(read_only || volume.read_only).default_export(default == Some(volume.id)));
+            ids.push(volume.id);
+        }
+    }
+    (exports, ids)
+}

@@ -1,0 +1,8 @@
+//! NBD clients: sockets, connections, their requests and answers, and whose turn it is.
+
+pub mod connection;
+pub mod listen;
+pub mod output;
+pub mod request;
+pub mod server;
+pub mod turns;

@@ -1,0 +1,801 @@
+//! The clients' side of the reactor: accepts connections, lets them go on, and turns the engine's answers into replies.
+//!
+//! Owns the listeners, the connections and their requests. Invariants: a connection's slot is free again only when neither
+//! the kernel nor the engine has anything of it; whatever happens to one connection, the others and the process go on; who
+//! waits for the engine is served in order of arrival.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use engine::{Error, Event, Limits, Nanos, Reply, RequestId, VolumeId};
+use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};
+use tracing::{debug, warn};
+
+use crate::clients::connection::{Connection, Deferred, End, Progress, Shared, State, Turn, Wants};
+use crate::clients::listen::Listener;
+use crate::clients::output::Departed;
+use crate::clients::request::{COLLECTING_MAX, Entry, explain, from_token, touched_bytes};
+use crate::clients::turns::Later;
+use crate::io::arena::BLOCK;
+use crate::io::disk::Core;
+use crate::io::ring::SPANS;
+use crate::log::Failures;
+use crate::memory::capacity::Connections;
+
+/// Handshakes at a time: when more come, the oldest goes.
+const HALF_OPEN_MAX: usize = 128;
+/// How long a client may take to choose an export.
+const HANDSHAKE_NANOS: Nanos = 10_000_000_000;
+/// The same while there is no room for another client.
+const CROWDED_NANOS: Nanos = 1_000_000_000;
+/// How long a client may hold buffers that others wait for: for a piece of a write, and without taking any of a reply.
+const STALL_NANOS: Nanos = 30_000_000_000;
+/// When a silent TCP client is asked whether it is there, how often, and after how many questions it is gone.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_COUNT: u32 = 6;
+/// How long to wait before accepting again after a failure (too many open files).
+const RETRY_NANOS: Nanos = 100_000_000;
+/// A read of up to this is read as a whole before it is answered, where an error could not be told later.
+const COLLECT_BYTES: u64 = 4 << 20;
+/// Bytes of writes that the engine is given between two looks at the sockets.
+const SUBMITTED_AT_ONCE: usize = 128 << 10;
+/// The part of the engine's table of requests that one connection may take.
+const TABLE_SHARE: u32 = 8;
+
+/// Listeners and connections.
+pub struct Server {
+    listeners: Vec<Listener>,
+    /// Whether an accept is in flight, by listener.
+    accepting: Vec<bool>,
+    connections: Vec<Option<Box<Connection>>>,
+    free: Vec<u32>,
+    /// The most connections at a time.
+    most: usize,
+    shared: Shared,
+    /// The most bytes of a read that is collected, however many buffers there are.
+    collect_most: u64,
+    /// Connections that wait for the engine, in order.
+    waiting: VecDeque<u32>,
+    /// How many of them wait for each thing ([`Wants`]).
+    waiting_for: [u32; 2],
+    /// Connections that have begun enough for now, in order.
+    later: Later,
+    /// Connections that may have something to send.
+    ready: Vec<u32>,
+    departed: Departed,
+    runs: Vec<Run>,
+    deadline: Option<Nanos>,
+    stopping: bool,
+    /// Connections accepted so far.
+    accepted: u64,
+    failures: Failures,
+    dropped: Failures,
+    unaccepted: Failures,
+}
+
+impl Server {
+    /// A server on these listeners, with memory that is divided so, for `wanted` clients if there is ever memory for them;
+    /// it accepts nothing before [`Server::start`].
+    pub fn new(
+        listeners: Vec<Listener>,
+        limits: &Limits,
+        piece_blocks: u32,
+        connections: Connections,
+        wanted: u32,
+    ) -> Server {
+        let mut server = Server {
+            accepting: vec![false; listeners.len()],
+            listeners,
+            connections: Vec::new(),
+            free: Vec::new(),
+            most: 0,
+            shared: Shared::default(),
+            collect_most: 0,
+            waiting: VecDeque::new(),
+            waiting_for: [0; 2],
+            later: Later::default(),
+            ready: Vec::new(),
+            departed: Vec::new(),
+            runs: Vec::new(),
+            deadline: None,
+            stopping: false,
+            accepted: 0,
+            failures: Failures::default(),
+            dropped: Failures::default(),
+            unaccepted: Failures::default(),
+        };
+        server.connections.resize_with(wanted as usize, || None);
+        server.free = (0..wanted).rev().collect();
+        server.divide(limits, piece_blocks, connections);
+        server
+    }
+
+    /// Keeps to this division of the memory from here on. What is in service goes on as it began.
+    pub fn divide(&mut self, limits: &Limits, piece_blocks: u32, connections: Connections) {
+        let block = BLOCK as u64;
+        // A piece must fit into the write buffers several times over, and into one operation of the ring with the area
+        // for what follows it; the pool's number is only the most that the engine takes.
+        let most = (limits.write_buffers / 4).min(SPANS as u32 - 4);
+        let piece_blocks = u64::from(piece_blocks.min(most).max(1));
+        // Reads that are being collected keep their places in the engine's table until they are complete: there is room for
+        // all of them. An unaligned one has a piece more.
+        let collect_pieces = u64::from(limits.requests / COLLECTING_MAX).saturating_sub(1);
+        let piece_bytes = piece_blocks * block;
+        let large = self.connections.iter().flatten().filter(|connection| connection.is_large).count();
+        self.most = connections.most as usize;
+        self.shared.large_left = i64::from(connections.large) - large as i64;
+        self.shared.places = limits.requests;
+        self.shared.pieces_max = (limits.requests / TABLE_SHARE).max(1);
+        self.shared.piece_bytes = piece_bytes;
+        self.collect_most = COLLECT_BYTES.min(collect_pieces * piece_bytes);
+        self.set_read_buffers(limits.buffers.saturating_sub(limits.write_buffers));
+    }
+
+    /// There are so many buffers beside those for what comes in: the boundary between read cache and index has moved.
+    pub fn set_read_buffers(&mut self, count: u32) {
+        let read_budget = (u64::from(count) * BLOCK as u64 / 2).max(self.shared.piece_bytes);
+        self.shared.read_budget = read_budget;
+        self.shared.collect_bytes = self.collect_most.min(read_budget / 4);
+    }
+
+    /// Whether one more client may come.
+    fn has_room(&self) -> bool {
+        self.connections.len() - self.free.len() < self.most && !self.free.is_empty()
+    }
+
+    /// The listeners.
+    pub fn listeners(&self) -> &[Listener] {
+        &self.listeners
+    }
+
+    /// Accepts wherever no accept is in flight and there is room.
+    pub fn start(&mut self, core: &mut Core) {
+        if self.stopping || !self.has_room() {
+            return;
+        }
+        for (number, accepting) in self.accepting.iter_mut().enumerate().filter(|(_, accepting)| !**accepting) {
+            core.ring.accept(number as u32, self.listeners[number].as_raw_fd());
+            *accepting = true;
+        }
+    }
+
+    /// An accept ended.
+    pub fn accepted(&mut self, listener: u32, result: i32, socket: Option<OwnedFd>, core: &mut Core) {
+        let listener = listener as usize;
+        if let Some(accepting) = self.accepting.get_mut(listener) {
+            *accepting = false;
+        }
+        match socket {
+            Some(socket) if !self.stopping => {
+                let is_tcp = self.listeners[listener].is_tcp();
+                if is_tcp {
+                    prepare_tcp(&socket);
+                }
+                // Without a free slot (two listeners, one slot) the client is turned away.
+                if self.has_room()
+                    && let Some(slot) = self.free.pop()
+                {
+                    self.welcome(slot, socket, is_tcp, core);
+                }
+            }
+            Some(_) => {}
+            None if result == -libc::ECONNABORTED || result == -libc::EINTR => {}
+            None if self.stopping => {}
+            None => {
+                if let Some(number) = self.unaccepted.add(core.now) {
+                    let error = std::io::Error::from_raw_os_error(-result);
+                    warn!(
+                        "no client can be accepted on {}: {error} (number {number})",
+                        self.listeners[listener].address()
+                    );
+                }
+                return self.wake_at(core.now + RETRY_NANOS);
+            }
+        }
+        self.start(core);
+    }
+
+    /// Begins with a client; where too many are at their handshakes, the oldest of these makes room.
+    fn welcome(&mut self, slot: u32, socket: OwnedFd, is_tcp: bool, core: &mut Core) {
+        let most = HALF_OPEN_MAX.min(self.most / 2).max(1);
+        let half_open = |connection: &&mut Box<Connection>| connection.is_half_open();
+        if self.connections.iter_mut().flatten().filter(half_open).count() >= most
+            && let Some(oldest) =
+                self.connections.iter_mut().flatten().filter(half_open).min_by_key(|connection| connection.number)
+        {
+            oldest.kill(End::Displaced);
+            self.ready.push(oldest.slot());
+        }
+        self.accepted += 1;
+        let (number, peer) = (self.accepted, peer_of(&socket, is_tcp));
+        debug!("client {number} ({peer}) came");
+        let deadline = core.now + HANDSHAKE_NANOS;
+        self.connections[slot as usize] = Some(Box::new(Connection::new(slot, socket, (number, peer), deadline, core)));
+        self.wake_at(deadline);
+        self.advance(slot, core);
+        if !self.has_room() {
+            self.hurry(core.now + CROWDED_NANOS);
+        }
+    }
+
+    /// Every slot is taken: handshakes that are not over by then make room for others.
+    fn hurry(&mut self, deadline: Nanos) {
+        for connection in self.connections.iter_mut().flatten() {
+            connection.deadline = connection.deadline.map(|late| late.min(deadline));
+        }
+        self.wake_at(deadline);
+    }
+
+    /// A receive of a connection ended.
+    pub fn received(&mut self, slot: u32, result: i32, core: &mut Core) {
+        if let Some(connection) = self.connections[slot as usize].as_mut() {
+            connection.received(result, &mut self.shared, core);
+            self.advance(slot, core);
+        }
+    }
+
+    /// Whether a receive since the last call left something behind, probably.
+    pub fn expects_more(&mut self) -> bool {
+        std::mem::take(&mut self.shared.expects_more)
+    }
+
+    /// Gives the engine some of what has been received; true if there was anything.
+    pub fn submit_arrived(&mut self, core: &mut Core) -> bool {
+        self.shared.submit_arrived(SUBMITTED_AT_ONCE, core)
+    }
+
+    /// Whether anything has been received that the engine can be given.
+    pub fn has_arrived(&self, core: &Core) -> bool {
+        self.shared.has_arrived(core)
+    }
+
+    /// A send of a connection ended.
+    pub fn sent(&mut self, slot: u32, result: i32, core: &mut Core) {
+        let Some(connection) = self.connections[slot as usize].as_mut() else { return };
+        let socket = connection.socket.as_raw_fd();
+        connection.last_progress = core.now;
+        if !connection.output.completed(result, slot, socket, core, &mut self.departed) {
+            connection.kill(End::Gone);
+        } else if !connection.is_large && !connection.output.is_sending() {
+            connection.output.shrink();
+        }
+        self.release(slot, core);
+        self.advance(slot, core);
+    }
+
+    /// Lets a connection go on, and sees whether it has come to its end.
+    fn advance(&mut self, slot: u32, core: &mut Core) {
+        let Some(connection) = self.connections[slot as usize].as_mut() else { return };
+        // Whoever is in the queue has its turn when the queue is gone through.
+        let queued = connection.waiting.is_some();
+        let nobody = |wants| !queued && self.waiting_for[wants as usize] == 0;
+        let turn = Turn { place: nobody(Wants::Place), buffers: nobody(Wants::Buffers) };
+        match connection.advance(turn, &mut self.shared, core) {
+            Progress::Engine(wants) if !queued => {
+                connection.waiting = Some(wants);
+                self.waiting_for[wants as usize] += 1;
+                self.waiting.push_back(slot);
+                self.wake_at(core.now + STALL_NANOS);
+            }
+            Progress::Later => self.later.add(connection),
+            _ => {}
+        }
+        if self.connections[slot as usize].as_ref().is_some_and(|connection| connection.state == State::Draining) {
+            self.wake_at(core.now + STALL_NANOS);
+        }
+        self.ready.push(slot);
+    }
+
+    /// A turn of the reactor begins: some of those go on that had more to begin than the last ones took.
+    pub fn begin_turn(&mut self, core: &mut Core) {
+        self.shared.turn += 1;
+        for _ in 0..self.later.due() {
+            if let Some(slot) = self.later.next(&mut self.connections) {
+                self.advance(slot, core);
+            }
+        }
+    }
+
+    /// Whether anyone has more to begin.
+    pub fn has_later(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    /// Lets those go on that wait for the engine; true if any did. Only the first that waits for something may take it; the
+    /// others go on if they have it already.
+    pub fn resume(&mut self, core: &mut Core) -> bool {
+        let (mut any, mut at) = (false, 0);
+        let mut turn = Turn { place: true, buffers: true };
+        while let Some(slot) = self.waiting.get(at).copied() {
+            let Some(connection) = self.connections[slot as usize].as_mut() else {
+                self.waiting.remove(at);
+                continue;
+            };
+            let before = connection.waiting.take();
+            if let Some(wants) = before {
+                self.waiting_for[wants as usize] -= 1;
+            }
+            match connection.advance(turn, &mut self.shared, core) {
+                Progress::Engine(wants) => {
+                    connection.waiting = Some(wants);
+                    self.waiting_for[wants as usize] += 1;
+                    match wants {
+                        Wants::Place => turn.place = false,
+                        Wants::Buffers => turn.buffers = false,
+                    }
+                    at += 1;
+                }
+                progress => {
+                    if progress == Progress::Later {
+                        self.later.add(connection);
+                    }
+                    self.ready.push(slot);
+                    self.waiting.remove(at);
+                    any = true;
+                }
+            }
+        }
+        any
+    }
+
+    /// Starts sends of all that is ready, and closes what is done with; true if the engine was told something.
+    pub fn flush(&mut self, core: &mut Core) -> bool {
+        let mut any = false;
+        while let Some(slot) = self.ready.pop() {
+            let Some(connection) = self.connections[slot as usize].as_mut() else { continue };
+            if connection.state != State::Dead {
+                if !connection.output.is_sending() {
+                    connection.last_progress = core.now;
+                }
+                let header_bytes = connection.send_header_bytes();
+                let socket = connection.socket.as_raw_fd();
+                connection.output.send(slot, socket, header_bytes, core, &mut self.departed);
+            }
+            if self.release(slot, core) {
+                any = true;
+                // It may have stopped because its reads held too much.
+                self.advance(slot, core);
+            }
+            any |= self.close_if_done(slot, core);
+        }
+        any
+    }
+
+    /// Gives answers that have left back to the engine; true if there were any.
+    fn release(&mut self, slot: u32, core: &mut Core) -> bool {
+        let any = !self.departed.is_empty();
+        for (answer, bytes) in self.departed.drain(..) {
+            self.shared.read_bytes -= bytes;
+            if let Some(connection) = self.connections[slot as usize].as_mut() {
+                connection.read_bytes -= bytes;
+                connection.pieces -= 1;
+            }
+            self.shared.places_taken -= 1;
+            core.engine.handle(core.now, Event::Sent(answer));
+        }
+        any
+    }
+
+    /// Takes an answer of the engine.
+    pub fn reply(&mut self, token: u64, result: Result<Reply, Error>, core: &mut Core) {
+        let (place, piece) = from_token(token);
+        let entry = self.shared.table.get(place);
+        entry.outstanding -= 1;
+        let slot = entry.connection;
+        if let Err(error) = result {
+            report(&mut self.failures, core.now, entry, error);
+        }
+        let Some(connection) = self.connections[slot as usize].as_mut() else {
+            unreachable!("a connection stays until its requests are answered")
+        };
+        // All but data goes back to the engine at once.
+        if !matches!(result, Ok(Reply::Data(_))) || connection.state == State::Dead {
+            connection.pieces -= 1;
+            self.shared.places_taken -= 1;
+        }
+        if connection.state == State::Dead {
+            if let Ok(Reply::Data(answer) | Reply::Extents(answer)) = result {
+                core.engine.handle(core.now, Event::Sent(answer));
+            }
+            if entry.outstanding == 0 && entry.submitted {
+                self.shared.table.remove(place);
+                connection.requests -= 1;
+            }
+            self.ready.push(slot);
+            return;
+        }
+        match &mut entry.read {
+            Some(read) => {
+                read.answers[piece as usize] = Some(match result {
+                    Ok(Reply::Data(answer)) => Ok(answer),
+                    Ok(Reply::Done | Reply::Extents(_)) => unreachable!("a read is answered with data"),
+                    Err(error) => Err(error),
+                });
+                self.continue_read(place, core);
+                self.continue_deferred(slot, core);
+            }
+            None => finish_plain(place, result, connection, &mut self.shared, core),
+        }
+        // It may have stopped because too much was outstanding.
+        self.advance(slot, core);
+    }
+
+    /// Plans what can be sent of a read's reply.
+    fn continue_read(&mut self, place: u32, core: &mut Core) {
+        let entry = self.shared.table.get(place);
+        let Some(connection) = self.connections[entry.connection as usize].as_mut() else { return };
+        let Some(read) = entry.read.as_mut() else { return };
+        if connection.holder.is_some_and(|holder| holder != place) {
+            let known = |deferred: &Deferred| matches!(deferred, Deferred::Request(known) if *known == place);
+            if !connection.deferred.iter().any(known) {
+                connection.deferred.push_back(Deferred::Request(place));
+            }
+            return;
+        }
+        let complete = entry.submitted && entry.outstanding == 0;
+        if read.collect && !complete {
+            return;
+        }
+        let mut failed = None;
+        if read.collect
+            && let Some(error) = read.answers.iter().find_map(|answer| answer.and_then(Result::err))
+        {
+            // Nothing was sent yet: the whole read fails, and its good pieces only go back.
+            failed = Some(error);
+        }
+        let mut cut = false;
+        while !cut && (read.next as usize) < read.answers.len() {
+            let Some(answer) = read.answers[read.next as usize].take() else { break };
+            let (offset, length) = entry.pieces.get(read.next);
+            let bytes = touched_bytes(offset, length, BLOCK as u64);
+            read.next += 1;
+            if let Some(error) = failed.take().or(answer.err())
+                && !read.reply.is_finished()
+            {
+                let (code, text) = explain(error);
+                let reply = &mut read.reply;
+                cut = connection.output.plan(None, |headers, parts| reply.fail(code, text, headers, parts))
+                    == Failure::HardDisconnect;
+            }
+            match answer {
+                Ok(answer) if !read.reply.is_finished() => {
+                    fill_runs(core.engine.data(answer), &mut self.runs);
+                    let first = (offset - entry.request.offset) as u32;
+                    let (reply, runs) = (&mut read.reply, &self.runs);
+                    connection.output.plan(Some((answer, first)), |headers, parts| reply.piece(runs, headers, parts));
+                    connection.output.depart(answer, bytes);
+                }
+                Ok(answer) => {
+                    self.shared.read_bytes -= bytes;
+                    connection.read_bytes -= bytes;
+                    connection.pieces -= 1;
+                    self.shared.places_taken -= 1;
+                    core.engine.handle(core.now, Event::Sent(answer));
+                }
+                Err(_) => {
+                    self.shared.read_bytes -= bytes;
+                    connection.read_bytes -= bytes;
+                }
+            }
+        }
+        if cut {
+            connection.kill(End::ReadFailed);
+        }
+        connection.holder = read.reply.holds_stream().then_some(place);
+        if complete && read.next as usize == read.answers.len() {
+            self.shared.table.remove(place);
+            connection.requests -= 1;
+        }
+    }
+
+    /// Plans the replies that waited for one in several parts, if it is complete.
+    fn continue_deferred(&mut self, slot: u32, core: &mut Core) {
+        loop {
+            let Some(connection) = self.connections[slot as usize].as_mut() else { return };
+            if connection.holder.is_some() || connection.state == State::Dead {
+                return;
+            }
+            match connection.deferred.pop_front() {
+                Some(Deferred::Bytes(bytes)) => connection.output.write(|output| output.extend_from_slice(&bytes)),
+                Some(Deferred::Request(place)) => self.continue_read(place, core),
+                None => return,
+            }
+        }
+    }
+
+    /// Closes a connection that has come to its end; true if the engine was told something.
+    fn close_if_done(&mut self, slot: u32, core: &mut Core) -> bool {
+        let Some(connection) = self.connections[slot as usize].as_mut() else { return false };
+        let mut told = false;
+        match connection.state {
+            State::Open => return false,
+            State::Draining => {
+                let quiet = connection.requests == 0 && connection.output.is_empty() && connection.deferred.is_empty();
+                if !quiet || connection.is_in_kernel() {
+                    return false;
+                }
+            }
+            State::Dead => {
+                if connection.is_in_kernel() {
+                    return false;
+                }
+                told = self.bury(slot, core);
+                if self.connections[slot as usize].as_ref().is_some_and(|connection| connection.requests > 0) {
+                    return told;
+                }
+            }
+        }
+        if let Some(connection) = self.connections[slot as usize].take() {
+            if let Some(wants) = connection.waiting {
+                self.waiting_for[wants as usize] -= 1;
+            }
+            self.shared.read_bytes -= connection.read_bytes;
+            self.shared.large_left += i64::from(connection.is_large);
+            report_end(&mut self.dropped, core.now, &connection);
+        }
+        core.arena.forget(slot as usize);
+        self.waiting.retain(|waiting| *waiting != slot);
+        self.later.forget(slot);
+        self.free.push(slot);
+        self.start(core);
+        told
+    }
+
+    /// Gives back all that a dead connection holds, but for what the engine has not answered yet.
+    fn bury(&mut self, slot: u32, core: &mut Core) -> bool {
+        let Some(connection) = self.connections[slot as usize].as_mut() else { return false };
+        if let Some(place) = connection.abandon(core) {
+            self.shared.table.get(place).submitted = true;
+        }
+        connection.output.clear(&mut self.departed);
+        connection.deferred.clear();
+        connection.holder = None;
+        let mut answers: Vec<RequestId> = Vec::new();
+        for place in self.shared.table.of_connection(slot) {
+            let entry = self.shared.table.get(place);
+            if let Some(read) = &mut entry.read {
+                answers.extend(read.answers.iter_mut().filter_map(|answer| answer.take()?.ok()));
+            }
+            if entry.outstanding == 0 {
+                self.shared.table.remove(place);
+                connection.requests -= 1;
+            }
+        }
+        let mut any = !answers.is_empty();
+        connection.pieces -= answers.len() as u32;
+        self.shared.places_taken -= answers.len() as u32;
+        for answer in answers {
+            core.engine.handle(core.now, Event::Sent(answer));
+        }
+        any |= self.release(slot, core);
+        any
+    }
+
+    /// When [`Server::expire`] wants to be called.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.deadline
+    }
+
+    fn wake_at(&mut self, time: Nanos) {
+        self.deadline = Some(self.deadline.map_or(time, |deadline| deadline.min(time)));
+    }
+
+    /// Ends what has taken too long.
+    pub fn expire(&mut self, core: &mut Core) {
+        if self.deadline.is_none_or(|deadline| deadline > core.now) {
+            return;
+        }
+        self.deadline = None;
+        let starving = !self.waiting.is_empty();
+        let mut next: Option<Nanos> = starving.then(|| core.now + STALL_NANOS / 10);
+        for (slot, connection) in self.connections.iter_mut().enumerate() {
+            let Some(connection) = connection else { continue };
+            let late = connection.deadline.is_some_and(|deadline| deadline <= core.now);
+            let kept = connection.keeps_buffers_since().map_or(0, |since| core.now.saturating_sub(since));
+            let leaving = connection.state == State::Draining && connection.output.is_sending();
+            let lingers = leaving && core.now.saturating_sub(connection.last_progress) > STALL_NANOS;
+            if late || lingers || (starving && kept > STALL_NANOS) {
+                connection.kill(if late { End::LateHandshake } else { End::Stalled });
+                self.ready.push(slot as u32);
+                continue;
+            }
+            let again = leaving.then_some(core.now + STALL_NANOS / 10);
+            next = [next, connection.deadline, again].into_iter().flatten().min();
+        }
+        self.deadline = next;
+        self.start(core);
+    }
+
+    /// No more connections and no more requests: those in service are still answered.
+    pub fn stop(&mut self, core: &mut Core) {
+        self.stopping = true;
+        for (number, listener) in self.listeners.iter().enumerate() {
+            // Clients that come from now on are for whoever handed the socket over.
+            if listener.is_inherited() && self.accepting[number] {
+                core.ring.cancel_accept(number as u32);
+            }
+        }
+        // An accept that the kernel does not know yet would mean whatever gets the number of a closed listener.
+        if core.ring.submit() {
+            self.listeners.clear();
+            self.accepting.clear();
+        }
+        for connection in self.connections.iter_mut().flatten() {
+            connection.session.shut_down();
+        }
+    }
+
+    /// Whether every request was answered, and the answer has left.
+    pub fn is_quiet(&self) -> bool {
+        let quiet = |connection: &Connection| connection.requests == 0 && connection.output.is_empty();
+        self.connections.iter().flatten().all(|connection| quiet(connection))
+    }
+
+    /// Whether the engine has requests to answer.
+    pub fn is_in_service(&self) -> bool {
+        self.shared.places_taken > 0
+    }
+
+    /// Requests that have ever come.
+    pub fn requests(&self) -> u64 {
+        self.shared.table.entered
+    }
+
+    /// Connections, and among them those with requests or replies in service.
+    pub fn in_service(&self) -> (usize, usize) {
+        let connections = || self.connections.iter().flatten();
+        let busy = connections().filter(|connection| connection.requests > 0 || !connection.output.is_empty());
+        (connections().count(), busy.count())
+    }
+
+    /// Clients connected to a volume.
+    pub fn clients_of(&self, volume: VolumeId) -> usize {
+        let uses = |connection: &Connection| connection.volume() == volume && connection.state != State::Dead;
+        self.connections.iter().flatten().filter(|connection| uses(connection)).count()
+    }
+
+    /// Ends the connections that are chosen.
+    pub fn disconnect(&mut self, chosen: impl Fn(&Connection) -> bool) {
+        for (slot, connection) in self.connections.iter_mut().enumerate() {
+            if let Some(connection) = connection
+                && chosen(connection)
+            {
+                connection.kill(End::Stopping);
+                self.ready.push(slot as u32);
+            }
+        }
+    }
+
+    /// Whether no connection is left.
+    pub fn is_empty(&self) -> bool {
+        self.connections.iter().all(Option::is_none)
+    }
+}
+
+/// Replies leave at once, and a client whose machine is gone does not keep its slot for ever. That a system has other
+/// settings does no harm.
+fn prepare_tcp(socket: &OwnedFd) {
+    use rustix::net::sockopt;
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+    let _ = sockopt::set_socket_keepalive(socket, true);
+    let _ = sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE);
+    let _ = sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL);
+    let _ = sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT);
+}
+
+/// Takes a piece's answer to anything but a read, and replies when it was the last one.
+fn finish_plain(
+    place: u32,
+    result: Result<Reply, Error>,
+    connection: &mut Connection,
+    shared: &mut Shared,
+    core: &mut Core,
+) {
+    let entry = shared.table.get(place);
+    if let Err(error) = result {
+        entry.error.get_or_insert(error);
+    }
+    if entry.outstanding > 0 || !entry.submitted {
+        return;
+    }
+    let (request, error) = (entry.request, entry.error);
+    let put = |output: &mut Vec<u8>| match (error, result) {
+        (Some(error), _) => {
+            let (code, text) = explain(error);
+            request.reply_error(code, text, output);
+        }
+        (None, Ok(Reply::Extents(answer))) => {
+            let state = |hole| if hole { ExtentState::Unmapped } else { ExtentState::Data };
+            let extents = core.engine.extents(answer).iter();
+            let extents: Vec<Extent> =
+                extents.map(|extent| Extent { length_bytes: extent.length, state: state(extent.hole) }).collect();
+            request.reply_block_status(&extents, output);
+        }
+        (None, _) if request.command == Command::BlockStatus => {
+            request.reply_error(ErrorCode::InputOutput, "the extents are not known", output);
+        }
+        (None, _) => request.reply_done(output),
+    };
+    if connection.holder.is_some() {
+        let mut bytes = Vec::new();
+        put(&mut bytes);
+        connection.deferred.push_back(Deferred::Bytes(bytes));
+    } else {
+        connection.output.write(put);
+    }
+    if let Ok(Reply::Extents(answer) | Reply::Data(answer)) = result {
+        core.engine.handle(core.now, Event::Sent(answer));
+    }
+    shared.table.remove(place);
+    connection.requests -= 1;
+}
+
+/// The runs of data and zeroes in an answer.
+fn fill_runs(segments: &[engine::DataSegment], runs: &mut Vec<Run>) {
+    runs.clear();
+    runs.extend(segments.iter().map(|segment| match segment.buffer {
+        Some(_) => Run::Data(segment.to - segment.from),
+        None => Run::Hole(segment.to - segment.from),
+    }));
+}
+
+/// Who is at the other end of a connection.
+fn peer_of(socket: &OwnedFd, is_tcp: bool) -> String {
+    if !is_tcp {
+        return "unix".into();
+    }
+    let address = rustix::net::getpeername(socket).ok().and_then(|address| SocketAddr::try_from(address?).ok());
+    address.map_or_else(|| "tcp".into(), |address| address.to_string())
+}
+
+/// Logs that a connection has ended, and why if it was we who ended it.
+fn report_end(dropped: &mut Failures, now: Nanos, connection: &Connection) {
+    let (number, peer) = (connection.number, &connection.peer);
+    match connection.end {
+        None => debug!("client {number} ({peer}) left"),
+        Some(end @ (End::Gone | End::Stopping)) => debug!("client {number} ({peer}): {end}"),
+        Some(end) => {
+            if let Some(count) = dropped.add(now) {
+                warn!("client {number} ({peer}) was disconnected: {end} (disconnection {count} since the start)");
+            }
+        }
+    }
+}
+
+/// Logs that a request failed.
+fn report(failures: &mut Failures, now: Nanos, entry: &Entry, error: Error) {
+    let Some(number) = failures.add(now) else { return };
+    let request = entry.request;
+    warn!(
+        "{:?} of {} bytes at byte {} failed: {} (failure {number} since the start)",
+        request.command,
+        request.length,
+        request.offset,
+        explain(error).1
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::Geometry;
+
+    #[test]
+    fn a_piece_fits_into_one_operation_whatever_the_pool_says() {
+        let geometry = Geometry { piece_blocks: 4096, ..Geometry::for_capacity(1 << 30).unwrap() };
+        let limits = Limits::for_memory(512 << 20, &geometry).unwrap();
+        let block = BLOCK as u64;
+        for piece_blocks in [1, 256, 257, 4096] {
+            let shared =
+                Server::new(Vec::new(), &limits, piece_blocks, Connections { most: 1024, large: 8 }, 1024).shared;
+            assert!(shared.piece_bytes / block < SPANS as u64);
+            assert!(
+                shared.collect_bytes / shared.piece_bytes * u64::from(COLLECTING_MAX) <= u64::from(limits.requests)
+            );
+            assert_eq!(shared.piece_bytes, u64::from(piece_blocks.min(256)) * block);
+        }
+    }
+}

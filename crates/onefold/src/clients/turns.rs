@@ -1,0 +1,93 @@
+//! What clients may begin in one turn of the reactor.
+//!
+//! A request can be answered as soon as it is taken in, and then the next one is: with thousands of them received, one client would keep the
+//! reactor from looking at the others' sockets. So a connection begins so many requests in a turn; one that has more waits in a queue, of which
+//! a few go on in each of the next turns. (What a long request costs is the engine's to bound.)
+
+use std::collections::VecDeque;
+
+use crate::clients::connection::Connection;
+
+/// Requests that one connection may begin in a turn.
+const BEGUN_AT_ONCE: u32 = 32;
+/// A step of a handshake counts for so many of them: it looks at all volumes.
+const HANDSHAKE_STEP: u32 = 8;
+/// Connections of the queue that go on in a turn.
+const LATER_AT_ONCE: usize = 2;
+
+/// What a connection has begun in the turn that it did so last.
+#[derive(Clone, Copy, Default)]
+pub struct Begun {
+    turn: u64,
+    count: u32,
+    /// It is in the queue of those that go on later.
+    is_later: bool,
+}
+
+impl Begun {
+    /// Whether it may begin another request; counts that.
+    pub fn may_go_on(&mut self, turn: u64, is_handshake: bool) -> bool {
+        if self.turn != turn {
+            (self.turn, self.count) = (turn, 0);
+        }
+        let goes_on = !self.is_later && self.count < BEGUN_AT_ONCE;
+        if goes_on {
+            self.count += if is_handshake { HANDSHAKE_STEP } else { 1 };
+        }
+        goes_on
+    }
+}
+
+/// Connections that have more to begin than a turn takes, in order.
+#[derive(Default)]
+pub struct Later(VecDeque<u32>);
+
+impl Later {
+    /// A connection goes on in a later turn.
+    pub fn add(&mut self, connection: &mut Connection) {
+        if !std::mem::replace(&mut connection.begun.is_later, true) {
+            self.0.push_back(connection.slot());
+        }
+    }
+
+    /// A turn begins: how many of them go on.
+    pub fn due(&self) -> usize {
+        self.0.len().min(LATER_AT_ONCE)
+    }
+
+    /// The next of them, which is among `connections`.
+    pub fn next(&mut self, connections: &mut [Option<Box<Connection>>]) -> Option<u32> {
+        let slot = self.0.pop_front()?;
+        if let Some(connection) = &mut connections[slot as usize] {
+            connection.begun.is_later = false;
+        }
+        Some(slot)
+    }
+
+    /// A connection has ended.
+    pub fn forget(&mut self, slot: u32) {
+        self.0.retain(|later| *later != slot);
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_takes_so_many_requests_of_a_connection_and_fewer_steps_of_a_handshake() {
+        let count = |is_handshake| {
+            let mut begun = Begun::default();
+            let mut turn = |turn| (0..100).filter(|_| begun.may_go_on(turn, is_handshake)).count() as u32;
+            (turn(1), turn(1), turn(2))
+        };
+        assert_eq!(count(false), (BEGUN_AT_ONCE, 0, BEGUN_AT_ONCE));
+        let steps = BEGUN_AT_ONCE / HANDSHAKE_STEP;
+        assert_eq!(count(true), (steps, 0, steps));
+    }
+}

@@ -1,0 +1,399 @@
+//! The command line: what can be asked, in clap's terms. What is done about it is in the modules that `main` calls.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use engine::Policy;
+
+use crate::clients::listen::Address;
+use crate::commands::estimate;
+use crate::log::Level;
+use crate::operators::properties::policy_value;
+use crate::size;
+
+/// A block device that stores every block once, served over NBD.
+#[derive(Parser, Debug)]
+#[command(
+    version,
+    about,
+    arg_required_else_help = true,
+    after_help = "\
+Start here:  onefold serve --create --size 10G disk.onefold
+Sizes are in powers of 1024: 4096, 512MiB, 10G. Exit status: 0 success, 1 failure, 2 wrong usage."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Open a pool although another host, or another container, has it: only when that has certainly ended
+    #[arg(long, global = true)]
+    pub take_over: bool,
+    /// Memory for a command that opens a pool itself, because no server has it [default: 128M, or what the pool needs if that is no more
+    /// than half of what is available]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = size::parse)]
+    pub memory: Option<u64>,
+}
+
+/// The pool that a command is about, served or not.
+#[derive(Args, Debug)]
+pub struct Target {
+    /// File or block device of the pool
+    pub pool: PathBuf,
+    /// The control socket of its server, if that was started with --control
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
+/// What can be asked.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Make an empty pool in a file or on a block device
+    Create(CreateArgs),
+    /// Make a pool larger, also while it is served
+    Grow(GrowArgs),
+    /// Create, delete, resize, set and list the volumes of a pool
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// Serve the volumes of a pool over NBD until SIGTERM or Ctrl-C
+    Serve(ServeArgs),
+    /// Set a property of a pool: its memory and how that is shared, the policy of volumes that do not set one themselves, second copies,
+    /// replicas, or which copy its index names
+    Set {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// policy, memory, second-copies, replicas, index-copy or cache
+        key: String,
+        /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
+        /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
+        /// replicas: a size that copies may take which make scattered blocks sequential again when the pool is idle, off or default;
+        /// index-copy: the copy that is known of a block that was written again: sequential (the default), oldest or newest;
+        /// cache: how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or
+        /// read, each also with ,lru
+        value: String,
+    },
+    /// Show the properties of a pool and where they come from
+    Get {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Only this property: policy, memory, second-copies, replicas, index-copy or cache
+        key: Option<String>,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what a pool holds and what it saves
+    Status(StatusArgs),
+    /// Read and verify everything, and repair what has another copy; also while the pool is served
+    Scrub(ScrubArgs),
+    /// Audit everything that can be checked at rest; reads only
+    Check(CheckArgs),
+    /// Repair a damaged pool at rest: make its tables anew from its maps, and say what is lost
+    Repair(RepairArgs),
+    /// Estimate what a pool would save of files, block devices and directories; reads only, and needs no pool
+    Estimate(EstimateArgs),
+}
+
+/// `onefold create`.
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    /// File (made if it is missing) or block device
+    pub pool: PathBuf,
+    /// How much data fits; the file may grow larger than this by the pool's own tables
+    #[arg(long, value_parser = size::parse)]
+    pub capacity: u64,
+    /// Overwrite whatever the file or device holds
+    #[arg(long)]
+    pub force: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold grow`.
+#[derive(Args, Debug)]
+pub struct GrowArgs {
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// How much data shall fit, all in all; a device must have been made larger before
+    #[arg(long, value_parser = size::parse)]
+    pub capacity: u64,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold volume`.
+#[derive(Subcommand, Debug)]
+pub enum VolumeCommand {
+    /// Create a volume; it is served under its name to every new connection
+    Create {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// 1 to 63 letters, digits, '.', '_' and '-', not starting with '.' or '-'
+        name: String,
+        /// Size as clients see it, a multiple of 4096; it may exceed the pool's capacity
+        #[arg(long, value_parser = size::parse)]
+        size: u64,
+        /// What to share: nothing (native; observe also counts what could be), every known block (full), what makes
+        /// requests cheaper (select, select:T, select:T,request), runs (idedup, idedup:T), or what the pool says (inherit)
+        #[arg(long, value_parser = policy_value, default_value = "inherit")]
+        policy: String,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete a volume for good; refused while clients are connected to it
+    Delete {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Which
+        name: String,
+        /// Disconnect its clients
+        #[arg(long)]
+        force: bool,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change the size of a volume; connected clients see it when they connect again
+    Resize {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Which
+        name: String,
+        /// The new size, a multiple of 4096
+        #[arg(value_parser = size::parse)]
+        size: u64,
+        /// Make it smaller: what lies beyond the new end is lost
+        #[arg(long)]
+        force: bool,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off
+    Set {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Which
+        name: String,
+        /// What to set, such as policy=native
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        properties: Vec<String>,
+    },
+    /// Show the properties of a volume and where they come from
+    Get {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Which
+        name: String,
+        /// Only this property: policy or read-only
+        key: Option<String>,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the volumes
+    List {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `onefold serve`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// File or block device of the pool
+    pub pool: PathBuf,
+    /// Make the pool and a volume 'default' of --size where they are missing
+    #[arg(long, requires = "size")]
+    pub create: bool,
+    /// Capacity of the pool and size of the volume 'default' (with --create)
+    #[arg(long, value_parser = size::parse, requires = "create")]
+    pub size: Option<u64>,
+    /// Where to listen: unix:PATH or tcp:HOST:PORT, several times if wanted [default: unix:POOL.sock, unless the service
+    /// manager hands sockets over]
+    #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
+    pub listen: Vec<Address>,
+    /// Where commands reach this server, who then need the same --control PATH [default: POOL.ctl; for a device or a path too long
+    /// for a socket a short name in $XDG_RUNTIME_DIR or /run/onefold]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M]
+    #[arg(long, value_parser = size::parse)]
+    pub memory: Option<u64>,
+    /// Set the policy of volumes that do not set one themselves, as 'onefold set' does
+    #[arg(long, value_parser = policy_value, conflicts_with = "read_only")]
+    pub policy: Option<String>,
+    /// Clients at a time (with little memory, fewer)
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16384), default_value_t = 1024)]
+    pub max_connections: u32,
+    /// Stay awake for up to so many microseconds while requests come shortly after each other; 0: sleep at once
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(0..=1000), default_value_t = 100)]
+    pub poll: u64,
+    /// When stopping: give up the last checkpoint after so many seconds; the next start replays the journal
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86400), default_value_t = 30)]
+    pub stop_timeout: u64,
+    /// How much to log, to the error output
+    #[arg(long, value_name = "LEVEL", value_enum, env = "ONEFOLD_LOG", default_value_t = Level::Info)]
+    pub log: Level,
+    /// Serve every volume read-only. A pool that was closed cleanly is not written at all, and may be in a file that cannot
+    /// be written; one that was not is recovered first, which writes to it
+    #[arg(long, conflicts_with = "create")]
+    pub read_only: bool,
+    /// Record every call of the engine from the start on, for 'lab rerun': addresses, lengths, digests, names of volumes and
+    /// metadata, no data and not the pool's key. Earlier recordings are kept as FILE.1 to FILE.3
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Where the recording ends; the server goes on
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "record", default_value = "1G")]
+    pub record_size: u64,
+    /// Let tcp: listen on addresses that other machines reach (there is no encryption and no password)
+    #[arg(long)]
+    pub allow_remote: bool,
+    /// Report the start as JSON, one line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold status`.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Report as metrics in Prometheus' text format
+    #[arg(long, conflicts_with = "json")]
+    pub prometheus: bool,
+    /// Wait first until nothing is unmerged or pending, so that all figures are exact. Where no server runs, this opens the pool and
+    /// writes to it
+    #[arg(long)]
+    pub settle: bool,
+    /// Recover a pool that was not closed cleanly and that no server has, and close it. Without this, looking writes nothing
+    #[arg(long)]
+    pub recover: bool,
+}
+
+/// `onefold scrub`.
+#[derive(Args, Debug)]
+pub struct ScrubArgs {
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// Wait for the end; the exit status then says whether damage is left. Where no server runs, that is always so
+    #[arg(long, conflicts_with_all = ["pause", "stop"])]
+    pub wait: bool,
+    /// Let the scrub rest; the next 'onefold scrub' goes on where it was
+    #[arg(long, conflicts_with = "stop")]
+    pub pause: bool,
+    /// End the scrub
+    #[arg(long)]
+    pub stop: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// File or block device of the pool
+    pub pool: PathBuf,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold repair`.
+#[derive(Args, Debug)]
+pub struct RepairArgs {
+    /// File or block device of the pool
+    pub pool: PathBuf,
+    /// Say what a repair would do and what would be lost; write nothing
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+    /// Do it
+    #[arg(long)]
+    pub yes: bool,
+    /// Read all data too, and give up the blocks that do not match their digests
+    #[arg(long)]
+    pub data: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold estimate`.
+#[derive(Args, Debug)]
+pub struct EstimateArgs {
+    /// Files, block devices, and directories with all that is below them (symbolic links in them are not followed)
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Only this policy, several times if wanted [default: native, full, select and idedup]
+    #[arg(long, value_name = "POLICY", value_parser = estimate::parse_policy)]
+    pub policy: Vec<Policy>,
+    /// Only writes of this size, several times if wanted: a power of two from 4K to 1M [default: 4K, 16K, 64K, 256K, 1M]
+    #[arg(long, value_name = "SIZE", value_parser = estimate::parse_request_size)]
+    pub request_size: Vec<u64>,
+    /// Memory for what is noted of the data; where it is too little for all of it, the data is sampled
+    #[arg(long, value_name = "SIZE", value_parser = estimate::parse_memory, default_value = "256M")]
+    pub memory: u64,
+    /// Also what other file systems hold that are mounted below the directories
+    #[arg(long)]
+    pub cross_mounts: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_that_open_a_pool_themselves_take_memory() {
+        for command in [
+            "status p",
+            "scrub p",
+            "check p",
+            "repair p --yes",
+            "grow p --capacity 1G",
+            "volume list p",
+            "get p",
+            "set p a b",
+        ] {
+            let words = ["onefold"].into_iter().chain(command.split(' ')).chain(["--memory", "2G"]);
+            assert_eq!(Cli::try_parse_from(words).unwrap().memory, Some(2 << 30), "{command}");
+        }
+        let served = Cli::try_parse_from(["onefold", "serve", "p", "--memory", "2G"]).unwrap();
+        assert!(matches!(served.command, Command::Serve(ServeArgs { memory: Some(memory), .. }) if memory == 2 << 30));
+    }
+
+    #[test]
+    fn size_goes_with_create() {
+        assert!(Cli::try_parse_from(["onefold", "serve", "p", "--create"]).is_err());
+        assert!(Cli::try_parse_from(["onefold", "serve", "p", "--size", "1G"]).is_err());
+        assert!(Cli::try_parse_from(["onefold", "serve", "--create", "--size", "10G", "p"]).is_ok());
+    }
+}

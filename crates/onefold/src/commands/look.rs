@@ -1,0 +1,48 @@
+//! What a pool holds that no server has, without a write to it.
+//!
+//! The engine opens the pool as always, but what it writes on the way goes nowhere: nothing that it asks for afterwards is read from
+//! there. So the figures of a pool that was not closed cleanly are those that recovery will find, also where it cannot be written.
+
+use std::path::Path;
+
+use anyhow::bail;
+use engine::Superblock;
+
+use crate::commands::check::{Audit, Overlay};
+use crate::commands::explain::explain_open;
+use crate::memory;
+use crate::report::status::Report;
+use crate::store::backing::{Access, Store};
+use crate::store::owner::{self, Purpose};
+
+/// The figures of a pool.
+pub fn report(path: &Path) -> anyhow::Result<Report> {
+    let store = Store::open(path, Access::Read)?;
+    let (superblock, _) = owner::claim(&store, Purpose::Read)?;
+    let mut audit = Audit::new(&superblock, Overlay::that_forgets(store))?;
+    if let Err(error) = audit.open()? {
+        bail!("{} cannot be opened: {}", path.display(), explain_open(error));
+    }
+    let engine = audit.engine();
+    let mut report = Report::new(engine, memory::of_pool(engine.pool_memory()), |_| 0);
+    report.needs_recovery = needs_recovery(&superblock);
+    Ok(report)
+}
+
+/// Refuses what writes to a pool that has to be recovered for that, which nobody has asked for.
+pub fn require_recovered(path: &Path) -> anyhow::Result<()> {
+    let (superblock, _) = owner::claim(&Store::open(path, Access::Read)?, Purpose::Read)?;
+    if needs_recovery(&superblock) {
+        bail!(
+            "{path} was not closed cleanly, and --settle needs it recovered: add --recover, or leave --settle out to see what \
+             recovery will find",
+            path = path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Whether the pool was not closed cleanly. One that has failed is not recovered any more.
+fn needs_recovery(superblock: &Superblock) -> bool {
+    !superblock.clean && superblock.failed.is_none()
+}

@@ -1,0 +1,12 @@
+//! What is done about a command line, by a command each: what it needs of a pool, what it prints, and what it says when it cannot.
+
+pub mod check;
+pub mod cli;
+pub mod create;
+pub mod estimate;
+pub mod explain;
+pub mod look;
+pub mod offline;
+pub mod repair;
+pub mod scrub;
+pub mod serve;

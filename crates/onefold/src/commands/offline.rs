@@ -1,0 +1,100 @@
+//! Commands on a pool: through the server's control socket where one runs, else by opening the pool for a moment. What only
+//! looks at it does so without a write (`look`).
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::commands::cli::Target;
+use crate::commands::explain::explain_control;
+use crate::commands::look;
+use crate::memory::{self, Source};
+use crate::operators::command::{self, Wanted};
+use crate::operators::control::{self, Mailbox, Request};
+use crate::operators::service::Manager;
+use crate::reactor::{Opening, Reactor};
+use crate::report::status::Report;
+use crate::store::backing::{Access, Store};
+use crate::store::owner::{self, Purpose};
+
+/// Memory for a command that opens the pool itself, unless the pool needs more.
+const MEMORY: u64 = 128 << 20;
+
+/// Opens a pool that no server has, for a command; with more memory than usual where its last server left so much to replay.
+pub fn open(path: &Path, mut mailbox: Mailbox) -> anyhow::Result<Reactor> {
+    let store = Store::open(path, Access::Write)?;
+    let (superblock, mut owned) = owner::claim(&store, Purpose::Use)?;
+    let mut memory = memory::given().unwrap_or(MEMORY);
+    loop {
+        let opening = Opening {
+            store: &store,
+            owned,
+            parameters: superblock.parameters,
+            memory: (memory, Source::Default),
+            listeners: Vec::new(),
+            connections: 1,
+            manager: Manager::none(),
+            mailbox,
+            read_only: false,
+            record: None,
+            poll: 0,
+        };
+        let mut reactor = Reactor::new(opening)?;
+        let Err(error) = reactor.open() else { return Ok(reactor) };
+        let more = error.downcast().and_then(|too_little| memory::more(&too_little));
+        memory = more.with_context(|| format!("{} cannot be opened", path.display()))?;
+        (mailbox, owned) = reactor.give_back();
+    }
+}
+
+/// Carries out a request; the result is the pool's figures after it.
+pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
+    let path = &target.pool;
+    if let Some(report) = control::call_server_of(path, target.control.as_deref(), request)? {
+        return Ok(report);
+    }
+    match request {
+        Request::Status { settle: false } => look::report(path),
+        request => carry_out(path, request),
+    }
+}
+
+/// The pool's figures. What writes to a pool that no server has is asked for: exact figures, and recovery.
+pub fn status(target: &Target, settle: bool, recover: bool) -> anyhow::Result<Report> {
+    let (path, wanted) = (&target.pool, Request::Status { settle });
+    if !settle && !recover {
+        return request(target, &wanted);
+    }
+    if let Some(report) = control::call_server_of(path, target.control.as_deref(), &wanted)? {
+        return Ok(report);
+    }
+    if !recover {
+        look::require_recovered(path)?;
+    } else if !settle {
+        let report = look::report(path)?;
+        if !report.needs_recovery {
+            return Ok(report);
+        }
+    }
+    carry_out(path, &wanted)
+}
+
+/// Carries out a request on a pool that no server has.
+fn carry_out(path: &Path, request: &Request) -> anyhow::Result<Report> {
+    // Nobody sends to this mailbox: the sending end only keeps it open.
+    let (mailbox, _sending) = control::mailbox()?;
+    let mut reactor = open(path, mailbox)?;
+    // Nobody is connected to a pool that is not served.
+    let result = match command::wanted(request, reactor.engine(), |_| 0) {
+        Ok(Wanted::Command(command, _)) => match reactor.prepare(&command) {
+            Ok(()) => reactor.command(command)?.map_err(|error| explain_control(error).to_string()),
+            Err(error) => Err(format!("{error:#}")),
+        },
+        Ok(Wanted::Figures | Wanted::Stop) => Ok(()),
+        Err(refusal) => Err(refusal),
+    };
+    let report = reactor.report();
+    reactor.close(None)?;
+    result.map_err(anyhow::Error::msg)?;
+    Ok(report)
+}

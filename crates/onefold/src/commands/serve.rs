@@ -1,0 +1,399 @@
+//! `onefold serve`: opens the pool, serves it, and closes it when asked to stop.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use engine::{Geometry, Parameters, Recovered};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tracing::{error, info, warn};
+
+use crate::clients::listen::{Address, Listener};
+use crate::commands::cli::ServeArgs;
+use crate::commands::create;
+use crate::commands::explain::explain_control;
+use crate::io::record;
+use crate::log;
+use crate::memory::{self, Division, Source, TooLittle};
+use crate::operators::command::inheritable;
+use crate::operators::control::{self, Message, Sending};
+use crate::operators::service::{Inherited, Manager};
+use crate::operators::watch::REMEDY;
+use crate::print::{print, print_json};
+use crate::reactor::{Opening, Reactor};
+use crate::report::status::failure_text;
+use crate::size;
+use crate::store::backing::{self, Access, Store};
+use crate::store::copy_on_write::{self, Overwriting};
+use crate::store::owner::{self, Purpose};
+use crate::store::place::Sockets;
+use crate::store::probe;
+
+/// The volume of `--create`.
+const DEFAULT_VOLUME: &str = "default";
+
+/// Serves until it is told to stop. Errors before it is ready are for whoever typed the command; what comes later is logged.
+pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result<ExitCode> {
+    log::start(arguments.log);
+    let began = Instant::now();
+    let path = &arguments.pool;
+    let manager = Manager::from_environment()?;
+    info!("onefold {}: opening the pool {}", env!("CARGO_PKG_VERSION"), path.display());
+    let (store, pool_memory) = open_store(arguments)?;
+    if !store.is_direct() {
+        warn!("the file system of {} has no O_DIRECT: using the page cache", path.display());
+    }
+    warn_of_copying(&store);
+    let Some(sockets) = Sockets::of(path)? else { bail!("{} holds no pool", path.display()) };
+    let listens_elsewhere = !inherited.is_empty() || !arguments.listen.is_empty();
+    if !listens_elsewhere || arguments.control.is_none() {
+        sockets.prepare()?;
+    }
+    let listeners = listen(arguments, inherited, &sockets)?;
+    let (mailbox, sending) = control::mailbox()?;
+    let control_path = arguments.control.as_ref().unwrap_or(&sockets.control);
+    refuse_one_for_both(&listeners, control_path)?;
+    let control = control::listen(control_path, store.share()?, sending.clone())?;
+    catch_signals(sending)?;
+    let (connections, read_only) = (arguments.max_connections, arguments.read_only);
+    let memory = arguments.memory.map_or_else(|| memory::of_pool(pool_memory), |memory| (memory, Source::CommandLine));
+    let size = arguments.record_size;
+    let record = arguments.record.clone().map(|path| record::Wanted { path, size });
+    let purpose = if store.is_writable() { Purpose::Use } else { Purpose::Read };
+    let (superblock, owned) = owner::claim(&store, purpose)?;
+    let parameters = superblock.parameters;
+    let store = &store;
+    let poll = arguments.poll * 1000;
+    let opening =
+        Opening { store, owned, parameters, memory, listeners, connections, manager, mailbox, read_only, record, poll };
+    let mut reactor = Reactor::new(opening)?;
+    let recovered = reactor.open().map_err(|error| explain_opening(path, error))?;
+    let Some(recovered) = recovered else {
+        info!("stopped before the pool was open; nothing is lost, the next start opens it from the beginning");
+        return Ok(ExitCode::SUCCESS);
+    };
+    log_opening(path, &recovered, began.elapsed());
+    if let (true, Some(size), None) = (arguments.create, arguments.size, recovered.failed) {
+        ensure_default_volume(&mut reactor, path, size)?;
+    }
+    if let (Some(policy), None) = (&arguments.policy, recovered.failed) {
+        set_policy(&mut reactor, policy)?;
+    }
+    log_start(&reactor, &parameters, &control);
+    announce(&reactor, arguments, control_path, &sockets);
+    let result = run(&mut reactor, arguments);
+    drop(control);
+    Ok(match (result, reactor.engine().status().failure) {
+        (Ok(()), None) => {
+            info!("{} is closed", path.display());
+            ExitCode::SUCCESS
+        }
+        (Ok(()), Some(failure)) => {
+            error!("{} is closed; it has failed: {}. {REMEDY}", path.display(), failure_text(failure));
+            ExitCode::FAILURE
+        }
+        (Err(error), _) => {
+            error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Names the pool, and where more memory would do the command: how much a server takes is for its operator to say.
+fn explain_opening(path: &Path, error: anyhow::Error) -> anyhow::Error {
+    let path = path.display();
+    match error.downcast_ref::<TooLittle>().and_then(TooLittle::argument) {
+        Some(enough) => error.context(format!(
+            "{path} cannot be opened with this memory; 'onefold serve {path} --memory {enough}' can, and after a clean stop this \
+             memory does again"
+        )),
+        None => error.context(format!("{path} cannot be opened")),
+    }
+}
+
+/// From ready to closed.
+fn run(reactor: &mut Reactor, arguments: &ServeArgs) -> anyhow::Result<()> {
+    reactor.serve(&format!("serving {}", arguments.pool.display()))?;
+    let deadline = Instant::now() + Duration::from_secs(arguments.stop_timeout);
+    reactor.drain()?;
+    reactor.close(Some(deadline))
+}
+
+fn log_opening(path: &Path, recovered: &Recovered, took: Duration) {
+    let (path, took, epoch) = (path.display(), took.as_secs_f64(), recovered.epoch);
+    if let Some(failure) = recovered.failed {
+        error!(
+            "opened {path} in {took:.3} s, to be read only: the pool has failed before ({}); {} records with {} changes are \
+             replayed in memory, nothing is written, epoch {epoch}. {REMEDY}",
+            failure_text(failure),
+            recovered.records,
+            recovered.entries
+        );
+    } else if recovered.clean && recovered.records == 0 {
+        info!("opened {path} in {took:.3} s: closed cleanly, epoch {epoch}");
+    } else {
+        info!(
+            "opened {path} in {took:.3} s: not closed cleanly, recovered {} records with {} changes, {} blocks redone, \
+             epoch {epoch}",
+            recovered.records, recovered.entries, recovered.blocks_redone
+        );
+    }
+}
+
+/// What is served, to whom, and with which memory.
+fn log_start(reactor: &Reactor, parameters: &Parameters, control: &Listener) {
+    let status = reactor.engine().status();
+    let Division { memory, connections, limits } = reactor.division();
+    let block = |count: u32| size::show(u64::from(count) * u64::from(engine::geometry::BLOCK_SIZE));
+    let listeners: Vec<String> = reactor.server().listeners().iter().map(Listener::address).collect();
+    info!(
+        "serving the pool {:032x}: capacity {}, {} volumes; listening on {}, for commands on {}; at most {} clients",
+        u128::from_be_bytes(parameters.id),
+        size::show(status.capacity_bytes),
+        reactor.engine().volumes().count(),
+        listeners.join(", "),
+        control.address(),
+        connections.most
+    );
+    info!(
+        "memory {}: buffers {} (half for writes), metadata pages {}, index {} entries{}, delta {} entries, {} requests, \
+         clients {}",
+        size::show(*memory),
+        block(limits.buffers),
+        block(limits.pages),
+        limits.index_entries,
+        if limits.index_proves(&parameters.geometry) {
+            ""
+        } else {
+            " (few for a pool of this size: hits read summaries)"
+        },
+        limits.delta_entries,
+        limits.requests,
+        size::show(connections.memory_bytes())
+    );
+}
+
+/// Opens the store, or makes it with `--create`; and the memory that the pool is set to.
+fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, u64)> {
+    let path = &arguments.pool;
+    if !arguments.create {
+        if backing::kind_of(path)?.is_none() {
+            bail!(
+                "{path} does not exist: 'onefold serve --create --size 10G {path}' makes a pool with one volume and serves it",
+                path = path.display()
+            );
+        }
+        let store = if arguments.read_only { open_to_read(path)? } else { Store::open(path, Access::Write)? };
+        let superblock = probe::require_pool(&store)?;
+        return Ok((store, superblock.memory));
+    }
+    let size = arguments.size.context("--create needs --size")?;
+    if backing::kind_of(path)?.is_none() {
+        let (store, _) = create::create(path, size, false)?;
+        say_made(&store, size);
+        return Ok((store, 0));
+    }
+    let mut store = Store::open(path, Access::Write)?;
+    if let probe::Contents::Empty = probe::probe(&store)? {
+        create::fill(&mut store, create::geometry_for(size)?)?;
+        say_made(&store, size);
+        return Ok((store, 0));
+    }
+    let superblock = probe::require_pool(&store)?;
+    refuse_other_capacity(path, &superblock.parameters.geometry, size)?;
+    Ok((store, superblock.memory))
+}
+
+/// Opens a store that is only read, unless its pool has to be recovered first.
+fn open_to_read(path: &Path) -> anyhow::Result<Store> {
+    let store = Store::open(path, Access::Read)?;
+    let superblock = probe::require_pool(&store)?;
+    if superblock.clean || superblock.failed.is_some() {
+        return Ok(store);
+    }
+    drop(store);
+    Store::open(path, Access::Write).with_context(|| {
+        format!(
+            "{} was not closed cleanly: recovering it means writing to it, also with --read-only. Make it writable, or serve a copy",
+            path.display()
+        )
+    })
+}
+
+fn say_made(store: &Store, size: u64) {
+    info!("made the pool {} with a capacity of {}", store.path().display(), size::show(size));
+    if copy_on_write::overwriting(store) == Overwriting::SwitchedToInPlace {
+        info!("{}", copy_on_write::SWITCHED);
+    }
+}
+
+/// What overwrites something needs room, too: whoever fills the file system must know.
+fn warn_of_copying(store: &Store) {
+    if let Overwriting::Elsewhere(name) = copy_on_write::overwriting(store) {
+        warn!(
+            "{} is on {name}, which copies what is overwritten: when the file system is full, writes and flushes fail. Keep room \
+             there, or make the pool anew in a file that is written in place (docs/operations.md)",
+            store.path().display()
+        );
+    }
+}
+
+fn refuse_other_capacity(path: &Path, geometry: &Geometry, size: u64) -> anyhow::Result<()> {
+    let wanted = create::geometry_for(size)?;
+    if wanted.capacity_bytes() != geometry.capacity_bytes() {
+        bail!(
+            "{path} is a pool with a capacity of {} ({} bytes), and --size asks for {} ({size} bytes): leave --create and \
+             --size out to serve it as it is, or name another file",
+            size::show(geometry.capacity_bytes()),
+            geometry.capacity_bytes(),
+            size::show(size),
+            path = path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Makes the volume of `--create` if it is missing; refuses one of another size.
+fn ensure_default_volume(reactor: &mut Reactor, path: &Path, size: u64) -> anyhow::Result<()> {
+    let known = reactor.engine().volumes().find(|volume| volume.name == DEFAULT_VOLUME);
+    if let Some(volume) = known {
+        if volume.size != size {
+            bail!(
+                "the volume '{DEFAULT_VOLUME}' of {} has {} ({} bytes), and --size asks for {} ({size} bytes): leave --create \
+                 and --size out to serve it as it is",
+                path.display(),
+                size::show(volume.size),
+                volume.size,
+                size::show(size)
+            );
+        }
+        return Ok(());
+    }
+    let command = engine::Command::CreateVolume { name: DEFAULT_VOLUME, size, policy: None };
+    reactor.command(command)?.map_err(|error| anyhow::anyhow!("volume '{DEFAULT_VOLUME}': {}", explain_control(error)))
+}
+
+/// Sets the pool's policy, unless it is that already.
+fn set_policy(reactor: &mut Reactor, policy: &str) -> anyhow::Result<()> {
+    let wanted = inheritable(policy).map_err(anyhow::Error::msg)?;
+    if reactor.engine().pool_policy() == wanted {
+        return Ok(());
+    }
+    let change = engine::PoolChange { policy: Some(wanted), ..engine::PoolChange::default() };
+    reactor
+        .command(engine::Command::SetPool(change))?
+        .map_err(|error| anyhow::anyhow!("policy={policy}: {}", explain_control(error)))
+}
+
+/// What was handed over, and what is asked for; the default only where there is neither.
+fn listen(arguments: &ServeArgs, inherited: Vec<Inherited>, sockets: &Sockets) -> anyhow::Result<Vec<Listener>> {
+    let remote = arguments.allow_remote;
+    let mut listeners = Vec::new();
+    for inherited in inherited {
+        listeners.push(inherited.into_listener(remote)?);
+    }
+    for address in &arguments.listen {
+        listeners.extend(Listener::bind(address, remote)?);
+    }
+    if listeners.is_empty() {
+        listeners.extend(Listener::bind(&Address::Unix(sockets.export.clone()), remote)?);
+    }
+    Ok(listeners)
+}
+
+/// Refuses a control socket where clients connect.
+fn refuse_one_for_both(listeners: &[Listener], control: &Path) -> anyhow::Result<()> {
+    let control = std::path::absolute(control).with_context(|| format!("cannot use the path {}", control.display()))?;
+    if listeners.iter().any(|listener| matches!(listener, Listener::Unix { path, .. } if *path == control)) {
+        bail!(
+            "{} cannot be for clients and for commands: give --control another path than --listen",
+            control.display()
+        );
+    }
+    Ok(())
+}
+
+/// Every signal asks for a stop: the first for a clean one, the second for one without the last checkpoint. More do not
+/// make it faster, and none makes it less safe.
+pub fn catch_signals(sending: Sending) -> anyhow::Result<()> {
+    let mut caught = vec![SIGINT, SIGTERM];
+    if !ignores_hangup() {
+        caught.push(SIGHUP);
+    }
+    let mut signals = signal_hook::iterator::Signals::new(caught).context("cannot catch signals")?;
+    let watch = move || {
+        for _ in signals.forever() {
+            // The reactor may have come to its end, and the process with it.
+            sending.send(Message::Stop);
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(watch).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Whether the process was started so that the end of its terminal does not end it (nohup).
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    ignored & (1 << (SIGHUP - 1)) != 0
+}
+
+#[derive(Serialize)]
+struct Started<'a> {
+    version: u32,
+    pool: String,
+    control: String,
+    exports: Vec<Export<'a>>,
+}
+
+#[derive(Serialize)]
+struct Export<'a> {
+    name: &'a str,
+    size_bytes: u64,
+    uris: Vec<String>,
+}
+
+/// Says where clients can connect, and how commands reach the server where that does not go without saying.
+fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path, usual: &Sockets) {
+    let volumes: Vec<&engine::Volume> = reactor.engine().volumes().collect();
+    let listeners = reactor.server().listeners();
+    let uris = |name: &str| listeners.iter().map(|listener| listener.uri(name)).collect::<Vec<_>>();
+    let pool = arguments.pool.display();
+    if arguments.json {
+        print_json(&Started {
+            version: crate::report::status::VERSION,
+            pool: pool.to_string(),
+            control: control.display().to_string(),
+            exports: volumes
+                .iter()
+                .map(|volume| Export { name: &volume.name, size_bytes: volume.size, uris: uris(&volume.name) })
+                .collect(),
+        });
+        return;
+    }
+    let capacity = size::show(reactor.engine().status().capacity_bytes);
+    let how = if arguments.read_only { " read-only" } else { "" };
+    let mut text =
+        format!("serving {pool}{how}: capacity {capacity}, memory {}\n", size::show(reactor.division().memory));
+    for volume in &volumes {
+        for uri in uris(&volume.name) {
+            text.push_str(&format!("  {uri}\n"));
+        }
+    }
+    if arguments.control.is_some() {
+        text.push_str(&format!("commands need:  --control {}\n", control.display()));
+    } else if usual.are_in_run_time {
+        text.push_str(&format!("commands find:  {}\n", control.display()));
+    }
+    match volumes.iter().find(|volume| volume.name == DEFAULT_VOLUME).or(volumes.first()) {
+        Some(volume) => {
+            let uri = listeners.first().map(|listener| listener.uri(&volume.name)).unwrap_or_default();
+            text.push_str(&format!("try:  nbdinfo '{uri}'\n"));
+        }
+        None => text.push_str(&format!("no volumes yet: onefold volume create {pool} NAME --size SIZE\n")),
+    }
+    print(format_args!("{text}"));
+}

@@ -1,0 +1,12 @@
+//! The kernel's side: the ring, the memory that it reads and writes, digests beside it. The only unsafe code (and one descriptor in
+//! `operators/service.rs`).
+
+pub mod arena;
+pub mod digest;
+pub mod disk;
+#[cfg(feature = "faults")]
+pub mod faults;
+pub mod heap;
+pub mod poll;
+pub mod record;
+pub mod ring;

@@ -1,0 +1,730 @@
+//! The io_uring: the only place where the reactor's thread waits, and the only one that gives memory to the kernel.
+//!
+//! Owns the ring, what is registered with it, and the descriptors of vectored operations (`iovec` arrays, message headers).
+//! Memory is named by [`Span`]s of the arena. An operation is identified by its [`Tag`]: there is at most one in flight per
+//! tag, which is what makes the descriptors of a tag free to be used again when its completion has been seen.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+use tracing::{info, warn};
+
+use crate::io::arena::{Arena, BLOCK, Span};
+
+/// Entries of the submission queue; the completion queue has eight times as many. The lower numbers are for where so little memory may be
+/// locked that there is no room for more: they work as well, with more calls of the kernel.
+const ENTRIES: [u32; 3] = [512, 128, 32];
+/// Where the store is in the table of registered files.
+const STORE: Fixed = Fixed(0);
+/// Block buffers are registered in chunks of so many bytes, so that they can come and go.
+const REGISTERED_CHUNK: usize = 2 << 20;
+/// The most entries of the table of registered buffers; what is beyond is used as it is.
+const REGISTERED_MAX: usize = 1 << 14;
+/// Disk operations in flight.
+pub const DISK_SLOTS: usize = 256;
+/// The most spans of one disk operation or receive.
+pub const SPANS: usize = 260;
+/// The most spans of one send: the kernel's limit for a message.
+pub const SEND_SPANS: usize = 1024;
+
+/// Writes that nobody waits for, submitted at once: to submit one takes some microseconds.
+const UNHURRIED_AT_ONCE: usize = 8;
+
+/// Vectors that are kept to be used again, of each size.
+const SPARE_MAX: usize = 64;
+
+/// Whether anybody waits for a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// Nobody.
+    None,
+    /// Others, or a sync that comes next.
+    Soon,
+    /// A flush: it is to be durable when it is done.
+    Durable,
+}
+
+/// What a completion belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tag {
+    /// A slot of the disk.
+    Disk(u32),
+    /// A connection's receive.
+    Receive(u32),
+    /// A connection's send.
+    Send(u32),
+    /// A listener's accept.
+    Accept(u32),
+    /// The event counter that other threads raise.
+    WakeUp,
+    /// The end of an accept that is not wanted any more.
+    Cancel,
+}
+
+impl Tag {
+    fn encode(self) -> u64 {
+        let (kind, index) = match self {
+            Tag::Disk(index) => (0u64, index),
+            Tag::Receive(index) => (1, index),
+            Tag::Send(index) => (2, index),
+            Tag::Accept(index) => (3, index),
+            Tag::WakeUp => (4, 0),
+            Tag::Cancel => (5, 0),
+        };
+        kind << 32 | u64::from(index)
+    }
+
+    fn decode(data: u64) -> Tag {
+        let index = data as u32;
+        match data >> 32 {
+            0 => Tag::Disk(index),
+            1 => Tag::Receive(index),
+            2 => Tag::Send(index),
+            3 => Tag::Accept(index),
+            4 => Tag::WakeUp,
+            _ => Tag::Cancel,
+        }
+    }
+}
+
+/// An operation that ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// Which.
+    pub tag: Tag,
+    /// What the system call would have returned: a count, or a negative error number.
+    pub result: i32,
+    /// What an accept accepted.
+    pub socket: Option<OwnedFd>,
+}
+
+impl Completion {
+    fn new(data: u64, result: i32) -> Completion {
+        let tag = Tag::decode(data);
+        let socket = match tag {
+            // SAFETY: a successful accept returns a new descriptor that nobody else knows; its completion is seen once.
+            Tag::Accept(_) if result >= 0 => Some(unsafe { OwnedFd::from_raw_fd(result) }),
+            _ => None,
+        };
+        Completion { tag, result, socket }
+    }
+}
+
+/// Descriptors of one vectored operation, at an address that does not change.
+struct Vectors {
+    spans: Box<[libc::iovec]>,
+    message: Box<libc::msghdr>,
+    in_flight: bool,
+    /// The operation in flight is a durable write.
+    is_durable: bool,
+    /// The last operation named its memory by a registered buffer.
+    is_fixed: bool,
+}
+
+impl Vectors {
+    fn new(spans: usize) -> Vectors {
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: a message header is integers and pointers, for which all zeroes are valid and mean "none".
+        let message: libc::msghdr = unsafe { std::mem::zeroed() };
+        Vectors {
+            spans: vec![none; spans].into_boxed_slice(),
+            message: Box::new(message),
+            in_flight: false,
+            is_durable: false,
+            is_fixed: false,
+        }
+    }
+
+    /// Fills in the spans and returns how many there are.
+    fn fill(&mut self, arena: &Arena, spans: &[Span]) -> u32 {
+        for (vector, span) in self.spans[..spans.len()].iter_mut().zip(spans) {
+            *vector = libc::iovec { iov_base: arena.address(*span).cast(), iov_len: span.length };
+        }
+        spans.len() as u32
+    }
+
+    fn fill_message(&mut self, arena: &Arena, spans: &[Span]) -> *mut libc::msghdr {
+        let count = self.fill(arena, spans);
+        self.message.msg_iov = self.spans.as_mut_ptr();
+        self.message.msg_iovlen = count as usize;
+        &raw mut *self.message
+    }
+}
+
+/// The operation of a connection in one direction. Only what needs vectors has them, and only while it is in flight: there
+/// are many connections, and most of them are silent.
+#[derive(Default)]
+struct Transfer {
+    in_flight: bool,
+    vectors: Option<Vectors>,
+}
+
+impl Transfer {
+    fn begin(&mut self) {
+        assert!(!self.in_flight, "a connection has one operation in flight in each direction");
+        self.in_flight = true;
+    }
+}
+
+/// The spans of an operation that is not long.
+const FEW_SPANS: usize = 64;
+
+/// Vectors that are not in use: for few spans, and for as many as there can be.
+#[derive(Default)]
+struct Spare {
+    few: Vec<Vectors>,
+    many: Vec<Vectors>,
+}
+
+impl Spare {
+    fn take(&mut self, spans: usize) -> Vectors {
+        let (list, size) = if spans <= FEW_SPANS { (&mut self.few, FEW_SPANS) } else { (&mut self.many, SEND_SPANS) };
+        list.pop().unwrap_or_else(|| Vectors::new(size))
+    }
+
+    fn give(&mut self, vectors: Vectors) {
+        let list = if vectors.spans.len() <= FEW_SPANS { &mut self.few } else { &mut self.many };
+        if list.len() < SPARE_MAX {
+            list.push(vectors);
+        }
+    }
+}
+
+/// The ring.
+pub struct Ring {
+    ring: IoUring,
+    /// What is submitted next, in this order.
+    backlog: VecDeque<squeue::Entry>,
+    /// Durable writes, which go ahead of all else: a client waits for each, or is about to, and the disk takes long.
+    ahead: VecDeque<squeue::Entry>,
+    /// Operations of the disk that go behind those of sockets: to submit one takes the kernel much longer than to send a reply.
+    behind: VecDeque<squeue::Entry>,
+    /// Writes that nobody waits for: some of them at a time, so that they do not hold up requests.
+    unhurried: VecDeque<squeue::Entry>,
+    /// Durable writes in flight.
+    durable: u32,
+    disk: Vec<Vectors>,
+    receive: Vec<Transfer>,
+    send: Vec<Transfer>,
+    spare: Spare,
+    registered: Option<Registered>,
+}
+
+/// What is registered as buffers: the staging area, and then the block buffers in chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Registered {
+    staging: Span,
+    buffers: Span,
+    /// Whether the kernel can change single entries of the table (Linux 5.19).
+    can_change: bool,
+}
+
+impl Registered {
+    /// The part of a chunk that is registered.
+    fn chunk(&self, number: usize) -> Span {
+        let at = (number * REGISTERED_CHUNK).min(self.buffers.length);
+        self.buffers.from(at).first((self.buffers.length - at).min(REGISTERED_CHUNK))
+    }
+
+    /// Chunks that hold something.
+    fn chunks(&self) -> usize {
+        self.buffers.length.div_ceil(REGISTERED_CHUNK).min(REGISTERED_MAX - 1)
+    }
+}
+
+impl Ring {
+    /// Sets up a ring over a store. With `register`, the arena's buffers are registered where the limit on locked memory
+    /// allows it. The thread that calls this is the one that must use the ring.
+    pub fn new(arena: &Arena, store: RawFd, register: bool) -> anyhow::Result<Ring> {
+        let ring = build()?;
+        if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
+            return Err(anyhow!("this kernel's io_uring is too old: Linux 5.11 or newer is needed"));
+        }
+        ring.submitter().register_files(&[store]).context("cannot register the store with io_uring")?;
+        let registered = if register { register_buffers(&ring, arena) } else { Ok(None) };
+        let registered = registered.unwrap_or_else(|error| {
+            let why = why_not_registered(&error);
+            warn!("buffers are not registered with the kernel: {why}. Everything works without, a little slower");
+            None
+        });
+        let unused = |count: usize| std::iter::repeat_with(Transfer::default).take(count).collect();
+        Ok(Ring {
+            ring,
+            backlog: VecDeque::new(),
+            ahead: VecDeque::new(),
+            behind: VecDeque::new(),
+            unhurried: VecDeque::new(),
+            durable: 0,
+            disk: (0..DISK_SLOTS).map(|_| Vectors::new(SPANS)).collect(),
+            receive: unused(arena.connections()),
+            send: unused(arena.connections()),
+            spare: Spare::default(),
+            registered,
+        })
+    }
+
+    /// The arena has other buffers now, or is about to lose those that are not among `buffers`: what is registered follows.
+    /// Operations in flight keep what they use.
+    pub fn follow_buffers(&mut self, arena: &Arena, buffers: Span) {
+        let Some(before) = self.registered else { return };
+        let after = Registered { buffers, ..before };
+        let first = before.buffers.length.min(buffers.length) / REGISTERED_CHUNK;
+        for number in first..before.chunks().max(after.chunks()) {
+            let chunk = after.chunk(number);
+            if before.chunk(number) == chunk {
+                continue;
+            }
+            if !before.can_change {
+                return self.end_registration("this kernel cannot change which: that needs Linux 5.19");
+            }
+            let vector = if chunk.length == 0 { NOTHING } else { vector(arena, chunk) };
+            if let Err(error) = set_registered(&self.ring, 1 + number as u32, vector) {
+                return self.end_registration(&why_not_registered(&error));
+            }
+        }
+        self.registered = Some(after);
+    }
+
+    /// The operation of a slot ended with EFAULT. Whether that is because the kernel does not have the registered buffer that it named
+    /// (any more): then there are none from here on, and the operation is to be done again.
+    pub fn lost_registered_buffer(&mut self, slot: u32) -> bool {
+        let was_fixed = std::mem::take(&mut self.disk[slot as usize].is_fixed);
+        if was_fixed {
+            self.end_registration("the kernel does not know one of them any more");
+        }
+        was_fixed
+    }
+
+    /// From here on no buffers are registered: everything works as well, a little slower. Operations that were asked for and not
+    /// submitted yet, and name one, end with EFAULT.
+    fn end_registration(&mut self, why: &str) {
+        if self.registered.take().is_some() {
+            let _ = self.ring.submitter().unregister_buffers();
+            warn!("buffers are not registered with the kernel any more: {why}. Everything goes on, a little slower");
+        }
+    }
+
+    /// Reads from the store.
+    pub fn read(&mut self, slot: u32, arena: &Arena, spans: &[Span], offset: u64) {
+        let entry = match self.fixed(slot, spans) {
+            Some(index) => {
+                let (address, length) = (arena.address(spans[0]), spans[0].length as u32);
+                opcode::ReadFixed::new(STORE, address, length, index).offset(offset).build()
+            }
+            None => {
+                let vectors = &mut self.disk[slot as usize];
+                assert!(!vectors.in_flight, "a slot has one operation in flight");
+                let count = vectors.fill(arena, spans);
+                opcode::Readv::new(STORE, vectors.spans.as_ptr(), count).offset(offset).build()
+            }
+        };
+        self.push_disk(slot, entry, Urgency::Soon);
+    }
+
+    /// Writes to the store. A durable write is so when it is done (pwritev2(2), RWF_DSYNC).
+    pub fn write(&mut self, slot: u32, arena: &Arena, spans: &[Span], offset: u64, urgency: Urgency) {
+        let flags = if urgency == Urgency::Durable { libc::RWF_DSYNC } else { 0 };
+        let entry = match self.fixed(slot, spans) {
+            Some(index) => {
+                let (address, length) = (arena.address(spans[0]), spans[0].length as u32);
+                opcode::WriteFixed::new(STORE, address, length, index).offset(offset).rw_flags(flags).build()
+            }
+            None => {
+                let vectors = &mut self.disk[slot as usize];
+                assert!(!vectors.in_flight, "a slot has one operation in flight");
+                let count = vectors.fill(arena, spans);
+                opcode::Writev::new(STORE, vectors.spans.as_ptr(), count).offset(offset).rw_flags(flags).build()
+            }
+        };
+        self.push_disk(slot, entry, urgency);
+    }
+
+    /// Makes the store's data durable.
+    pub fn sync(&mut self, slot: u32) {
+        self.disk[slot as usize].is_fixed = false;
+        self.push_disk(slot, opcode::Fsync::new(STORE).flags(FsyncFlags::DATASYNC).build(), Urgency::Soon);
+    }
+
+    /// Reserves space in the store's file system.
+    pub fn reserve(&mut self, slot: u32, offset: u64, length: u64) {
+        self.disk[slot as usize].is_fixed = false;
+        self.push_disk(slot, opcode::Fallocate::new(STORE, length).offset(offset).build(), Urgency::Soon);
+    }
+
+    /// Receives into spans, in order.
+    pub fn receive(&mut self, connection: u32, socket: RawFd, arena: &Arena, spans: &[Span]) {
+        let transfer = &mut self.receive[connection as usize];
+        transfer.begin();
+        let entry = match spans {
+            [span] => opcode::Recv::new(Fd(socket), arena.address(*span), span.length as u32).build(),
+            _ => {
+                let vectors = transfer.vectors.insert(self.spare.take(spans.len()));
+                opcode::RecvMsg::new(Fd(socket), vectors.fill_message(arena, spans)).build()
+            }
+        };
+        self.push(entry, Tag::Receive(connection));
+    }
+
+    /// Sends spans, in order.
+    pub fn send(&mut self, connection: u32, socket: RawFd, arena: &Arena, spans: &[Span]) {
+        let transfer = &mut self.send[connection as usize];
+        transfer.begin();
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let entry = match spans {
+            [span] => opcode::Send::new(Fd(socket), arena.address(*span), span.length as u32).flags(flags).build(),
+            _ => {
+                let vectors = transfer.vectors.insert(self.spare.take(spans.len()));
+                opcode::SendMsg::new(Fd(socket), vectors.fill_message(arena, spans)).flags(flags as u32).build()
+            }
+        };
+        self.push(entry, Tag::Send(connection));
+    }
+
+    /// Accepts one connection.
+    pub fn accept(&mut self, listener: u32, socket: RawFd) {
+        let entry = opcode::Accept::new(Fd(socket), std::ptr::null_mut(), std::ptr::null_mut());
+        self.push(entry.flags(libc::SOCK_CLOEXEC).build(), Tag::Accept(listener));
+    }
+
+    /// Gives up an accept. Its own completion says how it ended.
+    pub fn cancel_accept(&mut self, listener: u32) {
+        self.push(opcode::AsyncCancel::new(Tag::Accept(listener).encode()).build(), Tag::Cancel);
+    }
+
+    /// Waits for the event counter of other threads to be raised, and takes it back to zero.
+    pub fn wake_up(&mut self, counter: RawFd, arena: &Arena) {
+        let span = arena.wake_up();
+        self.push(opcode::Read::new(Fd(counter), arena.address(span), span.length as u32).build(), Tag::WakeUp);
+    }
+
+    /// Submits what was asked for; true if nothing is left behind.
+    pub fn submit(&mut self) -> bool {
+        self.push_all();
+        let submitted = self.ring.submit();
+        submitted.is_ok() && self.backlog.is_empty() && self.ring.submission().is_empty()
+    }
+
+    /// Whether a durable write is in flight. The kernel ends these in a thread of its own, on the processor that began them.
+    pub fn has_durable(&self) -> bool {
+        self.durable > 0
+    }
+
+    /// Whether there are writes that [`Ring::submit`] will submit one of the next times.
+    pub fn has_unhurried(&self) -> bool {
+        !self.unhurried.is_empty()
+    }
+
+    /// Submits what was asked for and waits until something completes or `timeout` has passed; not at all while there is more to submit.
+    pub fn submit_and_wait(&mut self, timeout: Option<Duration>) -> anyhow::Result<()> {
+        self.push_all();
+        let timeout = if self.has_unhurried() { Some(Duration::ZERO) } else { timeout };
+        let result = match timeout {
+            None => self.ring.submitter().submit_and_wait(1),
+            // A timer that is set to go off at once costs more than the call.
+            Some(Duration::ZERO) => self.ring.submitter().submit(),
+            Some(timeout) => {
+                let timeout = Timespec::from(timeout);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout))
+            }
+        };
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                // Nothing completed in time, or a signal came; full queues are drained by the caller.
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                _ => Err(error).context("io_uring failed"),
+            },
+        }
+    }
+
+    /// Whether something has completed, or is to be completed by the next [`Ring::submit`]. Costs no call of the kernel.
+    pub fn has_news(&mut self) -> bool {
+        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+
+    /// Moves what has completed to `completions`.
+    pub fn completions(&mut self, completions: &mut Vec<Completion>) {
+        let first = completions.len();
+        let done = self.ring.completion();
+        completions.extend(done.map(|done| Completion::new(done.user_data(), done.result())));
+        for completion in &completions[first..] {
+            let transfer = match completion.tag {
+                Tag::Disk(slot) => {
+                    let vectors = &mut self.disk[slot as usize];
+                    vectors.in_flight = false;
+                    self.durable -= u32::from(std::mem::take(&mut vectors.is_durable));
+                    continue;
+                }
+                Tag::Receive(connection) => &mut self.receive[connection as usize],
+                Tag::Send(connection) => &mut self.send[connection as usize],
+                Tag::Accept(_) | Tag::WakeUp | Tag::Cancel => continue,
+            };
+            transfer.in_flight = false;
+            if let Some(vectors) = transfer.vectors.take() {
+                self.spare.give(vectors);
+            }
+        }
+    }
+
+    /// The number of the registered buffer that holds all of a single span, for an operation of a slot.
+    fn fixed(&mut self, slot: u32, spans: &[Span]) -> Option<u16> {
+        let index = self.registered_buffer(spans);
+        self.disk[slot as usize].is_fixed = index.is_some();
+        index
+    }
+
+    fn registered_buffer(&self, spans: &[Span]) -> Option<u16> {
+        let [span] = spans else { return None };
+        let registered = self.registered?;
+        let (staging, buffers) = (registered.staging, registered.buffers);
+        if span.start >= staging.start && span.end() <= staging.end() {
+            return Some(0);
+        }
+        if span.start < buffers.start || span.end() > buffers.end() {
+            return None;
+        }
+        let (from, to) = (span.start - buffers.start, span.end() - buffers.start);
+        let (first, last) = (from / REGISTERED_CHUNK, (to - 1) / REGISTERED_CHUNK);
+        (first == last && first < registered.chunks()).then_some(1 + first as u16)
+    }
+
+    /// The kernel loses what is registered, and does not say so; whether there was something.
+    #[cfg(test)]
+    pub fn lose_registered(&mut self) -> bool {
+        self.registered.is_some() && self.ring.submitter().unregister_buffers().is_ok()
+    }
+
+    fn push_disk(&mut self, slot: u32, entry: squeue::Entry, urgency: Urgency) {
+        let vectors = &mut self.disk[slot as usize];
+        assert!(!vectors.in_flight, "a slot has one operation in flight");
+        vectors.in_flight = true;
+        vectors.is_durable = urgency == Urgency::Durable;
+        self.durable += u32::from(vectors.is_durable);
+        let queue = match urgency {
+            Urgency::Durable => &mut self.ahead,
+            Urgency::Soon => &mut self.behind,
+            Urgency::None => &mut self.unhurried,
+        };
+        queue.push_back(entry.user_data(Tag::Disk(slot).encode()));
+    }
+
+    fn push(&mut self, entry: squeue::Entry, tag: Tag) {
+        self.backlog.push_back(entry.user_data(tag.encode()));
+    }
+
+    /// Moves entries to the submission queue, in their order.
+    fn push_all(&mut self) {
+        while let Some(entry) = self.ahead.pop_back() {
+            self.backlog.push_front(entry);
+        }
+        self.backlog.append(&mut self.behind);
+        let count = self.unhurried.len().min(UNHURRIED_AT_ONCE);
+        self.backlog.extend(self.unhurried.drain(..count));
+        self.push_backlog();
+    }
+
+    /// Moves entries to the submission queue while it has room; submits to make room.
+    fn push_backlog(&mut self) {
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: what the entry points to stays where it is until the operation has completed: payload is in the arena,
+            // which is never unmapped; vectors and message headers are boxed, belong to this ring, which lives as long as
+            // the reactor, and are not changed before `completions` has seen the operation end (`in_flight`). File
+            // descriptors are numbers, which the kernel looks up when the entry is submitted: whoever closes one calls
+            // `submit` first, or has seen the end of its operations.
+            let pushed = unsafe { self.ring.submission().push(entry) };
+            if pushed.is_ok() {
+                self.backlog.pop_front();
+            } else if !matches!(self.ring.submit(), Ok(1..)) {
+                // The kernel takes no more now: the rest goes with the next wait.
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Operations that are still in flight may use vectors and messages: they stay until the process ends.
+        for vectors in self.disk.drain(..).filter(|vectors| vectors.in_flight) {
+            std::mem::forget(vectors);
+        }
+        for transfer in self.receive.drain(..).chain(self.send.drain(..)).filter(|transfer| transfer.in_flight) {
+            std::mem::forget(transfer);
+        }
+    }
+}
+
+/// An entry of the table of registered buffers that holds nothing.
+const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+fn vector(arena: &Arena, span: Span) -> libc::iovec {
+    libc::iovec { iov_base: arena.address(span).cast(), iov_len: span.length }
+}
+
+/// Changes one entry of the table of registered buffers. One at a time: of several the kernel may take only the first ones, and how many
+/// is not told.
+fn set_registered(ring: &IoUring, index: u32, vector: libc::iovec) -> io::Result<()> {
+    // SAFETY: the vector is NOTHING or a part of the arena, which stays mapped until the process ends.
+    unsafe { ring.submitter().register_buffers_update(index, &[vector], None) }
+}
+
+/// Registers staging and buffers, all of them or none.
+fn register_buffers(ring: &IoUring, arena: &Arena) -> io::Result<Option<Registered>> {
+    let mut registered = Registered { staging: arena.all_staging(), buffers: arena.buffers(), can_change: true };
+    let chunks = (0..registered.chunks()).map(|number| vector(arena, registered.chunk(number)));
+    let vectors: Vec<libc::iovec> = std::iter::once(vector(arena, registered.staging)).chain(chunks).collect();
+    let most = 1 + (arena.buffers_max() * BLOCK).div_ceil(REGISTERED_CHUNK);
+    let submitter = ring.submitter();
+    if submitter.register_buffers_sparse(most.min(REGISTERED_MAX) as u32).is_ok() {
+        let set = (0..).zip(&vectors).try_for_each(|(index, &vector)| set_registered(ring, index, vector));
+        if set.is_err() {
+            let _ = submitter.unregister_buffers();
+        }
+        return set.map(|()| Some(registered));
+    }
+    registered.can_change = false;
+    // SAFETY: staging and chunks lie in the arena, which stays mapped until the process ends.
+    unsafe { submitter.register_buffers(&vectors) }.map(|()| Some(registered))
+}
+
+/// Why buffers cannot be registered, with what to do about it.
+fn why_not_registered(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::EPERM) => {
+            "the limit on locked memory is too low for them (raise it and restart: 'ulimit -l', LimitMEMLOCK=infinity)"
+                .into()
+        }
+        _ => format!("it refuses them ({error})"),
+    }
+}
+
+/// Builds the ring with what the kernel has of: work done only when we ask, one submitter. A smaller one where there is no room for it.
+fn build() -> anyhow::Result<IoUring> {
+    let mut last = None;
+    for entries in ENTRIES {
+        match build_with(entries) {
+            Ok(ring) => {
+                if entries < ENTRIES[0] {
+                    let why = "the limit on locked memory is low ('ulimit -l', LimitMEMLOCK=infinity)";
+                    info!("the queue to the kernel has {entries} entries, not {}: {why}", ENTRIES[0]);
+                }
+                return Ok(ring);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => last = Some(error),
+            Err(error) => return Err(explain(error)),
+        }
+    }
+    Err(last.map_or_else(|| anyhow!("io_uring cannot be set up"), explain))
+}
+
+fn build_with(entries: u32) -> io::Result<IoUring> {
+    let mut attempt = 0;
+    loop {
+        let mut builder = IoUring::builder();
+        builder.setup_clamp().setup_cqsize(entries * 8).dontfork();
+        match attempt {
+            0 => builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag(),
+            1 => builder.setup_coop_taskrun().setup_taskrun_flag(),
+            _ => &mut builder,
+        };
+        match builder.build(entries) {
+            Err(error) if attempt < 2 && error.raw_os_error() == Some(libc::EINVAL) => attempt += 1,
+            result => return result,
+        }
+    }
+}
+
+fn explain(error: io::Error) -> anyhow::Error {
+    let advice = match error.raw_os_error() {
+        Some(libc::ENOSYS) => {
+            "this kernel has no io_uring (Linux 5.11 or newer is needed, and not every sandbox has it)"
+        }
+        Some(libc::EPERM | libc::EACCES) => {
+            "io_uring is not permitted here: ask for 'sysctl kernel.io_uring_disabled=0', or for a container whose seccomp \
+             profile allows io_uring"
+        }
+        Some(libc::ENOMEM) => "io_uring got no memory: raise the limit on locked memory ('ulimit -l', LimitMEMLOCK=)",
+        _ => "io_uring cannot be set up",
+    };
+    anyhow::Error::new(error).context(advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    fn wait(ring: &mut Ring, tag: Tag) -> i32 {
+        let mut completions = Vec::new();
+        while completions.is_empty() {
+            ring.submit_and_wait(Some(Duration::from_secs(5))).unwrap();
+            ring.completions(&mut completions);
+        }
+        assert_eq!(completions.len(), 1);
+        assert_eq!(completions[0].tag, tag);
+        completions[0].result
+    }
+
+    #[test]
+    fn blocks_and_messages_arrive_where_they_should() {
+        let path = std::env::temp_dir().join(format!("onefold-ring-{}", std::process::id()));
+        let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        let mut arena = Arena::new((8, 16), 2, 1).unwrap();
+        let mut ring = Ring::new(&arena, file.as_raw_fd(), true).unwrap();
+        let block = |number| arena.buffer(engine::BufferId(number));
+        let (zero, two, five) = (block(0), block(2), block(5));
+        arena.bytes_mut(zero).fill(1);
+        arena.bytes_mut(two).fill(2);
+        ring.write(3, &arena, &[zero, two], 4096, Urgency::Durable);
+        assert_eq!(wait(&mut ring, Tag::Disk(3)), 8192);
+        ring.sync(3);
+        assert_eq!(wait(&mut ring, Tag::Disk(3)), 0);
+        ring.read(3, &arena, &[five], 8192);
+        assert_eq!(wait(&mut ring, Tag::Disk(3)), 4096);
+        assert!(arena.bytes(five).iter().all(|byte| *byte == 2));
+
+        // More buffers, then fewer: what is registered follows.
+        for count in [16, 3, 6] {
+            if count * BLOCK < arena.buffers().length {
+                let buffers = arena.buffers().first(count * BLOCK);
+                ring.follow_buffers(&arena, buffers);
+                arena.set_buffers(count);
+            } else {
+                arena.set_buffers(count);
+                ring.follow_buffers(&arena, arena.buffers());
+            }
+            let last = arena.buffer(engine::BufferId(count as u32 - 1));
+            ring.read(3, &arena, &[last], 8192);
+            assert_eq!(wait(&mut ring, Tag::Disk(3)), 4096);
+            assert!(arena.bytes(last).iter().all(|byte| *byte == 2));
+        }
+
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ring.send(0, theirs.as_raw_fd(), &arena, &[zero.first(3), two.first(2)]);
+        assert_eq!(wait(&mut ring, Tag::Send(0)), 5);
+        let mut got = [0; 5];
+        ours.read_exact(&mut got).unwrap();
+        assert_eq!(got, [1, 1, 1, 2, 2]);
+        ours.write_all(b"hello").unwrap();
+        ring.receive(0, theirs.as_raw_fd(), &arena, &[zero.first(2), five.first(9)]);
+        assert_eq!(wait(&mut ring, Tag::Receive(0)), 5);
+        assert_eq!(arena.bytes(zero.first(2)), b"he");
+        assert_eq!(arena.bytes(five.first(4)), b"llo\x02");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn tags_read_back() {
+        for tag in [Tag::Disk(7), Tag::Receive(0), Tag::Send(u32::MAX), Tag::Accept(1), Tag::WakeUp, Tag::Cancel] {
+            assert_eq!(Tag::decode(tag.encode()), tag);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! How memory is divided: between clients, staging and the engine; how much there is, and how much a pool needs to be opened.
+
+pub mod capacity;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use engine::{Geometry, Limits};
+
+use crate::io::arena::BLOCK;
+use crate::memory::capacity::Connections;
+use crate::size;
+
+/// Blocks of staging for metadata on its way.
+pub const STAGING_BLOCKS: usize = 1024;
+
+/// What a server uses if nobody says anything, in bytes.
+pub const DEFAULT: u64 = 512 << 20;
+
+/// Who said how much memory there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Nobody.
+    Default,
+    /// The pool: it was set.
+    Pool,
+    /// `--memory`.
+    CommandLine,
+}
+
+impl Source {
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Default => "default",
+            Source::Pool => "pool",
+            Source::CommandLine => "command line",
+        }
+    }
+}
+
+/// The memory of a pool that was set to `pool` bytes (0: not set).
+pub fn of_pool(pool: u64) -> (u64, Source) {
+    if pool == 0 { (DEFAULT, Source::Default) } else { (pool, Source::Pool) }
+}
+
+/// A division of so much memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Division {
+    /// All of it, in bytes.
+    pub memory: u64,
+    /// How many clients there can be.
+    pub connections: Connections,
+    /// How the engine's part is divided.
+    pub limits: Limits,
+}
+
+impl Division {
+    /// Divides `memory` bytes for a pool and up to `wanted` clients; fails with what would do if that is too little.
+    pub fn new(memory: u64, geometry: &Geometry, wanted: u32) -> Result<Division, u64> {
+        let mut needed = 0;
+        for connections in [Connections::within(memory, wanted), Connections::least(wanted)] {
+            let others = (STAGING_BLOCKS * BLOCK) as u64 + connections.memory_bytes();
+            match Limits::for_memory(memory.saturating_sub(others), geometry) {
+                Ok(limits) => return Ok(Division { memory, connections, limits }),
+                Err(least) => needed = (least + others).next_multiple_of(1 << 20),
+            }
+        }
+        Err(needed)
+    }
+}
+
+/// More memory than this is no answer to what a pool needs.
+const MOST_NEEDED: u64 = 1 << 50;
+
+/// A pool that was last served with more memory, and left more to replay than this memory has room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooLittle {
+    /// The memory that is too little, in bytes.
+    pub had: u64,
+    /// What would do, in bytes: whole MiB. `None` where nothing would.
+    pub needed: Option<u64>,
+}
+
+impl TooLittle {
+    /// With so many entries to replay; `fits` says whether so many bytes are enough for them.
+    pub fn new(had: u64, fits: impl Fn(u64) -> bool) -> TooLittle {
+        let after = |mebibytes: u64| had.checked_add(mebibytes << 20)?.checked_next_multiple_of(1 << 20);
+        let fits = |mebibytes: u64| after(mebibytes).is_some_and(&fits);
+        let doubled = (0..=MOST_NEEDED.ilog2() - 20).map(|power| 1 << power);
+        let Some(mut enough) = doubled.into_iter().find(|&mebibytes| fits(mebibytes)) else {
+            return TooLittle { had, needed: None };
+        };
+        let mut less = enough / 2;
+        while enough - less > 1 {
+            let middle = less.midpoint(enough);
+            if fits(middle) { enough = middle } else { less = middle }
+        }
+        TooLittle { had, needed: after(enough) }
+    }
+
+    /// What would do, as it is written on a command line.
+    pub fn argument(&self) -> Option<String> {
+        self.needed.map(|needed| format!("{}M", needed >> 20))
+    }
+}
+
+impl fmt::Display for TooLittle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let had = size::show(self.had);
+        write!(
+            f,
+            "it was last served with more memory: {had} are too little for what that left in its journal or its map buffer"
+        )?;
+        match self.argument() {
+            Some(enough) => write!(f, ", {enough} would do"),
+            None => f.write_str(", and no machine has what would do"),
+        }
+    }
+}
+
+impl std::error::Error for TooLittle {}
+
+/// A command that opens a pool itself takes no more than this part of the available memory, unless it is told how much.
+const SHARE: u64 = 2;
+
+static GIVEN: OnceLock<u64> = OnceLock::new();
+
+/// `--memory` of a command that opens a pool itself. Said once, before anything is opened.
+pub fn give(bytes: u64) -> anyhow::Result<()> {
+    let installed = installed();
+    let (wanted, has) = (size::show(bytes), size::show(installed));
+    anyhow::ensure!(bytes <= installed, "--memory asks for {wanted}, and this machine has {has}: ask for less");
+    let _ = GIVEN.set(bytes);
+    Ok(())
+}
+
+/// What `--memory` of such a command says.
+pub fn given() -> Option<u64> {
+    GIVEN.get().copied()
+}
+
+/// How much a command takes to open a pool after it had too little: what the pool needs, if nobody has said how much there is and the
+/// machine has it to spare.
+pub fn more(too_little: &TooLittle) -> anyhow::Result<u64> {
+    more_of(too_little, given(), available().unwrap_or(u64::MAX))
+}
+
+fn more_of(too_little: &TooLittle, given: Option<u64>, available: u64) -> anyhow::Result<u64> {
+    let (Some(needed), Some(argument)) = (too_little.needed, too_little.argument()) else {
+        return Err(anyhow::Error::new(*too_little));
+    };
+    anyhow::ensure!(given.is_none(), "{too_little}: say --memory {argument}");
+    anyhow::ensure!(
+        needed <= available / SHARE,
+        "{too_little}. That is more than half of the memory that is available here ({}): say --memory {argument} to take it all the \
+         same, or stop something",
+        size::show(available)
+    );
+    Ok(needed)
+}
+
+/// The machine's memory, in bytes; as much as there can be where the system does not tell.
+pub fn installed() -> u64 {
+    of_machine("MemTotal:").unwrap_or(u64::MAX)
+}
+
+/// Memory that is not in use, in bytes, of the machine and of the control groups that this process is in; if the system tells.
+pub fn available() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limit = least_limit(&groups, |path| std::fs::read_to_string(path).ok());
+    [of_machine("MemAvailable:"), limit].into_iter().flatten().min()
+}
+
+fn of_machine(line: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|text| text.strip_prefix(line))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.saturating_mul(1024))
+}
+
+/// The least limit of the control groups that `groups` names (as /proc/PID/cgroup does, see cgroups(7)) and of those above them.
+fn least_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let mut least = None;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let group = PathBuf::from(root).join(group.trim_start_matches('/'));
+        for folder in group.ancestors().take_while(|folder| folder.starts_with(root)) {
+            // "max" is no limit.
+            let limit = read(&folder.join(file)).and_then(|text| text.trim().parse::<u64>().ok());
+            least = [least, limit].into_iter().flatten().min();
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The largest pool for so much memory, in whole GiB: that is served, and whose index entries prove equality by themselves.
+    fn largest_pools_gib(memory: u64) -> [u64; 2] {
+        let fits = |gib: u64, is_good: &dyn Fn(&Limits, &Geometry) -> bool| {
+            let Ok(geometry) = Geometry::for_capacity(gib << 30) else { return false };
+            Division::new(memory, &geometry, 1024).is_ok_and(|division| is_good(&division.limits, &geometry))
+        };
+        let largest = |is_good: &dyn Fn(&Limits, &Geometry) -> bool| {
+            (0..18).rev().fold(0, |gib, bit| if fits(gib + (1 << bit), is_good) { gib + (1 << bit) } else { gib })
+        };
+        [largest(&|_, _| true), largest(&Limits::index_proves)]
+    }
+
+    /// The table of docs/memory.md.
+    #[test]
+    fn the_largest_pools_are_those_of_the_documents() {
+        let table = [64u64, 128, 512, 1024, 4096].map(|mebibytes| (mebibytes, largest_pools_gib(mebibytes << 20)));
+        let of_documents = [[9281, 507], [35_496, 2043], [192_782, 8187], [262_139, 16_379], [262_139, 65_531]];
+        assert_eq!(table.map(|(_, gib)| gib), of_documents, "{table:?}");
+    }
+
+    #[test]
+    fn what_is_too_little_says_what_would_do() {
+        for (capacity, memory) in [(1u64 << 30, 1u64 << 20), (1 << 40, 32 << 20), (100 << 40, 64 << 20)] {
+            let geometry = Geometry::for_capacity(capacity).unwrap();
+            let needed = Division::new(memory, &geometry, 1024).unwrap_err();
+            assert!(Division::new(needed, &geometry, 1024).is_ok(), "{capacity}: {needed}");
+        }
+    }
+
+    #[test]
+    fn what_a_journal_needs_is_the_least_that_is_enough() {
+        for enough in [129u64 << 20, 192 << 20, 5 << 30, 1 << 45] {
+            let too_little = TooLittle::new(128 << 20, |memory| memory >= enough);
+            assert_eq!(too_little.needed, Some(enough.next_multiple_of(1 << 20)));
+        }
+        assert_eq!(TooLittle::new(128 << 20, |_| false).needed, None);
+        // As it is asked for: entries that nothing has room for come from a pool that somebody has made up.
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let fits = |memory, entries| {
+            Division::new(memory, &geometry, 1).is_ok_and(|it| it.limits.replayable_entries(&geometry) >= entries)
+        };
+        for entries in [0, 1 << 20, 1 << 24, u64::MAX] {
+            for had in [0, 64 << 20, u64::MAX - 1, u64::MAX] {
+                let needed = TooLittle::new(had, |memory| fits(memory, entries)).needed;
+                assert!(needed.is_none_or(|needed| fits(needed, entries) && needed > had), "{had} {entries}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_takes_what_the_pool_needs_or_says_which_switch_does() {
+        let too_little = TooLittle { had: 128 << 20, needed: Some(300 << 20) };
+        assert_eq!(more_of(&too_little, None, 600 << 20).unwrap(), 300 << 20);
+        for (given, available) in [(None, 599 << 20), (Some(128 << 20), u64::MAX)] {
+            let refused = more_of(&too_little, given, available).unwrap_err().to_string();
+            assert!(refused.contains("--memory 300M"), "{refused}");
+        }
+        assert!(more_of(&TooLittle { needed: None, ..too_little }, None, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn the_least_limit_of_all_control_groups_counts() {
+        let limits = [
+            ("/sys/fs/cgroup/a.slice/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a.slice/b.service/memory.max", "1073741824\n"),
+            ("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("/sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "536870912\n"),
+        ];
+        let of = |groups: &str| {
+            least_limit(groups, |path| {
+                limits.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| text.to_string())
+            })
+        };
+        assert_eq!(of("0::/a.slice/b.service\n"), Some(1 << 30));
+        assert_eq!(of("0::/a.slice\n"), None);
+        assert_eq!(of("12:cpu,memory:/docker/x\n3:cpuset:/a.slice/b.service\n"), Some(1 << 29));
+        assert_eq!(of(""), None);
+        assert_eq!(of("nonsense\n:\n::/../../x\n0::\n"), None);
+    }
+
+    /// 64 MiB are enough for 4 TiB, and for more than opening it.
+    #[test]
+    fn little_memory_is_of_use() {
+        let geometry = Geometry::for_capacity(4 << 40).unwrap();
+        let limits = Division::new(64 << 20, &geometry, 1024).unwrap().limits;
+        assert!(limits.write_buffers >= 2 * geometry.piece_blocks && limits.pages >= 2000, "{limits:?}");
+    }
+}

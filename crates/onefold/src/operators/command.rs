@@ -1,0 +1,199 @@
+//! What operators ask for, as commands of the engine: the same checks whether a server runs or not.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use engine::{CacheSetting, Command, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Volume, VolumeId};
+use tracing::error;
+
+use crate::operators::control::{Budget, PoolSettings, Request, ScrubAction};
+use crate::size;
+
+/// What a request comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted<'a> {
+    /// Only the figures.
+    Figures,
+    /// A command; when it is done, the clients of a volume have nothing to do here any more.
+    Command(Command<'a>, Option<VolumeId>),
+    /// The end.
+    Stop,
+}
+
+/// Checks a request against the pool as it is; `clients` counts the connections of a volume.
+pub fn wanted<'a>(
+    request: &'a Request,
+    engine: &Engine,
+    clients: impl Fn(VolumeId) -> usize,
+) -> Result<Wanted<'a>, String> {
+    let command = match request {
+        Request::Status { settle: false } => return Ok(Wanted::Figures),
+        Request::Status { settle: true } => Command::Settle,
+        Request::Stop => return Ok(Wanted::Stop),
+        Request::CreateVolume { name, size_bytes, policy } => {
+            Command::CreateVolume { name, size: *size_bytes, policy: inheritable(policy)? }
+        }
+        Request::DeleteVolume { name, force } => {
+            let volume = find(engine, name)?;
+            let count = clients(volume.id);
+            if count > 0 && !force {
+                return Err(format!("in use by {}: --force disconnects them and deletes it", plural(count)));
+            }
+            return Ok(Wanted::Command(Command::DeleteVolume { volume: volume.id }, Some(volume.id)));
+        }
+        Request::ResizeVolume { name, size_bytes, force } => {
+            let volume = find(engine, name)?;
+            if *size_bytes < volume.size && !force {
+                return Err(format!(
+                    "it has {}, and what lies beyond {} would be lost: --force cuts it off",
+                    size::show(volume.size),
+                    size::show(*size_bytes)
+                ));
+            }
+            Command::ResizeVolume { volume: volume.id, size: *size_bytes }
+        }
+        Request::SetVolume { name, policy, read_only } => {
+            let policy = policy.as_deref().map(inheritable).transpose()?;
+            Command::SetVolume { volume: find(engine, name)?.id, policy, read_only: *read_only }
+        }
+        Request::Scrub { action } => scrub_command(*action),
+        Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
+        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, cache }) => {
+            Command::SetPool(PoolChange {
+                policy: policy.as_deref().map(inheritable).transpose()?,
+                memory: *memory_bytes,
+                second_copies: *second_copies,
+                replicas: replicas.map(Budget::bytes),
+                index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
+                cache: cache.as_deref().map(cache_setting).transpose()?,
+            })
+        }
+    };
+    Ok(Wanted::Command(command, None))
+}
+
+/// Checks a request as [`wanted`] does, and lets `compute` work out what its command needs. Both only look: if one of them panics, the
+/// engine is as it was, so the request is refused and the service goes on. There is no such boundary around what changes the engine: a
+/// panic there may leave anything half done, and what was durable is recovered by the next start.
+pub fn judged<'a>(
+    request: &'a Request,
+    engine: &Engine,
+    clients: impl Fn(VolumeId) -> usize,
+    compute: impl FnOnce(&Command<'a>) -> anyhow::Result<()>,
+) -> Result<Wanted<'a>, String> {
+    let judge = || {
+        let wanted = wanted(request, engine, clients)?;
+        if let Wanted::Command(command, _) = &wanted {
+            compute(command).map_err(|error| format!("{error:#}"))?;
+        }
+        Ok(wanted)
+    };
+    catch_unwind(AssertUnwindSafe(judge)).unwrap_or_else(|_| {
+        error!(
+            "a command met a defect of this program and was refused; the message before says where: please report it"
+        );
+        Err("the server met a defect in this command and did not carry it out; its log says where: please report it"
+            .into())
+    })
+}
+
+/// How index and read cache share memory, as it is written; `None` for the default.
+pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
+    if text == "default" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error| format!("cache={text} is not possible: {error}, or default"))
+}
+
+/// What to log when a request is done.
+pub fn done(request: &Request) -> Option<String> {
+    Some(match request {
+        Request::Status { .. } | Request::Stop | Request::Grow { .. } | Request::Scrub { .. } => return None,
+        Request::CreateVolume { name, size_bytes, policy } => {
+            let policy = if policy == "inherit" { String::new() } else { format!(", policy {policy}") };
+            format!("made the volume '{name}' of {}{policy}", size::show(*size_bytes))
+        }
+        Request::DeleteVolume { name, .. } => format!("deleted the volume '{name}'"),
+        Request::ResizeVolume { name, size_bytes, .. } => {
+            format!("the volume '{name}' has {} now", size::show(*size_bytes))
+        }
+        Request::SetVolume { name, policy, read_only } => {
+            let policy = policy.iter().map(|policy| format!("policy={policy}"));
+            let set: Vec<_> = policy.chain(read_only.map(|value| format!("read-only={value}"))).collect();
+            format!("the volume '{name}': set {}", set.join(", "))
+        }
+        Request::SetPool(PoolSettings { memory_bytes: Some(bytes), .. }) => {
+            format!("the pool: set memory={}", if *bytes == 0 { "default".into() } else { size::show(*bytes) })
+        }
+        Request::SetPool(PoolSettings { replicas: Some(budget), .. }) => {
+            format!("the pool: set replicas={}", crate::operators::properties::replicas_text(budget.bytes()))
+        }
+        Request::SetPool(PoolSettings { second_copies: Some(above), .. }) => {
+            format!("the pool: set second-copies={}", crate::operators::properties::second_copies_text(*above))
+        }
+        Request::SetPool(PoolSettings { index_copy: Some(copy), .. }) => format!("the pool: set index-copy={copy}"),
+        Request::SetPool(PoolSettings { cache: Some(cache), .. }) => format!("the pool: set cache={cache}"),
+        Request::SetPool(PoolSettings { policy, .. }) => {
+            format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
+        }
+    })
+}
+
+/// An action, in the engine's terms.
+pub fn scrub_command(action: ScrubAction) -> Command<'static> {
+    let command = match action {
+        ScrubAction::Start => ScrubCommand::Start,
+        ScrubAction::Pause => ScrubCommand::Pause,
+        ScrubAction::Stop => ScrubCommand::Stop,
+    };
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Command::Scrub { command, seconds: since_1970.map_or(0, |time| time.as_secs()) }
+}
+
+fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {
+    let mut volumes = engine.volumes();
+    volumes.find(|volume| volume.name == name).ok_or_else(|| no_volume(name))
+}
+
+/// Words for a volume that is not there.
+pub fn no_volume(name: &str) -> String {
+    format!("there is no volume '{name}': 'onefold volume list' shows them all")
+}
+
+/// A policy, or none.
+pub fn inheritable(text: &str) -> Result<Option<Policy>, String> {
+    match text {
+        "inherit" => Ok(None),
+        text => text.parse().map(Some).map_err(|error| format!("policy={text} is not possible: {error}; or inherit")),
+    }
+}
+
+/// Which copy the index names.
+pub fn index_copy_value(text: &str) -> Result<IndexCopy, String> {
+    text.parse().map_err(|error| format!("index-copy={text} is not possible: {error}"))
+}
+
+/// So many clients, in words.
+pub fn plural(clients: usize) -> String {
+    if clients == 1 { "1 client".into() } else { format!("{clients} clients") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::{DigestFunction, Geometry, Limits, Parameters};
+
+    /// A panic while a command is looked at ended the service, though nothing had been changed by then.
+    #[test]
+    fn a_panic_while_a_command_is_judged_refuses_the_command() {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Blake3);
+        let engine = Engine::open(parameters, Limits::for_memory(64 << 20, &geometry).unwrap(), 0);
+        let request = Request::Grow { capacity_bytes: 1 };
+        let ok = judged(&request, &engine, |_| 0, |_| Ok(()));
+        assert_eq!(ok, Ok(Wanted::Command(Command::Grow { capacity: 1 }, None)));
+        let refused = judged(&request, &engine, |_| 0, |_| Err(anyhow::anyhow!("no")));
+        assert_eq!(refused, Err("no".into()));
+        let refused = judged(&request, &engine, |_| 0, |_| panic!("on purpose: a test of what becomes of it"));
+        assert!(refused.unwrap_err().contains("report it"));
+    }
+}

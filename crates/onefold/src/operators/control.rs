@@ -1,0 +1,449 @@
+//! The control socket: how other processes ask a serving one for its figures, or to do something.
+//!
+//! One request and one answer per line, both JSON. Threads of their own read and write them, so that parsing never delays
+//! the data path; they reach the reactor through a queue and an event counter. Whoever may write to the socket file (mode
+//! 0600: its owner) may ask anything.
+//!
+//! Each request says which file or device it is about. A server answers for the one that it has open and for no other: a socket is
+//! found by a name or by the pool's id, and both can belong to something else by now, or to a copy.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::event::EventfdFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::clients::listen::{Listener, Purpose, check_unix_path};
+use crate::report::status::Report;
+use crate::store::backing::Store;
+use crate::store::identity::Identity;
+use crate::store::place::Sockets;
+
+/// How much something may take.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Budget {
+    /// What goes without saying.
+    Default,
+    /// So many bytes; 0: nothing.
+    Bytes(u64),
+}
+
+impl Budget {
+    /// As the engine takes it.
+    pub fn bytes(self) -> Option<u64> {
+        match self {
+            Budget::Default => None,
+            Budget::Bytes(bytes) => Some(bytes),
+        }
+    }
+}
+
+/// The longest request.
+const REQUEST_BYTES_MAX: u64 = 64 << 10;
+/// Clients at a time.
+const CLIENTS_MAX: usize = 16;
+/// How long a client may be silent.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How long who only wants to know whether a server is there waits for its answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A line to a server.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+struct Line {
+    /// The file or device that is meant.
+    store: Identity,
+    /// What is asked; nothing: whether this is it.
+    request: Option<Request>,
+}
+
+/// What can be asked.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(tag = "command", rename_all = "kebab-case")]
+pub enum Request {
+    /// The figures; with `settle`, when they are exact.
+    Status {
+        /// Whether to wait.
+        settle: bool,
+    },
+    /// A new volume; answered when it is durable.
+    CreateVolume {
+        /// Its name.
+        name: String,
+        /// Its size.
+        size_bytes: u64,
+        /// Its policy, or `inherit`.
+        policy: String,
+    },
+    /// Make the pool larger; answered when that is durable.
+    Grow {
+        /// How much data shall fit.
+        capacity_bytes: u64,
+    },
+    /// The end of a volume; answered when it is durable.
+    DeleteVolume {
+        /// Which.
+        name: String,
+        /// Whether to disconnect its clients.
+        force: bool,
+    },
+    /// Another size for a volume; answered when it is durable.
+    ResizeVolume {
+        /// Which.
+        name: String,
+        /// The new size.
+        size_bytes: u64,
+        /// Whether it may become smaller.
+        force: bool,
+    },
+    /// Other properties of a volume; answered when they are durable.
+    SetVolume {
+        /// Which.
+        name: String,
+        /// Its policy, or `inherit`.
+        policy: Option<String>,
+        /// Whether writes are refused.
+        read_only: Option<bool>,
+    },
+    /// Other properties of the pool; answered when they are durable.
+    SetPool(PoolSettings),
+    /// Begin, rest or end a scrub; answered when that is durable.
+    Scrub {
+        /// Which of these.
+        action: ScrubAction,
+    },
+    /// Stop cleanly; answered at once.
+    Stop,
+}
+
+/// Properties of the pool; what is not there stays as it is.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(default)]
+pub struct PoolSettings {
+    /// Its policy, or `inherit`.
+    pub policy: Option<String>,
+    /// Bytes of memory to serve it with, from now on; 0 for the default.
+    pub memory_bytes: Option<u64>,
+    /// References beyond which a block gets a second copy; 0 for none.
+    pub second_copies: Option<u32>,
+    /// What replicas for reads may take.
+    pub replicas: Option<Budget>,
+    /// Which copy the index names of a block that is written again, as it is written on the command line.
+    pub index_copy: Option<String>,
+    /// How index and read cache share memory, or `default`.
+    pub cache: Option<String>,
+}
+
+/// What to do about the scrub.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScrubAction {
+    /// Begin one, or go on with the one that rests.
+    Start,
+    /// Rest.
+    Pause,
+    /// End it.
+    Stop,
+}
+
+/// An answer: figures, or what went wrong.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Response {
+    /// It was done; the figures after it.
+    Done(Box<Report>),
+    /// It was not done.
+    Failed(String),
+    /// This server has the store that is meant; nothing was asked.
+    Here,
+    /// It was not done: another store is meant than this server has open, which is called so now.
+    Elsewhere(String),
+}
+
+/// What other threads tell the reactor.
+pub enum Message {
+    /// A request, and where the answer goes.
+    Request(Request, Sender<Response>),
+    /// A signal asks for a clean stop; once more, for one without a checkpoint.
+    Stop,
+}
+
+/// The reactor's end of the queue.
+pub struct Mailbox {
+    receiver: Receiver<Message>,
+    counter: Arc<OwnedFd>,
+}
+
+/// The other threads' end of the queue.
+#[derive(Clone)]
+pub struct Sending {
+    sender: Sender<Message>,
+    counter: Arc<OwnedFd>,
+}
+
+/// A new queue.
+pub fn mailbox() -> anyhow::Result<(Mailbox, Sending)> {
+    let counter = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).context("cannot make an event counter")?;
+    let (sender, receiver) = channel();
+    let counter = Arc::new(counter);
+    Ok((Mailbox { receiver, counter: counter.clone() }, Sending { sender, counter }))
+}
+
+impl Mailbox {
+    /// The event counter, for the ring.
+    pub fn counter(&self) -> RawFd {
+        self.counter.as_raw_fd()
+    }
+
+    /// Wakes who waits on the counter, to look.
+    pub fn raise(&self) {
+        let _ = rustix::io::write(&self.counter, &1u64.to_ne_bytes());
+    }
+
+    /// The next message, if there is one.
+    pub fn next(&self) -> Option<Message> {
+        self.receiver.try_recv().ok()
+    }
+}
+
+impl Sending {
+    /// Sends a message and wakes the reactor; false if it is gone.
+    pub fn send(&self, message: Message) -> bool {
+        self.sender.send(message).is_ok() && rustix::io::write(&self.counter, &1u64.to_ne_bytes()).is_ok()
+    }
+}
+
+/// Listens on the control socket for a server of this store; the socket's file is removed when the result is dropped.
+pub fn listen(path: &Path, store: Store, sending: Sending) -> anyhow::Result<Listener> {
+    let served = Served { identity: store.identity()?, store };
+    let listener = Listener::bind_unix(path, Purpose::Control)?;
+    let Listener::Unix { socket, .. } = &listener else { bail!("the control socket is a Unix socket") };
+    let socket = socket.try_clone().context("cannot share the control socket")?;
+    std::thread::Builder::new()
+        .name("control".into())
+        .spawn(move || accept(&socket, &Arc::new(served), &sending))
+        .context("cannot start a thread")?;
+    Ok(listener)
+}
+
+/// What a server has open.
+struct Served {
+    store: Store,
+    identity: Identity,
+}
+
+impl Served {
+    /// The answer to who means another store; `None` if it is this one. What else tells stores apart belongs here.
+    fn refusal(&self, meant: Identity) -> Option<Response> {
+        (meant != self.identity).then(|| Response::Elsewhere(self.store.name_now().display().to_string()))
+    }
+}
+
+fn accept(socket: &UnixListener, served: &Arc<Served>, sending: &Sending) {
+    let clients = Arc::new(AtomicUsize::new(0));
+    loop {
+        let Ok((client, _)) = socket.accept() else {
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
+            clients.fetch_sub(1, Ordering::Relaxed);
+            let _ = answer(&client, &Response::Failed("too many control clients at once: try again".into()));
+            continue;
+        }
+        let (served, sending, done) = (served.clone(), sending.clone(), clients.clone());
+        let spawned = std::thread::Builder::new().name("control client".into()).spawn(move || {
+            // A client that breaks off is its own affair.
+            let _ = serve(&client, &served, &sending);
+            done.fetch_sub(1, Ordering::Relaxed);
+        });
+        if spawned.is_err() {
+            clients.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Answers a client's requests until it goes away.
+fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<()> {
+    client.set_read_timeout(Some(SILENCE))?;
+    client.set_write_timeout(Some(SILENCE))?;
+    let mut reader = BufReader::new(client);
+    loop {
+        let mut line = String::new();
+        if (&mut reader).take(REQUEST_BYTES_MAX).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let response = match serde_json::from_str(&line) {
+            Ok(Line { store, request }) => match (served.refusal(store), request) {
+                (Some(refusal), _) => refusal,
+                (None, Some(request)) => ask(request, sending),
+                (None, None) => Response::Here,
+            },
+            Err(error) => Response::Failed(format!("this is no request ({error}): is the server of another version?")),
+        };
+        answer(client, &response)?;
+        if !line.ends_with('\n') {
+            return Ok(());
+        }
+    }
+}
+
+fn ask(request: Request, sending: &Sending) -> Response {
+    let (sender, receiver) = channel();
+    let gone = || Response::Failed("the server is stopping".into());
+    if !sending.send(Message::Request(request, sender)) {
+        return gone();
+    }
+    receiver.recv().unwrap_or_else(|_| gone())
+}
+
+fn answer(mut client: &UnixStream, response: &Response) -> io::Result<()> {
+    let mut line = serde_json::to_vec(response)?;
+    line.push(b'\n');
+    client.write_all(&line)
+}
+
+/// Asks the server of a pool; `None` if no server is found that has it. With the path of a control socket, only that server.
+pub fn call_server_of(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::Result<Option<Report>> {
+    let (paths, is_named) = match control {
+        Some(path) => {
+            check_unix_path(path, "--control PATH")?;
+            (vec![path.to_path_buf()], true)
+        }
+        None => (usual_sockets(pool)?, false),
+    };
+    let store = if pool.exists() { Identity::at(pool)? } else { return Ok(None) };
+    for path in paths {
+        match call(&path, &Line { store, request: Some(request.clone()) }, None)? {
+            Some(Response::Done(report)) => return Ok(Some(*report)),
+            Some(Response::Failed(error)) => bail!(error),
+            Some(Response::Elsewhere(served)) if is_named => bail!(
+                "the server at {} serves {served}, not {}: name what it serves, or the control socket of the other",
+                path.display(),
+                pool.display()
+            ),
+            // Whatever it serves is none of ours.
+            Some(Response::Here | Response::Elsewhere(_)) | None => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Where the server of a pool is expected to listen.
+fn usual_sockets(pool: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    Ok(Sockets::candidates(pool)?.into_iter().map(|sockets| sockets.control).collect())
+}
+
+/// Who is found where the server of a pool would be.
+pub enum Found {
+    /// No server.
+    Nobody,
+    /// A server of the pool, or one that does not say what it serves.
+    Server,
+    /// A server of something else: where it was found, and what it serves.
+    Other(PathBuf, String),
+}
+
+/// Looks for the server of a pool, without waiting for one that does not answer.
+pub fn find_server_of(pool: &Path) -> Found {
+    let mut found = Found::Nobody;
+    let Ok(store) = Identity::at(pool) else { return found };
+    for path in usual_sockets(pool).into_iter().flatten() {
+        match call(&path, &Line { store, request: None }, Some(PATIENCE)) {
+            Ok(None) => {}
+            Ok(Some(Response::Elsewhere(served))) => found = Found::Other(path, served),
+            Ok(Some(_)) | Err(_) => return Found::Server,
+        }
+    }
+    found
+}
+
+/// Asks the server behind a control socket; `None` if there is no server.
+fn call(path: &Path, line: &Line, patience: Option<Duration>) -> anyhow::Result<Option<Response>> {
+    let mut socket = match UnixStream::connect(path) {
+        Ok(socket) => socket,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            return Ok(None);
+        }
+        // A path too long for a socket: no server can be there.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
+        Err(error) => {
+            return Err(error)
+                .with_context(|| format!("cannot ask the server at {} (only its own user may)", path.display()));
+        }
+    };
+    let lost = || format!("the server at {} broke off: is it stopping?", path.display());
+    socket.set_read_timeout(patience).with_context(lost)?;
+    let mut bytes = serde_json::to_vec(line).context("cannot write the request")?;
+    bytes.push(b'\n');
+    socket.write_all(&bytes).with_context(lost)?;
+    let mut text = String::new();
+    BufReader::new(socket).read_line(&mut text).with_context(lost)?;
+    if text.is_empty() {
+        bail!(lost());
+    }
+    serde_json::from_str(&text).map(Some).context("the server's answer is not understood: is it of another version?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn requests_and_answers_cross_the_socket() {
+        let path = std::env::temp_dir().join(format!("onefold-control-{}", std::process::id()));
+        let (pool, other) = (path.with_extension("pool"), path.with_extension("other"));
+        let _ = std::fs::remove_file(&path);
+        for file in [&pool, &other] {
+            std::fs::write(file, "").unwrap();
+        }
+        let ask = |pool: &Path, request: &Request| call_server_of(pool, Some(&path), request);
+        assert!(ask(&pool, &Request::Stop).unwrap().is_none(), "no server, no answer");
+        let (mailbox, sending) = mailbox().unwrap();
+        let store = Store::open(&pool, crate::store::backing::Access::Read).unwrap();
+        let listener = listen(&path, store, sending).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let reactor = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let mut raised = [0; 8];
+                rustix::io::read(&mailbox.counter, &mut raised).unwrap();
+                let Some(Message::Request(request, answer)) = mailbox.next() else { panic!("no request") };
+                answer.send(Response::Failed(format!("{request:?}"))).unwrap();
+            }
+        });
+        let error = ask(&pool, &Request::Status { settle: true }).unwrap_err().to_string();
+        assert_eq!(error, "Status { settle: true }");
+        let mut raw = UnixStream::connect(&path).unwrap();
+        let line = |pool: &Path, request: Option<Request>| {
+            serde_json::to_string(&Line { store: Identity::at(pool).unwrap(), request }).unwrap() + "\n"
+        };
+        // What an older command says names no store.
+        raw.write_all(b"nonsense\n{\"command\":\"stop\"}\n").unwrap();
+        for (pool, request) in
+            [(&pool, Some(Request::Stop)), (&pool, None), (&other, Some(Request::Stop)), (&other, None)]
+        {
+            raw.write_all(line(pool, request).as_bytes()).unwrap();
+        }
+        let answers: Vec<String> = BufReader::new(&raw).lines().take(6).map(Result::unwrap).collect();
+        assert!(answers[..2].iter().all(|answer| answer.contains("no request")), "{answers:?}");
+        assert_eq!(answers[2..4], [r#"{"failed":"Stop"}"#, r#""here""#]);
+        let served = pool.canonicalize().unwrap();
+        assert!(answers[4..].iter().all(|answer| *answer == format!(r#"{{"elsewhere":"{}"}}"#, served.display())));
+        let error = ask(&other, &Request::Stop).unwrap_err().to_string();
+        assert!(error.contains(served.to_str().unwrap()) && error.contains(other.to_str().unwrap()), "{error}");
+        reactor.join().unwrap();
+        drop(listener);
+        assert!(!path.exists());
+        for file in [&pool, &other] {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Properties of pools and volumes as they are written: `KEY=VALUE` in, a table with the source of each value out.
+
+use serde::Serialize;
+
+use crate::operators::command::{cache_setting, index_copy_value, inheritable};
+use crate::operators::control::{Budget, PoolSettings, Request};
+use crate::report::status::{Report, VolumeReport};
+use crate::size;
+
+/// Where the value of a property comes from when nobody has set it.
+const DEFAULT: &str = "default";
+
+/// A row of `get`.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+pub struct Property {
+    /// Of which volume, or the pool.
+    pub name: String,
+    /// Which property.
+    pub property: &'static str,
+    /// Its value.
+    pub value: String,
+    /// Who set it: `default`, `pool`, `volume` or `command line`.
+    pub source: &'static str,
+}
+
+/// The properties of a volume.
+pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
+    let name = &volume.name;
+    let policy_source = match volume.policy_source.as_str() {
+        "volume" => "volume",
+        "pool" => "pool",
+        _ => DEFAULT,
+    };
+    let (read_only, read_only_source) = if volume.read_only { ("on", "volume") } else { ("off", DEFAULT) };
+    vec![
+        Property { name: name.clone(), property: "policy", value: volume.policy.clone(), source: policy_source },
+        Property { name: name.clone(), property: "read-only", value: read_only.into(), source: read_only_source },
+    ]
+}
+
+/// The properties of a pool.
+pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
+    let (value, source) = match &report.pool_policy {
+        Some(policy) => (policy.clone(), "pool"),
+        None => (engine::Policy::default().to_string(), DEFAULT),
+    };
+    let memory_source = match report.memory_source.as_str() {
+        "command line" => "command line",
+        "pool" => "pool",
+        _ => DEFAULT,
+    };
+    vec![
+        Property { name: name.into(), property: "policy", value, source },
+        Property { name: name.into(), property: "memory", value: memory_text(report), source: memory_source },
+        Property {
+            name: name.into(),
+            property: "second-copies",
+            value: second_copies_text(report.second_copies_above),
+            source: if report.second_copies_above > 0 { "pool" } else { DEFAULT },
+        },
+        Property {
+            name: name.into(),
+            property: "replicas",
+            value: replicas_text(report.replicas.set_bytes.or(Some(report.replicas.budget_bytes))),
+            source: if report.replicas.set_bytes.is_none() { DEFAULT } else { "pool" },
+        },
+        Property {
+            name: name.into(),
+            property: "index-copy",
+            value: report.index_copy.clone(),
+            source: if report.index_copy == engine::IndexCopy::default().to_string() { DEFAULT } else { "pool" },
+        },
+        Property {
+            name: name.into(),
+            property: "cache",
+            value: report.cache.setting.clone(),
+            source: if report.cache.is_set { "pool" } else { DEFAULT },
+        },
+    ]
+}
+
+/// References beyond which blocks are kept twice.
+pub fn second_copies_text(above: u32) -> String {
+    if above == 0 { "off".into() } else { above.to_string() }
+}
+
+/// Bytes that replicas may take.
+pub fn replicas_text(bytes: Option<u64>) -> String {
+    match bytes {
+        None => DEFAULT.into(),
+        Some(0) => "off".into(),
+        Some(bytes) => exact(bytes),
+    }
+}
+
+/// The memory, exact in whole units.
+fn memory_text(report: &Report) -> String {
+    exact(report.memory_cap_bytes)
+}
+
+/// Bytes in the largest unit of which they are whole ones.
+fn exact(bytes: u64) -> String {
+    let unit =
+        ["", "K", "M", "G", "T"].iter().enumerate().rev().find(|(power, _)| bytes.is_multiple_of(1 << (10 * power)));
+    unit.map_or_else(|| bytes.to_string(), |(power, unit)| format!("{}{unit}", bytes >> (10 * power)))
+}
+
+/// The one that is asked for, or all; an error names the choices.
+pub fn select(properties: Vec<Property>, key: Option<&str>) -> Result<Vec<Property>, String> {
+    let Some(key) = key else { return Ok(properties) };
+    let known: Vec<&str> = properties.iter().map(|property| property.property).collect();
+    if !known.contains(&key) {
+        return Err(unknown_key(key, &known));
+    }
+    Ok(properties.into_iter().filter(|property| property.property == key).collect())
+}
+
+fn unknown_key(key: &str, known: &[&str]) -> String {
+    format!("there is no property '{key}': it is {}", known.join(" or "))
+}
+
+/// What `volume set` asks for.
+pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
+    let (mut policy, mut read_only) = (None, None);
+    for pair in pairs {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(format!("'{pair}' is not of the form KEY=VALUE, such as policy=native"));
+        };
+        match key {
+            "policy" => policy = Some(policy_value(value)?),
+            "read-only" => read_only = Some(switch(key, value)?),
+            _ => return Err(unknown_key(key, &["policy", "read-only"])),
+        }
+    }
+    Ok(Request::SetVolume { name: name.into(), policy, read_only })
+}
+
+/// Properties of a pool.
+const POOL_KEYS: [&str; 6] = ["policy", "memory", "second-copies", "replicas", "index-copy", "cache"];
+
+/// What `set` asks for.
+pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
+    let mut settings = PoolSettings::default();
+    match key {
+        "policy" => settings.policy = Some(policy_value(value)?),
+        "memory" => {
+            let bytes = if value == DEFAULT { Ok(0) } else { size::parse(value) };
+            let bytes = bytes.map_err(|error| format!("memory={value} is not possible: {error}"))?;
+            if bytes == 0 && value != DEFAULT {
+                return Err("memory=0 is not possible: it is a size, such as 2G, or default".into());
+            }
+            settings.memory_bytes = Some(bytes);
+        }
+        "second-copies" => {
+            let above = if value == "off" { Some(0) } else { value.parse().ok().filter(|&above| above > 0) };
+            settings.second_copies = Some(above.ok_or_else(|| {
+                format!("second-copies={value} is not possible: it is a number of references, such as 16, or off")
+            })?);
+        }
+        "replicas" => {
+            let budget = match value {
+                DEFAULT => Ok(Budget::Default),
+                "off" => Ok(Budget::Bytes(0)),
+                _ => size::parse(value).map(Budget::Bytes),
+            };
+            settings.replicas =
+                Some(budget.map_err(|error| format!("replicas={value} is not possible: {error}, off or default"))?);
+        }
+        "index-copy" => {
+            index_copy_value(value)?;
+            settings.index_copy = Some(value.into());
+        }
+        "cache" => {
+            cache_setting(value)?;
+            settings.cache = Some(value.into());
+        }
+        _ => return Err(unknown_key(key, &POOL_KEYS)),
+    }
+    Ok(Request::SetPool(settings))
+}
+
+/// A policy, or `inherit`, as it was written.
+pub fn policy_value(value: &str) -> Result<String, String> {
+    inheritable(value).map(|_| value.into())
+}
+
+fn switch(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("{key}={value} is not possible: it is on or off")),
+    }
+}
+
+/// A table, for people.
+pub fn table(properties: &[Property]) -> String {
+    let width = |heading: &str, text: &dyn Fn(&Property) -> usize| {
+        properties.iter().map(text).max().unwrap_or(0).max(heading.len()) + 2
+    };
+    let name = width("NAME", &|property| property.name.len());
+    let key = width("PROPERTY", &|property| property.property.len());
+    let value = width("VALUE", &|property| property.value.len());
+    let mut text = format!("{:<name$}{:<key$}{:<value$}SOURCE\n", "NAME", "PROPERTY", "VALUE");
+    for property in properties {
+        let Property { name: of, property, value: set, source } = property;
+        text.push_str(&format!("{of:<name$}{property:<key$}{set:<value$}{source}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_read_and_wrong_ones_name_the_choices() {
+        let set =
+            |pairs: &[&str]| volume_request("v", &pairs.iter().map(|pair| (*pair).to_string()).collect::<Vec<_>>());
+        let request = Request::SetVolume { name: "v".into(), policy: Some("native".into()), read_only: Some(true) };
+        assert_eq!(set(&["policy=native", "read-only=on"]), Ok(request));
+        let known =
+            ["policy=select:4", "policy=select:3,request", "policy=idedup:8", "policy=observe", "policy=inherit"];
+        assert!(known.iter().all(|pair| set(&[pair]).is_ok()));
+        for (pair, choice) in [
+            ("policy=some", "full, select or idedup"),
+            ("policy=some", "inherit"),
+            ("policy=select:0", "1 to 255"),
+            ("read-only=1", "on or off"),
+            ("x=1", "policy or read-only"),
+        ] {
+            assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
+        }
+        assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
+        let error = pool_request("size", "1").unwrap_err();
+        assert!(error.contains("policy or memory or second-copies or replicas or index-copy or cache"), "{error}");
+        let set = |memory_bytes, second_copies| {
+            Ok(Request::SetPool(PoolSettings { memory_bytes, second_copies, ..PoolSettings::default() }))
+        };
+        assert!(pool_request("index-copy", "oldest").is_ok());
+        assert!(pool_request("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));
+        assert!(pool_request("replicas", "1G").is_ok() && pool_request("replicas", "off").is_ok());
+        assert!(pool_request("replicas", "many").unwrap_err().contains("off or default"));
+        let memory = |memory_bytes| set(Some(memory_bytes), None);
+        let copies = |above| pool_request("second-copies", above);
+        assert_eq!((copies("16"), copies("off")), (set(None, Some(16)), set(None, Some(0))));
+        for value in ["0", "-1", "many", "4294967296"] {
+            assert!(copies(value).unwrap_err().contains("second-copies="));
+        }
+        assert_eq!((pool_request("memory", "2G"), pool_request("memory", "default")), (memory(2 << 30), memory(0)));
+        for value in ["adaptive", "fixed:30,lru", "read", "default"] {
+            let cache = Some(value.into());
+            let request = Request::SetPool(PoolSettings { cache, ..PoolSettings::default() });
+            assert_eq!(pool_request("cache", value), Ok(request));
+        }
+        let wrong = pool_request("cache", "fixed:101").unwrap_err();
+        assert!(wrong.contains("cache=fixed:101") && wrong.contains("fixed:PERCENT"), "{wrong}");
+        for value in ["0", "much", "2X"] {
+            assert!(pool_request("memory", value).unwrap_err().contains("memory="));
+        }
+    }
+
+    #[test]
+    fn the_table_lines_up() {
+        let row = |name: &str, value: &str| Property {
+            name: name.into(),
+            property: "policy",
+            value: value.into(),
+            source: "pool",
+        };
+        let text = table(&[row("a", "full"), row("a-long-name", "native")]);
+        let columns: Vec<_> = text.lines().skip(1).map(|line| line.find("pool")).collect();
+        assert_eq!(columns[0], columns[1]);
+    }
+}

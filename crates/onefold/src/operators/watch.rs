@@ -1,0 +1,287 @@
+//! What an operator has to know about the pool while it is served: each change is logged once, when it is seen.
+//!
+//! The reactor looks now and then, not at every request. A figure near a threshold must not fill the log: what was
+//! reported has to go away by some distance, or for some time, before it is reported again.
+
+use engine::{Engine, Failure, Nanos, Recovered, ScrubState, Status};
+use tracing::{error, info, warn};
+
+use crate::io::disk::Host;
+use crate::report::status::{DamageReport, failure_text};
+use crate::size;
+
+/// How full the pool is when a warning is due, in percent.
+const NEARLY_FULL: [u64; 3] = [80, 90, 95];
+/// How far below a threshold the pool must be before it counts as below, in percent.
+const HYSTERESIS: u64 = 2;
+/// A checkpoint that takes longer is slow.
+const SLOW: Nanos = 10_000_000_000;
+/// How long the host must have had room before it counts as not full.
+const CALM: Nanos = 5_000_000_000;
+/// While a checkpoint is under way somebody looks every second. From one look to the next so much of the time counts at most: a server that
+/// was stopped, or had no processor, knows nothing of the disk.
+const LOOK: Nanos = 5_000_000_000;
+const SECOND: Nanos = 1_000_000_000;
+
+/// What to do about a pool that has failed.
+pub const REMEDY: &str = "Check the disk, then stop the server and see 'onefold repair POOL --dry-run'";
+
+/// What was last seen, and reported.
+#[derive(Default)]
+pub struct Watch {
+    failed: bool,
+    host_full: bool,
+    lacks_room: bool,
+    /// How many of the thresholds are reached, by data and by metadata.
+    thresholds: [usize; 2],
+    /// The checkpoint under way: its number, since when, and whether it was reported.
+    checkpoint: Option<(u64, Nanos, bool)>,
+    /// When the checkpoint was looked at last.
+    looked: Nanos,
+    /// The last damage, and the state of the scrub.
+    damage: u64,
+    scrub: Option<ScrubState>,
+}
+
+impl Watch {
+    /// Of a pool that has just been opened; if it had failed before, the opening has said so.
+    pub fn of(recovered: &Recovered) -> Watch {
+        Watch { failed: recovered.failed.is_some(), ..Watch::default() }
+    }
+
+    /// Looks; returns when it wants to look again at the latest, if it waits for something.
+    pub fn look(&mut self, now: Nanos, status: &Status, failure: Option<&str>, host: Host) -> Option<Nanos> {
+        self.look_at_mode(status, failure);
+        self.look_at_space(status);
+        self.look_at_room(host);
+        let host_again = self.look_at_host(now, host);
+        let checkpoint_again = self.look_at_checkpoint(now, status);
+        [host_again, checkpoint_again].into_iter().flatten().min()
+    }
+
+    /// Damages, and how the scrub goes on.
+    pub fn look_at_scrub(&mut self, engine: &Engine, status: &Status) {
+        let seen = self.damage;
+        for damage in engine.damages().filter(|damage| damage.number > seen) {
+            let missed = damage.number - self.damage - 1;
+            if missed > 0 {
+                warn!("{missed} more damages than this log can tell one by one");
+            }
+            self.damage = damage.number;
+            let told = DamageReport::new(engine, damage);
+            if damage.repaired { warn!("{}", told.text()) } else { error!("{}", told.text()) }
+        }
+        let scrub = &status.scrub;
+        let before = self.scrub.replace(scrub.state);
+        if before == Some(scrub.state) {
+            return;
+        }
+        let read = size::show(scrub.blocks_done.saturating_mul(4096));
+        let (found, repaired) = (scrub.found, scrub.repaired);
+        match scrub.state {
+            ScrubState::Running if scrub.blocks_done == 0 => info!("a scrub begins"),
+            ScrubState::Running => info!("the scrub goes on where it was, after {read}"),
+            ScrubState::Paused => info!("the scrub rests after {read}"),
+            ScrubState::Finished if before.is_some() => {
+                info!("the scrub is finished: {read} read, {found} damages found, {repaired} repaired");
+            }
+            ScrubState::Stopped if before.is_some() => info!("the scrub was ended after {read}"),
+            _ => {}
+        }
+    }
+
+    fn look_at_mode(&mut self, status: &Status, failure: Option<&str>) {
+        if let Some(kind) = status.failure.filter(|&kind| kind != Failure::TakenOver)
+            && !self.failed
+        {
+            self.failed = true;
+            let last = failure.map_or(String::new(), |text| format!(" ({text})"));
+            let what = failure_text(kind);
+            error!("the pool has failed and is read-only from here on: {what}{last}. Reads go on. {REMEDY}");
+        }
+    }
+
+    fn look_at_space(&mut self, status: &Status) {
+        let data = (status.data_blocks_used, status.capacity_bytes / 4096, "capacity");
+        let metadata = (status.metadata_blocks_used, status.metadata_blocks, "room for maps and tables");
+        for (before, (used, all, what)) in self.thresholds.iter_mut().zip([data, metadata]) {
+            let now = thresholds(*before, used, all.max(1));
+            if now == *before {
+                continue;
+            }
+            let percent = u128::from(used) * 100 / u128::from(all.max(1));
+            let (used, all) = (size::show(used.saturating_mul(4096)), size::show(all.saturating_mul(4096)));
+            let said = format!("{percent} % of the pool's {what} are in use ({used} of {all})");
+            if now > *before {
+                warn!("{said}: the pool is nearly full; trim or delete what is not needed, or grow it");
+            } else {
+                info!("{said}: less than before");
+            }
+            *before = now;
+        }
+    }
+
+    fn look_at_room(&mut self, host: Host) {
+        if std::mem::replace(&mut self.lacks_room, host.lacks_room) == host.lacks_room {
+            return;
+        }
+        if host.lacks_room {
+            warn!(
+                "the file system under the pool is full, also for what overwrites something: writes and flushes get ENOSPC until there is \
+                 room. Nothing that was flushed is lost. Make room there; the pool goes on by itself"
+            );
+        } else {
+            info!("the file system under the pool has room again: all that waited for it is written");
+        }
+    }
+
+    fn look_at_host(&mut self, now: Nanos, host: Host) -> Option<Nanos> {
+        let full = host.full?;
+        let room_since = host.room.filter(|room| *room > full);
+        if !self.host_full && now.saturating_sub(full) < CALM {
+            self.host_full = true;
+            warn!("the file system under the pool is full: writes of new blocks get ENOSPC until there is room");
+        } else if self.host_full && room_since.is_some() && now.saturating_sub(full) >= CALM {
+            self.host_full = false;
+            info!("the file system under the pool has room again");
+        }
+        self.host_full.then_some(now + SECOND)
+    }
+
+    fn look_at_checkpoint(&mut self, now: Nanos, status: &Status) -> Option<Nanos> {
+        let number = status.checkpoints + 1;
+        let gap = now.saturating_sub(self.looked);
+        self.looked = now;
+        if let Some((_, since, _)) = &mut self.checkpoint {
+            *since += gap.saturating_sub(LOOK);
+        }
+        if let Some((known, since, true)) = self.checkpoint
+            && !(status.checkpoint_under_way && known == number)
+        {
+            info!("the slow checkpoint ended after {} s", (now - since) / SECOND);
+        }
+        if !status.checkpoint_under_way {
+            self.checkpoint = None;
+            return None;
+        }
+        let (since, said) = match self.checkpoint {
+            Some((known, since, said)) if known == number => (since, said),
+            _ => (now, false),
+        };
+        let slow = now - since > SLOW;
+        if slow && !said {
+            let unmerged = status.unmerged_entries;
+            warn!(
+                "a checkpoint takes longer than {} s ({unmerged} mappings to merge): is the disk slow?",
+                SLOW / SECOND
+            );
+        }
+        self.checkpoint = Some((number, since, said || slow));
+        Some(now + SECOND)
+    }
+}
+
+/// How many thresholds count as reached, after so many were.
+fn thresholds(before: usize, used: u64, capacity: u64) -> usize {
+    let reached = |percent: u64| u128::from(used) * 100 >= u128::from(capacity) * u128::from(percent);
+    let up = NEARLY_FULL.iter().filter(|percent| reached(**percent)).count();
+    let down = NEARLY_FULL.iter().filter(|percent| reached(**percent - HYSTERESIS)).count();
+    before.clamp(up, down)
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::Mode;
+
+    use super::*;
+
+    #[test]
+    fn a_pool_that_hovers_about_a_threshold_is_reported_once() {
+        let after = |before, percent| thresholds(before, percent, 100);
+        assert_eq!(after(0, 79), 0);
+        assert_eq!(after(0, 80), 1);
+        assert_eq!(after(1, 79), 1, "not below yet");
+        assert_eq!(after(1, 78), 1);
+        assert_eq!(after(1, 77), 0);
+        assert_eq!(after(0, 96), 3);
+        assert_eq!(after(3, 94), 3);
+        assert_eq!(after(3, 88), 2);
+        assert_eq!(after(3, 0), 0);
+        assert_eq!(thresholds(0, u64::MAX, u64::MAX), 3);
+        assert_eq!(thresholds(0, 5, 1), 3, "spare slots are in use, too");
+    }
+
+    fn status(checkpoints: u64, checkpoint_under_way: bool) -> Status {
+        Status {
+            capacity_bytes: 1 << 30,
+            logical_blocks_used: 0,
+            data_blocks_used: 0,
+            overhead_blocks_used: 0,
+            pending_blocks: 0,
+            discarded_blocks: 0,
+            metadata_blocks: 8192,
+            metadata_blocks_used: 0,
+            unmerged_entries: 0,
+            buffered_entries: 0,
+            redirected_blocks: 0,
+            second_copies: 0,
+            reorder: engine::ReorderStatus::default(),
+            memory_bytes: 0,
+            checkpoints,
+            checkpoint_under_way,
+            damaged_blocks_found: 0,
+            repaired_blocks: 0,
+            scrub: engine::ScrubStatus::default(),
+            mode: Mode::Normal,
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn each_slow_checkpoint_is_reported_once() {
+        let mut watch = Watch::default();
+        let mut look = |seconds: u64, status: &Status| {
+            watch.look(seconds * SECOND, status, None, Host::default());
+            watch.checkpoint.map(|(_, _, said)| said)
+        };
+        assert_eq!(look(0, &status(0, false)), None);
+        assert_eq!(look(1, &status(0, true)), Some(false));
+        assert_eq!((2..=11).map(|second| look(second, &status(0, true))).last(), Some(Some(false)));
+        assert_eq!(look(12, &status(0, true)), Some(true));
+        assert_eq!(look(30, &status(1, true)), Some(false), "another one");
+        assert_eq!((31..=41).map(|second| look(second, &status(1, true))).last(), Some(Some(true)));
+        assert_eq!(look(42, &status(2, false)), None);
+    }
+
+    /// A server that was stopped for half a minute in the middle of a checkpoint said that the disk might be slow.
+    #[test]
+    fn time_in_which_the_server_stood_still_is_not_the_disks() {
+        let mut watch = Watch::default();
+        let mut look = |seconds: u64| {
+            watch.look(seconds * SECOND, &status(0, true), None, Host::default());
+            watch.checkpoint.is_some_and(|(_, _, said)| said)
+        };
+        assert!(!look(1) && !look(2) && !look(33) && !look(34));
+        // A disk that keeps the server from looking is slow all the same.
+        assert!(!look(37) && look(47));
+    }
+
+    #[test]
+    fn a_full_host_counts_as_full_until_it_has_had_room_for_a_while() {
+        let mut watch = Watch::default();
+        let mut look = |seconds: u64, full: Option<u64>, room: Option<u64>| {
+            let (full, room) = (full.map(|full| full * SECOND), room.map(|room| room * SECOND));
+            let host = Host { full, room, lacks_room: false };
+            watch.look(seconds * SECOND, &status(0, false), None, host);
+            watch.host_full
+        };
+        assert!(!look(1, None, Some(1)));
+        assert!(look(2, Some(2), Some(1)));
+        assert!(look(4, Some(2), Some(3)), "room for one container is not yet room");
+        assert!(look(9, Some(9), Some(8)));
+        assert!(look(20, Some(9), Some(8)), "nobody has asked since");
+        assert!(!look(21, Some(9), Some(20)));
+        assert!(!look(40, Some(9), Some(20)));
+        assert!(look(41, Some(41), Some(20)));
+    }
+}

@@ -1,0 +1,6 @@
+//! Figures, as people and programs read them.
+
+pub mod caches;
+pub mod prometheus;
+pub mod status;
+pub mod writes;

@@ -1,0 +1,465 @@
+//! `status --prometheus`: the figures of `status` in Prometheus' text exposition format, version 0.0.4.
+//!
+//! [`METRICS`] has each metric once. docs/counters.md lists them all, each with the figure of `status --json` that it is;
+//! `tests/interop/test_metrics.py` holds them together.
+
+use std::fmt::{Display, Write};
+
+use crate::report::status::{Report, TablesReport, VolumeReport};
+use crate::report::writes::{CategoriesReport, RemovedReport, SizesReport, WhatIfReport};
+
+const MODES: [&str; 3] = ["recovering", "normal", "read-only"];
+const SCRUB_STATES: [&str; 5] = ["never", "running", "paused", "finished", "stopped"];
+
+/// How a metric changes.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Up, from 0 when the pool is opened.
+    Counter,
+    /// Up and down.
+    Gauge,
+}
+
+/// A value with its labels, beside `pool`.
+struct Sample {
+    labels: Vec<(&'static str, String)>,
+    value: String,
+}
+
+/// A metric, and its samples.
+struct Metric {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    samples: fn(&Report) -> Vec<Sample>,
+}
+
+const fn counter(name: &'static str, help: &'static str, samples: fn(&Report) -> Vec<Sample>) -> Metric {
+    Metric { name, kind: Kind::Counter, help, samples }
+}
+
+const fn gauge(name: &'static str, help: &'static str, samples: fn(&Report) -> Vec<Sample>) -> Metric {
+    Metric { name, kind: Kind::Gauge, help, samples }
+}
+
+/// All metrics, in their order.
+const METRICS: &[Metric] = &[
+    gauge("onefold_capacity_bytes", "Bytes of data that fit.", |report| one(report.capacity_bytes)),
+    gauge("onefold_logical_blocks_used", "Mapped blocks of all volumes that are not zero.", |report| {
+        one(report.logical_blocks_used)
+    }),
+    gauge("onefold_data_blocks_used", "Slots in use.", |report| one(report.data_blocks_used)),
+    gauge("onefold_redirected_blocks", "Mapped blocks beyond the first of each slot.", |report| {
+        one(report.redirected_blocks)
+    }),
+    gauge("onefold_saving_percent", "Redirected blocks in percent of the mapped blocks.", |report| {
+        one(report.saving_percent)
+    }),
+    gauge(
+        "onefold_overhead_blocks_used",
+        "Blocks of the pool's own tables.",
+        |report| one(report.overhead_blocks_used),
+    ),
+    gauge("onefold_data_percent", "Data in percent of the capacity.", |report| one(report.data_percent)),
+    gauge("onefold_metadata_percent", "Metadata in use in percent of the room for it.", |report| {
+        one(report.metadata_percent)
+    }),
+    gauge("onefold_pending_blocks", "Blocks freed and not yet usable.", |report| one(report.pending_blocks)),
+    gauge("onefold_discarded_blocks", "Blocks discarded or deleted that are still to be freed, at most.", |report| {
+        one(report.discarded_blocks)
+    }),
+    gauge("onefold_unmerged_entries", "Mappings that are not counted exactly yet.", |report| {
+        one(report.unmerged_entries)
+    }),
+    gauge("onefold_buffered_entries", "Mappings that are durable and not in their leaves yet.", |report| {
+        one(report.buffered_entries)
+    }),
+    counter("onefold_metadata_blocks_written_total", "Blocks of metadata written.", |report| {
+        one(report.metadata.blocks_written)
+    }),
+    gauge("onefold_metadata_blocks_per_written_block", "Blocks of metadata written for each of data.", |report| {
+        one(report.metadata.per_written_block)
+    }),
+    counter("onefold_metadata_table_blocks_written_total", "Blocks of metadata written, by table.", |report| {
+        tables(&report.metadata.tables)
+    }),
+    gauge("onefold_second_copies", "Blocks of the data that are second copies.", |report| one(report.second_copies)),
+    gauge("onefold_memory_bytes", "Memory in use.", |report| one(report.memory_bytes)),
+    gauge("onefold_memory_cap_bytes", "Memory that may be used.", |report| one(report.memory_cap_bytes)),
+    gauge("onefold_memory_resizing", "1 while memory in use beyond the cap is still to be given back.", |report| {
+        one(report.memory_resizing)
+    }),
+    gauge("onefold_mode", "1 for the mode that the pool is in, 0 for the others.", |report| {
+        states("mode", &MODES, &report.mode)
+    }),
+    gauge(
+        "onefold_needs_recovery",
+        "1 if the pool was not closed cleanly and no server has it: the figures are those that recovery will find.",
+        |report| one(report.needs_recovery),
+    ),
+    gauge("onefold_failed", "1 if the pool has failed: it is read-only until it is repaired.", |report| {
+        one(report.failure.is_some())
+    }),
+    counter("onefold_damaged_blocks_found_total", "Damaged blocks, pages and superblock copies found.", |report| {
+        one(report.damaged_blocks_found)
+    }),
+    counter("onefold_repaired_blocks_total", "Those of the damaged ones that have been repaired.", |report| {
+        one(report.repaired_blocks)
+    }),
+    gauge("onefold_scrub_state", "1 for the state of the last scrub, 0 for the others.", |report| {
+        states("state", &SCRUB_STATES, &report.scrub.state)
+    }),
+    gauge("onefold_scrub_started_seconds", "When the last scrub began, in seconds since 1970.", |report| {
+        some(report.scrub.started)
+    }),
+    gauge("onefold_scrub_finished_seconds", "When the last scrub ended, in seconds since 1970.", |report| {
+        some(report.scrub.finished)
+    }),
+    gauge("onefold_scrub_blocks_done", "Blocks that the last scrub has read.", |report| one(report.scrub.blocks_done)),
+    gauge("onefold_scrub_blocks", "Blocks that the last scrub has to read.", |report| one(report.scrub.blocks_total)),
+    gauge("onefold_scrub_damages_found", "Damages that the last scrub has found.", |report| {
+        one(report.scrub.damages_found)
+    }),
+    gauge("onefold_scrub_damages_repaired", "Damages that the last scrub has repaired.", |report| {
+        one(report.scrub.damages_repaired)
+    }),
+    gauge("onefold_scrub_damages_left", "Damages that the last scrub has found and not repaired.", |report| {
+        one(report.scrub.damages_left)
+    }),
+    gauge("onefold_cache_shared_bytes", "Bytes that index and read cache share.", |report| {
+        one(report.cache.shared_bytes)
+    }),
+    gauge("onefold_cache_index_bytes", "Bytes of the index.", |report| one(report.cache.index_bytes)),
+    gauge("onefold_cache_index_entries", "Entries that the index has room for.", |report| {
+        one(report.cache.index_entries)
+    }),
+    gauge("onefold_cache_read_bytes", "Bytes of the read cache.", |report| one(report.cache.read_bytes)),
+    gauge(
+        "onefold_cache_index_share",
+        "Thousandths of the shared bytes that the index has, or is moving to.",
+        |report| one(report.cache.index_share),
+    ),
+    counter(
+        "onefold_cache_index_ghost_hits_total",
+        "Blocks of writes that a larger index would have known, estimated.",
+        |report| one(report.cache.index_ghost_hits),
+    ),
+    counter("onefold_cache_read_hits_total", "Blocks of reads that were in memory.", |report| {
+        one(report.cache.read_hits)
+    }),
+    counter("onefold_cache_read_misses_total", "Blocks of reads that came from the store.", |report| {
+        one(report.cache.read_misses)
+    }),
+    counter(
+        "onefold_cache_read_ghost_hits_total",
+        "Blocks of reads that a larger read cache would have had.",
+        |report| one(report.cache.read_ghost_hits),
+    ),
+    counter("onefold_cache_moves_total", "Changes of the boundary between index and read cache.", |report| {
+        one(report.cache.moves)
+    }),
+    counter("onefold_cache_copied_blocks_total", "Cached blocks copied because their buffers went.", |report| {
+        one(report.cache.copied_blocks)
+    }),
+    counter("onefold_cache_prefetched_blocks_total", "Blocks read ahead into a read cache that had grown.", |report| {
+        one(report.cache.prefetched_blocks)
+    }),
+    counter("onefold_cache_prefetched_entries_total", "Entries put into an index that had grown.", |report| {
+        one(report.cache.prefetched_entries)
+    }),
+    counter("onefold_writes_requests_total", "Writes.", |report| one(report.writes.requests)),
+    counter("onefold_writes_joined_requests_total", "Writes that were joined to others.", |report| {
+        one(report.writes.joined_requests)
+    }),
+    counter("onefold_writes_written_blocks_total", "Blocks that got a slot of their own.", |report| {
+        one(report.writes.written_blocks)
+    }),
+    counter("onefold_writes_zero_blocks_total", "Blocks of zeroes.", |report| one(report.writes.zero_blocks)),
+    counter(
+        "onefold_writes_removed_blocks_total",
+        "Blocks that were not written because their content was known.",
+        |report| one(report.writes.removed_blocks),
+    ),
+    counter("onefold_writes_removed_requests_total", "Writes of which nothing was left to write.", |report| {
+        one(report.writes.removed_requests)
+    }),
+    counter("onefold_writes_same_place_blocks_total", "Blocks that were rewritten with what they had.", |report| {
+        one(report.writes.same_place_blocks)
+    }),
+    counter("onefold_writes_index_hits_total", "Blocks that were looked up and found in another slot.", |report| {
+        one(report.writes.index_hits)
+    }),
+    counter("onefold_writes_index_misses_total", "Blocks that were looked up and not found.", |report| {
+        one(report.writes.index_misses)
+    }),
+    counter("onefold_writes_sizes_total", "Writes by the blocks that they touch.", |report| {
+        sizes(&report.writes.sizes)
+    }),
+    counter("onefold_writes_categories_total", "Writes that were looked up, by category.", |report| {
+        categories(&report.writes.categories)
+    }),
+    counter("onefold_writes_what_if_blocks_total", "Blocks that policies would have removed.", |report| {
+        what_if(&report.writes.what_if, |removed| removed.blocks)
+    }),
+    counter("onefold_writes_what_if_requests_total", "Writes that policies would have removed.", |report| {
+        what_if(&report.writes.what_if, |removed| removed.requests)
+    }),
+    counter("onefold_reads_requests_total", "Reads that were answered with data.", |report| one(report.reads.requests)),
+    counter("onefold_reads_from_device_total", "Reads for which something was read from the store.", |report| {
+        one(report.reads.from_device)
+    }),
+    counter("onefold_reads_device_reads_total", "Reads of the store for these.", |report| {
+        one(report.reads.device_reads)
+    }),
+    counter("onefold_reads_split_total", "Reads that took more than one of them.", |report| one(report.reads.split)),
+    counter("onefold_reads_ahead_blocks_total", "Blocks read ahead of sequential readers.", |report| {
+        one(report.reads.ahead_blocks)
+    }),
+    counter("onefold_reads_ahead_used_blocks_total", "Blocks read ahead that were used.", |report| {
+        one(report.reads.ahead_used)
+    }),
+    counter("onefold_reads_ahead_gap_blocks_total", "Blocks read over between blocks read ahead.", |report| {
+        one(report.reads.ahead_gaps)
+    }),
+    counter(
+        "onefold_neighbours_pages_total",
+        "Summary pages gone through because a block beside theirs was found.",
+        |report| one(report.neighbours.pages),
+    ),
+    counter("onefold_neighbours_loads_total", "Reads of the store for them.", |report| one(report.neighbours.loads)),
+    counter("onefold_neighbours_entries_total", "Digests that the index took from them.", |report| {
+        one(report.neighbours.entries)
+    }),
+    counter("onefold_neighbours_hits_total", "Digests of them that a write asked for.", |report| {
+        one(report.neighbours.hits)
+    }),
+    gauge("onefold_replicas_budget_bytes", "Bytes that replicas may take.", |report| one(report.replicas.budget_bytes)),
+    gauge("onefold_replicas_blocks", "Blocks of the data that are replicas.", |report| one(report.replicas.blocks)),
+    gauge("onefold_replicas_noted_reads", "Reads whose blocks are to be put in order.", |report| {
+        one(report.replicas.noted_reads)
+    }),
+    counter("onefold_replicas_made_blocks_total", "Replicas written.", |report| one(report.replicas.made_blocks)),
+    counter("onefold_replicas_dropped_blocks_total", "Replicas dropped.", |report| one(report.replicas.dropped_blocks)),
+    counter("onefold_replicas_read_blocks_total", "Blocks that reads got from replicas.", |report| {
+        one(report.replicas.read_blocks)
+    }),
+    gauge("onefold_disk_index_buckets", "Pages of the complete index on disk.", |report| {
+        one(report.disk_index.buckets)
+    }),
+    gauge("onefold_disk_index_entries", "Blocks that are in it, estimated.", |report| one(report.disk_index.entries)),
+    gauge("onefold_disk_index_complete", "1 if all blocks of data are in it.", |report| {
+        one(report.disk_index.complete)
+    }),
+    counter("onefold_disk_index_lookups_total", "Blocks of writes that were looked up in it.", |report| {
+        one(report.disk_index.disk_index_lookups)
+    }),
+    counter("onefold_disk_index_loads_total", "Pages read for these lookups.", |report| {
+        one(report.disk_index.disk_index_loads)
+    }),
+    counter("onefold_disk_index_hits_total", "Blocks of them that it knew.", |report| {
+        one(report.disk_index.disk_index_hits)
+    }),
+    gauge("onefold_volume_size_bytes", "Bytes of the volume as clients see it.", |report| {
+        volumes(report, |volume| one(volume.size_bytes))
+    }),
+    gauge("onefold_volume_read_only", "1 if writes to the volume are refused.", |report| {
+        volumes(report, |volume| one(volume.read_only))
+    }),
+    gauge("onefold_volume_clients", "Clients connected to the volume.", |report| {
+        volumes(report, |volume| one(volume.clients))
+    }),
+    gauge("onefold_volume_logical_blocks_used", "Mapped blocks of the volume that are not zero.", |report| {
+        volumes(report, |volume| one(volume.logical_blocks_used))
+    }),
+    counter("onefold_volume_writes_requests_total", "Writes of the volume.", |report| {
+        volumes(report, |volume| one(volume.writes.requests))
+    }),
+    counter(
+        "onefold_volume_writes_joined_requests_total",
+        "Writes of the volume that were joined to others.",
+        |report| volumes(report, |volume| one(volume.writes.joined_requests)),
+    ),
+    counter(
+        "onefold_volume_writes_written_blocks_total",
+        "Blocks of the volume that got a slot of their own.",
+        |report| volumes(report, |volume| one(volume.writes.written_blocks)),
+    ),
+    counter("onefold_volume_writes_zero_blocks_total", "Blocks of the volume of zeroes.", |report| {
+        volumes(report, |volume| one(volume.writes.zero_blocks))
+    }),
+    counter(
+        "onefold_volume_writes_removed_blocks_total",
+        "Blocks of the volume that were not written because their content was known.",
+        |report| volumes(report, |volume| one(volume.writes.removed_blocks)),
+    ),
+    counter(
+        "onefold_volume_writes_removed_requests_total",
+        "Writes of the volume of which nothing was left to write.",
+        |report| volumes(report, |volume| one(volume.writes.removed_requests)),
+    ),
+    counter(
+        "onefold_volume_writes_same_place_blocks_total",
+        "Blocks of the volume that were rewritten with what they had.",
+        |report| volumes(report, |volume| one(volume.writes.same_place_blocks)),
+    ),
+    counter(
+        "onefold_volume_writes_index_hits_total",
+        "Blocks of the volume that were looked up and found in another slot.",
+        |report| volumes(report, |volume| one(volume.writes.index_hits)),
+    ),
+    counter(
+        "onefold_volume_writes_index_misses_total",
+        "Blocks of the volume that were looked up and not found.",
+        |report| volumes(report, |volume| one(volume.writes.index_misses)),
+    ),
+    counter("onefold_volume_writes_sizes_total", "Writes of the volume by the blocks that they touch.", |report| {
+        volumes(report, |volume| sizes(&volume.writes.sizes))
+    }),
+    counter(
+        "onefold_volume_writes_categories_total",
+        "Writes of the volume that were looked up, by category.",
+        |report| volumes(report, |volume| categories(&volume.writes.categories)),
+    ),
+    counter(
+        "onefold_volume_writes_what_if_blocks_total",
+        "Blocks of the volume that policies would have removed.",
+        |report| volumes(report, |volume| what_if(&volume.writes.what_if, |removed| removed.blocks)),
+    ),
+    counter(
+        "onefold_volume_writes_what_if_requests_total",
+        "Writes of the volume that policies would have removed.",
+        |report| volumes(report, |volume| what_if(&volume.writes.what_if, |removed| removed.requests)),
+    ),
+];
+
+/// A figure as a value.
+trait Figure {
+    fn value(self) -> String;
+}
+
+impl Figure for u64 {
+    fn value(self) -> String {
+        self.to_string()
+    }
+}
+
+impl Figure for u32 {
+    fn value(self) -> String {
+        self.to_string()
+    }
+}
+
+impl Figure for usize {
+    fn value(self) -> String {
+        self.to_string()
+    }
+}
+
+impl Figure for f64 {
+    fn value(self) -> String {
+        self.to_string()
+    }
+}
+
+impl Figure for bool {
+    fn value(self) -> String {
+        u8::from(self).to_string()
+    }
+}
+
+fn one(figure: impl Figure) -> Vec<Sample> {
+    vec![Sample { labels: Vec::new(), value: figure.value() }]
+}
+
+/// No sample where there is no figure.
+fn some(figure: Option<u64>) -> Vec<Sample> {
+    figure.map(one).unwrap_or_default()
+}
+
+fn labelled<const N: usize>(label: &'static str, figures: [(&str, u64); N]) -> Vec<Sample> {
+    let sample = |(name, figure): (&str, u64)| Sample { labels: vec![(label, name.into())], value: figure.value() };
+    figures.map(sample).into()
+}
+
+fn states<const N: usize>(label: &'static str, all: &[&str; N], state: &str) -> Vec<Sample> {
+    labelled(label, all.map(|name| (name, u64::from(name == state))))
+}
+
+fn volumes(report: &Report, samples: fn(&VolumeReport) -> Vec<Sample>) -> Vec<Sample> {
+    let of_volume = |volume: &VolumeReport| {
+        let mut samples = samples(volume);
+        samples.iter_mut().for_each(|sample| sample.labels.insert(0, ("volume", volume.name.clone())));
+        samples
+    };
+    report.volumes.iter().flat_map(of_volume).collect()
+}
+
+fn sizes(sizes: &SizesReport) -> Vec<Sample> {
+    let SizesReport { to_4k, to_8k, to_16k, to_32k, to_64k, larger } = *sizes;
+    let figures = [("to_4k", to_4k), ("to_8k", to_8k), ("to_16k", to_16k), ("to_32k", to_32k), ("to_64k", to_64k)];
+    let mut samples = labelled("size", figures);
+    samples.extend(labelled("size", [("larger", larger)]));
+    samples
+}
+
+fn tables(tables: &TablesReport) -> Vec<Sample> {
+    let TablesReport { maps, space_map, counts, summaries, map_buffer, disk_index, others } = *tables;
+    let figures = [("maps", maps), ("space_map", space_map), ("counts", counts), ("summaries", summaries)];
+    let mut samples = labelled("table", figures);
+    samples.extend(labelled("table", [("map_buffer", map_buffer), ("disk_index", disk_index), ("others", others)]));
+    samples
+}
+
+fn categories(categories: &CategoriesReport) -> Vec<Sample> {
+    let CategoriesReport { unknown, sequential, scattered, partial } = *categories;
+    let figures = [("unknown", unknown), ("sequential", sequential), ("scattered", scattered), ("partial", partial)];
+    labelled("category", figures)
+}
+
+fn what_if(policies: &WhatIfReport, figure: fn(&RemovedReport) -> u64) -> Vec<Sample> {
+    let WhatIfReport { native, full, select, idedup } = policies;
+    let figures = [("native", native), ("full", full), ("select", select), ("idedup", idedup)];
+    labelled("policy", figures.map(|(policy, removed)| (policy, figure(removed))))
+}
+
+/// A label's value between its quotes.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// All metrics of a pool, which is named so.
+pub fn text(report: &Report, pool: impl Display) -> String {
+    let pool = ("pool", pool.to_string());
+    let mut text = String::new();
+    for Metric { name, kind, help, samples } in METRICS {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for Sample { labels, value } in samples(report) {
+            let labels = [&pool].into_iter().chain(&labels).map(|(label, of)| format!("{label}=\"{}\"", escaped(of)));
+            let _ = writeln!(text, "{name}{{{}}} {value}", labels.collect::<Vec<_>>().join(","));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_apart_and_say_what_kind_they_are() {
+        for (number, Metric { name, kind, help, .. }) in METRICS.iter().enumerate() {
+            assert!(METRICS[..number].iter().all(|other| other.name != *name), "{name} is there twice");
+            assert_eq!(matches!(kind, Kind::Counter), name.ends_with("_total"), "{name}");
+            assert!(help.ends_with('.') && !help.contains(['\\', '\n']), "{name}: {help}");
+        }
+    }
+
+    #[test]
+    fn values_of_labels_are_escaped() {
+        assert_eq!(escaped("a\"b\\c\nd é"), "a\\\"b\\\\c\\nd é");
+    }
+}

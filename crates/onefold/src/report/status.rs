@@ -1,0 +1,601 @@
+//! What `status` and `volume list` report: one set of figures, as JSON and for people.
+
+use engine::{
+    Damage, Damaged, DiskIndexStatus, Engine, Failure, Mode, PagesWritten, ReorderStatus, ScrubState, ScrubStatus,
+    VolumeId,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::memory::Source;
+use crate::report::caches::CacheReport;
+use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
+use crate::size;
+
+/// Version of the JSON that `status` and `volume list` print.
+pub const VERSION: u32 = 1;
+
+/// What is said of a pool that was not closed cleanly and that no server has.
+pub const NOT_RECOVERED: &str = "this is what recovery will find, and nothing was written. The next 'onefold serve' recovers it, or \
+                                 'onefold status --recover'";
+
+/// A pool's figures. `*_blocks*` are blocks of 4096 bytes.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Version of this format.
+    pub version: u32,
+    /// Bytes of data that fit.
+    pub capacity_bytes: u64,
+    /// Mapped, non-zero blocks of all volumes.
+    pub logical_blocks_used: u64,
+    /// Slots that hold them.
+    pub data_blocks_used: u64,
+    /// Mapped blocks beyond the first of each slot. In POD's table each of them takes 16 bytes.
+    #[serde(default)]
+    pub redirected_blocks: u64,
+    /// Blocks of the pool's own tables.
+    pub overhead_blocks_used: u64,
+    /// Data in percent of the capacity: from 80 on the pool is nearly full.
+    pub data_percent: u64,
+    /// Metadata in use in percent of what there is.
+    pub metadata_percent: u64,
+    /// Blocks freed and not yet usable.
+    pub pending_blocks: u64,
+    /// Blocks in discarded ranges and deleted volumes that are still to be freed in the background: at most so many.
+    pub discarded_blocks: u64,
+    /// Mappings that are not counted exactly yet.
+    pub unmerged_entries: u64,
+    /// Mappings that are durable and not in their leaves yet: what their blocks held before is still counted.
+    #[serde(default)]
+    pub buffered_entries: u64,
+    /// Blocks of metadata that were written.
+    #[serde(default)]
+    pub metadata: MetadataReport,
+    /// (logical - data) / logical, in percent.
+    pub saving_percent: f64,
+    /// Memory in use.
+    pub memory_bytes: u64,
+    /// Memory that may be used.
+    pub memory_cap_bytes: u64,
+    /// References beyond which a block gets a second copy when the pool is scrubbed; 0: none does.
+    #[serde(default)]
+    pub second_copies_above: u32,
+    /// Blocks of the data that are second copies.
+    #[serde(default)]
+    pub second_copies: u64,
+    /// Which copy the index names of a block that is written again: `sequential`, `oldest` or `newest`.
+    #[serde(default)]
+    pub index_copy: String,
+    /// Replicas of blocks that reads found scattered.
+    #[serde(default)]
+    pub replicas: ReplicasReport,
+    /// Who said so: `default`, `pool` or `command line`.
+    pub memory_source: String,
+    /// Whether memory that is in use beyond the cap is still to be given back.
+    pub memory_resizing: bool,
+    /// How index and read cache share memory.
+    #[serde(default)]
+    pub cache: CacheReport,
+    /// `normal`, `recovering` or `read-only`.
+    pub mode: String,
+    /// Whether it was not closed cleanly and no server has it: these are the figures that recovery will find, and it is still to be
+    /// done.
+    #[serde(default)]
+    pub needs_recovery: bool,
+    /// Why the pool has failed, if it has: it is read-only until it is repaired.
+    #[serde(default)]
+    pub failure: Option<String>,
+    /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub,
+    pub damaged_blocks_found: u64,
+    /// and those of them that have been repaired.
+    pub repaired_blocks: u64,
+    /// The scrub that is under way, or the last one.
+    pub scrub: ScrubReport,
+    /// The damages found last, at most 64.
+    pub damages: Vec<DamageReport>,
+    /// The pool's policy, if it is set.
+    pub pool_policy: Option<String>,
+    /// What was done with writes, to all volumes.
+    #[serde(default)]
+    pub writes: WritesReport,
+    /// What was done for reads.
+    #[serde(default)]
+    pub reads: ReadsReport,
+    /// What came of digests that were put into the index ahead of need.
+    #[serde(default)]
+    pub neighbours: NeighboursReport,
+    /// The complete index on disk.
+    #[serde(default)]
+    pub disk_index: DiskIndexReport,
+    /// The volumes.
+    pub volumes: Vec<VolumeReport>,
+}
+
+/// Blocks of metadata that checkpoints have written since the pool was opened: docs/counters.md.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct MetadataReport {
+    /// All of them.
+    pub blocks_written: u64,
+    /// For each block of data written.
+    pub per_written_block: f64,
+    /// By what they are of.
+    pub tables: TablesReport,
+}
+
+/// Blocks of metadata by what they are of.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct TablesReport {
+    /// Maps of volumes.
+    pub maps: u64,
+    /// The space map.
+    pub space_map: u64,
+    /// The reference counts.
+    pub counts: u64,
+    /// The summaries.
+    pub summaries: u64,
+    /// The log of the map buffer.
+    pub map_buffer: u64,
+    /// The index on disk.
+    pub disk_index: u64,
+    /// All other tables, and superblocks.
+    pub others: u64,
+}
+
+impl MetadataReport {
+    fn new(engine: &Engine) -> MetadataReport {
+        let (pages, written) = (engine.counters().pages_written, engine.write_counts().written_blocks);
+        let PagesWritten { maps, space_map, counts, summaries, map_buffer, disk_index, others } = pages;
+        MetadataReport {
+            blocks_written: pages.sum(),
+            per_written_block: pages.sum() as f64 / written.max(1) as f64,
+            tables: TablesReport { maps, space_map, counts, summaries, map_buffer, disk_index, others },
+        }
+    }
+}
+
+/// The complete index on disk: docs/counters.md.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskIndexReport {
+    /// Pages that it has, each a bucket; 0: there is none.
+    pub buckets: u64,
+    /// Blocks that are in it, about.
+    pub entries: u64,
+    /// Whether all are.
+    pub complete: bool,
+    /// Blocks that were looked up in it since the pool was opened,
+    pub disk_index_lookups: u64,
+    /// pages that had to be read for that,
+    pub disk_index_loads: u64,
+    /// and blocks that it knew.
+    pub disk_index_hits: u64,
+}
+
+impl DiskIndexReport {
+    fn new(status: DiskIndexStatus) -> DiskIndexReport {
+        DiskIndexReport {
+            buckets: status.buckets,
+            entries: status.entries,
+            complete: status.is_complete,
+            disk_index_lookups: status.lookups,
+            disk_index_loads: status.loads,
+            disk_index_hits: status.hits,
+        }
+    }
+
+    /// One line.
+    fn text(&self) -> String {
+        let DiskIndexReport { disk_index_lookups: lookups, disk_index_loads: loads, disk_index_hits: hits, .. } = self;
+        let state = if self.complete { "on disk, complete" } else { "on disk, being built" };
+        format!("{state}: {} blocks; {lookups} lookups, {loads} pages read, {hits} hits", self.entries)
+    }
+}
+
+/// A scrub.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// `never`, `running`, `paused`, `finished` or `stopped`.
+    pub state: String,
+    /// When it began, in seconds since 1970.
+    pub started: Option<u64>,
+    /// When it was finished or stopped.
+    pub finished: Option<u64>,
+    /// Blocks of data and metadata that it has read.
+    pub blocks_done: u64,
+    /// All that there are to read.
+    pub blocks_total: u64,
+    /// Damages that it has found,
+    pub damages_found: u64,
+    /// has repaired,
+    pub damages_repaired: u64,
+    /// and has not.
+    pub damages_left: u64,
+}
+
+/// A damage.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct DamageReport {
+    /// Its number since the pool was opened.
+    pub number: u64,
+    /// What is damaged.
+    pub what: String,
+    /// Byte offset on the store.
+    pub offset: u64,
+    /// The volume that it belongs to, or one of them.
+    pub volume: Option<String>,
+    /// Its block of 4096 bytes there, or the first of them.
+    pub block: Option<u64>,
+    /// Whether it has been repaired.
+    pub repaired: bool,
+}
+
+impl DamageReport {
+    /// A damage, in words.
+    pub fn new(engine: &Engine, damage: &Damage) -> DamageReport {
+        let volume = |id: VolumeId| engine.volumes().find(|volume| volume.id == id).map(|volume| volume.name.clone());
+        DamageReport {
+            number: damage.number,
+            what: match damage.what {
+                Damaged::Block => "a block of data".into(),
+                Damaged::Page(table) => format!("a page of {table}"),
+                Damaged::Superblock => "a copy of the superblock".into(),
+            },
+            offset: damage.offset,
+            volume: damage.owner.and_then(|(id, _)| volume(id)),
+            block: damage.owner.map(|(_, block)| block),
+            repaired: damage.repaired,
+        }
+    }
+
+    /// One line.
+    pub fn text(&self) -> String {
+        let owner = match (&self.volume, self.block) {
+            (Some(volume), Some(block)) => format!(" (volume '{volume}', block {block})"),
+            _ => String::new(),
+        };
+        let end = if self.repaired { "repaired" } else { "NOT repaired: no other copy is known" };
+        format!("damaged: {} at byte {} of the store{owner}: {end}", self.what, self.offset)
+    }
+}
+
+impl ScrubReport {
+    fn new(status: &ScrubStatus) -> ScrubReport {
+        let state = match status.state {
+            ScrubState::Never => "never",
+            ScrubState::Running => "running",
+            ScrubState::Paused => "paused",
+            ScrubState::Finished => "finished",
+            ScrubState::Stopped => "stopped",
+        };
+        ScrubReport {
+            state: state.into(),
+            started: (status.started > 0).then_some(status.started),
+            finished: (status.finished > 0).then_some(status.finished),
+            blocks_done: status.blocks_done,
+            blocks_total: status.blocks_total,
+            damages_found: status.found,
+            damages_repaired: status.repaired,
+            damages_left: status.found.saturating_sub(status.repaired),
+        }
+    }
+
+    /// One line.
+    pub fn text(&self) -> String {
+        let when = self.finished.map_or(String::new(), |seconds| format!(" {}", show_date(seconds)));
+        let bytes = |blocks: u64| size::show(blocks.saturating_mul(4096));
+        let (done, total) = (bytes(self.blocks_done), bytes(self.blocks_total));
+        let found = match (self.damages_found, self.damages_left) {
+            (0, _) => "no damage".into(),
+            (found, left) => format!("{found} damages found, {} repaired, {left} left", self.damages_repaired),
+        };
+        match self.state.as_str() {
+            "never" => "never".into(),
+            "finished" => format!("finished{when}: {done} read, {found}"),
+            "stopped" => format!("stopped{when}: {done} of {total} read, {found}"),
+            state => {
+                let percent = percent(self.blocks_done, self.blocks_total);
+                format!("{state}: {done} of {total} read ({percent} %), {found}")
+            }
+        }
+    }
+}
+
+/// A moment in UTC, to the minute.
+pub fn show_date(seconds: u64) -> String {
+    // Days are counted from 1 March of year 0, so that leap days come last (H. Hinnant, chrono-compatible date algorithms).
+    let (days, minutes) = (seconds / 86_400 + 719_468, seconds / 60 % 1440);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
+}
+
+/// A volume's figures.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct VolumeReport {
+    /// Its name, which is also the name of its export.
+    pub name: String,
+    /// Its size as clients see it.
+    pub size_bytes: u64,
+    /// As it is written on the command line.
+    pub policy: String,
+    /// Who set that: `default`, `pool` or `volume`.
+    pub policy_source: String,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Clients connected to it.
+    pub clients: usize,
+    /// Mapped, non-zero blocks.
+    pub logical_blocks_used: u64,
+    /// What was done with its writes.
+    #[serde(default)]
+    pub writes: WritesReport,
+}
+
+/// Replicas of blocks that reads found scattered.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplicasReport {
+    /// Bytes that they may take, as far as there is memory for the table of so many.
+    pub budget_bytes: u64,
+    /// What was said about that, if anything was.
+    pub set_bytes: Option<u64>,
+    /// Blocks of the data that are replicas.
+    pub blocks: u64,
+    /// Reads that are noted, to be put in order when the pool is idle.
+    pub noted_reads: u64,
+    /// Since the pool was opened: blocks that replicas were made of,
+    pub made_blocks: u64,
+    /// replicas dropped,
+    pub dropped_blocks: u64,
+    /// and blocks that reads got from replicas.
+    pub read_blocks: u64,
+}
+
+impl ReplicasReport {
+    fn new(engine: &Engine, status: &ReorderStatus) -> ReplicasReport {
+        ReplicasReport {
+            budget_bytes: status.budget_bytes,
+            set_bytes: engine.replicas_budget(),
+            blocks: status.replicas,
+            noted_reads: status.noted,
+            made_blocks: status.made,
+            dropped_blocks: status.dropped,
+            read_blocks: status.read,
+        }
+    }
+}
+
+impl Report {
+    /// The engine's figures now.
+    pub fn new(engine: &Engine, memory: (u64, Source), clients: impl Fn(VolumeId) -> usize) -> Report {
+        let status = engine.status();
+        let volumes = engine.volumes().map(|volume| VolumeReport {
+            name: volume.name.clone(),
+            size_bytes: volume.size,
+            policy: engine.policy_of(volume).to_string(),
+            policy_source: match (volume.policy, engine.pool_policy()) {
+                (Some(_), _) => "volume".into(),
+                (None, Some(_)) => "pool".into(),
+                (None, None) => "default".into(),
+            },
+            read_only: volume.read_only,
+            clients: clients(volume.id),
+            logical_blocks_used: volume.logical_blocks_used,
+            writes: WritesReport::new(volume.writes),
+        });
+        Report {
+            version: VERSION,
+            capacity_bytes: status.capacity_bytes,
+            logical_blocks_used: status.logical_blocks_used,
+            data_blocks_used: status.data_blocks_used,
+            redirected_blocks: status.redirected_blocks,
+            overhead_blocks_used: status.overhead_blocks_used,
+            data_percent: percent(status.data_blocks_used, status.capacity_bytes / 4096),
+            metadata_percent: percent(status.metadata_blocks_used, status.metadata_blocks),
+            pending_blocks: status.pending_blocks,
+            discarded_blocks: status.discarded_blocks,
+            unmerged_entries: status.unmerged_entries,
+            buffered_entries: status.buffered_entries,
+            metadata: MetadataReport::new(engine),
+            saving_percent: saving_percent(
+                status.logical_blocks_used,
+                status.data_blocks_used.saturating_sub(status.second_copies + status.reorder.replicas),
+            ),
+            memory_bytes: status.memory_bytes,
+            memory_cap_bytes: memory.0,
+            second_copies_above: engine.second_copies_above(),
+            second_copies: status.second_copies,
+            index_copy: engine.index_copy().to_string(),
+            replicas: ReplicasReport::new(engine, &status.reorder),
+            memory_source: memory.1.name().into(),
+            memory_resizing: engine.is_resizing(),
+            cache: CacheReport::new(engine),
+            mode: mode_name(status.mode).into(),
+            needs_recovery: false,
+            failure: status.failure.map(|failure| failure_text(failure).into()),
+            damaged_blocks_found: status.damaged_blocks_found,
+            repaired_blocks: status.repaired_blocks,
+            scrub: ScrubReport::new(&status.scrub),
+            damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
+            pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
+            writes: WritesReport::new(engine.write_counts()),
+            reads: engine.read_counts().into(),
+            neighbours: engine.neighbour_counts().into(),
+            disk_index: DiskIndexReport::new(engine.disk_index_status()),
+            volumes: volumes.collect(),
+        }
+    }
+
+    /// For people.
+    pub fn text(&self, pool: &str) -> String {
+        let blocks = |count: u64| size::show(count.saturating_mul(4096));
+        let unmerged = self.unmerged_entries + self.buffered_entries;
+        let settled = unmerged == 0 && self.pending_blocks == 0;
+        let state = if self.needs_recovery { "not closed cleanly" } else { &self.mode };
+        let mut text = format!("{pool}: {state}\n\n");
+        let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<12}{value}\n"));
+        if self.needs_recovery {
+            row("recovery", format!("still to be done: {NOT_RECOVERED}"));
+        }
+        if let Some(failure) = &self.failure {
+            row("failed", format!("{failure}: read-only until 'onefold repair' has lifted it"));
+        }
+        row("capacity", size::show(self.capacity_bytes));
+        row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
+        row("data", format!("{:<12}what is stored for it", blocks(self.data_blocks_used)));
+        if self.second_copies > 0 {
+            let above = self.second_copies_above;
+            row(
+                "copies",
+                format!(
+                    "{:<12}of it a second time: blocks with more than {above} references",
+                    blocks(self.second_copies)
+                ),
+            );
+        }
+        if self.replicas.blocks > 0 {
+            let budget = size::show(self.replicas.budget_bytes);
+            let what = format!("of it once more, in the order in which it is read; at most {budget}");
+            row("replicas", format!("{:<12}{what}", blocks(self.replicas.blocks)));
+        }
+        row("saving", format!("{:.1} %", self.saving_percent));
+        row("overhead", format!("{:<12}the pool's own tables", blocks(self.overhead_blocks_used)));
+        if self.writes.written_blocks > 0 {
+            let each = self.metadata.per_written_block;
+            row("metadata", format!("{each:.2} blocks written for each block of data"));
+        }
+        let resizing = if self.memory_resizing { " (resizing)" } else { "" };
+        let (used, cap) = (size::show(self.memory_bytes), size::show(self.memory_cap_bytes));
+        row("memory", format!("{used} of {cap}{resizing}"));
+        for (name, value) in self.cache.rows() {
+            row(name, value);
+        }
+        if self.disk_index.buckets > 0 {
+            row("index", self.disk_index.text());
+        }
+        row("scrub", self.scrub.text());
+        if self.damaged_blocks_found > 0 {
+            let (found, repaired) = (self.damaged_blocks_found, self.repaired_blocks);
+            row("damaged", format!("{found} found since the pool was opened, {repaired} repaired"));
+        }
+        if self.discarded_blocks > 0 {
+            row(
+                "freeing",
+                format!("{:<12}at most, discarded or deleted, in the background", blocks(self.discarded_blocks)),
+            );
+        }
+        let (data, metadata) = (self.data_percent, self.metadata_percent);
+        for (percent, what) in [(data, "capacity"), (metadata, "room for maps and tables")] {
+            if percent >= 80 {
+                row(
+                    "nearly full",
+                    format!("{percent} % of the {what}: trim or delete what is not needed, or grow the pool"),
+                );
+            }
+        }
+        if !settled {
+            let pending = self.pending_blocks;
+            let how = if self.needs_recovery { "--recover --settle" } else { "--settle" };
+            row("unsettled", format!("{unmerged} mappings, {pending} blocks; {how} waits for exact figures"));
+        }
+        for damage in self.damages.iter().filter(|damage| !damage.repaired) {
+            text.push_str(&format!("  {}\n", damage.text()));
+        }
+        text.push_str(&self.writes.text());
+        text.push_str(&self.neighbours.text());
+        text.push_str(&self.reads.text());
+        text.push('\n');
+        text.push_str(&volumes_text(&self.volumes));
+        text
+    }
+}
+
+/// A table of volumes, for people.
+pub fn volumes_text(volumes: &[VolumeReport]) -> String {
+    if volumes.is_empty() {
+        return "no volumes yet: make one with 'onefold volume create POOL NAME --size SIZE'\n".into();
+    }
+    let widest =
+        |of: fn(&VolumeReport) -> &str| volumes.iter().map(|volume| of(volume).len()).max().unwrap_or(0).max(6) + 2;
+    let (width, wide) = (widest(|volume| &volume.name), widest(|volume| &volume.policy));
+    let mut text = format!("  {:<width$}{:<12}{:<wide$}holds\n", "volume", "size", "policy");
+    for volume in volumes {
+        let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
+        let (name, size) = (&volume.name, size::show(volume.size_bytes));
+        let locked = if volume.read_only { ", read-only" } else { "" };
+        text.push_str(&format!("  {name:<width$}{size:<12}{:<wide$}{holds}{locked}\n", volume.policy));
+    }
+    text
+}
+
+fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Recovering => "recovering",
+        Mode::Normal => "normal",
+        Mode::ReadOnly => "read-only",
+    }
+}
+
+/// Why a pool has failed, in words.
+pub fn failure_text(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Write => "a write to the store failed",
+        Failure::Sync => "a sync of the store failed",
+        Failure::Page => "a page of metadata cannot be read or is damaged",
+        Failure::Contradiction => "the pool's tables contradict each other",
+        Failure::TakenOver => "another process has taken the pool over",
+    }
+}
+
+/// Whole percents.
+fn percent(part: u64, all: u64) -> u64 {
+    u64::try_from(u128::from(part) * 100 / u128::from(all.max(1))).unwrap_or(u64::MAX)
+}
+
+fn saving_percent(logical: u64, data: u64) -> f64 {
+    if logical == 0 {
+        return 0.0;
+    }
+    (logical as f64 - data as f64) / logical as f64 * 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saving_is_the_share_that_is_not_stored() {
+        assert_eq!(saving_percent(0, 0), 0.0);
+        assert_eq!(saving_percent(200, 50), 75.0);
+        assert_eq!(saving_percent(10, 10), 0.0);
+        assert_eq!(saving_percent(10, 20), -100.0);
+    }
+
+    #[test]
+    fn moments_are_shown_in_utc() {
+        assert_eq!(show_date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(show_date(951_782_340), "2000-02-28 23:59 UTC");
+        assert_eq!(show_date(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(show_date(1_798_761_599), "2026-12-31 23:59 UTC");
+    }
+
+    #[test]
+    fn the_table_lines_up() {
+        let volume = |name: &str| VolumeReport {
+            name: name.into(),
+            size_bytes: 10 << 30,
+            policy: "full".into(),
+            policy_source: "default".into(),
+            read_only: false,
+            clients: 0,
+            logical_blocks_used: 256,
+            writes: WritesReport::default(),
+        };
+        let text = volumes_text(&[volume("a"), volume("a-long-name")]);
+        let columns: Vec<_> = text.lines().skip(1).map(|line| line.find("10 GiB")).collect();
+        assert_eq!(columns[0], columns[1]);
+        assert!(text.contains("1 MiB"));
+    }
+}
