@@ -12,8 +12,6 @@
 
 use core::fmt;
 
-use crate::control::failure::Failure;
-use crate::format::geometry::BadGeometry;
 pub use crate::icache::rule::CacheSetting;
 pub use crate::sharing::policy::{IndexCopy, Policy};
 
@@ -455,4 +453,51 @@ pub enum Segment {
     Buffer(BufferId),
     /// Metadata, in the engine's memory: [`crate::Engine::page`].
     Page(PageId),
+}
+
+/// Why a pool is read-only from some moment on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// A write failed, or space could not be reserved for another reason than that there is none.
+    Write,
+    /// A sync failed: what was written before it may or may not be on the disk.
+    Sync,
+    /// A page of metadata that had to be changed cannot be read, or fails its checksum.
+    Page,
+    /// The tables contradict each other.
+    Contradiction,
+    /// Another has taken the pool over. It is never written: nothing is, from there on.
+    TakenOver,
+}
+
+impl Failure {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Failure::Write => 1,
+            Failure::Sync => 2,
+            Failure::Page => 3,
+            Failure::Contradiction => 4,
+            // What a superblock without a failure has.
+            Failure::TakenOver => 0,
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Failure> {
+        [Failure::Write, Failure::Sync, Failure::Page, Failure::Contradiction]
+            .into_iter()
+            .find(|failure| failure.code() == code)
+    }
+}
+
+/// Why a geometry is not possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadGeometry(
+    /// What is wrong with it.
+    pub &'static str,
+);
+
+impl fmt::Display for BadGeometry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
 }

@@ -4,15 +4,18 @@
 //! *pumps*: runs the requests that can run, moves the jobs a bounded number of steps, closes and syncs records. So events
 //! that arrive together are served together: one record, one sync.
 
+use crate::pool::standing::Phase;
+use crate::store::tree::{LastLeaf, Unresolved};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use crate::care::mend::{Damages, Mend};
+use crate::contract::Failure;
 use crate::contract::*;
 use crate::control::commands::Pending;
-use crate::control::failure::{Failure, Mark};
-use crate::control::status::{Counters, ReadCounts, WriteCounts};
+use crate::control::failure::Mark;
+use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::data_path::decide::Deciding;
 use crate::data_path::no_room::NoRoom;
 use crate::data_path::read::Fill;
@@ -49,49 +52,11 @@ use crate::slot_map::{Near, NearMap};
 use crate::space::Space;
 use crate::store::io::{Io, IoTable};
 use crate::store::meta::MetaSpace;
-use crate::store::pages::{PageCache, Region};
-use crate::store::tree::{Store, Walk, lookup};
-
-/// What the engine is doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
-    Recovering,
-    Serving,
-    /// A command to close came: finishing.
-    Closing,
-    Closed,
-    /// Opening failed.
-    Dead,
-}
+use crate::store::pages::PageCache;
+use crate::store::tree::{Store, Walk};
 
 /// Containers that are reserved at once while the host has room.
 pub(crate) const RESERVE_CONTAINERS: u32 = 8;
-
-/// Why a block's mapping is not known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unresolved {
-    /// Load this and try again.
-    Missing(crate::store::tree::Missing),
-    /// The block is lost, or its leaf passed its checksum and holds what cannot be.
-    Damaged,
-}
-
-/// Where something was looked up in a tree last: the next is often in the same leaf. For what is looked up one behind the other, as long as
-/// no page comes or goes.
-#[derive(Default)]
-pub(crate) struct LastLeaf(Option<(u64, Walk)>);
-
-impl LastLeaf {
-    /// Finds a leaf of the tree that this is for.
-    pub(crate) fn lookup(&mut self, store: &mut Store, root: Root, leaf: u64) -> Walk {
-        let walk = match self.0 {
-            Some((known, walk)) if known == leaf => walk,
-            _ => lookup(store, Region::Metadata, root, leaf),
-        };
-        self.0 = Some((leaf, walk));
-        walk
-    }
-}
 
 /// Syncs of the store.
 #[derive(Default)]

@@ -1,9 +1,5 @@
 //! One number of memory, divided among the engine's structures.
 
-use core::hash::{BuildHasher, Hash};
-
-use hashbrown::HashMap;
-
 use crate::format::geometry::Geometry;
 use crate::icache::ghosts::ghost_bytes;
 use crate::icache::rule::CacheLimits;
@@ -80,18 +76,6 @@ fn table(entries: u64, size: u64) -> u64 {
 /// Bytes of a hash table whose entries come and go: what was removed may be in the way until it has doubled once.
 fn busy_table(entries: u64, size: u64) -> u64 {
     table(2 * entries, size)
-}
-
-/// Bytes of a hash table as it is.
-pub(crate) fn table_bytes<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S>) -> u64 {
-    map.allocation_size() as u64
-}
-
-/// Entries that a hash table has room for where nothing has been removed: seven of eight places. (What it says itself is less by what was
-/// removed and is still in the way.)
-pub(crate) fn table_room<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S>) -> usize {
-    let place = core::mem::size_of::<(K, V)>() + 1;
-    map.allocation_size() / place / 8 * 7
 }
 
 /// Payload buffers, half of them for what comes in, with the tables of blocks that are not in their slots yet, the I/Os of

@@ -31,8 +31,8 @@ use core::fmt;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
+use crate::contract::Failure;
 use crate::contract::{BlockContent, Digest};
-use crate::control::failure::Failure;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::record::{self, Change};

@@ -14,17 +14,19 @@
 //! the digest before anything is made of it: slots are freed and filled again without a look at their second copies.
 
 use crate::contract::*;
-use crate::data_path::commit::Room;
-use crate::engine::{Engine, Phase, Unresolved};
+use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
 use crate::format::superblock::TreeId;
 use crate::format::volume::Keeps;
 use crate::journal::Unwritten;
 use crate::pool::room::Asked;
+use crate::pool::room::Room;
+use crate::pool::standing::Phase;
 use crate::pool::volumes::VolumeChange;
 use crate::space::SlotState;
 use crate::store::pages::Region;
+use crate::store::tree::Unresolved;
 use crate::store::tree::{Missing, Walk, lookup};
 
 /// No second copies are made where fewer slots than one in so many are free,

@@ -21,11 +21,12 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::contract::*;
-use crate::engine::{Engine, Unresolved};
+use crate::engine::Engine;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::pool::owner::Look;
 use crate::requests::request::{Kind, Stage};
 use crate::store::io::Purpose;
+use crate::store::tree::Unresolved;
 
 /// Blocks that are under repair at once; the others wait.
 const AT_ONCE: usize = 8;

@@ -1,7 +1,8 @@
 //! Commands: volumes and properties, growing, settling, closing. Each is answered when what it promises is durable.
 
 use crate::contract::*;
-use crate::engine::{Engine, Phase};
+use crate::engine::Engine;
+use crate::pool::standing::Phase;
 use crate::pool::volumes::VolumeChange;
 
 /// A command that has not been answered.

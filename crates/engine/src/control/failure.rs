@@ -20,45 +20,12 @@
 //! A pool that has failed is opened without writing anything to it: the journal is replayed in memory, and blocks that it
 //! carries are read from there. An explicit repair lifts the failure.
 
+use crate::contract::Failure;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::superblock::Superblock;
 use crate::pool::owner::Look;
 use crate::store::io::Purpose;
-
-/// Why a pool is read-only from some moment on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Failure {
-    /// A write failed, or space could not be reserved for another reason than that there is none.
-    Write,
-    /// A sync failed: what was written before it may or may not be on the disk.
-    Sync,
-    /// A page of metadata that had to be changed cannot be read, or fails its checksum.
-    Page,
-    /// The tables contradict each other.
-    Contradiction,
-    /// Another has taken the pool over. It is never written: nothing is, from there on.
-    TakenOver,
-}
-
-impl Failure {
-    pub(crate) fn code(self) -> u8 {
-        match self {
-            Failure::Write => 1,
-            Failure::Sync => 2,
-            Failure::Page => 3,
-            Failure::Contradiction => 4,
-            // What a superblock without a failure has.
-            Failure::TakenOver => 0,
-        }
-    }
-
-    pub(crate) fn from_code(code: u8) -> Option<Failure> {
-        [Failure::Write, Failure::Sync, Failure::Page, Failure::Contradiction]
-            .into_iter()
-            .find(|failure| failure.code() == code)
-    }
-}
 
 /// How far the superblock of a failed pool has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

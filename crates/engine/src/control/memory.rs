@@ -4,13 +4,13 @@
 //! buffers and pages that are held go when they are released, the tables of a delta when a checkpoint has merged it. Meanwhile
 //! everything is served as before. [`Engine::is_resizing`] tells when the end is reached.
 
-use alloc::vec::Vec;
+use crate::sizes::list_bytes;
 
-use crate::contract::{DataSegment, Extent};
-use crate::engine::{Engine, Phase};
+use crate::engine::Engine;
 use crate::jobs::checkpoint::Stage;
-use crate::limits::{Limits, table_bytes};
-use crate::requests::request::Block;
+use crate::limits::Limits;
+use crate::pool::standing::Phase;
+use crate::sizes::table_bytes;
 
 impl Engine {
     /// From here on the engine keeps to these limits. The driver follows [`Engine::buffer_numbers`]: those that are to go are in
@@ -82,14 +82,4 @@ impl Engine {
             + list_bytes(&self.discards)
             + checkpoint
     }
-}
-
-/// Bytes of a list.
-pub(crate) fn list_bytes<T>(list: &Vec<T>) -> u64 {
-    (list.capacity() * core::mem::size_of::<T>()) as u64
-}
-
-/// Bytes of the lists of a request.
-pub(crate) fn request_bytes(blocks: &Vec<Block>, data: &Vec<DataSegment>, extents: &Vec<Extent>) -> u64 {
-    list_bytes(blocks) + list_bytes(data) + list_bytes(extents)
 }

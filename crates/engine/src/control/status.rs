@@ -1,12 +1,13 @@
 //! Figures.
 
-use core::ops::{AddAssign, Sub};
+use crate::counters::{Counters, ReadCounts, WriteCounts};
 
-use crate::control::failure::Failure;
-use crate::engine::{Engine, Phase};
+use crate::contract::Failure;
+use crate::engine::Engine;
 use crate::format::volume::Keeps;
 use crate::jobs::reorder::ReorderStatus;
 use crate::jobs::scrub::ScrubStatus;
+use crate::pool::standing::Phase;
 use crate::sharing::disk_index::NO_VOLUME;
 
 /// Whether requests are served, and how.
@@ -66,175 +67,6 @@ pub struct Status {
     pub mode: Mode,
     /// Why the pool has failed, now or before it was opened.
     pub failure: Option<Failure>,
-}
-
-/// What the engine has done since it was made, for whoever looks at the cost of requests. Nothing here depends on time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
-    /// Pages of trees looked at: one for each page on the path of each lookup that found it in memory, and one for each page
-    /// that a writer took onto its path. Those of the rebuild are among them.
-    pub page_visits: u64,
-    /// Times that a request was run from its first stage.
-    pub request_runs: u64,
-    /// Steps of checkpoints, those that had to wait included.
-    pub checkpoint_steps: u64,
-    /// Checkpoints that are durable.
-    pub checkpoints: u64,
-    /// Pages that checkpoints wrote.
-    pub pages_written: PagesWritten,
-    /// Page visits of the rebuild of the index.
-    pub rebuild_page_visits: u64,
-    /// Reads of metadata for the rebuild of the index.
-    pub rebuild_loads: u64,
-}
-
-/// Pages of metadata that checkpoints have written, by what they are of. Records of the journal are not among them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PagesWritten {
-    /// Of maps of volumes.
-    pub maps: u64,
-    /// Of the space map.
-    pub space_map: u64,
-    /// Of the reference counts.
-    pub counts: u64,
-    /// Of the summaries.
-    pub summaries: u64,
-    /// Of the log of the map buffer.
-    pub map_buffer: u64,
-    /// Of the index on disk.
-    pub disk_index: u64,
-    /// Of all other tables; and superblocks.
-    pub others: u64,
-}
-
-impl Sub for PagesWritten {
-    type Output = PagesWritten;
-
-    fn sub(self, before: PagesWritten) -> PagesWritten {
-        PagesWritten {
-            maps: self.maps - before.maps,
-            space_map: self.space_map - before.space_map,
-            counts: self.counts - before.counts,
-            summaries: self.summaries - before.summaries,
-            map_buffer: self.map_buffer - before.map_buffer,
-            disk_index: self.disk_index - before.disk_index,
-            others: self.others - before.others,
-        }
-    }
-}
-
-impl PagesWritten {
-    /// All of them.
-    pub fn sum(&self) -> u64 {
-        let PagesWritten { maps, space_map, counts, summaries, map_buffer, disk_index, others } = *self;
-        maps + space_map + counts + summaries + map_buffer + disk_index + others
-    }
-}
-
-/// What was done with write requests (not with zeroing and discarding) since the pool was opened or the volume was made. A
-/// request is what the engine takes at once: docs/policies.md. Each figure is defined in docs/counters.md.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct WriteCounts {
-    /// Requests that were carried out.
-    pub requests: u64,
-    /// Writes that arrived together with another one and were carried out as a part of its request.
-    pub joined_requests: u64,
-    /// Requests by the blocks that they touch: 1, 2, up to 4, 8 and 16, more.
-    pub sizes: [u64; 6],
-    /// Those of them that were looked up, by [`crate::sharing::policy::Category`], in its order.
-    pub categories: [u64; 4],
-    /// Blocks that got a slot of their own.
-    pub written_blocks: u64,
-    /// Blocks of zeroes.
-    pub zero_blocks: u64,
-    /// Blocks that were not written because their content was known, and requests of which nothing was written but some
-    /// block was such.
-    pub removed: Removed,
-    /// Blocks that were rewritten with what they had: kept as they were, or shared with what they mapped to, as a merge found.
-    pub same_place_blocks: u64,
-    /// Blocks that were looked up and found in another slot, through the index,
-    pub index_hits: u64,
-    /// and those that were not found there, nor in the same request.
-    pub index_misses: u64,
-    /// What other policies would have removed of the requests that were looked up.
-    pub what_if: WhatIf,
-}
-
-/// What was done for read requests since the pool was opened. A request is what the engine takes at once. Each figure is defined in
-/// docs/counters.md.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReadCounts {
-    /// Requests that were answered with data.
-    pub requests: u64,
-    /// Those of them for which something was read from the store.
-    pub from_device: u64,
-    /// Reads of the store for these.
-    pub device_reads: u64,
-    /// Requests that took more than one.
-    pub split: u64,
-    /// Blocks that were read ahead of sequential readers,
-    pub ahead_blocks: u64,
-    /// those of them that were used,
-    pub ahead_used: u64,
-    /// and blocks between them that were read over.
-    pub ahead_gaps: u64,
-}
-
-impl AddAssign for ReadCounts {
-    fn add_assign(&mut self, more: ReadCounts) {
-        self.requests += more.requests;
-        self.from_device += more.from_device;
-        self.device_reads += more.device_reads;
-        self.split += more.split;
-        self.ahead_blocks += more.ahead_blocks;
-        self.ahead_used += more.ahead_used;
-        self.ahead_gaps += more.ahead_gaps;
-    }
-}
-
-/// What a policy removes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Removed {
-    /// Blocks.
-    pub blocks: u64,
-    /// Requests: writes of which nothing is left.
-    pub requests: u64,
-}
-
-/// What the policies would have removed, each as it is where no threshold is given. (`native` removes nothing.)
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct WhatIf {
-    /// Of `full`.
-    pub full: Removed,
-    /// Of `select`.
-    pub select: Removed,
-    /// Of `idedup`.
-    pub idedup: Removed,
-}
-
-impl AddAssign for Removed {
-    fn add_assign(&mut self, more: Removed) {
-        self.blocks += more.blocks;
-        self.requests += more.requests;
-    }
-}
-
-impl AddAssign for WriteCounts {
-    fn add_assign(&mut self, more: WriteCounts) {
-        self.requests += more.requests;
-        self.joined_requests += more.joined_requests;
-        self.sizes.iter_mut().zip(&more.sizes).for_each(|(count, more)| *count += more);
-        self.categories.iter_mut().zip(&more.categories).for_each(|(count, more)| *count += more);
-        self.written_blocks += more.written_blocks;
-        self.zero_blocks += more.zero_blocks;
-        self.removed += more.removed;
-        self.same_place_blocks += more.same_place_blocks;
-        self.index_hits += more.index_hits;
-        self.index_misses += more.index_misses;
-        self.what_if.full += more.what_if.full;
-        self.what_if.select += more.what_if.select;
-        self.what_if.idedup += more.what_if.idedup;
-    }
 }
 
 impl Engine {

@@ -7,19 +7,22 @@
 //! they do. A sync covers what was seen complete when it was submitted (rule 1).
 
 use crate::canary::Canary;
+use crate::contract::Failure;
 use crate::contract::*;
-use crate::control::failure::Failure;
 use crate::data_path::write::{SCATTERED_CARRIED, are_enough};
-use crate::engine::{Engine, LastLeaf, Phase, Unresolved};
+use crate::engine::Engine;
 use crate::format::entry::{Key, Slot};
 use crate::format::record::{self, Change, Header};
 use crate::format::superblock::TreeId;
 use crate::jobs::throttle::Turn;
 use crate::pool::room::{Asked, Who};
+use crate::pool::room::{Cleared, Room};
+use crate::pool::standing::Phase;
 use crate::requests::request::{Kind, Stage};
 use crate::space::SlotState;
 use crate::store::io::Purpose;
 use crate::store::pages::Region;
+use crate::store::tree::{LastLeaf, Unresolved};
 use crate::store::tree::{Missing, Walk, lookup, subtrees};
 
 /// The engine syncs by itself after this time,
@@ -32,25 +35,6 @@ const IDLE_MERGE: Nanos = 5_000_000_000;
 const MATURE_AT_ONCE: usize = 4096;
 /// Checkpoints that a write waits for space before it fails, once all that was discarded has been walked.
 const SPACE_ATTEMPTS: u64 = 3;
-
-/// Whether there is room for changes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Room {
-    Enough,
-    /// After the checkpoint that is under way or asked for.
-    Later,
-    /// There is nothing left to reclaim.
-    Never,
-}
-
-/// The most that a clear can do to a map.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Cleared {
-    /// Subtrees that it cuts off.
-    pub cuts: u64,
-    /// Slots that it releases in leaves that it covers in part.
-    pub releases: u64,
-}
 
 impl Engine {
     pub(crate) fn run_flush(&mut self, id: RequestId) {

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use crate::contract::{Digest, IndexCopy, Policy, RequestId};
-use crate::control::status::{Removed, WriteCounts};
+use crate::counters::{Removed, WriteCounts};
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Slot, check_bits};
 use crate::requests::request::{Decision, Kind, Request};

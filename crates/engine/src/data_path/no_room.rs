@@ -25,9 +25,10 @@ use core::mem::take;
 
 use crate::canary::Canary;
 use crate::contract::*;
-use crate::control::memory::list_bytes;
-use crate::engine::{Engine, Phase};
+use crate::engine::Engine;
+use crate::pool::standing::Phase;
 use crate::requests::request::Kind;
+use crate::sizes::list_bytes;
 use crate::store::io::Purpose;
 
 /// From the end of one round to the beginning of the next.

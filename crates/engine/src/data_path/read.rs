@@ -3,12 +3,13 @@
 
 use crate::canary::Canary;
 use crate::contract::*;
-use crate::control::status::ReadCounts;
-use crate::engine::{Engine, LastLeaf, Unresolved};
+use crate::counters::ReadCounts;
+use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
 use crate::requests::request::{Block, Kind, Stage};
 use crate::store::io::Purpose;
+use crate::store::tree::{LastLeaf, Unresolved};
 use crate::store::tree::{Missing, Walk};
 
 /// The most blocks of one device read.

@@ -13,14 +13,17 @@
 //!
 //! A slot that is being read is not reused before its fill has ended (`mature`), as with any fill.
 
+use crate::payload::streams::RUN_BLOCKS;
 use alloc::vec::Vec;
 
 use crate::contract::*;
 use crate::data_path::read::{Fill, Run};
-use crate::engine::{Engine, LastLeaf, Phase, Unresolved};
+use crate::engine::Engine;
 use crate::format::entry::{Key, Slot};
 use crate::payload::streams::Streams;
+use crate::pool::standing::Phase;
 use crate::store::io::Purpose;
+use crate::store::tree::{LastLeaf, Unresolved};
 
 /// Blocks that are resolved at a time,
 const AT_ONCE: u64 = 512;
@@ -28,8 +31,6 @@ const AT_ONCE: u64 = 512;
 const READS: usize = 64;
 /// begun when at most so many are in flight.
 const READS_IN_FLIGHT: usize = 32;
-/// The most blocks of one read,
-pub(crate) const RUN_BLOCKS: u64 = 256;
 /// and those that nobody wants which it goes over at a time.
 const GAP_BLOCKS: u64 = 8;
 /// Blocks are scattered where they take a read for fewer than so many.

@@ -2,8 +2,9 @@
 //! becomes of a request in between is in write.rs, read.rs and commit.rs.
 
 use crate::contract::*;
-use crate::engine::{Engine, Phase};
+use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
+use crate::pool::standing::Phase;
 use crate::requests::request::{Block, Kind, Request, Stage};
 
 impl Engine {

@@ -4,7 +4,7 @@
 use crate::canary::Canary;
 use crate::contract::*;
 use crate::data_path::read::push_blocks;
-use crate::engine::{Engine, LastLeaf, Unresolved};
+use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
 use crate::format::superblock::TreeId;
@@ -13,6 +13,7 @@ use crate::requests::request::{Decision, Kind, Stage};
 use crate::sharing::policy::Lookup;
 use crate::space::SlotState;
 use crate::store::io::Purpose;
+use crate::store::tree::{LastLeaf, Unresolved};
 use crate::store::tree::{Missing, Walk};
 
 /// The most blocks of one device write: 1 MiB of 4 KiB blocks.

@@ -1,7 +1,7 @@
 //! The entries of the tables on disk, for whoever makes a pool without running the engine: the lab's generator of huge pools.
 
 use crate::contract::{Digest, VolumeId};
-use crate::control::status::WriteCounts;
+use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
@@ -10,9 +10,9 @@ use crate::format::superblock::Root;
 use crate::format::volume::{self, Volume};
 
 pub use crate::format::bytes::checksum;
+pub use crate::format::layout::CONTAINER_BYTES;
+pub use crate::format::layout::SUMMARY_BYTES;
 pub use crate::format::volume::{MAX_VOLUMES, VOLUME_BYTES};
-pub use crate::pool::contents::SUMMARY_BYTES;
-pub use crate::space::CONTAINER_BYTES;
 pub use crate::store::tree::height_for;
 
 /// The entry of a map leaf for a whole block in `slot`.

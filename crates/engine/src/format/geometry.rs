@@ -17,10 +17,10 @@
 //! Metadata blocks and containers are numbered through all growths (docs/rfc/0006). What has a number keeps its place: a growth
 //! only adds behind the end, or makes the last run of containers longer.
 
+use crate::contract::BadGeometry;
 use core::cmp::Ordering;
-use core::fmt;
 
-use crate::pool::contents::SUMMARY_BYTES;
+use crate::format::layout::SUMMARY_BYTES;
 
 /// The product's block size in bytes.
 pub const BLOCK_SIZE: u32 = 4096;
@@ -109,19 +109,6 @@ pub(crate) struct Segment {
 /// The containers to spare in a pool of `wanted` others.
 fn spare_containers(wanted: u64) -> u64 {
     (wanted / 8).clamp(8, 1024)
-}
-
-/// Why a geometry is not possible.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BadGeometry(
-    /// What is wrong with it.
-    pub &'static str,
-);
-
-impl fmt::Display for BadGeometry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
 }
 
 impl Geometry {

@@ -8,6 +8,7 @@ pub(crate) mod create;
 pub mod encode;
 pub(crate) mod entry;
 pub mod geometry;
+pub(crate) mod layout;
 pub(crate) mod record;
 pub mod superblock;
 pub(crate) mod volume;

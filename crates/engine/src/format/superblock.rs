@@ -5,10 +5,11 @@
 
 use core::fmt;
 
+use crate::contract::BadGeometry;
+use crate::contract::Failure;
 use crate::contract::{IndexCopy, Policy};
-use crate::control::failure::Failure;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
-use crate::format::geometry::{BadGeometry, Geometry, Growth, UNGROWN};
+use crate::format::geometry::{Geometry, Growth, UNGROWN};
 use crate::icache::rule::CacheSetting;
 use crate::sharing::disk_index;
 

@@ -3,7 +3,7 @@
 use alloc::string::String;
 
 use crate::contract::{Policy, VolumeId};
-use crate::control::status::WriteCounts;
+use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::format::entry::LBA_BITS;
 use crate::format::geometry::Geometry;

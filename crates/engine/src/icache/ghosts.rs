@@ -10,9 +10,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::contract::Digest;
-use crate::control::memory::list_bytes;
 use crate::format::entry::Slot;
 use crate::icache::rule::Hits;
+use crate::sizes::list_bytes;
 use crate::slot_map::near_hash;
 
 /// Parts of the list: the depth of a hit is known to a twentieth of the memory.

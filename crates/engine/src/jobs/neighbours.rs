@@ -13,8 +13,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::contract::{Digest, Nanos, RequestId};
-use crate::engine::{Engine, Phase};
+use crate::engine::Engine;
 use crate::format::entry::Slot;
+use crate::pool::standing::Phase;
 use crate::sharing::policy::Lookup;
 use crate::store::pages::PageKey;
 use crate::store::tree::Missing;

@@ -26,16 +26,17 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::contract::*;
-use crate::control::memory::list_bytes;
-use crate::data_path::commit::Room;
-use crate::engine::{Engine, LastLeaf, Unresolved};
+use crate::engine::Engine;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
-use crate::limits::table_bytes;
 use crate::pool::room::Asked;
+use crate::pool::room::Room;
+use crate::sizes::list_bytes;
+use crate::sizes::table_bytes;
 use crate::slot_map::{NearMap, NearSet};
 use crate::store::io::Purpose;
 use crate::store::tree::Missing;
+use crate::store::tree::{LastLeaf, Unresolved};
 
 /// Reads that are remembered.
 const NOTED: usize = 256;

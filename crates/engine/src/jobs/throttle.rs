@@ -10,7 +10,8 @@
 //! only.
 
 use crate::contract::Nanos;
-use crate::engine::{Engine, Phase};
+use crate::engine::Engine;
+use crate::pool::standing::Phase;
 
 /// A pool without a request in flight for so long is idle.
 const IDLE_AFTER: Nanos = 100_000_000;

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use crate::contract::Digest;
 use crate::format::entry::{Entry, Key, Slot};
-use crate::limits::{table_bytes, table_room};
+use crate::sizes::{table_bytes, table_room};
 use crate::slot_map::{Near, NearMap};
 
 /// A slot that points of a delta refer to.

@@ -16,9 +16,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::control::memory::list_bytes;
 use crate::format::bytes::{put_u64, u64_at};
 use crate::format::entry::{Entry, Key};
+use crate::sizes::list_bytes;
 
 /// Bytes of a record on disk.
 pub(crate) const RECORD_BYTES: usize = 16;

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use crate::contract::BufferId;
 use crate::format::entry::Slot;
-use crate::limits::table_bytes;
+use crate::sizes::table_bytes;
 use crate::slot_map::{Near, NearMap};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,7 +10,7 @@
 use core::array;
 
 use crate::contract::{Nanos, VolumeId};
-use crate::data_path::readahead::RUN_BLOCKS;
+
 use crate::format::entry::Key;
 
 /// Streams that are followed at a time.
@@ -205,6 +205,9 @@ impl Streams {
         })
     }
 }
+
+/// The most blocks of one read,
+pub(crate) const RUN_BLOCKS: u64 = 256;
 
 #[cfg(test)]
 mod tests {

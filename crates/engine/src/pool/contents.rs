@@ -2,17 +2,16 @@
 //! says, and of slots that are new the delta knows it.
 
 use crate::contract::Digest;
-use crate::engine::{Engine, LastLeaf};
+use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Key, Slot};
+use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::TreeId;
 use crate::map::delta::Recent;
 use crate::space::SlotState;
 use crate::store::pages::Region;
+use crate::store::tree::LastLeaf;
 use crate::store::tree::{Missing, Walk, lookup};
-
-/// Bytes of a summary: 16 of digest, 8 of owner.
-pub const SUMMARY_BYTES: u64 = 24;
 
 /// What a leaf of the summaries has of the slot whose summary begins at byte `at`: the digest of its block, and whose it was first.
 pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {

@@ -4,4 +4,5 @@ pub(crate) mod contents;
 pub(crate) mod growth;
 pub mod owner;
 pub(crate) mod room;
+pub(crate) mod standing;
 pub(crate) mod volumes;

@@ -13,8 +13,9 @@
 use alloc::string::String;
 
 use crate::canary::Canary;
+use crate::contract::Failure;
 use crate::contract::*;
-use crate::control::failure::{Failure, Mark};
+use crate::control::failure::Mark;
 use crate::engine::Engine;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::superblock::Parameters;

@@ -31,7 +31,7 @@
 
 use crate::canary::Canary;
 use crate::contract::RequestId;
-use crate::data_path::commit::Cleared;
+
 use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::geometry::Geometry;
@@ -559,4 +559,23 @@ impl Engine {
         }
         Some(true)
     }
+}
+
+/// Whether there is room for changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    Enough,
+    /// After the checkpoint that is under way or asked for.
+    Later,
+    /// There is nothing left to reclaim.
+    Never,
+}
+
+/// The most that a clear can do to a map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cleared {
+    /// Subtrees that it cuts off.
+    pub cuts: u64,
+    /// Slots that it releases in leaves that it covers in part.
+    pub releases: u64,
 }

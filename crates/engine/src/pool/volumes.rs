@@ -11,15 +11,16 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 
 use crate::contract::*;
-use crate::control::status::WriteCounts;
-use crate::data_path::commit::Room;
-use crate::engine::{Engine, Phase};
+use crate::counters::WriteCounts;
+use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
 use crate::jobs::reorder::MOST_BUDGET;
 use crate::pool::room::Asked;
+use crate::pool::room::Room;
+use crate::pool::standing::Phase;
 use crate::requests::request::Kind;
 use crate::store::tree::height_for;
 

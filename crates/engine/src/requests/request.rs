@@ -8,9 +8,10 @@
 use alloc::vec::Vec;
 
 use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, RequestId, VolumeId};
-use crate::control::memory::{list_bytes, request_bytes};
+
 use crate::format::entry::{Entry, Key, Slot};
 use crate::sharing::policy::Lookup;
+use crate::sizes::list_bytes;
 
 /// The stages of requests, in the order in which a request passes them. Docs, traces and crash points use these names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -281,4 +282,9 @@ impl Requests {
         let stage = |request: &Request| request.leader.map_or(request.stage, |leader| self.get(leader).stage);
         self.table.iter().filter(|request| request.active).map(move |request| (request.token, stage(request)))
     }
+}
+
+/// Bytes of the lists of a request.
+pub(crate) fn request_bytes(blocks: &Vec<Block>, data: &Vec<DataSegment>, extents: &Vec<Extent>) -> u64 {
+    list_bytes(blocks) + list_bytes(data) + list_bytes(extents)
 }

@@ -15,10 +15,11 @@ mod update;
 use alloc::vec::Vec;
 
 use crate::contract::*;
-use crate::engine::{Engine, Phase};
+use crate::engine::Engine;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
 use crate::jobs::checkpoint::Discard;
+use crate::pool::standing::Phase;
 use crate::store::pages::Region;
 use crate::store::tree::{Stop, height_for};
 

@@ -9,6 +9,7 @@
 //! part of the space map and the taken slots; what becomes free meanwhile waits until it is opened again. With each opening
 //! the container's generation grows, so that what was known about its slots must be verified again before a slot is reused.
 
+use crate::format::layout::CONTAINER_BYTES;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -58,8 +59,6 @@ impl SlotState {
     }
 }
 
-/// Bytes of a container's entry on disk: generation, slots that are not free in the space map.
-pub const CONTAINER_BYTES: u64 = 4;
 /// Containers whose greatest number of free slots is kept, so that finding one does not look at all.
 const GROUP: u32 = 1024;
 

@@ -4,8 +4,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::contract::{Effect, IoId, IoOp, RequestId, Segment};
-use crate::control::memory::list_bytes;
 use crate::format::entry::Slot;
+use crate::sizes::list_bytes;
 use crate::store::pages::PageKey;
 
 /// An I/O that the engine wants.

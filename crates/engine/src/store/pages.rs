@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 
 use crate::contract::{PageId, RequestId};
 use crate::format::superblock::Pointer;
-use crate::limits::table_bytes;
+use crate::sizes::table_bytes;
 
 /// Which of the two regions of pages: copy-on-write metadata, or the homes of the meta map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

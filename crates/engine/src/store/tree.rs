@@ -519,5 +519,31 @@ impl Writer {
     }
 }
 
+/// Why a block's mapping is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unresolved {
+    /// Load this and try again.
+    Missing(crate::store::tree::Missing),
+    /// The block is lost, or its leaf passed its checksum and holds what cannot be.
+    Damaged,
+}
+
+/// Where something was looked up in a tree last: the next is often in the same leaf. For what is looked up one behind the other, as long as
+/// no page comes or goes.
+#[derive(Default)]
+pub(crate) struct LastLeaf(Option<(u64, Walk)>);
+
+impl LastLeaf {
+    /// Finds a leaf of the tree that this is for.
+    pub(crate) fn lookup(&mut self, store: &mut Store, root: Root, leaf: u64) -> Walk {
+        let walk = match self.0 {
+            Some((known, walk)) if known == leaf => walk,
+            _ => lookup(store, Region::Metadata, root, leaf),
+        };
+        self.0 = Some((leaf, walk));
+        walk
+    }
+}
+
 #[cfg(test)]
 mod tests;

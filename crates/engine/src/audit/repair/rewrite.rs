@@ -9,12 +9,13 @@ use alloc::vec::Vec;
 use super::{BlockRange, JournalEnd, Planner};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u64_at};
 use crate::format::entry::{Entry, Key, Slot};
+use crate::format::layout::CONTAINER_BYTES;
+use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, Superblock, TreeId};
 use crate::format::volume::{self, VOLUME_BYTES};
 use crate::map::map_buffer;
 use crate::opening::table_name;
-use crate::pool::contents::SUMMARY_BYTES;
-use crate::space::{CONTAINER_BYTES, SlotState};
+use crate::space::SlotState;
 use crate::store::pages::{PageKey, Region};
 use crate::store::tree::{fill_lost, height_for};
 

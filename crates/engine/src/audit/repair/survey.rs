@@ -8,12 +8,12 @@ use super::{KNOWN, Planner, Suspect};
 use crate::contract::Digest;
 use crate::format::bytes::{checksum, u64_at};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
+use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, TreeId};
 use crate::format::volume::{self, MAX_BLOCKS, VOLUME_BYTES};
 use crate::jobs::checkpoint::DISCARD_BYTES;
 use crate::map::map_buffer;
 use crate::opening::table_name;
-use crate::pool::contents::SUMMARY_BYTES;
 use crate::store::pages::{PageKey, Region};
 
 impl Planner<'_, '_> {

@@ -2,16 +2,16 @@
 //! for a page has changed nothing that it would change again.
 
 use crate::canary::Canary;
+use crate::contract::Failure;
 use crate::contract::PageId;
-use crate::control::failure::Failure;
 use crate::engine::Engine;
 use crate::format::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
+use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::format::volume::{self, VOLUME_BYTES};
 use crate::jobs::checkpoint::{Checkpoint, DISCARD_BYTES, Discard, Progress, Stage, TABLES};
 use crate::map::map_buffer::Leaf;
-use crate::pool::contents::SUMMARY_BYTES;
 use crate::sharing::disk_index::NO_VOLUME;
 use crate::space::SlotState;
 use crate::store::pages::{PageKey, Region};

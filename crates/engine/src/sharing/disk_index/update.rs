@@ -14,11 +14,13 @@ use super::bucket::{Change, bucket_of};
 use super::{NO_VOLUME, UNREADABLE, pages_for};
 use crate::canary::Canary;
 use crate::contract::*;
-use crate::control::memory::list_bytes;
-use crate::engine::{Engine, Phase};
+use crate::engine::Engine;
+use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{DiskIndexRecord, TreeId};
 use crate::jobs::checkpoint::{Checkpoint, Discard, Progress, sort_part};
-use crate::pool::contents::{SUMMARY_BYTES, read_summary};
+use crate::pool::contents::read_summary;
+use crate::pool::standing::Phase;
+use crate::sizes::list_bytes;
 use crate::store::pages::Region;
 use crate::store::tree::{Missing, Stop, Walk, Writer, lookup};
 
