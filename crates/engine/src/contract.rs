@@ -12,7 +12,7 @@
 
 use core::fmt;
 
-pub use crate::icache::rule::CacheSetting;
+pub use crate::settings::CacheSetting;
 pub use crate::sharing::policy::{IndexCopy, Policy};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.

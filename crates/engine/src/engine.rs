@@ -5,6 +5,7 @@
 //! that arrive together are served together: one record, one sync.
 
 use crate::pool::standing::Phase;
+use crate::space::RESERVE_CONTAINERS;
 use crate::store::tree::{LastLeaf, Unresolved};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -14,7 +15,6 @@ use crate::care::mend::{Damages, Mend};
 use crate::contract::Failure;
 use crate::contract::*;
 use crate::control::commands::Pending;
-use crate::control::failure::Mark;
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::data_path::decide::Deciding;
 use crate::data_path::no_room::NoRoom;
@@ -26,7 +26,7 @@ use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Root, Superblock, TREES};
 use crate::format::volume::Volume;
-use crate::jobs::checkpoint::{Checkpoint, Discard};
+use crate::jobs::checkpoint::Checkpoint;
 use crate::jobs::neighbours::Neighbours;
 use crate::jobs::partition::Partition;
 use crate::jobs::rebuild::Rebuild;
@@ -37,6 +37,7 @@ use crate::journal::carried::CarriedCopies;
 use crate::journal::{Journal, Unwritten};
 use crate::limits::Limits;
 use crate::map::delta::Delta;
+use crate::map::discards::Discard;
 use crate::map::map_buffer::MapBuffer;
 use crate::opening::Recovery;
 use crate::payload::buffers::Buffers;
@@ -45,6 +46,7 @@ use crate::payload::streams::Streams;
 use crate::pool::growth::Growing;
 use crate::pool::owner::Ownership;
 use crate::pool::room::MetadataRoom;
+use crate::pool::standing::Mark;
 use crate::requests::request::{Requests, Stage};
 use crate::sharing::disk_index::DiskIndex;
 use crate::sharing::index::Index;
@@ -54,9 +56,6 @@ use crate::store::io::{Io, IoTable};
 use crate::store::meta::MetaSpace;
 use crate::store::pages::PageCache;
 use crate::store::tree::{Store, Walk};
-
-/// Containers that are reserved at once while the host has room.
-pub(crate) const RESERVE_CONTAINERS: u32 = 8;
 
 /// Syncs of the store.
 #[derive(Default)]

@@ -29,13 +29,14 @@ mod payload;
 mod pool;
 pub mod recording;
 mod requests;
+mod settings;
 mod sharing;
 mod sizes;
 mod slot_map;
 mod space;
 mod store;
 
-pub use audit::check::{Flaw, ReadMetadata};
+pub use audit::check::Flaw;
 pub use audit::repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
 #[cfg(feature = "canaries")]
 pub use canary::Canary;
@@ -52,7 +53,7 @@ pub use format::superblock::{
 };
 pub use format::volume::{HIDDEN_NAMES, MAX_VOLUMES, NAME_BYTES, Volume, is_name};
 pub use format::{encode, geometry, superblock};
-pub use icache::rule::{CacheLimits, Division, DivisionChange, Replacement, Rule};
+pub use icache::rule::{CacheLimits, DivisionChange};
 pub use jobs::neighbours::NeighbourCounts;
 pub use jobs::partition::{CacheCounts, CacheStatus};
 pub use jobs::reorder::ReorderStatus;
@@ -61,6 +62,8 @@ pub use limits::Limits;
 pub use pool::owner;
 pub use pool::owner::{Opened, Owner};
 pub use requests::request::Stage;
+pub use settings::{Division, Replacement, Rule};
 pub use sharing::disk_index::{DiskIndexAudit, DiskIndexStatus};
 pub use sharing::policy;
 pub use store::io::Io;
+pub use store::pages::ReadMetadata;

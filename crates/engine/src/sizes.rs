@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash};
+use core::ops::Range;
 
 use hashbrown::HashMap;
 
@@ -20,4 +21,22 @@ pub(crate) fn table_bytes<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S
 pub(crate) fn table_room<K: Eq + Hash, V, S: BuildHasher>(map: &HashMap<K, V, S>) -> usize {
     let place = core::mem::size_of::<(K, V)>() + 1;
     map.allocation_size() / place / 8 * 7
+}
+
+/// Changes that one step sorts.
+const SORTED_AT_ONCE: usize = 1 << 14;
+
+/// Sorts one of the parts that are not sorted yet by their keys, or divides it in two; false if there is none left. What has the same
+/// key is in any order.
+pub(crate) fn sort_part<T, K: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>, key: impl Fn(&T) -> K) -> bool {
+    let Some(part) = unsorted.pop() else { return false };
+    let items = &mut items[part.clone()];
+    if items.len() > SORTED_AT_ONCE {
+        let middle = items.len() / 2;
+        items.select_nth_unstable_by_key(middle, key);
+        unsorted.extend([part.start + middle..part.end, part.start..part.start + middle]);
+    } else {
+        items.sort_unstable_by_key(key);
+    }
+    true
 }

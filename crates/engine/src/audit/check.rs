@@ -1,6 +1,7 @@
 //! Whole-state accounting: everything that can be counted in two ways is, and must agree. (Invariants 2, 3 and 5 of the
 //! design; docs/disk-format.md lists them.) Needs an engine at rest: no request, no I/O, no checkpoint under way.
 
+use crate::store::pages::ReadMetadata;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -12,18 +13,15 @@ use crate::engine::Engine;
 use crate::format::bytes::{checksum, u32_at, u64_at};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
+use crate::format::layout::read_summary;
 use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::format::volume::MAX_BLOCKS;
 use crate::map::map_buffer;
 use crate::opening::table_name;
-use crate::pool::contents::read_summary;
 use crate::sharing::disk_index::NO_VOLUME;
 use crate::slot_map::NearMap;
 use crate::space::SlotState;
 use crate::store::pages::{PageKey, Region};
-
-/// Reads `length` bytes of metadata at a byte offset of the store; `None` if they cannot be read.
-pub type ReadMetadata<'a> = dyn FnMut(u64, u32) -> Option<Vec<u8>> + 'a;
 
 /// An audit under way.
 struct Audit<'a> {

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::entry::{Key, Slot, check_bits};
-use crate::pool::owner::Look;
+use crate::pool::standing::Look;
 use crate::requests::request::{Kind, Stage};
 use crate::store::io::Purpose;
 use crate::store::tree::Unresolved;

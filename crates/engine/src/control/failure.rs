@@ -24,19 +24,8 @@ use crate::contract::Failure;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::superblock::Superblock;
-use crate::pool::owner::Look;
+use crate::pool::standing::Mark;
 use crate::store::io::Purpose;
-
-/// How far the superblock of a failed pool has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mark {
-    Wait,
-    Look(Look),
-    Write(usize),
-    Writing(usize),
-    Syncing(usize),
-    Done,
-}
 
 impl Engine {
     /// The pool can no longer be written safely: reads go on, everything else fails from here on.

@@ -3,9 +3,10 @@
 
 use crate::contract::Failure;
 use crate::contract::*;
-use crate::engine::{Engine, RESERVE_CONTAINERS};
+use crate::engine::Engine;
 use crate::format::bytes::checksum;
 use crate::requests::request::Stage;
+use crate::space::RESERVE_CONTAINERS;
 use crate::store::io::Purpose;
 use crate::store::pages::PageKey;
 

@@ -10,6 +10,7 @@ use crate::format::record::Change;
 use crate::format::superblock::TreeId;
 use crate::journal::Unwritten;
 use crate::requests::request::{Decision, Kind, Stage};
+use crate::sharing::index::first_bits;
 use crate::sharing::policy::Lookup;
 use crate::space::SlotState;
 use crate::store::io::Purpose;
@@ -42,14 +43,6 @@ enum Proof {
     Equal,
     Unequal,
     NotYet,
-}
-
-/// So many bits of a digest; 0: all.
-pub(crate) fn first_bits(digest: Digest, bits: u32) -> Digest {
-    match bits {
-        0 => digest,
-        bits => Digest((u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - bits.min(128)))).to_le_bytes()),
-    }
 }
 
 impl Engine {

@@ -12,8 +12,8 @@ use crate::format::volume::{self, Volume};
 pub use crate::format::bytes::checksum;
 pub use crate::format::layout::CONTAINER_BYTES;
 pub use crate::format::layout::SUMMARY_BYTES;
+pub use crate::format::layout::height_for;
 pub use crate::format::volume::{MAX_VOLUMES, VOLUME_BYTES};
-pub use crate::store::tree::height_for;
 
 /// The entry of a map leaf for a whole block in `slot`.
 pub fn map_entry(slot: u64, digest: Digest) -> u64 {

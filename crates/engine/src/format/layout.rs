@@ -1,7 +1,28 @@
 //! Sizes of entries on disk.
 
+use crate::contract::Digest;
+use crate::format::bytes::u64_at;
+use crate::format::entry::Key;
+
 /// Bytes of a summary: 16 of digest, 8 of owner.
 pub const SUMMARY_BYTES: u64 = 24;
 
 /// Bytes of a container's entry on disk: generation, slots that are not free in the space map.
 pub const CONTAINER_BYTES: u64 = 4;
+
+/// The height of a tree with this many leaves.
+pub fn height_for(leaves: u64, fanout: u64) -> u8 {
+    let (mut height, mut reach) = (0, 1u64);
+    while reach < leaves {
+        reach = reach.saturating_mul(fanout);
+        height += 1;
+    }
+    height
+}
+
+/// What a leaf of the summaries has of the slot whose summary begins at byte `at`: the digest of its block, and whose it was first.
+pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
+    let mut digest = Digest::default();
+    digest.0.copy_from_slice(&leaf[at..at + 16]);
+    (digest, Key(u64_at(leaf, at + 16)))
+}

@@ -10,7 +10,7 @@ use crate::contract::Failure;
 use crate::contract::{IndexCopy, Policy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
-use crate::icache::rule::CacheSetting;
+use crate::settings::CacheSetting;
 use crate::sharing::disk_index;
 
 /// First eight bytes of a superblock.

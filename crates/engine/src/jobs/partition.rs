@@ -13,16 +13,17 @@
 use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::contract::*;
-use crate::data_path::write::first_bits;
 use crate::engine::Engine;
 use crate::format::entry::{Slot, check_bits};
 use crate::icache::ghosts::{Ghosts, Key, ReadGhosts, SEGMENTS};
-use crate::icache::rule::{Controller, Division, DivisionChange, Hits, LEAST, Replacement};
+use crate::icache::rule::{Controller, DivisionChange, Hits, LEAST};
 use crate::jobs::rebuild::Rebuild;
 use crate::jobs::throttle::Turn;
 use crate::limits::Limits;
 use crate::pool::standing::Phase;
 use crate::requests::request::{Decision, Kind};
+use crate::settings::{Division, Replacement};
+use crate::sharing::index::first_bits;
 use crate::sharing::index::{Index, Size};
 use crate::sharing::policy::Lookup;
 use crate::store::io::Purpose;

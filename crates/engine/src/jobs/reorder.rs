@@ -50,9 +50,6 @@ const SHARE: u64 = 128;
 const ROOM_TO_MAKE: u64 = 8;
 /// and where it comes to one in so many, all are given back.
 const ROOM_TO_KEEP: u64 = 16;
-/// The greatest budget in bytes: the superblock keeps it plus one, and more than that no pool has.
-pub(crate) const MOST_BUDGET: u64 = u64::MAX - 1;
-
 /// What is known of replicas and their making.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReorderStatus {

@@ -24,7 +24,7 @@ use crate::format::entry::Slot;
 use crate::format::superblock::{Pointer, Root, ScrubRecord, ScrubState, Superblock, TREES, TreeId};
 use crate::jobs::throttle::Turn;
 use crate::opening::table_name;
-use crate::pool::owner::Look;
+use crate::pool::standing::Look;
 use crate::pool::standing::Phase;
 use crate::space::SlotState;
 use crate::store::io::Purpose;

@@ -2,4 +2,5 @@
 //! buffer). What is older is in the trees of the store.
 
 pub(crate) mod delta;
+pub(crate) mod discards;
 pub(crate) mod map_buffer;

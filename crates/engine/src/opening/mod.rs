@@ -27,6 +27,7 @@ use crate::contract::Failure;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
+use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Superblock, TreeId, VERSION};
 use crate::format::volume::{self, Keeps, MAX_VOLUMES, VOLUME_BYTES, most_blocks};
@@ -39,7 +40,7 @@ use crate::pool::volumes::VolumeChange;
 use crate::slot_map::NearMap;
 use crate::store::io::Purpose;
 use crate::store::pages::{PageKey, Region};
-use crate::store::tree::{Walk, height_for, lookup};
+use crate::store::tree::{Walk, lookup};
 
 pub(crate) use walk::{Walked, blocks_of};
 
@@ -338,7 +339,7 @@ impl Engine {
             TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
             // No more subtrees can be cut off than there are metadata pages.
             TreeId::Discards => {
-                u64::from(geometry.metadata_blocks).div_ceil(block / crate::jobs::checkpoint::DISCARD_BYTES as u64)
+                u64::from(geometry.metadata_blocks).div_ceil(block / crate::map::discards::DISCARD_BYTES as u64)
             }
             TreeId::DiskIndex => self.disk_index.record.buckets.into(),
             TreeId::MapBuffer => geometry.metadata_blocks.into(),
@@ -432,7 +433,7 @@ impl Engine {
                 }
             }
             TreeId::Discards => {
-                for entry in bytes.chunks_exact(crate::jobs::checkpoint::DISCARD_BYTES) {
+                for entry in bytes.chunks_exact(crate::map::discards::DISCARD_BYTES) {
                     let pointer = Pointer::read(entry, 0);
                     if !pointer.is_none() {
                         let volume = VolumeId(crate::format::bytes::u16_at(entry, 16));
@@ -440,7 +441,7 @@ impl Engine {
                         if level > highest {
                             return None;
                         }
-                        self.discards.push(crate::jobs::checkpoint::Discard { pointer, volume, level });
+                        self.discards.push(crate::map::discards::Discard { pointer, volume, level });
                         self.discard_leaves = leaf + 1;
                     }
                 }

@@ -3,22 +3,15 @@
 
 use crate::contract::Digest;
 use crate::engine::Engine;
-use crate::format::bytes::u64_at;
 use crate::format::entry::{Key, Slot};
 use crate::format::layout::SUMMARY_BYTES;
+use crate::format::layout::read_summary;
 use crate::format::superblock::TreeId;
 use crate::map::delta::Recent;
 use crate::space::SlotState;
 use crate::store::pages::Region;
 use crate::store::tree::LastLeaf;
 use crate::store::tree::{Missing, Walk, lookup};
-
-/// What a leaf of the summaries has of the slot whose summary begins at byte `at`: the digest of its block, and whose it was first.
-pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
-    let mut digest = Digest::default();
-    digest.0.copy_from_slice(&leaf[at..at + 16]);
-    (digest, Key(u64_at(leaf, at + 16)))
-}
 
 impl Engine {
     /// What the deltas know of a slot that they refer to.

@@ -10,15 +10,16 @@
 //! A look that is asked for now has to begin now: one that is under way may have read before. So looks are numbered, and who asked
 //! waits for one of that number or a later one. An engine without a nonce (audits, pools that are only read) does not look.
 
+use crate::pool::standing::Look;
 use alloc::string::String;
 
 use crate::canary::Canary;
 use crate::contract::Failure;
 use crate::contract::*;
-use crate::control::failure::Mark;
 use crate::engine::Engine;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::superblock::Parameters;
+use crate::pool::standing::Mark;
 use crate::store::io::Purpose;
 
 /// First eight bytes of a record of the owner.
@@ -157,10 +158,6 @@ pub(crate) struct Ownership {
     /// One did not: nothing may be written.
     lost: bool,
 }
-
-/// A look at the owner that was asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Look(u64);
 
 impl Engine {
     /// From here on the pool is written only as long as its record has this nonce. To be called before the first event, if at all.

@@ -35,14 +35,16 @@ use crate::contract::RequestId;
 use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::geometry::Geometry;
+use crate::format::layout::height_for;
 use crate::format::superblock::{Root, TreeId};
 use crate::format::volume::{MAX_HEIGHT, VOLUME_BYTES, Volume};
-use crate::jobs::checkpoint::{Checkpoint, DISCARD_BYTES};
+use crate::jobs::checkpoint::Checkpoint;
 use crate::map::delta::Delta;
+use crate::map::discards::DISCARD_BYTES;
 use crate::map::map_buffer::Leaf;
 use crate::requests::request::Stage;
 use crate::store::pages::Region;
-use crate::store::tree::{Missing, Place, height_for, locate};
+use crate::store::tree::{Missing, Place, locate};
 
 /// Levels that a map can have, leaves included.
 const LEVELS: usize = MAX_HEIGHT as usize + 1;

@@ -11,3 +11,18 @@ pub(crate) enum Phase {
     /// Opening failed.
     Dead,
 }
+
+/// How far the superblock of a failed pool has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mark {
+    Wait,
+    Look(Look),
+    Write(usize),
+    Writing(usize),
+    Syncing(usize),
+    Done,
+}
+
+/// A look at the owner that was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Look(pub u64);

@@ -14,15 +14,15 @@ use crate::contract::*;
 use crate::counters::WriteCounts;
 use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
+use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
-use crate::jobs::reorder::MOST_BUDGET;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Phase;
 use crate::requests::request::Kind;
-use crate::store::tree::height_for;
+use crate::settings::MOST_BUDGET;
 
 /// A change of volumes that is a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -306,8 +306,8 @@ mod tests {
     use super::*;
     use crate::format::geometry::Geometry;
     use crate::format::superblock::{DigestFunction, Parameters, Superblock};
-    use crate::jobs::checkpoint::Discard;
     use crate::limits::Limits;
+    use crate::map::discards::Discard;
 
     /// The number after the last one used to be 0, and a superblock with that is refused: the pool would have been lost.
     #[test]

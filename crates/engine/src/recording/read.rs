@@ -8,8 +8,9 @@ use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
 use crate::contract::*;
 use crate::format::bytes::{checksum, u16_at, u64_at};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
-use crate::icache::rule::{CacheLimits, CacheSetting};
+use crate::icache::rule::CacheLimits;
 use crate::limits::Limits;
+use crate::settings::CacheSetting;
 
 /// The most that a list or text can be said to have: more than any call needs.
 const MOST: u64 = 1 << 24;

@@ -5,6 +5,7 @@
 //! without waiting. So no lock is held on any block or digest: what another request changed meanwhile is simply seen, and a
 //! partial write whose base has changed completes its block again.
 
+use crate::sharing::disk_index::lookup::OnDisk;
 use alloc::vec::Vec;
 
 use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, RequestId, VolumeId};
@@ -54,14 +55,6 @@ pub(crate) enum Decision {
     Twin,
     /// It has this content already: nothing changes.
     Keep,
-}
-
-/// Whether the index on disk has been asked of a block: each question counts once, however often the request runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum OnDisk {
-    NotAsked,
-    Asked,
-    Hit,
 }
 
 /// One block of a request.

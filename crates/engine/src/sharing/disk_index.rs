@@ -9,7 +9,7 @@
 
 mod audit;
 mod bucket;
-mod lookup;
+pub(crate) mod lookup;
 mod update;
 
 use alloc::vec::Vec;
@@ -17,11 +17,12 @@ use alloc::vec::Vec;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::geometry::Geometry;
+use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
-use crate::jobs::checkpoint::Discard;
+use crate::map::discards::Discard;
 use crate::pool::standing::Phase;
 use crate::store::pages::Region;
-use crate::store::tree::{Stop, height_for};
+use crate::store::tree::Stop;
 
 pub use audit::DiskIndexAudit;
 use bucket::ENTRY_BYTES;

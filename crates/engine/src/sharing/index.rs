@@ -446,6 +446,14 @@ impl Index {
     }
 }
 
+/// So many bits of a digest; 0: all.
+pub(crate) fn first_bits(digest: Digest, bits: u32) -> Digest {
+    match bits {
+        0 => digest,
+        bits => Digest((u128::from_le_bytes(digest.0) & (u128::MAX >> (128 - bits.min(128)))).to_le_bytes()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -516,6 +516,9 @@ impl Space {
     }
 }
 
+/// Containers that are reserved at once while the host has room.
+pub(crate) const RESERVE_CONTAINERS: u32 = 8;
+
 #[cfg(test)]
 mod tests {
     use super::*;

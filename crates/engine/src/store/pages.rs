@@ -455,6 +455,9 @@ impl PageCache {
     }
 }
 
+/// Reads `length` bytes of metadata at a byte offset of the store; `None` if they cannot be read.
+pub type ReadMetadata<'a> = dyn FnMut(u64, u32) -> Option<Vec<u8>> + 'a;
+
 #[cfg(test)]
 mod tests {
     use super::*;

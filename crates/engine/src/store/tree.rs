@@ -161,16 +161,6 @@ pub(crate) enum Place {
     Missing(Missing),
 }
 
-/// The height of a tree with this many leaves.
-pub fn height_for(leaves: u64, fanout: u64) -> u8 {
-    let (mut height, mut reach) = (0, 1u64);
-    while reach < leaves {
-        reach = reach.saturating_mul(fanout);
-        height += 1;
-    }
-    height
-}
-
 /// Whole subtrees that [`Writer::cut`] cuts off for the leaves from `first` up to `end`, where all of them have pages.
 pub(crate) fn subtrees(first: u64, end: u64, fanout: u64) -> u64 {
     let (mut first, mut end, mut count) = (first, end.max(first), 0);

@@ -11,13 +11,14 @@ use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u64_at};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::CONTAINER_BYTES;
 use crate::format::layout::SUMMARY_BYTES;
+use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, Superblock, TreeId};
 use crate::format::volume::{self, VOLUME_BYTES};
 use crate::map::map_buffer;
 use crate::opening::table_name;
 use crate::space::SlotState;
 use crate::store::pages::{PageKey, Region};
-use crate::store::tree::{fill_lost, height_for};
+use crate::store::tree::fill_lost;
 
 /// What a leaf was.
 pub(super) enum Old {

@@ -11,7 +11,7 @@ use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, TreeId};
 use crate::format::volume::{self, MAX_BLOCKS, VOLUME_BYTES};
-use crate::jobs::checkpoint::DISCARD_BYTES;
+use crate::map::discards::DISCARD_BYTES;
 use crate::map::map_buffer;
 use crate::opening::table_name;
 use crate::store::pages::{PageKey, Region};

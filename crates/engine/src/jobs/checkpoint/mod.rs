@@ -30,6 +30,7 @@
 pub(crate) mod merge;
 pub(crate) mod plan;
 
+use crate::sizes::sort_part;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -44,7 +45,7 @@ use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
 use crate::jobs::checkpoint::plan::Plan;
 use crate::jobs::throttle::Turn;
 use crate::map::map_buffer::{Leaf, Pass};
-use crate::pool::owner::Look;
+use crate::pool::standing::Look;
 use crate::pool::standing::Phase;
 use crate::sharing::disk_index::Update;
 use crate::sizes::list_bytes;
@@ -57,8 +58,6 @@ use crate::store::tree::{Stop, Writer};
 const BUDGET: u32 = 64;
 /// Pages that have failed and are remembered.
 const FAILED_PAGES: usize = 64;
-/// Changes that one step sorts.
-const SORTED_AT_ONCE: usize = 1 << 14;
 /// Entries of a delta that one step puts into a list.
 const COLLECTED_AT_ONCE: usize = 1 << 14;
 /// Replaced pages that one step gives back, and freed slots that one step retires.
@@ -66,18 +65,6 @@ const FREED_AT_ONCE: usize = 1 << 10;
 const RETIRED_AT_ONCE: usize = 1 << 14;
 /// Under load, checkpoints that are there only for discards begin so long after the one before.
 const DISCARD_INTERVAL: Nanos = 1_000_000_000;
-
-/// A subtree that a discard cut off and that has not been walked yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Discard {
-    pub pointer: Pointer,
-    pub volume: VolumeId,
-    /// 0: a leaf.
-    pub level: u8,
-}
-
-/// Bytes of a discard on disk: pointer, volume, level.
-pub(crate) const DISCARD_BYTES: usize = 24;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Stage {
@@ -700,21 +687,6 @@ impl Engine {
         let key = PageKey { region: Region::Metadata, location: pointer.location };
         self.store.pages.get(key).ok_or(Stop::Missing(crate::store::tree::Missing { key, pointer, parent: None }))
     }
-}
-
-/// Sorts one of the parts that are not sorted yet by their keys, or divides it in two; false if there is none left. What has the same
-/// key is in any order.
-pub(crate) fn sort_part<T, K: Ord>(items: &mut [T], unsorted: &mut Vec<Range<usize>>, key: impl Fn(&T) -> K) -> bool {
-    let Some(part) = unsorted.pop() else { return false };
-    let items = &mut items[part.clone()];
-    if items.len() > SORTED_AT_ONCE {
-        let middle = items.len() / 2;
-        items.select_nth_unstable_by_key(middle, key);
-        unsorted.extend([part.start + middle..part.end, part.start..part.start + middle]);
-    } else {
-        items.sort_unstable_by_key(key);
-    }
-    true
 }
 
 /// A step of a stage that sorts.

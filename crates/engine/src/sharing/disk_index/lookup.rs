@@ -8,7 +8,7 @@ use crate::data_path::write::Known;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::format::superblock::TreeId;
-use crate::requests::request::OnDisk;
+
 use crate::store::pages::Region;
 use crate::store::tree::{Missing, Walk, lookup};
 
@@ -84,4 +84,12 @@ impl Engine {
             unreadable.push(hash);
         }
     }
+}
+
+/// Whether the index on disk has been asked of a block: each question counts once, however often the request runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnDisk {
+    NotAsked,
+    Asked,
+    Hit,
 }

@@ -16,11 +16,13 @@ use crate::canary::Canary;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::layout::SUMMARY_BYTES;
+use crate::format::layout::read_summary;
 use crate::format::superblock::{DiskIndexRecord, TreeId};
-use crate::jobs::checkpoint::{Checkpoint, Discard, Progress, sort_part};
-use crate::pool::contents::read_summary;
+use crate::jobs::checkpoint::{Checkpoint, Progress};
+use crate::map::discards::Discard;
 use crate::pool::standing::Phase;
 use crate::sizes::list_bytes;
+use crate::sizes::sort_part;
 use crate::store::pages::Region;
 use crate::store::tree::{Missing, Stop, Walk, Writer, lookup};
 

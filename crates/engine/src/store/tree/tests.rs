@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::contract::Effect;
+use crate::format::layout::height_for;
 
 type Disk = BTreeMap<u64, Vec<u8>>;
 
