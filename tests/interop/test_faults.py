@@ -1,5 +1,5 @@
 """Reads, writes, syncs and reservations of the store fail, are short, slow or stuck, in a build that can do that on purpose
-(crates/onefold/src/faults.rs): `cargo build -p onefold --features faults --target-dir target/faults`."""
+(crates/onefold/src/io/faults.rs): `cargo build -p onefold --features faults --target-dir target/faults`."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-//! The boundary between the index and the read cache: carries out what `icache.rs` decides, while everything is served.
+//! The boundary between the index and the read cache: carries out what `icache/rule.rs` decides, while everything is served.
 //!
 //! What is divided are the chunks of the index and the payload buffers that are not for what comes in. A move goes step by step,
 //! a few chunks at a time, and memory is given up on one side before it is taken on the other:

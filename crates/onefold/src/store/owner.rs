@@ -1,6 +1,6 @@
 //! Who has a pool. What is opened is locked (`backing`), and that guards against a second opening of the same file or device. By another
 //! path (a loop device over the file, a device mapped onto the device, another host's path to the disk) there is another lock, or none.
-//! So an owner is written to the pool itself, before the first other write; the engine looks at it again (engine/src/owner.rs).
+//! So an owner is written to the pool itself, before the first other write; the engine looks at it again (engine/src/pool/owner.rs).
 //!
 //! ```text
 //! judge      nobody, or one that is certainly dead: go on. One that lives, or may: refused, with who it is and what to do

@@ -4,7 +4,7 @@
 //! look        the pool is still ours (owner.rs): else no page of it may be written
 //! cut         close the open record; the active delta becomes the frozen one
 //! Points      points and new slots of the frozen delta, brought into order (and three stages more)
-//! Cleared     the map buffer gives up what clears cover (flush.rs)
+//! Cleared     the map buffer gives up what clears cover (plan.rs)
 //! Plan        which leaves of the maps are written; what is new in all others stays in the map buffer
 //! Reserve     space for the metadata that merging may take
 //! Maps        volumes in order: clears, then points, in LBA order; learns which old slots lose a reference; deleted
