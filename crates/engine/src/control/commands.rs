@@ -134,8 +134,7 @@ impl Engine {
                 if buffered && self.flush_is_stuck {
                     return Some(Err(ControlError::NoSpace));
                 }
-                self.want_checkpoint = true;
-                self.needs_pump = true;
+                self.ask_for_checkpoint();
             }
             return None;
         }

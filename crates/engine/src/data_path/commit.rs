@@ -304,9 +304,7 @@ impl Engine {
         if stuck || last_resort && !self.give_up_disk_index() {
             return Room::Never;
         }
-        // Whoever asks may do so when jobs have had their turn.
-        self.needs_pump |= !self.want_checkpoint;
-        self.want_checkpoint = true;
+        self.ask_for_checkpoint();
         Room::Later
     }
 

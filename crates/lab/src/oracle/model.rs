@@ -52,8 +52,8 @@ pub struct ModelVolume {
     pub name: String,
     /// Blocks.
     pub size_blocks: u64,
-    /// The most that it has had, or was to have: its map stays as high.
-    pub most_blocks: u64,
+    /// The most that it has had.
+    most_blocks: u64,
     /// The size that a resizing in flight asks for.
     pub resizing: Option<u64>,
     /// What is set.
@@ -84,8 +84,14 @@ impl ModelVolume {
         self.blocks.iter().map(|(number, _)| number)
     }
 
+    /// The most blocks that it has had, or may have by now: its map stays as high.
+    pub fn most_blocks(&self) -> u64 {
+        self.most_blocks.max(self.resizing.unwrap_or(0))
+    }
+
     fn set_size(&mut self, blocks: u64) {
         self.size_blocks = blocks;
+        self.most_blocks = self.most_blocks.max(blocks);
         self.blocks.truncate(blocks);
     }
 }
@@ -212,7 +218,6 @@ impl Model {
     pub fn begin_resize(&mut self, volume: usize, blocks: u64) {
         let volume = &mut self.volumes[volume];
         volume.resizing = Some(blocks);
-        volume.most_blocks = volume.most_blocks.max(blocks);
         volume.stamp.reshaped += u32::from(blocks < volume.size_blocks);
     }
 

@@ -764,16 +764,16 @@ impl Run {
     pub(crate) fn may_lack_metadata(&self) -> bool {
         let geometry = &self.config.parameters.geometry;
         let mut pages = 0;
-        for volume in self.model.volumes().iter().filter(|volume| volume.most_blocks > HUGE) {
+        for volume in self.model.volumes().iter().filter(|volume| volume.most_blocks() > HUGE) {
             let mut span = geometry.map_leaf_entries();
-            while span < volume.most_blocks.saturating_mul(geometry.fanout()) {
+            while span < volume.most_blocks().saturating_mul(geometry.fanout()) {
                 let mut numbers: Vec<u64> = volume.written().map(|block| block / span).collect();
                 numbers.dedup();
                 pages += numbers.len() as u64;
                 span = span.saturating_mul(geometry.fanout());
             }
         }
-        let is_huge = self.model.volumes().iter().any(|volume| volume.most_blocks > HUGE);
+        let is_huge = self.model.volumes().iter().any(|volume| volume.most_blocks() > HUGE);
         is_huge && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
     }
 

@@ -254,6 +254,12 @@ impl Engine {
         self.is_idle() || self.is_pressed() || self.now >= self.last_checkpoint + DISCARD_INTERVAL
     }
 
+    /// A checkpoint is to begin, also where jobs have had their turn already.
+    pub(crate) fn ask_for_checkpoint(&mut self) {
+        self.needs_pump |= !self.want_checkpoint;
+        self.want_checkpoint = true;
+    }
+
     pub(crate) fn step_checkpoint(&mut self) {
         if self.checkpoint.is_none() && self.checkpoint_is_due() && !self.scrub.writes_metadata() && self.may_begin() {
             self.cut();
