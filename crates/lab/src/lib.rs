@@ -13,10 +13,12 @@ pub mod fuzz;
 pub mod oracle;
 pub mod parallel;
 pub mod random;
+pub mod replay;
 pub mod rerun;
 pub mod runs;
 pub mod studies;
 pub mod timed;
+pub mod traces;
 pub mod transcript;
 pub mod world;
 

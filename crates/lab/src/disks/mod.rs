@@ -1,3 +1,206 @@
-//! Disks, as models of time.
+//! Disks, as models of time: given commands and when they came, when each completes, and what its time was spent on.
+//!
+//! A disk has no contents; who drives it keeps those. Commands go in at [`Disk::submit`] and wait in the disk's own queue, which may
+//! serve them in another order. What the disk does next happens at [`Disk::next`]; [`Disk::pop`] lets its time pass and gives the
+//! completions one by one. All times are integers, and nothing is random: equal commands have equal times on every machine.
 
 pub mod ssd;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use engine::Nanos;
+
+/// The name that who drives a disk gives to a command, to know it again when it completes.
+pub type Tag = u64;
+
+/// What a command does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Makes durable what was written and has completed; its offset and bytes do not matter.
+    Flush,
+}
+
+/// Who waits for a command.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Class {
+    /// A client.
+    Foreground,
+    /// Nobody: it is served when nothing else waits.
+    Background,
+}
+
+/// A command to a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Command {
+    /// What it does.
+    pub op: Op,
+    /// First byte, a multiple of 512.
+    pub offset: u64,
+    /// Length in bytes, a multiple of 512.
+    pub bytes: u64,
+    /// Who waits for it.
+    pub class: Class,
+}
+
+/// What the time of a command was spent on, in nanoseconds. Of a command to an array: of the member that completed last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Breakdown {
+    /// Waiting in queues, behind other commands.
+    pub queue: Nanos,
+    /// Moving the arm, and switching heads.
+    pub seek: Nanos,
+    /// Waiting for the platter to turn.
+    pub rotation: Nanos,
+    /// Data under way: from or to the medium, over the bus.
+    pub transfer: Nanos,
+    /// All else: command overhead, the latency of flash.
+    pub overhead: Nanos,
+}
+
+impl Breakdown {
+    /// All of it: from submission to completion.
+    pub fn total(&self) -> Nanos {
+        self.queue + self.seek + self.rotation + self.transfer + self.overhead
+    }
+}
+
+/// A command that has completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Done {
+    /// Its name.
+    pub tag: Tag,
+    /// When.
+    pub at: Nanos,
+    /// What its time was spent on.
+    pub breakdown: Breakdown,
+}
+
+/// What a disk has done so far. Of an array: the sum of its members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Commands that read from the medium or from the buffer.
+    pub reads: u64,
+    /// Commands that write.
+    pub writes: u64,
+    /// Bytes that they read.
+    pub read_bytes: u64,
+    /// Bytes that they wrote.
+    pub written_bytes: u64,
+    /// Nanoseconds in which a command was being served, summed over the members of an array.
+    pub busy: Nanos,
+    /// Of these, with the arm in motion.
+    pub seeking: Nanos,
+}
+
+/// Every kind of disk.
+#[derive(Clone, Debug)]
+pub enum Disk {
+    /// Everything completes at the moment at which it comes, for what is only to be counted or warmed.
+    Instant(Instant),
+    /// Flash.
+    Ssd(ssd::Queue),
+}
+
+impl Disk {
+    /// Gives the disk a command. `now` never goes backwards, and is no later than [`Disk::next`].
+    pub fn submit(&mut self, now: Nanos, tag: Tag, command: Command) {
+        match self {
+            Disk::Instant(disk) => disk.submit(now, tag, command),
+            Disk::Ssd(disk) => disk.submit(now, tag, command),
+        }
+    }
+
+    /// When something happens in the disk, if it has anything under way: a completion, or a step towards one.
+    pub fn next(&self) -> Option<Nanos> {
+        match self {
+            Disk::Instant(disk) => disk.calendar.next(),
+            Disk::Ssd(disk) => disk.next(),
+        }
+    }
+
+    /// Lets time pass up to `now`, and takes one command that has completed by then, in order of time. Call it until there is none.
+    pub fn pop(&mut self, now: Nanos) -> Option<Done> {
+        match self {
+            Disk::Instant(disk) => disk.calendar.pop(now),
+            Disk::Ssd(disk) => disk.pop(now),
+        }
+    }
+
+    /// What it has done so far.
+    pub fn statistics(&self) -> Statistics {
+        match self {
+            Disk::Instant(disk) => disk.statistics,
+            Disk::Ssd(disk) => disk.statistics(),
+        }
+    }
+
+    /// Bytes that it holds.
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Disk::Instant(_) | Disk::Ssd(_) => u64::MAX,
+        }
+    }
+}
+
+/// The disk that takes no time.
+#[derive(Clone, Debug, Default)]
+pub struct Instant {
+    calendar: Calendar,
+    statistics: Statistics,
+}
+
+impl Instant {
+    fn submit(&mut self, now: Nanos, tag: Tag, command: Command) {
+        self.statistics.count(command);
+        self.calendar.push(Done { tag, at: now, breakdown: Breakdown::default() });
+    }
+}
+
+impl Statistics {
+    /// Counts a command and its bytes.
+    pub fn count(&mut self, command: Command) {
+        match command.op {
+            Op::Read => {
+                self.reads += 1;
+                self.read_bytes += command.bytes;
+            }
+            Op::Write => {
+                self.writes += 1;
+                self.written_bytes += command.bytes;
+            }
+            Op::Flush => {}
+        }
+    }
+}
+
+/// Completions to come, in the order of their times; those of one moment in the order in which they were entered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calendar {
+    entries: BinaryHeap<Reverse<(Nanos, u64, Tag)>>,
+    breakdowns: std::collections::HashMap<u64, Breakdown>,
+    sequence: u64,
+}
+
+impl Calendar {
+    pub(crate) fn push(&mut self, done: Done) {
+        self.sequence += 1;
+        self.entries.push(Reverse((done.at, self.sequence, done.tag)));
+        self.breakdowns.insert(self.sequence, done.breakdown);
+    }
+
+    pub(crate) fn next(&self) -> Option<Nanos> {
+        self.entries.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    pub(crate) fn pop(&mut self, now: Nanos) -> Option<Done> {
+        let &Reverse((at, sequence, tag)) = self.entries.peek().filter(|Reverse((at, ..))| *at <= now)?;
+        self.entries.pop();
+        let breakdown = self.breakdowns.remove(&sequence).unwrap_or_default();
+        Some(Done { tag, at, breakdown })
+    }
+}

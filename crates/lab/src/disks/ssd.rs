@@ -13,6 +13,8 @@ use std::collections::BinaryHeap;
 
 use engine::Nanos;
 
+use super::{Breakdown, Calendar, Done, Op, Statistics, Tag};
+
 /// What a drive can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ssd {
@@ -91,6 +93,48 @@ impl Device {
             }
             Command::Flush => self.write_bus.max(taken) + self.ssd.flush_nanos,
         }
+    }
+}
+
+/// A drive that keeps what it has under way.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    device: Device,
+    calendar: Calendar,
+    statistics: Statistics,
+}
+
+impl Queue {
+    /// An idle drive.
+    pub fn new(ssd: Ssd) -> Queue {
+        Queue { device: Device::new(ssd), calendar: Calendar::default(), statistics: Statistics::default() }
+    }
+
+    pub(super) fn submit(&mut self, now: Nanos, tag: Tag, command: super::Command) {
+        self.statistics.count(command);
+        let ssd = self.device.ssd;
+        let (kind, overhead, rate) = match command.op {
+            Op::Read => (Command::Read(command.bytes), ssd.read_nanos, ssd.read_bytes_per_second),
+            Op::Write => (Command::Write(command.bytes), ssd.write_nanos, ssd.write_bytes_per_second),
+            Op::Flush => (Command::Flush, ssd.flush_nanos, 0),
+        };
+        let at = self.device.submit(now, kind);
+        let transfer = if rate == 0 { 0 } else { transfer(command.bytes, rate) };
+        self.statistics.busy += overhead + transfer;
+        let breakdown = Breakdown { queue: at - now - overhead - transfer, overhead, transfer, ..Breakdown::default() };
+        self.calendar.push(Done { tag, at, breakdown });
+    }
+
+    pub(super) fn next(&self) -> Option<Nanos> {
+        self.calendar.next()
+    }
+
+    pub(super) fn pop(&mut self, now: Nanos) -> Option<Done> {
+        self.calendar.pop(now)
+    }
+
+    pub(super) fn statistics(&self) -> Statistics {
+        self.statistics
     }
 }
 

@@ -1,0 +1,1 @@
+//! Traces replayed in virtual time over disks, by scheme.

@@ -1,0 +1,30 @@
+//! Traces of block devices: files of many formats, one kind of request; what is in them; and made ones that stand in for those that
+//! nobody has.
+//!
+//! A reader gives requests one by one, whatever the size of the file.
+
+use engine::Nanos;
+
+/// Bytes of a block of a trace: the unit of addresses and of contents.
+pub const BLOCK: u64 = 4096;
+
+/// What a block holds, as a number: equal contents have equal numbers. (Of a digest in a file the first 64 bits, mixed.)
+pub type ContentId = u64;
+
+/// The content of a block of zeroes.
+pub const ZEROES: ContentId = 0;
+
+/// A request of a trace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// When it came, from the beginning of the trace's own clock.
+    pub at: Nanos,
+    /// Whether it writes; else it reads.
+    pub writes: bool,
+    /// First block.
+    pub block: u64,
+    /// How many.
+    pub blocks: u32,
+    /// What each of them holds; empty if the trace does not say.
+    pub contents: Vec<ContentId>,
+}
