@@ -53,6 +53,7 @@ pub use format::superblock::{
 };
 pub use format::volume::{HIDDEN_NAMES, MAX_VOLUMES, NAME_BYTES, Volume, is_name};
 pub use format::{encode, geometry, superblock};
+pub use icache::monitor::Monitor;
 pub use icache::rule::{CacheLimits, DivisionChange};
 pub use jobs::neighbours::NeighbourCounts;
 pub use jobs::partition::{CacheCounts, CacheStatus};

@@ -2,4 +2,5 @@
 //! `jobs/partition.rs` carries it out.
 
 pub(crate) mod ghosts;
+pub mod monitor;
 pub(crate) mod rule;

@@ -1,1 +1,10 @@
 //! Traces replayed in virtual time over disks, by scheme.
+//!
+//! ```text
+//! trace -> warm (days without disk) -> in_place: request -> plan -> driver: processor, lookups, disk -> outcome
+//! ```
+
+pub mod in_place;
+pub mod lru;
+pub mod scheme;
+pub mod sparse;

@@ -1,0 +1,88 @@
+//! The rule of the boundary by itself, for who has an index and a read cache but not this engine: models of the papers' systems.
+
+use crate::contract::{Digest, Nanos};
+use crate::format::entry::Slot;
+use crate::icache::ghosts::{Ghosts, Key, ReadGhosts};
+use crate::icache::rule::{CacheLimits, Controller, Hits};
+use crate::settings::Rule;
+
+/// POD's Access Monitor (section 3.4): counts the hits of both caches and their ghosts, and says how memory is to be divided.
+pub struct Monitor {
+    rule: Rule,
+    limits: CacheLimits,
+    controller: Controller,
+    index: Ghosts,
+    reads: ReadGhosts,
+    index_share: u32,
+}
+
+impl Monitor {
+    /// For memory that holds at most so many entries of the index, or so many blocks, if all of it is the one or the other.
+    /// At first `index_share` thousandths of it are the index.
+    pub fn new(rule: Rule, limits: CacheLimits, most_entries: u64, most_blocks: u64, index_share: u32) -> Monitor {
+        let index = Ghosts::new(most_entries / u64::from(limits.sampled_one_in.max(1)));
+        let reads = ReadGhosts::new(most_blocks);
+        Monitor { rule, limits, controller: Controller::new(), index, reads, index_share }
+    }
+
+    /// A digest was looked up, or noted: from here on it is known. Hits of the index are what was known before.
+    pub fn digest_used(&mut self, digest: Digest) {
+        let one_in = self.limits.sampled_one_in;
+        if let Some(key) = Key::of_digest(digest, Slot(0), one_in)
+            && let Some(segment) = self.index.touch(key)
+        {
+            self.controller.count_hits(Hits::Index, segment, u64::from(one_in.max(1)));
+        }
+    }
+
+    /// A block was read.
+    pub fn block_read(&mut self, block: u64) {
+        // A place in a table of slots has 48 bits.
+        if let Some((list, segment)) = self.reads.touch(Slot(block & ((1 << 48) - 1)), false) {
+            self.controller.count_hits(list, segment, 1);
+        }
+    }
+
+    /// A request was carried out. The new share of the index in thousandths, if it is time to look and the share changes.
+    pub fn request_done(&mut self, now: Nanos) -> Option<u32> {
+        self.controller.count_request();
+        if !self.controller.is_due(&self.limits) {
+            return None;
+        }
+        let share = self.controller.look(self.rule, &self.limits, self.index_share);
+        self.controller.note(now, share);
+        (share != self.index_share).then(|| {
+            self.index_share = share;
+            share
+        })
+    }
+
+    /// Thousandths of the memory that are the index.
+    pub fn index_share(&self) -> u32 {
+        self.index_share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(number: u64) -> Digest {
+        Digest((u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).to_le_bytes())
+    }
+
+    #[test]
+    fn memory_goes_to_the_side_that_is_hit() {
+        for rule in [Rule::Paper, Rule::Curves] {
+            let limits = CacheLimits { sampled_one_in: 1, interval: 100, hit_costs: [1, 1], ..CacheLimits::default() };
+            let mut monitor = Monitor::new(rule, limits, 10_000, 1000, 500);
+            for request in 0..20_000 {
+                // The digests that are used fill eight tenths of the memory; no block is read twice.
+                monitor.digest_used(digest(request % 8000));
+                monitor.block_read(1_000_000 + request);
+                monitor.request_done(request);
+            }
+            assert!(monitor.index_share() >= 800, "{rule:?}: {}", monitor.index_share());
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The papers' schemes, by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use engine::policy::{Counts, IndexCopy, Policy, Threshold};
+use engine::{CacheLimits, Rule};
+
+/// How the memory of a scheme is divided between index and read cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Division {
+    /// The index has so many thousandths, always.
+    Fixed(u32),
+    /// iCache moves the boundary, from the middle on.
+    Adaptive(Rule, CacheLimits),
+}
+
+/// What a scheme does when a request is written, and with its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scheme {
+    /// As tables and the command line name it.
+    pub name: &'static str,
+    /// What it shares; [`Policy::Native`] shares nothing.
+    pub policy: Policy,
+    /// Whether the index of all digests is on the disk: what memory does not know is looked up there.
+    pub complete: bool,
+    /// Whether such a look costs a read of the disk.
+    pub lookups_cost: bool,
+    /// Which copy the index names.
+    pub index_copy: IndexCopy,
+    /// How memory is divided.
+    pub division: Division,
+    /// Whether there is a read cache at all.
+    pub caches: bool,
+    /// Whether what a read found in pieces is written home again when the disk is idle (POD, section 3.4).
+    pub relinearises: bool,
+}
+
+impl Scheme {
+    /// No deduplication: the bare device behind a read cache of the whole memory.
+    pub const NATIVE: Scheme = Scheme {
+        name: "native",
+        policy: Policy::Native,
+        complete: false,
+        lookups_cost: false,
+        index_copy: IndexCopy::Sequential,
+        division: Division::Fixed(0),
+        caches: true,
+        relinearises: false,
+    };
+    /// The bare device.
+    pub const NATIVE_UNCACHED: Scheme = Scheme { name: "native-uncached", caches: false, ..Scheme::NATIVE };
+    /// Everything that is known is shared, whoever has to look on the disk for it.
+    pub const FULL: Scheme = Scheme {
+        name: "full",
+        policy: Policy::Full,
+        complete: true,
+        lookups_cost: true,
+        division: Division::Fixed(500),
+        ..Scheme::NATIVE
+    };
+    /// The same, if looks at the index on the disk were free.
+    pub const FULL_FREE: Scheme = Scheme { name: "full-free", lookups_cost: false, ..Scheme::FULL };
+    /// iDedup: sequences of a request, index in memory alone.
+    pub const IDEDUP: Scheme =
+        Scheme { name: "idedup", policy: Policy::IDEDUP, complete: false, lookups_cost: false, ..Scheme::FULL };
+    /// Shortest sequence of two blocks.
+    pub const IDEDUP_2: Scheme =
+        Scheme { name: "idedup-2", policy: Policy::Idedup { threshold: Threshold::new(2).unwrap() }, ..Scheme::IDEDUP };
+    /// Shortest sequence of eight blocks.
+    pub const IDEDUP_8: Scheme =
+        Scheme { name: "idedup-8", policy: Policy::Idedup { threshold: Threshold::new(8).unwrap() }, ..Scheme::IDEDUP };
+    /// Select-Dedupe.
+    pub const SELECT: Scheme = Scheme { name: "select", policy: Policy::SELECT, ..Scheme::IDEDUP };
+    /// Select-Dedupe as the paper's words have it: the threshold counts known blocks of the request.
+    pub const SELECT_COUNT: Scheme = Scheme {
+        name: "select-count",
+        policy: Policy::Select { threshold: Threshold::new(3).unwrap(), counts: Counts::Request },
+        ..Scheme::SELECT
+    };
+    /// Select-Dedupe whose threshold has to be exceeded, as the paper's text says once.
+    pub const SELECT_ABOVE: Scheme = Scheme {
+        name: "select-above",
+        policy: Policy::Select { threshold: Threshold::new(4).unwrap(), counts: Counts::Run },
+        ..Scheme::SELECT
+    };
+    /// POD: Select-Dedupe with iCache, Algorithm 1.
+    pub const POD: Scheme =
+        Scheme { name: "pod", division: Division::Adaptive(Rule::Paper, paper_limits()), ..Scheme::SELECT };
+    /// Onefold's choices in the papers' layout: the division follows what each size would have hit.
+    pub const CURVES: Scheme =
+        Scheme { name: "curves", division: Division::Adaptive(Rule::Curves, default_limits()), ..Scheme::SELECT };
+
+    /// All that have a name.
+    pub const ALL: [Scheme; 12] = [
+        Scheme::NATIVE,
+        Scheme::NATIVE_UNCACHED,
+        Scheme::FULL,
+        Scheme::FULL_FREE,
+        Scheme::IDEDUP_2,
+        Scheme::IDEDUP,
+        Scheme::IDEDUP_8,
+        Scheme::SELECT,
+        Scheme::SELECT_COUNT,
+        Scheme::SELECT_ABOVE,
+        Scheme::POD,
+        Scheme::CURVES,
+    ];
+
+    /// Whether it looks at contents at all.
+    pub fn looks_up(&self) -> bool {
+        self.policy.looks_up()
+    }
+}
+
+/// The paper's iCache counts all hits and weighs them alike.
+const fn paper_limits() -> CacheLimits {
+    CacheLimits { setting: None, interval: 1000, unit: 10, sampled_one_in: 1, hit_costs: [1, 1] }
+}
+
+const fn default_limits() -> CacheLimits {
+    CacheLimits { setting: None, interval: 1000, unit: 10, sampled_one_in: 16, hit_costs: [1, 4] }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
+    }
+}
+
+impl FromStr for Scheme {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Scheme, String> {
+        let names = Scheme::ALL.map(|scheme| scheme.name).join(", ");
+        Scheme::ALL.into_iter().find(|scheme| scheme.name == text).ok_or(format!("the schemes are {names}"))
+    }
+}

@@ -1,0 +1,61 @@
+//! A table over a large range of blocks of which few are used. A copy of it shares what neither side has changed since.
+
+use std::sync::Arc;
+
+const LEAF: u64 = 512;
+
+type Leaf = [u64; LEAF as usize];
+
+/// Numbers by block; 0 stands for nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Sparse {
+    leaves: Vec<Option<Arc<Leaf>>>,
+    used: u64,
+}
+
+impl Sparse {
+    /// The number of a block, 0 if it has none.
+    pub fn get(&self, block: u64) -> u64 {
+        let leaf = self.leaves.get((block / LEAF) as usize).and_then(Option::as_ref);
+        leaf.map_or(0, |leaf| leaf[(block % LEAF) as usize])
+    }
+
+    /// Gives a block a number, or none (0); what it was.
+    pub fn set(&mut self, block: u64, value: u64) -> u64 {
+        let at = (block / LEAF) as usize;
+        if at >= self.leaves.len() {
+            if value == 0 {
+                return 0;
+            }
+            self.leaves.resize(at + 1, None);
+        }
+        let leaf = self.leaves[at].get_or_insert_with(|| Arc::new([0; LEAF as usize]));
+        let place = (block % LEAF) as usize;
+        let before = leaf[place];
+        if before != value {
+            Arc::make_mut(leaf)[place] = value;
+            self.used = self.used + u64::from(value != 0) - u64::from(before != 0);
+        }
+        before
+    }
+
+    /// Blocks that have a number.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_does_not_see_later_changes() {
+        let mut table = Sparse::default();
+        assert_eq!(table.set(1_000_000, 7), 0);
+        let copy = table.clone();
+        assert_eq!(table.set(1_000_000, 0), 7);
+        assert_eq!((table.get(1_000_000), copy.get(1_000_000)), (0, 7));
+        assert_eq!((table.used(), copy.used(), copy.get(3)), (0, 1, 0));
+    }
+}
