@@ -97,7 +97,6 @@ impl Policy {
             _ => Category::Partial,
         }
     }
-
 }
 
 /// The longest runs of known blocks in slots that follow each other, in order.
