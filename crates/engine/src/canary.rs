@@ -1,9 +1,7 @@
 //! Behaviours that are broken on purpose, for the lab to catch: a check that cannot fail is no check.
 //!
-//! Only a build with the feature `canaries` can be broken. In all others [`Engine::canary`] is false at compile time, and
+//! Only a build with the feature `canaries` can be broken. In all others [`crate::Engine::canary`] is false at compile time, and
 //! nothing of this is left.
-
-use crate::engine::Engine;
 
 /// What is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,29 +76,4 @@ pub enum Canary {
     OwnerNotLookedAt,
     /// Long requests take as many steps as they like.
     EndlessTurn,
-}
-
-#[cfg(feature = "canaries")]
-impl Engine {
-    /// Breaks a behaviour, or nothing. To be called before the first event.
-    pub fn break_on_purpose(&mut self, canary: Option<Canary>) {
-        self.broken = canary;
-        if canary == Some(Canary::PublicSeed) {
-            self.store.journal_seed = self.superblock.parameters.public_seed();
-        }
-    }
-
-    /// Whether this is broken.
-    pub(crate) fn canary(&self, canary: Canary) -> bool {
-        self.broken == Some(canary)
-    }
-}
-
-#[cfg(not(feature = "canaries"))]
-impl Engine {
-    /// Whether this is broken: never.
-    #[inline(always)]
-    pub(crate) fn canary(&self, _canary: Canary) -> bool {
-        false
-    }
 }

@@ -13,7 +13,7 @@
 use core::fmt;
 
 pub use crate::settings::CacheSetting;
-pub use crate::sharing::policy::{IndexCopy, Policy};
+pub use crate::settings::{IndexCopy, Policy};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;

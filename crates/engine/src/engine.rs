@@ -11,6 +11,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use crate::canary::Canary;
 use crate::care::mend::{Damages, Mend};
 use crate::contract::Failure;
 use crate::contract::*;
@@ -43,12 +44,12 @@ use crate::opening::Recovery;
 use crate::payload::buffers::Buffers;
 use crate::payload::cache::ReadCache;
 use crate::payload::streams::Streams;
+use crate::pool::disk_index::DiskIndex;
 use crate::pool::growth::Growing;
 use crate::pool::owner::Ownership;
 use crate::pool::room::MetadataRoom;
 use crate::pool::standing::Mark;
 use crate::requests::request::{Requests, Stage};
-use crate::sharing::disk_index::DiskIndex;
 use crate::sharing::index::Index;
 use crate::slot_map::{Near, NearMap};
 use crate::space::Space;
@@ -233,7 +234,7 @@ pub struct Engine {
     pub(crate) partition: Partition,
     /// What is broken on purpose.
     #[cfg(feature = "canaries")]
-    pub(crate) broken: Option<crate::canary::Canary>,
+    pub(crate) broken: Option<Canary>,
 }
 
 impl Engine {
@@ -619,5 +620,30 @@ impl Engine {
     /// Where things are on the store, by now.
     pub fn geometry(&self) -> &Geometry {
         &self.store.geometry
+    }
+}
+
+#[cfg(feature = "canaries")]
+impl Engine {
+    /// Breaks a behaviour, or nothing. To be called before the first event.
+    pub fn break_on_purpose(&mut self, canary: Option<Canary>) {
+        self.broken = canary;
+        if canary == Some(Canary::PublicSeed) {
+            self.store.journal_seed = self.superblock.parameters.public_seed();
+        }
+    }
+
+    /// Whether this is broken.
+    pub(crate) fn canary(&self, canary: Canary) -> bool {
+        self.broken == Some(canary)
+    }
+}
+
+#[cfg(not(feature = "canaries"))]
+impl Engine {
+    /// Whether this is broken: never.
+    #[inline(always)]
+    pub(crate) fn canary(&self, _canary: Canary) -> bool {
+        false
     }
 }

@@ -37,6 +37,7 @@ mod space;
 mod store;
 
 pub use audit::check::Flaw;
+pub use audit::disk_index::DiskIndexAudit;
 pub use audit::repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
 #[cfg(feature = "canaries")]
 pub use canary::Canary;
@@ -60,11 +61,11 @@ pub use jobs::partition::{CacheCounts, CacheStatus};
 pub use jobs::reorder::ReorderStatus;
 pub use jobs::scrub::ScrubStatus;
 pub use limits::Limits;
+pub use pool::disk_index::DiskIndexStatus;
 pub use pool::owner;
 pub use pool::owner::{Opened, Owner};
 pub use requests::request::Stage;
 pub use settings::{Division, Replacement, Rule};
-pub use sharing::disk_index::{DiskIndexAudit, DiskIndexStatus};
 pub use sharing::policy;
 pub use store::io::Io;
 pub use store::pages::ReadMetadata;

@@ -18,7 +18,7 @@ use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::format::volume::MAX_BLOCKS;
 use crate::map::map_buffer;
 use crate::opening::table_name;
-use crate::sharing::disk_index::NO_VOLUME;
+use crate::pool::disk_index::NO_VOLUME;
 use crate::slot_map::NearMap;
 use crate::space::SlotState;
 use crate::store::pages::{PageKey, Region};

@@ -7,8 +7,8 @@ use crate::engine::Engine;
 use crate::format::volume::Keeps;
 use crate::jobs::reorder::ReorderStatus;
 use crate::jobs::scrub::ScrubStatus;
+use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::standing::Phase;
-use crate::sharing::disk_index::NO_VOLUME;
 
 /// Whether requests are served, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

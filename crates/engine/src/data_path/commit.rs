@@ -23,7 +23,7 @@ use crate::space::SlotState;
 use crate::store::io::Purpose;
 use crate::store::pages::Region;
 use crate::store::tree::{LastLeaf, Unresolved};
-use crate::store::tree::{Missing, Walk, lookup, subtrees};
+use crate::store::tree::{Missing, Place, Walk, locate, lookup, subtrees};
 
 /// The engine syncs by itself after this time,
 const SELF_SYNC: Nanos = 1_000_000_000;
@@ -263,6 +263,47 @@ impl Engine {
             Room::Never => self.fail_request(id, Error::NoSpace),
         }
         false
+    }
+
+    /// What a write of some blocks in a row asks for.
+    fn asked_by_write(&self, id: RequestId, changes: usize) -> Asked {
+        let blocks = &self.requests.get(id).blocks;
+        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return Asked::scattered(changes) };
+        self.asked_in_a_row(first.key, last.key, changes)
+    }
+
+    /// Whether all blocks of a write lie in leaves that there are, or that have been promised; `None` if pages have to be loaded first.
+    fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
+        let volume = self.volume_index(self.requests.get(id).volume)?;
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let mut last = None;
+        for at in 0..self.requests.get(id).blocks.len() {
+            let key = self.requests.get(id).blocks[at].key;
+            if self.unflushed(key).is_some_and(|entry| entry.slot().is_some()) {
+                continue;
+            }
+            let leaf = key.lba() / per_leaf;
+            if last.replace(leaf) == Some(leaf) {
+                continue;
+            }
+            match locate(&mut self.store, Region::Metadata, self.maps[volume], 0, leaf) {
+                Place::At(pointer) if !pointer.is_lost() => {}
+                Place::At(_) | Place::Absent(_) => return Some(false),
+                Place::Missing(Missing { key, pointer, .. })
+                    if pointer.is_lost() || self.failed_pages.contains(&key) =>
+                {
+                    return Some(false);
+                }
+                Place::Missing(missing) => {
+                    let request = self.requests.get_mut(id);
+                    request.stage = Stage::LoadMap;
+                    request.waiting += 1;
+                    self.store.load(missing, Some(id));
+                    return None;
+                }
+            }
+        }
+        Some(true)
     }
 
     /// Whether there is room in record, ring, delta and metadata; sees to it that there will be.

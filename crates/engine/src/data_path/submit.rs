@@ -71,6 +71,25 @@ impl Engine {
         self.is_refused_for_room(kind).then_some(Error::NoSpace)
     }
 
+    /// Why a request cannot be done, or not any more: volumes go, shrink and become read-only while requests wait.
+    fn misplaced(&self, id: RequestId) -> Option<Error> {
+        let request = self.requests.get(id);
+        let Some(at) = self.volume_index(request.volume) else { return Some(Error::Invalid) };
+        if request.kind == Kind::Flush {
+            return None;
+        }
+        let size = self.volumes[at].size;
+        let is_outside = |id| {
+            let request = self.requests.get(id);
+            request.length == 0 || request.offset.checked_add(request.length).is_none_or(|end| end > size)
+        };
+        if self.requests.joined(id).any(is_outside) {
+            return Some(Error::Invalid);
+        }
+        let writes = matches!(request.kind, Kind::Write | Kind::Clear);
+        (writes && (self.reads_only || self.volumes[at].read_only)).then_some(Error::ReadOnly)
+    }
+
     /// Runs a request from its first stage.
     pub(crate) fn run(&mut self, id: RequestId) {
         self.counters.request_runs += 1;

@@ -9,6 +9,7 @@ use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
 use crate::format::superblock::TreeId;
 use crate::journal::Unwritten;
+use crate::pool::contents::Known;
 use crate::requests::request::{Decision, Kind, Stage};
 use crate::sharing::index::first_bits;
 use crate::sharing::policy::Lookup;
@@ -29,14 +30,6 @@ const STREAM_BLOCKS: usize = 8;
 const PASSING_PART: usize = 8;
 /// Times that a write waits for summaries before it treats a block as unknown.
 const VERIFY_ATTEMPTS: u8 = 3;
-
-/// What the index and the summaries say of a block.
-pub(crate) enum Known {
-    /// A live slot whose digest is this (all its bits).
-    Yes(Slot, Digest),
-    No,
-    NotYet(Missing),
-}
 
 /// Whether a known block holds the same bytes.
 enum Proof {

@@ -5,6 +5,7 @@
 
 pub(crate) mod bytes;
 pub(crate) mod create;
+pub(crate) mod disk_index;
 pub mod encode;
 pub(crate) mod entry;
 pub mod geometry;

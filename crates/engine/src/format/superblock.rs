@@ -9,9 +9,9 @@ use crate::contract::BadGeometry;
 use crate::contract::Failure;
 use crate::contract::{IndexCopy, Policy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
 use crate::settings::CacheSetting;
-use crate::sharing::disk_index;
 
 /// First eight bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"ONEFOLD\0";

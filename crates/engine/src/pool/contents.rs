@@ -13,6 +13,14 @@ use crate::store::pages::Region;
 use crate::store::tree::LastLeaf;
 use crate::store::tree::{Missing, Walk, lookup};
 
+/// What the index and the summaries say of a block.
+pub(crate) enum Known {
+    /// A live slot whose digest is this (all its bits).
+    Yes(Slot, Digest),
+    No,
+    NotYet(Missing),
+}
+
 impl Engine {
     /// What the deltas know of a slot that they refer to.
     pub(crate) fn recent(&self, slot: Slot) -> Option<&Recent> {

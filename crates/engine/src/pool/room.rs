@@ -30,8 +30,6 @@
 //! ```
 
 use crate::canary::Canary;
-use crate::contract::RequestId;
-
 use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::geometry::Geometry;
@@ -42,9 +40,6 @@ use crate::jobs::checkpoint::Checkpoint;
 use crate::map::delta::Delta;
 use crate::map::discards::DISCARD_BYTES;
 use crate::map::map_buffer::Leaf;
-use crate::requests::request::Stage;
-use crate::store::pages::Region;
-use crate::store::tree::{Missing, Place, locate};
 
 /// Levels that a map can have, leaves included.
 const LEVELS: usize = MAX_HEIGHT as usize + 1;
@@ -512,54 +507,16 @@ impl Engine {
         self.room.beyond = self.room.beyond.max(taken.saturating_sub(checkpoint.promised));
     }
 
+    /// What changes of blocks in a row ask for, from the first to the last of them.
+    pub(crate) fn asked_in_a_row(&self, first: Key, last: Key, changes: usize) -> Asked {
+        let bits = self.room.active.bits[0];
+        Asked::together(changes, (last.0 >> bits) - (first.0 >> bits) + 1)
+    }
+
     /// The most pages that a checkpoint has taken beyond what had been counted before it took any: 0, or writes were let in that the pool
     /// may have no room for.
     pub fn pages_beyond_promise(&self) -> u64 {
         self.room.beyond
-    }
-
-    // ---- requests ----
-
-    /// What a write of some blocks in a row asks for.
-    pub(crate) fn asked_by_write(&self, id: RequestId, changes: usize) -> Asked {
-        let blocks = &self.requests.get(id).blocks;
-        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return Asked::scattered(changes) };
-        let bits = self.room.active.bits[0];
-        Asked::together(changes, (last.key.0 >> bits) - (first.key.0 >> bits) + 1)
-    }
-
-    /// Whether all blocks of a write lie in leaves that there are, or that have been promised; `None` if pages have to be loaded first.
-    pub(crate) fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
-        let volume = self.volume_index(self.requests.get(id).volume)?;
-        let per_leaf = self.store.geometry.map_leaf_entries();
-        let mut last = None;
-        for at in 0..self.requests.get(id).blocks.len() {
-            let key = self.requests.get(id).blocks[at].key;
-            if self.unflushed(key).is_some_and(|entry| entry.slot().is_some()) {
-                continue;
-            }
-            let leaf = key.lba() / per_leaf;
-            if last.replace(leaf) == Some(leaf) {
-                continue;
-            }
-            match locate(&mut self.store, Region::Metadata, self.maps[volume], 0, leaf) {
-                Place::At(pointer) if !pointer.is_lost() => {}
-                Place::At(_) | Place::Absent(_) => return Some(false),
-                Place::Missing(Missing { key, pointer, .. })
-                    if pointer.is_lost() || self.failed_pages.contains(&key) =>
-                {
-                    return Some(false);
-                }
-                Place::Missing(missing) => {
-                    let request = self.requests.get_mut(id);
-                    request.stage = Stage::LoadMap;
-                    request.waiting += 1;
-                    self.store.load(missing, Some(id));
-                    return None;
-                }
-            }
-        }
-        Some(true)
     }
 }
 

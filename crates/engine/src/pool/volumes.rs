@@ -21,7 +21,6 @@ use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, mos
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Phase;
-use crate::requests::request::Kind;
 use crate::settings::MOST_BUDGET;
 
 /// A change of volumes that is a record.
@@ -60,25 +59,6 @@ impl Engine {
     /// Memory that the pool says it shall be served with, in bytes; 0 if it says nothing.
     pub fn pool_memory(&self) -> u64 {
         self.pool_memory
-    }
-
-    /// Why a request cannot be done, or not any more: volumes go, shrink and become read-only while requests wait.
-    pub(crate) fn misplaced(&self, id: RequestId) -> Option<Error> {
-        let request = self.requests.get(id);
-        let Some(at) = self.volume_index(request.volume) else { return Some(Error::Invalid) };
-        if request.kind == Kind::Flush {
-            return None;
-        }
-        let size = self.volumes[at].size;
-        let is_outside = |id| {
-            let request = self.requests.get(id);
-            request.length == 0 || request.offset.checked_add(request.length).is_none_or(|end| end > size)
-        };
-        if self.requests.joined(id).any(is_outside) {
-            return Some(Error::Invalid);
-        }
-        let writes = matches!(request.kind, Kind::Write | Kind::Clear);
-        (writes && (self.reads_only || self.volumes[at].read_only)).then_some(Error::ReadOnly)
     }
 
     // ---- commands ----

@@ -5,7 +5,7 @@
 //! without waiting. So no lock is held on any block or digest: what another request changed meanwhile is simply seen, and a
 //! partial write whose base has changed completes its block again.
 
-use crate::sharing::disk_index::lookup::OnDisk;
+use crate::pool::disk_index::lookup::OnDisk;
 use alloc::vec::Vec;
 
 use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, RequestId, VolumeId};

@@ -13,7 +13,7 @@ use crate::format::volume::{self, VOLUME_BYTES};
 use crate::jobs::checkpoint::{Checkpoint, Progress, Stage, TABLES};
 use crate::map::discards::{DISCARD_BYTES, Discard};
 use crate::map::map_buffer::Leaf;
-use crate::sharing::disk_index::NO_VOLUME;
+use crate::pool::disk_index::NO_VOLUME;
 use crate::space::SlotState;
 use crate::store::pages::{PageKey, Region};
 use crate::store::tree::{Stop, Walk, Writer, lookup};

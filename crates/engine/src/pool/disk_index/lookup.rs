@@ -4,11 +4,10 @@
 use super::bucket::{COPIES, bucket_of, entries, has_tag, hash_of, slot_of};
 use super::{DiskIndex, UNREADABLE};
 use crate::contract::*;
-use crate::data_path::write::Known;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::format::superblock::TreeId;
-
+use crate::pool::contents::Known;
 use crate::store::pages::Region;
 use crate::store::tree::{Missing, Walk, lookup};
 

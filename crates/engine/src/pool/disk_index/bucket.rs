@@ -2,17 +2,16 @@
 
 use crate::contract::Digest;
 use crate::format::bytes::{put_u64, u64_at};
+use crate::format::disk_index::ENTRY_BYTES;
 use crate::format::entry::Slot;
 
-/// Bytes of an entry: slot plus one, tag. Zero: no entry.
-pub(super) const ENTRY_BYTES: u64 = 8;
 const SLOT_PLUS_ONE_BITS: u32 = 37;
 /// Slots that are named for a tag, at most.
-pub(super) const COPIES: usize = 4;
+pub(crate) const COPIES: usize = 4;
 
 /// A change of the index: the part of the digest that it knows, the slot, and whether the entry goes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Change {
+pub(crate) struct Change {
     pub hash: u64,
     /// The slot, and in the lowest bit whether the entry goes.
     what: u64,
@@ -42,12 +41,12 @@ impl Change {
 }
 
 /// The part of a digest that the index looks at.
-pub(super) fn hash_of(digest: Digest) -> u64 {
+pub(crate) fn hash_of(digest: Digest) -> u64 {
     (u128::from_le_bytes(digest.0) >> 64) as u64
 }
 
 /// The bucket of a digest: buckets are in the order of digests.
-pub(super) fn bucket_of(hash: u64, buckets: u32) -> u64 {
+pub(crate) fn bucket_of(hash: u64, buckets: u32) -> u64 {
     ((u128::from(hash) * u128::from(buckets)) >> 64) as u64
 }
 
@@ -55,16 +54,16 @@ fn entry(hash: u64, slot: Slot) -> u64 {
     hash << SLOT_PLUS_ONE_BITS | (slot.0 + 1)
 }
 
-pub(super) fn slot_of(entry: u64) -> Option<Slot> {
+pub(crate) fn slot_of(entry: u64) -> Option<Slot> {
     (entry & ((1 << SLOT_PLUS_ONE_BITS) - 1)).checked_sub(1).map(Slot)
 }
 
 /// Whether an entry may be of a digest.
-pub(super) fn has_tag(entry: u64, hash: u64) -> bool {
+pub(crate) fn has_tag(entry: u64, hash: u64) -> bool {
     entry >> SLOT_PLUS_ONE_BITS == hash << SLOT_PLUS_ONE_BITS >> SLOT_PLUS_ONE_BITS && entry != 0
 }
 
-pub(super) fn entries(bucket: &[u8]) -> impl Iterator<Item = u64> + '_ {
+pub(crate) fn entries(bucket: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bucket.chunks_exact(ENTRY_BYTES as usize).map(|bytes| u64_at(bytes, 0))
 }
 

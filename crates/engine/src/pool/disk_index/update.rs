@@ -11,10 +11,11 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::bucket::{Change, bucket_of};
-use super::{NO_VOLUME, UNREADABLE, pages_for};
+use super::{NO_VOLUME, UNREADABLE};
 use crate::canary::Canary;
 use crate::contract::*;
 use crate::engine::Engine;
+use crate::format::disk_index::pages_for;
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::layout::read_summary;
 use crate::format::superblock::{DiskIndexRecord, TreeId};

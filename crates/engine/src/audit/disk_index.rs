@@ -2,9 +2,9 @@
 
 use alloc::vec;
 
-use super::bucket::{bucket_of, entries, has_tag, hash_of, slot_of};
 use crate::engine::Engine;
 use crate::format::superblock::TreeId;
+use crate::pool::disk_index::bucket::{bucket_of, entries, has_tag, hash_of, slot_of};
 use crate::store::pages::ReadMetadata;
 
 /// What an audit of the index on disk finds. Nothing of it is damage: stale entries and those that it lacks cost savings.

@@ -1,0 +1,66 @@
+//! How large the index on disk is: buckets for a pool, entries in a bucket, pages for so many changes.
+
+use crate::format::geometry::Geometry;
+use crate::format::layout::height_for;
+use crate::format::superblock::{DiskIndexRecord, Root};
+
+/// Bytes of an entry: slot plus one, tag. Zero: no entry.
+pub(crate) const ENTRY_BYTES: u64 = 8;
+
+/// Entries of a bucket.
+fn bucket_entries(geometry: &Geometry) -> u64 {
+    geometry.block() / ENTRY_BYTES
+}
+
+/// Buckets for all slots of a pool: two thirds of each are filled.
+pub(crate) fn buckets_for(geometry: &Geometry) -> u32 {
+    u32::try_from((3 * geometry.slots()).div_ceil(2 * bucket_entries(geometry))).unwrap_or(u32::MAX)
+}
+
+/// Why no pool of this geometry has written such a record of its index.
+pub(crate) fn contradiction(geometry: &Geometry, record: DiskIndexRecord, root: Root) -> Option<&'static str> {
+    let leaves = geometry.summary_leaves();
+    if record.buckets > buckets_for(geometry) {
+        Some("the index on disk has more buckets than the pool can use")
+    } else if record.built != DiskIndexRecord::COMPLETE && u64::from(record.built) > leaves {
+        Some("the index on disk was built further than the summaries go")
+    } else if !record.is_on() && (record.built > 0 || !root.pointer.is_none()) {
+        Some("there is no index on disk, and yet a root of it, or blocks that were entered")
+    } else {
+        None
+    }
+}
+
+/// Whether the pool has outgrown so many buckets: more than five sixths of each would be filled.
+pub(crate) fn is_outgrown(geometry: &Geometry, buckets: u32) -> bool {
+    6 * geometry.slots() > 5 * u64::from(buckets) * bucket_entries(geometry)
+}
+
+/// The most pages that changing so many leaves of an index with so many buckets writes.
+pub(crate) fn pages_for(geometry: &Geometry, buckets: u32, leaves: u64) -> usize {
+    let (mut pages, mut level) = (0, u64::from(buckets));
+    for _ in 0..=height_for(buckets.into(), geometry.fanout()) {
+        pages += leaves.min(level);
+        level = level.div_ceil(geometry.fanout());
+    }
+    pages as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_outgrows_its_buckets_when_it_is_a_quarter_larger() {
+        let size = |gib: u64| Geometry::for_capacity(gib << 30).unwrap();
+        let buckets = buckets_for(&size(10));
+        assert_eq!(buckets, 8640);
+        assert!(
+            !is_outgrown(&size(10), buckets) && !is_outgrown(&size(12), buckets) && is_outgrown(&size(13), buckets)
+        );
+        // Three GiB a TiB.
+        let pages = pages_for(&size(1024), buckets_for(&size(1024)), u64::MAX) as u64;
+        assert!((780_000..795_000).contains(&pages), "{pages}");
+        assert_eq!(pages_for(&size(10), 7920, 2), 2 + 2 + 1);
+    }
+}
