@@ -302,6 +302,8 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
+    /// Traces of block devices: what is in them, and made ones.
+    Trace(lab::traces::command::Arguments),
     /// What requests of each kind allocate in the engine; under callgrind, by `tests/instructions`, also the instructions that they
     /// take. The same in every run.
     Paths {
@@ -355,6 +357,7 @@ fn main() -> ExitCode {
             }
         }
         Command::Window { size, write } => run_window(size, write.as_deref()),
+        Command::Trace(arguments) => lab::traces::command::run(&arguments),
         Command::Paths { only, plain } => run_paths(&only, plain),
         Command::Cost { index_entries, rounds, blocks, request_blocks, only, write } => {
             let plan = cost::Plan { index_entries, rounds: rounds as usize, blocks, only };

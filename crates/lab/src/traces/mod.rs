@@ -1,9 +1,29 @@
 //! Traces of block devices: files of many formats, one kind of request; what is in them; and made ones that stand in for those that
 //! nobody has.
 //!
-//! A reader gives requests one by one, whatever the size of the file.
+//! A reader gives requests one by one, whatever the size of the file: [`open`].
+
+mod blkparse;
+mod cloudphysics;
+pub mod command;
+mod disksim;
+mod error;
+mod fiu;
+mod format;
+mod lines;
+mod mqsim;
+mod msr;
+mod reader;
+mod record;
+pub mod stat;
+#[cfg(test)]
+mod tests;
 
 use engine::Nanos;
+
+pub use error::TraceError;
+pub use format::Format;
+pub use reader::{BadLines, Options, Reader, Tally, open};
 
 /// Bytes of a block of a trace: the unit of addresses and of contents.
 pub const BLOCK: u64 = 4096;

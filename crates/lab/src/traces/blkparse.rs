@@ -1,0 +1,68 @@
+//! What blkparse prints of a recording of blktrace, in its default format.
+//!
+//!       8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]
+//!
+//! Device, processor, sequence number, time in seconds, process, action, kind, first sector + sectors, name. Every I/O has several lines, one
+//! for each stage. Those with action Q (queued: what was asked for, when it was) become requests, the others are passed over; so are discards, flushes
+//! without data, and the totals at the end.
+
+use super::record::{Line, Parsed, Record, number};
+
+/// What a line of the totals begins with.
+const TOTALS: [&str; 6] = ["CPU", "Total", "Throughput", "Events", "Skips", "Input file"];
+
+/// What blkparse prints in these totals.
+const COUNTS: [&str; 11] = [
+    "Reads Queued",
+    "Read Dispatches",
+    "Reads Requeued",
+    "Reads Completed",
+    "Read Merges",
+    "Read depth",
+    "PC Reads Queued",
+    "PC Read Disp",
+    "PC Reads Req",
+    "PC Reads Compl",
+    "IO unplugs",
+];
+
+/// A line of it.
+pub(super) fn line(text: &str) -> Parsed {
+    let trimmed = text.trim_start();
+    if TOTALS.iter().chain(&COUNTS).any(|begin| trimmed.starts_with(begin)) {
+        return Ok(Line::Other);
+    }
+    let mut fields = text.split_ascii_whitespace();
+    let device = fields.next().and_then(|device| device.split_once(','));
+    let device = device.and_then(|(major, minor)| Some((number(Some(major))?, number(Some(minor))?)));
+    let numbers = (number(fields.next()), number(fields.next()), nanos(fields.next()), number(fields.next()));
+    let (Some(_), (Some(_), Some(_), Some(at), Some(process))) = (device, numbers) else {
+        return Err("'major,minor processor number time process action kind ...'");
+    };
+    let (Some(action), Some(kind)) = (fields.next(), fields.next()) else {
+        return Err("an action and a kind");
+    };
+    if action != "Q" || kind.contains('D') {
+        return Ok(Line::Other);
+    }
+    let writes = kind.contains('W');
+    let place = (number(fields.next()), fields.next(), number(fields.next()));
+    if !writes && !kind.contains('R') || place == (None, None, None) {
+        return Ok(Line::Other);
+    }
+    let (Some(first), Some("+"), Some(sectors)) = place else {
+        return Err("'sector + sectors' after the kind");
+    };
+    let mut record = Record::of_sectors(at, writes, first, sectors)?;
+    record.process = process;
+    Ok(Line::Record(record))
+}
+
+/// Seconds with nine digits behind the point.
+fn nanos(text: Option<&str>) -> Option<u64> {
+    let (seconds, nanos) = text?.split_once('.')?;
+    if nanos.len() != 9 {
+        return None;
+    }
+    number(Some(seconds))?.checked_mul(1_000_000_000)?.checked_add(number(Some(nanos))?)
+}

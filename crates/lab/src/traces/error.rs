@@ -1,0 +1,50 @@
+//! What is wrong with a trace: in which file, in which line, and what was expected there.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// How much of a line an error shows.
+const SHOWN: usize = 80;
+
+/// Why a trace cannot be read further.
+#[derive(Debug)]
+pub struct TraceError {
+    file: PathBuf,
+    /// From 1; 0 if it is not about a line.
+    line: u64,
+    what: String,
+}
+
+impl TraceError {
+    /// About a file as a whole.
+    pub(super) fn file(file: &Path, what: impl Into<String>) -> TraceError {
+        TraceError { file: file.to_path_buf(), line: 0, what: what.into() }
+    }
+
+    /// About a line, which is not what was expected.
+    pub(super) fn line(file: &Path, line: u64, expected: &str, found: &[u8]) -> TraceError {
+        let text = String::from_utf8_lossy(found);
+        let mut shown: String = text.trim_end().chars().take(SHOWN).collect();
+        if shown.len() < text.trim_end().len() {
+            shown.push_str("...");
+        }
+        TraceError { file: file.to_path_buf(), line, what: format!("expected {expected}, found {shown:?}") }
+    }
+
+    /// The line that it is about, from 1.
+    pub fn line_number(&self) -> Option<u64> {
+        (self.line > 0).then_some(self.line)
+    }
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if self.line > 0 {
+            write!(f, ", line {}", self.line)?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+impl std::error::Error for TraceError {}

@@ -1,0 +1,270 @@
+//! Traces, through their door: files as users have them.
+//!
+//! The samples are in `../shared/data`, seen from the root of the project; without them the tests say so and pass.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use lab::traces::stat::{Figures, Stat};
+use lab::traces::{BadLines, Format, Options, Request, TraceError, open};
+
+/// A directory that goes away with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("lab-traces-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory for files");
+        Scratch(path)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).expect("room for a file");
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn sample(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
+    if !path.exists() {
+        eprintln!("skipped: there is no sample at {}", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+fn figures(path: &Path) -> Figures {
+    let mut reader = open(&[path.to_path_buf()], &Options::default()).expect("it can be read");
+    let mut stat = Stat::default();
+    for request in &mut reader {
+        stat.add(&request.expect("every line is good"));
+    }
+    stat.finish(Some(reader.tally()))
+}
+
+fn read(paths: &[PathBuf], options: &Options) -> Result<Vec<Request>, TraceError> {
+    open(paths, options)?.collect()
+}
+
+/// A record of FIU's text, from the words of its line.
+struct Words {
+    ns: u64,
+    pid: String,
+    op: String,
+    lba: u64,
+    digest: String,
+}
+
+/// The figures of records of 4 KiB, the slow way: requests are lists of records, and everything is looked for in lists of all that was before.
+fn agrees_with_the_slow_way(records: &[Words], figures: &Figures) {
+    let mut requests: Vec<Vec<&Words>> = Vec::new();
+    for record in records {
+        let follows = requests.last().and_then(|request| request.last()).is_some_and(|before| {
+            (&before.pid, &before.op, before.lba + 8) == (&record.pid, &record.op, record.lba)
+                && record.ns - before.ns <= 1_000_000
+        });
+        match requests.last_mut() {
+            Some(request) if follows => request.push(record),
+            _ => requests.push(vec![record]),
+        }
+    }
+    let writes: Vec<_> = requests.iter().filter(|request| request[0].op == "W").collect();
+    let kib = |requests: f64, blocks: usize| blocks as f64 * 4.0 / requests.max(1.0);
+    let close = |ours: f64, theirs: f64| assert!((ours - theirs).abs() <= 1e-9 * theirs.abs(), "{ours} for {theirs}");
+    assert_eq!((figures.requests, figures.writes), (requests.len() as u64, writes.len() as u64));
+    close(figures.write_ratio, writes.len() as f64 / requests.len() as f64);
+    close(figures.mean_kib, kib(requests.len() as f64, records.len()));
+    close(figures.mean_write_kib, kib(writes.len() as f64, writes.iter().map(|request| request.len()).sum()));
+    // Redundancy: of each written block, whether an earlier line of a write has its digest, and the last of its place.
+    let written: Vec<&Words> = records.iter().filter(|record| record.op == "W").collect();
+    let (mut duplicates, mut same_place) = (0, 0);
+    let mut redundant = Vec::new();
+    for (index, record) in written.iter().enumerate() {
+        let is_known = written[..index].iter().any(|before| before.digest == record.digest);
+        let holds = written[..index].iter().rev().find(|before| before.lba == record.lba);
+        duplicates += u64::from(is_known);
+        same_place += u64::from(holds.is_some_and(|before| before.digest == record.digest));
+        redundant.push(is_known);
+    }
+    assert_eq!((figures.known_write_blocks, figures.duplicate_blocks), (written.len() as u64, duplicates));
+    assert_eq!(figures.same_place_blocks, same_place);
+    let mut classes = [[0; 3]; 5];
+    let mut redundant = redundant.into_iter();
+    for request in &writes {
+        let known = redundant.by_ref().take(request.len()).filter(|&is_known| is_known).count();
+        let class = &mut classes[[1, 2, 4, 8].iter().position(|&most| request.len() <= most).unwrap_or(4)];
+        class[2] += 1;
+        class[0] += u64::from(known == request.len());
+        class[1] += u64::from(known > 0 && known < request.len());
+    }
+    let ours: Vec<_> = figures.by_size.iter().map(|class| [class.fully, class.partly, class.writes]).collect();
+    assert_eq!(ours, classes);
+    let distinct = |of: &dyn Fn(&Words) -> bool| {
+        records.iter().filter(|r| of(r)).map(|r| r.lba).collect::<BTreeSet<_>>().len() as u64
+    };
+    assert_eq!(figures.distinct_blocks, distinct(&|_| true));
+    assert_eq!(figures.distinct_blocks_read, distinct(&|record| record.op == "R"));
+    assert_eq!(
+        figures.distinct_contents,
+        records.iter().map(|record| &record.digest).collect::<BTreeSet<_>>().len() as u64
+    );
+    // Arrivals.
+    let gaps: Vec<u64> = requests.windows(2).map(|pair| pair[1][0].ns - pair[0][0].ns).collect();
+    let variation = |gaps: &[u64]| {
+        let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
+        (gaps.iter().map(|&gap| (gap as f64 - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt() / mean
+    };
+    let nearly = |ours: f64, theirs: f64| assert!((ours - theirs).abs() <= 2e-3 * theirs, "{ours} for {theirs}");
+    nearly(figures.bursts.inter_arrival_cv, variation(&gaps));
+    let lines = figures.lines.as_ref().expect("it came from a file");
+    nearly(
+        lines.record_inter_arrival_cv,
+        variation(&records.windows(2).map(|pair| pair[1].ns - pair[0].ns).collect::<Vec<_>>()),
+    );
+    let mut idle: Vec<u64> = gaps.iter().copied().filter(|&gap| gap > 100_000_000).collect();
+    idle.sort_unstable();
+    assert_eq!(figures.bursts.bursts, idle.len() as u64 + 1);
+    nearly(figures.bursts.idle_s_p50, idle[idle.len().div_ceil(2) - 1] as f64 / 1e9);
+    let mut bins = BTreeMap::<u64, f64>::new();
+    requests
+        .iter()
+        .for_each(|request| *bins.entry((request[0].ns - records[0].ns) / 1_000_000_000).or_default() += 1.0);
+    let count = *bins.keys().max().expect("there are requests") as f64 + 1.0;
+    let mean = requests.len() as f64 / count;
+    let variance = bins.values().map(|bin| bin * bin).sum::<f64>() / count - mean * mean;
+    nearly(figures.bursts.dispersion_1s, variance / mean);
+}
+
+fn classes(figures: &Figures) -> Vec<(u64, u64, u64)> {
+    figures.by_size.iter().map(|class| (class.fully, class.partly, class.writes)).collect()
+}
+
+#[test]
+fn the_sample_of_mail_has_the_figures_that_its_lines_have() {
+    let Some(path) = sample("fiu/mail_day1_first10000.csv") else { return };
+    let figures = figures(&path);
+    let text = std::fs::read_to_string(&path).expect("it is text");
+    let words = |line: &str| {
+        let words: Vec<&str> = line.split('\t').collect();
+        let number = |index: usize| words[index].parse().expect("a number");
+        Words { ns: number(1), pid: words[2].into(), op: words[6].into(), lba: number(4), digest: words[9].into() }
+    };
+    agrees_with_the_slow_way(&text.lines().skip(1).map(words).collect::<Vec<_>>(), &figures);
+    // What was known of it before: records, requests by size, bursts.
+    let lines = figures.lines.as_ref().expect("it came from a file");
+    assert_eq!((lines.records, figures.write_blocks, figures.read_blocks), (10_000, 1_095, 8_905));
+    assert_eq!(classes(&figures), [(73, 0, 269), (3, 8, 34), (7, 63, 112), (0, 28, 32), (0, 3, 7)]);
+    assert_eq!(format!("{:.1} {:.1}", figures.mean_write_kib / 4.0, figures.mean_read_kib / 4.0), "2.4 6.8");
+    assert_eq!(format!("{:.1} {:.0}", lines.record_inter_arrival_cv, lines.joined_gap_us_p50), "11.3 38");
+    assert_eq!(format!("{:.0} {:.0}", figures.span_gib, figures.bursts.dispersion_1s), "277 250");
+    assert_eq!((figures.bursts.requests_p50, figures.bursts.requests_p90, figures.bursts.requests_max), (1, 5, 622));
+    assert_eq!(format!("{:.2} {:.1}", figures.bursts.idle_s_p50, figures.bursts.idle_s_p90), "0.18 0.5");
+}
+
+#[test]
+fn the_sample_of_homes_has_the_figures_that_its_lines_have() {
+    let Some(path) = sample("fiu/homes-sample.1.blkparse") else { return };
+    let figures = figures(&path);
+    let text = std::fs::read_to_string(&path).expect("it is text");
+    let words = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |index: usize| words[index].parse().expect("a number");
+        Words { ns: number(0), pid: words[1].into(), op: words[5].into(), lba: number(3), digest: words[8].into() }
+    };
+    agrees_with_the_slow_way(&text.lines().map(words).collect::<Vec<_>>(), &figures);
+    let lines = figures.lines.as_ref().expect("it came from a file");
+    assert_eq!((lines.records, figures.write_blocks, figures.read_blocks), (1_000, 1_000, 0));
+    assert_eq!(classes(&figures), [(113, 0, 413), (16, 8, 55), (4, 0, 56), (0, 0, 13), (0, 2, 16)]);
+    assert_eq!(format!("{:.1} {:.1}", figures.mean_write_kib / 4.0, lines.record_inter_arrival_cv), "1.8 6.1");
+    assert_eq!(
+        format!("{:.0} {:.0} {:.0}", figures.span_gib, figures.bursts.dispersion_1s, figures.duration_s),
+        "443 55 1121"
+    );
+    assert_eq!((figures.bursts.requests_p50, figures.bursts.requests_p90, figures.bursts.requests_max), (2, 13, 141));
+    assert_eq!(format!("{:.1} {:.1}", figures.bursts.idle_s_p50, figures.bursts.idle_s_p90), "5.4 29.7");
+}
+
+#[test]
+fn samples_of_other_formats_are_told_apart_and_read_whole() {
+    let samples = [
+        ("cloudphysics/cloudPhysicsIO.csv", Format::CloudPhysics, 113_872),
+        ("mqsim/tpcc-small.trace", Format::MqSim, 6_999),
+        ("disksim/barracuda.trace", Format::DiskSim, 10_000),
+        ("disksim/ibm18es.trace", Format::DiskSim, 10_000),
+    ];
+    for (name, format, requests) in samples {
+        let Some(path) = sample(name) else { continue };
+        let reader = open(&[path], &Options::default()).expect("it can be read");
+        assert_eq!(reader.format(), format, "{name}");
+        let requests_read: Vec<_> = reader.collect::<Result<_, _>>().expect("every line is good");
+        assert_eq!(requests_read.len(), requests, "{name}");
+        assert!(requests_read.is_sorted_by_key(|request| request.at), "{name}");
+    }
+    let Some(path) = sample("cloudphysics/cloudPhysicsIO.csv") else { return };
+    let figures = figures(&path);
+    let lines = figures.lines.expect("it came from a file");
+    // In thousands of bytes.
+    assert_eq!(format!("{:.3} {:.1}", figures.write_ratio, lines.mean_record_kib * 1.024), "0.587 36.9");
+}
+
+const TWO_DAYS: [&str; 2] = [
+    "10 7 nfsd 8 8 W 6 0 2c4787c7671c2f638777c4ab72859ce1\n20 7 nfsd 16 8 W 6 0 88b93b628d84082186026d9da044f173\n",
+    "1000030 7 nfsd 24 8 W 6 0 88b93b628d84082186026d9da044f173\n1000030 8 nfsd 32 8 W 6 0 88b93b628d84082186026d9da044f173\n",
+];
+
+#[test]
+fn days_in_a_row_plain_or_gzip_are_one_trace() {
+    let scratch = Scratch::new("days");
+    let first = scratch.file("1.blkparse", TWO_DAYS[0].as_bytes());
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(TWO_DAYS[1].as_bytes()).expect("memory");
+    let second = scratch.file("2.blkparse.gz", &gzip.finish().expect("memory"));
+    let days = [first.clone(), second.clone()];
+    let places = |options: &Options| {
+        let requests = read(&days, options).expect("both are good");
+        requests.iter().map(|request| (request.at, request.block, request.blocks)).collect::<Vec<_>>()
+    };
+    // The third line comes 1.00001 ms after the second: with the default of 1 ms it is another request.
+    assert_eq!(places(&Options::default()), [(10, 1, 2), (1_000_030, 3, 1), (1_000_030, 4, 1)]);
+    assert_eq!(places(&Options { join: Some(1_000_010), ..Options::default() }), [(10, 1, 3), (1_000_030, 4, 1)]);
+    assert_eq!(places(&Options { join: None, ..Options::default() }).len(), 4);
+    // The days in the wrong order: a little is a cut, more is a mistake.
+    let late = scratch.file("3.blkparse", b"9000000000 7 nfsd 8 8 W 6 0\n");
+    assert!(read(&[second.clone(), first.clone()], &Options::default()).is_ok());
+    let error = read(&[late, first], &Options::default()).expect_err("eight seconds back");
+    assert!(
+        error.to_string().contains("1.blkparse, line 1: expected a time after the end of the file before"),
+        "{error}"
+    );
+    assert!(read(&[second, scratch.0.join("none")], &Options::default()).is_err(), "all files must be there at once");
+}
+
+#[test]
+fn a_bad_line_is_refused_with_its_place_or_counted() {
+    let scratch = Scratch::new("bad");
+    let path = scratch.file("bad", format!("{}what is this\n5 7 nfsd 8 8 W 6 0\n", TWO_DAYS[0]).as_bytes());
+    let error = read(std::slice::from_ref(&path), &Options::default()).expect_err("it is bad");
+    assert_eq!(error.line_number(), Some(3));
+    assert!(error.to_string().contains("line 3: expected 'time process name"), "{error}");
+    assert!(error.to_string().contains("found \"what is this\""), "{error}");
+    let options = Options { bad_lines: BadLines::Count, ..Options::default() };
+    let mut reader = open(std::slice::from_ref(&path), &options).expect("it is there");
+    let requests: Vec<_> = reader.by_ref().collect::<Result<_, _>>().expect("bad lines are counted");
+    // The last line is earlier than those before it: it comes with them.
+    assert_eq!(requests.iter().map(|request| request.at).collect::<Vec<_>>(), [10, 20]);
+    assert_eq!((reader.tally().bad_lines, reader.tally().records, reader.tally().moved), (1, 3, 1));
+    let path = scratch.file("long", &vec![b'7'; 3 << 20]);
+    let long = Options { format: Some(Format::MqSim), ..Options::default() };
+    assert!(read(&[path], &long).expect_err("it is too long").to_string().contains("1 MiB"));
+    let path = scratch.file("other", b"nobody knows this\n");
+    assert!(read(&[path], &Options::default()).expect_err("no format").to_string().contains("--format"));
+    assert!(read(&[], &Options::default()).is_err());
+}
