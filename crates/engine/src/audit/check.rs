@@ -111,7 +111,7 @@ impl Engine {
     ) -> Option<()> {
         let (mut read, mut ignore) = (|offset, length| read(offset, length), |_: &str| {});
         let mut audit = self.look(&mut read, &mut ignore);
-        let root = self.roots[tree as usize];
+        let root = self.pool.roots[tree as usize];
         audit.each_leaf(Region::Metadata, root, table_name(tree), &mut |_, leaf, page| visit(leaf, page));
         audit.good.then_some(())
     }
@@ -127,10 +127,11 @@ impl Engine {
                 visit(self.slot_offset(slot), digest);
             }
         });
-        let mut fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0).collect();
+        let mut fresh: Vec<_> =
+            self.pool.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0).collect();
         fresh.sort_unstable_by_key(|(slot, _)| **slot);
         for (slot, recent) in fresh {
-            if !self.dirty.contains_key(slot) {
+            if !self.pool.dirty.contains_key(slot) {
                 visit(self.slot_offset(*slot), recent.digest);
             }
         }
@@ -159,13 +160,15 @@ impl Engine {
         visit: &mut dyn FnMut(&str, u64, u64, Flaw),
     ) {
         let mut seen = BTreeSet::new();
-        for (volume, root) in self.volumes.iter().zip(&self.maps).filter(|(volume, _)| volume.deleted.is_none()) {
+        for (volume, root) in
+            self.pool.volumes.iter().zip(&self.pool.maps).filter(|(volume, _)| volume.deleted.is_none())
+        {
             let blocks = volume.size.div_ceil(self.geometry().block());
             // What is buffered does not need its leaf.
             let mut visit_volume = |first: u64, count: u64, flaw| {
                 let (mut first, end) = (first, first.saturating_add(count).min(blocks));
                 while first < end {
-                    let next = self.buffer.next_key(Key::new(volume.id, first), Key(u64::MAX));
+                    let next = self.pool.buffer.next_key(Key::new(volume.id, first), Key(u64::MAX));
                     let upto = next.filter(|next| next.volume() == volume.id).map_or(end, |next| end.min(next.lba()));
                     if upto > first {
                         visit(&volume.name, first, upto - first, flaw);
@@ -176,25 +179,25 @@ impl Engine {
             let at = (volume.id, 0, root.height);
             self.visit_flawed(read, offsets, &mut seen, root.pointer, at, &mut visit_volume);
         }
-        let mut points: Vec<_> = self.delta.points.iter().map(|(&key, &entry)| (key, entry)).collect();
-        points.extend(self.buffer.iter().filter(|&(key, _)| self.delta.get(key).is_none()));
+        let mut points: Vec<_> = self.pool.delta.points.iter().map(|(&key, &entry)| (key, entry)).collect();
+        points.extend(self.pool.buffer.iter().filter(|&(key, _)| self.pool.delta.get(key).is_none()));
         points.sort_unstable_by_key(|&(key, _)| key);
         for (key, entry) in points {
             if let (true, Some(at)) = (entry.is_lost(), self.volume_index(key.volume())) {
-                visit(&self.volumes[at].name, key.lba(), 1, Flaw::Lost);
+                visit(&self.pool.volumes[at].name, key.lba(), 1, Flaw::Lost);
             }
             let is_in_slot = entry.slot().is_some_and(|slot| offsets.contains(&self.slot_offset(slot)));
             if let (true, Some(at)) = (is_in_slot, self.volume_index(key.volume())) {
-                visit(&self.volumes[at].name, key.lba(), 1, Flaw::InSlot);
+                visit(&self.pool.volumes[at].name, key.lba(), 1, Flaw::InSlot);
             }
         }
     }
 
     /// What is buffered of a volume.
     fn buffered_of(&self, volume: VolumeId) -> impl Iterator<Item = (Key, Entry)> + '_ {
-        let mut place = self.buffer.position(Key::new(volume, 0));
+        let mut place = self.pool.buffer.position(Key::new(volume, 0));
         core::iter::from_fn(move || {
-            let (at, key, entry) = self.buffer.first_from(place).filter(|(_, key, _)| key.volume() == volume)?;
+            let (at, key, entry) = self.pool.buffer.first_from(place).filter(|(_, key, _)| key.volume() == volume)?;
             place = at + 1;
             Some((key, entry))
         })
@@ -222,9 +225,9 @@ impl Engine {
         }
         let key = PageKey { region: Region::Metadata, location: pointer.location };
         // A page has one parent.
-        let usable = self.store.is_valid(key) && seen.insert(pointer.location);
-        let page = if usable { read(self.store.offset(key), geometry.block_size) } else { None };
-        let Some(page) = page.filter(|page| checksum(self.store.page_seed, page) == pointer.checksum) else {
+        let usable = self.pool.store.is_valid(key) && seen.insert(pointer.location);
+        let page = if usable { read(self.pool.store.offset(key), geometry.block_size) } else { None };
+        let Some(page) = page.filter(|page| checksum(self.pool.store.page_seed, page) == pointer.checksum) else {
             return visit(first, span, Flaw::Damaged);
         };
         if level > 0 {
@@ -255,7 +258,7 @@ impl Engine {
 
     /// Byte offset of a slot that may not exist.
     fn slot_offset_checked(&self, slot: Slot) -> u64 {
-        if self.space.contains(slot) { self.slot_offset(slot) } else { 0 }
+        if self.pool.space.contains(slot) { self.slot_offset(slot) } else { 0 }
     }
 }
 
@@ -274,15 +277,15 @@ impl<'a> Audit<'a> {
 
     fn at_rest(&mut self) {
         let engine = self.engine;
-        if engine.read_only {
+        if engine.pool.read_only {
             return;
         }
         let busy = [
             (engine.checkpoint.is_some(), "a checkpoint is under way"),
-            (!engine.frozen.is_empty(), "changes are being merged"),
+            (!engine.pool.frozen.is_empty(), "changes are being merged"),
             (engine.requests.active() > 0, "requests are not answered"),
-            (engine.store.io.in_flight() > 0, "I/O is in flight"),
-            (engine.store.meta.freed_count() > 0, "blocks of metadata wait to be free"),
+            (engine.pool.store.io.in_flight() > 0, "I/O is in flight"),
+            (engine.pool.store.meta.freed_count() > 0, "blocks of metadata wait to be free"),
         ];
         for (_, what) in busy.into_iter().filter(|(is, _)| *is) {
             self.violation(format!("the engine is not at rest: {what}"));
@@ -320,7 +323,7 @@ impl<'a> Audit<'a> {
     }
 
     fn page(&mut self, region: Region, pointer: Pointer, what: &str) -> Option<Vec<u8>> {
-        let store = &self.engine.store;
+        let store = &self.engine.pool.store;
         let key = PageKey { region, location: pointer.location };
         if !store.is_valid(key) {
             self.is_incomplete = true;
@@ -362,7 +365,7 @@ impl<'a> Audit<'a> {
     fn volumes(&mut self) {
         let engine = self.engine;
         let per_leaf = engine.geometry().map_leaf_entries();
-        for (volume, &root) in engine.volumes.iter().zip(&engine.maps) {
+        for (volume, &root) in engine.pool.volumes.iter().zip(&engine.pool.maps) {
             let what = format!("volume {}", volume.name);
             let mut used = 0;
             let blocks = volume.merged_size.div_ceil(engine.geometry().block());
@@ -397,7 +400,7 @@ impl<'a> Audit<'a> {
     fn discarded_blocks(&mut self, volume: u16) -> u64 {
         let engine = self.engine;
         let mut used = 0;
-        for discard in engine.discards.iter().filter(|discard| discard.volume.0 == volume) {
+        for discard in engine.pool.discards.iter().filter(|discard| discard.volume.0 == volume) {
             self.descend(Region::Metadata, discard.pointer, discard.level, 0, "a discard", &mut |audit, _, page| {
                 for bytes in page.chunks_exact(8) {
                     if let Some(slot) = Entry(u64_at(bytes, 0)).slot() {
@@ -416,7 +419,7 @@ impl<'a> Audit<'a> {
         let slots = engine.geometry().slots();
         let per_leaf = engine.geometry().space_leaf_slots();
         self.states = vec![SlotState::Free; slots as usize];
-        let root = engine.roots[TreeId::SpaceMap as usize];
+        let root = engine.pool.roots[TreeId::SpaceMap as usize];
         self.each_leaf(Region::Metadata, root, "the space map", &mut |audit, leaf, page| {
             for at in 0..per_leaf {
                 let (slot, state) = (leaf * per_leaf + at, SlotState::read(page, at));
@@ -432,17 +435,17 @@ impl<'a> Audit<'a> {
     /// What is left of volumes that are gone.
     fn discards(&mut self) {
         let engine = self.engine;
-        let mut gone: Vec<u16> = engine.discards.iter().map(|discard| discard.volume.0).collect();
+        let mut gone: Vec<u16> = engine.pool.discards.iter().map(|discard| discard.volume.0).collect();
         gone.sort_unstable();
         gone.dedup();
         if gone.first() == Some(&NO_VOLUME.0) {
             // Pages of an index on disk that was cut off refer to nothing.
             gone.remove(0);
-            for discard in engine.discards.iter().filter(|discard| discard.volume == NO_VOLUME) {
+            for discard in engine.pool.discards.iter().filter(|discard| discard.volume == NO_VOLUME) {
                 self.descend(Region::Metadata, discard.pointer, discard.level, 0, "a discard", &mut |_, _, _| {});
             }
         }
-        gone.retain(|&id| !engine.volumes.iter().any(|volume| volume.id.0 == id));
+        gone.retain(|&id| !engine.pool.volumes.iter().any(|volume| volume.id.0 == id));
         for id in gone {
             self.discarded_blocks(id);
         }
@@ -453,12 +456,12 @@ impl<'a> Audit<'a> {
     fn delta(&mut self) {
         let engine = self.engine;
         let mut refs = NearMap::<Slot, u32>::default();
-        for entry in engine.delta.points.values() {
+        for entry in engine.pool.delta.points.values() {
             if let Some(slot) = entry.slot() {
                 *refs.entry(slot).or_default() += 1;
             }
         }
-        for (slot, recent) in &engine.delta.slots {
+        for (slot, recent) in &engine.pool.delta.slots {
             if refs.remove(slot).unwrap_or(0) != recent.refs {
                 self.contradiction(format!("slot {}: the delta counts {} references wrongly", slot.0, recent.refs));
             }
@@ -478,7 +481,7 @@ impl<'a> Audit<'a> {
         let engine = self.engine;
         let per_leaf = engine.geometry().block() / 4;
         let mut stored = Vec::new();
-        let root = engine.roots[TreeId::Counts as usize];
+        let root = engine.pool.roots[TreeId::Counts as usize];
         self.each_leaf(Region::Metadata, root, "the reference counts", &mut |_, leaf, page| {
             for (i, bytes) in page.chunks_exact(4).enumerate() {
                 if u32_at(bytes, 0) != 0 {
@@ -492,7 +495,7 @@ impl<'a> Audit<'a> {
     /// Every slot is exactly one of free, referenced, pending; counts equal references.
     fn slots(&mut self, stored: &[(Slot, u32)]) {
         let engine = self.engine;
-        let space = &engine.space;
+        let space = &engine.pool.space;
         let mut stored = stored.iter().copied().peekable();
         let mut pending: Vec<Slot> = space.pending().iter().map(|&(slot, _)| slot).collect();
         pending.sort_unstable();
@@ -504,7 +507,7 @@ impl<'a> Audit<'a> {
             let slot = Slot(number);
             let count = self.counts[number as usize];
             let found = self.states[number as usize];
-            let known = engine.delta.slots.contains_key(&slot);
+            let known = engine.pool.delta.slots.contains_key(&slot);
             let fits = match count {
                 // Held for the delta, which settles it when it is merged.
                 0 => found == SlotState::Free || found == SlotState::Held && known,
@@ -521,7 +524,7 @@ impl<'a> Audit<'a> {
             used += u64::from(count > 0);
             let taken = found != SlotState::Free || space.is_taken(slot);
             free += u64::from(!taken);
-            let referenced = count > 0 || found == SlotState::Held || engine.delta.live(slot).is_some();
+            let referenced = count > 0 || found == SlotState::Held || engine.pool.delta.live(slot).is_some();
             let waits = pending.binary_search(&slot).is_ok();
             if u8::from(referenced) + u8::from(waits) + u8::from(!taken) != 1 {
                 self.contradiction(format!("slot {number}: referenced {referenced}, pending {waits}, taken {taken}"));
@@ -545,12 +548,12 @@ impl<'a> Audit<'a> {
     fn each_summary(&mut self, visit: &mut dyn FnMut(&mut Audit<'a>, Slot, Digest, Key)) {
         let engine = self.engine;
         let per_leaf = engine.geometry().summary_leaf_slots();
-        let root = engine.roots[TreeId::Summaries as usize];
+        let root = engine.pool.roots[TreeId::Summaries as usize];
         self.each_leaf(Region::Metadata, root, "the summaries", &mut |audit, leaf, page| {
             for (i, bytes) in page.chunks_exact(SUMMARY_BYTES as usize).enumerate() {
                 let slot = Slot(leaf * per_leaf + i as u64);
                 let (digest, owner) = read_summary(bytes, 0);
-                if engine.space.contains(slot) {
+                if engine.pool.space.contains(slot) {
                     visit(audit, slot, digest, owner);
                 }
             }
@@ -572,7 +575,7 @@ impl<'a> Audit<'a> {
             }
         }
         let reached = self.reached.clone();
-        for &root in &engine.maps {
+        for &root in &engine.pool.maps {
             // A second visit of the maps: their pages have been counted.
             self.reached.fill(false);
             self.each_leaf(Region::Metadata, root, "a map", &mut |audit, leaf, page| {
@@ -587,7 +590,7 @@ impl<'a> Audit<'a> {
             });
         }
         self.reached = reached;
-        for (key, entry) in engine.buffer.iter() {
+        for (key, entry) in engine.pool.buffer.iter() {
             if let Some(slot) = entry.slot()
                 && checks.get(slot.0 as usize).copied().flatten() != Some(entry.check())
             {
@@ -597,9 +600,9 @@ impl<'a> Audit<'a> {
                 ));
             }
         }
-        for (key, entry) in &engine.delta.points {
+        for (key, entry) in &engine.pool.delta.points {
             if let Some(slot) = entry.slot() {
-                let known = engine.delta.live(slot).map(|recent| check_bits(recent.digest));
+                let known = engine.pool.delta.live(slot).map(|recent| check_bits(recent.digest));
                 if known != Some(entry.check()) {
                     self.delta_violation(*key, slot);
                 }
@@ -618,12 +621,12 @@ impl<'a> Audit<'a> {
     fn tables(&mut self) {
         let engine = self.engine;
         for tree in [TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::DiskIndex] {
-            let root = engine.roots[tree as usize];
+            let root = engine.pool.roots[tree as usize];
             self.each_leaf(Region::Metadata, root, table_name(tree), &mut |_, _, _| {});
         }
-        let root = engine.roots[TreeId::MetaMap as usize];
+        let root = engine.pool.roots[TreeId::MetaMap as usize];
         self.each_leaf(Region::MetaMap, root, "the map of metadata blocks", &mut |_, _, _| {});
-        let (root, mut records, mut logged) = (engine.roots[TreeId::MapBuffer as usize], Vec::new(), 0);
+        let (root, mut records, mut logged) = (engine.pool.roots[TreeId::MapBuffer as usize], Vec::new(), 0);
         let per_leaf = engine.geometry().block() / map_buffer::RECORD_BYTES as u64;
         self.each_leaf(Region::Metadata, root, table_name(TreeId::MapBuffer), &mut |_, leaf, page| {
             let before = records.len();
@@ -632,8 +635,10 @@ impl<'a> Audit<'a> {
         });
         map_buffer::resolve(&mut records);
         // After a failure it can be ahead.
-        if !engine.read_only && (!records.iter().copied().eq(engine.buffer.iter()) || logged != engine.buffer.logged) {
-            let (found, known) = ((records.len(), logged), (engine.buffer.len(), engine.buffer.logged));
+        if !engine.pool.read_only
+            && (!records.iter().copied().eq(engine.pool.buffer.iter()) || logged != engine.pool.buffer.logged)
+        {
+            let (found, known) = ((records.len(), logged), (engine.pool.buffer.len(), engine.pool.buffer.logged));
             self.contradiction(format!(
                 "the map buffer: its log comes to {found:?} mappings and records, not {known:?}"
             ));
@@ -644,8 +649,8 @@ impl<'a> Audit<'a> {
     fn metadata(&mut self) {
         let reached = core::mem::take(&mut self.reached);
         for (block, &reached) in reached.iter().enumerate() {
-            let used = self.engine.store.meta.is_used(block as u32 + 1);
-            if used != reached && !self.engine.read_only {
+            let used = self.engine.pool.store.meta.is_used(block as u32 + 1);
+            if used != reached && !self.engine.pool.read_only {
                 self.contradiction(format!("metadata block {block}: in use {used}, reached {reached}"));
             }
         }
@@ -654,34 +659,34 @@ impl<'a> Audit<'a> {
     /// At rest, buffers are held by the read cache, by blocks not in their slots, or by the driver.
     fn buffers(&mut self) {
         let engine = self.engine;
-        let mut holds = vec![0u32; engine.buffers.numbers() as usize];
-        for (_, buffer) in engine.cache.iter() {
+        let mut holds = vec![0u32; engine.pool.buffers.numbers() as usize];
+        for (_, buffer) in engine.pool.cache.iter() {
             holds[buffer.0 as usize] += 1;
         }
-        for buffer in engine.dirty.values() {
+        for buffer in engine.pool.dirty.values() {
             holds[buffer.0 as usize] += 1;
         }
-        let waiting = engine.journal.unwritten.len() + engine.carried.len();
-        let mended = engine.mends.keys().filter(|&slot| engine.dirty.contains_key(slot)).count();
-        let dirty = engine.dirty.len() - mended;
-        if dirty != waiting && !engine.read_only {
+        let waiting = engine.pool.journal.unwritten.len() + engine.pool.carried.len();
+        let mended = engine.mends.keys().filter(|&slot| engine.pool.dirty.contains_key(slot)).count();
+        let dirty = engine.pool.dirty.len() - mended;
+        if dirty != waiting && !engine.pool.read_only {
             self.violation(format!("{dirty} blocks are dirty, {waiting} wait to be written"));
         }
         let mut received = 0;
         for (number, &expected) in holds.iter().enumerate() {
-            let held = engine.buffers.holds(crate::contract::BufferId(number as u32));
+            let held = engine.pool.buffers.holds(crate::contract::BufferId(number as u32));
             if held == 1 && expected == 0 {
                 received += 1;
             } else if held != expected {
                 self.violation(format!("buffer {number} is held {held} times, {expected} holders are known"));
             }
         }
-        let incoming = engine.buffers.incoming() as usize;
+        let incoming = engine.pool.buffers.incoming() as usize;
         if incoming != dirty + received {
             self.violation(format!("{incoming} buffers are incoming, {} are known", dirty + received));
         }
-        if engine.store.pages.private_pages() > 0 && !engine.read_only {
-            let private = engine.store.pages.private_pages();
+        if engine.pool.store.pages.private_pages() > 0 && !engine.pool.read_only {
+            let private = engine.pool.store.pages.private_pages();
             self.violation(format!("{private} pages are private"));
         }
     }

@@ -266,7 +266,7 @@ fn plan_with(
 /// Takes the newest valid superblock, and plans its missing copy.
 fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium<'_>) -> Result<(), RepairError> {
     let geometry = *engine.geometry();
-    let ours = engine.superblock.parameters;
+    let ours = engine.pool.superblock.parameters;
     let mut found = [None; 4];
     let mut broken = [false; 4];
     for (number, found) in found.iter_mut().enumerate() {
@@ -303,16 +303,16 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
             plan.actions.push(format!("the superblock at byte {offset} is written again from its other copy"));
         }
     }
-    engine.superblock = newest;
+    engine.pool.superblock = newest;
     plan.failed = newest.failed;
-    engine.roots = newest.roots;
-    (engine.pool_policy, engine.pool_memory) = (newest.pool_policy, newest.memory);
-    engine.second_copies = newest.second_copies;
-    engine.index_copy = newest.index_copy;
-    engine.disk_index.record = newest.disk_index;
-    engine.pool_cache = newest.cache;
+    engine.pool.roots = newest.roots;
+    (engine.pool.pool_policy, engine.pool.pool_memory) = (newest.pool_policy, newest.memory);
+    engine.pool.second_copies = newest.second_copies;
+    engine.pool.index_copy = newest.index_copy;
+    engine.pool.disk_index.record = newest.disk_index;
+    engine.pool.pool_cache = newest.cache;
     engine.reorder.budget = newest.replicas;
-    engine.store.epoch = newest.epoch + 1;
+    engine.pool.store.epoch = newest.epoch + 1;
     Ok(())
 }
 
@@ -343,11 +343,11 @@ impl Planner<'_, '_> {
     /// Brings the records that can be believed into the delta.
     fn read_journal(&mut self) -> JournalEnd {
         let mut recovery = Recovery::new();
-        let Superblock { included, included_checksum, journal_position, .. } = self.engine.superblock;
+        let Superblock { included, included_checksum, journal_position, .. } = self.engine.pool.superblock;
         let block = self.geometry().block();
         recovery.position = journal_position;
-        recovery.mark = self.engine.superblock.mark();
-        let sizes = self.engine.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block)));
+        recovery.mark = self.engine.pool.superblock.mark();
+        let sizes = self.engine.pool.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block)));
         recovery.sizes = sizes.collect();
         while let Some((offset, length)) = self.engine.walk_window(&mut recovery, u64::MAX) {
             let bytes = (self.medium.read)(offset, length as u32);
@@ -357,14 +357,14 @@ impl Planner<'_, '_> {
                 None => break,
             }
         }
-        let (epoch, newest) = (self.engine.superblock.epoch, recovery.newest_epoch);
+        let (epoch, newest) = (self.engine.pool.superblock.epoch, recovery.newest_epoch);
         if newest > epoch {
             self.problem(format!(
                 "the newest superblock is lost: the journal has records of epoch {newest}, and the newest superblock that can be read \
                  is of epoch {epoch}: volumes and properties are those of then, with what the journal says"
             ));
             // Old records must be older than the seal.
-            self.engine.store.epoch = newest + 1;
+            self.engine.pool.store.epoch = newest + 1;
         }
         let believed = self.believe(&mut recovery);
         let last = recovery.records[..believed].last();
@@ -402,7 +402,7 @@ impl Planner<'_, '_> {
         for record in self.stray_records(last, mark) {
             for change in record {
                 let Some(at) = volume_of(&change).and_then(|volume| self.engine.volume_index(volume)) else { continue };
-                let volume = &self.engine.volumes[at];
+                let volume = &self.engine.pool.volumes[at];
                 let (first, end) = match change {
                     Change::Clear { key, end } => (key.lba(), end.min(volume.size.div_ceil(block))),
                     Change::Fresh { key, .. }
@@ -425,7 +425,7 @@ impl Planner<'_, '_> {
             }
         }
         for ((at, first), end) in ranges {
-            let volume = &self.engine.volumes[at].name;
+            let volume = &self.engine.pool.volumes[at].name;
             match self.plan.reverted.last_mut() {
                 Some(before) if before.volume == *volume && first <= before.first + before.blocks => {
                     before.blocks = before.blocks.max(end - before.first);
@@ -451,7 +451,7 @@ impl Planner<'_, '_> {
             let Some(mut pages) = page_at(position) else { continue };
             let Some(header) = record::decode_header(&pages) else { continue };
             let is_meant = header.position == position
-                && header.epoch >= self.engine.superblock.seal_epoch
+                && header.epoch >= self.engine.pool.superblock.seal_epoch
                 && (last + 1..=mark).contains(&header.sequence);
             if !is_meant {
                 continue;
@@ -459,7 +459,7 @@ impl Planner<'_, '_> {
             let more: Option<Vec<_>> = (1..u32::from(header.pages)).map(|page| page_at(position + page)).collect();
             pages.extend(more.into_iter().flatten().flatten());
             if pages.len() as u64 == u64::from(header.pages) * block {
-                let decoded = record::decode(&header, &mut pages, self.engine.store.journal_seed);
+                let decoded = record::decode(&header, &mut pages, self.engine.pool.store.journal_seed);
                 records.extend(decoded.map(|(changes, _)| changes));
             }
         }
@@ -489,7 +489,7 @@ impl Planner<'_, '_> {
     /// is lost.
     fn prove_new_blocks(&mut self, carried: &NearMap<Slot, (Digest, u64, u64)>) {
         let block = self.geometry().block();
-        let fresh = self.engine.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
+        let fresh = self.engine.pool.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
         let mut fresh: Vec<_> = fresh.map(|(&slot, &recent)| (slot, recent)).collect();
         fresh.sort_unstable_by_key(|&(slot, _)| slot);
         for (slot, recent) in fresh {
@@ -513,7 +513,7 @@ impl Planner<'_, '_> {
                 }
             }
         }
-        self.points = self.engine.delta.points.iter().map(|(&key, &entry)| (key, entry)).collect();
+        self.points = self.engine.pool.delta.points.iter().map(|(&key, &entry)| (key, entry)).collect();
         self.points.sort_unstable_by_key(|&(key, _)| key);
         let lost = |slot: Slot| self.proven.contains_key(&slot);
         for (_, entry) in self.points.iter_mut().filter(|(_, entry)| entry.slot().is_some_and(lost)) {
@@ -523,7 +523,7 @@ impl Planner<'_, '_> {
 
     /// The volume at a place of the table, for messages.
     fn volume(&self, at: usize) -> &Volume {
-        &self.engine.volumes[at]
+        &self.engine.pool.volumes[at]
     }
 }
 

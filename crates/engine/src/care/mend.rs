@@ -159,7 +159,7 @@ impl Engine {
             // One that is over but for the report begins again after that.
             mend.buffer = Some(buffer);
         } else {
-            self.buffers.release(buffer);
+            self.pool.buffers.release(buffer);
             if matches!(mend.at, At::Write | At::Sync(_) | At::ReadBack) {
                 self.answer_waiters(&mut mend);
             }
@@ -170,12 +170,12 @@ impl Engine {
     /// The scrub has found a block that fails. The buffer is the block's from here on.
     pub(crate) fn mend_for_scrub(&mut self, slot: Slot, buffer: BufferId, whom: For, other: Option<Slot>) {
         // The search comes after the repairs have had their turn.
-        self.needs_pump = true;
+        self.pool.needs_pump = true;
         match self.mends.get_mut(&slot) {
             // A read has been faster.
             Some(mend) => {
                 mend.whom = whom;
-                self.buffers.release(buffer);
+                self.pool.buffers.release(buffer);
             }
             None => drop(self.mends.insert(slot, Mend::new(Some(buffer), whom, other))),
         }
@@ -193,7 +193,7 @@ impl Engine {
 
     /// Whether repairs may be written.
     pub(crate) fn may_mend(&self) -> bool {
-        !self.read_only && !self.untouched && !self.reads_only
+        !self.pool.read_only && !self.pool.untouched && !self.pool.reads_only
     }
 
     /// Moves the repairs on.
@@ -214,7 +214,7 @@ impl Engine {
             }
             if ended {
                 // Others may have their turn.
-                self.needs_pump = true;
+                self.pool.needs_pump = true;
             } else {
                 self.mends.insert(slot, mend);
             }
@@ -231,8 +231,8 @@ impl Engine {
                     mend.in_flight = true;
                     MendStep::On
                 }
-                Err(missing) if !self.failed_pages.contains(&missing.key) => {
-                    self.store.load(missing, None);
+                Err(missing) if !self.pool.failed_pages.contains(&missing.key) => {
+                    self.pool.store.load(missing, None);
                     MendStep::Wait
                 }
                 // Nothing says what it must hold. One that is no longer in use is no damage.
@@ -247,7 +247,7 @@ impl Engine {
             At::Copy => {
                 if let Some(digest) = mend.digest {
                     // Nobody shall share it: what is written with this content from here on is a new copy.
-                    self.index.remove(self.sharing_digest(digest), slot);
+                    self.pool.index.remove(self.sharing_digest(digest), slot);
                 }
                 self.give_up(mend, Found::Left)
             }
@@ -262,15 +262,15 @@ impl Engine {
                 if !self.is_ours(look) {
                     return MendStep::Wait;
                 }
-                let block = self.store.geometry.block();
-                let offset = self.store.geometry.slot_block(slot.0) * block;
-                self.dirty.insert(slot, buffer);
-                self.store.io.begin(IoOp::Write, offset, block, [Segment::Buffer(buffer)], Purpose::Mend(slot));
+                let block = self.pool.store.geometry.block();
+                let offset = self.pool.store.geometry.slot_block(slot.0) * block;
+                self.pool.dirty.insert(slot, buffer);
+                self.pool.store.io.begin(IoOp::Write, offset, block, [Segment::Buffer(buffer)], Purpose::Mend(slot));
                 mend.in_flight = true;
                 MendStep::On
             }
-            At::Sync(_) if self.read_only => self.end_mending(slot, mend, Found::Left),
-            At::Sync(barrier) if self.syncs.finished < barrier => MendStep::Wait,
+            At::Sync(_) if self.pool.read_only => self.end_mending(slot, mend, Found::Left),
+            At::Sync(barrier) if self.pool.syncs.finished < barrier => MendStep::Wait,
             At::Sync(_) => {
                 let Some(second) = self.any_buffer() else { return MendStep::Wait };
                 mend.second = Some(second);
@@ -289,19 +289,19 @@ impl Engine {
     }
 
     fn read_at_for_mend(&mut self, slot: Slot, offset: u64, buffer: Option<BufferId>) {
-        let block = self.store.geometry.block();
+        let block = self.pool.store.geometry.block();
         let segments = buffer.map(Segment::Buffer);
-        self.store.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::Mend(slot));
+        self.pool.store.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::Mend(slot));
     }
 
     fn look_into_memory(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
         mend.at = At::Memory;
-        if let (Some(known), Some(into)) = (self.cache.peek(slot), mend.buffer) {
-            self.buffers.hold(known);
+        if let (Some(known), Some(into)) = (self.pool.cache.peek(slot), mend.buffer) {
+            self.pool.buffers.hold(known);
             mend.second = Some(known);
             let segments = [into, known].map(Segment::Buffer);
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
-            self.store.io.begin(op, 0, 0, segments, Purpose::Mend(slot));
+            self.pool.store.io.begin(op, 0, 0, segments, Purpose::Mend(slot));
             mend.in_flight = true;
         }
         MendStep::On
@@ -309,8 +309,8 @@ impl Engine {
 
     fn look_into_journal(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
         mend.at = At::Journal;
-        if let Some(block) = mend.digest.and_then(|digest| self.carried_copies.find(slot, digest)) {
-            self.read_at_for_mend(slot, block * self.store.geometry.block(), mend.buffer);
+        if let Some(block) = mend.digest.and_then(|digest| self.pool.carried_copies.find(slot, digest)) {
+            self.read_at_for_mend(slot, block * self.pool.store.geometry.block(), mend.buffer);
             mend.in_flight = true;
         }
         MendStep::On
@@ -318,9 +318,9 @@ impl Engine {
 
     fn look_elsewhere(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
         mend.at = At::Other;
-        let known = mend.digest.and_then(|digest| self.index.lookup(self.sharing_digest(digest)));
+        let known = mend.digest.and_then(|digest| self.pool.index.lookup(self.sharing_digest(digest)));
         let other = mend.other.or(known.map(|hint| hint.slot));
-        let other = other.filter(|&other| other != slot && self.space.contains(other));
+        let other = other.filter(|&other| other != slot && self.pool.space.contains(other));
         if let Some(other) = other {
             self.read_for_mend(slot, other, mend.buffer);
             mend.in_flight = true;
@@ -334,15 +334,15 @@ impl Engine {
             Some(first) => Some(first),
             None => match self.copy_of(slot) {
                 Ok(copy) => copy,
-                Err(missing) if !self.failed_pages.contains(&missing.key) => {
-                    self.store.load(missing, None);
+                Err(missing) if !self.pool.failed_pages.contains(&missing.key) => {
+                    self.pool.store.load(missing, None);
                     return MendStep::Wait;
                 }
                 Err(_) => None,
             },
         };
         mend.at = At::Copy;
-        if let Some(other) = other.filter(|&other| other != slot && self.space.contains(other)) {
+        if let Some(other) = other.filter(|&other| other != slot && self.pool.space.contains(other)) {
             self.read_for_mend(slot, other, mend.buffer);
             mend.in_flight = true;
         }
@@ -360,7 +360,7 @@ impl Engine {
         if matches!(mend.at, At::Memory | At::ReadBack)
             && let Some(second) = mend.second.take()
         {
-            self.buffers.release(second);
+            self.pool.buffers.release(second);
         }
         match mend.at {
             At::Again if good => {
@@ -374,8 +374,8 @@ impl Engine {
                 mend.at = At::Write;
             }
             At::Write if result.is_ok() => {
-                let barrier = self.syncs.submitted + 1;
-                self.syncs.wanted = self.syncs.wanted.max(barrier);
+                let barrier = self.pool.syncs.submitted + 1;
+                self.pool.syncs.wanted = self.pool.syncs.wanted.max(barrier);
                 mend.at = At::Sync(barrier);
             }
             At::Write => self.take_from_dirty(slot, &mut mend, Found::Left),
@@ -391,13 +391,13 @@ impl Engine {
     fn answer_waiters(&mut self, mend: &mut Mend) -> bool {
         let (Some(buffer), Some(digest)) = (mend.buffer, mend.digest) else { return false };
         let check = check_bits(digest);
-        self.buffers.set_check(buffer, check);
+        self.pool.buffers.set_check(buffer, check);
         let mut all = true;
         for (id, at, expected) in core::mem::take(&mut mend.waiters) {
             let good = expected == check;
             all &= good;
             if good {
-                self.buffers.hold(buffer);
+                self.pool.buffers.hold(buffer);
                 let request = self.requests.get_mut(id);
                 let block = &mut request.blocks[at as usize];
                 match request.kind {
@@ -420,7 +420,7 @@ impl Engine {
     }
 
     fn take_from_dirty(&mut self, slot: Slot, mend: &mut Mend, found: Found) {
-        self.dirty.remove(&slot);
+        self.pool.dirty.remove(&slot);
         self.keep_mended(slot, mend);
         mend.at = At::Owner(found);
     }
@@ -433,7 +433,7 @@ impl Engine {
     /// There is no other copy, or it cannot be written: whoever still waits gets an error.
     fn give_up(&mut self, mend: &mut Mend, found: Found) -> MendStep {
         if let Some(buffer) = mend.buffer.take() {
-            self.buffers.release(buffer);
+            self.pool.buffers.release(buffer);
         }
         for (id, ..) in core::mem::take(&mut mend.waiters) {
             let proves = self.requests.get(id).stage == Stage::Verify;
@@ -452,8 +452,8 @@ impl Engine {
         {
             match self.resolve(volume, key) {
                 Ok(entry) if entry.slot() == Some(slot) => owner = Some((key.volume(), key.lba())),
-                Err(Unresolved::Missing(missing)) if !self.failed_pages.contains(&missing.key) => {
-                    self.store.load(missing, None);
+                Err(Unresolved::Missing(missing)) if !self.pool.failed_pages.contains(&missing.key) => {
+                    self.pool.store.load(missing, None);
                     return MendStep::Wait;
                 }
                 _ => {}
@@ -461,7 +461,7 @@ impl Engine {
         }
         let known = self.damages.lost.iter().any(|&(lost, digest)| lost == slot && Some(digest) == mend.digest);
         let counts = !known && mend.whom != For::Again;
-        let offset = self.store.geometry.slot_block(slot.0) * self.store.geometry.block();
+        let offset = self.pool.store.geometry.slot_block(slot.0) * self.pool.store.geometry.block();
         match found {
             Found::Good => self.damages.lost.retain(|&(lost, _)| lost != slot),
             Found::Repaired => {

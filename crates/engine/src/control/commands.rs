@@ -2,6 +2,7 @@
 
 use crate::contract::*;
 use crate::engine::Engine;
+use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::pool::volumes::VolumeChange;
 
@@ -52,36 +53,36 @@ impl Engine {
             Command::ResizeVolume { volume, size } => self.resizing(volume, size).map(What::Change),
             Command::Grow { capacity } => Ok(What::Grow { capacity }),
             Command::Scrub { command, seconds } => self.command_scrub(command, seconds).map(checkpoint),
-            Command::Settle if self.read_only || self.phase != Phase::Serving => Err(ControlError::ReadOnly),
+            Command::Settle if self.pool.read_only || self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Settle => {
                 // What found no room before may find some now.
-                self.flush_is_stuck = false;
+                self.pool.flush_is_stuck = false;
                 Ok(What::Settle)
             }
-            Command::Close if self.phase != Phase::Serving => Err(ControlError::ReadOnly),
+            Command::Close if self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Close => {
-                self.phase = Phase::Closing;
+                self.pool.phase = Phase::Closing;
                 Ok(What::Close { checkpoints: None })
             }
-            Command::CloseEarly if !matches!(self.phase, Phase::Serving | Phase::Closing) => {
+            Command::CloseEarly if !matches!(self.pool.phase, Phase::Serving | Phase::Closing) => {
                 Err(ControlError::ReadOnly)
             }
             Command::CloseEarly => {
-                self.phase = Phase::Closing;
+                self.pool.phase = Phase::Closing;
                 self.give_up_checkpoint();
                 Ok(What::Close { checkpoints: None })
             }
         };
         match what {
             Ok(what) => self.pending_commands.push(Pending { token, what }),
-            Err(error) => self.store.io.effects.push_back(Effect::ControlReply { token, result: Err(error) }),
+            Err(error) => self.pool.store.io.effects.push_back(Effect::ControlReply { token, result: Err(error) }),
         }
     }
 
     /// Checkpoints after which everything of this moment is durable.
     pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
-        self.want_checkpoint = true;
-        self.checkpoints_done + if self.checkpoint.is_some() { 2 } else { 1 }
+        self.pool.want_checkpoint = true;
+        self.pool.checkpoints_done + if self.checkpoint.is_some() { 2 } else { 1 }
     }
 
     /// Answers what is done.
@@ -90,9 +91,9 @@ impl Engine {
         while at < self.pending_commands.len() {
             let Pending { token, what } = self.pending_commands[at];
             let done = match what {
-                What::Checkpoint { checkpoints } => (self.checkpoints_done >= checkpoints).then_some(Ok(())),
+                What::Checkpoint { checkpoints } => (self.pool.checkpoints_done >= checkpoints).then_some(Ok(())),
                 What::Change(change) => self.begin_change(at, change),
-                What::Record { sequence } => (self.journal.durable >= sequence).then_some(Ok(())),
+                What::Record { sequence } => (self.pool.journal.durable >= sequence).then_some(Ok(())),
                 What::Grow { capacity } => self.step_growth(capacity),
                 What::Settle => self.is_settled(),
                 What::Close { checkpoints } => self.is_closed(at, checkpoints),
@@ -100,7 +101,7 @@ impl Engine {
             match done {
                 Some(result) => {
                     self.pending_commands.remove(at);
-                    self.store.io.effects.push_back(Effect::ControlReply { token, result });
+                    self.pool.store.io.effects.push_back(Effect::ControlReply { token, result });
                 }
                 None => at += 1,
             }
@@ -111,9 +112,9 @@ impl Engine {
     fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
         match self.change_volume(change) {
             Ok(Some(sequence)) => {
-                self.want_durable = self.want_durable.max(sequence);
+                self.pool.want_durable = self.pool.want_durable.max(sequence);
                 self.pending_commands[at].what = What::Record { sequence };
-                self.needs_pump = true;
+                self.pool.needs_pump = true;
                 None
             }
             // The checkpoint that makes room has been asked for.
@@ -123,15 +124,15 @@ impl Engine {
     }
 
     fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
-        let buffered = !self.buffer.is_empty();
-        let unmerged = !self.delta.is_empty() || self.has_discards() || buffered;
-        if self.untouched {
+        let buffered = !self.pool.buffer.is_empty();
+        let unmerged = !self.pool.delta.is_empty() || self.has_discards() || buffered;
+        if self.pool.untouched {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }
         if unmerged || self.checkpoint.is_some() {
             self.ask_to_flush();
-            if unmerged && self.checkpoint.is_none() && !self.want_checkpoint {
-                if buffered && self.flush_is_stuck {
+            if unmerged && self.checkpoint.is_none() && !self.pool.want_checkpoint {
+                if buffered && self.pool.flush_is_stuck {
                     return Some(Err(ControlError::NoSpace));
                 }
                 self.ask_for_checkpoint();
@@ -139,7 +140,7 @@ impl Engine {
             return None;
         }
         self.mature();
-        if self.space.pending().is_empty() {
+        if self.pool.space.pending().is_empty() {
             return Some(Ok(()));
         }
         self.publish_pending();
@@ -149,7 +150,7 @@ impl Engine {
 
     /// No checkpoint will end any more: what waits for one is refused.
     fn give_up_checkpoint(&mut self) {
-        self.closes_early = true;
+        self.pool.closes_early = true;
         self.rebuild = None;
         if let Some(mut checkpoint) = self.checkpoint.take() {
             self.abandon_checkpoint(&mut checkpoint);
@@ -171,53 +172,56 @@ impl Engine {
         if self.requests.active() > 0 || !self.only_closes() {
             return None;
         }
-        if self.read_only {
+        if self.pool.read_only {
             if !self.failure_is_kept() {
                 return None;
             }
-            self.phase = Phase::Closed;
+            self.pool.phase = Phase::Closed;
             return Some(Err(ControlError::ReadOnly));
         }
-        if self.untouched {
-            self.phase = Phase::Closed;
+        if self.pool.untouched {
+            self.pool.phase = Phase::Closed;
             return Some(Ok(()));
         }
         if let Some(error) = self.close_without_room() {
-            self.phase = Phase::Closed;
+            self.pool.phase = Phase::Closed;
             return Some(Err(error));
         }
-        if self.closes_early {
-            if self.want_durable < self.journal.last() {
-                self.want_durable = self.journal.last();
-                self.needs_pump = true;
+        if self.pool.closes_early {
+            if self.pool.want_durable < self.pool.journal.last() {
+                self.pool.want_durable = self.pool.journal.last();
+                self.pool.needs_pump = true;
             }
-            if self.journal.last() > self.journal.durable || self.store.io.in_flight() > 0 {
+            if self.pool.journal.last() > self.pool.journal.durable || self.pool.store.io.in_flight() > 0 {
                 return None;
             }
-            self.phase = Phase::Closed;
+            self.pool.phase = Phase::Closed;
             return Some(Err(ControlError::NoCheckpoint));
         }
-        if self.metadata_full && self.journal.last() <= self.journal.durable && self.store.io.in_flight() == 0 {
+        if self.pool.metadata_full
+            && self.pool.journal.last() <= self.pool.journal.durable
+            && self.pool.store.io.in_flight() == 0
+        {
             // The checkpoint finds no room on the host. The journal has everything that it would hold.
-            self.phase = Phase::Closed;
+            self.pool.phase = Phase::Closed;
             return Some(Err(ControlError::HostFull));
         }
         let Some(checkpoints) = checkpoints else {
             let checkpoints = Some(self.after_next_checkpoint());
             self.pending_commands[at].what = What::Close { checkpoints };
-            self.needs_pump = true;
+            self.pool.needs_pump = true;
             return None;
         };
-        if self.checkpoints_done < checkpoints || self.store.io.in_flight() > 0 {
+        if self.pool.checkpoints_done < checkpoints || self.pool.store.io.in_flight() > 0 {
             return None;
         }
-        self.phase = Phase::Closed;
+        self.pool.phase = Phase::Closed;
         Some(Ok(()))
     }
 
     /// A pool that is being closed finds no room: what the others asked for may or may not have happened when it is opened next.
     pub(crate) fn fail_commands_for_room(&mut self) {
-        let Engine { pending_commands, store, .. } = self;
+        let Engine { pool: Pool { store, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
             let stays = matches!(pending.what, What::Close { .. });
             if !stays {
@@ -230,7 +234,7 @@ impl Engine {
 
     /// What waits for a checkpoint will not see it, and, if the pool has failed, nor will what waits for its record.
     pub(crate) fn fail_commands(&mut self) {
-        let Engine { pending_commands, store, read_only, .. } = self;
+        let Engine { pool: Pool { store, read_only, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
             let stays = match pending.what {
                 What::Close { .. } => true,

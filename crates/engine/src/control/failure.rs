@@ -30,11 +30,11 @@ use crate::store::io::Purpose;
 impl Engine {
     /// The pool can no longer be written safely: reads go on, everything else fails from here on.
     pub(crate) fn fail_pool(&mut self, failure: Failure) {
-        if core::mem::replace(&mut self.read_only, true) {
+        if core::mem::replace(&mut self.pool.read_only, true) {
             return;
         }
-        self.failure = Some(failure);
-        self.mark = if self.has_lost_owner() { Mark::Done } else { Mark::Wait };
+        self.pool.failure = Some(failure);
+        self.pool.mark = if self.has_lost_owner() { Mark::Done } else { Mark::Wait };
         while let Some((_, id)) = self.committing.pop_front() {
             self.fail_request(id, Error::Io);
         }
@@ -42,47 +42,48 @@ impl Engine {
             self.fail_request(id, Error::ReadOnly);
         }
         self.fail_commands();
-        self.needs_pump = true;
+        self.pool.needs_pump = true;
     }
 
     /// Whether all has been done to keep the failure.
     pub(crate) fn failure_is_kept(&self) -> bool {
-        self.mark == Mark::Done
+        self.pool.mark == Mark::Done
     }
 
     /// Brings the superblock of a failed pool on its way.
     pub(crate) fn step_failure(&mut self) {
-        if self.mark == Mark::Wait && self.superblocks_in_flight == 0 {
-            self.mark = Mark::Look(self.look_at_owner());
+        if self.pool.mark == Mark::Wait && self.pool.superblocks_in_flight == 0 {
+            self.pool.mark = Mark::Look(self.look_at_owner());
         }
-        if let Mark::Look(look) = self.mark
+        if let Mark::Look(look) = self.pool.mark
             && self.is_ours(look)
         {
             // Not where the newest superblock is that is whole for certain: writing may tear what is there.
-            let epoch = match self.superblock_submitted {
-                submitted if submitted > self.superblock.epoch => submitted + 2,
-                _ => self.superblock.epoch + 1,
+            let epoch = match self.pool.superblock_submitted {
+                submitted if submitted > self.pool.superblock.epoch => submitted + 2,
+                _ => self.pool.superblock.epoch + 1,
             };
-            let proven = self.journal.durable;
-            self.superblock = Superblock { epoch, proven, clean: false, failed: self.failure, ..self.superblock };
-            self.mark = Mark::Write(0);
+            let proven = self.pool.journal.durable;
+            self.pool.superblock =
+                Superblock { epoch, proven, clean: false, failed: self.pool.failure, ..self.pool.superblock };
+            self.pool.mark = Mark::Write(0);
         }
-        if let Mark::Write(place) = self.mark {
-            let failed = self.superblock;
+        if let Mark::Write(place) = self.pool.mark {
+            let failed = self.pool.superblock;
             let written = self.submit_superblock(&failed, &[place], Purpose::Mark);
-            self.mark = if written.is_some() { Mark::Writing(place) } else { Mark::Done };
+            self.pool.mark = if written.is_some() { Mark::Writing(place) } else { Mark::Done };
         }
     }
 
     /// A write or a sync of it is done.
     pub(crate) fn marked(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         if let Some(&Segment::Page(page)) = segments.first() {
-            self.store.pages.release(page);
+            self.pool.store.pages.release(page);
         }
-        self.mark = match self.mark {
+        self.pool.mark = match self.pool.mark {
             _ if result.is_err() => Mark::Done,
             Mark::Writing(place) => {
-                self.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Mark);
+                self.pool.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Mark);
                 Mark::Syncing(place)
             }
             Mark::Syncing(0) => Mark::Write(1),

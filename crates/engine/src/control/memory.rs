@@ -19,67 +19,67 @@ impl Engine {
     /// The index keeps what fits into its new size. It starts anew, to be filled again in the background, only if that is a
     /// size that it was not made for.
     pub fn set_limits(&mut self, limits: Limits) {
-        self.limits = limits;
+        self.pool.limits = limits;
         self.divide_anew();
-        self.dirty.shrink_to(limits.write_buffers as usize);
-        self.store.pages.set_count(limits.pages);
+        self.pool.dirty.shrink_to(limits.write_buffers as usize);
+        self.pool.store.pages.set_count(limits.pages);
         self.requests.set_limit(limits.requests);
-        self.turns.set_limits(&self.limits, self.store.geometry.block());
+        self.turns.set_limits(&self.pool.limits, self.pool.store.geometry.block());
         let entries = limits.delta_entries as usize;
-        if self.delta.is_empty() {
-            self.delta.fit(entries);
+        if self.pool.delta.is_empty() {
+            self.pool.delta.fit(entries);
         }
-        if self.frozen.is_empty() && self.checkpoint.is_none() {
-            self.frozen.fit(entries);
+        if self.pool.frozen.is_empty() && self.checkpoint.is_none() {
+            self.pool.frozen.fit(entries);
         }
         if self.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.stage != Stage::Buffer) {
-            self.buffer.fit(limits.buffered_places().max(self.buffer.used()));
+            self.pool.buffer.fit(limits.buffered_places().max(self.pool.buffer.used()));
         }
-        let is_over = !self.delta.fits(entries) || self.has_too_much_buffered();
-        self.want_checkpoint |= is_over && self.phase == Phase::Serving;
+        let is_over = !self.pool.delta.fits(entries) || self.has_too_much_buffered();
+        self.pool.want_checkpoint |= is_over && self.pool.phase == Phase::Serving;
         self.review_room();
-        self.needs_pump = true;
+        self.pool.needs_pump = true;
     }
 
     /// Whether [`Engine::set_limits`] has not come to its end yet.
     pub fn is_resizing(&self) -> bool {
-        let entries = self.limits.delta_entries as usize;
-        let block = self.store.geometry.block();
-        let reads = self.buffers.numbers().saturating_sub(self.limits.write_buffers);
+        let entries = self.pool.limits.delta_entries as usize;
+        let block = self.pool.store.geometry.block();
+        let reads = self.pool.buffers.numbers().saturating_sub(self.pool.limits.write_buffers);
         // Between index and read cache memory moves all the time; together they never get more.
-        u64::from(reads) * block + self.index.memory() > self.limits.shared_bytes(block)
-            || self.store.pages.is_shrinking()
-            || !self.delta.fits(entries)
-            || !self.frozen.fits(entries)
-            || self.buffer.capacity() > self.limits.buffered_places()
+        u64::from(reads) * block + self.pool.index.memory() > self.pool.limits.shared_bytes(block)
+            || self.pool.store.pages.is_shrinking()
+            || !self.pool.delta.fits(entries)
+            || !self.pool.frozen.fits(entries)
+            || self.pool.buffer.capacity() > self.pool.limits.buffered_places()
     }
 
     /// Buffers from this number on are not in use, those below can be at any time. It follows the boundary between index and read
     /// cache, which moves while effects are asked for; [`Limits::most_buffers`] is the most that it comes to.
     pub fn buffer_numbers(&self) -> u32 {
-        self.buffers.numbers()
+        self.pool.buffers.numbers()
     }
 
     /// Bytes of memory in use: everything that [`Limits::for_memory`] divides.
     pub(crate) fn memory(&self) -> u64 {
         let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.memory());
-        u64::from(self.buffers.numbers()) * self.geometry().block()
-            + self.buffers.memory()
-            + self.store.pages.memory()
-            + self.store.meta.memory()
-            + self.store.io.memory()
+        u64::from(self.pool.buffers.numbers()) * self.geometry().block()
+            + self.pool.buffers.memory()
+            + self.pool.store.pages.memory()
+            + self.pool.store.meta.memory()
+            + self.pool.store.io.memory()
             + self.no_room.memory()
-            + self.space.memory()
-            + self.index.memory()
-            + self.cache.memory()
+            + self.pool.space.memory()
+            + self.pool.index.memory()
+            + self.pool.cache.memory()
             + self.partition.memory()
-            + table_bytes(&self.dirty)
-            + self.delta.memory()
-            + self.frozen.memory()
+            + table_bytes(&self.pool.dirty)
+            + self.pool.delta.memory()
+            + self.pool.frozen.memory()
             + self.reorder.memory()
             + self.requests.memory()
-            + self.buffer.memory()
-            + list_bytes(&self.discards)
+            + self.pool.buffer.memory()
+            + list_bytes(&self.pool.discards)
             + checkpoint
     }
 }

@@ -72,53 +72,57 @@ pub struct Status {
 impl Engine {
     /// What was done with the writes of all volumes, also of those that are gone.
     pub fn write_counts(&self) -> WriteCounts {
-        self.writes
+        self.pool.writes
     }
 
     /// What was done for reads.
     pub fn read_counts(&self) -> ReadCounts {
-        self.reads
+        self.pool.reads
     }
 
     /// What has been done so far.
     pub fn counters(&self) -> Counters {
-        Counters { page_visits: self.store.page_visits, checkpoints: self.checkpoints_done, ..self.counters }
+        Counters {
+            page_visits: self.pool.store.page_visits,
+            checkpoints: self.pool.checkpoints_done,
+            ..self.pool.counters
+        }
     }
 
     /// Figures.
     pub fn status(&self) -> Status {
         let geometry = self.geometry();
-        let mapped = self.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
+        let mapped = self.pool.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
         let hidden = self.second_copies_used() + self.hidden_blocks_used(Keeps::Replicas);
         let logical_blocks_used = mapped - hidden;
-        let originals = self.space.data_used.saturating_sub(hidden);
+        let originals = self.pool.space.data_used.saturating_sub(hidden);
         let fixed = 4 + u64::from(geometry.journal_blocks) + 2 * geometry.meta_map_pages();
         Status {
             capacity_bytes: geometry.capacity_bytes(),
             logical_blocks_used,
-            data_blocks_used: self.space.data_used,
+            data_blocks_used: self.pool.space.data_used,
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.second_copies_used(),
             reorder: self.reorder_status(),
-            overhead_blocks_used: fixed + u64::from(self.store.meta.used()),
+            overhead_blocks_used: fixed + u64::from(self.pool.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
-            metadata_blocks_used: u64::from(self.store.meta.used()),
-            pending_blocks: self.space.pending().len() as u64,
+            metadata_blocks_used: u64::from(self.pool.store.meta.used()),
+            pending_blocks: self.pool.space.pending().len() as u64,
             discarded_blocks: self.discarded_blocks(),
-            unmerged_entries: (self.delta.len() + self.frozen.len()) as u64,
-            buffered_entries: self.buffer.len() as u64,
+            unmerged_entries: (self.pool.delta.len() + self.pool.frozen.len()) as u64,
+            buffered_entries: self.pool.buffer.len() as u64,
             memory_bytes: self.memory(),
-            checkpoints: self.checkpoints_done,
+            checkpoints: self.pool.checkpoints_done,
             checkpoint_under_way: self.checkpoint.is_some(),
             damaged_blocks_found: self.damages.found,
             repaired_blocks: self.damages.repaired,
             scrub: self.scrub_status(),
-            mode: match self.phase {
+            mode: match self.pool.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
-                _ if self.read_only || self.reads_only => Mode::ReadOnly,
+                _ if self.pool.read_only || self.pool.reads_only => Mode::ReadOnly,
                 _ => Mode::Normal,
             },
-            failure: self.failure,
+            failure: self.pool.failure,
         }
     }
 
@@ -126,11 +130,11 @@ impl Engine {
     fn discarded_blocks(&self) -> u64 {
         let geometry = self.geometry();
         let mut most = 0u64;
-        for discard in self.discards.iter().filter(|discard| discard.volume != NO_VOLUME) {
+        for discard in self.pool.discards.iter().filter(|discard| discard.volume != NO_VOLUME) {
             let leaves = geometry.fanout().saturating_pow(u32::from(discard.level));
             let span = leaves.saturating_mul(geometry.map_leaf_entries());
-            let volume = self.volumes.binary_search_by_key(&discard.volume, |volume| volume.id);
-            let blocks = volume.map_or(u64::MAX, |at| self.volumes[at].size / geometry.block());
+            let volume = self.pool.volumes.binary_search_by_key(&discard.volume, |volume| volume.id);
+            let blocks = volume.map_or(u64::MAX, |at| self.pool.volumes[at].size / geometry.block());
             most = most.saturating_add(span.min(blocks));
         }
         most

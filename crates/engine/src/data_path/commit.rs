@@ -15,6 +15,7 @@ use crate::format::entry::{Key, Slot};
 use crate::format::record::{self, Change, Header};
 use crate::format::superblock::TreeId;
 use crate::jobs::throttle::Turn;
+use crate::pool::Pool;
 use crate::pool::room::{Asked, Who};
 use crate::pool::room::{Cleared, Room};
 use crate::pool::standing::Phase;
@@ -38,12 +39,12 @@ const SPACE_ATTEMPTS: u64 = 3;
 
 impl Engine {
     pub(crate) fn run_flush(&mut self, id: RequestId) {
-        if self.read_only {
+        if self.pool.read_only {
             return self.fail_request(id, Error::Io);
         }
-        self.journal.note_flush();
-        let last = self.journal.last();
-        if last <= self.journal.durable || self.canary(Canary::EarlyFlush) {
+        self.pool.journal.note_flush();
+        let last = self.pool.journal.last();
+        if last <= self.pool.journal.durable || self.canary(Canary::EarlyFlush) {
             return self.answer_done(id);
         }
         self.requests.get_mut(id).stage = Stage::Commit;
@@ -52,46 +53,53 @@ impl Engine {
 
     /// Closes and syncs what somebody waits for.
     pub(crate) fn commit(&mut self) {
-        let asked = self.committing.back().map_or(0, |&(target, _)| target).max(self.want_durable);
-        let idle = self.syncs.covers.is_none() && self.journal.complete + 1 == self.journal.sequence;
-        if idle && self.want_publish {
-            self.want_publish = !self.close_record(true);
-        } else if idle && !self.journal.is_empty() && (asked >= self.journal.sequence || self.journal.expects_flush()) {
+        let asked = self.committing.back().map_or(0, |&(target, _)| target).max(self.pool.want_durable);
+        let idle = self.pool.syncs.covers.is_none() && self.pool.journal.complete + 1 == self.pool.journal.sequence;
+        if idle && self.pool.want_publish {
+            self.pool.want_publish = !self.close_record(true);
+        } else if idle
+            && !self.pool.journal.is_empty()
+            && (asked >= self.pool.journal.sequence || self.pool.journal.expects_flush())
+        {
             self.close_record(true);
         }
-        if self.syncs.covers.is_some() {
+        if self.pool.syncs.covers.is_some() {
             return;
         }
         let first = self.committing.front().map_or(u64::MAX, |&(target, _)| target);
-        let wanted = first.min(if self.want_durable > self.journal.durable { self.want_durable } else { u64::MAX });
-        let records = wanted <= self.journal.complete && self.journal.complete > self.journal.durable;
-        if records || self.carried_copies.are_many() || self.syncs.wanted > self.syncs.submitted {
-            self.syncs.covers = Some(self.journal.complete);
-            self.syncs.covers_batches = self.carried_copies.landed();
-            self.syncs.submitted += 1;
-            self.journal.unsynced_bytes = 0;
+        let wanted = first.min(if self.pool.want_durable > self.pool.journal.durable {
+            self.pool.want_durable
+        } else {
+            u64::MAX
+        });
+        let records = wanted <= self.pool.journal.complete && self.pool.journal.complete > self.pool.journal.durable;
+        if records || self.pool.carried_copies.are_many() || self.pool.syncs.wanted > self.pool.syncs.submitted {
+            self.pool.syncs.covers = Some(self.pool.journal.complete);
+            self.pool.syncs.covers_batches = self.pool.carried_copies.landed();
+            self.pool.syncs.submitted += 1;
+            self.pool.journal.unsynced_bytes = 0;
             if self.canary(Canary::SkippedSync) {
                 return self.synced(Ok(Outcome::Complete));
             }
-            self.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
+            self.pool.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
         }
     }
 
     pub(crate) fn synced(&mut self, result: Result<Outcome<'_>, IoError>) {
-        let covers = self.syncs.covers.take().expect("one sync at a time");
+        let covers = self.pool.syncs.covers.take().expect("one sync at a time");
         if result.is_err() {
             return self.fail_pool(Failure::Sync);
         }
-        self.syncs.finished += 1;
-        self.carried_copies.synced(self.syncs.covers_batches);
+        self.pool.syncs.finished += 1;
+        self.pool.carried_copies.synced(self.pool.syncs.covers_batches);
         self.proven_durable(covers);
     }
 
     /// All records up to this one are durable, with their blocks.
     pub(crate) fn proven_durable(&mut self, upto: u64) {
-        self.journal.synced(upto);
+        self.pool.journal.synced(upto);
         while let Some(&(target, id)) = self.committing.front() {
-            if target > self.journal.durable {
+            if target > self.pool.journal.durable {
                 break;
             }
             self.committing.pop_front();
@@ -102,16 +110,16 @@ impl Engine {
 
     /// The index forgets what generations can no longer tell apart.
     pub(crate) fn forget_wrapped(&mut self) {
-        while let Some(slots) = self.space.take_wrapped() {
-            self.index.forget(slots);
+        while let Some(slots) = self.pool.space.take_wrapped() {
+            self.pool.index.forget(slots);
         }
     }
 
     /// Gives back what a crash can no longer bring back: some of it, and the rest when the jobs go on.
     pub(crate) fn mature(&mut self) {
         let early = self.canary(Canary::EarlyReuse);
-        let published = if early { self.journal.durable } else { self.journal.published };
-        let Engine { space, dirty, fills, mends, scrub, partition, reorder, dead, .. } = self;
+        let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
+        let Engine { pool: Pool { space, dirty, fills, dead, .. }, mends, scrub, partition, reorder, .. } = self;
         let busy = |slot| {
             dirty.contains_key(&slot)
                 || fills.contains_key(&slot)
@@ -120,13 +128,13 @@ impl Engine {
                 || partition.is_fetching(slot)
                 || reorder.holds(slot)
         };
-        self.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
+        self.pool.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
         self.forget_wrapped();
-        while let Some(slot) = self.dead.pop() {
+        while let Some(slot) = self.pool.dead.pop() {
             self.partition.forget(slot);
             self.reorder.forget(slot);
-            if let Some(buffer) = self.cache.remove(slot) {
-                self.buffers.release(buffer);
+            if let Some(buffer) = self.pool.cache.remove(slot) {
+                self.pool.buffers.release(buffer);
             }
         }
     }
@@ -134,36 +142,37 @@ impl Engine {
     /// Closes the open record and sends it on its way; false if that has to wait for pages. With `carry`, a small group's
     /// blocks travel in the record.
     pub(crate) fn close_record(&mut self, carry: bool) -> bool {
-        let block_size = self.store.geometry.block_size as usize;
-        let page_count = record::pages_for(self.journal.changes.len(), block_size);
-        if self.store.pages.available() < page_count + 2 {
+        let block_size = self.pool.store.geometry.block_size as usize;
+        let page_count = record::pages_for(self.pool.journal.changes.len(), block_size);
+        if self.pool.store.pages.available() < page_count + 2 {
             return false;
         }
-        let carries = carry && self.journal.can_carry();
+        let carries = carry && self.pool.journal.can_carry();
         if carries {
             self.mark_carried(page_count as u32);
         } else {
             self.write_slots();
         }
-        let blocks = self.journal.unwritten.len();
+        let blocks = self.pool.journal.unwritten.len();
         let early = self.canary(Canary::EarlyWatermark);
-        let watermark = if early { self.journal.complete } else { self.journal.durable };
-        let durable = carries && (self.journal.needs_no_sync() || self.canary(Canary::LoneRecord));
+        let watermark = if early { self.pool.journal.complete } else { self.pool.journal.durable };
+        let durable = carries && (self.pool.journal.needs_no_sync() || self.canary(Canary::LoneRecord));
         let header = Header {
             pages: page_count as u16,
             blocks: blocks as u16,
-            sequence: self.journal.sequence,
-            epoch: self.superblock.epoch,
-            previous: self.journal.previous,
+            sequence: self.pool.journal.sequence,
+            epoch: self.pool.superblock.epoch,
+            previous: self.pool.journal.previous,
             watermark,
-            entries: self.journal.changes.len() as u32,
-            position: self.journal.head,
+            entries: self.pool.journal.changes.len() as u32,
+            position: self.pool.journal.head,
         };
-        self.scratch.resize(page_count * block_size, 0);
-        let checksum = record::encode(&header, &self.journal.changes, self.store.journal_seed, &mut self.scratch);
+        self.pool.scratch.resize(page_count * block_size, 0);
+        let checksum =
+            record::encode(&header, &self.pool.journal.changes, self.pool.store.journal_seed, &mut self.pool.scratch);
         let parts = self.write_record(page_count, durable);
-        self.carried.extend(self.journal.unwritten.drain(..));
-        self.journal.closed(watermark, checksum, parts, (page_count + blocks) as u32);
+        self.pool.carried.extend(self.pool.journal.unwritten.drain(..));
+        self.pool.journal.closed(watermark, checksum, parts, (page_count + blocks) as u32);
         true
     }
 
@@ -174,16 +183,16 @@ impl Engine {
 
     /// The changes of blocks that travel in the record say so; they come after so many pages.
     fn mark_carried(&mut self, pages: u32) {
-        let start = self.store.geometry.journal_start();
-        let mut unwritten = self.journal.unwritten.iter().enumerate().peekable();
-        for change in &mut self.journal.changes {
+        let start = self.pool.store.geometry.journal_start();
+        let mut unwritten = self.pool.journal.unwritten.iter().enumerate().peekable();
+        for change in &mut self.pool.journal.changes {
             let Some(&(at, block)) = unwritten.peek() else { break };
             if let Change::Fresh { key, slot, digest } = *change
                 && slot == block.slot
             {
                 *change = Change::Carried { key, slot, digest, block: at as u16 };
-                let position = (self.journal.head + pages + at as u32) % self.journal.ring;
-                self.carried_copies.add(slot, digest, start + u64::from(position));
+                let position = (self.pool.journal.head + pages + at as u32) % self.pool.journal.ring;
+                self.pool.carried_copies.add(slot, digest, start + u64::from(position));
                 unwritten.next();
             }
         }
@@ -192,22 +201,26 @@ impl Engine {
 
     /// Writes the encoded record and its blocks to the ring, in two parts where the ring ends. Returns the parts.
     fn write_record(&mut self, page_count: usize, durable: bool) -> u32 {
-        let block_size = self.store.geometry.block_size as usize;
-        let mut segments = core::mem::take(&mut self.record_segments);
+        let block_size = self.pool.store.geometry.block_size as usize;
+        let mut segments = core::mem::take(&mut self.pool.record_segments);
         for i in 0..page_count {
-            let page = self.store.pages.allocate().expect("pages were counted before");
-            self.store.pages.bytes_mut(page).copy_from_slice(&self.scratch[i * block_size..(i + 1) * block_size]);
+            let page = self.pool.store.pages.allocate().expect("pages were counted before");
+            self.pool
+                .store
+                .pages
+                .bytes_mut(page)
+                .copy_from_slice(&self.pool.scratch[i * block_size..(i + 1) * block_size]);
             segments.push(Segment::Page(page));
         }
-        for block in &self.journal.unwritten {
+        for block in &self.pool.journal.unwritten {
             // Its slot may be written, and its buffer evicted, before the record is.
-            self.buffers.hold(block.buffer);
+            self.pool.buffers.hold(block.buffer);
             segments.push(Segment::Buffer(block.buffer));
         }
-        let to_end = (self.journal.ring - self.journal.head) as usize;
-        let sequence = self.journal.sequence;
-        let start = self.store.geometry.journal_start();
-        let mut position = u64::from(self.journal.head);
+        let to_end = (self.pool.journal.ring - self.pool.journal.head) as usize;
+        let sequence = self.pool.journal.sequence;
+        let start = self.pool.store.geometry.journal_start();
+        let mut position = u64::from(self.pool.journal.head);
         let mut parts = 0;
         let split = to_end.min(segments.len());
         for part in [&segments[..split], &segments[split..]] {
@@ -219,13 +232,13 @@ impl Engine {
             let purpose = Purpose::WriteRecord { sequence, durable };
             let forced = durable && !self.canary(Canary::UnforcedRecord);
             let op = if forced { IoOp::WriteDurable } else { IoOp::Write };
-            self.store.io.begin(op, offset, length, part.iter().copied(), purpose);
-            self.journal.unsynced_bytes += if durable { 0 } else { length };
+            self.pool.store.io.begin(op, offset, length, part.iter().copied(), purpose);
+            self.pool.journal.unsynced_bytes += if durable { 0 } else { length };
             position = 0;
             parts += 1;
         }
         segments.clear();
-        self.record_segments = segments;
+        self.pool.record_segments = segments;
         parts
     }
 
@@ -233,7 +246,7 @@ impl Engine {
 
     /// Lets a write wait for room, in order.
     pub(crate) fn block(&mut self, id: RequestId) {
-        if self.closes_early {
+        if self.pool.closes_early {
             // Room comes with a checkpoint, and there will be none.
             return self.fail_request(id, Error::ShuttingDown);
         }
@@ -275,7 +288,7 @@ impl Engine {
     /// Whether all blocks of a write lie in leaves that there are, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
         let volume = self.volume_index(self.requests.get(id).volume)?;
-        let per_leaf = self.store.geometry.map_leaf_entries();
+        let per_leaf = self.pool.store.geometry.map_leaf_entries();
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let key = self.requests.get(id).blocks[at].key;
@@ -286,11 +299,11 @@ impl Engine {
             if last.replace(leaf) == Some(leaf) {
                 continue;
             }
-            match locate(&mut self.store, Region::Metadata, self.maps[volume], 0, leaf) {
+            match locate(&mut self.pool.store, Region::Metadata, self.pool.maps[volume], 0, leaf) {
                 Place::At(pointer) if !pointer.is_lost() => {}
                 Place::At(_) | Place::Absent(_) => return Some(false),
                 Place::Missing(Missing { key, pointer, .. })
-                    if pointer.is_lost() || self.failed_pages.contains(&key) =>
+                    if pointer.is_lost() || self.pool.failed_pages.contains(&key) =>
                 {
                     return Some(false);
                 }
@@ -298,7 +311,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.store.load(missing, Some(id));
+                    self.pool.store.load(missing, Some(id));
                     return None;
                 }
             }
@@ -315,23 +328,25 @@ impl Engine {
     /// The same, where it is known whether there is metadata.
     fn room_where(&mut self, asked: &Asked, has_metadata: bool) -> Room {
         let &Asked { changes: more, cleared, .. } = asked;
-        if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
+        if self.pool.journal.changes.len() + more > self.pool.journal.record_capacity() && !self.close_record(false) {
             return Room::Later;
         }
-        let most_released = self.limits.releases(&self.store.geometry);
+        let most_released = self.pool.limits.releases(&self.pool.store.geometry);
         // So much is buffered of what it covers that some of it has to go into its leaves before; where it cannot, it goes alone.
         let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
-        let has_to_flush = covers_much && !(self.flush_is_stuck && self.delta.is_empty());
-        let full_delta = self.delta.len() + more > self.limits.delta_entries as usize
-            || self.delta.room() < more
+        let has_to_flush = covers_much && !(self.pool.flush_is_stuck && self.pool.delta.is_empty());
+        let full_delta = self.pool.delta.len() + more > self.pool.limits.delta_entries as usize
+            || self.pool.delta.room() < more
             || has_to_flush
-            || !covers_much && cleared.is_some_and(|cleared| self.delta.releases + cleared.releases > most_released);
+            || !covers_much
+                && cleared.is_some_and(|cleared| self.pool.delta.releases + cleared.releases > most_released);
         if has_to_flush {
             self.ask_to_flush();
         }
-        let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
-        let cut_off = self.discards.len() as u64 + self.cuts_to_merge();
-        let most = u64::from(self.limits.discards);
+        let full_ring = !self.pool.journal.has_room(more)
+            || self.pool.journal.entries > 4 * u64::from(self.pool.limits.delta_entries);
+        let cut_off = self.pool.discards.len() as u64 + self.cuts_to_merge();
+        let most = u64::from(self.pool.limits.discards);
         let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
         if !full_delta && !full_ring && has_metadata && !full_discards {
             return Room::Enough;
@@ -340,7 +355,7 @@ impl Engine {
             // What is in the map buffer has a claim to pages that is the less the fuller leaves are written.
             self.ask_to_flush();
         }
-        let stuck = self.metadata_full && (full_delta || full_ring);
+        let stuck = self.pool.metadata_full && (full_delta || full_ring);
         let last_resort = !stuck && !has_metadata && !self.is_reclaimable() && !self.has_to_flush();
         if stuck || last_resort && !self.give_up_disk_index() {
             return Room::Never;
@@ -351,7 +366,7 @@ impl Engine {
 
     /// Whether so many slots are pending that no more should become so before some are published.
     pub(crate) fn has_much_pending(&self) -> bool {
-        self.space.pending().len() > self.limits.pending()
+        self.pool.space.pending().len() > self.pool.limits.pending()
     }
 
     /// What a request clears, if it does.
@@ -364,7 +379,7 @@ impl Engine {
 
     /// The most that clearing the blocks from `start` up to `stop` can do to a map, beside what the delta clears already.
     pub(crate) fn cleared(&self, start: Key, stop: Key) -> Cleared {
-        let Some(begins) = self.delta.clear_before(start) else {
+        let Some(begins) = self.pool.delta.clear_before(start) else {
             return Cleared { cuts: self.cuts(start, stop), releases: self.releases(start, stop) };
         };
         // It makes that clear longer: of this only what is more.
@@ -377,10 +392,10 @@ impl Engine {
 
     /// The most subtrees that clearing the blocks from `start` up to `stop` can cut off a map.
     pub(crate) fn cuts(&self, start: Key, stop: Key) -> u64 {
-        let geometry = &self.store.geometry;
+        let geometry = &self.pool.store.geometry;
         let per_leaf = geometry.map_leaf_entries();
-        let Ok(at) = self.volumes.binary_search_by_key(&start.volume(), |volume| volume.id) else { return 0 };
-        let reach = geometry.fanout().saturating_pow(self.maps[at].height.into());
+        let Ok(at) = self.pool.volumes.binary_search_by_key(&start.volume(), |volume| volume.id) else { return 0 };
+        let reach = geometry.fanout().saturating_pow(self.pool.maps[at].height.into());
         let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
         let (first, end) = (first.div_ceil(per_leaf), (end / per_leaf).min(reach));
         if first == 0 && end == reach {
@@ -391,14 +406,15 @@ impl Engine {
 
     /// The most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.
     fn cuts_to_merge(&self) -> u64 {
-        let joined = (self.delta.releases + self.frozen.releases) / self.store.geometry.map_leaf_entries();
-        self.delta.cuts + self.frozen.cuts + joined
+        let joined =
+            (self.pool.delta.releases + self.pool.frozen.releases) / self.pool.store.geometry.map_leaf_entries();
+        self.pool.delta.cuts + self.pool.frozen.cuts + joined
     }
 
     /// The most slots that clearing the blocks from `start` up to `stop` can release in leaves that it covers in part, and in the map
     /// buffer.
     pub(crate) fn releases(&self, start: Key, stop: Key) -> u64 {
-        let per_leaf = self.store.geometry.map_leaf_entries();
+        let per_leaf = self.pool.store.geometry.map_leaf_entries();
         let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
         let in_leaves = if first >= end {
             return 0;
@@ -407,28 +423,28 @@ impl Engine {
         } else {
             first.next_multiple_of(per_leaf) - first + end % per_leaf
         };
-        in_leaves + self.buffer.count(start, stop) as u64
+        in_leaves + self.pool.buffer.count(start, stop) as u64
     }
 
     /// Whether a checkpoint or a published watermark could free something.
     pub(crate) fn is_reclaimable(&self) -> bool {
-        self.delta.len() + self.frozen.len() > 0
+        self.pool.delta.len() + self.pool.frozen.len() > 0
             || self.has_discards()
-            || !self.space.pending().is_empty()
+            || !self.pool.space.pending().is_empty()
             || self.checkpoint.is_some()
             || self.has_clears_left()
     }
 
     /// The next checkpoints flush the map buffer, as far as they can.
     pub(crate) fn ask_to_flush(&mut self) {
-        if !self.want_flush && !self.buffer.is_empty() {
-            (self.want_flush, self.flush_is_stuck) = (true, false);
+        if !self.pool.want_flush && !self.pool.buffer.is_empty() {
+            (self.pool.want_flush, self.pool.flush_is_stuck) = (true, false);
         }
     }
 
     /// Whether there is anything in the map buffer that can be flushed.
     pub(crate) fn has_to_flush(&self) -> bool {
-        !self.buffer.is_empty() && !self.flush_is_stuck
+        !self.pool.buffer.is_empty() && !self.pool.flush_is_stuck
     }
 
     /// Whether there are slots for the blocks that are not shared; if not, the write waits for what can be reclaimed, and
@@ -437,34 +453,34 @@ impl Engine {
         let request = self.requests.get(id);
         let needed = request.blocks.iter().filter(|block| block.takes_slot()).count() as u64;
         let Some(kept) = self.is_kept_from(id, needed) else { return false };
-        if !kept && needed <= self.space.ready() {
+        if !kept && needed <= self.pool.space.ready() {
             return true;
         }
-        if !kept && needed <= self.space.available() {
+        if !kept && needed <= self.pool.space.available() {
             // The containers that have them are being opened.
             self.block(id);
             return false;
         }
-        let done = self.checkpoints_done;
+        let done = self.pool.checkpoints_done;
         let begins = self.requests.get(id).waits_since.is_none();
         let since = *self.requests.get_mut(id).waits_since.get_or_insert(done);
         if begins {
             // The host may have room again: ask once more, for each write that runs short.
-            self.host_full = false;
+            self.pool.host_full = false;
         }
-        let can_reserve = !kept && !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
+        let can_reserve = !kept && !self.pool.host_full && self.pool.space.to_reserve(u64::MAX, 1).is_some();
         if !can_reserve {
             // What a discard frees comes with the checkpoint that walked it, and with the next ones.
             let tried =
-                done >= since.max(self.walked_in) + SPACE_ATTEMPTS && !self.has_discards() && !self.has_to_flush();
+                done >= since.max(self.pool.walked_in) + SPACE_ATTEMPTS && !self.has_discards() && !self.has_to_flush();
             if self.give_back_replicas() || self.give_back_copies() {
                 // What they held comes back as what a discard frees does.
                 self.requests.get_mut(id).waits_since = Some(done);
-            } else if self.metadata_full || !self.is_reclaimable() && !self.has_to_flush() || tried {
+            } else if self.pool.metadata_full || !self.is_reclaimable() && !self.has_to_flush() || tried {
                 self.fail_request(id, Error::NoSpace);
                 return false;
             }
-            self.want_checkpoint = true;
+            self.pool.want_checkpoint = true;
             self.ask_to_flush();
             self.publish_pending();
         }
@@ -475,8 +491,8 @@ impl Engine {
     /// Whether a write of `needed` new slots is kept from the spare ones: these are for blocks that take the place of others, so
     /// that a full pool can be overwritten. Looks at the map only where it matters; `None` if that has to be waited for.
     fn is_kept_from(&mut self, id: RequestId, needed: u64) -> Option<bool> {
-        let spare = self.store.geometry.spare_slots();
-        let free = self.space.free();
+        let spare = self.pool.store.geometry.spare_slots();
+        let free = self.pool.space.free();
         if needed == 0 || spare == 0 || free >= needed + spare {
             return Some(false);
         }
@@ -498,7 +514,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.store.load(missing, Some(id));
+                    self.pool.store.load(missing, Some(id));
                     last = Some(missing);
                 }
             }
@@ -508,22 +524,22 @@ impl Engine {
 
     /// Makes the records that freed the pending slots durable, and then published: if need be by an empty record.
     pub(crate) fn publish_pending(&mut self) {
-        if let Some(last) = self.space.last_retired() {
+        if let Some(last) = self.pool.space.last_retired() {
             self.publish(last);
         }
     }
 
     /// Sees to it that the records up to `last` are durable, and known to be so.
     fn publish(&mut self, last: u64) {
-        let journal = &self.journal;
+        let journal = &self.pool.journal;
         if last > journal.durable {
-            self.want_durable = self.want_durable.max(last.min(journal.last()));
+            self.pool.want_durable = self.pool.want_durable.max(last.min(journal.last()));
         } else if last > journal.published {
             if journal.last_watermark < last && journal.used + 2 <= journal.ring {
-                self.want_publish = true;
-                self.want_durable = self.want_durable.max(journal.sequence);
+                self.pool.want_publish = true;
+                self.pool.want_durable = self.pool.want_durable.max(journal.sequence);
             } else {
-                self.want_durable = self.want_durable.max(journal.sequence - 1);
+                self.pool.want_durable = self.pool.want_durable.max(journal.sequence - 1);
             }
         }
     }
@@ -555,32 +571,32 @@ impl Engine {
 
     /// Blocks that wait to be written are written sooner when buffers get scarce, or when there are many.
     pub(crate) fn relieve_pressure(&mut self) {
-        let scarce = self.buffers.incoming_percent() > 50 || !self.starved.is_empty();
-        if scarce && !self.journal.unwritten.is_empty() {
+        let scarce = self.pool.buffers.incoming_percent() > 50 || !self.starved.is_empty();
+        if scarce && !self.pool.journal.unwritten.is_empty() {
             self.write_slots();
         }
-        let carried = &self.carried;
+        let carried = &self.pool.carried;
         if scarce || are_enough(carried.len(), carried.front(), carried.back(), SCATTERED_CARRIED) {
             self.write_carried();
         }
         // Once: a goal that moves on with every write that comes meanwhile would never be reached.
-        if self.journal.unsynced_bytes >= SELF_SYNC_BYTES && self.want_durable <= self.journal.durable {
-            self.want_durable = self.want_durable.max(self.journal.last());
+        if self.pool.journal.unsynced_bytes >= SELF_SYNC_BYTES && self.pool.want_durable <= self.pool.journal.durable {
+            self.pool.want_durable = self.pool.want_durable.max(self.pool.journal.last());
         }
     }
 
     /// Slots that are kept at hand for the next writes.
     fn slots_ahead(&self) -> u64 {
-        2 * u64::from(self.store.geometry.piece_blocks) + 2
+        2 * u64::from(self.pool.store.geometry.piece_blocks) + 2
     }
 
     /// Opens containers ahead of the allocator, which needs their part of the space map. True if one was opened.
     pub(crate) fn open_ahead(&mut self) -> bool {
         let mut opened = false;
-        while self.space.ready() < self.slots_ahead() {
-            let fresh = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
-            let Some(container) = self.space.choose(fresh) else {
-                self.wants_fresh = fresh;
+        while self.pool.space.ready() < self.slots_ahead() {
+            let fresh = !self.pool.host_full && self.pool.space.to_reserve(u64::MAX, 1).is_some();
+            let Some(container) = self.pool.space.choose(fresh) else {
+                self.pool.wants_fresh = fresh;
                 break;
             };
             match self.free_slots(container) {
@@ -588,9 +604,9 @@ impl Engine {
                     opened = true;
                     self.forget_wrapped();
                 }
-                Err(missing) if self.failed_pages.contains(&missing.key) => self.space.exclude(container),
+                Err(missing) if self.pool.failed_pages.contains(&missing.key) => self.pool.space.exclude(container),
                 Err(missing) => {
-                    self.store.load(missing, None);
+                    self.pool.store.load(missing, None);
                     break;
                 }
             }
@@ -600,24 +616,24 @@ impl Engine {
 
     /// Opens a container, with the slots that are free in its part of the space map and not taken.
     fn free_slots(&mut self, container: u32) -> Result<(), Missing> {
-        let per_leaf = self.store.geometry.space_leaf_slots();
-        let root = self.roots[TreeId::SpaceMap as usize];
-        let slots = self.space.slots_of(container);
-        let mut free = core::mem::take(&mut self.free_slots);
+        let per_leaf = self.pool.store.geometry.space_leaf_slots();
+        let root = self.pool.roots[TreeId::SpaceMap as usize];
+        let slots = self.pool.space.slots_of(container);
+        let mut free = core::mem::take(&mut self.pool.free_slots);
         free.clear();
         while let next = slots.start + free.len() as u64
             && next < slots.end
         {
             let end = slots.end.min((next / per_leaf + 1) * per_leaf);
-            match lookup(&mut self.store, Region::Metadata, root, next / per_leaf) {
+            match lookup(&mut self.pool.store, Region::Metadata, root, next / per_leaf) {
                 Walk::Leaf(page) => {
-                    let page = self.store.pages.bytes(page);
+                    let page = self.pool.store.pages.bytes(page);
                     let is_free = |slot| SlotState::read(page, slot % per_leaf) == SlotState::Free;
                     free.extend((next..end).map(is_free));
                 }
                 Walk::Absent(_) => free.extend((next..end).map(|_| true)),
                 Walk::Missing(missing) => {
-                    self.free_slots = free;
+                    self.pool.free_slots = free;
                     return Err(missing);
                 }
             }
@@ -626,35 +642,36 @@ impl Engine {
             free[(slot.0 - slots.start) as usize] = SlotState::from_code(state as u8) == SlotState::Free;
         }
         for (slot, free) in slots.zip(&mut free) {
-            *free &= !self.space.is_taken(Slot(slot));
+            *free &= !self.pool.space.is_taken(Slot(slot));
         }
-        if free.iter().filter(|&&free| free).count() == usize::from(self.space.containers[container as usize].free) {
-            self.space.open(container, |place| free[place as usize]);
+        if free.iter().filter(|&&free| free).count() == usize::from(self.pool.space.containers[container as usize].free)
+        {
+            self.pool.space.open(container, |place| free[place as usize]);
         } else {
             // The tables contradict each other: whatever is free there stays unused.
-            self.space.exclude(container);
+            self.pool.space.exclude(container);
         }
-        self.free_slots = free;
+        self.pool.free_slots = free;
         Ok(())
     }
 
     /// Keeps space reserved ahead of the allocator.
     pub(crate) fn reserve_ahead(&mut self) {
-        if self.reserving || self.host_full {
+        if self.pool.reserving || self.pool.host_full {
             return;
         }
-        let per_container = u64::from(self.store.geometry.slots_per_container);
+        let per_container = u64::from(self.pool.store.geometry.slots_per_container);
         let mut ahead = (4 * per_container).max(self.slots_ahead());
-        if core::mem::take(&mut self.wants_fresh) {
+        if core::mem::take(&mut self.pool.wants_fresh) {
             ahead = u64::MAX;
         }
-        if let Some((first, count)) = self.space.to_reserve(ahead, self.reserve_at_once) {
-            let bytes = per_container * self.store.geometry.block();
-            let (block, together) = self.store.geometry.container_run(first);
-            let (offset, count) = (block * self.store.geometry.block(), count.min(together));
+        if let Some((first, count)) = self.pool.space.to_reserve(ahead, self.pool.reserve_at_once) {
+            let bytes = per_container * self.pool.store.geometry.block();
+            let (block, together) = self.pool.store.geometry.container_run(first);
+            let (offset, count) = (block * self.pool.store.geometry.block(), count.min(together));
             let purpose = Purpose::ReserveContainers(count);
-            self.store.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
-            self.reserving = true;
+            self.pool.store.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
+            self.pool.reserving = true;
         }
     }
 
@@ -662,39 +679,39 @@ impl Engine {
 
     /// A second has passed with something not durable or not published.
     pub(crate) fn self_sync(&mut self) {
-        self.host_full = false;
-        if self.metadata_full {
+        self.pool.host_full = false;
+        if self.pool.metadata_full {
             self.reserve_metadata();
         }
-        self.want_durable = self.want_durable.max(self.journal.last());
+        self.pool.want_durable = self.pool.want_durable.max(self.pool.journal.last());
         self.write_carried();
         self.mature();
         self.publish_pending();
         // Only what is known to have been durable is told from what a crash cut off, should it rot.
-        self.publish(self.journal.last_filled);
-        let idle = self.now >= self.last_change + IDLE_MERGE;
-        if idle && (!self.delta.is_empty() || self.has_discards()) {
-            self.want_checkpoint = true;
+        self.publish(self.pool.journal.last_filled);
+        let idle = self.pool.now >= self.pool.last_change + IDLE_MERGE;
+        if idle && (!self.pool.delta.is_empty() || self.has_discards()) {
+            self.pool.want_checkpoint = true;
         }
     }
 
     pub(crate) fn set_tick(&mut self) {
-        let unsafe_records = self.journal.last() > self.journal.durable;
+        let unsafe_records = self.pool.journal.last() > self.pool.journal.durable;
         let waits = unsafe_records
-            || self.journal.last_filled > self.journal.published
-            || !self.carried.is_empty()
-            || !self.space.pending().is_empty()
-            || !self.delta.is_empty()
+            || self.pool.journal.last_filled > self.pool.journal.published
+            || !self.pool.carried.is_empty()
+            || !self.pool.space.pending().is_empty()
+            || !self.pool.delta.is_empty()
             || self.has_discards()
             || self.disk_index_is_due()
             || !self.blocked.is_empty()
             || self.checkpoint.is_some()
-            || self.metadata_full
-            || self.host_full;
-        let open = self.phase != Phase::Closed;
-        let writes = !self.read_only && !self.untouched;
+            || self.pool.metadata_full
+            || self.pool.host_full;
+        let open = self.pool.phase != Phase::Closed;
+        let writes = !self.pool.read_only && !self.pool.untouched;
         let jobs =
-            !self.closes_early && (self.checkpoint_can_step() || self.rebuild_can_step() || self.fetch_can_step());
+            !self.pool.closes_early && (self.checkpoint_can_step() || self.rebuild_can_step() || self.fetch_can_step());
         let work = open && (writes && jobs || self.scrub_can_step());
         (self.work_left, self.job_timer) = match self.turn() {
             _ if !work => (false, None),
@@ -704,17 +721,17 @@ impl Engine {
         };
         if self.reorder_waits() && self.requests.active() == 0 {
             let due = self.idle_from();
-            match due <= self.now {
+            match due <= self.pool.now {
                 true => self.work_left |= !self.reorder_is_stuck(),
                 false => self.job_timer = Some(self.job_timer.map_or(due, |timer| timer.min(due))),
             }
         }
-        self.work_left |= self.mature_left && open && writes && !self.closes_early || self.has_turns_left();
-        if !waits || !writes || self.phase == Phase::Closed {
+        self.work_left |= self.pool.mature_left && open && writes && !self.pool.closes_early || self.has_turns_left();
+        if !waits || !writes || self.pool.phase == Phase::Closed {
             self.tick = None;
         } else {
-            let due = self.now + SELF_SYNC;
-            self.tick = Some(self.tick.map_or(due, |tick| if tick <= self.now { due } else { tick.min(due) }));
+            let due = self.pool.now + SELF_SYNC;
+            self.tick = Some(self.tick.map_or(due, |tick| if tick <= self.pool.now { due } else { tick.min(due) }));
         }
     }
 }

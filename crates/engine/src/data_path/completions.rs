@@ -16,15 +16,15 @@ impl Engine {
         if (result.is_err() || self.no_room.is_on()) && self.keep_for_room(io, result) {
             return;
         }
-        let (purpose, segments, offset) = self.store.io.end(io);
+        let (purpose, segments, offset) = self.pool.store.io.end(io);
         match purpose {
             Purpose::LoadPages { first, pages } => self.pages_loaded(first, pages, result),
             Purpose::WritePage(key) => {
                 let Some(&Segment::Page(page)) = segments.first() else { unreachable!("a page write has its page") };
                 if self.check_written(result) {
-                    self.store.pages.written(key, page);
+                    self.pool.store.pages.written(key, page);
                 } else {
-                    self.store.pages.not_written();
+                    self.pool.store.pages.not_written();
                 }
             }
             Purpose::Mark => self.marked(&segments, result),
@@ -34,13 +34,13 @@ impl Engine {
             Purpose::WriteRecord { sequence, durable } => {
                 for &segment in &segments {
                     match segment {
-                        Segment::Page(page) => self.store.pages.release(page),
-                        Segment::Buffer(buffer) => self.buffers.release(buffer),
+                        Segment::Page(page) => self.pool.store.pages.release(page),
+                        Segment::Buffer(buffer) => self.pool.buffers.release(buffer),
                     }
                 }
                 if self.check_written(result) {
-                    self.journal.wrote(sequence);
-                    if durable && self.journal.complete >= sequence {
+                    self.pool.journal.wrote(sequence);
+                    if durable && self.pool.journal.complete >= sequence {
                         self.proven_durable(sequence);
                     }
                 }
@@ -53,15 +53,15 @@ impl Engine {
             Purpose::Merge { request, block } => self.merged(request, block, result),
             Purpose::Compare { request, block } => self.compared(request, block, result),
             Purpose::ReserveContainers(count) => {
-                self.reserving = false;
+                self.pool.reserving = false;
                 if self.check_reserved(result) {
-                    self.space.set_reserved(count);
-                    self.reserve_at_once = RESERVE_CONTAINERS;
-                } else if self.reserve_at_once > 1 {
+                    self.pool.space.set_reserved(count);
+                    self.pool.reserve_at_once = RESERVE_CONTAINERS;
+                } else if self.pool.reserve_at_once > 1 {
                     // Next time for one: there may be room for less.
-                    self.reserve_at_once = 1;
+                    self.pool.reserve_at_once = 1;
                 } else {
-                    self.host_full = true;
+                    self.pool.host_full = true;
                 }
             }
             Purpose::ReserveMetadata(blocks) => {
@@ -81,7 +81,7 @@ impl Engine {
             Purpose::Owner(number) => self.owner_looked_at(number, result),
             Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
         }
-        self.store.io.recycle(io, segments);
+        self.pool.store.io.recycle(io, segments);
     }
 
     /// A write must succeed, or the pool becomes read-only. (One that found no room is made again before it comes here.)
@@ -101,20 +101,20 @@ impl Engine {
     }
 
     fn pages_loaded(&mut self, first: PageKey, pages: u32, result: Result<Outcome<'_>, IoError>) {
-        let block = self.store.geometry.block() as usize;
+        let block = self.pool.store.geometry.block() as usize;
         let bytes = match result {
             Ok(Outcome::Bytes(bytes)) if bytes.len() == pages as usize * block => Some(bytes),
             _ => None,
         };
         if bytes.is_none() && pages > 1 {
-            self.store.pages.load_one_by_one();
+            self.pool.store.pages.load_one_by_one();
         }
         for number in 0..pages {
             let key = PageKey { region: first.region, location: first.location + number };
             let at = number as usize * block;
-            if bytes.is_none() && pages > 1 && !self.store.pages.is_beside(key) {
+            if bytes.is_none() && pages > 1 && !self.pool.store.pages.is_beside(key) {
                 // It may be another that cannot be read: this one alone.
-                self.store.begin_load(key, 1);
+                self.pool.store.begin_load(key, 1);
             } else {
                 self.page_loaded(key, bytes.map(|bytes| &bytes[at..at + block]));
             }
@@ -123,12 +123,12 @@ impl Engine {
 
     /// A page has come, unless it could not be read.
     fn page_loaded(&mut self, key: PageKey, bytes: Option<&[u8]>) {
-        let load = self.store.pages.end_load(key);
-        let good = self.store.is_valid(key)
-            && bytes.is_some_and(|bytes| checksum(self.store.page_seed, bytes) == load.pointer.checksum);
+        let load = self.pool.store.pages.end_load(key);
+        let good = self.pool.store.is_valid(key)
+            && bytes.is_some_and(|bytes| checksum(self.pool.store.page_seed, bytes) == load.pointer.checksum);
         if let Some(bytes) = bytes.filter(|_| good && !load.orphan) {
-            self.store.pages.fill(key, bytes);
-            self.failed_pages.retain(|&failed| failed != key);
+            self.pool.store.pages.fill(key, bytes);
+            self.pool.failed_pages.retain(|&failed| failed != key);
         }
         // Whoever waited for a page that is no longer part of anything looks again. What is wrong with a page that nobody asked
         // for is for those to find out who do.
@@ -141,6 +141,6 @@ impl Engine {
             let proves = self.requests.get(waiter).stage == Stage::Verify;
             self.arrived(waiter, failed && !proves);
         }
-        self.store.pages.recycle(load.waiters);
+        self.pool.store.pages.recycle(load.waiters);
     }
 }

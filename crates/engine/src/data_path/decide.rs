@@ -1,39 +1,27 @@
 //! What becomes of the blocks of a write: what was found out about them goes to the policy, and what it decides is carried
 //! out and counted. Between the decision and the change nothing is waited for.
 
-use alloc::vec::Vec;
-
 use crate::contract::{Digest, IndexCopy, Policy, RequestId};
-use crate::counters::{Removed, WriteCounts};
+use crate::counters::WriteCounts;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Slot, check_bits};
-use crate::requests::request::{Decision, Kind, Request};
+use crate::requests::request::{Decision, Kind};
 use crate::sharing::policy::{Lookup, next_run};
 use crate::store::pages::Region;
 use crate::store::tree::{Walk, lookup};
-
-/// Lists that are used again for each decision.
-#[derive(Default)]
-pub(crate) struct Deciding {
-    lookups: Vec<Lookup>,
-    shares: Vec<bool>,
-    /// The first half of the digest of each block that is not known, and which block it is.
-    digests: Vec<u64>,
-    blocks: Vec<u32>,
-}
 
 impl Engine {
     /// Notes what the blocks of a write map to, as far as that is in memory: without it, a rewrite of what is there is a share
     /// that the merge drops. Each leaf is looked up once.
     pub(crate) fn note_mapped(&mut self, id: RequestId, volume: usize) {
-        let per_leaf = self.store.geometry.map_leaf_entries();
+        let per_leaf = self.pool.store.geometry.map_leaf_entries();
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let key = self.requests.get(id).blocks[at].key;
             let entry = self.unflushed(key).or_else(|| {
                 let leaf = key.lba() / per_leaf;
                 if last.is_none_or(|(known, _)| known != leaf) {
-                    last = Some((leaf, lookup(&mut self.store, Region::Metadata, self.maps[volume], leaf)));
+                    last = Some((leaf, lookup(&mut self.pool.store, Region::Metadata, self.pool.maps[volume], leaf)));
                 }
                 let Some((_, Walk::Leaf(page))) = last else { return None };
                 self.entry_in(page, key)
@@ -60,27 +48,12 @@ impl Engine {
 
     /// Everything that can be known of the blocks is known: decides what becomes of them.
     pub(crate) fn decide(&mut self, id: RequestId, policy: Policy) {
-        let Engine { requests, deciding, .. } = self;
-        let request = requests.get_mut(id);
-        if !policy.looks_up() {
-            return request.blocks.iter_mut().for_each(|block| block.decision = Decision::Write);
-        }
-        deciding.look(request);
-        deciding.find_twins(request);
-        policy.decide(&deciding.lookups, &mut deciding.shares);
-        for (block, &share) in request.blocks.iter_mut().zip(&deciding.shares) {
-            block.decision = match block.lookup {
-                Lookup::Known(slot) if share => Decision::Share(Slot(slot)),
-                Lookup::SamePlace(_) if share => Decision::Keep,
-                Lookup::Nothing if policy == Policy::Full && block.twin.is_some() => Decision::Twin,
-                _ => Decision::Write,
-            };
-        }
+        self.deciding.decide(self.requests.get_mut(id), policy);
     }
 
     /// Which copy the index names of a block that was written again.
     pub fn index_copy(&self) -> IndexCopy {
-        self.index_copy
+        self.pool.index_copy
     }
 
     /// Tells the index of the blocks of a request that were written although they were known. Whatever is set, it names none that
@@ -94,7 +67,7 @@ impl Engine {
             known = next_run(at, known, blocks.len(), |at| blocks[at].lookup.slot());
             let (Decision::Write, Lookup::Known(old)) = (block.decision, block.lookup) else { continue };
             let (Some(new), Some(content)) = (block.entry.slot(), block.content) else { continue };
-            let is_better = match self.index_copy {
+            let is_better = match self.pool.index_copy {
                 IndexCopy::Sequential => written.len() > known.len(),
                 IndexCopy::Oldest => false,
                 IndexCopy::Newest => true,
@@ -135,58 +108,20 @@ impl Engine {
         }
         counts.removed.requests = u64::from(counts.removed.blocks > 0 && counts.written_blocks == 0);
         if policy.looks_up() {
-            deciding.look(request);
+            counts.categories[deciding.category(request, policy) as usize] = 1;
             for block in &request.blocks {
                 counts.index_hits += u64::from(matches!(block.lookup, Lookup::Known(_)));
                 let is_payload = block.content.is_some_and(|content| !content.zero);
                 let is_missed = block.lookup == Lookup::Nothing && block.decision != Decision::Twin;
                 counts.index_misses += u64::from(is_payload && is_missed);
             }
-            counts.categories[policy.category(&deciding.lookups) as usize] = 1;
             let payload = counts.written_blocks + counts.removed.blocks;
             let twins = request.blocks.iter().filter(|block| block.twin.is_some()).count() as u64;
             counts.what_if.full = deciding.removed_by(Policy::Full, payload, twins);
             counts.what_if.select = deciding.removed_by(Policy::SELECT, payload, 0);
             counts.what_if.idedup = deciding.removed_by(Policy::IDEDUP, payload, 0);
         }
-        self.writes += counts;
-        self.volumes[volume].writes += counts;
-    }
-}
-
-impl Deciding {
-    fn look(&mut self, request: &Request) {
-        self.lookups.clear();
-        self.lookups.extend(request.blocks.iter().map(|block| block.lookup));
-        self.shares.clear();
-        self.shares.resize(self.lookups.len(), false);
-    }
-
-    /// Finds the blocks that are not known, and equal to an earlier one of the same request.
-    fn find_twins(&mut self, request: &mut Request) {
-        self.digests.clear();
-        self.blocks.clear();
-        for at in 0..request.blocks.len() {
-            let block = request.blocks[at];
-            let payload = block.content.filter(|content| !content.zero && block.lookup == Lookup::Nothing);
-            let Some(content) = payload else { continue };
-            let half = u128::from_le_bytes(content.digest.0) as u64;
-            let first = self.digests.iter().position(|&digest| digest == half).map(|first| self.blocks[first]);
-            let equal = |first: &u32| request.blocks[*first as usize].content == block.content;
-            match first.filter(equal) {
-                Some(first) => request.blocks[at].twin = Some(first),
-                None => {
-                    self.digests.push(half);
-                    self.blocks.push(at as u32);
-                }
-            }
-        }
-    }
-
-    /// What a policy would remove of a request with `payload` blocks that are not zero.
-    fn removed_by(&mut self, policy: Policy, payload: u64, twins: u64) -> Removed {
-        policy.decide(&self.lookups, &mut self.shares);
-        let blocks = self.shares.iter().filter(|share| **share).count() as u64 + twins;
-        Removed { blocks, requests: u64::from(blocks > 0 && blocks == payload) }
+        self.pool.writes += counts;
+        self.pool.volumes[volume].writes += counts;
     }
 }

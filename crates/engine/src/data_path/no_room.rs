@@ -109,10 +109,10 @@ impl Engine {
         let tried = &mut self.no_room.tried;
         let before = tried.iter().position(|kept| kept.io == io).map(|at| tried.swap_remove(at));
         let must_succeed = matches!(
-            self.store.io.purpose(io),
+            self.pool.store.io.purpose(io),
             Purpose::WritePage(_) | Purpose::WriteSlots { .. } | Purpose::WriteRecord { .. } | Purpose::Superblock
         );
-        let serves = matches!(self.phase, Phase::Serving | Phase::Closing) && !self.read_only;
+        let serves = matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.pool.read_only;
         if result != Err(IoError::NoSpace) || !must_succeed || !serves {
             return false;
         }
@@ -121,10 +121,10 @@ impl Engine {
             return true;
         }
         if !self.no_room.is_on() {
-            self.no_room.round = Round::Waiting(self.now + PAUSE);
-            self.no_room.complete = self.journal.complete;
+            self.no_room.round = Round::Waiting(self.pool.now + PAUSE);
+            self.no_room.complete = self.pool.journal.complete;
         }
-        self.no_room.kept.push(Kept { io, since: before.map_or(self.now, |before| before.since) });
+        self.no_room.kept.push(Kept { io, since: before.map_or(self.pool.now, |before| before.since) });
         true
     }
 
@@ -133,15 +133,15 @@ impl Engine {
         match self.no_room.round {
             Round::Idle => {}
             // Another I/O has failed: nothing is written any more.
-            _ if self.read_only => {
+            _ if self.pool.read_only => {
                 for kept in take(&mut self.no_room).kept {
                     self.done(kept.io, Err(IoError::NoSpace));
                 }
             }
-            Round::Waiting(due) if due <= self.now => {
+            Round::Waiting(due) if due <= self.pool.now => {
                 let NoRoom { round, kept, tried, .. } = &mut self.no_room;
                 *round = Round::Trying;
-                self.store.io.effects.extend(kept.iter().map(|kept| Effect::Io(kept.io)));
+                self.pool.store.io.effects.extend(kept.iter().map(|kept| Effect::Io(kept.io)));
                 tried.append(kept);
             }
             Round::Trying if self.no_room.tried.is_empty() => self.end_round(),
@@ -153,19 +153,19 @@ impl Engine {
         let Some(since) = self.no_room.kept.iter().map(|kept| kept.since).min() else {
             // There is room again.
             self.no_room = NoRoom::default();
-            self.host_full = false;
+            self.pool.host_full = false;
             return;
         };
-        self.no_room.refuses = self.now >= since + PATIENCE;
+        self.no_room.refuses = self.pool.now >= since + PATIENCE;
         if self.no_room.refuses {
             self.tell_those_who_wait();
         }
-        self.no_room.complete = self.journal.complete;
-        self.no_room.round = Round::Waiting(self.now + PAUSE);
+        self.no_room.complete = self.pool.journal.complete;
+        self.no_room.round = Round::Waiting(self.pool.now + PAUSE);
     }
 
     fn tell_those_who_wait(&mut self) {
-        let complete = self.journal.complete;
+        let complete = self.pool.journal.complete;
         if complete == self.no_room.complete {
             // What is complete needs only a sync.
             let first = self.committing.partition_point(|&(target, _)| target <= complete);
@@ -176,14 +176,14 @@ impl Engine {
         for id in take(&mut self.blocked) {
             self.fail_request(id, Error::NoSpace);
         }
-        if self.phase == Phase::Closing {
+        if self.pool.phase == Phase::Closing {
             self.fail_commands_for_room();
         }
     }
 
     /// Whether nothing is under way that a pool which is being closed could wait for: only room.
     fn only_lacks_room(&self) -> bool {
-        self.no_room.refuses && self.store.io.in_flight() == self.no_room.kept.len()
+        self.no_room.refuses && self.pool.store.io.in_flight() == self.no_room.kept.len()
     }
 
     /// How a close ends that finds no room, when there is nothing else to wait for.
@@ -193,7 +193,7 @@ impl Engine {
         }
         self.no_room = NoRoom::default();
         // A record that says no more than its watermark may be missing.
-        let all = self.journal.is_empty() && self.journal.last_filled <= self.journal.durable;
+        let all = self.pool.journal.is_empty() && self.pool.journal.last_filled <= self.pool.journal.durable;
         Some(if all { ControlError::HostFull } else { ControlError::NotDurable })
     }
 }

@@ -7,6 +7,8 @@ use crate::counters::ReadCounts;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
+use crate::payload::fills::Fill;
+use crate::pool::Pool;
 use crate::requests::request::{Block, Kind, Stage};
 use crate::store::io::Purpose;
 use crate::store::tree::{LastLeaf, Unresolved};
@@ -20,51 +22,19 @@ const EXTENT_STEPS: u64 = 4;
 /// Entries of a leaf, one behind the other, that a step looks at.
 const ENTRIES_A_STEP: u64 = 8;
 
-/// A block on its way from the device.
-#[derive(Debug)]
-pub(crate) struct Fill {
-    pub buffer: BufferId,
-    /// What the map says of its digest.
-    check: u32,
-    /// Requests that wait for it, and for which of their blocks; none if it is read ahead.
-    first: Option<(RequestId, u32)>,
-    more: alloc::vec::Vec<(RequestId, u32)>,
-    /// It is, or was when it began.
-    is_ahead: bool,
-}
-
-impl Fill {
-    /// A block that nobody waits for.
-    pub(crate) fn ahead(buffer: BufferId, check: u32) -> Fill {
-        Fill { buffer, check, first: None, more: alloc::vec::Vec::new(), is_ahead: true }
-    }
-
-    fn add_waiter(&mut self, waiter: (RequestId, u32), spare: &mut alloc::vec::Vec<alloc::vec::Vec<(RequestId, u32)>>) {
-        match self.first {
-            None => self.first = Some(waiter),
-            Some(_) => {
-                if self.more.capacity() == 0 {
-                    self.more = spare.pop().unwrap_or_default();
-                }
-                self.more.push(waiter);
-            }
-        }
-    }
-}
-
 impl Engine {
     pub(crate) fn run_read(&mut self, id: RequestId) {
         if self.requests.get(id).stage == Stage::Read {
             return self.finish_read(id);
         }
-        let Engine { requests, store, .. } = self;
+        let Engine { pool: Pool { store, .. }, requests, .. } = self;
         let request = requests.get_mut(id);
         request.stage = Stage::LoadMap;
         if request.blocks.is_empty() {
             push_blocks(&mut request.blocks, request.volume, request.offset, request.length, &store.geometry);
             self.note_stream(id);
         }
-        let Engine { requests, buffers, .. } = self;
+        let Engine { pool: Pool { buffers, .. }, requests, .. } = self;
         let request = requests.get_mut(id);
         for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
             // Left from a run that found too few buffers.
@@ -76,10 +46,10 @@ impl Engine {
         let mut misses = 0;
         for at in 0..self.requests.get(id).blocks.len() {
             if let Some(slot) = self.requests.get(id).blocks[at].entry.slot() {
-                misses += usize::from(self.in_memory(slot).is_none() && !self.fills.contains_key(&slot));
+                misses += usize::from(self.in_memory(slot).is_none() && !self.pool.fills.contains_key(&slot));
             }
         }
-        let available = self.buffers.free() + self.cache.len();
+        let available = self.pool.buffers.free() + self.pool.cache.len();
         if misses > available && self.distinct_misses(id) > available {
             return self.starve(id);
         }
@@ -89,7 +59,7 @@ impl Engine {
     /// Slots that a request needs from the device, each counted once.
     fn distinct_misses(&self, id: RequestId) -> usize {
         let slots = self.requests.get(id).blocks.iter().filter_map(|block| block.entry.slot());
-        let is_missing = |slot: &Slot| self.in_memory(*slot).is_none() && !self.fills.contains_key(slot);
+        let is_missing = |slot: &Slot| self.in_memory(*slot).is_none() && !self.pool.fills.contains_key(slot);
         slots.filter(is_missing).collect::<alloc::collections::BTreeSet<Slot>>().len()
     }
 
@@ -114,7 +84,7 @@ impl Engine {
                 Err(Unresolved::Missing(missing)) => {
                     if last != Some(missing) {
                         self.requests.get_mut(id).waiting += 1;
-                        self.store.load(missing, Some(id));
+                        self.pool.store.load(missing, Some(id));
                         last = Some(missing);
                     }
                 }
@@ -125,26 +95,26 @@ impl Engine {
 
     /// The buffer that holds a slot's content, if one does.
     pub(crate) fn in_memory(&self, slot: Slot) -> Option<BufferId> {
-        self.dirty.get(&slot).copied().or_else(|| self.cache.peek(slot))
+        self.pool.dirty.get(&slot).copied().or_else(|| self.pool.cache.peek(slot))
     }
 
     /// Takes a buffer with the slot's content, if it is in memory: the caller holds it. Counts as a use. What is in memory is
     /// checked like what comes from the device: should the map lead to a slot that holds something else, that is an error.
     pub(crate) fn use_memory(&mut self, slot: Slot, check: u32) -> Result<Option<BufferId>, Error> {
-        let known = self.dirty.get(&slot).copied().or_else(|| self.cache.get(slot));
+        let known = self.pool.dirty.get(&slot).copied().or_else(|| self.pool.cache.get(slot));
         let Some(buffer) = known.or_else(|| self.first_use(slot)) else { return Ok(None) };
-        if self.buffers.check(buffer) != check {
+        if self.pool.buffers.check(buffer) != check {
             return Err(Error::Io);
         }
-        self.buffers.hold(buffer);
+        self.pool.buffers.hold(buffer);
         Ok(Some(buffer))
     }
 
     /// Uses what has been read ahead.
     fn first_use(&mut self, slot: Slot) -> Option<BufferId> {
-        let Engine { cache, evicted, .. } = self;
+        let Pool { cache, evicted, .. } = &mut self.pool;
         let buffer = cache.use_ahead(slot, evicted)?;
-        self.reads.ahead_used += 1;
+        self.pool.reads.ahead_used += 1;
         self.release_evicted();
         Some(buffer)
     }
@@ -155,14 +125,14 @@ impl Engine {
         let count = self.requests.get(id).blocks.len();
         let mut ahead = 0;
         for at in 0..count {
-            let used = self.reads.ahead_used;
+            let used = self.pool.reads.ahead_used;
             let entry = self.requests.get(id).blocks[at].entry;
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(buffer) => {
                         self.partition.counts.read_hits += u64::from(buffer.is_some());
                         let block = &mut self.requests.get_mut(id).blocks[at];
-                        (block.buffer, block.was_ahead) = (buffer, self.reads.ahead_used > used);
+                        (block.buffer, block.was_ahead) = (buffer, self.pool.reads.ahead_used > used);
                         ahead += u64::from(block.was_ahead);
                     }
                     Err(error) => return self.fail_request(id, error),
@@ -195,7 +165,7 @@ impl Engine {
         self.note_split(id);
         if short {
             // What could be evicted is held elsewhere. The request runs again from its first stage.
-            let Engine { requests, buffers, .. } = self;
+            let Engine { pool: Pool { buffers, .. }, requests, .. } = self;
             let request = requests.get_mut(id);
             request.stage = Stage::Admit;
             for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
@@ -240,36 +210,34 @@ impl Engine {
     pub(crate) fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
         length < RUN_BLOCKS
             && slot.0 == first.0 + length as u64
-            && self.slot_offset(slot) == self.slot_offset(first) + length as u64 * self.store.geometry.block()
-            && self.space.container_of(first) == self.space.container_of(slot)
+            && self.slot_offset(slot) == self.slot_offset(first) + length as u64 * self.pool.store.geometry.block()
+            && self.pool.space.container_of(first) == self.pool.space.container_of(slot)
     }
 
     /// Where a slot's content is on the store.
     pub(crate) fn slot_offset(&self, slot: Slot) -> u64 {
-        let carried = self.in_journal.get(&slot).copied();
-        carried.unwrap_or_else(|| self.store.geometry.slot_block(slot.0)) * self.store.geometry.block()
+        let carried = self.pool.in_journal.get(&slot).copied();
+        carried.unwrap_or_else(|| self.pool.store.geometry.slot_block(slot.0)) * self.pool.store.geometry.block()
     }
 
     fn read_run(&mut self, first: Slot, length: usize) {
-        let block = self.store.geometry.block();
+        let block = self.pool.store.geometry.block();
         let offset = self.slot_offset(first);
-        let fills = &self.fills;
+        let fills = &self.pool.fills;
         let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
-        self.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, Purpose::Fill { first });
+        self.pool.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, Purpose::Fill { first });
     }
 
     /// Lets a block of a request wait for a slot's content.
     fn begin_fill(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> Begun {
-        let begun = if let Some(fill) = self.fills.get_mut(&slot) {
-            fill.add_waiter((id, at), &mut self.spare_fill_lists);
+        let begun = if let Some(fill) = self.pool.fills.get_mut(&slot) {
+            fill.add_waiter((id, at), &mut self.pool.spare_fill_lists);
             Begun::Joined
         } else if !self.mends.is_empty() && self.join_mend(slot, entry.check(), id, at) {
             Begun::Joined
         } else {
             let Some(buffer) = self.any_buffer() else { return Begun::NoBuffer };
-            let more = alloc::vec::Vec::new();
-            self.fills
-                .insert(slot, Fill { buffer, check: entry.check(), first: Some((id, at)), more, is_ahead: false });
+            self.pool.fills.insert(slot, Fill::wanted(buffer, entry.check(), (id, at)));
             Begun::New
         };
         self.requests.get_mut(id).waiting += 1;
@@ -303,21 +271,21 @@ impl Engine {
 
     /// A slot's content has come: whether it is what it must be.
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
-        let mut fill = self.fills.remove(&slot).expect("a fill ends once");
+        let fill = self.pool.fills.remove(&slot).expect("a fill ends once");
         let good = content.is_some_and(|content| self.passes(slot, &fill, content));
-        if fill.first.is_none() {
+        if !fill.is_wanted() {
             self.keep_ahead(slot, &fill, good);
             return good;
         }
-        self.reads.ahead_used += u64::from(fill.is_ahead);
-        let waiters = fill.first.into_iter().chain(fill.more.iter().copied());
+        self.pool.reads.ahead_used += u64::from(fill.is_ahead);
+        let waiters = fill.waiters();
         if !good {
             // Before anyone gets an error, the other copies.
             self.mend_for(slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
             return false;
         }
         for (id, at) in waiters {
-            self.buffers.hold(fill.buffer);
+            self.pool.buffers.hold(fill.buffer);
             let request = self.requests.get_mut(id);
             let block = &mut request.blocks[at as usize];
             block.was_ahead = fill.is_ahead;
@@ -327,23 +295,21 @@ impl Engine {
             }
             self.arrived(id, false);
         }
-        if fill.more.capacity() > 0 {
-            fill.more.clear();
-            self.spare_fill_lists.push(fill.more);
-        }
-        self.buffers.set_check(fill.buffer, fill.check);
-        self.keep_cached(slot, fill.buffer);
+        let (buffer, check) = (fill.buffer, fill.check);
+        fill.give_list_back(&mut self.pool.spare_fill_lists);
+        self.pool.buffers.set_check(buffer, check);
+        self.keep_cached(slot, buffer);
         self.release_evicted();
         true
     }
 
     /// Keeps a block that was read ahead, if it is good. If not, nothing is said: who needs it finds out.
     fn keep_ahead(&mut self, slot: Slot, fill: &Fill, good: bool) {
-        if !good || self.buffers.is_retired(fill.buffer) {
-            return self.buffers.release(fill.buffer);
+        if !good || self.pool.buffers.is_retired(fill.buffer) {
+            return self.pool.buffers.release(fill.buffer);
         }
-        self.buffers.set_check(fill.buffer, fill.check);
-        let Engine { cache, evicted, .. } = self;
+        self.pool.buffers.set_check(fill.buffer, fill.check);
+        let Pool { cache, evicted, .. } = &mut self.pool;
         cache.insert_ahead(slot, fill.buffer, evicted);
         self.release_evicted();
     }
@@ -360,7 +326,7 @@ impl Engine {
         self.note_read(id);
         let request = self.requests.get_mut(id);
         let device_reads = u64::from(request.device_reads);
-        self.reads += ReadCounts {
+        self.pool.reads += ReadCounts {
             requests: 1,
             from_device: u64::from(device_reads > 0),
             device_reads,
@@ -373,7 +339,7 @@ impl Engine {
             request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });
         }
         let token = request.token;
-        self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
+        self.pool.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
     }
 
     /// Whether a block is a hole, where what is for certain like it ends, and the steps that it took to know. `end`: the last block
@@ -386,15 +352,15 @@ impl Engine {
         known: &mut Known,
     ) -> Result<(bool, Key, u64), Unresolved> {
         let next = Key(key.0 + 1);
-        let is_alone = !self.delta.points.is_empty() || !self.frozen.points.is_empty();
+        let is_alone = !self.pool.delta.points.is_empty() || !self.pool.frozen.points.is_empty();
         let mut upto = end;
         if is_alone {
             // Nobody knows where the next newer point is: one block after the other.
-            if let Some(entry) = self.delta.get(key).or_else(|| self.frozen.get(key)) {
+            if let Some(entry) = self.pool.delta.get(key).or_else(|| self.pool.frozen.get(key)) {
                 return Ok((is_hole(entry), next, 1));
             }
         } else {
-            for delta in [&self.delta, &self.frozen] {
+            for delta in [&self.pool.delta, &self.pool.frozen] {
                 let (covered, cleared) = delta.clear_at(key);
                 if let Some(covered) = covered {
                     return Ok((true, covered.min(upto), LOOK_STEPS));
@@ -405,17 +371,17 @@ impl Engine {
         let mut steps = 1;
         if known.buffered.is_none_or(|buffered| buffered < key) {
             steps += LOOK_STEPS;
-            known.buffered = Some(self.buffer.next_key(key, upto).unwrap_or(upto));
+            known.buffered = Some(self.pool.buffer.next_key(key, upto).unwrap_or(upto));
         }
         upto = upto.min(known.buffered.unwrap_or(upto));
-        if let Some(entry) = self.buffer.get(key).filter(|_| upto == key) {
+        if let Some(entry) = self.pool.buffer.get(key).filter(|_| upto == key) {
             return Ok((is_hole(entry), next, steps));
         }
-        let per_leaf = self.store.geometry.map_leaf_entries();
+        let per_leaf = self.pool.store.geometry.map_leaf_entries();
         let (base, number) = (key.0 - key.lba(), key.lba() / per_leaf);
         steps += if known.number == Some(number) { 0 } else { LOOK_STEPS };
         known.number = Some(number);
-        match known.leaf.lookup(&mut self.store, self.maps[volume], number) {
+        match known.leaf.lookup(&mut self.pool.store, self.pool.maps[volume], number) {
             Walk::Missing(missing) if !missing.pointer.is_lost() => Err(Unresolved::Missing(missing)),
             Walk::Leaf(page) => {
                 let hole = is_hole(self.entry_in(page, key).ok_or(Unresolved::Damaged)?);
@@ -424,8 +390,8 @@ impl Engine {
                 }
                 let leaf_end = upto.0.min(base + (number + 1) * per_leaf);
                 let (from, most) = ((key.lba() % per_leaf + 1) as usize, (leaf_end - next.0) as usize);
-                let entries = self.store.pages.bytes(page)[8 * from..].chunks_exact(8).take(most);
-                let slots = self.store.geometry.slots();
+                let entries = self.pool.store.pages.bytes(page)[8 * from..].chunks_exact(8).take(most);
+                let slots = self.pool.store.geometry.slots();
                 // What cannot be ends it, too: it is looked at when its turn comes.
                 let is_like = |entry: Entry| {
                     entry.is_valid() && entry.slot().is_none_or(|slot| slot.0 < slots) && is_hole(entry) == hole
@@ -439,7 +405,7 @@ impl Engine {
                 if is_alone {
                     return Ok((hole, next, steps));
                 }
-                let blocks = self.store.geometry.fanout().saturating_pow(level.into()).saturating_mul(per_leaf);
+                let blocks = self.pool.store.geometry.fanout().saturating_pow(level.into()).saturating_mul(per_leaf);
                 let tree_end = base.saturating_add((key.lba() / blocks + 1).saturating_mul(blocks));
                 Ok((hole, upto.min(Key(tree_end)).max(next), steps))
             }
@@ -453,7 +419,7 @@ impl Engine {
         let (volume, offset, length, limit) = (request.volume, request.offset, request.length, request.limit);
         let known: u64 = request.extents.iter().map(|extent| extent.length).sum();
         let index = self.volume_index(volume).expect("checked when it began to run");
-        let block = self.store.geometry.block();
+        let block = self.pool.store.geometry.block();
         // It goes on from where what is known ends: more pages than the cache holds may lead to all of it.
         let (mut lba, end) = ((offset + known) / block, (offset + length).div_ceil(block));
         let (mut steps, most) = (0, self.extent_steps());
@@ -487,12 +453,12 @@ impl Engine {
                 request.stage = Stage::Reply;
                 let (token, extents) = (request.token, request.extents.len() as u64);
                 self.take_steps(EXTENT_STEPS * extents);
-                self.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
+                self.pool.store.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
             }
             Err(Unresolved::Damaged) => self.fail_when_quiet(id, Error::Io),
             Err(Unresolved::Missing(missing)) => {
                 self.requests.get_mut(id).waiting += 1;
-                self.store.load(missing, Some(id));
+                self.pool.store.load(missing, Some(id));
             }
         }
     }
@@ -500,7 +466,7 @@ impl Engine {
     /// The most steps that one question for extents takes at a time, and the most extents; what it is answered may end there.
     fn extent_steps(&self) -> u64 {
         let turns = if self.canary(Canary::EndlessTurn) { 64 } else { 1 };
-        turns * self.limits.turn_steps()
+        turns * self.pool.limits.turn_steps()
     }
 }
 

@@ -17,10 +17,10 @@ use crate::payload::streams::RUN_BLOCKS;
 use alloc::vec::Vec;
 
 use crate::contract::*;
-use crate::data_path::read::{Fill, Run};
+use crate::data_path::read::Run;
 use crate::engine::Engine;
 use crate::format::entry::{Key, Slot};
-use crate::payload::streams::Streams;
+use crate::payload::fills::Fill;
 use crate::pool::standing::Phase;
 use crate::store::io::Purpose;
 use crate::store::tree::{LastLeaf, Unresolved};
@@ -38,9 +38,8 @@ const SCATTERED: usize = 32;
 /// Times that a refill asks for pages before it is given up.
 const TRIES: u32 = 8;
 
-/// The streams, and what is being read for them.
+/// What is being read for the streams.
 pub(crate) struct ReadAhead {
-    streams: Streams,
     /// Some of them are being refilled.
     works: bool,
     reads_in_flight: usize,
@@ -60,42 +59,30 @@ struct Wanted {
 
 impl ReadAhead {
     pub(crate) fn new() -> ReadAhead {
-        ReadAhead {
-            streams: Streams::new(),
-            works: false,
-            reads_in_flight: 0,
-            wanted: Vec::new(),
-            sorted: Vec::new(),
-            buffers: Vec::new(),
-        }
-    }
-
-    /// Whether no stream goes on: what has been read ahead is not needed more than anything else.
-    pub(crate) fn is_over(&self, now: Nanos) -> bool {
-        self.streams.are_over(now)
+        ReadAhead { works: false, reads_in_flight: 0, wanted: Vec::new(), sorted: Vec::new(), buffers: Vec::new() }
     }
 }
 
 impl Engine {
     /// A read has come: what is read ahead for the stream that it belongs to.
     pub(crate) fn note_stream(&mut self, id: RequestId) {
-        if self.limits.read_ahead == 0 {
+        if self.pool.limits.read_ahead == 0 {
             return;
         }
         let request = self.requests.get(id);
         let (first, blocks) = (request.blocks[0].key, request.blocks.len() as u64);
-        let (most, widest) = (self.cache.most_ahead() as u64, self.limits.read_ahead.into());
-        self.read_ahead.works |= self.read_ahead.streams.note(first, blocks, self.now, most, widest);
+        let (most, widest) = (self.pool.cache.most_ahead() as u64, self.pool.limits.read_ahead.into());
+        self.read_ahead.works |= self.pool.read_streams.note(first, blocks, self.pool.now, most, widest);
     }
 
     /// Reads ahead where windows are to be filled.
     pub(crate) fn step_read_ahead(&mut self) {
-        if !self.read_ahead.works || self.phase != Phase::Serving || !self.starved.is_empty() {
+        if !self.read_ahead.works || self.pool.phase != Phase::Serving || !self.starved.is_empty() {
             return;
         }
         let mut works = false;
-        for at in 0..self.read_ahead.streams.len() {
-            while self.read_ahead.streams.get(at).is_refilling() {
+        for at in 0..self.pool.read_streams.len() {
+            while self.pool.read_streams.get(at).is_refilling() {
                 works = true;
                 if self.read_ahead.reads_in_flight > READS_IN_FLIGHT || !self.refill(at) {
                     break;
@@ -107,20 +94,20 @@ impl Engine {
 
     /// Goes on with the refill of a stream; false if it has to wait, or is over.
     fn refill(&mut self, at: usize) -> bool {
-        let stream = self.read_ahead.streams.get(at);
+        let stream = self.pool.read_streams.get(at);
         let (id, ahead, mut goal) = (stream.volume, stream.ahead, stream.goal);
         let Some(volume) = self.volume_index(id) else {
-            self.read_ahead.streams.get(at).stop();
+            self.pool.read_streams.get(at).stop();
             return false;
         };
-        goal = goal.min(self.volumes[volume].size.div_ceil(self.store.geometry.block()));
+        goal = goal.min(self.pool.volumes[volume].size.div_ceil(self.pool.store.geometry.block()));
         // What is needed for the gaps comes from what is left.
-        let spare = self.buffers.free() + self.cache.len() - self.cache.ahead();
-        let least = self.limits.least_read_buffers(&self.store.geometry) as usize;
+        let spare = self.pool.buffers.free() + self.pool.cache.len() - self.pool.cache.ahead();
+        let least = self.pool.limits.least_read_buffers(&self.pool.store.geometry) as usize;
         let most = (spare.saturating_sub(least / 2) / 2) as u64;
         let end = goal.min(ahead + AT_ONCE.min(most));
         if ahead >= end {
-            self.read_ahead.streams.get(at).stop();
+            self.pool.read_streams.get(at).stop();
             return false;
         }
         let mut wanted = core::mem::take(&mut self.read_ahead.wanted);
@@ -143,29 +130,29 @@ impl Engine {
         let reads = self.read_ahead.reads_in_flight - before;
         let is_scattered = reads * SCATTERED > wanted.len();
         self.read_ahead.wanted = wanted;
-        let stream = self.read_ahead.streams.get(at);
+        let stream = self.pool.read_streams.get(at);
         stream.is_scattered = is_scattered;
         stream.ahead = end;
         if end > ahead {
             stream.tries = 0;
         }
         let Some(missing) = missing.filter(|_| end == lba) else { return true };
-        if self.store.pages.is_loading(missing.key) {
+        if self.pool.store.pages.is_loading(missing.key) {
             return false;
         }
         stream.tries += 1;
-        if stream.tries > TRIES || self.failed_pages.contains(&missing.key) {
+        if stream.tries > TRIES || self.pool.failed_pages.contains(&missing.key) {
             stream.stop();
             return false;
         }
-        self.store.load(missing, None);
+        self.pool.store.load(missing, None);
         false
     }
 
     /// Whether a slot's content need not be read ahead: it is in memory, on its way, or being repaired.
     fn is_at_hand(&self, slot: Slot) -> bool {
         self.in_memory(slot).is_some()
-            || self.fills.contains_key(&slot)
+            || self.pool.fills.contains_key(&slot)
             || self.mends.contains_key(&slot)
             || self.partition.is_fetching(slot)
     }
@@ -210,9 +197,9 @@ impl Engine {
     fn follows(&self, slot: Slot, next: Slot) -> bool {
         let distance = next.0.saturating_sub(slot.0);
         (1..=GAP_BLOCKS + 1).contains(&distance)
-            && self.space.container_of(slot) == self.space.container_of(next)
-            && (self.in_journal.is_empty()
-                || self.slot_offset(next) == self.slot_offset(slot) + distance * self.store.geometry.block())
+            && self.pool.space.container_of(slot) == self.pool.space.container_of(next)
+            && (self.pool.in_journal.is_empty()
+                || self.slot_offset(next) == self.slot_offset(slot) + distance * self.pool.store.geometry.block())
     }
 
     /// One read, over what lies between; false if there are no buffers for it.
@@ -229,19 +216,19 @@ impl Engine {
             let mut at = 0;
             for (slot, &buffer) in (first.0..).map(Slot).zip(&buffers) {
                 if run[at].slot == slot {
-                    self.fills.insert(slot, Fill::ahead(buffer, run[at].check));
+                    self.pool.fills.insert(slot, Fill::ahead(buffer, run[at].check));
                     at += 1;
                 }
             }
-            self.reads.ahead_blocks += run.len() as u64;
-            self.reads.ahead_gaps += (length - run.len()) as u64;
+            self.pool.reads.ahead_blocks += run.len() as u64;
+            self.pool.reads.ahead_gaps += (length - run.len()) as u64;
             self.read_ahead.reads_in_flight += 1;
-            let bytes = length as u64 * self.store.geometry.block();
+            let bytes = length as u64 * self.pool.store.geometry.block();
             let offset = self.slot_offset(first);
             let segments = buffers.iter().copied().map(Segment::Buffer);
-            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::ReadAhead { first });
+            self.pool.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::ReadAhead { first });
         } else {
-            buffers.drain(..).for_each(|buffer| self.buffers.release(buffer));
+            buffers.drain(..).for_each(|buffer| self.pool.buffers.release(buffer));
         }
         self.read_ahead.buffers = buffers;
         enough
@@ -254,17 +241,17 @@ impl Engine {
         }
         let mut run = Run::default();
         wanted.retain(|&Wanted { slot, check, .. }| {
-            if self.replica_of(slot).is_none() || self.fills.contains_key(&slot) {
+            if self.replica_of(slot).is_none() || self.pool.fills.contains_key(&slot) {
                 return true;
             }
             let Some(buffer) = self.any_buffer() else { return true };
-            self.fills.insert(slot, Fill::ahead(buffer, check));
-            self.reads.ahead_blocks += 1;
+            self.pool.fills.insert(slot, Fill::ahead(buffer, check));
+            self.pool.reads.ahead_blocks += 1;
             self.add_to_run(&mut run, slot);
             false
         });
         self.read_all_of(&mut run);
-        wanted.retain(|wanted| !self.fills.contains_key(&wanted.slot));
+        wanted.retain(|wanted| !self.pool.fills.contains_key(&wanted.slot));
     }
 
     /// Blocks have been read ahead. What lay in gaps is not kept.
@@ -273,8 +260,8 @@ impl Engine {
         for (i, segment) in segments.iter().enumerate() {
             let slot = Slot(first.0 + i as u64);
             let Segment::Buffer(buffer) = *segment else { unreachable!("blocks are read into buffers") };
-            if self.fills.get(&slot).is_none_or(|fill| fill.buffer != buffer) {
-                self.buffers.release(buffer);
+            if self.pool.fills.get(&slot).is_none_or(|fill| fill.buffer != buffer) {
+                self.pool.buffers.release(buffer);
                 continue;
             }
             let content = match result {

@@ -4,6 +4,7 @@
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
+use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::requests::request::{Block, Kind, Request, Stage};
 
@@ -18,9 +19,9 @@ impl Engine {
             Operation::Flush => Kind::Flush,
             Operation::Extents { .. } => Kind::Extents,
         };
-        self.last_request = self.now;
+        self.last_request = self.pool.now;
         let id = self.requests.begin(token, kind, volume, offset, length);
-        let block = self.store.geometry.block();
+        let block = self.pool.store.geometry.block();
         if let Operation::Write(inputs) = operation {
             let request = self.requests.get_mut(id);
             request.blocks.reserve_exact(inputs.len());
@@ -51,21 +52,21 @@ impl Engine {
     /// Why a request cannot be taken at all.
     fn refusal(&self, id: RequestId, kind: Kind) -> Option<Error> {
         let request = self.requests.get(id);
-        if self.phase != Phase::Serving {
+        if self.pool.phase != Phase::Serving {
             return Some(Error::ShuttingDown);
         }
         if let Some(error) = self.misplaced(id) {
             return Some(error);
         }
         if kind == Kind::Flush {
-            return self.read_only.then_some(Error::Io);
+            return self.pool.read_only.then_some(Error::Io);
         }
-        let blocks = request.length.div_ceil(self.store.geometry.block());
-        let piece = u64::from(self.store.geometry.piece_blocks);
+        let blocks = request.length.div_ceil(self.pool.store.geometry.block());
+        let piece = u64::from(self.pool.store.geometry.piece_blocks);
         if matches!(kind, Kind::Read | Kind::Write) && blocks > piece {
             return Some(Error::Invalid);
         }
-        if self.read_only && matches!(kind, Kind::Write | Kind::Clear) {
+        if self.pool.read_only && matches!(kind, Kind::Write | Kind::Clear) {
             return Some(Error::ReadOnly);
         }
         self.is_refused_for_room(kind).then_some(Error::NoSpace)
@@ -78,7 +79,7 @@ impl Engine {
         if request.kind == Kind::Flush {
             return None;
         }
-        let size = self.volumes[at].size;
+        let size = self.pool.volumes[at].size;
         let is_outside = |id| {
             let request = self.requests.get(id);
             request.length == 0 || request.offset.checked_add(request.length).is_none_or(|end| end > size)
@@ -87,12 +88,12 @@ impl Engine {
             return Some(Error::Invalid);
         }
         let writes = matches!(request.kind, Kind::Write | Kind::Clear);
-        (writes && (self.reads_only || self.volumes[at].read_only)).then_some(Error::ReadOnly)
+        (writes && (self.pool.reads_only || self.pool.volumes[at].read_only)).then_some(Error::ReadOnly)
     }
 
     /// Runs a request from its first stage.
     pub(crate) fn run(&mut self, id: RequestId) {
-        self.counters.request_runs += 1;
+        self.pool.counters.request_runs += 1;
         self.requests.get_mut(id).has_run = true;
         let request = self.requests.get(id);
         debug_assert_eq!(request.waiting, 0);
@@ -122,7 +123,7 @@ impl Engine {
     }
 
     fn end_request(&mut self, id: RequestId) {
-        self.last_request = self.now;
+        self.last_request = self.pool.now;
         self.requests.end(id);
     }
 
@@ -145,7 +146,7 @@ impl Engine {
             let request = self.requests.get(id);
             let token = request.token;
             next = request.next;
-            self.store.io.effects.push_back(Effect::Reply { token, result });
+            self.pool.store.io.effects.push_back(Effect::Reply { token, result });
             self.end_request(id);
         }
     }
@@ -161,7 +162,7 @@ impl Engine {
 
     /// Releases every buffer that a request holds.
     fn drop_blocks(&mut self, id: RequestId) {
-        let Engine { requests, buffers, partition, .. } = self;
+        let Engine { pool: Pool { buffers, .. }, requests, partition, .. } = self;
         let request: &mut Request = requests.get_mut(id);
         for block in request.blocks.drain(..) {
             for buffer in [block.buffer, block.base_buffer].into_iter().flatten() {

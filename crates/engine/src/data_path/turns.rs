@@ -100,7 +100,7 @@ impl Engine {
             }
             let request = self.requests.get(first);
             self.turns.clears -= u32::from(request.kind == Kind::Clear);
-            let blocks = request.length / self.store.geometry.block();
+            let blocks = request.length / self.pool.store.geometry.block();
             let read = if request.kind == Kind::Read { READ_STEPS * blocks } else { 0 };
             self.run(first);
             self.take_steps(BEGIN_STEPS + read);
@@ -115,7 +115,7 @@ impl Engine {
 
     /// The next turn begins.
     pub(crate) fn begin_turn(&mut self) {
-        (self.turns.left, self.turns.wanted) = (self.limits.turn_steps(), false);
+        (self.turns.left, self.turns.wanted) = (self.pool.limits.turn_steps(), false);
     }
 
     /// Whether anything waits for the next turn.
@@ -139,7 +139,7 @@ impl Engine {
     /// The whole blocks that a clear covers and has not cleared yet.
     pub(crate) fn left_to_clear(&self, id: RequestId) -> (Key, Key) {
         let request = self.requests.get(id);
-        let (volume, block) = (Key::new(request.volume, 0).0, self.store.geometry.block());
+        let (volume, block) = (Key::new(request.volume, 0).0, self.pool.store.geometry.block());
         let (first, end) = (request.offset.div_ceil(block), (request.offset + request.length) / block);
         (Key(volume + first + request.cleared), Key(volume + end))
     }
@@ -152,18 +152,18 @@ impl Engine {
             return (start, end);
         }
         // Whole leaves, so that subtrees are cut off as by one clear.
-        let (leaf, stop) = (self.store.geometry.map_leaf_entries(), start.0 + part);
+        let (leaf, stop) = (self.pool.store.geometry.map_leaf_entries(), start.0 + part);
         (start, Key(if stop - stop % leaf > start.0 { stop - stop % leaf } else { stop }))
     }
 
     /// Entries that a part of a clear looks at.
     fn part_steps(&self) -> u64 {
-        self.limits.turn_steps() / 2
+        self.pool.limits.turn_steps() / 2
     }
 
     /// Whether the delta has little that a clear might cover, however long.
     pub(crate) fn can_clear_at_once(&self) -> bool {
-        self.delta.len() as u64 <= self.part_steps()
+        self.pool.delta.len() as u64 <= self.part_steps()
     }
 
     /// Clears a part of what is long, for which there is room, if something is left for later: then it goes on with its next turn.
@@ -183,7 +183,7 @@ impl Engine {
         }
         self.clear_part(id, start, stop);
         self.retire_dead();
-        self.last_change = self.now;
+        self.pool.last_change = self.pool.now;
         let request = self.requests.get_mut(id);
         request.cleared += stop.0 - start.0;
         request.stage = Stage::Admit;

@@ -47,17 +47,17 @@ impl Engine {
             return;
         }
         let (first, count) = (blocks[0].key, blocks.len() as u64);
-        let long = (self.cache.capacity() / PASSING_PART) as u64;
-        if self.write_streams.is_of_long(first, count, self.now, long) {
+        let long = (self.pool.cache.capacity() / PASSING_PART) as u64;
+        if self.pool.write_streams.is_of_long(first, count, self.pool.now, long) {
             for buffer in blocks.iter().filter_map(|block| block.buffer) {
-                self.buffers.pass(buffer);
+                self.pool.buffers.pass(buffer);
             }
         }
     }
 
     pub(crate) fn run_write(&mut self, id: RequestId) {
         let request = self.requests.get(id);
-        if self.read_only {
+        if self.pool.read_only {
             return self.fail_request(id, Error::ReadOnly);
         }
         if request.kind == Kind::Clear && request.blocks.is_empty() {
@@ -78,7 +78,7 @@ impl Engine {
             return;
         }
         let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
-        let policy = self.policy_of(&self.volumes[volume]);
+        let policy = self.policy_of(&self.pool.volumes[volume]);
         if !self.look_up(id, volume, policy) {
             return;
         }
@@ -97,7 +97,7 @@ impl Engine {
 
     /// The first and last block of a clear, where it covers only a part of them.
     fn push_partial_blocks(&mut self, id: RequestId) {
-        let geometry = self.store.geometry;
+        let geometry = self.pool.store.geometry;
         let request = self.requests.get_mut(id);
         let (offset, end) = (request.offset, request.offset + request.length);
         let block = geometry.block();
@@ -122,7 +122,7 @@ impl Engine {
     /// Completes partial blocks from what they map to; false if that has to be waited for.
     fn complete_blocks(&mut self, id: RequestId) -> bool {
         let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
-        let whole = self.store.geometry.block_size;
+        let whole = self.pool.store.geometry.block_size;
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
             if block.to - block.from == whole {
@@ -138,7 +138,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.store.load(missing, Some(id));
+                    self.pool.store.load(missing, Some(id));
                     continue;
                 }
             };
@@ -166,7 +166,7 @@ impl Engine {
         let mut base_buffer = block.base_buffer.filter(|_| block.base == Some(entry));
         if base_buffer.is_none() {
             if let Some(stale) = block.base_buffer {
-                self.buffers.release(stale);
+                self.pool.buffers.release(stale);
             }
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
@@ -193,14 +193,14 @@ impl Engine {
             return true;
         }
         let Some(into) = block.buffer.or_else(|| self.any_buffer()) else { return self.starve_write(id) };
-        self.buffers.set_incoming(into);
+        self.pool.buffers.set_incoming(into);
         let request = self.requests.get_mut(id);
         request.stage = Stage::Merge;
         request.waiting += 1;
         request.blocks[at].buffer = Some(into);
         let op = IoOp::Merge { from: block.from, to: block.to, zero: clears };
         let segments = core::iter::once(into).chain(base_buffer).map(Segment::Buffer);
-        self.store.io.begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
+        self.pool.store.io.begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
         true
     }
 
@@ -221,7 +221,7 @@ impl Engine {
         let block = &mut self.requests.get_mut(id).blocks[at as usize];
         block.content = content;
         if let Some(base) = block.base_buffer.take() {
-            self.buffers.release(base);
+            self.pool.buffers.release(base);
         }
         self.arrived(id, content.is_none());
     }
@@ -241,7 +241,7 @@ impl Engine {
         let blocks = &self.requests.get(id).blocks;
         if blocks.len() > 1 {
             let digests = blocks.iter().filter_map(|block| block.content).filter(|content| !content.zero);
-            self.index.warm(digests.map(|content| self.sharing_digest(content.digest)));
+            self.pool.index.warm(digests.map(|content| self.sharing_digest(content.digest)));
         }
         let mut last: Option<Missing> = None;
         let mut waits = false;
@@ -249,7 +249,7 @@ impl Engine {
             let block = self.requests.get(id).blocks[at];
             let Some(content) = block.content.filter(|content| !content.zero) else { continue };
             if let Some(slot) = self.holds_already(block.entry, content.digest) {
-                if self.index.lookup(self.sharing_digest(content.digest)).is_none() {
+                if self.pool.index.lookup(self.sharing_digest(content.digest)).is_none() {
                     self.note_known(content.digest, slot);
                 }
                 self.requests.get_mut(id).blocks[at].lookup = Lookup::SamePlace(slot.0);
@@ -276,7 +276,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     if may_wait && last != Some(missing) {
                         request.waiting += 1;
-                        self.store.load(missing, Some(id));
+                        self.pool.store.load(missing, Some(id));
                         last = Some(missing);
                     }
                     Lookup::Nothing
@@ -297,12 +297,12 @@ impl Engine {
 
     /// Whether digests prove equality, or only that it is worth comparing.
     pub(crate) fn digests_prove(&self) -> bool {
-        matches!(self.limits.sharing_digest_bits, 0 | 128)
+        matches!(self.pool.limits.sharing_digest_bits, 0 | 128)
     }
 
     /// The part of a digest that sharing looks at.
     pub(crate) fn sharing_digest(&self, digest: Digest) -> Digest {
-        first_bits(digest, self.limits.sharing_digest_bits)
+        first_bits(digest, self.pool.limits.sharing_digest_bits)
     }
 
     /// Proves that a slot whose digest agrees holds the block's bytes: where digests do not, by comparing. A verdict counts
@@ -327,7 +327,7 @@ impl Engine {
         let (own, stale) = (block.buffer, block.base_buffer.take());
         block.compared = None;
         if let Some(stale) = stale {
-            self.buffers.release(stale);
+            self.pool.buffers.release(stale);
         }
         let known = match self.use_memory(slot, check_bits(digest)) {
             Ok(Some(known)) => known,
@@ -342,7 +342,7 @@ impl Engine {
         request.blocks[at].base_buffer = Some(known);
         request.blocks[at].compared = Some((slot, false));
         let segments = own.into_iter().chain([known]).map(Segment::Buffer);
-        self.store.io.begin(IoOp::Compare, 0, 0, segments, Purpose::Compare { request: id, block: at as u32 });
+        self.pool.store.io.begin(IoOp::Compare, 0, 0, segments, Purpose::Compare { request: id, block: at as u32 });
         Proof::NotYet
     }
 
@@ -358,11 +358,11 @@ impl Engine {
     /// Whether a live slot is proven to hold what has this digest. What the index says is a hint.
     fn known(&mut self, digest: Digest) -> Known {
         let wanted = self.sharing_digest(digest);
-        let hint = self.index.lookup(wanted);
+        let hint = self.pool.index.lookup(wanted);
         self.neighbours.asked(wanted, hint.is_some());
         let Some(hint) = hint else { return Known::No };
         let slot = hint.slot;
-        if !self.space.contains(slot) {
+        if !self.pool.space.contains(slot) {
             return Known::No;
         }
         if let Some(recent) = self.recent(slot) {
@@ -372,23 +372,23 @@ impl Engine {
         match self.slot_state(slot) {
             Ok(state) if state.is_used() => {}
             Ok(_) => {
-                self.index.remove(wanted, slot);
+                self.pool.index.remove(wanted, slot);
                 return Known::No;
             }
             Err(missing) => return Known::NotYet(missing),
         }
-        let generation = self.space.generation(slot);
+        let generation = self.pool.space.generation(slot);
         let proves = hint.proves && hint.generation == generation && self.digests_prove();
         if proves || self.canary(Canary::StaleHint) {
             return Known::Yes(slot, digest);
         }
         match self.summary(slot) {
             Ok(Some(found)) if self.sharing_digest(found) == wanted => {
-                self.index.insert(wanted, slot, generation);
+                self.pool.index.insert(wanted, slot, generation);
                 Known::Yes(slot, found)
             }
             Ok(_) => {
-                self.index.remove(wanted, slot);
+                self.pool.index.remove(wanted, slot);
                 Known::No
             }
             Err(missing) => Known::NotYet(missing),
@@ -406,10 +406,10 @@ impl Engine {
         if let Some(state) = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.merged_state(slot)) {
             return Ok(state);
         }
-        let per_leaf = self.store.geometry.space_leaf_slots();
-        let root = self.roots[TreeId::SpaceMap as usize];
-        match last.lookup(&mut self.store, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => Ok(SlotState::read(self.store.pages.bytes(page), slot.0 % per_leaf)),
+        let per_leaf = self.pool.store.geometry.space_leaf_slots();
+        let root = self.pool.roots[TreeId::SpaceMap as usize];
+        match last.lookup(&mut self.pool.store, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => Ok(SlotState::read(self.pool.store.pages.bytes(page), slot.0 % per_leaf)),
             Walk::Absent(_) => Ok(SlotState::Free),
             Walk::Missing(missing) => Err(missing),
         }
@@ -427,17 +427,17 @@ impl Engine {
         self.name_copies(id);
         self.count_write(id, volume, policy);
         self.note_lookups(id, policy);
-        self.last_change = self.now;
+        self.pool.last_change = self.pool.now;
         self.forget_wrapped();
-        let unwritten = &self.journal.unwritten;
+        let unwritten = &self.pool.journal.unwritten;
         if are_enough(unwritten.len(), unwritten.first(), unwritten.last(), SCATTERED_BLOCKS) {
             self.write_slots();
         }
-        let is_durable = self.journal.last() <= self.journal.durable;
+        let is_durable = self.pool.journal.last() <= self.pool.journal.durable;
         if self.requests.get(id).fua && !is_durable && !self.canary(Canary::EarlyFua) {
             self.requests.get_mut(id).stage = Stage::Commit;
             // Of a request that changed nothing, an earlier record has what it found.
-            self.committing.push_back((self.journal.last(), id));
+            self.committing.push_back((self.pool.journal.last(), id));
         } else {
             self.answer_done(id);
         }
@@ -457,16 +457,16 @@ impl Engine {
     /// Clears whole blocks of one volume, in the open record too.
     pub(crate) fn clear_part(&mut self, id: RequestId, start: Key, stop: Key) {
         let end = stop.0 - (start.0 - start.lba());
-        match self.journal.changes.last_mut() {
+        match self.pool.journal.changes.last_mut() {
             // One clear goes on where another has ended.
             Some(Change::Clear { key, end: before }) if key.volume() == start.volume() && *before == start.lba() => {
                 *before = end;
             }
-            _ => self.journal.changes.push(Change::Clear { key: start, end }),
+            _ => self.pool.journal.changes.push(Change::Clear { key: start, end }),
         }
         let looked_at = self.cover_keys(start, stop);
         if self.is_long(id) {
-            self.take_steps(looked_at + self.dead.len() as u64);
+            self.take_steps(looked_at + self.pool.dead.len() as u64);
         }
     }
 
@@ -479,9 +479,9 @@ impl Engine {
     /// Puts a clear into the delta. What it covers there is left to [`Engine::retire_dead`]. Gives the entries that it has looked at.
     pub(crate) fn cover_keys(&mut self, start: Key, stop: Key) -> u64 {
         let cleared = self.cleared(start, stop);
-        self.delta.cuts += cleared.cuts;
-        self.delta.releases += cleared.releases;
-        self.delta.clear(start, stop, &mut self.dead)
+        self.pool.delta.cuts += cleared.cuts;
+        self.pool.delta.releases += cleared.releases;
+        self.pool.delta.clear(start, stop, &mut self.pool.dead)
     }
 
     fn change_block(&mut self, id: RequestId, at: usize) {
@@ -489,37 +489,37 @@ impl Engine {
         let content = block.content.expect("every block is whole by now");
         let key = block.key;
         let (entry, digest, fresh) = if content.zero {
-            self.journal.changes.push(Change::Zero { key });
+            self.pool.journal.changes.push(Change::Zero { key });
             (Entry::ZERO, Digest::default(), false)
         } else if let Some(slot) = self.shared_slot(id, at) {
-            self.journal.changes.push(Change::Share { key, slot, digest: content.digest });
+            self.pool.journal.changes.push(Change::Share { key, slot, digest: content.digest });
             (Entry::whole(slot, content.digest), content.digest, false)
         } else if block.decision == Decision::Keep {
             return;
         } else {
-            let slot = self.space.allocate().expect("space was counted before");
+            let slot = self.pool.space.allocate().expect("space was counted before");
             if block.twin.is_none() && !matches!(block.lookup, Lookup::Known(_)) {
                 self.note_known(content.digest, slot);
             }
             let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
             // The content may be cached under the slot's former life; that ended when the slot was given back.
-            self.buffers.set_check(buffer, check_bits(content.digest));
-            let before = self.dirty.insert(slot, buffer);
+            self.pool.buffers.set_check(buffer, check_bits(content.digest));
+            let before = self.pool.dirty.insert(slot, buffer);
             assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
-            self.journal.add_block(Unwritten { slot, buffer }, content.record_like && !self.carries_records());
-            self.journal.changes.push(Change::Fresh { key, slot, digest: content.digest });
+            self.pool.journal.add_block(Unwritten { slot, buffer }, content.record_like && !self.carries_records());
+            self.pool.journal.changes.push(Change::Fresh { key, slot, digest: content.digest });
             (Entry::whole(slot, content.digest), content.digest, true)
         };
         self.requests.get_mut(id).blocks[at].entry = entry;
-        self.room.active.note(key);
-        if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
-            self.dead.push(slot);
+        self.pool.room.active.note(key);
+        if let Some(slot) = self.pool.delta.put(key, entry, digest, fresh) {
+            self.pool.dead.push(slot);
         }
     }
 
     /// Tells the index what a slot holds.
     pub(crate) fn note_known(&mut self, digest: Digest, slot: Slot) {
-        self.index.insert(self.sharing_digest(digest), slot, self.space.generation(slot));
+        self.pool.index.insert(self.sharing_digest(digest), slot, self.pool.space.generation(slot));
     }
 
     /// The slot that a block shares, if it shares one.
@@ -535,7 +535,7 @@ impl Engine {
     /// Gives up the slots to which the active delta has lost its last reference. At the end of a change, for what one of its blocks
     /// overwrites another one may share.
     pub(crate) fn retire_dead(&mut self) {
-        while let Some(slot) = self.dead.pop() {
+        while let Some(slot) = self.pool.dead.pop() {
             self.retire_if_dead(slot);
         }
     }
@@ -543,9 +543,9 @@ impl Engine {
     /// The active delta may have lost its last reference to a slot. A slot that no tree and no older delta knows then waits
     /// to become free; the others are settled when the delta is merged.
     pub(crate) fn retire_if_dead(&mut self, slot: Slot) {
-        if self.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
-            self.delta.forget(slot);
-            self.space.retire(slot, self.journal.sequence);
+        if self.pool.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
+            self.pool.delta.forget(slot);
+            self.pool.space.retire(slot, self.pool.journal.sequence);
         }
     }
 
@@ -553,48 +553,48 @@ impl Engine {
 
     /// Submits the open record's blocks to their slots.
     pub(crate) fn write_slots(&mut self) {
-        let sequence = self.journal.sequence;
-        let mut blocks = core::mem::take(&mut self.journal.unwritten);
+        let sequence = self.pool.journal.sequence;
+        let mut blocks = core::mem::take(&mut self.pool.journal.unwritten);
         self.write_runs(&blocks, sequence, false);
         blocks.clear();
-        self.journal.unwritten = blocks;
-        self.journal.record_like = false;
+        self.pool.journal.unwritten = blocks;
+        self.pool.journal.record_like = false;
     }
 
     /// Submits the blocks that the journal has carried to their slots. The last of them came with record `sequence`.
     pub(crate) fn write_carried(&mut self) {
-        if self.carried.is_empty() {
+        if self.pool.carried.is_empty() {
             return;
         }
-        let mut blocks = core::mem::take(&mut self.carried);
-        self.carried_copies.submitted();
-        self.write_runs(blocks.make_contiguous(), self.journal.sequence - 1, true);
+        let mut blocks = core::mem::take(&mut self.pool.carried);
+        self.pool.carried_copies.submitted();
+        self.write_runs(blocks.make_contiguous(), self.pool.journal.sequence - 1, true);
         blocks.clear();
-        self.carried = blocks;
+        self.pool.carried = blocks;
     }
 
     fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, carried: bool) {
         // What counts as carried, no record waits for.
         let carried = carried || self.canary(Canary::UnseenCompletion);
-        let block_size = self.store.geometry.block();
+        let block_size = self.pool.store.geometry.block();
         let mut rest = blocks;
         while let Some(first) = rest.first() {
             let follows = |i: usize| {
                 let slot = Slot(first.slot.0 + i as u64);
                 rest.get(i).is_some_and(|block| block.slot == slot)
-                    && self.space.container_of(slot) == self.space.container_of(first.slot)
+                    && self.pool.space.container_of(slot) == self.pool.space.container_of(first.slot)
             };
             let length = (1..RUN_BLOCKS).find(|&i| !follows(i)).unwrap_or(RUN_BLOCKS);
-            let offset = self.store.geometry.slot_block(first.slot.0) * block_size;
+            let offset = self.pool.store.geometry.slot_block(first.slot.0) * block_size;
             let bytes = length as u64 * block_size;
             let segments = rest[..length].iter().map(|block| Segment::Buffer(block.buffer));
             let purpose = Purpose::WriteSlots { first: first.slot, sequence, carried };
-            self.store.io.begin(IoOp::Write, offset, bytes, segments, purpose);
-            self.journal.unsynced_bytes += bytes;
+            self.pool.store.io.begin(IoOp::Write, offset, bytes, segments, purpose);
+            self.pool.journal.unsynced_bytes += bytes;
             if carried {
-                self.carried_writes += 1;
+                self.pool.carried_writes += 1;
             } else {
-                self.journal.expect_write();
+                self.pool.journal.expect_write();
             }
             rest = &rest[length..];
         }
@@ -612,27 +612,27 @@ impl Engine {
         let good = self.check_written(result);
         for i in 0..segments.len() {
             let slot = Slot(first.0 + i as u64);
-            let buffer = self.dirty.remove(&slot).expect("a dirty block is written once");
-            let stays = self.buffers.arrived(buffer);
+            let buffer = self.pool.dirty.remove(&slot).expect("a dirty block is written once");
+            let stays = self.pool.buffers.arrived(buffer);
             if good && (self.reorder.was_written(slot) || !stays) {
-                self.evicted.push(buffer);
+                self.pool.evicted.push(buffer);
             } else if good {
                 self.partition.note_written(slot);
                 self.keep_cached(slot, buffer);
             } else {
                 // The pool is read-only from here on: keep the only copy readable.
-                self.dirty.insert(slot, buffer);
+                self.pool.dirty.insert(slot, buffer);
             }
         }
         self.release_evicted();
         if carried {
-            self.carried_writes -= 1;
-            if self.carried_writes == 0 {
-                self.carried_copies.all_landed();
+            self.pool.carried_writes -= 1;
+            if self.pool.carried_writes == 0 {
+                self.pool.carried_copies.all_landed();
             }
             self.checkpoint_carried_written(sequence);
         } else if good {
-            self.journal.wrote(sequence);
+            self.pool.journal.wrote(sequence);
         }
     }
 }

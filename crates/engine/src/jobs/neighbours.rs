@@ -136,12 +136,12 @@ impl Engine {
 
     /// All blocks of a write have been looked up: wants the page of the last block of each run of hits.
     pub(crate) fn want_neighbours(&mut self, id: RequestId) {
-        let per_leaf = self.store.geometry.summary_leaf_slots();
+        let per_leaf = self.pool.store.geometry.summary_leaf_slots();
         let blocks = &self.requests.get(id).blocks;
         for (at, block) in blocks.iter().enumerate() {
             let Lookup::Known(slot) = block.lookup else { continue };
             if blocks.get(at + 1).is_none_or(|next| next.lookup != Lookup::Known(slot + 1)) {
-                self.neighbours.want(slot / per_leaf, self.now);
+                self.neighbours.want(slot / per_leaf, self.pool.now);
             }
         }
     }
@@ -149,22 +149,22 @@ impl Engine {
     /// Goes through the pages that are there, and loads others. Not during a checkpoint: what the summaries and the space map say
     /// is of one merge then.
     pub(crate) fn step_neighbours(&mut self) {
-        if self.neighbours.wanted.is_empty() || self.checkpoint.is_some() || self.phase != Phase::Serving {
+        if self.neighbours.wanted.is_empty() || self.checkpoint.is_some() || self.pool.phase != Phase::Serving {
             return;
         }
-        let is_loading = |wanted: &&Wanted| wanted.page.is_some_and(|page| self.store.pages.is_loading(page));
+        let is_loading = |wanted: &&Wanted| wanted.page.is_some_and(|page| self.pool.store.pages.is_loading(page));
         let mut loading = self.neighbours.wanted.iter().filter(is_loading).count();
         for _ in 0..self.neighbours.wanted.len() {
             let Some(mut wanted) = self.neighbours.wanted.pop_front() else { break };
             match self.go_through(wanted.leaf) {
                 Ok(()) => {
                     self.neighbours.counts.pages += 1;
-                    self.neighbours.done(wanted.leaf, self.now);
+                    self.neighbours.done(wanted.leaf, self.pool.now);
                 }
-                Err(_) if wanted.loads == LOADS_EACH => self.neighbours.done(wanted.leaf, self.now),
+                Err(_) if wanted.loads == LOADS_EACH => self.neighbours.done(wanted.leaf, self.pool.now),
                 Err(missing) => {
-                    if loading < LOADS && !self.store.pages.is_loading(missing.key) {
-                        self.store.load(missing, None);
+                    if loading < LOADS && !self.pool.store.pages.is_loading(missing.key) {
+                        self.pool.store.load(missing, None);
                         (wanted.page, wanted.loads) = (Some(missing.key), wanted.loads + 1);
                         self.neighbours.counts.loads += 1;
                         loading += 1;
@@ -187,7 +187,7 @@ impl Engine {
 
     fn offer(&mut self, digest: Digest, slot: Slot) {
         let digest = self.sharing_digest(digest);
-        if self.index.offer(digest, slot, self.space.generation(slot)) {
+        if self.pool.index.offer(digest, slot, self.pool.space.generation(slot)) {
             self.neighbours.counts.entries += 1;
             let (at, mark) = Neighbours::mark(digest);
             self.neighbours.marks[at] = mark;

@@ -20,6 +20,7 @@ use crate::icache::rule::{Controller, DivisionChange, Hits, LEAST};
 use crate::jobs::rebuild::Rebuild;
 use crate::jobs::throttle::Turn;
 use crate::limits::Limits;
+use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::requests::request::{Decision, Kind};
 use crate::settings::{Division, Replacement};
@@ -163,22 +164,22 @@ impl Partition {
 impl Engine {
     /// What is in force.
     pub fn cache_setting(&self) -> Option<CacheSetting> {
-        self.pool_cache.or(self.limits.cache.setting)
+        self.pool.pool_cache.or(self.pool.limits.cache.setting)
     }
 
     /// What the pool was set to, if it was.
     pub fn pool_cache(&self) -> Option<CacheSetting> {
-        self.pool_cache
+        self.pool.pool_cache
     }
 
     /// The division of memory between index and read cache, and what was hit.
     pub fn cache_status(&self) -> CacheStatus {
-        let block = self.store.geometry.block();
+        let block = self.pool.store.geometry.block();
         CacheStatus {
-            shared_bytes: self.limits.shared_bytes(block),
-            index_bytes: self.index.memory(),
-            index_entries: self.index.capacity(),
-            read_bytes: u64::from(self.buffers.count().saturating_sub(self.limits.write_buffers)) * block,
+            shared_bytes: self.pool.limits.shared_bytes(block),
+            index_bytes: self.pool.index.memory(),
+            index_entries: self.pool.index.capacity(),
+            read_bytes: u64::from(self.pool.buffers.count().saturating_sub(self.pool.limits.write_buffers)) * block,
             index_share: self.partition.share,
             counts: self.partition.counts,
         }
@@ -193,7 +194,7 @@ impl Engine {
 
     /// Counts what a write found in the index.
     pub(crate) fn note_lookups(&mut self, id: RequestId, policy: Policy) {
-        let Engine { requests, partition, limits, .. } = self;
+        let Engine { pool: Pool { limits, .. }, requests, partition, .. } = self;
         let request = requests.get(id);
         if request.kind != Kind::Write {
             return;
@@ -245,21 +246,21 @@ impl Engine {
 
     /// Buffers beside those for what comes in, when the index has so many chunks.
     fn read_buffers_beside(&self, chunks: u64) -> u32 {
-        let block = self.store.geometry.block();
-        let index = chunks * self.index.chunk_entries() * 16;
-        let least = self.limits.least_read_buffers(&self.store.geometry);
-        (self.limits.shared_bytes(block).saturating_sub(index) / block).max(u64::from(least)) as u32
+        let block = self.pool.store.geometry.block();
+        let index = chunks * self.pool.index.chunk_entries() * 16;
+        let least = self.pool.limits.least_read_buffers(&self.pool.store.geometry);
+        (self.pool.limits.shared_bytes(block).saturating_sub(index) / block).max(u64::from(least)) as u32
     }
 
     /// Chunks of an index with so many thousandths of what is shared. The buffers that reads need are left.
     fn chunks_of_share(&self, share: u32) -> u64 {
-        let block = self.store.geometry.block();
-        let shared = self.limits.shared_bytes(block);
-        let for_reads = u64::from(self.limits.least_read_buffers(&self.store.geometry)) * block;
+        let block = self.pool.store.geometry.block();
+        let shared = self.pool.limits.shared_bytes(block);
+        let for_reads = u64::from(self.pool.limits.least_read_buffers(&self.pool.store.geometry)) * block;
         let bytes = (shared * u64::from(share) / 1000).min(shared.saturating_sub(for_reads));
-        let chunks = self.index.chunks_for(bytes / 16);
+        let chunks = self.pool.index.chunks_for(bytes / 16);
         // The smallest table there is may be too large.
-        if chunks * self.index.chunk_entries() * 16 > shared.saturating_sub(for_reads) { 0 } else { chunks }
+        if chunks * self.pool.index.chunk_entries() * 16 > shared.saturating_sub(for_reads) { 0 } else { chunks }
     }
 
     /// Limits or setting have changed: where the boundary is to be.
@@ -268,55 +269,55 @@ impl Engine {
         self.partition.setting = setting;
         self.partition.is_new = false;
         let lru = setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
-        self.cache.set_lru(lru);
+        self.pool.cache.set_lru(lru);
         self.partition.share = match setting.map(|setting| setting.division) {
-            None => self.limits.index_share(self.store.geometry.block()),
+            None => self.pool.limits.index_share(self.pool.store.geometry.block()),
             Some(Division::Fixed(percent)) => u32::from(percent) * 10,
             Some(Division::Adaptive(_)) => self.partition.share.clamp(LEAST, 1000 - LEAST),
         };
         self.partition.goal = match setting {
-            None => self.index.chunks_for(u64::from(self.limits.index_entries)),
+            None => self.pool.index.chunks_for(u64::from(self.pool.limits.index_entries)),
             Some(_) => self.chunks_of_share(self.partition.share),
         };
-        self.partition.controller.note(self.now, self.partition.share);
+        self.partition.controller.note(self.pool.now, self.partition.share);
     }
 
     /// New limits are in force: what is too much goes at once, as far as it can; what there is more comes step by step.
     pub(crate) fn divide_anew(&mut self) {
-        let block = self.store.geometry.block();
-        let (size, slots) = (self.limits.index_size(block), self.store.geometry.slots());
-        let tag_bits = self.limits.index_tag_bits;
-        let starts_anew = !self.index.can_become(size, slots, tag_bits);
+        let block = self.pool.store.geometry.block();
+        let (size, slots) = (self.pool.limits.index_size(block), self.pool.store.geometry.slots());
+        let tag_bits = self.pool.limits.index_tag_bits;
+        let starts_anew = !self.pool.index.can_become(size, slots, tag_bits);
         if starts_anew {
-            self.index = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
+            self.pool.index = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
         }
         if self.partition.setting.is_none() {
-            self.partition.share = self.limits.index_share(block);
+            self.partition.share = self.pool.limits.index_share(block);
         }
         self.aim();
         let goal = self.partition.goal;
-        if starts_anew || goal < self.index.chunks() || self.partition.setting.is_none() {
-            self.index.resize(goal);
+        if starts_anew || goal < self.pool.index.chunks() || self.partition.setting.is_none() {
+            self.pool.index.resize(goal);
         }
-        if starts_anew && !matches!(self.phase, Phase::Recovering | Phase::Dead) {
-            self.rebuild = Some(Rebuild::new(self.store.geometry.summary_leaves()));
+        if starts_anew && !matches!(self.pool.phase, Phase::Recovering | Phase::Dead) {
+            self.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
         }
-        self.partition.index_ghosts.resize(self.limits.index_ghosts(block));
-        self.partition.read_ghosts.resize(self.limits.read_ghosts(block));
+        self.partition.index_ghosts.resize(self.pool.limits.index_ghosts(block));
+        self.partition.read_ghosts.resize(self.pool.limits.read_ghosts(block));
         self.partition.blocks.clear();
         self.partition.leaves.clear();
-        let reads = self.read_buffers_beside(goal.max(self.index.chunks()));
-        self.buffers.set_count(
-            self.limits.write_buffers + reads,
-            self.limits.write_buffers,
-            self.limits.most_buffers(block),
+        let reads = self.read_buffers_beside(goal.max(self.pool.index.chunks()));
+        self.pool.buffers.set_count(
+            self.pool.limits.write_buffers + reads,
+            self.pool.limits.write_buffers,
+            self.pool.limits.most_buffers(block),
         );
-        let most = self.limits.most_cached(block);
+        let most = self.pool.limits.most_cached(block);
         let capacity = self.cache_capacity(reads);
-        let Engine { cache, buffers, evicted, .. } = self;
+        let Pool { cache, buffers, evicted, .. } = &mut self.pool;
         cache.resize(capacity, most, |buffer| !buffers.is_retired(buffer), evicted);
         self.release_evicted();
-        self.evicted.shrink_to(0);
+        self.pool.evicted.shrink_to(0);
     }
 
     /// Blocks that the read cache may hold: none if all memory is to be the index. (Reads need buffers all the same.)
@@ -329,16 +330,16 @@ impl Engine {
     pub(crate) fn step_partition(&mut self) {
         self.partition.work_left = false;
         if self.partition.is_new || self.cache_setting() != self.partition.setting {
-            let before = self.index.chunks();
+            let before = self.pool.index.chunks();
             self.aim();
-            let reads = self.buffers.count().saturating_sub(self.limits.write_buffers);
+            let reads = self.pool.buffers.count().saturating_sub(self.pool.limits.write_buffers);
             self.set_read_buffers(reads);
             if before == 0 && self.partition.goal > 0 {
-                self.rebuild = Some(Rebuild::new(self.store.geometry.summary_leaves()));
+                self.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
             }
         }
         self.copy_out_of_retired();
-        if self.index.chunks() == self.partition.goal {
+        if self.pool.index.chunks() == self.partition.goal {
             self.look_at_hits();
         }
         self.step_boundary();
@@ -346,118 +347,118 @@ impl Engine {
 
     fn look_at_hits(&mut self) {
         let Some(CacheSetting { division: Division::Adaptive(rule), .. }) = self.partition.setting else { return };
-        if !self.partition.controller.is_due(&self.limits.cache) {
+        if !self.partition.controller.is_due(&self.pool.limits.cache) {
             return;
         }
         let before = self.partition.share;
-        let share = self.partition.controller.look(rule, &self.limits.cache, before);
+        let share = self.partition.controller.look(rule, &self.pool.limits.cache, before);
         if share != before {
             self.partition.share = share;
             self.partition.goal = self.chunks_of_share(share);
             self.partition.counts.moves += 1;
-            self.partition.controller.note(self.now, share);
+            self.partition.controller.note(self.pool.now, share);
             self.choose_ghosts(before, share);
         }
     }
 
     fn step_boundary(&mut self) {
-        let (goal, chunks) = (self.partition.goal, self.index.chunks());
+        let (goal, chunks) = (self.partition.goal, self.pool.index.chunks());
         if goal == chunks {
             return;
         }
         if goal < chunks {
             let near = goal.max(chunks.saturating_sub(STEP_CHUNKS));
-            while self.index.chunks() > near {
-                self.index.step(near);
+            while self.pool.index.chunks() > near {
+                self.pool.index.step(near);
             }
-            self.index.fit();
+            self.pool.index.fit();
         }
         // From none the smallest table comes at once.
         let near = if chunks == 0 { goal } else { goal.min(chunks + STEP_CHUNKS) };
-        let chunks = self.index.chunks();
+        let chunks = self.pool.index.chunks();
         let reads = self.read_buffers_beside(near.max(chunks));
-        if self.buffers.count() != self.limits.write_buffers + reads {
+        if self.pool.buffers.count() != self.pool.limits.write_buffers + reads {
             if !self.can_have(reads) {
                 return;
             }
             self.set_read_buffers(reads);
         }
         if near > chunks {
-            let room = self.limits.write_buffers + self.read_buffers_beside(near);
-            if self.buffers.numbers() > room {
+            let room = self.pool.limits.write_buffers + self.read_buffers_beside(near);
+            if self.pool.buffers.numbers() > room {
                 // The step after this one comes when these have been released.
                 return;
             }
-            self.index.reserve(near);
-            while self.index.chunks() < near {
-                self.index.step(near);
+            self.pool.index.reserve(near);
+            while self.pool.index.chunks() < near {
+                self.pool.index.step(near);
             }
         }
-        self.partition.work_left = self.index.chunks() != goal;
+        self.partition.work_left = self.pool.index.chunks() != goal;
     }
 
     /// Whether so many buffers beside those for what comes in leave enough that no answer under way holds: a client that is slow
     /// to take its answers must not leave the others without.
     fn can_have(&self, reads: u32) -> bool {
-        let fewer = (self.buffers.count() - self.limits.write_buffers).saturating_sub(reads);
-        let incoming = self.limits.write_buffers.saturating_sub(self.buffers.incoming());
-        let least = self.limits.least_read_buffers(&self.store.geometry);
+        let fewer = (self.pool.buffers.count() - self.pool.limits.write_buffers).saturating_sub(reads);
+        let incoming = self.pool.limits.write_buffers.saturating_sub(self.pool.buffers.incoming());
+        let least = self.pool.limits.least_read_buffers(&self.pool.store.geometry);
         fewer == 0 || {
             let needed = fewer + incoming + least / 2 + self.partition.answering;
-            self.buffers.free() + self.cache.len() >= needed as usize
+            self.pool.buffers.free() + self.pool.cache.len() >= needed as usize
         }
     }
 
     /// There are to be so many buffers beside those for what comes in.
     fn set_read_buffers(&mut self, reads: u32) {
-        let write_buffers = self.limits.write_buffers;
-        let most = self.limits.most_buffers(self.store.geometry.block());
-        self.buffers.set_count(write_buffers + reads, write_buffers, most);
+        let write_buffers = self.pool.limits.write_buffers;
+        let most = self.pool.limits.most_buffers(self.pool.store.geometry.block());
+        self.pool.buffers.set_count(write_buffers + reads, write_buffers, most);
         let capacity = self.cache_capacity(reads);
-        self.cache.set_capacity(capacity, &mut self.evicted);
+        self.pool.cache.set_capacity(capacity, &mut self.pool.evicted);
         self.release_evicted();
         self.copy_out_of_retired();
     }
 
     /// What the read cache keeps in buffers that go, moves to others.
     fn copy_out_of_retired(&mut self) {
-        for number in self.buffers.count()..self.buffers.numbers() {
+        for number in self.pool.buffers.count()..self.pool.buffers.numbers() {
             let from = BufferId(number);
-            let Some(slot) = self.cache.in_buffer(from) else { continue };
+            let Some(slot) = self.pool.cache.in_buffer(from) else { continue };
             if self.partition.copies.contains_key(&slot) {
                 continue;
             }
-            let Some(into) = self.buffers.take() else {
-                self.cache.remove(slot);
-                self.buffers.release(from);
+            let Some(into) = self.pool.buffers.take() else {
+                self.pool.cache.remove(slot);
+                self.pool.buffers.release(from);
                 continue;
             };
-            self.buffers.hold(from);
+            self.pool.buffers.hold(from);
             self.partition.copies.insert(slot, Copy { from, into });
             // Nothing of the new buffer is kept.
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
-            self.store.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
+            self.pool.store.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
         }
     }
 
     /// A block has been copied: the cache has it there from now on, if it still has it at all.
     pub(crate) fn copied(&mut self, slot: Slot, result: Result<Outcome<'_>, IoError>) {
         let Copy { from, into } = self.partition.copies.remove(&slot).expect("a copy ends once");
-        let check = self.buffers.check(from);
+        let check = self.pool.buffers.check(from);
         let good =
             matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && check_bits(content.digest) == check);
-        self.buffers.release(from);
-        if self.cache.peek(slot) != Some(from) {
-            return self.buffers.release(into);
+        self.pool.buffers.release(from);
+        if self.pool.cache.peek(slot) != Some(from) {
+            return self.pool.buffers.release(into);
         }
-        self.buffers.release(from);
+        self.pool.buffers.release(from);
         if good {
-            self.buffers.set_check(into, check);
-            self.cache.set_buffer(slot, into);
+            self.pool.buffers.set_check(into, check);
+            self.pool.cache.set_buffer(slot, into);
             self.partition.counts.copied_blocks += 1;
         } else {
-            self.cache.remove(slot);
-            self.buffers.release(into);
+            self.pool.cache.remove(slot);
+            self.pool.buffers.release(into);
         }
     }
 
@@ -466,7 +467,7 @@ impl Engine {
     /// Chooses the ghosts that are to come into what grows, the newest first.
     fn choose_ghosts(&mut self, before: u32, share: u32) {
         let segment = |share: u32| (share as usize * SEGMENTS).div_ceil(1000).min(SEGMENTS);
-        let Engine { partition, store, .. } = self;
+        let Engine { pool: Pool { store, .. }, partition, .. } = self;
         partition.blocks.clear();
         partition.leaves.clear();
         if share < before {
@@ -487,11 +488,11 @@ impl Engine {
     /// Whether ghosts can be fetched, when their turn comes.
     pub(crate) fn fetch_can_step(&self) -> bool {
         let has_ghosts = !(self.partition.blocks.is_empty() && self.partition.leaves.is_empty());
-        let waits = self.partition.waiting.is_some_and(|key| self.store.pages.is_loading(key));
+        let waits = self.partition.waiting.is_some_and(|key| self.pool.store.pages.is_loading(key));
         has_ghosts
-            && self.phase == Phase::Serving
+            && self.pool.phase == Phase::Serving
             && !waits
-            && self.index.chunks() == self.partition.goal
+            && self.pool.index.chunks() == self.partition.goal
             && self.partition.fetching.len() < FETCHED_AT_ONCE
             && self.checkpoint.is_none()
             && self.rebuild.is_none()
@@ -515,34 +516,34 @@ impl Engine {
                 None
             };
             let Some(missing) = missing else { continue };
-            if self.failed_pages.contains(&missing.key) {
+            if self.pool.failed_pages.contains(&missing.key) {
                 // Whatever needs this page is left.
                 let _ = self.partition.blocks.pop_front().is_some() || self.partition.leaves.pop_front().is_some();
                 continue;
             }
             self.partition.waiting = Some(missing.key);
-            return self.store.load(missing, None);
+            return self.pool.store.load(missing, None);
         }
     }
 
     /// Reads a block ahead, if it is not in memory and a buffer is free; fails if its digest is not at hand.
     fn fetch_block(&mut self, slot: Slot) -> Result<(), Missing> {
         let is_here =
-            self.in_memory(slot).is_some() || self.fills.contains_key(&slot) || self.mends.contains_key(&slot);
-        if is_here || self.partition.is_fetching(slot) || !self.space.contains(slot) {
+            self.in_memory(slot).is_some() || self.pool.fills.contains_key(&slot) || self.mends.contains_key(&slot);
+        if is_here || self.partition.is_fetching(slot) || !self.pool.space.contains(slot) {
             return Ok(());
         }
         let Some((digest, _)) = self.proven_digest(slot)? else { return Ok(()) };
         if self.is_lost(slot, digest) {
             return Ok(());
         }
-        let Some(buffer) = self.buffers.take() else {
+        let Some(buffer) = self.pool.buffers.take() else {
             self.partition.blocks.clear();
             return Ok(());
         };
         self.partition.fetching.insert(slot, (buffer, digest));
-        let (offset, block) = (self.slot_offset(slot), self.store.geometry.block());
-        self.store.io.begin(IoOp::ReadBlocks, offset, block, [Segment::Buffer(buffer)], Purpose::Fetch(slot));
+        let (offset, block) = (self.slot_offset(slot), self.pool.store.geometry.block());
+        self.pool.store.io.begin(IoOp::ReadBlocks, offset, block, [Segment::Buffer(buffer)], Purpose::Fetch(slot));
         Ok(())
     }
 
@@ -552,9 +553,9 @@ impl Engine {
         let good = matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && content.digest == digest);
         // What fails is not reported: whoever needs it will read it again.
         if !good || self.in_memory(slot).is_some() {
-            return self.buffers.release(buffer);
+            return self.pool.buffers.release(buffer);
         }
-        self.buffers.set_check(buffer, check_bits(digest));
+        self.pool.buffers.set_check(buffer, check_bits(digest));
         self.partition.counts.prefetched_blocks += 1;
         self.keep_cached(slot, buffer);
         self.release_evicted();

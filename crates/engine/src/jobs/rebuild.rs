@@ -34,7 +34,7 @@ impl Rebuild {
 
 impl Engine {
     pub(crate) fn rebuild_can_step(&self) -> bool {
-        let waits = |job: &Rebuild| job.waiting.is_some_and(|key| self.store.pages.is_loading(key));
+        let waits = |job: &Rebuild| job.waiting.is_some_and(|key| self.pool.store.pages.is_loading(key));
         self.checkpoint.is_none() && self.rebuild.as_ref().is_some_and(|job| !waits(job))
     }
 
@@ -42,7 +42,7 @@ impl Engine {
     pub(crate) fn note_summaries(&mut self, leaf: u64) -> Result<u64, Missing> {
         let mut noted = 0;
         self.each_block_of_leaf(leaf, |engine, slot, state, digest| {
-            if state.is_used() && !engine.index.contains(engine.sharing_digest(digest)) {
+            if state.is_used() && !engine.pool.index.contains(engine.sharing_digest(digest)) {
                 engine.note_known(digest, slot);
                 noted += 1;
             }
@@ -55,7 +55,7 @@ impl Engine {
         job.waiting = None;
         let budget = if self.is_at_full_speed() { BUDGET } else { 1 };
         for _ in 0..budget {
-            if job.leaf >= job.leaves || job.noted >= self.index.capacity() {
+            if job.leaf >= job.leaves || job.noted >= self.pool.index.capacity() {
                 return;
             }
             job.found.clear();
@@ -64,15 +64,15 @@ impl Engine {
                     job.found.push((engine.sharing_digest(digest), slot));
                 }
             });
-            self.index.warm(job.found.iter().map(|&(digest, _)| digest));
+            self.pool.index.warm(job.found.iter().map(|&(digest, _)| digest));
             for &(digest, slot) in &job.found {
-                job.noted += u64::from(self.index.offer(digest, slot, self.space.generation(slot)));
+                job.noted += u64::from(self.pool.index.offer(digest, slot, self.pool.space.generation(slot)));
             }
             match next {
                 Ok(next) => job.leaf = next,
                 Err(missing) => {
                     job.waiting = Some(missing.key);
-                    self.store.load(missing, None);
+                    self.pool.store.load(missing, None);
                     break;
                 }
             }

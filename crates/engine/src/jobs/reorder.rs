@@ -170,7 +170,7 @@ impl Engine {
     pub(crate) fn reorder_status(&self) -> ReorderStatus {
         let reorder = &self.reorder;
         ReorderStatus {
-            budget_bytes: self.replica_budget() * self.store.geometry.block(),
+            budget_bytes: self.replica_budget() * self.pool.store.geometry.block(),
             replicas: self.hidden_blocks_used(Keeps::Replicas),
             noted: reorder.noted.len() as u64 + u64::from(reorder.work.is_some()),
             made: reorder.made,
@@ -181,9 +181,9 @@ impl Engine {
 
     /// Blocks that replicas may take: as many as was said, as long as there is memory for the table.
     fn replica_budget(&self) -> u64 {
-        let block = self.store.geometry.block();
-        let wanted = self.reorder.budget.map_or(self.store.geometry.slots() / SHARE, |bytes| bytes / block);
-        wanted.min(self.limits.replicas())
+        let block = self.pool.store.geometry.block();
+        let wanted = self.reorder.budget.map_or(self.pool.store.geometry.slots() / SHARE, |bytes| bytes / block);
+        wanted.min(self.pool.limits.replicas())
     }
 
     /// A read is on its way: it is noted if it takes many device reads.
@@ -209,21 +209,21 @@ impl Engine {
     /// The replica of a slot, if a read may go there.
     pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
         let replica = *self.reorder.replicas.get(&slot)?;
-        (!self.dirty.contains_key(&replica) && !self.mends.contains_key(&replica)).then_some(replica)
+        (!self.pool.dirty.contains_key(&replica) && !self.mends.contains_key(&replica)).then_some(replica)
     }
 
     /// Reads the content of slots from their replicas, which follow each other.
     pub(crate) fn read_replicas(&mut self, first: Slot, slots: &[Slot]) {
-        let block = self.store.geometry.block();
+        let block = self.pool.store.geometry.block();
         let offset = self.slot_offset(first);
         for (i, &slot) in slots.iter().enumerate() {
             self.reorder.reading.insert(Slot(first.0 + i as u64), slot);
         }
         self.reorder.read += slots.len() as u64;
-        let fills = &self.fills;
+        let fills = &self.pool.fills;
         let segments = slots.iter().map(|slot| Segment::Buffer(fills[slot].buffer));
         let purpose = Purpose::FillFromReplicas { first };
-        self.store.io.begin(IoOp::ReadBlocks, offset, slots.len() as u64 * block, segments, purpose);
+        self.pool.store.io.begin(IoOp::ReadBlocks, offset, slots.len() as u64 * block, segments, purpose);
     }
 
     /// Replicas have come. One that is not what it must be is given up, and its slot read instead.
@@ -244,7 +244,7 @@ impl Engine {
                 self.reorder.forget(slot);
             }
         }
-        self.needs_pump = true;
+        self.pool.needs_pump = true;
     }
 
     // ---- the job ----
@@ -272,7 +272,8 @@ impl Engine {
 
     /// Moves the job on, while the pool is idle. What has been read already is written in any case.
     pub(crate) fn step_reorder(&mut self) {
-        let may_write = self.takes_changes() && !self.untouched && !self.metadata_full && !self.host_full;
+        let may_write =
+            self.takes_changes() && !self.pool.untouched && !self.pool.metadata_full && !self.pool.host_full;
         if !may_write {
             self.reorder.noted.clear();
             return self.end_work(false);
@@ -294,11 +295,11 @@ impl Engine {
                     return;
                 }
                 self.reorder.is_fresh = true;
-                self.needs_pump = true;
+                self.pool.needs_pump = true;
             }
             None if self.reorder.volume.is_none() => {
                 self.reorder.is_fresh = true;
-                self.needs_pump = true;
+                self.pool.needs_pump = true;
                 if self.enter_hidden_volume(Keeps::Replicas).is_err() {
                     // There are too many volumes.
                     self.reorder.noted.clear();
@@ -312,7 +313,7 @@ impl Engine {
         self.drop_oldest_beyond(self.replica_budget());
         self.drop_stale();
         self.reorder.is_stuck = !self.reorder.stale.is_empty();
-        if self.space.free() < self.slots_to_spare(ROOM_TO_KEEP) {
+        if self.pool.space.free() < self.slots_to_spare(ROOM_TO_KEEP) {
             self.reorder.noted.clear();
             self.give_back_replicas();
             return;
@@ -327,7 +328,7 @@ impl Engine {
                 Err(missing) => {
                     self.reorder.noted.push_front(noted);
                     self.reorder.is_stuck = true;
-                    return self.store.load(missing, None);
+                    return self.pool.store.load(missing, None);
                 }
             }
         }
@@ -374,7 +375,7 @@ impl Engine {
         let Some(volume) = self.volume_index(noted.first.volume()) else { return Ok(None) };
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
         // What is left of the open container is used up first; one slot is not worth a stop.
-        let run = if self.space.run() > 1 { self.space.run() as usize } else { AT_ONCE };
+        let run = if self.pool.space.run() > 1 { self.pool.space.run() as usize } else { AT_ONCE };
         let most = AT_ONCE.min(self.replica_budget() as usize).min(run);
         let (mut end, mut leaf) = (noted.blocks, LastLeaf::default());
         for i in 0..noted.blocks {
@@ -388,10 +389,10 @@ impl Engine {
                 Err(Unresolved::Damaged) => return Ok(None),
             };
             let Some(slot) = entry.slot() else { continue };
-            let is_moving = self.dirty.contains_key(&slot)
-                || self.in_journal.contains_key(&slot)
+            let is_moving = self.pool.dirty.contains_key(&slot)
+                || self.pool.in_journal.contains_key(&slot)
                 || self.mends.contains_key(&slot)
-                || self.fills.contains_key(&slot);
+                || self.pool.fills.contains_key(&slot);
             if is_moving {
                 return Ok(None);
             }
@@ -418,7 +419,7 @@ impl Engine {
         for at in 0..blocks.len() {
             // A buffer of the read cache belongs to its slot: what becomes a replica has one of its own.
             let Some(buffer) = self.any_buffer() else {
-                blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| self.buffers.release(buffer));
+                blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| self.pool.buffers.release(buffer));
                 return None;
             };
             blocks[at].2 = Some(buffer);
@@ -434,9 +435,9 @@ impl Engine {
                 length += 1;
             }
             let offset = self.slot_offset(blocks[at].0);
-            let bytes = length as u64 * self.store.geometry.block();
+            let bytes = length as u64 * self.pool.store.geometry.block();
             let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
-            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::Reorder { first: at });
+            self.pool.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::Reorder { first: at });
             in_flight += 1;
             at += length;
         }
@@ -459,7 +460,7 @@ impl Engine {
         };
         // What is wrong with one of them a read or a scrub will find.
         work.is_over |= !good;
-        self.needs_pump = true;
+        self.pool.needs_pump = true;
     }
 
     /// Ends the work under way when its reads are done: with replicas, if that is wanted and nothing came between.
@@ -478,7 +479,7 @@ impl Engine {
             // A slot that was freed meanwhile needs none.
             let is_used = self.proven_digest(slot).is_ok_and(|found| found.is_some_and(|(found, _)| found == digest));
             let Some(volume) = volume.filter(|_| is_used) else {
-                self.buffers.release(buffer);
+                self.pool.buffers.release(buffer);
                 continue;
             };
             let replica = self.put_hidden(Key::new(volume, slot.0), digest, buffer);
@@ -487,22 +488,22 @@ impl Engine {
             self.reorder.order.push_back((slot, replica));
             self.reorder.made += 1;
         }
-        self.needs_pump = true;
+        self.pool.needs_pump = true;
     }
 
     /// Whether there is room for so many replicas that follow each other, in the pool, in the budget and in a record; sees to it that
     /// there is.
     fn make_room_for_replicas(&mut self, count: usize) -> bool {
         let Some(at) = self.reorder.volume.and_then(|volume| self.volume_index(volume)) else { return false };
-        if self.volumes[at].size < self.store.geometry.slots() * self.store.geometry.block() {
+        if self.pool.volumes[at].size < self.pool.store.geometry.slots() * self.pool.store.geometry.block() {
             // The pool has grown; the volume follows when it is made anew.
             return false;
         }
-        let volume = self.volumes[at].id;
+        let volume = self.pool.volumes[at].id;
         self.drop_oldest_beyond(self.replica_budget().saturating_sub(count as u64));
         self.drop_stale();
-        let room = self.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.reorder.stale.is_empty();
-        room && self.space.ready() >= count as u64
+        let room = self.pool.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.reorder.stale.is_empty();
+        room && self.pool.space.ready() >= count as u64
             && self.volume_index(volume).is_some()
             && matches!(self.room_for(&Asked::scattered(2 * count)), Room::Enough)
     }

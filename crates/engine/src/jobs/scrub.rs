@@ -170,12 +170,12 @@ enum Gathered {
 impl Engine {
     /// The driver's clock, as far as a command has told it.
     fn wall_clock(&self) -> u64 {
-        self.wall_clock.map_or(0, |(seconds, then)| seconds + (self.now - then) / 1_000_000_000)
+        self.wall_clock.map_or(0, |(seconds, then)| seconds + (self.pool.now - then) / 1_000_000_000)
     }
 
     pub(crate) fn scrub_status(&self) -> ScrubStatus {
         let record = &self.scrub.record;
-        let all = self.space.data_used + u64::from(self.store.meta.used()) + 2;
+        let all = self.pool.space.data_used + u64::from(self.pool.store.meta.used()) + 2;
         let under_way = matches!(record.state, ScrubState::Running | ScrubState::Paused);
         ScrubStatus {
             state: record.state,
@@ -190,13 +190,13 @@ impl Engine {
 
     /// Carries out a command; it is done when so many checkpoints are.
     pub(crate) fn command_scrub(&mut self, command: ScrubCommand, seconds: u64) -> Result<u64, ControlError> {
-        self.wall_clock = (seconds > 0).then_some((seconds, self.now));
-        if self.phase != Phase::Serving {
+        self.wall_clock = (seconds > 0).then_some((seconds, self.pool.now));
+        if self.pool.phase != Phase::Serving {
             return Err(ControlError::ReadOnly);
         }
         let state = self.scrub.record.state;
         match (command, state) {
-            (ScrubCommand::Start, ScrubState::Running) => return Ok(self.checkpoints_done),
+            (ScrubCommand::Start, ScrubState::Running) => return Ok(self.pool.checkpoints_done),
             (ScrubCommand::Start, ScrubState::Paused) => self.scrub.record.state = ScrubState::Running,
             (ScrubCommand::Start, _) => {
                 self.scrub.stale = self.scrub.next.is_some();
@@ -211,7 +211,7 @@ impl Engine {
             }
             (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(ControlError::NoScrub),
         }
-        let durable = if self.may_mend() { self.after_next_checkpoint() } else { self.checkpoints_done };
+        let durable = if self.may_mend() { self.after_next_checkpoint() } else { self.pool.checkpoints_done };
         if command == ScrubCommand::Start {
             self.scrub.begins = durable;
         }
@@ -220,16 +220,16 @@ impl Engine {
 
     pub(crate) fn scrub_can_step(&self) -> bool {
         let scrub = &self.scrub;
-        let between = self.checkpoint.is_none() || self.read_only || scrub.record.phase >= BLOCKS;
+        let between = self.checkpoint.is_none() || self.pool.read_only || scrub.record.phase >= BLOCKS;
         scrub.record.state == ScrubState::Running
-            && self.phase == Phase::Serving
+            && self.pool.phase == Phase::Serving
             && scrub.next.is_none()
-            && (self.read_only || self.checkpoints_done >= scrub.begins)
+            && (self.pool.read_only || self.pool.checkpoints_done >= scrub.begins)
             && (self.rebuild.is_none() || !self.may_mend())
             && self.starved.is_empty()
-            && self.buffers.free() + self.cache.len() > 0
+            && self.pool.buffers.free() + self.pool.cache.len() > 0
             && between
-            && !scrub.waiting.is_some_and(|key| self.store.pages.is_loading(key))
+            && !scrub.waiting.is_some_and(|key| self.pool.store.pages.is_loading(key))
     }
 
     /// Moves the batch on that is under way.
@@ -247,10 +247,10 @@ impl Engine {
             self.begin_burst();
             self.begin_batch();
             self.end_batch();
-            if self.now >= self.scrub.saved + SAVE_PERIOD && self.may_mend() {
-                self.scrub.saved = self.now;
-                self.want_checkpoint = true;
-                self.needs_pump = true;
+            if self.pool.now >= self.scrub.saved + SAVE_PERIOD && self.may_mend() {
+                self.scrub.saved = self.pool.now;
+                self.pool.want_checkpoint = true;
+                self.pool.needs_pump = true;
             }
         }
     }
@@ -260,11 +260,11 @@ impl Engine {
     fn begin_batch(&mut self) {
         self.scrub.waiting = None;
         self.scrub.again = false;
-        self.scrub.checkpoints = self.checkpoints_done;
+        self.scrub.checkpoints = self.pool.checkpoints_done;
         let mut next = self.scrub.record;
         let gathered = match next.phase {
             // A pool that has just failed has pages that were never written.
-            SUPERBLOCKS | PAGES if self.read_only => Gathered::All,
+            SUPERBLOCKS | PAGES if self.pool.read_only => Gathered::All,
             SUPERBLOCKS => self.gather_superblocks(),
             PAGES => self.gather_pages(&mut next),
             BLOCKS => self.gather_blocks(&mut next),
@@ -306,19 +306,19 @@ impl Engine {
             record.state = ScrubState::Finished;
             self.scrub.record.finished = self.wall_clock();
             if self.may_mend() {
-                self.want_checkpoint = true;
-                self.needs_pump = true;
+                self.pool.want_checkpoint = true;
+                self.pool.needs_pump = true;
             }
         }
     }
 
     /// Lets the scrub wait for a page; false if that has failed already.
     fn await_page(&mut self, missing: Missing) -> bool {
-        if self.failed_pages.contains(&missing.key) || !self.store.is_valid(missing.key) {
+        if self.pool.failed_pages.contains(&missing.key) || !self.pool.store.is_valid(missing.key) {
             return false;
         }
         self.scrub.waiting = Some(missing.key);
-        self.store.load(missing, None);
+        self.pool.store.load(missing, None);
         true
     }
 
@@ -338,21 +338,21 @@ impl Engine {
     /// The first tree at or after a number.
     fn tree_from(&self, number: u32) -> Option<(u32, Root, Option<VolumeId>)> {
         if (number as usize) < TREES {
-            return Some((number, self.roots[number as usize], None));
+            return Some((number, self.pool.roots[number as usize], None));
         }
         if number < DISCARDS {
-            let at = self.volumes.partition_point(|volume| VOLUMES + u32::from(volume.id.0) < number);
-            if let Some(volume) = self.volumes.get(at) {
-                return Some((VOLUMES + u32::from(volume.id.0), self.maps[at], Some(volume.id)));
+            let at = self.pool.volumes.partition_point(|volume| VOLUMES + u32::from(volume.id.0) < number);
+            if let Some(volume) = self.pool.volumes.get(at) {
+                return Some((VOLUMES + u32::from(volume.id.0), self.pool.maps[at], Some(volume.id)));
             }
         }
         let number = number.max(DISCARDS);
-        let discard = self.discards.get((number - DISCARDS) as usize)?;
+        let discard = self.pool.discards.get((number - DISCARDS) as usize)?;
         Some((number, Root { pointer: discard.pointer, height: discard.level }, None))
     }
 
     fn gather_pages(&mut self, next: &mut ScrubRecord) -> Gathered {
-        let fanout = self.store.geometry.fanout();
+        let fanout = self.pool.store.geometry.fanout();
         for _ in 0..BUDGET {
             if self.scrub.items.len() == PAGES_AT_ONCE {
                 break;
@@ -363,7 +363,7 @@ impl Engine {
             }
             next.level = next.level.min(root.height);
             let region = if tree == TreeId::MetaMap as u32 { Region::MetaMap } else { Region::Metadata };
-            match locate(&mut self.store, region, root, next.level, next.index) {
+            match locate(&mut self.pool.store, region, root, next.level, next.index) {
                 Place::At(pointer) => {
                     let what = match tree {
                         _ if (tree as usize) < TREES => table_name(TABLES[tree as usize]),
@@ -371,7 +371,8 @@ impl Engine {
                         _ => "a map that was discarded",
                     };
                     let span = fanout.saturating_pow(next.level.into());
-                    let first = next.index.saturating_mul(span).saturating_mul(self.store.geometry.map_leaf_entries());
+                    let first =
+                        next.index.saturating_mul(span).saturating_mul(self.pool.store.geometry.map_leaf_entries());
                     let key = PageKey { region, location: pointer.location };
                     let owner = volume.map(|id| (id, first));
                     self.push_item(Target::Page(key, pointer), Damaged::Page(what), owner);
@@ -402,9 +403,10 @@ impl Engine {
 
     fn item_offset(&self, target: Target) -> u64 {
         match target {
-            Target::Page(key, _) => self.store.offset(key),
+            Target::Page(key, _) => self.pool.store.offset(key),
             Target::Superblock(place) => {
-                self.store.geometry.superblock_block(place, self.superblock.epoch) * self.store.geometry.block()
+                self.pool.store.geometry.superblock_block(place, self.pool.superblock.epoch)
+                    * self.pool.store.geometry.block()
             }
         }
     }
@@ -412,13 +414,13 @@ impl Engine {
     fn read_item(&mut self, number: usize) {
         let item = self.scrub.items[number];
         if let Target::Page(key, _) = item.target
-            && !self.store.is_valid(key)
+            && !self.pool.store.is_valid(key)
         {
             return self.end_item(number, Found::Left);
         }
         self.scrub.items[number].in_flight = true;
-        let (offset, block) = (self.item_offset(item.target), self.store.geometry.block());
-        self.store.io.begin(IoOp::ReadPages, offset, block, [], Purpose::ScrubItem(number as u32));
+        let (offset, block) = (self.item_offset(item.target), self.pool.store.geometry.block());
+        self.pool.store.io.begin(IoOp::ReadPages, offset, block, [], Purpose::ScrubItem(number as u32));
     }
 
     /// An I/O of a page or a superblock is done.
@@ -427,17 +429,19 @@ impl Engine {
         let good = match (item.at, item.target, result) {
             (At::Write, target, _) => {
                 match (target, segments.first()) {
-                    (Target::Page(key, _), Some(&Segment::Page(page))) => self.store.pages.written(key, page),
-                    (_, Some(&Segment::Page(page))) => self.store.pages.release(page),
+                    (Target::Page(key, _), Some(&Segment::Page(page))) => self.pool.store.pages.written(key, page),
+                    (_, Some(&Segment::Page(page))) => self.pool.store.pages.release(page),
                     _ => {}
                 }
                 result.is_ok()
             }
             (_, Target::Page(_, pointer), Ok(Outcome::Bytes(bytes))) => {
-                bytes.len() as u64 == self.store.geometry.block()
-                    && crate::format::bytes::checksum(self.store.page_seed, bytes) == pointer.checksum
+                bytes.len() as u64 == self.pool.store.geometry.block()
+                    && crate::format::bytes::checksum(self.pool.store.page_seed, bytes) == pointer.checksum
             }
-            (_, Target::Superblock(_), Ok(Outcome::Bytes(bytes))) => Superblock::decode(bytes) == Ok(self.superblock),
+            (_, Target::Superblock(_), Ok(Outcome::Bytes(bytes))) => {
+                Superblock::decode(bytes) == Ok(self.pool.superblock)
+            }
             _ => false,
         };
         let item = &mut self.scrub.items[number as usize];
@@ -445,7 +449,8 @@ impl Engine {
     }
 
     fn step_items(&mut self) {
-        let moved = self.checkpoint.is_some() && !self.read_only || self.checkpoints_done != self.scrub.checkpoints;
+        let moved =
+            self.checkpoint.is_some() && !self.pool.read_only || self.pool.checkpoints_done != self.scrub.checkpoints;
         for number in 0..self.scrub.items.len() {
             let item = self.scrub.items[number];
             if item.in_flight {
@@ -471,16 +476,16 @@ impl Engine {
                         self.rewrite_item(number);
                     }
                 }
-                At::Look(look) if self.is_ours(look) || self.read_only => self.rewrite_item(number),
+                At::Look(look) if self.is_ours(look) || self.pool.read_only => self.rewrite_item(number),
                 At::Look(_) => {}
                 At::Write if item.good => {
-                    let barrier = self.syncs.submitted + 1;
-                    self.syncs.wanted = self.syncs.wanted.max(barrier);
+                    let barrier = self.pool.syncs.submitted + 1;
+                    self.pool.syncs.wanted = self.pool.syncs.wanted.max(barrier);
                     self.scrub.items[number].at = At::Sync(barrier);
                 }
                 At::Write => self.end_item(number, Found::Left),
-                At::Sync(_) if self.read_only => self.end_item(number, Found::Left),
-                At::Sync(barrier) if self.syncs.finished < barrier => {}
+                At::Sync(_) if self.pool.read_only => self.end_item(number, Found::Left),
+                At::Sync(barrier) if self.pool.syncs.finished < barrier => {}
                 At::Sync(_) => {
                     self.scrub.items[number].at = At::ReadBack;
                     self.read_item(number);
@@ -497,7 +502,7 @@ impl Engine {
         let begun = self.may_mend()
             && match item.target {
                 Target::Superblock(place) => {
-                    let superblock = self.superblock;
+                    let superblock = self.pool.superblock;
                     if self.submit_superblock(&superblock, &[place], purpose).is_none() {
                         // No page is free: with the next event.
                         return;
@@ -515,14 +520,14 @@ impl Engine {
     }
 
     fn rewrite_page(&mut self, key: PageKey, pointer: Pointer, purpose: Purpose) -> bool {
-        let Some(page) = self.store.pages.get(key) else { return false };
-        let good =
-            crate::format::bytes::checksum(self.store.page_seed, self.store.pages.bytes(page)) == pointer.checksum;
-        if !good || !self.store.pages.begin_rewriting(page) {
+        let Some(page) = self.pool.store.pages.get(key) else { return false };
+        let good = crate::format::bytes::checksum(self.pool.store.page_seed, self.pool.store.pages.bytes(page))
+            == pointer.checksum;
+        if !good || !self.pool.store.pages.begin_rewriting(page) {
             return false;
         }
-        let (offset, block) = (self.store.offset(key), self.store.geometry.block());
-        self.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+        let (offset, block) = (self.pool.store.offset(key), self.pool.store.geometry.block());
+        self.pool.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
         true
     }
 
@@ -534,7 +539,7 @@ impl Engine {
         self.damages.found += 1;
         self.damages.repaired += u64::from(repaired);
         let offset = match item.target {
-            Target::Page(key, _) if !self.store.is_valid(key) => 0,
+            Target::Page(key, _) if !self.pool.store.is_valid(key) => 0,
             target => self.item_offset(target),
         };
         self.note_damage(item.what, offset, item.owner, repaired);
@@ -553,16 +558,16 @@ impl Engine {
 
     /// The slots of the leaf of summaries that `index` is in, from there on, if all that they need is in memory.
     fn leaf_of_slots(&mut self, next: &mut ScrubRecord) -> Option<core::ops::Range<u64>> {
-        let per_leaf = self.store.geometry.summary_leaf_slots();
-        let (root, leaf) = (self.roots[TreeId::Summaries as usize], next.index / per_leaf);
-        let end = ((leaf + 1) * per_leaf).min(self.store.geometry.slots());
-        let missing = match lookup(&mut self.store, Region::Metadata, root, leaf) {
+        let per_leaf = self.pool.store.geometry.summary_leaf_slots();
+        let (root, leaf) = (self.pool.roots[TreeId::Summaries as usize], next.index / per_leaf);
+        let end = ((leaf + 1) * per_leaf).min(self.pool.store.geometry.slots());
+        let missing = match lookup(&mut self.pool.store, Region::Metadata, root, leaf) {
             Walk::Leaf(_) => {
                 let ends = [next.index, end - 1];
                 ends.into_iter().find_map(|slot| self.slot_state(Slot(slot)).err())
             }
             Walk::Absent(level) => {
-                let span = self.store.geometry.fanout().saturating_pow(level.into());
+                let span = self.pool.store.geometry.fanout().saturating_pow(level.into());
                 next.index = (leaf / span).saturating_add(1).saturating_mul(span).saturating_mul(per_leaf);
                 return None;
             }
@@ -578,9 +583,9 @@ impl Engine {
     }
 
     fn gather_blocks(&mut self, next: &mut ScrubRecord) -> Gathered {
-        let most = BLOCKS_AT_ONCE.min(self.limits.buffers as usize / 8).max(1);
+        let most = BLOCKS_AT_ONCE.min(self.pool.limits.buffers as usize / 8).max(1);
         for _ in 0..BUDGET / 8 {
-            if next.index >= self.store.geometry.slots() {
+            if next.index >= self.pool.store.geometry.slots() {
                 return Gathered::All;
             }
             let Some(slots) = self.leaf_of_slots(next) else {
@@ -602,8 +607,8 @@ impl Engine {
                     Err(_) => {}
                 }
                 if let Some((digest, _)) = proven
-                    && !self.dirty.contains_key(&slot)
-                    && !self.in_journal.contains_key(&slot)
+                    && !self.pool.dirty.contains_key(&slot)
+                    && !self.pool.in_journal.contains_key(&slot)
                 {
                     let Some(buffer) = self.any_buffer() else { return Gathered::Some };
                     self.scrub.blocks.push((slot, digest, buffer));
@@ -616,19 +621,19 @@ impl Engine {
 
     /// Reads the blocks of the batch, consecutive ones together.
     fn read_blocks(&mut self) {
-        let block = self.store.geometry.block();
+        let block = self.pool.store.geometry.block();
         let mut at = 0;
         while let Some(&(first, ..)) = self.scrub.blocks.get(at) {
             let follows = |i: usize| {
                 let slot = Slot(first.0 + i as u64);
                 self.scrub.blocks.get(at + i).is_some_and(|&(next, ..)| next == slot)
-                    && self.space.container_of(slot) == self.space.container_of(first)
+                    && self.pool.space.container_of(slot) == self.pool.space.container_of(first)
             };
             let length = (1..BLOCKS_AT_ONCE).find(|&i| !follows(i)).unwrap_or(BLOCKS_AT_ONCE);
-            let offset = self.store.geometry.slot_block(first.0) * block;
+            let offset = self.pool.store.geometry.slot_block(first.0) * block;
             let segments = self.scrub.blocks[at..at + length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
             let purpose = Purpose::ScrubBlocks { first };
-            self.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, purpose);
+            self.pool.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, purpose);
             self.scrub.reads += 1;
             at += length;
         }
@@ -655,7 +660,7 @@ impl Engine {
             if good && self.scrub.to_copy.contains(&slot) {
                 self.scrub.copies.push((slot, digest, buffer));
             } else if good {
-                self.buffers.release(buffer);
+                self.pool.buffers.release(buffer);
             } else {
                 self.mend_for_scrub(slot, buffer, For::Scrub, None);
                 self.scrub.mending += 1;
@@ -674,7 +679,7 @@ impl Engine {
     /// Looks for other slots with the content of blocks that were lost.
     fn search(&mut self, next: &mut ScrubRecord) -> Gathered {
         for _ in 0..BUDGET / 8 {
-            if self.damages.lost.is_empty() || next.index >= self.store.geometry.slots() || !self.may_mend() {
+            if self.damages.lost.is_empty() || next.index >= self.pool.store.geometry.slots() || !self.may_mend() {
                 return Gathered::All;
             }
             let Some(slots) = self.leaf_of_slots(next) else {

@@ -41,7 +41,7 @@ pub(crate) enum Pace {
 impl Engine {
     /// Whether nobody would notice background work. The one definition of idle.
     pub(crate) fn is_idle(&self) -> bool {
-        self.requests.active() == 0 && self.now >= self.idle_from()
+        self.requests.active() == 0 && self.pool.now >= self.idle_from()
     }
 
     /// When the pool is idle, if no request comes.
@@ -51,16 +51,16 @@ impl Engine {
 
     /// Whether something waits for a checkpoint, or soon would.
     pub(crate) fn is_pressed(&self) -> bool {
-        let limit = self.limits.delta_entries as usize;
-        let full_delta =
-            self.delta.len() >= limit / 2 && (!self.frozen.is_empty() || self.delta.len() >= limit / 4 * 3);
+        let limit = self.pool.limits.delta_entries as usize;
+        let full_delta = self.pool.delta.len() >= limit / 2
+            && (!self.pool.frozen.is_empty() || self.pool.delta.len() >= limit / 4 * 3);
         full_delta
-            || self.space.free() < self.frozen.len() as u64 / 2
-            || self.journal.used >= self.journal.ring / 4 * 3
-            || self.journal.entries >= 3 * limit as u64
+            || self.pool.space.free() < self.pool.frozen.len() as u64 / 2
+            || self.pool.journal.used >= self.pool.journal.ring / 4 * 3
+            || self.pool.journal.entries >= 3 * limit as u64
             || !self.blocked.is_empty()
             || !self.pending_commands.is_empty()
-            || self.phase == Phase::Closing
+            || self.pool.phase == Phase::Closing
     }
 
     /// Whether background work goes at full speed.
@@ -71,27 +71,27 @@ impl Engine {
     /// When background work may take its next steps.
     pub(crate) fn turn(&mut self) -> Turn {
         if self.is_at_full_speed() {
-            self.pace = Pace::Rest(self.now);
+            self.pace = Pace::Rest(self.pool.now);
             return Turn::Now;
         }
         if let Pace::Burst(began) = self.pace {
-            if self.store.pages.writes + self.store.pages.background_loads() + self.scrub.in_flight() > 0
+            if self.pool.store.pages.writes + self.pool.store.pages.background_loads() + self.scrub.in_flight() > 0
                 || self.partition.fetches_in_flight() > 0
             {
                 return Turn::AfterIo;
             }
             // Steps that needed no I/O are bounded by their budget alone.
-            self.pace = Pace::Rest(self.now + ((self.now - began) * REST).min(REST_MAX));
+            self.pace = Pace::Rest(self.pool.now + ((self.pool.now - began) * REST).min(REST_MAX));
         }
         match self.pace {
-            Pace::Rest(until) if until > self.now => Turn::At(until),
+            Pace::Rest(until) if until > self.pool.now => Turn::At(until),
             _ => Turn::Now,
         }
     }
 
     /// Background work takes steps.
     pub(crate) fn begin_burst(&mut self) {
-        self.pace = Pace::Burst(self.now);
+        self.pace = Pace::Burst(self.pool.now);
     }
 
     /// Pages that background work may load ahead of need.

@@ -13,6 +13,20 @@ use crate::contract::BufferId;
 use crate::format::entry::Slot;
 use crate::format::record::{self, Change};
 
+/// Syncs of the store.
+#[derive(Default)]
+pub(crate) struct Syncs {
+    /// What the sync in flight covers: the last complete record when it was submitted.
+    pub covers: Option<u64>,
+    /// Of carried blocks it covers the batches before this one.
+    pub covers_batches: u32,
+    /// Syncs submitted and finished so far.
+    pub submitted: u64,
+    pub finished: u64,
+    /// A checkpoint waits until so many have finished.
+    pub wanted: u64,
+}
+
 /// A record that is not yet known durable, or that is being filled (the last one).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct State {
@@ -48,7 +62,7 @@ pub(crate) struct Journal {
     pub(crate) ring: u32,
     pub(crate) block_size: usize,
     /// The most blocks that a record carries.
-    pub(crate) carry_limit: usize,
+    carry_limit: usize,
     /// Ring block of the next record.
     pub(crate) head: u32,
     /// Blocks from the first record that the checkpoint does not include up to `head`.

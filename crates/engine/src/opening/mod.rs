@@ -151,7 +151,7 @@ enum Progress {
 
 impl Engine {
     pub(crate) fn recover(&mut self) {
-        while self.phase == Phase::Recovering {
+        while self.pool.phase == Phase::Recovering {
             let Some(mut recovery) = self.recovery.take() else { return };
             if recovery.outstanding > 0 {
                 self.recovery = Some(recovery);
@@ -173,9 +173,9 @@ impl Engine {
     }
 
     pub(crate) fn recovery_failed(&mut self, error: OpenError) {
-        if self.phase == Phase::Recovering {
-            self.phase = Phase::Dead;
-            self.store.io.effects.push_back(Effect::Opened(Err(error)));
+        if self.pool.phase == Phase::Recovering {
+            self.pool.phase = Phase::Dead;
+            self.pool.store.io.effects.push_back(Effect::Opened(Err(error)));
         }
     }
 
@@ -211,7 +211,7 @@ impl Engine {
 
     fn recovery_sync(&mut self, recovery: &mut Recovery) {
         recovery.outstanding += 1;
-        self.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
+        self.pool.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
     }
 
     /// An I/O of the recovery is done.
@@ -224,7 +224,7 @@ impl Engine {
     ) {
         for &segment in segments {
             if let Segment::Page(page) = segment {
-                self.store.pages.release(page);
+                self.pool.store.pages.release(page);
             }
         }
         let Some(mut recovery) = self.recovery.take() else { return };
@@ -257,7 +257,7 @@ impl Engine {
             (Step::Redo, Ok(_)) => {
                 for &segment in segments {
                     if let Segment::Buffer(buffer) = segment {
-                        self.buffers.release(buffer);
+                        self.pool.buffers.release(buffer);
                     }
                 }
             }
@@ -269,11 +269,11 @@ impl Engine {
     // ---- superblocks and tables ----
 
     fn read_superblocks(&mut self, recovery: &mut Recovery) {
-        let block = self.store.geometry.block();
+        let block = self.pool.store.geometry.block();
         for number in 0..4u32 {
-            let at = self.store.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
+            let at = self.pool.store.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
             recovery.outstanding += 1;
-            self.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
+            self.pool.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
         }
     }
 
@@ -283,43 +283,45 @@ impl Engine {
         };
         if let Some(parity) = (0..2).find(unknown) {
             // What cannot be read may be the newest.
-            let offset = self.store.geometry.superblock_block(0, parity as u64) * self.store.geometry.block();
+            let offset = self.pool.store.geometry.superblock_block(0, parity as u64) * self.pool.store.geometry.block();
             return Err(OpenError::Device { offset });
         }
-        let ours = self.superblock.parameters;
+        let ours = self.pool.superblock.parameters;
         let valid = recovery.found.iter().flatten().filter(|found| found.parameters == ours);
         let oldest = self.canary(Canary::OldSuperblock);
         let age = |found: &&Superblock| if oldest { u64::MAX - found.epoch } else { found.epoch };
-        self.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
-        if self.superblock.objection().is_some() {
+        self.pool.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
+        if self.pool.superblock.objection().is_some() {
             return Err(OpenError::UnknownFormat);
         }
-        self.roots = self.superblock.roots;
-        (self.pool_policy, self.pool_memory) = (self.superblock.pool_policy, self.superblock.memory);
-        self.second_copies = self.superblock.second_copies;
-        self.index_copy = self.superblock.index_copy;
-        self.disk_index.record = self.superblock.disk_index;
-        self.pool_cache = self.superblock.cache;
-        self.reorder.budget = self.superblock.replicas;
-        self.scrub.record = self.superblock.scrub.found(self.reads_only || self.superblock.failed.is_some());
-        self.store.epoch = self.superblock.epoch;
-        recovery.report.clean = self.superblock.clean;
-        self.failure = self.superblock.failed;
-        recovery.report.failed = self.failure;
-        self.reads_only |= self.failure.is_some();
-        if recovery.unsynced && self.failure.is_none() {
+        self.pool.roots = self.pool.superblock.roots;
+        (self.pool.pool_policy, self.pool.pool_memory) =
+            (self.pool.superblock.pool_policy, self.pool.superblock.memory);
+        self.pool.second_copies = self.pool.superblock.second_copies;
+        self.pool.index_copy = self.pool.superblock.index_copy;
+        self.pool.disk_index.record = self.pool.superblock.disk_index;
+        self.pool.pool_cache = self.pool.superblock.cache;
+        self.reorder.budget = self.pool.superblock.replicas;
+        self.scrub.record =
+            self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
+        self.pool.store.epoch = self.pool.superblock.epoch;
+        recovery.report.clean = self.pool.superblock.clean;
+        self.pool.failure = self.pool.superblock.failed;
+        recovery.report.failed = self.pool.failure;
+        self.pool.reads_only |= self.pool.failure.is_some();
+        if recovery.unsynced && self.pool.failure.is_none() {
             return Err(OpenError::Device { offset: 0 });
         }
-        recovery.position = self.superblock.journal_position;
-        recovery.mark = self.superblock.mark();
+        recovery.position = self.pool.superblock.journal_position;
+        recovery.mark = self.pool.superblock.mark();
         for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries, TreeId::DiskIndex]) {
-            let height = height_for(self.table_leaves(tree), self.store.geometry.fanout());
-            let root = &mut self.roots[tree as usize];
+            let height = height_for(self.table_leaves(tree), self.pool.store.geometry.fanout());
+            let root = &mut self.pool.roots[tree as usize];
             if root.pointer.is_none() {
                 root.height = height;
             } else if root.height > height {
-                let offset =
-                    self.store.geometry.superblock_block(0, self.superblock.epoch) * self.store.geometry.block();
+                let offset = self.pool.store.geometry.superblock_block(0, self.pool.superblock.epoch)
+                    * self.pool.store.geometry.block();
                 return Err(OpenError::DamagedPage { offset, what: "the superblock" });
             }
         }
@@ -328,12 +330,12 @@ impl Engine {
 
     /// Leaves that a tree can have.
     pub(crate) fn table_leaves(&self, tree: TreeId) -> u64 {
-        let geometry = &self.store.geometry;
+        let geometry = &self.pool.store.geometry;
         let block = geometry.block();
         match tree {
             TreeId::MetaMap => geometry.meta_map_leaves(),
             TreeId::SpaceMap => geometry.space_leaves(),
-            TreeId::Containers => self.space.container_leaves(),
+            TreeId::Containers => self.pool.space.container_leaves(),
             TreeId::Counts => geometry.slots().div_ceil(block / 4),
             TreeId::Summaries => geometry.summary_leaves(),
             TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
@@ -341,7 +343,7 @@ impl Engine {
             TreeId::Discards => {
                 u64::from(geometry.metadata_blocks).div_ceil(block / crate::map::discards::DISCARD_BYTES as u64)
             }
-            TreeId::DiskIndex => self.disk_index.record.buckets.into(),
+            TreeId::DiskIndex => self.pool.disk_index.record.buckets.into(),
             TreeId::MapBuffer => geometry.metadata_blocks.into(),
         }
     }
@@ -350,48 +352,50 @@ impl Engine {
         let Some(&tree) = TABLES.get(recovery.table) else {
             let records = core::mem::take(&mut recovery.buffered);
             self.has_memory_to_buffer(records.len())?;
-            self.buffer = MapBuffer::from_log(records, self.buffer.logged);
-            self.buffer.iter().for_each(|(key, _)| self.room.buffered.note(key));
-            if !self.buffer.iter().all(|(key, entry)| self.may_be_buffered(key, entry)) {
-                let location = self.roots[TreeId::MapBuffer as usize].pointer.location;
-                let offset = self.store.offset(PageKey { region: Region::Metadata, location });
+            self.pool.buffer = MapBuffer::from_log(records, self.pool.buffer.logged);
+            self.pool.buffer.iter().for_each(|(key, _)| self.pool.room.buffered.note(key));
+            if !self.pool.buffer.iter().all(|(key, entry)| self.may_be_buffered(key, entry)) {
+                let location = self.pool.roots[TreeId::MapBuffer as usize].pointer.location;
+                let offset = self.pool.store.offset(PageKey { region: Region::Metadata, location });
                 return Err(OpenError::DamagedPage { offset, what: table_name(TreeId::MapBuffer) });
             }
-            self.space.data_used = self.superblock.data_used;
-            self.space.set_reserved(self.superblock.reserved_containers.min(self.store.geometry.containers));
-            self.journal.head = recovery.position;
-            if self.reads_only && self.superblock.clean {
+            self.pool.space.data_used = self.pool.superblock.data_used;
+            self.pool
+                .space
+                .set_reserved(self.pool.superblock.reserved_containers.min(self.pool.store.geometry.containers));
+            self.pool.journal.head = recovery.position;
+            if self.pool.reads_only && self.pool.superblock.clean {
                 return Ok(self.rest(recovery));
             }
-            let block = self.store.geometry.block();
-            recovery.sizes = self.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
+            let block = self.pool.store.geometry.block();
+            recovery.sizes = self.pool.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
             return Ok(Progress::Next(Step::Walk));
         };
         let region = if tree == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
-        let (root, leaves) = (self.roots[tree as usize], self.table_leaves(tree));
+        let (root, leaves) = (self.pool.roots[tree as usize], self.table_leaves(tree));
         while recovery.leaf < leaves {
-            match lookup(&mut self.store, region, root, recovery.leaf) {
+            match lookup(&mut self.pool.store, region, root, recovery.leaf) {
                 Walk::Leaf(page) => {
                     if self.read_table_leaf(recovery, tree, page).is_none() {
-                        let offset = self.store.offset(self.store.pages.key_of(page));
+                        let offset = self.pool.store.offset(self.pool.store.pages.key_of(page));
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
                     recovery.leaf += 1;
                 }
                 Walk::Absent(level) => {
-                    let span = self.store.geometry.fanout().saturating_pow(u32::from(level));
+                    let span = self.pool.store.geometry.fanout().saturating_pow(u32::from(level));
                     recovery.leaf = (recovery.leaf / span).saturating_add(1).saturating_mul(span);
                 }
                 Walk::Missing(missing) => {
-                    if !self.store.is_valid(missing.key) {
-                        let offset = self.store.offset(missing.key);
+                    if !self.pool.store.is_valid(missing.key) {
+                        let offset = self.pool.store.offset(missing.key);
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
-                    self.store.load(missing, None);
-                    let ahead = LOAD_AHEAD.min(self.store.pages.available() as u64 / 4);
+                    self.pool.store.load(missing, None);
+                    let ahead = LOAD_AHEAD.min(self.pool.store.pages.available() as u64 / 4);
                     for leaf in recovery.leaf + 1..leaves.min(recovery.leaf + ahead) {
-                        if let Walk::Missing(missing) = lookup(&mut self.store, region, root, leaf) {
-                            self.store.load(missing, None);
+                        if let Walk::Missing(missing) = lookup(&mut self.pool.store, region, root, leaf) {
+                            self.pool.store.load(missing, None);
                         }
                     }
                     return Ok(Progress::Wait);
@@ -405,31 +409,31 @@ impl Engine {
 
     fn read_table_leaf(&mut self, recovery: &mut Recovery, tree: TreeId, page: PageId) -> Option<()> {
         let leaf = recovery.leaf;
-        let bytes = self.store.pages.bytes(page);
-        let geometry = &self.store.geometry;
+        let bytes = self.pool.store.pages.bytes(page);
+        let geometry = &self.pool.store.geometry;
         // Addresses below a higher tree would not fit into their bits.
         let most = most_blocks(geometry);
         let highest = height_for(most / geometry.map_leaf_entries(), geometry.fanout());
         match tree {
-            TreeId::Containers => self.space.read_container_leaf(leaf, bytes)?,
-            TreeId::MetaMap => self.store.meta.read_leaf(leaf, bytes),
+            TreeId::Containers => self.pool.space.read_container_leaf(leaf, bytes)?,
+            TreeId::MetaMap => self.pool.store.meta.read_leaf(leaf, bytes),
             TreeId::Volumes => {
                 for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
                     let Some((volume, root)) = volume::decode(entry).ok()? else { continue };
                     if volume.size.div_ceil(geometry.block()) > most || root.height > highest {
                         return None;
                     }
-                    if self.volumes.last().is_some_and(|last| last.id >= volume.id) {
+                    if self.pool.volumes.last().is_some_and(|last| last.id >= volume.id) {
                         return None;
                     }
                     match volume.keeps {
-                        Some(Keeps::SecondCopies) => (self.copies, self.has_copies) = (Some(volume.id), true),
+                        Some(Keeps::SecondCopies) => (self.pool.copies, self.has_copies) = (Some(volume.id), true),
                         Some(Keeps::Replicas) => self.reorder.volume = Some(volume.id),
                         None => {}
                     }
-                    self.volumes.push(volume);
-                    self.maps.push(root);
-                    self.volume_leaves = leaf + 1;
+                    self.pool.volumes.push(volume);
+                    self.pool.maps.push(root);
+                    self.pool.volume_leaves = leaf + 1;
                 }
             }
             TreeId::Discards => {
@@ -441,8 +445,8 @@ impl Engine {
                         if level > highest {
                             return None;
                         }
-                        self.discards.push(crate::map::discards::Discard { pointer, volume, level });
-                        self.discard_leaves = leaf + 1;
+                        self.pool.discards.push(crate::map::discards::Discard { pointer, volume, level });
+                        self.pool.discard_leaves = leaf + 1;
                     }
                 }
             }
@@ -450,7 +454,7 @@ impl Engine {
                 let before = recovery.buffered.len();
                 recovery.buffered.extend(map_buffer::records(bytes));
                 let per_leaf = geometry.block() / map_buffer::RECORD_BYTES as u64;
-                self.buffer.logged = leaf * per_leaf + (recovery.buffered.len() - before) as u64;
+                self.pool.buffer.logged = leaf * per_leaf + (recovery.buffered.len() - before) as u64;
             }
             TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {}
         }
@@ -459,18 +463,19 @@ impl Engine {
 
     /// More can be in the map buffer than these limits have room for, until it is flushed: an eighth of the payload buffers, no more.
     fn has_memory_to_buffer(&self, records: usize) -> Result<(), OpenError> {
-        let beyond = (records as u64).saturating_sub(self.limits.map_buffer.into()) * map_buffer::RECORD_BYTES as u64;
+        let beyond =
+            (records as u64).saturating_sub(self.pool.limits.map_buffer.into()) * map_buffer::RECORD_BYTES as u64;
         let entries = 8 * beyond / REPLAY_ENTRY_BYTES;
-        let fits = entries <= self.limits.replayable_entries(&self.store.geometry);
+        let fits = entries <= self.pool.limits.replayable_entries(&self.pool.store.geometry);
         if fits { Ok(()) } else { Err(OpenError::TooLittleMemory { entries }) }
     }
 
     /// Whether a mapping of the map buffer is one that can be, with the volumes that there are.
     pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
-        let known = self.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
-        known.is_ok_and(|at| key.lba() < self.volumes[at].size.div_ceil(self.store.geometry.block()))
+        let known = self.pool.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+        known.is_ok_and(|at| key.lba() < self.pool.volumes[at].size.div_ceil(self.pool.store.geometry.block()))
             && entry.is_valid()
-            && entry.slot().is_none_or(|slot| self.space.contains(slot))
+            && entry.slot().is_none_or(|slot| self.pool.space.contains(slot))
     }
 
     // ---- the journal ----
@@ -521,7 +526,7 @@ impl Engine {
     ) -> (Vec<Check>, bool) {
         let header = &walked.header;
         let proven = header.sequence <= mark || self.canary(Canary::UnprovenRecord);
-        let ring = u64::from(self.store.geometry.journal_blocks);
+        let ring = u64::from(self.pool.store.geometry.journal_blocks);
         let first_block = u64::from(header.position) + u64::from(header.pages);
         let mut checks = Vec::new();
         for change in &walked.changes {
@@ -531,17 +536,17 @@ impl Engine {
             let (slot, digest, block) = match *change {
                 Change::Carried { slot, digest, block, .. } => {
                     let ring_block = (first_block + u64::from(block)) % ring;
-                    let block = self.store.geometry.journal_start() + ring_block;
+                    let block = self.pool.store.geometry.journal_start() + ring_block;
                     carried.insert(slot, (digest, block, header.sequence));
                     (slot, digest, block)
                 }
                 Change::Fresh { slot, digest, .. } => {
                     carried.remove(&slot);
-                    (slot, digest, self.store.geometry.slot_block(slot.0))
+                    (slot, digest, self.pool.store.geometry.slot_block(slot.0))
                 }
                 Change::Share { slot, digest, .. } => match carried.get(&slot) {
                     Some((known, ..)) if *known == digest => continue,
-                    _ => (slot, digest, self.store.geometry.slot_block(slot.0)),
+                    _ => (slot, digest, self.pool.store.geometry.slot_block(slot.0)),
                 },
                 Change::Zero { .. }
                 | Change::Clear { .. }
@@ -560,7 +565,7 @@ impl Engine {
         let (key, end) = match *change {
             Change::Clear { key, end } => (key, end),
             Change::Fresh { key, slot, .. } | Change::Carried { key, slot, .. } | Change::Share { key, slot, .. } => {
-                if !self.space.contains(slot) {
+                if !self.pool.space.contains(slot) {
                     return false;
                 }
                 (key, key.lba() + 1)
@@ -568,7 +573,7 @@ impl Engine {
             Change::Zero { key } => (key, key.lba() + 1),
             Change::DeleteVolume { volume } => return sizes.remove(&volume).is_some(),
             Change::ResizeVolume { volume, blocks } => {
-                let possible = blocks <= most_blocks(&self.store.geometry);
+                let possible = blocks <= most_blocks(&self.pool.store.geometry);
                 return possible && sizes.get_mut(&volume).map(|size| *size = blocks).is_some();
             }
         };
@@ -577,34 +582,34 @@ impl Engine {
 
     /// Reads the next blocks whose digests have to be checked.
     fn read_checks(&mut self, recovery: &mut Recovery) {
-        let bytes = self.store.geometry.block();
+        let bytes = self.pool.store.geometry.block();
         while recovery.outstanding < AT_ONCE && recovery.check_at < recovery.checks.len() {
-            let Some(buffer) = self.buffers.take() else { break };
+            let Some(buffer) = self.pool.buffers.take() else { break };
             let number = recovery.check_at as u32;
             let offset = recovery.checks[recovery.check_at].block * bytes;
             let segment = [Segment::Buffer(buffer)];
-            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
+            self.pool.store.io.begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
             recovery.check_at += 1;
             recovery.outstanding += 1;
         }
     }
 
     fn block_checked(&mut self, recovery: &mut Recovery, number: usize, buffer: BufferId, content: BlockContent) {
-        if self.phase != Phase::Recovering {
-            return self.buffers.release(buffer);
+        if self.pool.phase != Phase::Recovering {
+            return self.pool.buffers.release(buffer);
         }
         let check = recovery.checks[number];
         let good = !content.zero && content.digest == check.digest;
         if recovery.step == Step::Redo && good {
-            let block = self.store.geometry.block();
-            let offset = self.store.geometry.slot_block(check.slot.0) * block;
+            let block = self.pool.store.geometry.block();
+            let offset = self.pool.store.geometry.slot_block(check.slot.0) * block;
             let segment = [Segment::Buffer(buffer)];
-            self.store.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
+            self.pool.store.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
             recovery.outstanding += 1;
             recovery.report.blocks_redone += 1;
             return;
         }
-        self.buffers.release(buffer);
+        self.pool.buffers.release(buffer);
         if !good && recovery.step == Step::Redo {
             self.recovery_failed(OpenError::DamagedJournal { sequence: check.sequence });
         }
@@ -622,13 +627,14 @@ impl Engine {
         }
         // Nothing that these records did can be lost, for the seal makes them durable: what was new and is no longer referred to
         // is free. What was not new is in use in the space map, or held.
-        self.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
-        let fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
+        self.pool.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
+        let fresh: Vec<_> =
+            self.pool.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
         for (slot, recent) in fresh {
             // A container that is full in its table has no new block.
-            if self.space.take(slot).is_none() {
-                let block = self.store.geometry.slot_block(slot.0);
-                let offset = block * self.store.geometry.block();
+            if self.pool.space.take(slot).is_none() {
+                let block = self.pool.store.geometry.slot_block(slot.0);
+                let offset = block * self.pool.store.geometry.block();
                 return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
             }
             if self.copied_from(recent.owner).is_none() {
@@ -639,7 +645,7 @@ impl Engine {
         let mut carried: Vec<_> = core::mem::take(&mut recovery.carried).into_iter().collect();
         carried.sort_unstable_by_key(|&(slot, _)| slot);
         for (slot, (digest, block, sequence)) in carried {
-            if self.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
+            if self.pool.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
                 recovery.checks.push(Check { block, digest, slot, sequence });
             }
         }
@@ -650,8 +656,8 @@ impl Engine {
         let (key, entry, digest, fresh) = match *change {
             Change::Fresh { key, slot, digest } | Change::Carried { key, slot, digest, .. } => {
                 // The slot's former life, if this delta knew it, ended before.
-                if self.delta.live(slot).is_none() {
-                    self.delta.forget(slot);
+                if self.pool.delta.live(slot).is_none() {
+                    self.pool.delta.forget(slot);
                 }
                 (key, Entry::whole(slot, digest), digest, true)
             }
@@ -665,8 +671,8 @@ impl Engine {
                 return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
             }
         };
-        self.room.active.note(key);
-        self.delta.put(key, entry, digest, fresh);
+        self.pool.room.active.note(key);
+        self.pool.delta.put(key, entry, digest, fresh);
     }
 
     /// What loses its last reference here is found when all has been replayed.
@@ -675,14 +681,14 @@ impl Engine {
             return;
         }
         self.cover_keys(start, stop);
-        self.dead.clear();
+        self.pool.dead.clear();
     }
 
     /// Copies what the journal carried to its slots.
     fn redo(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
-        if self.failure.is_some() {
+        if self.pool.failure.is_some() {
             // The pool is not written: they are read from the journal.
-            self.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
+            self.pool.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
             return Ok(self.rest(recovery));
         }
         if recovery.check_at < recovery.checks.len() && !self.canary(Canary::SkippedRedo) {
@@ -696,16 +702,16 @@ impl Engine {
     /// Looks whether the pool is still ours, before something is written to it.
     fn look_while_recovering(&mut self, recovery: &mut Recovery) {
         if let Some(at) = self.geometry().owner_block().filter(|_| self.owner_nonce().is_some()) {
-            let block = self.store.geometry.block();
+            let block = self.pool.store.geometry.block();
             recovery.outstanding += 1;
-            self.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
+            self.pool.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
         }
     }
 
     // ---- the seal ----
 
     fn mend(&mut self, recovery: &mut Recovery) -> Progress {
-        let newest = self.superblock;
+        let newest = self.pool.superblock;
         let parity = (newest.epoch % 2) as usize;
         let missing: Vec<usize> = (0..2).filter(|place| recovery.found[place * 2 + parity] != Some(newest)).collect();
         if !missing.is_empty() {
@@ -717,16 +723,16 @@ impl Engine {
 
     fn seal(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
         let journal = self.journal_after(recovery);
-        let epoch = self.superblock.epoch + 1;
+        let epoch = self.pool.superblock.epoch + 1;
         let last = journal.last();
-        let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.superblock };
+        let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.pool.superblock };
         let seal = Superblock { version: VERSION, clean: false, ..numbers };
         if !self.canary(Canary::MissingSeal) {
             recovery.outstanding += 2;
             self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
         }
-        self.superblock = seal;
-        self.journal = journal;
+        self.pool.superblock = seal;
+        self.pool.journal = journal;
         recovery.report.epoch = epoch;
         Ok(Progress::Next(Step::Seal))
     }
@@ -734,11 +740,11 @@ impl Engine {
     /// The journal as it goes on after the records that were believed.
     fn journal_after(&self, recovery: &Recovery) -> Journal {
         let last = recovery.records.last();
-        let sequence = last.map_or(self.superblock.included, |walked| walked.header.sequence);
-        let checksum = last.map_or(self.superblock.included_checksum, |walked| walked.checksum);
+        let sequence = last.map_or(self.pool.superblock.included, |walked| walked.header.sequence);
+        let checksum = last.map_or(self.pool.superblock.included_checksum, |walked| walked.checksum);
         let used: u32 = recovery.records.iter().map(|walked| blocks_of(&walked.header)).sum();
-        let geometry = self.store.geometry;
-        let head = (self.superblock.journal_position + used) % geometry.journal_blocks;
+        let geometry = self.pool.store.geometry;
+        let head = (self.pool.superblock.journal_position + used) % geometry.journal_blocks;
         let mut journal = Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used);
         journal.entries = recovery.report.entries;
         journal
@@ -746,21 +752,21 @@ impl Engine {
 
     /// Nothing is written: tables and delta say everything.
     fn rest(&mut self, recovery: &mut Recovery) -> Progress {
-        self.journal = self.journal_after(recovery);
-        self.untouched = true;
-        recovery.report.epoch = self.superblock.epoch;
+        self.pool.journal = self.journal_after(recovery);
+        self.pool.untouched = true;
+        recovery.report.epoch = self.pool.superblock.epoch;
         Progress::Done
     }
 
     fn serve(&mut self, recovery: &Recovery) {
-        self.phase = Phase::Serving;
+        self.pool.phase = Phase::Serving;
         self.review_room();
-        self.want_checkpoint |= self.has_too_much_buffered() && !self.reads_only;
-        if !self.reads_only {
-            self.rebuild = Some(Rebuild::new(self.store.geometry.summary_leaves()));
+        self.pool.want_checkpoint |= self.has_too_much_buffered() && !self.pool.reads_only;
+        if !self.pool.reads_only {
+            self.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
         }
         self.open_disk_index();
-        self.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
+        self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum Known {
 impl Engine {
     /// What the deltas know of a slot that they refer to.
     pub(crate) fn recent(&self, slot: Slot) -> Option<&Recent> {
-        self.delta.live(slot).or_else(|| self.frozen.live(slot))
+        self.pool.delta.live(slot).or_else(|| self.pool.frozen.live(slot))
     }
 
     /// The digest that a slot must hold, and the block that it was first written for. `None`: it is not in use.
@@ -32,7 +32,7 @@ impl Engine {
         if let Some(recent) = self.recent(slot) {
             return Ok(Some((recent.digest, recent.owner)));
         }
-        if !self.space.contains(slot) || !self.slot_state(slot)?.is_used() {
+        if !self.pool.space.contains(slot) || !self.slot_state(slot)?.is_used() {
             return Ok(None);
         }
         self.summary_and_owner(slot)
@@ -45,11 +45,11 @@ impl Engine {
 
     /// The digest that a slot's summary holds, and whose the block was first.
     pub(crate) fn summary_and_owner(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
-        let per_leaf = self.store.geometry.summary_leaf_slots();
-        let root = self.roots[TreeId::Summaries as usize];
-        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
+        let per_leaf = self.pool.store.geometry.summary_leaf_slots();
+        let root = self.pool.roots[TreeId::Summaries as usize];
+        match lookup(&mut self.pool.store, Region::Metadata, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => {
-                Ok(Some(read_summary(self.store.pages.bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
+                Ok(Some(read_summary(self.pool.store.pages.bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
             }
             Walk::Absent(_) => Ok(None),
             Walk::Missing(missing) => Err(missing),
@@ -64,22 +64,23 @@ impl Engine {
         leaf: u64,
         mut visit: impl FnMut(&mut Engine, Slot, SlotState, Digest),
     ) -> Result<u64, Missing> {
-        let geometry = self.store.geometry;
-        let page = match lookup(&mut self.store, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
-            Walk::Leaf(page) => page,
-            Walk::Absent(level) => {
-                let span = geometry.fanout().saturating_pow(level.into());
-                return Ok((leaf / span).saturating_add(1).saturating_mul(span));
-            }
-            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
-            Walk::Missing(missing) => return Err(missing),
-        };
+        let geometry = self.pool.store.geometry;
+        let page =
+            match lookup(&mut self.pool.store, Region::Metadata, self.pool.roots[TreeId::Summaries as usize], leaf) {
+                Walk::Leaf(page) => page,
+                Walk::Absent(level) => {
+                    let span = geometry.fanout().saturating_pow(level.into());
+                    return Ok((leaf / span).saturating_add(1).saturating_mul(span));
+                }
+                Walk::Missing(missing) if self.pool.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
+                Walk::Missing(missing) => return Err(missing),
+            };
         let per_leaf = geometry.summary_leaf_slots();
         let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(geometry.slots());
         // Its part of the space map: one leaf, or the end of one and the beginning of the next.
         for slot in [slots.start, slots.end - 1] {
             if let Err(missing) = self.slot_state(Slot(slot))
-                && !self.failed_pages.contains(&missing.key)
+                && !self.pool.failed_pages.contains(&missing.key)
             {
                 return Err(missing);
             }
@@ -92,7 +93,7 @@ impl Engine {
                 continue;
             };
             let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
-            let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
+            let (digest, owner) = read_summary(self.pool.store.pages.bytes(page), at);
             if self.copied_from(owner).is_none() {
                 visit(self, slot, state, digest);
             }

@@ -8,3 +8,256 @@ pub mod owner;
 pub(crate) mod room;
 pub(crate) mod standing;
 pub(crate) mod volumes;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::contract::Failure;
+use crate::contract::*;
+use crate::counters::{Counters, ReadCounts, WriteCounts};
+use crate::format::entry::Slot;
+use crate::format::superblock::{Parameters, Root, Superblock, TREES};
+use crate::format::volume::Volume;
+use crate::journal::carried::CarriedCopies;
+use crate::journal::{Journal, Syncs, Unwritten};
+use crate::limits::Limits;
+use crate::map::delta::Delta;
+use crate::map::discards::Discard;
+use crate::map::map_buffer::MapBuffer;
+use crate::payload::buffers::Buffers;
+use crate::payload::cache::ReadCache;
+use crate::payload::fills::Fill;
+use crate::payload::streams::Streams;
+use crate::pool::disk_index::DiskIndex;
+use crate::pool::growth::Growing;
+use crate::pool::owner::Ownership;
+use crate::pool::room::MetadataRoom;
+use crate::pool::standing::Mark;
+use crate::pool::standing::Phase;
+use crate::sharing::index::Index;
+use crate::slot_map::{Near, NearMap};
+use crate::space::RESERVE_CONTAINERS;
+use crate::space::Space;
+use crate::store::io::IoTable;
+use crate::store::meta::MetaSpace;
+use crate::store::pages::PageCache;
+use crate::store::tree::Store;
+
+/// The pool: all parts that more than one floor works on.
+pub(crate) struct Pool {
+    pub(crate) limits: Limits,
+    pub(crate) now: Nanos,
+    pub(crate) phase: Phase,
+    /// The pool has failed since it was opened.
+    pub(crate) read_only: bool,
+    /// Why it failed, in this run or before.
+    pub(crate) failure: Option<Failure>,
+    pub(crate) mark: Mark,
+    /// Who must have the pool for it to be written.
+    pub(crate) owner: Ownership,
+    /// Superblocks of checkpoints on their way, and the newest epoch that one was submitted with.
+    pub(crate) superblocks_in_flight: u32,
+    pub(crate) superblock_submitted: u64,
+    /// Opened to be read: what would change something is refused.
+    pub(crate) reads_only: bool,
+    /// Nothing at all is written: opened to be read and found cleanly closed, or the pool has failed before.
+    pub(crate) untouched: bool,
+    /// The newest superblock that is durable in both places.
+    pub(crate) superblock: Superblock,
+    pub(crate) store: Store,
+    pub(crate) roots: [Root; TREES],
+    pub(crate) volumes: Vec<Volume>,
+    /// Map roots, in the order of `volumes`.
+    pub(crate) maps: Vec<Root>,
+    /// Properties of the pool, as the next checkpoint writes them.
+    pub(crate) pool_policy: Option<Policy>,
+    pub(crate) pool_memory: u64,
+    pub(crate) pool_cache: Option<CacheSetting>,
+    /// References beyond which a block is kept twice; 0: none is.
+    pub(crate) second_copies: u32,
+    /// The volume of second copies, if there is one that is not deleted.
+    pub(crate) copies: Option<VolumeId>,
+    pub(crate) index_copy: IndexCopy,
+    pub(crate) delta: Delta,
+    /// What the checkpoint under way merges; empty if there is none.
+    pub(crate) frozen: Delta,
+    /// Mappings that are merged, and not in their leaves.
+    pub(crate) buffer: MapBuffer,
+    /// The next checkpoints flush all of it,
+    pub(crate) want_flush: bool,
+    /// and the last that was to do so found no room for a page.
+    pub(crate) flush_is_stuck: bool,
+    /// when so many pages of metadata were free.
+    pub(crate) free_when_stuck: u32,
+    pub(crate) room: MetadataRoom,
+    pub(crate) discards: Vec<Discard>,
+    /// The first so many of them are of the index on disk and cannot be read; the next opening tries again.
+    pub(crate) stuck_discards: usize,
+    pub(crate) space: Space,
+    pub(crate) index: Index,
+    pub(crate) disk_index: DiskIndex,
+    pub(crate) cache: ReadCache,
+    pub(crate) buffers: Buffers,
+    pub(crate) journal: Journal,
+    /// Blocks whose slot does not hold them yet.
+    pub(crate) dirty: NearMap<Slot, BufferId>,
+    /// Blocks that the journal has carried and whose slot writes are still to be submitted.
+    pub(crate) carried: VecDeque<Unwritten>,
+    /// Slot writes of carried blocks in flight.
+    pub(crate) carried_writes: usize,
+    /// Where the journal has carried blocks whose slots no sync has covered.
+    pub(crate) carried_copies: CarriedCopies,
+    /// Blocks that the journal carried and whose slots do not hold them, in a pool that is not written: where they are.
+    pub(crate) in_journal: NearMap<Slot, u64>,
+    pub(crate) fills: NearMap<Slot, Fill>,
+    /// Lists of those that wait for a fill, with nobody in them.
+    pub(crate) spare_fill_lists: Vec<Vec<(RequestId, u32)>>,
+    /// What reads follow: blocks are read ahead of them.
+    pub(crate) read_streams: Streams,
+    pub(crate) write_streams: Streams,
+    pub(crate) syncs: Syncs,
+    /// Records up to this shall become durable, whoever wants it.
+    pub(crate) want_durable: u64,
+    /// An empty record shall publish the watermark.
+    pub(crate) want_publish: bool,
+    pub(crate) want_checkpoint: bool,
+    pub(crate) checkpoints_done: u64,
+    /// The last of them that walked, or will have walked, something of the discard list.
+    pub(crate) walked_in: u64,
+    /// What of the counters is not kept elsewhere.
+    pub(crate) counters: Counters,
+    /// What was done with the writes of all volumes.
+    pub(crate) writes: WriteCounts,
+    /// What was done for reads.
+    pub(crate) reads: ReadCounts,
+    pub(crate) reserving: bool,
+    /// The allocator waits for fresh containers rather than to fill holes.
+    pub(crate) wants_fresh: bool,
+    /// Containers to reserve at once.
+    pub(crate) reserve_at_once: u32,
+    /// Space for the metadata of a checkpoint could not be reserved: the host is full.
+    pub(crate) metadata_full: bool,
+    /// Reserving failed: the host is full. Cleared by the next tick.
+    pub(crate) host_full: bool,
+    growing: Option<Growing>,
+    /// Closing must not wait for a checkpoint.
+    pub(crate) closes_early: bool,
+    /// Pages of trees that failed last: what needs one of them does not ask again.
+    pub(crate) failed_pages: Vec<crate::store::pages::PageKey>,
+    /// Leaves of the discard list as last written.
+    pub(crate) discard_leaves: u64,
+    /// Leaves of the volume table as last written.
+    pub(crate) volume_leaves: u64,
+    /// More of the pending slots may be given back.
+    pub(crate) mature_left: bool,
+    /// When the last checkpoint ended.
+    pub(crate) last_checkpoint: Nanos,
+    pub(crate) last_change: Nanos,
+    pub(crate) needs_pump: bool,
+    pub(crate) evicted: Vec<BufferId>,
+    pub(crate) dead: Vec<Slot>,
+    pub(crate) scratch: Vec<u8>,
+    /// Of the record that is being written: empty in between, as are the slots of a container that is being opened.
+    pub(crate) record_segments: Vec<Segment>,
+    pub(crate) free_slots: Vec<bool>,
+    /// What is broken on purpose.
+    #[cfg(feature = "canaries")]
+    pub(crate) broken: Option<crate::canary::Canary>,
+}
+
+impl Pool {
+    /// A pool that is to be opened.
+    pub(crate) fn new(parameters: Parameters, limits: Limits, now: Nanos) -> Pool {
+        let geometry = parameters.geometry;
+        let store = Store {
+            geometry,
+            page_seed: parameters.page_seed(),
+            journal_seed: parameters.seed(),
+            pages: PageCache::new(limits.pages, geometry.block_size),
+            meta: MetaSpace::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
+            io: IoTable::new(),
+            epoch: 0,
+            page_visits: 0,
+        };
+        let entries = limits.delta_entries as usize;
+        let cached = limits.buffers.saturating_sub(limits.write_buffers) as usize;
+        Pool {
+            limits,
+            now,
+            phase: Phase::Recovering,
+            read_only: false,
+            failure: None,
+            mark: Mark::Done,
+            owner: Ownership::default(),
+            superblocks_in_flight: 0,
+            superblock_submitted: 0,
+            reads_only: false,
+            untouched: false,
+            superblock: Superblock::new(parameters),
+            store,
+            roots: [Root::default(); TREES],
+            volumes: Vec::new(),
+            maps: Vec::new(),
+            pool_policy: None,
+            pool_memory: 0,
+            pool_cache: None,
+            second_copies: 0,
+            copies: None,
+            index_copy: IndexCopy::default(),
+            delta: Delta::with_capacity(entries),
+            frozen: Delta::with_capacity(entries),
+            buffer: MapBuffer::new(),
+            want_flush: false,
+            flush_is_stuck: false,
+            free_when_stuck: 0,
+            room: MetadataRoom::new(&geometry),
+            discards: Vec::new(),
+            stuck_discards: 0,
+            space: Space::new(&geometry),
+            index: Index::new(limits.index_size(geometry.block()), geometry.slots(), limits.index_tag_bits),
+            disk_index: DiskIndex::default(),
+            cache: ReadCache::new(cached, limits.most_cached(geometry.block())),
+            buffers: Buffers::new(limits.buffers, limits.write_buffers),
+            journal: Journal::new(geometry.journal_blocks, geometry.block_size, 0, 0, 0, 0),
+            dirty: NearMap::with_capacity_and_hasher(limits.write_buffers as usize, Near),
+            carried: VecDeque::new(),
+            carried_writes: 0,
+            carried_copies: CarriedCopies::new(),
+            in_journal: NearMap::default(),
+            fills: NearMap::default(),
+            spare_fill_lists: Vec::new(),
+            read_streams: Streams::new(),
+            write_streams: Streams::new(),
+            syncs: Syncs::default(),
+            want_durable: 0,
+            want_publish: false,
+            want_checkpoint: false,
+            checkpoints_done: 0,
+            walked_in: 0,
+            counters: Counters::default(),
+            writes: WriteCounts::default(),
+            reads: ReadCounts::default(),
+            reserving: false,
+            wants_fresh: false,
+            reserve_at_once: RESERVE_CONTAINERS,
+            metadata_full: false,
+            host_full: false,
+            growing: None,
+            closes_early: false,
+            failed_pages: Vec::new(),
+            discard_leaves: 0,
+            volume_leaves: 0,
+            mature_left: false,
+            last_checkpoint: now,
+            last_change: now,
+            needs_pump: true,
+            evicted: Vec::new(),
+            dead: Vec::new(),
+            scratch: Vec::new(),
+            record_segments: Vec::new(),
+            free_slots: Vec::new(),
+            #[cfg(feature = "canaries")]
+            broken: None,
+        }
+    }
+}

@@ -33,39 +33,39 @@ pub(crate) enum VolumeChange {
 impl Engine {
     /// Where a volume is in the list, if it can be used.
     pub(crate) fn volume_index(&self, id: VolumeId) -> Option<usize> {
-        let at = self.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
-        self.is_visible(&self.volumes[at]).then_some(at)
+        let at = self.pool.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
+        self.is_visible(&self.pool.volumes[at]).then_some(at)
     }
 
     /// The volumes that users have made, in order of their numbers.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
-        self.volumes.iter().filter(|volume| self.is_visible(volume) && volume.keeps.is_none())
+        self.pool.volumes.iter().filter(|volume| self.is_visible(volume) && volume.keeps.is_none())
     }
 
     fn is_visible(&self, volume: &Volume) -> bool {
-        volume.since <= self.checkpoints_done && volume.deleted.is_none()
+        volume.since <= self.pool.checkpoints_done && volume.deleted.is_none()
     }
 
     /// The policy that is in force for a volume.
     pub fn policy_of(&self, volume: &Volume) -> Policy {
-        volume.policy.or(self.pool_policy).unwrap_or_default()
+        volume.policy.or(self.pool.pool_policy).unwrap_or_default()
     }
 
     /// The pool's policy, if it says something.
     pub fn pool_policy(&self) -> Option<Policy> {
-        self.pool_policy
+        self.pool.pool_policy
     }
 
     /// Memory that the pool says it shall be served with, in bytes; 0 if it says nothing.
     pub fn pool_memory(&self) -> u64 {
-        self.pool_memory
+        self.pool.pool_memory
     }
 
     // ---- commands ----
 
     /// Whether commands that change something are taken.
     pub fn takes_changes(&self) -> bool {
-        self.phase == Phase::Serving && !self.read_only && !self.reads_only
+        self.pool.phase == Phase::Serving && !self.pool.read_only && !self.pool.reads_only
     }
 
     /// Enters a volume; it is created when so many checkpoints are done.
@@ -76,7 +76,7 @@ impl Engine {
         if !is_name(name) {
             return Err(ControlError::BadName);
         }
-        if self.volumes.iter().any(|volume| volume.name == name && volume.deleted.is_none()) {
+        if self.pool.volumes.iter().any(|volume| volume.name == name && volume.deleted.is_none()) {
             return Err(ControlError::Exists);
         }
         self.enter_volume(name, size, policy, None)
@@ -90,7 +90,7 @@ impl Engine {
         keeps: Option<Keeps>,
     ) -> Result<u64, ControlError> {
         let blocks = self.blocks_of_size(size)?;
-        let id = self.free_number().filter(|_| self.volumes.len() < MAX_VOLUMES);
+        let id = self.free_number().filter(|_| self.pool.volumes.len() < MAX_VOLUMES);
         let id = id.ok_or(ControlError::TooManyVolumes)?;
         let since = self.after_next_checkpoint();
         let leaves = blocks.div_ceil(self.geometry().map_leaf_entries());
@@ -111,9 +111,9 @@ impl Engine {
             merged_size: size,
             writes: WriteCounts::default(),
         };
-        let at = self.volumes.partition_point(|known| known.id < id);
-        self.volumes.insert(at, volume);
-        self.maps.insert(at, root);
+        let at = self.pool.volumes.partition_point(|known| known.id < id);
+        self.pool.volumes.insert(at, volume);
+        self.pool.maps.insert(at, root);
         if let Some(checkpoint) = &mut self.checkpoint
             && at <= checkpoint.volume_at
         {
@@ -126,17 +126,17 @@ impl Engine {
 
     /// Makes a volume that nobody sees, of a block for each slot.
     pub(crate) fn enter_hidden_volume(&mut self, keeps: Keeps) -> Result<u64, ControlError> {
-        let size = self.store.geometry.slots() * self.store.geometry.block();
+        let size = self.pool.store.geometry.slots() * self.pool.store.geometry.block();
         self.enter_volume(keeps.name(), size, Some(Policy::Native), Some(keeps))
     }
 
     /// The list of volumes has changed.
     fn note_hidden_volumes(&mut self) {
         let find = |keeps| {
-            let found = self.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
+            let found = self.pool.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
             found.map(|volume| volume.id)
         };
-        (self.copies, self.reorder.volume) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
+        (self.pool.copies, self.reorder.volume) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
     }
 
     fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
@@ -148,14 +148,14 @@ impl Engine {
     /// A number for a volume: the next one; when they have run out, one of which nothing is left.
     fn free_number(&self) -> Option<VolumeId> {
         let of_key = |key: u64| (key >> LBA_BITS) as u16;
-        let mut used: BTreeSet<u16> = self.volumes.iter().map(|volume| volume.id.0).collect();
-        let next = self.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
+        let mut used: BTreeSet<u16> = self.pool.volumes.iter().map(|volume| volume.id.0).collect();
+        let next = self.pool.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
         if next < u16::MAX {
             // No volume has ever had it: what there is of mappings need not be looked at.
             return Some(VolumeId(next));
         }
-        used.extend(self.discards.iter().map(|discard| discard.volume.0));
-        for delta in [&self.delta, &self.frozen] {
+        used.extend(self.pool.discards.iter().map(|discard| discard.volume.0));
+        for delta in [&self.pool.delta, &self.pool.frozen] {
             used.extend(delta.clears.keys().map(|&key| of_key(key)));
             used.extend(delta.points.keys().map(|key| of_key(key.0)));
         }
@@ -178,7 +178,7 @@ impl Engine {
             return Err(ControlError::ReadOnly);
         }
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
-        let volume = &mut self.volumes[at];
+        let volume = &mut self.pool.volumes[at];
         volume.policy = policy.unwrap_or(volume.policy);
         volume.read_only = read_only.unwrap_or(volume.read_only);
         Ok(self.after_next_checkpoint())
@@ -188,16 +188,16 @@ impl Engine {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
         }
-        if change.second_copies.is_some_and(|above| above > 0) && self.copies.is_none() {
+        if change.second_copies.is_some_and(|above| above > 0) && self.pool.copies.is_none() {
             self.enter_hidden_volume(Keeps::SecondCopies)?;
         }
-        self.second_copies = change.second_copies.unwrap_or(self.second_copies);
+        self.pool.second_copies = change.second_copies.unwrap_or(self.pool.second_copies);
         let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(MOST_BUDGET)));
         self.reorder.budget = replicas.unwrap_or(self.reorder.budget);
-        self.index_copy = change.index_copy.unwrap_or(self.index_copy);
-        self.pool_policy = change.policy.unwrap_or(self.pool_policy);
-        self.pool_memory = change.memory.unwrap_or(self.pool_memory);
-        self.pool_cache = change.cache.unwrap_or(self.pool_cache);
+        self.pool.index_copy = change.index_copy.unwrap_or(self.pool.index_copy);
+        self.pool.pool_policy = change.policy.unwrap_or(self.pool.pool_policy);
+        self.pool.pool_memory = change.memory.unwrap_or(self.pool.pool_memory);
+        self.pool.pool_cache = change.cache.unwrap_or(self.pool.pool_cache);
         Ok(self.after_next_checkpoint())
     }
 
@@ -212,13 +212,13 @@ impl Engine {
             VolumeChange::Resize { volume, blocks } => self.cleared(Key::new(volume, blocks), end_of(volume)),
         };
         if let VolumeChange::Resize { blocks, .. } = change
-            && blocks * self.store.geometry.block() > self.volumes[at].size
+            && blocks * self.pool.store.geometry.block() > self.pool.volumes[at].size
             && !self.has_metadata_for_volume(blocks.div_ceil(self.geometry().map_leaf_entries()))
         {
             if !self.is_reclaimable() {
                 return Err(ControlError::NoSpace);
             }
-            self.want_checkpoint = true;
+            self.pool.want_checkpoint = true;
             return Ok(None);
         }
         match self.room_for(&Asked::clear(1, cleared)) {
@@ -226,32 +226,32 @@ impl Engine {
             Room::Later => return Ok(None),
             Room::Never => return Err(ControlError::NoSpace),
         }
-        if !self.can_clear_at_once() && !self.metadata_full {
+        if !self.can_clear_at_once() && !self.pool.metadata_full {
             // What a full delta has of it would take long to find: the checkpoint that follows anyway comes first.
-            self.want_checkpoint = true;
+            self.pool.want_checkpoint = true;
             return Ok(None);
         }
-        let sequence = self.journal.sequence;
+        let sequence = self.pool.journal.sequence;
         match change {
             VolumeChange::Delete { volume } => {
-                self.journal.changes.push(Change::DeleteVolume { volume });
+                self.pool.journal.changes.push(Change::DeleteVolume { volume });
                 self.clear_keys(Key::new(volume, 0), end_of(volume));
-                self.volumes[at].deleted = Some(sequence);
+                self.pool.volumes[at].deleted = Some(sequence);
                 self.note_hidden_volumes();
                 // Its space comes back from here on, and its place in the table.
-                self.want_checkpoint = true;
+                self.pool.want_checkpoint = true;
             }
             VolumeChange::Resize { volume, blocks } => {
-                self.journal.changes.push(Change::ResizeVolume { volume, blocks });
-                let size = blocks * self.store.geometry.block();
-                if size < self.volumes[at].size {
+                self.pool.journal.changes.push(Change::ResizeVolume { volume, blocks });
+                let size = blocks * self.pool.store.geometry.block();
+                if size < self.pool.volumes[at].size {
                     self.clear_keys(Key::new(volume, blocks), end_of(volume));
                 }
-                self.volumes[at].size = size;
+                self.pool.volumes[at].size = size;
             }
         }
         self.review_room();
-        self.last_change = self.now;
+        self.pool.last_change = self.pool.now;
         Ok(Some(sequence))
     }
 
@@ -262,15 +262,15 @@ impl Engine {
         match change {
             VolumeChange::Delete { volume } => {
                 self.replay_clear(Key::new(volume, 0), end_of(volume));
-                self.volumes[at].deleted = Some(sequence);
+                self.pool.volumes[at].deleted = Some(sequence);
                 self.note_hidden_volumes();
             }
             VolumeChange::Resize { volume, blocks } => {
-                let size = blocks * self.store.geometry.block();
-                if size < self.volumes[at].size {
+                let size = blocks * self.pool.store.geometry.block();
+                if size < self.pool.volumes[at].size {
                     self.replay_clear(Key::new(volume, blocks), end_of(volume));
                 }
-                self.volumes[at].size = size;
+                self.pool.volumes[at].size = size;
             }
         }
     }
@@ -296,19 +296,19 @@ mod tests {
         let parameters = Parameters::new(geometry, [7; 16], [9; 32], DigestFunction::Blake3);
         let limits = Limits::for_memory(128 << 20, &geometry).unwrap();
         let mut engine = Engine::open(parameters, limits, 0);
-        engine.phase = Phase::Serving;
-        engine.superblock = Superblock { next_volume: u16::MAX, ..engine.superblock };
+        engine.pool.phase = Phase::Serving;
+        engine.pool.superblock = Superblock { next_volume: u16::MAX, ..engine.pool.superblock };
         let create = |engine: &mut Engine, name: &str| {
             engine.create_volume(name, 4096, None).unwrap();
-            engine.volumes.iter().find(|volume| volume.name == name).unwrap().id.0
+            engine.pool.volumes.iter().find(|volume| volume.name == name).unwrap().id.0
         };
         assert_eq!(create(&mut engine, "last"), u16::MAX);
         assert_eq!(create(&mut engine, "a"), 1);
-        engine.discards.push(Discard { pointer: Pointer::NONE, volume: VolumeId(2), level: 0 });
-        engine.delta.put(Key::new(VolumeId(3), 5), crate::format::entry::Entry::ZERO, Digest::default(), false);
-        engine.frozen.clear(Key::new(VolumeId(4), 0), end_of(VolumeId(4)), &mut alloc::vec![]);
+        engine.pool.discards.push(Discard { pointer: Pointer::NONE, volume: VolumeId(2), level: 0 });
+        engine.pool.delta.put(Key::new(VolumeId(3), 5), crate::format::entry::Entry::ZERO, Digest::default(), false);
+        engine.pool.frozen.clear(Key::new(VolumeId(4), 0), end_of(VolumeId(4)), &mut alloc::vec![]);
         assert_eq!(create(&mut engine, "b"), 5);
-        let numbers: alloc::vec::Vec<u16> = engine.volumes.iter().map(|volume| volume.id.0).collect();
+        let numbers: alloc::vec::Vec<u16> = engine.pool.volumes.iter().map(|volume| volume.id.0).collect();
         assert_eq!(numbers, [1, 5, u16::MAX]);
     }
 }

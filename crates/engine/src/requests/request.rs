@@ -5,13 +5,12 @@
 //! without waiting. So no lock is held on any block or digest: what another request changed meanwhile is simply seen, and a
 //! partial write whose base has changed completes its block again.
 
-use crate::pool::disk_index::lookup::OnDisk;
 use alloc::vec::Vec;
 
 use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, RequestId, VolumeId};
 
 use crate::format::entry::{Entry, Key, Slot};
-use crate::sharing::policy::Lookup;
+use crate::sharing::policy::{Lookup, OnDisk};
 use crate::sizes::list_bytes;
 
 /// The stages of requests, in the order in which a request passes them. Docs, traces and crash points use these names.

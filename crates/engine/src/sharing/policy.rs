@@ -33,6 +33,14 @@ impl Lookup {
     }
 }
 
+/// Whether the index on disk has been asked of a block: each question counts once, however often the request runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnDisk {
+    NotAsked,
+    Asked,
+    Hit,
+}
+
 /// POD's categories of write requests (its Fig. 6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Category {

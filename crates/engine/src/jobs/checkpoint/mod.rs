@@ -218,13 +218,13 @@ impl Engine {
     }
 
     fn checkpoint_is_due(&self) -> bool {
-        let limit = self.limits.delta_entries as usize;
-        self.want_checkpoint
-            || self.delta.len() >= limit / 2
-            || self.delta.room() < limit / 2
-            || self.delta.releases >= self.limits.releases(&self.store.geometry) / 2
-            || self.journal.is_half_full()
-            || self.journal.entries >= 2 * limit as u64
+        let limit = self.pool.limits.delta_entries as usize;
+        self.pool.want_checkpoint
+            || self.pool.delta.len() >= limit / 2
+            || self.pool.delta.room() < limit / 2
+            || self.pool.delta.releases >= self.pool.limits.releases(&self.pool.store.geometry) / 2
+            || self.pool.journal.is_half_full()
+            || self.pool.journal.entries >= 2 * limit as u64
             || self.may_run_short()
             || self.discards_are_due()
             || self.disk_index_is_due() && self.has_rested()
@@ -232,32 +232,32 @@ impl Engine {
 
     /// Whether slots may run out before what has been overwritten gives some back: a pool that is full has only the spare ones.
     fn may_run_short(&self) -> bool {
-        let spare = self.store.geometry.spare_slots();
-        spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
+        let spare = self.pool.store.geometry.spare_slots();
+        spare > 0 && self.pool.delta.len() as u64 >= self.pool.space.free().max(spare / 4)
     }
 
     /// Whether a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
     fn discards_are_due(&self) -> bool {
         let rested = self.has_rested();
-        let many = self.discards.len() as u64 >= u64::from(self.limits.discards) / 2;
-        let any = self.has_discards() || self.delta.cuts > 0;
-        any && self.phase == Phase::Serving && !self.has_much_pending() && (rested || many)
+        let many = self.pool.discards.len() as u64 >= u64::from(self.pool.limits.discards) / 2;
+        let any = self.has_discards() || self.pool.delta.cuts > 0;
+        any && self.pool.phase == Phase::Serving && !self.has_much_pending() && (rested || many)
     }
 
     /// Whether anything that was cut off is to be walked.
     pub(crate) fn has_discards(&self) -> bool {
-        self.discards.len() > self.stuck_discards
+        self.pool.discards.len() > self.pool.stuck_discards
     }
 
     /// Whether a checkpoint may begin that only goes on with what is done in the background.
     fn has_rested(&self) -> bool {
-        self.is_idle() || self.is_pressed() || self.now >= self.last_checkpoint + DISCARD_INTERVAL
+        self.is_idle() || self.is_pressed() || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
     }
 
     /// A checkpoint is to begin, also where jobs have had their turn already.
     pub(crate) fn ask_for_checkpoint(&mut self) {
-        self.needs_pump |= !self.want_checkpoint;
-        self.want_checkpoint = true;
+        self.pool.needs_pump |= !self.pool.want_checkpoint;
+        self.pool.want_checkpoint = true;
     }
 
     pub(crate) fn step_checkpoint(&mut self) {
@@ -266,7 +266,7 @@ impl Engine {
         }
         let Some(mut checkpoint) = self.checkpoint.take() else { return };
         checkpoint.yielded = false;
-        if checkpoint.stage < Stage::Drain && !self.read_only {
+        if checkpoint.stage < Stage::Drain && !self.pool.read_only {
             if self.turn() != Turn::Now {
                 checkpoint.yielded = true;
                 self.checkpoint = Some(checkpoint);
@@ -276,19 +276,19 @@ impl Engine {
         }
         let mut budget = if self.is_at_full_speed() { BUDGET } else { BUDGET / 4 };
         loop {
-            if self.read_only {
+            if self.pool.read_only {
                 return self.abandon_checkpoint(&mut checkpoint);
             }
             if budget == 0 {
                 checkpoint.yielded = true;
                 break;
             }
-            if checkpoint.stage < Stage::Drain && (self.no_room.is_on() || self.store.pages.has_many_writes()) {
+            if checkpoint.stage < Stage::Drain && (self.no_room.is_on() || self.pool.store.pages.has_many_writes()) {
                 // It goes on when some are done. Reads need pages meanwhile.
                 break;
             }
             budget -= 1;
-            self.counters.checkpoint_steps += 1;
+            self.pool.counters.checkpoint_steps += 1;
             match self.step(&mut checkpoint) {
                 Ok(Progress::More) => {}
                 Ok(Progress::Pause) => {
@@ -298,14 +298,14 @@ impl Engine {
                 Ok(Progress::Next) if checkpoint.stage == Stage::Release => return self.checkpoint_done(*checkpoint),
                 Ok(Progress::Next) => {
                     if self.canary(Canary::EarlyPages) {
-                        self.store.free_replaced(usize::MAX);
+                        self.pool.store.free_replaced(usize::MAX);
                     }
                     checkpoint.stage = next_stage(checkpoint.stage);
                     checkpoint = self.begin_stage(checkpoint);
                 }
                 Ok(Progress::Wait) | Err(Stop::NoPage) => break,
-                Err(Stop::Missing(missing)) if !self.failed_pages.contains(&missing.key) => {
-                    self.store.load(missing, None);
+                Err(Stop::Missing(missing)) if !self.pool.failed_pages.contains(&missing.key) => {
+                    self.pool.store.load(missing, None);
                     break;
                 }
                 Err(Stop::Missing(_)) => self.fail_pool(Failure::Page),
@@ -318,35 +318,35 @@ impl Engine {
 
     /// Begins: everything up to the open record belongs to this checkpoint.
     fn cut(&mut self) {
-        if !self.journal.is_empty() && !self.close_record(true) {
+        if !self.pool.journal.is_empty() && !self.close_record(true) {
             return;
         }
-        self.want_checkpoint = false;
-        self.failed_pages.clear();
+        self.pool.want_checkpoint = false;
+        self.pool.failed_pages.clear();
         self.write_carried();
-        core::mem::swap(&mut self.delta, &mut self.frozen);
-        core::mem::swap(&mut self.room.active, &mut self.room.frozen);
-        debug_assert!(self.delta.points.is_empty());
-        self.store.epoch = self.superblock.epoch + 1;
-        for volume in &mut self.volumes {
+        core::mem::swap(&mut self.pool.delta, &mut self.pool.frozen);
+        core::mem::swap(&mut self.pool.room.active, &mut self.pool.room.frozen);
+        debug_assert!(self.pool.delta.points.is_empty());
+        self.pool.store.epoch = self.pool.superblock.epoch + 1;
+        for volume in &mut self.pool.volumes {
             volume.merged_size = volume.size;
         }
         self.review_room();
         self.review_disk_index();
         let (promised, discard_budget) = self.promise_pages(!self.has_much_pending());
-        let upto = self.journal.sequence - 1;
-        self.want_durable = self.want_durable.max(upto);
+        let upto = self.pool.journal.sequence - 1;
+        self.pool.want_durable = self.pool.want_durable.max(upto);
         self.checkpoint = Some(Box::new(Checkpoint {
             stage: Stage::Points,
             upto,
-            upto_checksum: self.journal.previous,
-            position: self.journal.head,
-            ring_blocks: self.journal.used,
-            ring_entries: self.journal.entries,
+            upto_checksum: self.pool.journal.previous,
+            position: self.pool.journal.head,
+            ring_blocks: self.pool.journal.used,
+            ring_entries: self.pool.journal.entries,
             // What still runs may bring records that this checkpoint does not have.
-            clean: self.phase == Phase::Closing && self.requests.active() == 0 && self.only_closes(),
-            clears: self.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
-            points: Vec::with_capacity(self.frozen.points.len()),
+            clean: self.pool.phase == Phase::Closing && self.requests.active() == 0 && self.only_closes(),
+            clears: self.pool.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
+            points: Vec::with_capacity(self.pool.frozen.points.len()),
             collected: 0,
             clear_at: 0,
             point_at: 0,
@@ -376,10 +376,10 @@ impl Engine {
             index_room: 0,
             index_pages: 0,
             promised,
-            taken_before: self.store.meta.taken(),
+            taken_before: self.pool.store.meta.taken(),
             index_taken_before: 0,
             leaf_at: 0,
-            carried: self.carried_writes,
+            carried: self.pool.carried_writes,
             barrier: 0,
             look: Look::default(),
             grown: None,
@@ -396,11 +396,11 @@ impl Engine {
         let from = checkpoint.collected;
         checkpoint.collected += COLLECTED_AT_ONCE;
         let all = if checkpoint.stage == Stage::Points {
-            let points = self.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
+            let points = self.pool.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
             checkpoint.points.extend(points.map(|(&key, &entry)| (key, entry)));
-            self.frozen.points.len()
+            self.pool.frozen.points.len()
         } else {
-            for (&slot, recent) in self.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
+            for (&slot, recent) in self.pool.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
                 match (recent.fresh, recent.refs) {
                     (true, 1..) => checkpoint.fresh.push(slot),
                     // What this delta referred to for a while may be held: the merge looks.
@@ -408,7 +408,7 @@ impl Engine {
                     _ => {}
                 }
             }
-            self.frozen.slots.len()
+            self.pool.frozen.slots.len()
         };
         if checkpoint.collected < all {
             return Progress::Pause;
@@ -426,8 +426,8 @@ impl Engine {
             Stage::Plan => self.begin_plan(&mut checkpoint),
             Stage::Owner => checkpoint.look = self.look_at_owner(),
             Stage::Release => {
-                self.superblock = checkpoint.next.expect("the superblock was written");
-                self.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
+                self.pool.superblock = checkpoint.next.expect("the superblock was written");
+                self.pool.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
             }
             Stage::Reserve => {
                 checkpoint.index_room = self.disk_index_room(&checkpoint);
@@ -442,8 +442,8 @@ impl Engine {
 
     /// Space for the metadata blocks that merging may write.
     pub(crate) fn reserve_metadata(&mut self) {
-        let geometry = &self.store.geometry;
-        let meta = &self.store.meta;
+        let geometry = &self.pool.store.geometry;
+        let meta = &self.pool.store.meta;
         let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room as u64);
         let pages = self.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
@@ -455,14 +455,14 @@ impl Engine {
         let (first, together) = geometry.metadata_run(meta.reserved.into());
         let count = u64::from(wanted + 1024 - meta.reserved).min(together);
         let ahead = meta.reserved + count as u32;
-        self.store.io.begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
+        self.pool.store.io.begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
     }
 
     /// A reservation of metadata came to its end.
     pub(crate) fn metadata_reserved(&mut self, upto: Option<u32>) {
         match upto {
             Some(upto) => {
-                self.store.meta.reserved = self.store.meta.reserved.max(upto);
+                self.pool.store.meta.reserved = self.pool.store.meta.reserved.max(upto);
                 // Where a growth begins, the rest takes a reservation of its own.
                 self.reserve_metadata();
             }
@@ -480,7 +480,7 @@ impl Engine {
                     let mut checkpoint = self.checkpoint.take().expect("it waits");
                     self.begin_plan(&mut checkpoint);
                     self.checkpoint = Some(checkpoint);
-                    self.needs_pump = true;
+                    self.pool.needs_pump = true;
                 }
                 _ => self.checkpoint_metadata_reserved(false),
             },
@@ -491,7 +491,7 @@ impl Engine {
     fn checkpoint_metadata_reserved(&mut self, good: bool) {
         let waiting = self.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == Stage::Reserve);
         // One that comes late has nothing to say any more.
-        self.metadata_full = !good && waiting.is_some();
+        self.pool.metadata_full = !good && waiting.is_some();
         if let Some(checkpoint) = waiting
             && good
         {
@@ -520,7 +520,7 @@ impl Engine {
             Stage::Sync | Stage::Commit => {
                 let before_pages = checkpoint.stage == Stage::Sync && self.canary(Canary::UnsyncedPages);
                 let before_superblock = checkpoint.stage == Stage::Commit && self.canary(Canary::UnsyncedSuperblock);
-                let done = self.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
+                let done = self.pool.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
             Stage::Owner => Ok(if self.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
@@ -532,18 +532,18 @@ impl Engine {
     fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let records = checkpoint.upto.max(checkpoint.held_by);
         let carried = checkpoint.carried > 0 && !self.canary(Canary::ForgottenCarried);
-        if self.store.pages.writes > 0 || carried || self.journal.durable < records {
+        if self.pool.store.pages.writes > 0 || carried || self.pool.journal.durable < records {
             return Progress::Wait;
         }
         checkpoint.grown = self.take_growth();
-        checkpoint.reserved = self.space.reserved();
+        checkpoint.reserved = self.pool.space.reserved();
         self.want_sync(checkpoint);
         Progress::Next
     }
 
     fn want_sync(&mut self, checkpoint: &mut Checkpoint) {
-        checkpoint.barrier = self.syncs.submitted + 1;
-        self.syncs.wanted = checkpoint.barrier;
+        checkpoint.barrier = self.pool.syncs.submitted + 1;
+        self.pool.syncs.wanted = checkpoint.barrier;
     }
 
     /// A batch of carried blocks is in its slots.
@@ -563,62 +563,63 @@ impl Engine {
             self.want_sync(checkpoint);
             return Ok(Progress::Next);
         }
-        let geometry = checkpoint.grown.unwrap_or(self.store.geometry);
+        let geometry = checkpoint.grown.unwrap_or(self.pool.store.geometry);
         let next = Superblock {
-            parameters: Parameters { geometry, ..self.superblock.parameters },
-            epoch: self.store.epoch,
+            parameters: Parameters { geometry, ..self.pool.superblock.parameters },
+            epoch: self.pool.store.epoch,
             included: checkpoint.upto,
             included_checksum: checkpoint.upto_checksum,
             journal_position: checkpoint.position,
-            proven: self.journal.durable,
+            proven: self.pool.journal.durable,
             clean: checkpoint.clean,
-            data_used: self.space.data_used,
+            data_used: self.pool.space.data_used,
             reserved_containers: checkpoint.reserved,
             next_volume: self
+                .pool
                 .volumes
                 .last()
                 .map_or(1, |volume| volume.id.0.saturating_add(1))
-                .max(self.superblock.next_volume),
-            pool_policy: self.pool_policy,
-            memory: self.pool_memory,
-            second_copies: self.second_copies,
-            index_copy: self.index_copy,
-            cache: self.pool_cache,
+                .max(self.pool.superblock.next_volume),
+            pool_policy: self.pool.pool_policy,
+            memory: self.pool.pool_memory,
+            second_copies: self.pool.second_copies,
+            index_copy: self.pool.index_copy,
+            cache: self.pool.pool_cache,
             replicas: self.reorder.budget,
             scrub: self.scrub.record,
-            disk_index: self.disk_index.record,
-            roots: self.roots,
-            ..self.superblock
+            disk_index: self.pool.disk_index.record,
+            roots: self.pool.roots,
+            ..self.pool.superblock
         };
         self.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
-        self.superblocks_in_flight = 2;
-        self.superblock_submitted = next.epoch;
+        self.pool.superblocks_in_flight = 2;
+        self.pool.superblock_submitted = next.epoch;
         checkpoint.superblocks = 2;
-        self.counters.pages_written.others += 2;
+        self.pool.counters.pages_written.others += 2;
         checkpoint.next = Some(next);
         Ok(Progress::Wait)
     }
 
     /// Writes a superblock to the given places. `None`: no page is free.
     pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
-        if self.store.pages.available() < places.len() {
+        if self.pool.store.pages.available() < places.len() {
             return None;
         }
-        let block = self.store.geometry.block();
+        let block = self.pool.store.geometry.block();
         for &place in places {
-            let page = self.store.pages.allocate()?;
-            next.encode(self.store.pages.bytes_mut(page));
-            let offset = self.store.geometry.superblock_block(place, next.epoch) * block;
-            self.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+            let page = self.pool.store.pages.allocate()?;
+            next.encode(self.pool.store.pages.bytes_mut(page));
+            let offset = self.pool.store.geometry.superblock_block(place, next.epoch) * block;
+            self.pool.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
         }
         Some(())
     }
 
     pub(crate) fn superblock_written(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         if let Some(&Segment::Page(page)) = segments.first() {
-            self.store.pages.release(page);
+            self.pool.store.pages.release(page);
         }
-        self.superblocks_in_flight -= 1;
+        self.pool.superblocks_in_flight -= 1;
         if self.check_written(result)
             && let Some(checkpoint) = &mut self.checkpoint
         {
@@ -628,13 +629,13 @@ impl Engine {
 
     /// The superblock is durable in both places: what it has replaced can be used again. A step of it.
     fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        if self.store.free_replaced(FREED_AT_ONCE) {
+        if self.pool.store.free_replaced(FREED_AT_ONCE) {
             return Progress::Pause;
         }
         let freed = checkpoint.freed.len().min(checkpoint.released + RETIRED_AT_ONCE);
         if !self.canary(Canary::FreedAtMerge) {
             for &slot in &checkpoint.freed[checkpoint.released..freed] {
-                self.space.retire(slot, checkpoint.upto);
+                self.pool.space.retire(slot, checkpoint.upto);
             }
         }
         checkpoint.released = freed;
@@ -647,18 +648,18 @@ impl Engine {
             self.grow_to(grown);
         }
         self.note_taken(&checkpoint);
-        self.frozen.reset(self.limits.delta_entries as usize);
-        self.room.frozen.reset();
+        self.pool.frozen.reset(self.pool.limits.delta_entries as usize);
+        self.pool.room.frozen.reset();
         self.review_room();
-        self.checkpoints_done += 1;
-        self.flush_is_stuck &= self.store.meta.free() <= self.free_when_stuck;
-        self.want_checkpoint |= self.has_too_much_buffered() && self.phase == Phase::Serving;
-        self.last_checkpoint = self.now;
+        self.pool.checkpoints_done += 1;
+        self.pool.flush_is_stuck &= self.pool.store.meta.free() <= self.pool.free_when_stuck;
+        self.pool.want_checkpoint |= self.has_too_much_buffered() && self.pool.phase == Phase::Serving;
+        self.pool.last_checkpoint = self.pool.now;
         self.mature();
         if self.has_much_pending() {
             self.publish_pending();
         }
-        self.needs_pump = true;
+        self.pool.needs_pump = true;
     }
 
     /// What the checkpoint would have written stays unwritten: the pool has failed, or is closed early. The frozen delta stays
@@ -666,14 +667,14 @@ impl Engine {
     pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
         checkpoint.yielded = false;
         for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
-            writer.abandon(&mut self.store);
+            writer.abandon(&mut self.pool.store);
         }
     }
 
     /// A page of a tree could not be read or is damaged. A checkpoint that needs it cannot end.
     pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
-        if self.phase == Phase::Recovering {
-            let offset = self.store.offset(key);
+        if self.pool.phase == Phase::Recovering {
+            let offset = self.pool.store.offset(key);
             let error = if unreadable {
                 OpenError::Device { offset }
             } else {
@@ -681,17 +682,17 @@ impl Engine {
             };
             self.recovery_failed(error);
         } else {
-            if self.failed_pages.len() == FAILED_PAGES {
-                self.failed_pages.remove(0);
+            if self.pool.failed_pages.len() == FAILED_PAGES {
+                self.pool.failed_pages.remove(0);
             }
-            self.failed_pages.push(key);
+            self.pool.failed_pages.push(key);
         }
     }
 
     /// A page of metadata, or the request to load it.
     pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        self.store.pages.get(key).ok_or(Stop::Missing(crate::store::tree::Missing { key, pointer, parent: None }))
+        self.pool.store.pages.get(key).ok_or(Stop::Missing(crate::store::tree::Missing { key, pointer, parent: None }))
     }
 }
 

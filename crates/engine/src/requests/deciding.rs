@@ -1,0 +1,80 @@
+//! What becomes of the blocks of a write: what was found out about them goes to the policy, and what it decides is noted in them.
+
+use alloc::vec::Vec;
+
+use crate::contract::Policy;
+use crate::counters::Removed;
+use crate::format::entry::Slot;
+use crate::requests::request::{Decision, Request};
+use crate::sharing::policy::{Category, Lookup};
+
+/// Lists that are used again for each decision.
+#[derive(Default)]
+pub(crate) struct Deciding {
+    lookups: Vec<Lookup>,
+    shares: Vec<bool>,
+    /// The first half of the digest of each block that is not known, and which block it is.
+    digests: Vec<u64>,
+    blocks: Vec<u32>,
+}
+
+impl Deciding {
+    /// Decides what becomes of the blocks of a request.
+    pub(crate) fn decide(&mut self, request: &mut Request, policy: Policy) {
+        if !policy.looks_up() {
+            return request.blocks.iter_mut().for_each(|block| block.decision = Decision::Write);
+        }
+        self.look(request);
+        self.find_twins(request);
+        policy.decide(&self.lookups, &mut self.shares);
+        for (block, &share) in request.blocks.iter_mut().zip(&self.shares) {
+            block.decision = match block.lookup {
+                Lookup::Known(slot) if share => Decision::Share(Slot(slot)),
+                Lookup::SamePlace(_) if share => Decision::Keep,
+                Lookup::Nothing if policy == Policy::Full && block.twin.is_some() => Decision::Twin,
+                _ => Decision::Write,
+            };
+        }
+    }
+
+    /// The category of a request.
+    pub(crate) fn category(&mut self, request: &Request, policy: Policy) -> Category {
+        self.look(request);
+        policy.category(&self.lookups)
+    }
+
+    fn look(&mut self, request: &Request) {
+        self.lookups.clear();
+        self.lookups.extend(request.blocks.iter().map(|block| block.lookup));
+        self.shares.clear();
+        self.shares.resize(self.lookups.len(), false);
+    }
+
+    /// Finds the blocks that are not known, and equal to an earlier one of the same request.
+    fn find_twins(&mut self, request: &mut Request) {
+        self.digests.clear();
+        self.blocks.clear();
+        for at in 0..request.blocks.len() {
+            let block = request.blocks[at];
+            let payload = block.content.filter(|content| !content.zero && block.lookup == Lookup::Nothing);
+            let Some(content) = payload else { continue };
+            let half = u128::from_le_bytes(content.digest.0) as u64;
+            let first = self.digests.iter().position(|&digest| digest == half).map(|first| self.blocks[first]);
+            let equal = |first: &u32| request.blocks[*first as usize].content == block.content;
+            match first.filter(equal) {
+                Some(first) => request.blocks[at].twin = Some(first),
+                None => {
+                    self.digests.push(half);
+                    self.blocks.push(at as u32);
+                }
+            }
+        }
+    }
+
+    /// What a policy would remove of the request that was looked at last, with `payload` blocks that are not zero.
+    pub(crate) fn removed_by(&mut self, policy: Policy, payload: u64, twins: u64) -> Removed {
+        policy.decide(&self.lookups, &mut self.shares);
+        let blocks = self.shares.iter().filter(|share| **share).count() as u64 + twins;
+        Removed { blocks, requests: u64::from(blocks > 0 && blocks == payload) }
+    }
+}
