@@ -141,6 +141,8 @@ enum Command {
         #[arg(long)]
         trace: bool,
     },
+    /// The models of disks: beside the drives that were measured.
+    Disk(lab::disks::command::Arguments),
     /// Runs again what 'onefold serve --record FILE' has recorded, and says where the engine takes another course, where an
     /// answer is wrong, or where it panics. The last line counts.
     Rerun {
@@ -354,6 +356,7 @@ fn main() -> ExitCode {
                 }
             }
         }
+        Command::Disk(arguments) => lab::disks::command::run(arguments),
         Command::Window { size, write } => run_window(size, write.as_deref()),
         Command::Paths { only, plain } => run_paths(&only, plain),
         Command::Cost { index_entries, rounds, blocks, request_blocks, only, write } => {
