@@ -84,8 +84,6 @@ pub struct Run {
     pub angle: Nanos,
     /// How many sectors there are from there, before the track's end or something that is skipped.
     pub sectors: u64,
-    /// How many came before, back to the track's start or something that is skipped.
-    pub before: u64,
     /// Sectors of the track.
     pub track_sectors: u64,
     /// Which sector of the track the first one is.
@@ -152,21 +150,15 @@ impl Geometry {
         let track = place / zone.track_sectors;
         let within = place % zone.track_sectors;
         let mut end = (track + 1) * zone.track_sectors;
-        let mut start = track * zone.track_sectors;
         if let Some(&slip) = zone.slips.get(low) {
             end = end.min(slip.max(place + 1));
         }
-        if low > 0 {
-            start = start.max((zone.slips[low - 1] + 1).min(place));
-        }
         if zone.spare_unit > 0 {
             let unit = place / zone.spare_unit * zone.spare_unit;
-            let (front, back) = if zone.spares_at_front { (zone.spares, 0) } else { (0, zone.spares) };
+            let back = if zone.spares_at_front { 0 } else { zone.spares };
             end = end.min((unit + zone.spare_unit - back).max(place + 1));
-            start = start.max((unit + front).min(place));
         }
         end = end.min(place + (zone.first + zone.sectors - sector));
-        start = start.max(place - (sector - zone.first).min(place));
         let (cylinder, nth) = (track / self.surfaces, track % self.surfaces);
         let reversed = match self.order {
             Order::Same => false,
@@ -180,7 +172,6 @@ impl Geometry {
             head: if reversed { self.surfaces - 1 - nth } else { nth },
             angle: angle % self.revolution,
             sectors: end - place,
-            before: place - start,
             track_sectors: zone.track_sectors,
             place: within,
         }
@@ -248,7 +239,7 @@ mod tests {
                 for offset in 1..run.sectors {
                     let next = geometry.locate(sector + offset);
                     assert_eq!((next.cylinder, next.head, next.place), (run.cylinder, run.head, run.place + offset));
-                    assert_eq!((next.before, next.sectors), (run.before + offset, run.sectors - offset));
+                    assert_eq!(next.sectors, run.sectors - offset);
                     let angle = (run.angle + run.time(offset, geometry.revolution)) % geometry.revolution;
                     assert_eq!(next.angle, angle, "a sector begins where the one before it ends");
                 }

@@ -232,15 +232,8 @@ impl Hdd {
         let done = (pass.end + drive.bus_sector).max(first + (end - from) * drive.bus_sector).max(start + bus);
         let at = continued.or_else(|| self.buffer.give_up(begin, None));
         if let Some(at) = at {
-            let passed = if continued.is_none() && drive.free_sectors {
-                // The head waited for the first sector: those that came before it in the track passed meanwhile.
-                let waited = pass.time.rotation * run.track_sectors / drive.geometry.revolution;
-                waited.min(run.before).min(drive.segment_sectors.saturating_sub(sectors))
-            } else {
-                0
-            };
             let segment = &mut self.buffer.segments[at];
-            segment.start = if continued.is_some() { segment.start } else { sector - passed };
+            segment.start = if continued.is_some() { segment.start } else { sector };
             segment.start = segment.start.max(end.saturating_sub(drive.segment_sectors));
             (segment.end, segment.dirty_from, segment.written) = (end, end, false);
             self.buffer.touch(at);
