@@ -141,6 +141,8 @@ enum Command {
         #[arg(long)]
         trace: bool,
     },
+    /// The models of disks: beside the drives that were measured.
+    Disk(lab::disks::command::Arguments),
     /// Runs again what 'onefold serve --record FILE' has recorded, and says where the engine takes another course, where an
     /// answer is wrong, or where it panics. The last line counts.
     Rerun {
@@ -356,6 +358,7 @@ fn main() -> ExitCode {
                 }
             }
         }
+        Command::Disk(arguments) => lab::disks::command::run(arguments),
         Command::Window { size, write } => run_window(size, write.as_deref()),
         Command::Trace(arguments) => lab::traces::command::run(&arguments),
         Command::Paths { only, plain } => run_paths(&only, plain),

@@ -4,7 +4,15 @@
 //! serve them in another order. What the disk does next happens at [`Disk::next`]; [`Disk::pop`] lets its time pass and gives the
 //! completions one by one. All times are integers, and nothing is random: equal commands have equal times on every machine.
 
+mod buffer;
+pub mod command;
+pub mod drive;
+pub mod geometry;
+pub mod hdd;
+pub mod parameters;
+pub mod queue;
 pub mod ssd;
+pub mod validate;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -104,6 +112,8 @@ pub enum Disk {
     Instant(Instant),
     /// Flash.
     Ssd(ssd::Queue),
+    /// A hard disk.
+    Hdd(Box<hdd::Hdd>),
 }
 
 impl Disk {
@@ -112,6 +122,7 @@ impl Disk {
         match self {
             Disk::Instant(disk) => disk.submit(now, tag, command),
             Disk::Ssd(disk) => disk.submit(now, tag, command),
+            Disk::Hdd(disk) => disk.submit(now, tag, command),
         }
     }
 
@@ -120,6 +131,7 @@ impl Disk {
         match self {
             Disk::Instant(disk) => disk.calendar.next(),
             Disk::Ssd(disk) => disk.next(),
+            Disk::Hdd(disk) => disk.next(),
         }
     }
 
@@ -128,6 +140,7 @@ impl Disk {
         match self {
             Disk::Instant(disk) => disk.calendar.pop(now),
             Disk::Ssd(disk) => disk.pop(now),
+            Disk::Hdd(disk) => disk.pop(now),
         }
     }
 
@@ -136,6 +149,7 @@ impl Disk {
         match self {
             Disk::Instant(disk) => disk.statistics,
             Disk::Ssd(disk) => disk.statistics(),
+            Disk::Hdd(disk) => disk.statistics(),
         }
     }
 
@@ -143,6 +157,7 @@ impl Disk {
     pub fn capacity(&self) -> u64 {
         match self {
             Disk::Instant(_) | Disk::Ssd(_) => u64::MAX,
+            Disk::Hdd(disk) => disk.capacity(),
         }
     }
 }

@@ -1,0 +1,106 @@
+//! A drive's buffer: segments of consecutive sectors, read or written, the least recently used of which is given up first.
+
+use engine::Nanos;
+
+/// A segment of the buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Segment {
+    /// Its first sector.
+    pub start: u64,
+    /// The sector after its last.
+    pub end: u64,
+    /// From here to the end it is not on the medium yet; the end, if all is.
+    pub dirty_from: u64,
+    /// When all of it has come from the host.
+    pub ready: Nanos,
+    /// Until when it is being written to the medium.
+    pub busy: Nanos,
+    /// It was written, not read.
+    pub written: bool,
+    /// When it was last used, as a count.
+    pub used: u64,
+}
+
+impl Segment {
+    fn overlaps(&self, sector: u64, end: u64) -> bool {
+        self.start < end && sector < self.end
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        self.dirty_from < self.end
+    }
+}
+
+/// The segments.
+#[derive(Clone, Debug)]
+pub(super) struct Buffer {
+    pub segments: Vec<Segment>,
+    clock: u64,
+}
+
+impl Buffer {
+    pub(super) fn new(segments: usize) -> Buffer {
+        Buffer { segments: vec![Segment::default(); segments], clock: 0 }
+    }
+
+    /// Says that a segment was used.
+    pub(super) fn touch(&mut self, segment: usize) {
+        self.clock += 1;
+        self.segments[segment].used = self.clock;
+    }
+
+    /// The segment that holds all these sectors, for a read.
+    pub(super) fn holding(&self, sector: u64, end: u64, also_written: bool) -> Option<usize> {
+        let holds = |s: &Segment| s.start <= sector && end <= s.end && (also_written || !s.written);
+        self.segments.iter().position(holds)
+    }
+
+    /// The segment read before that a read continues, at whose sectors it begins or ends.
+    pub(super) fn continued(&self, sector: u64) -> Option<usize> {
+        self.segments.iter().position(|s| !s.written && s.start < s.end && s.start <= sector && sector <= s.end)
+    }
+
+    /// A segment with a dirty sector among these.
+    pub(super) fn dirty_among(&self, sector: u64, end: u64) -> Option<usize> {
+        self.segments.iter().position(|s| s.is_dirty() && s.dirty_from < end && sector < s.end)
+    }
+
+    /// The written segment in which these sectors are all dirty still.
+    pub(super) fn absorbing(&self, sector: u64, end: u64) -> Option<usize> {
+        self.segments.iter().position(|s| s.is_dirty() && s.dirty_from <= sector && end <= s.end)
+    }
+
+    /// The dirty or busy segment that a write continues, if it has room.
+    pub(super) fn appending(&self, sector: u64, sectors: u64, now: Nanos, room: u64) -> Option<usize> {
+        let fits = |s: &Segment| sector + sectors - s.dirty_from.min(sector) <= room;
+        let alive = |s: &Segment| s.written && (s.is_dirty() || s.busy > now);
+        self.segments.iter().position(|s| alive(s) && s.end == sector && fits(s))
+    }
+
+    /// How many segments hold what is not on the medium at this time.
+    pub(super) fn unwritten(&self, now: Nanos) -> usize {
+        self.segments.iter().filter(|s| s.is_dirty() || s.busy > now).count()
+    }
+
+    /// The least recently used segment that holds nothing unwritten, emptied.
+    pub(super) fn give_up(&mut self, now: Nanos, but: Option<usize>) -> Option<usize> {
+        let free = |&at: &usize| !self.segments[at].is_dirty() && self.segments[at].busy <= now;
+        let oldest = |at: &usize| (Some(*at) == but, self.segments[*at].used);
+        let at = (0..self.segments.len()).filter(free).min_by_key(oldest)?;
+        self.segments[at] = Segment::default();
+        self.touch(at);
+        Some(at)
+    }
+
+    /// Forgets what has been overwritten.
+    pub(super) fn invalidate(&mut self, sector: u64, end: u64) {
+        for s in self.segments.iter_mut().filter(|s| !s.is_dirty() && s.overlaps(sector, end)) {
+            if s.start < sector {
+                s.end = sector;
+            } else {
+                s.start = end.min(s.end);
+            }
+            s.dirty_from = s.end;
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Where a drive's sectors are: zones, skews, spares and slipped sectors; how long the arm takes; how the platters turn.
+//!
+//! The platters all begin at angle 0 at time 0 and turn without error, so an angle is a time: nanoseconds of the current
+//! revolution. A sector's angle is computed from whole numbers alone, and a sector begins exactly where the one before it ends.
+
+use engine::Nanos;
+
+/// Bytes of a sector.
+pub const SECTOR: u64 = 512;
+
+/// Cylinders whose tracks have equally many sectors.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Zone {
+    /// Its first cylinder.
+    pub first_cylinder: u64,
+    /// How many cylinders.
+    pub cylinders: u64,
+    /// Sectors of a track.
+    pub track_sectors: u64,
+    /// Angle of the first sector of the first track.
+    pub first_angle: Nanos,
+    /// From the end of a track to the start of the next one of its cylinder.
+    pub track_skew: Nanos,
+    /// From the end of a cylinder's last track to the start of the next cylinder.
+    pub cylinder_skew: Nanos,
+    /// Sectors at the start that hold nothing.
+    pub front: u64,
+    /// Sectors after which spares follow again, in the zone's order; 0: no spares between sectors.
+    pub spare_unit: u64,
+    /// Spares of each such unit.
+    pub spares: u64,
+    /// The spares are at the front of their unit.
+    pub spares_at_front: bool,
+    /// Sectors of the zone that are skipped because they are defective, ascending. Those that would hold nothing anyway do not
+    /// count.
+    pub slips: Vec<u64>,
+    /// The first logical sector in it: computed by [`Geometry::new`].
+    pub first: u64,
+    /// Logical sectors in it: computed by [`Geometry::new`].
+    pub sectors: u64,
+}
+
+/// In which order the tracks of a cylinder are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// From the first surface to the last.
+    #[default]
+    Same,
+    /// In every second cylinder of a zone from the last surface to the first.
+    ByZone,
+    /// In cylinders with odd numbers from the last surface to the first.
+    ByCylinder,
+}
+
+/// What a drive is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Surfaces with a head each.
+    pub surfaces: u64,
+    /// Logical sectors.
+    pub sectors: u64,
+    /// Nanoseconds of a revolution.
+    pub revolution: Nanos,
+    /// Which surface comes first in a cylinder.
+    pub order: Order,
+    /// The zones, ascending.
+    pub zones: Vec<Zone>,
+    /// The time of a seek by distance in cylinders; the last one is that of all longer ones.
+    pub seeks: Vec<u32>,
+    /// Switching to another head of the same cylinder.
+    pub head_switch: Nanos,
+    /// What a write waits in addition until the head has settled.
+    pub write_settle: Nanos,
+}
+
+/// A part of a track with consecutive logical sectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Its cylinder.
+    pub cylinder: u64,
+    /// Its head.
+    pub head: u64,
+    /// Angle at which the first sector begins.
+    pub angle: Nanos,
+    /// How many sectors there are from there, before the track's end or something that is skipped.
+    pub sectors: u64,
+    /// Sectors of the track.
+    pub track_sectors: u64,
+    /// Which sector of the track the first one is.
+    pub place: u64,
+}
+
+impl Run {
+    /// From the start of the first sector to the end of the sector that is so many later.
+    pub fn time(&self, sectors: u64, revolution: Nanos) -> Nanos {
+        (self.place + sectors) * revolution / self.track_sectors - self.place * revolution / self.track_sectors
+    }
+}
+
+impl Geometry {
+    /// Numbers the logical sectors. They are no more than `block_count`, if the drive says how many it has.
+    pub fn new(mut self, block_count: Option<u64>) -> Geometry {
+        let mut first = 0;
+        for zone in &mut self.zones {
+            let raw = zone.cylinders * self.surfaces * zone.track_sectors;
+            let front = zone.place(zone.front);
+            let holds_data = |slip: u64| zone.spare_unit == 0 || {
+                let within = slip % zone.spare_unit;
+                if zone.spares_at_front { within >= zone.spares } else { within < zone.spare_unit - zone.spares }
+            };
+            let slips = zone.slips.iter().copied().filter(|&slip| (front..raw).contains(&slip) && holds_data(slip));
+            let slips = slips.collect();
+            zone.slips = slips;
+            let usable = match zone.spare_unit {
+                0 => raw.saturating_sub(zone.spares),
+                unit => raw / unit * (unit - zone.spares) + (raw % unit).saturating_sub(zone.spares),
+            };
+            zone.first = first;
+            zone.sectors = usable.saturating_sub(zone.front + zone.slips.len() as u64);
+            first += zone.sectors;
+        }
+        self.sectors = block_count.unwrap_or(first).min(first);
+        self.zones.retain(|zone| zone.sectors > 0);
+        self
+    }
+
+    /// Nanoseconds of a seek over so many cylinders.
+    pub fn seek(&self, distance: u64) -> Nanos {
+        let last = self.seeks.len().saturating_sub(1) as u64;
+        self.seeks.get(distance.min(last) as usize).map_or(0, |&nanos| Nanos::from(nanos))
+    }
+
+    /// How long a sector takes to pass the head, at most.
+    pub fn sector_time(&self, run: &Run) -> Nanos {
+        self.revolution.div_ceil(run.track_sectors)
+    }
+
+    /// Where a logical sector is. Those past the end are taken to be the last one.
+    pub fn locate(&self, sector: u64) -> Run {
+        let sector = sector.min(self.sectors.saturating_sub(1));
+        let zone = &self.zones[self.zones.partition_point(|zone| zone.first <= sector).max(1) - 1];
+        let usable = zone.front + (sector - zone.first);
+        let (mut low, mut high) = (0, zone.slips.len());
+        // How many slipped sectors come before: the least number with which the place is before the next of them.
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if zone.place(usable + middle as u64) < zone.slips[middle] { high = middle } else { low = middle + 1 }
+        }
+        let place = zone.place(usable + low as u64);
+        let track = place / zone.track_sectors;
+        let within = place % zone.track_sectors;
+        let mut end = (track + 1) * zone.track_sectors;
+        if let Some(&slip) = zone.slips.get(low) {
+            end = end.min(slip.max(place + 1));
+        }
+        if zone.spare_unit > 0 {
+            let unit = place / zone.spare_unit * zone.spare_unit;
+            let back = if zone.spares_at_front { 0 } else { zone.spares };
+            end = end.min((unit + zone.spare_unit - back).max(place + 1));
+        }
+        end = end.min(place + (zone.first + zone.sectors - sector));
+        let (cylinder, nth) = (track / self.surfaces, track % self.surfaces);
+        let reversed = match self.order {
+            Order::Same => false,
+            Order::ByZone => cylinder % 2 == 1,
+            Order::ByCylinder => (zone.first_cylinder + cylinder) % 2 == 1,
+        };
+        let skew = cylinder * ((self.surfaces - 1) * zone.track_skew + zone.cylinder_skew) + nth * zone.track_skew;
+        let angle = zone.first_angle + skew + within * self.revolution / zone.track_sectors;
+        Run {
+            cylinder: zone.first_cylinder + cylinder,
+            head: if reversed { self.surfaces - 1 - nth } else { nth },
+            angle: angle % self.revolution,
+            sectors: end - place,
+            track_sectors: zone.track_sectors,
+            place: within,
+        }
+    }
+}
+
+impl Zone {
+    /// The place in the zone of its n-th sector that is no spare.
+    fn place(&self, nth: u64) -> u64 {
+        if self.spare_unit == 0 {
+            return nth;
+        }
+        let usable = self.spare_unit - self.spares;
+        let front = if self.spares_at_front { self.spares } else { 0 };
+        nth / usable * self.spare_unit + nth % usable + front
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    fn small(slips: &[u64], spare_unit: u64, spares: u64, at_front: bool) -> Geometry {
+        let zone = |first_cylinder, track_sectors| Zone {
+            first_cylinder,
+            cylinders: 4,
+            track_sectors,
+            track_skew: 3_000,
+            cylinder_skew: 5_000,
+            front: 2,
+            spare_unit,
+            spares,
+            spares_at_front: at_front,
+            slips: slips.to_vec(),
+            ..Zone::default()
+        };
+        let geometry = Geometry {
+            surfaces: 2,
+            sectors: 0,
+            revolution: 100_003,
+            order: Order::Same,
+            zones: vec![zone(0, 12), zone(5, 10)],
+            seeks: vec![0, 10],
+            head_switch: 1_000,
+            write_settle: 0,
+        };
+        geometry.new(None)
+    }
+
+    #[test]
+    fn logical_sectors_follow_each_other_and_none_lies_on_a_slip_or_a_spare() {
+        let mut random = Random::new(1);
+        for case in 0..200 {
+            let mut slips: Vec<u64> = (0..random.draw() % 6).map(|_| random.draw() % 70).collect();
+            slips.sort_unstable();
+            slips.dedup();
+            let unit = [0, 20, 40][case % 3];
+            let geometry = small(&slips, unit, if unit == 0 { 0 } else { 3 }, case % 2 == 0);
+            let (mut sector, mut last) = (0, None);
+            while sector < geometry.sectors {
+                let run = geometry.locate(sector);
+                let place = |run: &Run| ((run.cylinder * 2 + run.head) * 100) + run.place;
+                assert!(last < Some(place(&run)), "{slips:?} {unit} {sector}");
+                for offset in 1..run.sectors {
+                    let next = geometry.locate(sector + offset);
+                    assert_eq!((next.cylinder, next.head, next.place), (run.cylinder, run.head, run.place + offset));
+                    assert_eq!(next.sectors, run.sectors - offset);
+                    let angle = (run.angle + run.time(offset, geometry.revolution)) % geometry.revolution;
+                    assert_eq!(next.angle, angle, "a sector begins where the one before it ends");
+                }
+                let end = geometry.locate(sector + run.sectors - 1);
+                last = Some(place(&end));
+                sector += run.sectors;
+            }
+        }
+    }
+
+    #[test]
+    fn skews_turn_the_start_of_each_track() {
+        let geometry = small(&[], 0, 0, false);
+        assert_eq!(geometry.locate(0).angle, 2 * 100_003 / 12);
+        assert_eq!(geometry.locate(10).angle, 3_000);
+        assert_eq!(geometry.locate(22).angle, 8_000);
+        assert_eq!(geometry.locate(34).head, 1);
+        assert_eq!(geometry.locate(geometry.sectors + 7), geometry.locate(geometry.sectors - 1));
+    }
+}
