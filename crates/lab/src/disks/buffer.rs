@@ -92,6 +92,13 @@ impl Buffer {
         Some(at)
     }
 
+    /// Forgets what was read.
+    pub(super) fn forget_reads(&mut self) {
+        for s in self.segments.iter_mut().filter(|s| !s.written) {
+            *s = Segment { used: s.used, ..Segment::default() };
+        }
+    }
+
     /// Forgets what has been overwritten.
     pub(super) fn invalidate(&mut self, sector: u64, end: u64) {
         for s in self.segments.iter_mut().filter(|s| !s.is_dirty() && s.overlaps(sector, end)) {

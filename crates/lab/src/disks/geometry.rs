@@ -69,6 +69,8 @@ pub struct Geometry {
     pub seeks: Vec<u32>,
     /// Switching to another head of the same cylinder.
     pub head_switch: Nanos,
+    /// What the heads take to find a track for a new access, also one that they were on before.
+    pub resettle: Nanos,
     /// What a write waits in addition until the head has settled.
     pub write_settle: Nanos,
 }
@@ -104,9 +106,11 @@ impl Geometry {
         for zone in &mut self.zones {
             let raw = zone.cylinders * self.surfaces * zone.track_sectors;
             let front = zone.place(zone.front);
-            let holds_data = |slip: u64| zone.spare_unit == 0 || {
-                let within = slip % zone.spare_unit;
-                if zone.spares_at_front { within >= zone.spares } else { within < zone.spare_unit - zone.spares }
+            let holds_data = |slip: u64| {
+                zone.spare_unit == 0 || {
+                    let within = slip % zone.spare_unit;
+                    if zone.spares_at_front { within >= zone.spares } else { within < zone.spare_unit - zone.spares }
+                }
             };
             let slips = zone.slips.iter().copied().filter(|&slip| (front..raw).contains(&slip) && holds_data(slip));
             let slips = slips.collect();
@@ -217,6 +221,7 @@ mod tests {
             zones: vec![zone(0, 12), zone(5, 10)],
             seeks: vec![0, 10],
             head_switch: 1_000,
+            resettle: 0,
             write_settle: 0,
         };
         geometry.new(None)

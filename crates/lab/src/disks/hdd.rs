@@ -60,6 +60,8 @@ pub struct Hdd {
     drive: Arc<Drive>,
     write_cache: WriteCache,
     arm: Arm,
+    /// When the last pass over the medium ended, and with which sector it would have gone on.
+    streaming: (Nanos, u64),
     /// When the mechanism is free, apart from reading ahead.
     free: Nanos,
     buffer: Buffer,
@@ -81,6 +83,7 @@ impl Hdd {
         Hdd {
             write_cache: options.write_cache.unwrap_or(drive.write_cache),
             arm: Arm::default(),
+            streaming: (0, u64::MAX),
             free: 0,
             buffer: Buffer::new(drive.segments),
             ahead: None,
@@ -285,6 +288,10 @@ impl Hdd {
             self.stop_ahead(now);
         }
         self.buffer.invalidate(sector, end);
+        if drive.writes_forget_reads {
+            self.stop_ahead(now);
+            self.buffer.forget_reads();
+        }
         let room = drive.segment_sectors;
         if self.write_cache == WriteCache::Off || sectors > room {
             return self.write_through(now, sector, sectors);
@@ -398,8 +405,9 @@ impl Hdd {
             let run = geometry.locate(at);
             let mut moving = self.moving(self.arm, &run);
             let first = left == sectors;
-            if write && first && moving > 0 {
-                moving += geometry.write_settle;
+            if first && (begin, sector) != self.streaming {
+                moving = moving.max(geometry.resettle);
+                moving += if write { geometry.write_settle } else { 0 };
             }
             let hold = if first { ready.saturating_sub(pass.end + moving) } else { 0 };
             let there = pass.end + moving + hold;
@@ -417,6 +425,7 @@ impl Hdd {
             (at, left) = (at + count, left - count);
         }
         self.free = pass.end;
+        self.streaming = (pass.end, at);
         self.statistics.seeking += pass.time.seek;
         pass
     }
@@ -498,3 +507,7 @@ impl Hdd {
         limit.min(end + drive.most_ahead).min(room).min(geometry.sectors).max(end)
     }
 }
+
+#[cfg(test)]
+#[path = "hdd_tests.rs"]
+mod tests;

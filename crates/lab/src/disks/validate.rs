@@ -168,8 +168,45 @@ pub fn table(comparisons: &[Comparison]) -> String {
     for c in comparisons {
         table += &format!(
             "{:<20}{:>8}{:>13.3}{:>10.3}{:>+9.1}{:>12.3}{:>8.1}{:>10.3}\n",
-            c.requests, c.count, c.measured_ms, c.model_ms, c.mean_error_percent, c.demerit_ms, c.demerit_percent, c.each_ms
+            c.requests,
+            c.count,
+            c.measured_ms,
+            c.model_ms,
+            c.mean_error_percent,
+            c.demerit_ms,
+            c.demerit_percent,
+            c.each_ms
         );
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demerit_is_the_distance_of_two_distributions() {
+        let same = compare("", &[(1_000_000, 3_000_000), (3_000_000, 1_000_000)]);
+        assert_eq!((same.demerit_ms, same.each_ms, same.mean_error_percent), (0.0, 2.0, 0.0));
+        let later = compare("", &[(1_000_000, 2_000_000), (3_000_000, 4_000_000)]);
+        assert_eq!((later.demerit_ms, later.demerit_percent, later.mean_error_percent), (1.0, 50.0, 50.0));
+    }
+
+    /// The gate of the models: two drives whose files and measured requests lie beside the repository, in `shared`.
+    #[test]
+    fn the_model_is_within_ten_per_cent_of_two_measured_drives() {
+        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|above| above.join("shared/data/disksim"));
+        let Some(directory) = beside.into_iter().find(|directory| directory.is_dir()) else {
+            println!("skipped: there is no shared/data/disksim beside the repository");
+            return;
+        };
+        for (name, demerit) in [("barracuda", 3.5), ("ibm18es", 2.5)] {
+            let all = validate(&directory, name).expect("the files are there").remove(0);
+            println!("{name}: {all:?}");
+            assert!(all.demerit_percent < 10.0 && all.mean_error_percent.abs() < 3.0, "{name}: {all:?}");
+            assert!(all.demerit_percent < demerit, "{name}, as docs/disks.md says: {all:?}");
+            assert_eq!(all.count, 10_000);
+        }
+    }
 }
