@@ -11,6 +11,8 @@ pub mod geometry;
 pub mod hdd;
 pub mod parameters;
 pub mod queue;
+pub mod raid5;
+pub mod rebuild;
 pub mod ssd;
 pub mod validate;
 
@@ -114,6 +116,8 @@ pub enum Disk {
     Ssd(ssd::Queue),
     /// A hard disk.
     Hdd(Box<hdd::Hdd>),
+    /// Several disks.
+    Array(Box<raid5::Array>),
 }
 
 impl Disk {
@@ -123,6 +127,7 @@ impl Disk {
             Disk::Instant(disk) => disk.submit(now, tag, command),
             Disk::Ssd(disk) => disk.submit(now, tag, command),
             Disk::Hdd(disk) => disk.submit(now, tag, command),
+            Disk::Array(array) => array.submit(now, tag, command),
         }
     }
 
@@ -132,6 +137,7 @@ impl Disk {
             Disk::Instant(disk) => disk.calendar.next(),
             Disk::Ssd(disk) => disk.next(),
             Disk::Hdd(disk) => disk.next(),
+            Disk::Array(array) => array.next(),
         }
     }
 
@@ -141,6 +147,7 @@ impl Disk {
             Disk::Instant(disk) => disk.calendar.pop(now),
             Disk::Ssd(disk) => disk.pop(now),
             Disk::Hdd(disk) => disk.pop(now),
+            Disk::Array(array) => array.pop(now),
         }
     }
 
@@ -150,6 +157,7 @@ impl Disk {
             Disk::Instant(disk) => disk.statistics,
             Disk::Ssd(disk) => disk.statistics(),
             Disk::Hdd(disk) => disk.statistics(),
+            Disk::Array(array) => array.statistics(),
         }
     }
 
@@ -158,6 +166,7 @@ impl Disk {
         match self {
             Disk::Instant(_) | Disk::Ssd(_) => u64::MAX,
             Disk::Hdd(disk) => disk.capacity(),
+            Disk::Array(array) => array.capacity(),
         }
     }
 }
