@@ -4,7 +4,7 @@
 //! - The spares of a unit (track, cylinder, range of cylinders or zone, by the sparing scheme) lie at its end, or at its front if
 //!   the scheme says so.
 //! - `Read any free blocks` is not followed. A file sets it (ibm18es), but the measured drive never serves a sector before those
-//!   that were read from its buffer (0 of 301 such reads).
+//!   that were read from its buffer (0 of 302 such reads).
 //! - A new access takes at least the track skew of the first zone, also on the track on which the heads are. The files have head
 //!   switches of 0.1 ms and less, but no measured read from the medium is faster than this, and a skew is made for a switch.
 //! - A write makes the buffer forget what was read. Of the reads for which that matters, both measured drives served 78 of 91

@@ -157,10 +157,9 @@ impl Geometry {
         if let Some(&slip) = zone.slips.get(low) {
             end = end.min(slip.max(place + 1));
         }
-        if zone.spare_unit > 0 {
-            let unit = place / zone.spare_unit * zone.spare_unit;
+        if let Some(unit) = place.checked_div(zone.spare_unit) {
             let back = if zone.spares_at_front { 0 } else { zone.spares };
-            end = end.min((unit + zone.spare_unit - back).max(place + 1));
+            end = end.min(((unit + 1) * zone.spare_unit - back).max(place + 1));
         }
         end = end.min(place + (zone.first + zone.sectors - sector));
         let (cylinder, nth) = (track / self.surfaces, track % self.surfaces);

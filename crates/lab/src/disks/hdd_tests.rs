@@ -112,7 +112,7 @@ fn swarm(queue: Policy, write_cache: WriteCache, seed: u64) -> Vec<Done> {
                 _ => near + 8,
             };
             let op = [Op::Read, Op::Read, Op::Write, Op::Flush][(random.draw() % 4) as usize];
-            let class = if random.draw() % 4 == 0 { Class::Background } else { Class::Foreground };
+            let class = if random.draw().is_multiple_of(4) { Class::Background } else { Class::Foreground };
             let command = Command { class, ..command(op, sector, 1 + random.draw() % 300) };
             disk.submit(now, submitted.len() as Tag, command);
             submitted.push((now, command));
