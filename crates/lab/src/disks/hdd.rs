@@ -62,6 +62,10 @@ pub struct Hdd {
     free: Nanos,
     buffer: Buffer,
     ahead: Option<Ahead>,
+    /// The drive has the queue: it prepares a command while it serves another.
+    overlaps: bool,
+    /// How long the drive has had the command that it serves, before it began.
+    early: Nanos,
     /// The last command was a write.
     after_write: bool,
     /// The sector after the last read.
@@ -83,6 +87,8 @@ impl Hdd {
             free: 0,
             buffer: Buffer::new(drive.segments),
             ahead: None,
+            overlaps: options.queue == Policy::Ncq,
+            early: 0,
             after_write: false,
             read_end: 0,
             queue: Queue::new(options.queue),
@@ -130,6 +136,7 @@ impl Hdd {
         let batch = queue.take(now, |waiting| self.reach(now, waiting));
         self.queue = queue;
         let Some(first) = batch.first() else { return };
+        self.early = if self.overlaps { now - first.submitted } else { 0 };
         self.pause(now);
         let sectors = batch.iter().map(|waiting| waiting.sectors).sum();
         let time = match first.command.op {
@@ -149,20 +156,31 @@ impl Hdd {
         self.current.extend(batch.iter().map(done));
     }
 
-    /// How long the mechanism takes until the first sector of a command passes; nothing, if it is in the buffer.
+    /// How long it takes until the first sector of a command passes; nothing, if the buffer serves it.
     fn reach(&self, now: Nanos, waiting: &Waiting) -> Nanos {
         let (sector, end) = (waiting.sector, waiting.sector + waiting.sectors);
-        let hit = match waiting.command.op {
-            Op::Read => self.buffer.holding(sector, end, self.drive.hits_on_writes).is_some(),
-            Op::Write | Op::Flush => false,
-        };
-        if hit {
-            return 0;
+        let (overheads, after) = (&self.drive.overheads, usize::from(self.after_write));
+        let early = if self.overlaps { now - waiting.submitted } else { 0 };
+        let begin = |overhead: Nanos| self.free.max(now + overhead.saturating_sub(early));
+        match waiting.command.op {
+            Op::Flush => 0,
+            Op::Read if self.buffer.holding(sector, end, self.drive.hits_on_writes).is_some() => 0,
+            Op::Read => match self.coming(sector) {
+                Some(at) => at.saturating_sub(now),
+                None => self.passes(begin(overheads.read_miss[after]), sector, false) - now,
+            },
+            // Into the buffer; if that is full, all alike wait until a segment is written.
+            Op::Write if self.write_cache == WriteCache::On && waiting.sectors <= self.drive.segment_sectors => {
+                let full = self.buffer.unwritten(now) >= self.drive.write_segments;
+                if full { self.free.saturating_sub(now) } else { 0 }
+            }
+            Op::Write => self.passes(begin(overheads.write_miss[after]), sector, true) - now,
         }
-        let geometry = &self.drive.geometry;
-        let run = geometry.locate(sector);
-        let at = self.free.max(now) + self.moving(self.arm, &run);
-        at - now + (run.angle + geometry.revolution - at % geometry.revolution) % geometry.revolution
+    }
+
+    /// What of an overhead is left: a drive with a queue of its own has begun with it while another command was served.
+    fn left_of(&self, overhead: [Nanos; 2]) -> Nanos {
+        overhead[usize::from(self.after_write)].saturating_sub(self.early)
     }
 
     /// What the disk did by itself while it had no command, up to now.
@@ -179,14 +197,11 @@ impl Hdd {
 
     /// The dirty segment that is reached first of those whose data are there.
     fn next_dirty(&self, now: Nanos) -> Option<usize> {
-        let geometry = &self.drive.geometry;
         let dirty = |&at: &usize| self.buffer.segments[at].is_dirty();
         let cost = |&at: &usize| {
             let segment = &self.buffer.segments[at];
-            let run = geometry.locate(segment.dirty_from);
             let start = self.free.max(segment.ready);
-            let at = start + self.moving(self.arm, &run);
-            (start >= now, at + (run.angle + geometry.revolution - at % geometry.revolution) % geometry.revolution)
+            (start >= now, self.passes(start, segment.dirty_from, true))
         };
         (0..self.buffer.segments.len()).filter(dirty).min_by_key(cost)
     }
@@ -207,7 +222,7 @@ impl Hdd {
         let sequential = self.read_end == sector;
         self.read_end = end;
         let drive = Arc::clone(&self.drive);
-        let overhead = drive.overheads.read_hit[usize::from(self.after_write)];
+        let overhead = self.left_of(drive.overheads.read_hit);
         let bus = sectors * drive.bus_sector;
         // What is being read ahead is in its segment as far as it has come.
         if let Some(time) = self.read_of_ahead(now, sector, end) {
@@ -218,7 +233,7 @@ impl Hdd {
             self.ahead_again(at, end, now + overhead);
             return Breakdown { overhead, transfer: bus, ..Breakdown::default() };
         }
-        let overhead = drive.overheads.read_miss[usize::from(self.after_write)];
+        let overhead = self.left_of(drive.overheads.read_miss);
         let start = now + overhead;
         let begin = self.clean(start, sector, end).max(self.free);
         self.stop_ahead(start);
@@ -259,7 +274,7 @@ impl Hdd {
         if self.write_cache == WriteCache::Off || sectors > room {
             return self.write_through(now, sector, sectors);
         }
-        let overhead = drive.overheads.write_hit[usize::from(self.after_write)];
+        let overhead = self.left_of(drive.overheads.write_hit);
         let transfer = sectors * drive.bus_sector;
         let mut begin = now;
         let at = loop {
@@ -306,13 +321,16 @@ impl Hdd {
 
     fn write_through(&mut self, now: Nanos, sector: u64, sectors: u64) -> Breakdown {
         let drive = Arc::clone(&self.drive);
-        let (end, overhead) = (sector + sectors, drive.overheads.write_miss[usize::from(self.after_write)]);
+        let (end, overhead) = (sector + sectors, self.left_of(drive.overheads.write_miss));
         let start = now + overhead;
         let begin = self.clean(start, sector, end).max(self.free);
         self.stop_ahead(start);
         // A sector must have come over the bus before it passes the head.
         let behind = drive.bus_sector.saturating_sub(drive.geometry.sector_time(&drive.geometry.locate(sector)));
-        let pass = self.pass(begin, sector, sectors, start + drive.bus_sector + (sectors - 1) * behind, true);
+        let bus = drive.bus_sector + (sectors - 1) * behind;
+        let arrived =
+            now + (drive.overheads.write_miss[usize::from(self.after_write)] + bus).saturating_sub(self.early);
+        let pass = self.pass(begin, sector, sectors, arrived, true);
         if drive.hits_on_writes
             && sectors <= drive.segment_sectors
             && let Some(at) = self.buffer.give_up(begin, None)
@@ -325,7 +343,7 @@ impl Hdd {
     }
 
     fn flush(&mut self, now: Nanos) -> Breakdown {
-        let overhead = self.drive.overheads.read_hit[usize::from(self.after_write)];
+        let overhead = self.left_of(self.drive.overheads.read_hit);
         let mut time = Breakdown { overhead, ..Breakdown::default() };
         let mut at = now + overhead;
         while let Some(segment) = self.next_dirty(Nanos::MAX) {
@@ -359,6 +377,22 @@ impl Hdd {
         geometry.seek(arm.cylinder.abs_diff(run.cylinder)).max(switch)
     }
 
+    /// The way to the first track of an access that begins at a time.
+    fn moving_first(&self, begin: Nanos, sector: u64, run: &Run, write: bool) -> Nanos {
+        let (geometry, moving) = (&self.drive.geometry, self.moving(self.arm, run));
+        if (begin, sector) == self.streaming {
+            return moving;
+        }
+        moving.max(geometry.resettle) + if write { geometry.write_settle } else { 0 }
+    }
+
+    /// When the first sector of an access that begins at a time passes the head.
+    fn passes(&self, begin: Nanos, sector: u64, write: bool) -> Nanos {
+        let (revolution, run) = (self.drive.geometry.revolution, self.drive.geometry.locate(sector));
+        let there = begin + self.moving_first(begin, sector, &run, write);
+        there + (run.angle + revolution - there % revolution) % revolution
+    }
+
     /// Reads or writes sectors of the medium from `begin` on. `ready`: a write does not begin before.
     fn pass(&mut self, begin: Nanos, sector: u64, sectors: u64, ready: Nanos, write: bool) -> Pass {
         let geometry = &self.drive.geometry;
@@ -366,12 +400,9 @@ impl Hdd {
         let (mut at, mut left) = (sector, sectors);
         while left > 0 {
             let run = geometry.locate(at);
-            let mut moving = self.moving(self.arm, &run);
             let first = left == sectors;
-            if first && (begin, sector) != self.streaming {
-                moving = moving.max(geometry.resettle);
-                moving += if write { geometry.write_settle } else { 0 };
-            }
+            let moving =
+                if first { self.moving_first(begin, sector, &run, write) } else { self.moving(self.arm, &run) };
             let hold = if first { ready.saturating_sub(pass.end + moving) } else { 0 };
             let there = pass.end + moving + hold;
             let wait = (run.angle + geometry.revolution - there % geometry.revolution) % geometry.revolution;

@@ -21,6 +21,13 @@ pub(super) struct Ahead {
 }
 
 impl Hdd {
+    /// When a sector that is being read ahead, or has been, is in the buffer.
+    pub(super) fn coming(&self, sector: u64) -> Option<Nanos> {
+        let ahead = self.ahead.as_ref()?;
+        let start = self.buffer.segments[ahead.segment].start;
+        (start..ahead.until).contains(&sector).then(|| self.walk(ahead, None, sector + 1).1)
+    }
+
     /// A read of sectors that are being read ahead, or have been, without a seek.
     pub(super) fn read_of_ahead(&mut self, now: Nanos, sector: u64, end: u64) -> Option<Breakdown> {
         let ahead = self.ahead?;
@@ -33,7 +40,7 @@ impl Hdd {
             return None;
         }
         let drive = Arc::clone(&self.drive);
-        let overhead = drive.overheads.read_hit[usize::from(self.after_write)];
+        let overhead = self.left_of(drive.overheads.read_hit);
         let bus = (end - sector) * drive.bus_sector;
         let mut done = now + overhead + bus;
         let mut next = Ahead { until: ahead.until.max(end), ..ahead };
