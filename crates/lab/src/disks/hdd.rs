@@ -246,8 +246,12 @@ impl Hdd {
         let done = (pass.end + drive.bus_sector).max(first + (end - from) * drive.bus_sector).max(start + bus);
         let at = continued.or_else(|| self.buffer.give_up(begin, None));
         if let Some(at) = at {
+            // The head waited for the first sector: those that came before it in the track passed meanwhile.
+            let waited = pass.time.rotation * run.track_sectors / drive.geometry.revolution;
+            let before = if drive.reads_on_arrival { waited.min(run.before) } else { 0 };
+            let before = before.min(drive.segment_sectors.saturating_sub(sectors));
             let segment = &mut self.buffer.segments[at];
-            segment.start = if continued.is_some() { segment.start } else { sector };
+            segment.start = if continued.is_some() { segment.start } else { sector - before };
             segment.start = segment.start.max(end.saturating_sub(drive.segment_sectors));
             (segment.end, segment.dirty_from, segment.written) = (end, end, false);
             self.buffer.touch(at);
@@ -383,7 +387,8 @@ impl Hdd {
         if (begin, sector) == self.streaming {
             return moving;
         }
-        moving.max(geometry.resettle) + if write { geometry.write_settle } else { 0 }
+        let settle = if write { geometry.write_settle } else { 0 };
+        moving.max(geometry.resettle).saturating_add_signed(settle)
     }
 
     /// When the first sector of an access that begins at a time passes the head.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::disks::drive::ReadAhead;
 use crate::disks::{Class, Disk};
 use crate::random::Random;
 
@@ -205,4 +206,47 @@ fn the_drives_own_queue_is_the_fastest_and_keeps_streams_in_order() {
     }
     // One at a time without a cache: each write misses its turn.
     assert!((95..=105).contains(&rate(Policy::Fifo, off, 1, Op::Write, true, 256)));
+}
+
+#[test]
+fn what_a_drive_keeps_depends_on_what_it_reads() {
+    let with = |change: &dyn Fn(&mut Drive)| {
+        let mut drive = Drive::wd1600aajs_like();
+        change(&mut drive);
+        Disk::Hdd(Box::new(Hdd::new(Arc::new(drive), Options::default())))
+    };
+    let (hit, first) = (300_000 + 8 * 1_707, 1_000 * 1_578 + 700);
+    let is_hit = |mut disk: Disk, between: Option<Command>, then: u64| {
+        let mut now = 1_000_000;
+        for command in std::iter::once(command(Op::Read, first, 8)).chain(between) {
+            now = alone(&mut disk, now, command).at + 50_000_000;
+        }
+        let time = alone(&mut disk, now, command(Op::Read, then, 8)).breakdown.total();
+        assert!(time == hit || time > 1_300_000, "{time}");
+        time == hit
+    };
+    let as_built = || with(&|_| {});
+    assert!(is_hit(as_built(), None, first + 1_000) && !is_hit(as_built(), None, first + 1_030));
+    assert!(!is_hit(as_built(), None, first - 8));
+    let on_arrival =
+        |over_requested| with(&move |drive| (drive.reads_on_arrival, drive.over_requested) = (true, over_requested));
+    assert!(is_hit(on_arrival(false), None, first - 8), "it passed the head before");
+    assert!(!is_hit(on_arrival(true), None, first - 8), "but reading ahead has overwritten it");
+    let far = command(Op::Write, 200_000_000, 8);
+    assert!(is_hit(as_built(), Some(far), first + 8));
+    assert!(!is_hit(with(&|drive| drive.writes_forget_reads = true), Some(far), first + 8));
+    let overwritten = command(Op::Write, first + 16, 8);
+    assert!(is_hit(as_built(), Some(overwritten), first + 16), "what was written is in the buffer, too");
+    assert!(!is_hit(with(&|drive| drive.hits_on_writes = false), Some(overwritten), first + 16));
+    for (ahead, next, track) in [
+        (ReadAhead::None, false, false),
+        (ReadAhead::NextTrack, false, false),
+        (ReadAhead::Track, true, false),
+        (ReadAhead::Cylinder, true, true),
+    ] {
+        let disk = || with(&|drive| drive.read_ahead = ahead);
+        assert_eq!(is_hit(disk(), None, first + 8), next, "{ahead:?}");
+        let after = 1_001 * 1_578 + 8;
+        assert_eq!(is_hit(disk(), None, after), track, "{ahead:?}");
+    }
 }

@@ -58,6 +58,12 @@ fn array(level: Level, rest: &str) -> Result<Disk, String> {
         Some("raid5" | "raid0") => return Err("the members of an array are no arrays".to_owned()),
         _ => parse(member)?,
     };
+    // A translation layer keeps 8 bytes in memory for each page.
+    if let Disk::Flash(flash) = &member
+        && flash.capacity().saturating_mul(count as u64) > 1 << 40
+    {
+        return Err("an array of flash has at most 1 TiB in all its members".to_owned());
+    }
     Ok(Disk::Array(Box::new(Array::new(level, vec![member; count], size(unit)?)?)))
 }
 
@@ -161,6 +167,7 @@ mod tests {
             "raid5:2:64K:ssd",
             "raid5:65:64K:ssd",
             "raid5:4:5:ssd",
+            "raid5:5:64K:flash:256G",
             "raid5:4:0:ssd",
             "raid5:4:64K:raid5:4:64K:ssd",
             "raid5:-1:64K:ssd",
