@@ -1,5 +1,6 @@
 //! The subcommand `lab disk`.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,12 +34,13 @@ enum Command {
 pub fn run(arguments: Arguments) -> ExitCode {
     match arguments.command {
         Command::Validate { directory, name, json } => match validate(&directory, &name) {
-            Ok(comparisons) if json => {
-                println!("{}", serde_json::to_string_pretty(&comparisons).unwrap_or_default());
-                ExitCode::SUCCESS
-            }
             Ok(comparisons) => {
-                print!("{}", table(&comparisons));
+                let text = match json {
+                    true => serde_json::to_string_pretty(&comparisons).unwrap_or_default() + "\n",
+                    false => table(&comparisons),
+                };
+                // Whoever reads may have seen enough.
+                _ = std::io::stdout().write_all(text.as_bytes());
                 ExitCode::SUCCESS
             }
             Err(problem) => {

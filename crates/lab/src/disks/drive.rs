@@ -3,12 +3,15 @@
 //! What the files leave open is decided here:
 //! - The spares of a unit (track, cylinder, range of cylinders or zone, by the sparing scheme) lie at its end, or at its front if
 //!   the scheme says so.
-//! - `Read any free blocks` is not followed. A file sets it (ibm18es), but the measured drive never serves a sector before those
-//!   that were read from its buffer (0 of 301 such reads).
-//! - A new access takes at least the track skew of the first zone, also on the track on which the heads are. The files have head
-//!   switches of 0.1 ms and less, but no measured read from the medium is faster than this, and a skew is made for a switch.
-//! - A write makes the buffer forget what was read. Of the reads for which that matters, both measured drives served 78 of 91
-//!   from the medium.
+//! - `Read any free blocks` (sectors that pass the head before the wanted ones are kept) is followed only by drives that read on
+//!   arrival (`Immediate buffer read`). Of the measured drives that set it, atlas10k does both, and serves such sectors
+//!   from its buffer; ibm18es does not read on arrival, and never serves them (0 of 302 reads).
+//! - Reading ahead `4` is by tracks. A drive whose segments are smaller than a track does it when it sees a sequence (atlas_III);
+//!   one that reads on arrival reads to the track's end (atlas10k); else the segment is filled (cheetah9LP).
+//! - A new access takes at least a seek of one cylinder, also on the track on which the heads are: they must find it anew. The
+//!   files have head switches of 0.1 ms and less, but no measured read from the medium is as fast as this would be.
+//! - A write makes the buffer forget what was read. Four of six measured drives served nearly all reads for which that
+//!   matters from the medium; cheetah9LP and atlas10k did not.
 //!
 //! Times are rounded to nanoseconds when they are read: nothing is computed with floating point while a disk runs.
 
@@ -81,6 +84,8 @@ pub struct Drive {
     pub over_requested: bool,
     /// Reading ahead goes on when a read was served from the buffer.
     pub ahead_on_hit: bool,
+    /// The sectors that pass the head before the first that is wanted are kept, too.
+    pub reads_on_arrival: bool,
     /// Reads are served from what was written.
     pub hits_on_writes: bool,
     /// A write makes the buffer forget what was read.
@@ -158,6 +163,7 @@ impl Drive {
             most_ahead: 1_024,
             over_requested: true,
             ahead_on_hit: true,
+            reads_on_arrival: false,
             hits_on_writes: true,
             writes_forget_reads: false,
             combine_writes: true,
@@ -168,7 +174,12 @@ impl Drive {
     /// The first disk of `DIR/NAME.parv`, or of `DIR/NAME.diskspecs` if there is no such file.
     pub fn load(directory: &Path, name: &str) -> Result<Drive, Problem> {
         let parameters = directory.join(format!("{name}.parv"));
-        let file = if parameters.exists() { parameters } else { directory.join(format!("{name}.diskspecs")) };
+        let specification = directory.join(format!("{name}.diskspecs"));
+        if !parameters.exists() && !specification.exists() {
+            let what = format!("does not exist, nor does {name}.diskspecs beside it");
+            return Err(Problem { file: parameters, line: 0, what });
+        }
+        let file = if parameters.exists() { parameters } else { specification };
         let blocks = read(&file)?;
         let what = "has no block disksim_disk, and takes in no file with one".to_owned();
         let problem = Problem { file, line: 0, what };
@@ -186,6 +197,9 @@ impl Drive {
         let segment_sectors = disk.whole("Segment size (in blks)", (1, 1 << 24))?;
         let caching = disk.whole_or("Enable caching in buffer", (0, 2), 1)? > 0;
         let ahead = disk.whole_or("Buffer continuous read", (0, 4), 0)?;
+        let on_arrival = disk.whole_or("Immediate buffer read", (0, 2), 0)? > 0;
+        let reads_on_arrival = caching && on_arrival && disk.flag_or("Read any free blocks", false)?;
+        let track = geometry.zones.iter().map(|zone| zone.track_sectors).max().unwrap_or(0);
         let segments = disk.whole("Number of buffer segments", (1, 4096))?;
         let written = disk.whole_or("Maximum number of write segments", (1, segments), 1)?;
         Ok(Drive {
@@ -205,11 +219,14 @@ impl Drive {
                 1 if caching => ReadAhead::Track,
                 2 if caching => ReadAhead::Cylinder,
                 3 if caching => ReadAhead::Segment,
-                4 if caching => ReadAhead::NextTrack,
+                4 if caching && segment_sectors < track => ReadAhead::NextTrack,
+                4 if caching && reads_on_arrival => ReadAhead::Track,
+                4 if caching => ReadAhead::Segment,
                 _ => ReadAhead::None,
             },
             most_ahead: disk.whole_or("Maximum read-ahead (blks)", (0, 1 << 24), segment_sectors)?.min(segment_sectors),
-            over_requested: disk.whole_or("Read-ahead over requested", (0, 1), 0)? == 1,
+            over_requested: disk.number_or("Read-ahead over requested", (-1.0, 1.0), 0.0)? == 1.0,
+            reads_on_arrival,
             ahead_on_hit: disk.flag_or("Read-ahead on idle hit", false)?,
             hits_on_writes: disk.flag_or("Allow read hits on write data", false)?,
             writes_forget_reads: true,
@@ -252,16 +269,18 @@ fn geometry(model: &Block) -> Result<Geometry, Problem> {
         }
         zones.push(zone);
     }
+    let seeks = seek_curve(mechanics, cylinders)?;
+    let settle = mechanics.number_or("Add. write settling delay", (-10.0, 1000.0), 0.0)?;
     let geometry = Geometry {
         surfaces,
         sectors: 0,
         revolution,
         order,
-        resettle: zones.first().map_or(0, |zone| zone.track_skew),
+        resettle: seeks.get(1).map_or(0, |&nanos| Nanos::from(nanos)),
         zones,
-        seeks: seek_curve(mechanics, cylinders)?,
+        seeks,
         head_switch: nanos(mechanics.number_or("Head switch time", TIMES, 0.0)?),
-        write_settle: nanos(mechanics.number_or("Add. write settling delay", TIMES, 0.0)?),
+        write_settle: (settle * MS).round() as i64,
     };
     let geometry = geometry.new(Some(blocks));
     if geometry.sectors == 0 {
@@ -272,7 +291,7 @@ fn geometry(model: &Block) -> Result<Geometry, Problem> {
 
 fn zone(block: &Block, layout: &Block, revolution: Nanos, surfaces: u64, cylinders: u64) -> Result<Zone, Problem> {
     let first_cylinder = block.whole("First cylinder number", (0, cylinders - 1))?;
-    let last = block.whole("Last cylinder number", (first_cylinder, cylinders - 1))?;
+    let last = block.whole("Last cylinder number", (first_cylinder, cylinders))?;
     let track_sectors = block.whole("Blocks per track", (1, 1 << 20))?;
     let count = last + 1 - first_cylinder;
     // Skews are numbers of sectors, or parts of a revolution.

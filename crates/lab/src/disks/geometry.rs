@@ -71,8 +71,8 @@ pub struct Geometry {
     pub head_switch: Nanos,
     /// What the heads take to find a track for a new access, also one that they were on before.
     pub resettle: Nanos,
-    /// What a write waits in addition until the head has settled.
-    pub write_settle: Nanos,
+    /// What a write waits in addition until the head has settled. Some drives' files have less than nothing.
+    pub write_settle: i64,
 }
 
 /// A part of a track with consecutive logical sectors.
@@ -86,6 +86,8 @@ pub struct Run {
     pub angle: Nanos,
     /// How many sectors there are from there, before the track's end or something that is skipped.
     pub sectors: u64,
+    /// How many came before, back to the track's start or something that is skipped.
+    pub before: u64,
     /// Sectors of the track.
     pub track_sectors: u64,
     /// Which sector of the track the first one is.
@@ -157,10 +159,14 @@ impl Geometry {
         if let Some(&slip) = zone.slips.get(low) {
             end = end.min(slip.max(place + 1));
         }
-        if zone.spare_unit > 0 {
-            let unit = place / zone.spare_unit * zone.spare_unit;
-            let back = if zone.spares_at_front { 0 } else { zone.spares };
-            end = end.min((unit + zone.spare_unit - back).max(place + 1));
+        let mut start = track * zone.track_sectors;
+        if low > 0 {
+            start = start.max((zone.slips[low - 1] + 1).min(place));
+        }
+        if let Some(unit) = place.checked_div(zone.spare_unit) {
+            let (front, back) = if zone.spares_at_front { (zone.spares, 0) } else { (0, zone.spares) };
+            start = start.max((unit * zone.spare_unit + front).min(place));
+            end = end.min(((unit + 1) * zone.spare_unit - back).max(place + 1));
         }
         end = end.min(place + (zone.first + zone.sectors - sector));
         let (cylinder, nth) = (track / self.surfaces, track % self.surfaces);
@@ -176,6 +182,7 @@ impl Geometry {
             head: if reversed { self.surfaces - 1 - nth } else { nth },
             angle: angle % self.revolution,
             sectors: end - place,
+            before: (place - start).min(sector - zone.first),
             track_sectors: zone.track_sectors,
             place: within,
         }
@@ -244,7 +251,7 @@ mod tests {
                 for offset in 1..run.sectors {
                     let next = geometry.locate(sector + offset);
                     assert_eq!((next.cylinder, next.head, next.place), (run.cylinder, run.head, run.place + offset));
-                    assert_eq!(next.sectors, run.sectors - offset);
+                    assert_eq!((next.before, next.sectors), (run.before + offset, run.sectors - offset));
                     let angle = (run.angle + run.time(offset, geometry.revolution)) % geometry.revolution;
                     assert_eq!(next.angle, angle, "a sector begins where the one before it ends");
                 }

@@ -15,10 +15,15 @@ use std::sync::Arc;
 use engine::Nanos;
 
 use super::buffer::{Buffer, Segment};
-use super::drive::{Drive, ReadAhead, WriteCache};
+use super::drive::{Drive, WriteCache};
 use super::geometry::{Run, SECTOR};
 use super::queue::{Policy, Queue, Waiting};
 use super::{Breakdown, Command, Done, Op, Statistics, Tag};
+
+#[path = "read_ahead.rs"]
+mod read_ahead;
+
+use read_ahead::Ahead;
 
 /// How a disk is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,15 +39,6 @@ pub struct Options {
 struct Arm {
     cylinder: u64,
     head: u64,
-}
-
-/// Reading ahead: from when on which sector passes, and where it ends.
-#[derive(Clone, Copy, Debug)]
-struct Ahead {
-    segment: usize,
-    from: u64,
-    at: Nanos,
-    until: u64,
 }
 
 /// What the mechanism has done for a command.
@@ -66,6 +62,10 @@ pub struct Hdd {
     free: Nanos,
     buffer: Buffer,
     ahead: Option<Ahead>,
+    /// The drive has the queue: it prepares a command while it serves another.
+    overlaps: bool,
+    /// How long the drive has had the command that it serves, before it began.
+    early: Nanos,
     /// The last command was a write.
     after_write: bool,
     /// The sector after the last read.
@@ -87,6 +87,8 @@ impl Hdd {
             free: 0,
             buffer: Buffer::new(drive.segments),
             ahead: None,
+            overlaps: options.queue == Policy::Ncq,
+            early: 0,
             after_write: false,
             read_end: 0,
             queue: Queue::new(options.queue),
@@ -134,6 +136,7 @@ impl Hdd {
         let batch = queue.take(now, |waiting| self.reach(now, waiting));
         self.queue = queue;
         let Some(first) = batch.first() else { return };
+        self.early = if self.overlaps { now - first.submitted } else { 0 };
         self.pause(now);
         let sectors = batch.iter().map(|waiting| waiting.sectors).sum();
         let time = match first.command.op {
@@ -153,20 +156,31 @@ impl Hdd {
         self.current.extend(batch.iter().map(done));
     }
 
-    /// How long the mechanism takes until the first sector of a command passes; nothing, if it is in the buffer.
+    /// How long it takes until the first sector of a command passes; nothing, if the buffer serves it.
     fn reach(&self, now: Nanos, waiting: &Waiting) -> Nanos {
         let (sector, end) = (waiting.sector, waiting.sector + waiting.sectors);
-        let hit = match waiting.command.op {
-            Op::Read => self.buffer.holding(sector, end, self.drive.hits_on_writes).is_some(),
-            Op::Write | Op::Flush => false,
-        };
-        if hit {
-            return 0;
+        let (overheads, after) = (&self.drive.overheads, usize::from(self.after_write));
+        let early = if self.overlaps { now - waiting.submitted } else { 0 };
+        let begin = |overhead: Nanos| self.free.max(now + overhead.saturating_sub(early));
+        match waiting.command.op {
+            Op::Flush => 0,
+            Op::Read if self.buffer.holding(sector, end, self.drive.hits_on_writes).is_some() => 0,
+            Op::Read => match self.coming(sector) {
+                Some(at) => at.saturating_sub(now),
+                None => self.passes(begin(overheads.read_miss[after]), sector, false) - now,
+            },
+            // Into the buffer; if that is full, all alike wait until a segment is written.
+            Op::Write if self.write_cache == WriteCache::On && waiting.sectors <= self.drive.segment_sectors => {
+                let full = self.buffer.unwritten(now) >= self.drive.write_segments;
+                if full { self.free.saturating_sub(now) } else { 0 }
+            }
+            Op::Write => self.passes(begin(overheads.write_miss[after]), sector, true) - now,
         }
-        let geometry = &self.drive.geometry;
-        let run = geometry.locate(sector);
-        let at = self.free.max(now) + self.moving(self.arm, &run);
-        at - now + (run.angle + geometry.revolution - at % geometry.revolution) % geometry.revolution
+    }
+
+    /// What of an overhead is left: a drive with a queue of its own has begun with it while another command was served.
+    fn left_of(&self, overhead: [Nanos; 2]) -> Nanos {
+        overhead[usize::from(self.after_write)].saturating_sub(self.early)
     }
 
     /// What the disk did by itself while it had no command, up to now.
@@ -183,14 +197,11 @@ impl Hdd {
 
     /// The dirty segment that is reached first of those whose data are there.
     fn next_dirty(&self, now: Nanos) -> Option<usize> {
-        let geometry = &self.drive.geometry;
         let dirty = |&at: &usize| self.buffer.segments[at].is_dirty();
         let cost = |&at: &usize| {
             let segment = &self.buffer.segments[at];
-            let run = geometry.locate(segment.dirty_from);
             let start = self.free.max(segment.ready);
-            let at = start + self.moving(self.arm, &run);
-            (start >= now, at + (run.angle + geometry.revolution - at % geometry.revolution) % geometry.revolution)
+            (start >= now, self.passes(start, segment.dirty_from, true))
         };
         (0..self.buffer.segments.len()).filter(dirty).min_by_key(cost)
     }
@@ -211,7 +222,7 @@ impl Hdd {
         let sequential = self.read_end == sector;
         self.read_end = end;
         let drive = Arc::clone(&self.drive);
-        let overhead = drive.overheads.read_hit[usize::from(self.after_write)];
+        let overhead = self.left_of(drive.overheads.read_hit);
         let bus = sectors * drive.bus_sector;
         // What is being read ahead is in its segment as far as it has come.
         if let Some(time) = self.read_of_ahead(now, sector, end) {
@@ -222,7 +233,7 @@ impl Hdd {
             self.ahead_again(at, end, now + overhead);
             return Breakdown { overhead, transfer: bus, ..Breakdown::default() };
         }
-        let overhead = drive.overheads.read_miss[usize::from(self.after_write)];
+        let overhead = self.left_of(drive.overheads.read_miss);
         let start = now + overhead;
         let begin = self.clean(start, sector, end).max(self.free);
         self.stop_ahead(start);
@@ -235,8 +246,12 @@ impl Hdd {
         let done = (pass.end + drive.bus_sector).max(first + (end - from) * drive.bus_sector).max(start + bus);
         let at = continued.or_else(|| self.buffer.give_up(begin, None));
         if let Some(at) = at {
+            // The head waited for the first sector: those that came before it in the track passed meanwhile.
+            let waited = pass.time.rotation * run.track_sectors / drive.geometry.revolution;
+            let before = if drive.reads_on_arrival { waited.min(run.before) } else { 0 };
+            let before = before.min(drive.segment_sectors.saturating_sub(sectors));
             let segment = &mut self.buffer.segments[at];
-            segment.start = if continued.is_some() { segment.start } else { sector };
+            segment.start = if continued.is_some() { segment.start } else { sector - before };
             segment.start = segment.start.max(end.saturating_sub(drive.segment_sectors));
             (segment.end, segment.dirty_from, segment.written) = (end, end, false);
             self.buffer.touch(at);
@@ -246,39 +261,6 @@ impl Hdd {
         (time.queue, time.overhead) = (begin - start, overhead);
         time.transfer += done - pass.end;
         time
-    }
-
-    /// A read of sectors that are being read ahead, or have been, without a seek.
-    fn read_of_ahead(&mut self, now: Nanos, sector: u64, end: u64) -> Option<Breakdown> {
-        let ahead = self.ahead?;
-        let segment = self.buffer.segments[ahead.segment];
-        if self.free > now || sector < segment.start || sector > ahead.until {
-            return None;
-        }
-        if self.walk(&ahead, Some(now), ahead.until).0 == ahead.until {
-            self.stop_ahead(now);
-            return None;
-        }
-        let drive = Arc::clone(&self.drive);
-        let overhead = drive.overheads.read_hit[usize::from(self.after_write)];
-        let bus = (end - sector) * drive.bus_sector;
-        let mut done = now + overhead + bus;
-        let mut next = Ahead { until: ahead.until.max(end), ..ahead };
-        if end > ahead.from {
-            let (_, at, arm) = self.walk(&ahead, None, end);
-            done = done.max(at + drive.bus_sector);
-            (next.from, next.at) = (end, at);
-            self.arm = arm;
-        }
-        next.until = next.until.max(self.ahead_limit(sector, end, true));
-        let segment = &mut self.buffer.segments[ahead.segment];
-        segment.end = segment.end.max(next.from);
-        segment.dirty_from = segment.end;
-        segment.start = segment.start.max(next.until.saturating_sub(drive.segment_sectors)).min(sector);
-        self.ahead = Some(next);
-        self.buffer.touch(ahead.segment);
-        let rotation = done - (now + overhead + bus);
-        Some(Breakdown { overhead, transfer: bus, rotation, ..Breakdown::default() })
     }
 
     fn write(&mut self, now: Nanos, sector: u64, sectors: u64) -> Breakdown {
@@ -296,7 +278,7 @@ impl Hdd {
         if self.write_cache == WriteCache::Off || sectors > room {
             return self.write_through(now, sector, sectors);
         }
-        let overhead = drive.overheads.write_hit[usize::from(self.after_write)];
+        let overhead = self.left_of(drive.overheads.write_hit);
         let transfer = sectors * drive.bus_sector;
         let mut begin = now;
         let at = loop {
@@ -343,13 +325,16 @@ impl Hdd {
 
     fn write_through(&mut self, now: Nanos, sector: u64, sectors: u64) -> Breakdown {
         let drive = Arc::clone(&self.drive);
-        let (end, overhead) = (sector + sectors, drive.overheads.write_miss[usize::from(self.after_write)]);
+        let (end, overhead) = (sector + sectors, self.left_of(drive.overheads.write_miss));
         let start = now + overhead;
         let begin = self.clean(start, sector, end).max(self.free);
         self.stop_ahead(start);
         // A sector must have come over the bus before it passes the head.
         let behind = drive.bus_sector.saturating_sub(drive.geometry.sector_time(&drive.geometry.locate(sector)));
-        let pass = self.pass(begin, sector, sectors, start + drive.bus_sector + (sectors - 1) * behind, true);
+        let bus = drive.bus_sector + (sectors - 1) * behind;
+        let arrived =
+            now + (drive.overheads.write_miss[usize::from(self.after_write)] + bus).saturating_sub(self.early);
+        let pass = self.pass(begin, sector, sectors, arrived, true);
         if drive.hits_on_writes
             && sectors <= drive.segment_sectors
             && let Some(at) = self.buffer.give_up(begin, None)
@@ -362,7 +347,7 @@ impl Hdd {
     }
 
     fn flush(&mut self, now: Nanos) -> Breakdown {
-        let overhead = self.drive.overheads.read_hit[usize::from(self.after_write)];
+        let overhead = self.left_of(self.drive.overheads.read_hit);
         let mut time = Breakdown { overhead, ..Breakdown::default() };
         let mut at = now + overhead;
         while let Some(segment) = self.next_dirty(Nanos::MAX) {
@@ -396,6 +381,23 @@ impl Hdd {
         geometry.seek(arm.cylinder.abs_diff(run.cylinder)).max(switch)
     }
 
+    /// The way to the first track of an access that begins at a time.
+    fn moving_first(&self, begin: Nanos, sector: u64, run: &Run, write: bool) -> Nanos {
+        let (geometry, moving) = (&self.drive.geometry, self.moving(self.arm, run));
+        if (begin, sector) == self.streaming {
+            return moving;
+        }
+        let settle = if write { geometry.write_settle } else { 0 };
+        moving.max(geometry.resettle).saturating_add_signed(settle)
+    }
+
+    /// When the first sector of an access that begins at a time passes the head.
+    fn passes(&self, begin: Nanos, sector: u64, write: bool) -> Nanos {
+        let (revolution, run) = (self.drive.geometry.revolution, self.drive.geometry.locate(sector));
+        let there = begin + self.moving_first(begin, sector, &run, write);
+        there + (run.angle + revolution - there % revolution) % revolution
+    }
+
     /// Reads or writes sectors of the medium from `begin` on. `ready`: a write does not begin before.
     fn pass(&mut self, begin: Nanos, sector: u64, sectors: u64, ready: Nanos, write: bool) -> Pass {
         let geometry = &self.drive.geometry;
@@ -403,12 +405,9 @@ impl Hdd {
         let (mut at, mut left) = (sector, sectors);
         while left > 0 {
             let run = geometry.locate(at);
-            let mut moving = self.moving(self.arm, &run);
             let first = left == sectors;
-            if first && (begin, sector) != self.streaming {
-                moving = moving.max(geometry.resettle);
-                moving += if write { geometry.write_settle } else { 0 };
-            }
+            let moving =
+                if first { self.moving_first(begin, sector, &run, write) } else { self.moving(self.arm, &run) };
             let hold = if first { ready.saturating_sub(pass.end + moving) } else { 0 };
             let there = pass.end + moving + hold;
             let wait = (run.angle + geometry.revolution - there % geometry.revolution) % geometry.revolution;
@@ -428,83 +427,6 @@ impl Hdd {
         self.streaming = (pass.end, at);
         self.statistics.seeking += pass.time.seek;
         pass
-    }
-
-    /// Reading ahead, up to a sector or to a time: how far it comes, when, and where the arm is then.
-    fn walk(&self, ahead: &Ahead, by: Option<Nanos>, until: u64) -> (u64, Nanos, Arm) {
-        let geometry = &self.drive.geometry;
-        let (mut sector, mut at, mut arm) = (ahead.from, ahead.at, self.arm);
-        while sector < until {
-            let run = geometry.locate(sector);
-            let there = at + self.moving(arm, &run);
-            let wait = (run.angle + geometry.revolution - there % geometry.revolution) % geometry.revolution;
-            let begin = there + wait;
-            let left = by.map_or(Nanos::MAX, |by| by.saturating_sub(begin));
-            if left == 0 {
-                break;
-            }
-            arm = Arm { cylinder: run.cylinder, head: run.head };
-            let mut count = run.sectors.min(until - sector);
-            let whole = run.time(count, geometry.revolution);
-            if whole > left {
-                let enough = (left * run.track_sectors / geometry.revolution + 1).min(count);
-                count = if run.time(enough, geometry.revolution) > left { enough.saturating_sub(1) } else { enough };
-                return (sector + count, begin + left, arm);
-            }
-            (sector, at) = (sector + count, begin + whole);
-        }
-        (sector, at, arm)
-    }
-
-    /// Ends reading ahead.
-    fn stop_ahead(&mut self, now: Nanos) {
-        let Some(ahead) = self.ahead.take() else { return };
-        let (sector, _, arm) = self.walk(&ahead, Some(now), ahead.until);
-        self.arm = arm;
-        let segment = &mut self.buffer.segments[ahead.segment];
-        segment.end = segment.end.max(sector);
-        segment.dirty_from = segment.end;
-        segment.start = segment.start.max(segment.end.saturating_sub(self.drive.segment_sectors));
-    }
-
-    fn begin_ahead(&mut self, segment: usize, from: u64, at: Nanos, sequential: bool) {
-        let until = self.ahead_limit(self.buffer.segments[segment].start, from, sequential);
-        self.ahead = (until > from).then_some(Ahead { segment, from, at, until });
-    }
-
-    /// After a hit: reads on, if the drive does so and little is left.
-    fn ahead_again(&mut self, at: usize, end: u64, now: Nanos) {
-        let segment = self.buffer.segments[at];
-        let little = segment.end - end.min(segment.end) <= self.drive.most_ahead / 2;
-        if self.drive.ahead_on_hit && self.ahead.is_none() && !segment.written && little {
-            self.begin_ahead(at, segment.end, now.max(self.free), true);
-        }
-    }
-
-    /// Up to which sector the drive reads ahead, in a segment that begins with one and when another is the last that was wanted.
-    fn ahead_limit(&self, start: u64, end: u64, sequential: bool) -> u64 {
-        let (drive, geometry) = (&self.drive, &self.drive.geometry);
-        if end >= geometry.sectors {
-            return end;
-        }
-        let track = |sector: u64| sector + geometry.locate(sector).sectors;
-        let limit = match drive.read_ahead {
-            ReadAhead::None => end,
-            ReadAhead::Track => track(end - 1),
-            ReadAhead::Cylinder => {
-                let cylinder = geometry.locate(end - 1).cylinder;
-                let mut limit = track(end - 1);
-                while limit < geometry.sectors && geometry.locate(limit).cylinder == cylinder {
-                    limit = track(limit);
-                }
-                limit
-            }
-            ReadAhead::Segment => end + drive.most_ahead,
-            ReadAhead::NextTrack if sequential => track(track(end - 1).min(geometry.sectors - 1)),
-            ReadAhead::NextTrack => end,
-        };
-        let room = if drive.over_requested { end + drive.most_ahead } else { start + drive.segment_sectors };
-        limit.min(end + drive.most_ahead).min(room).min(geometry.sectors).max(end)
     }
 }
 

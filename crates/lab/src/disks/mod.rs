@@ -7,13 +7,17 @@
 mod buffer;
 pub mod command;
 pub mod drive;
+pub mod ftl;
 pub mod geometry;
 pub mod hdd;
 pub mod parameters;
+pub mod power;
 pub mod queue;
 pub mod raid5;
 pub mod rebuild;
+pub mod spec;
 pub mod ssd;
+mod stripe;
 pub mod validate;
 
 use std::cmp::Reverse;
@@ -114,6 +118,8 @@ pub enum Disk {
     Instant(Instant),
     /// Flash.
     Ssd(ssd::Queue),
+    /// Flash with its translation layer.
+    Flash(Box<ftl::Flash>),
     /// A hard disk.
     Hdd(Box<hdd::Hdd>),
     /// Several disks.
@@ -126,6 +132,7 @@ impl Disk {
         match self {
             Disk::Instant(disk) => disk.submit(now, tag, command),
             Disk::Ssd(disk) => disk.submit(now, tag, command),
+            Disk::Flash(disk) => disk.submit(now, tag, command),
             Disk::Hdd(disk) => disk.submit(now, tag, command),
             Disk::Array(array) => array.submit(now, tag, command),
         }
@@ -136,6 +143,7 @@ impl Disk {
         match self {
             Disk::Instant(disk) => disk.calendar.next(),
             Disk::Ssd(disk) => disk.next(),
+            Disk::Flash(disk) => disk.next(),
             Disk::Hdd(disk) => disk.next(),
             Disk::Array(array) => array.next(),
         }
@@ -146,6 +154,7 @@ impl Disk {
         match self {
             Disk::Instant(disk) => disk.calendar.pop(now),
             Disk::Ssd(disk) => disk.pop(now),
+            Disk::Flash(disk) => disk.pop(now),
             Disk::Hdd(disk) => disk.pop(now),
             Disk::Array(array) => array.pop(now),
         }
@@ -156,6 +165,7 @@ impl Disk {
         match self {
             Disk::Instant(disk) => disk.statistics,
             Disk::Ssd(disk) => disk.statistics(),
+            Disk::Flash(disk) => disk.statistics(),
             Disk::Hdd(disk) => disk.statistics(),
             Disk::Array(array) => array.statistics(),
         }
@@ -165,6 +175,7 @@ impl Disk {
     pub fn capacity(&self) -> u64 {
         match self {
             Disk::Instant(_) | Disk::Ssd(_) => u64::MAX,
+            Disk::Flash(disk) => disk.capacity(),
             Disk::Hdd(disk) => disk.capacity(),
             Disk::Array(array) => array.capacity(),
         }

@@ -147,7 +147,7 @@ fn read_at(file: &Path, depth: usize) -> Result<Vec<Block>, Problem> {
     let mut blocks = Vec::new();
     while let Some(words) = parser.words()? {
         match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-            ["source", ref name] => blocks.extend(parser.source(name, depth)?),
+            ["source", name] => blocks.extend(parser.source(name, depth)?),
             ["instantiate" | "topology", ..] => parser.pass_over()?,
             [kind, ref rest @ ..] if rest.len() < 2 && parser.peek() == Some('{') => {
                 let name = rest.first().copied().unwrap_or_default();
@@ -355,3 +355,7 @@ impl Parser<'_> {
         Ok(word.parse().ok().filter(|number: &f64| number.is_finite()).map_or(Value::Word(word), Value::Number))
     }
 }
+
+#[cfg(test)]
+#[path = "parameters_tests.rs"]
+mod tests;

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use engine::Nanos;
 
 use super::rebuild::{Rebuild, WINDOW};
+use super::stripe::{Round, Row, plan};
 use super::{Breakdown, Class, Command, Disk, Done, Op, Statistics, Tag};
 
 /// Bytes of a row on each member.
@@ -66,33 +67,6 @@ struct Piece {
     row: u64,
     member: usize,
     full: bool,
-    class: Class,
-}
-
-/// A row in the stripe cache. Sets of members are bits.
-#[derive(Clone, Debug)]
-struct Row {
-    cached: u64,
-    /// To be overwritten as a whole.
-    full: u64,
-    /// To be overwritten in part.
-    partial: u64,
-    waiting: Vec<u64>,
-    class: Class,
-    round: Option<Round>,
-    used: u64,
-}
-
-/// The reads and writes of a row that are under way.
-#[derive(Clone, Debug)]
-struct Round {
-    requests: Vec<u64>,
-    reads: u64,
-    writes: u64,
-    reading: bool,
-    left: u32,
-    spent: Breakdown,
-    last: Breakdown,
     class: Class,
 }
 
@@ -273,10 +247,10 @@ impl Array {
 
     fn direct(&mut self, now: Nanos, id: u64, member: usize, command: Command) {
         self.requests.entry(id).and_modify(|request| request.left += 1);
-        self.to_member(now, member, command, Part::Request(id));
+        self.order(now, member, command, Part::Request(id));
     }
 
-    fn to_member(&mut self, now: Nanos, member: usize, command: Command, part: Part) {
+    fn order(&mut self, now: Nanos, member: usize, command: Command, part: Part) {
         if let (Some(rebuild), Part::Request(_) | Part::Rows(_)) = (&mut self.rebuild, &part) {
             rebuild.other_work(member, command.bytes);
         }
@@ -295,16 +269,7 @@ impl Array {
                 };
                 self.rows.remove(&row);
             }
-            let fresh = Row {
-                cached: 0,
-                full: 0,
-                partial: 0,
-                waiting: Vec::new(),
-                class: Class::Background,
-                round: None,
-                used: 0,
-            };
-            self.rows.insert(piece.row, fresh);
+            self.rows.insert(piece.row, Row::empty());
         }
         let Some(row) = self.rows.get_mut(&piece.row) else { return false };
         self.idle.remove(&row.used);
@@ -324,27 +289,13 @@ impl Array {
 
     /// Decides how a row is written.
     fn decide(&mut self, number: u64) {
-        let parity = self.parity(number * ROW / self.unit);
-        let missing = self.missing(number * ROW);
-        let n = self.members.len();
+        let (parity, missing) = (self.parity(number * ROW / self.unit), self.missing(number * ROW));
+        let members = self.members.len();
         let Some(row) = self.rows.get_mut(&number).filter(|row| row.round.is_none() && !row.waiting.is_empty()) else {
             return;
         };
-        let (all, parity_bit) = (u64::MAX >> (64 - n), 1u64 << parity);
-        let missing_bit = missing.map_or(0, |member| 1u64 << member);
-        let written = row.full | row.partial;
-        let modified = (written | parity_bit) & !row.cached;
-        let others = all & !parity_bit & !row.full & !row.cached;
-        let cost = |set: u64| (set & !missing_bit).count_ones() + (set & missing_bit).count_ones() * 2 * n as u32;
-        let (rmw, rcw) = (cost(modified), cost(others));
-        let mut reads = match () {
-            () if rmw < rcw => modified,
-            () => others,
-        };
-        if reads & missing_bit != 0 {
-            reads = all & !missing_bit & !row.cached;
-        }
-        let writes = (written | parity_bit) & !missing_bit;
+        let (reads, writes) = plan(members, parity, missing, row);
+        let class = row.class;
         row.round = Some(Round {
             requests: std::mem::take(&mut row.waiting),
             reads,
@@ -353,9 +304,8 @@ impl Array {
             left: if reads != 0 { reads.count_ones() } else { writes.count_ones() },
             spent: Breakdown::default(),
             last: Breakdown::default(),
-            class: row.class,
+            class,
         });
-        let class = row.class;
         (row.full, row.partial, row.class) = (0, 0, Class::Background);
         self.enqueue(number, if reads != 0 { reads } else { writes }, reads == 0, class);
     }
@@ -374,7 +324,7 @@ impl Array {
             let (member, write, class, first) = run[0];
             let op = if write { Op::Write } else { Op::Read };
             let command = Command { op, offset: first * ROW, bytes: run.len() as u64 * ROW, class };
-            self.to_member(now, member, command, Part::Rows(run.iter().map(|out| out.3).collect()));
+            self.order(now, member, command, Part::Rows(run.iter().map(|out| out.3).collect()));
         }
     }
 
@@ -491,7 +441,7 @@ impl Array {
             };
             let command = Command { op: Op::Read, offset, bytes, class: Class::Foreground };
             for member in (0..self.members.len()).filter(|&member| member != failed) {
-                self.to_member(at, member, command, Part::Survivor(offset));
+                self.order(at, member, command, Part::Survivor(offset));
             }
         }
     }
@@ -500,7 +450,7 @@ impl Array {
         let (Some(failed), Some(rebuild)) = (self.failed, &mut self.rebuild) else { return };
         if let Some(bytes) = rebuild.read(window) {
             let command = Command { op: Op::Write, offset: window, bytes, class: Class::Foreground };
-            self.to_member(now, failed, command, Part::Spare(window));
+            self.order(now, failed, command, Part::Spare(window));
         }
     }
 }

@@ -165,6 +165,19 @@ fn a_rebuild_takes_all_it_gets_when_idle_and_the_least_speed_under_load() {
 }
 
 #[test]
+fn a_rebuild_of_hard_disks_goes_at_the_speed_of_their_tracks() {
+    let drive = Arc::new(Drive::wd1600aajs_like());
+    let hdd = || Disk::Hdd(Box::new(Hdd::new(Arc::clone(&drive), Options::default())));
+    let mut array = Array::new(Level::Raid5, (0..4).map(|_| hdd()).collect(), UNIT).expect("a right array");
+    array.fail(1);
+    array.replace(0, hdd(), 1 << 30, 10_240, 200_000);
+    batch(&mut array, 0, &[]);
+    let finished = array.rebuild().and_then(Rebuild::finished).expect("it ends");
+    // 1 GiB at the outer edge: 97 MB/s on the track, a sixth less with the skews.
+    assert!((12_000..15_000).contains(&(finished / 1_000_000)), "{finished}");
+}
+
+#[test]
 fn what_is_rebuilt_is_used() {
     let mut array = array(4);
     array.fail(0);
