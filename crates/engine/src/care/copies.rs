@@ -20,6 +20,7 @@ use crate::format::record::Change;
 use crate::format::superblock::TreeId;
 use crate::format::volume::Keeps;
 use crate::journal::Unwritten;
+use crate::pool::Pool;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Phase;
@@ -42,12 +43,7 @@ pub(crate) enum Copying {
     Drop,
 }
 
-impl Engine {
-    /// References beyond which a block is kept twice; 0: none is.
-    pub fn second_copies_above(&self) -> u32 {
-        self.pool.second_copies
-    }
-
+impl Pool {
     /// Blocks of data that are second copies (merged ones).
     pub(crate) fn second_copies_used(&self) -> u64 {
         self.hidden_blocks_used(Keeps::SecondCopies)
@@ -55,19 +51,75 @@ impl Engine {
 
     /// Blocks that volumes have which nobody sees (merged ones).
     pub(crate) fn hidden_blocks_used(&self, keeps: Keeps) -> u64 {
-        let hidden = self.pool.volumes.iter().filter(|volume| volume.keeps == Some(keeps));
+        let hidden = self.volumes.iter().filter(|volume| volume.keeps == Some(keeps));
         hidden.map(|volume| volume.logical_blocks_used).sum()
     }
 
     /// Where the volume of second copies is in the list, if it can be used already.
     pub(crate) fn copies_volume(&self) -> Option<usize> {
-        self.volume_index(self.pool.copies?)
+        self.volume_index(self.copies?)
+    }
+
+    pub(crate) fn slots_to_spare(&self, one_in: u64) -> u64 {
+        let geometry = &self.store.geometry;
+        geometry.spare_slots() + geometry.slots() / one_in
+    }
+
+    /// The slot that holds the second copy of a slot, or did.
+    pub(crate) fn copy_of(&mut self, slot: Slot) -> Result<Option<Slot>, Missing> {
+        let Some(at) = self.copies_volume() else { return Ok(None) };
+        let volume = &self.volumes[at];
+        if slot.0 >= volume.size / self.store.geometry.block() {
+            return Ok(None);
+        }
+        match self.map_entry(at, Key::new(volume.id, slot.0)) {
+            Ok(entry) => Ok(entry.slot()),
+            Err(Unresolved::Missing(missing)) => Err(missing),
+            Err(Unresolved::Damaged) => Ok(None),
+        }
+    }
+
+    /// Writes a block of a volume that nobody sees into the next slot, which there is: from a buffer with its verified content, which
+    /// is the slot's from here on.
+    pub(crate) fn put_hidden(&mut self, key: Key, digest: Digest, buffer: BufferId) -> Slot {
+        let slot = self.space.allocate().expect("counted before");
+        self.buffers.set_incoming(buffer);
+        self.buffers.set_check(buffer, check_bits(digest));
+        let before = self.dirty.insert(slot, buffer);
+        assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
+        // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
+        self.journal.add_block(Unwritten { slot, buffer }, true);
+        self.journal.changes.push(Change::Fresh { key, slot, digest });
+        self.put_copy(key, Entry::whole(slot, digest), digest, true);
+        slot
+    }
+
+    /// Unmaps a block of a volume that nobody sees; there has to be room to say so.
+    pub(crate) fn drop_hidden(&mut self, key: Key) {
+        self.journal.changes.push(Change::Zero { key });
+        self.put_copy(key, Entry::ZERO, Digest::default(), false);
+    }
+
+    fn put_copy(&mut self, key: Key, entry: Entry, digest: Digest, fresh: bool) {
+        self.room.active.note(key);
+        if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
+            self.retire_if_dead(slot);
+        }
+        self.last_change = self.now;
+        self.forget_wrapped();
+    }
+}
+
+impl Engine {
+    /// References beyond which a block is kept twice; 0: none is.
+    pub fn second_copies_above(&self) -> u32 {
+        self.pool.second_copies
     }
 
     /// Sees to the volume of second copies: it is as large as the pool, and goes when it is not wanted any more; what is in it is
     /// given back when slots run short.
     pub(crate) fn step_copies(&mut self) {
-        let Some(at) = self.copies_volume() else { return };
+        let Some(at) = self.pool.copies_volume() else { return };
         if self.pool.phase != Phase::Serving || !self.takes_changes() || !self.blocked.is_empty() {
             return;
         }
@@ -76,14 +128,9 @@ impl Engine {
             let _ = self.change_volume(VolumeChange::Delete { volume });
         } else if self.pool.volumes[at].size < slots * self.pool.store.geometry.block() {
             let _ = self.change_volume(VolumeChange::Resize { volume, blocks: slots });
-        } else if self.pool.space.free() < self.slots_to_spare(ROOM_TO_KEEP) {
+        } else if self.pool.space.free() < self.pool.slots_to_spare(ROOM_TO_KEEP) {
             self.give_back_copies();
         }
-    }
-
-    pub(crate) fn slots_to_spare(&self, one_in: u64) -> u64 {
-        let geometry = &self.pool.store.geometry;
-        geometry.spare_slots() + geometry.slots() / one_in
     }
 
     /// Drops all second copies; false if there are none, or no room to say so.
@@ -91,7 +138,7 @@ impl Engine {
         if !self.has_copies {
             return false;
         }
-        let Some(at) = self.copies_volume() else { return false };
+        let Some(at) = self.pool.copies_volume() else { return false };
         if !self.clear_hidden(at) {
             return false;
         }
@@ -104,29 +151,15 @@ impl Engine {
         let volume = &self.pool.volumes[at];
         let end = volume.size / self.pool.store.geometry.block();
         let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
-        let cleared = self.cleared(start, stop);
+        let cleared = self.pool.cleared(start, stop);
         if !matches!(self.room_for(&Asked::clear(1, cleared)), Room::Enough) {
             return false;
         }
         self.pool.journal.changes.push(Change::Clear { key: start, end });
-        self.clear_keys(start, stop);
+        self.pool.clear_keys(start, stop);
         self.pool.last_change = self.pool.now;
         self.pool.want_checkpoint = true;
         true
-    }
-
-    /// The slot that holds the second copy of a slot, or did.
-    pub(crate) fn copy_of(&mut self, slot: Slot) -> Result<Option<Slot>, Missing> {
-        let Some(at) = self.copies_volume() else { return Ok(None) };
-        let volume = &self.pool.volumes[at];
-        if slot.0 >= volume.size / self.pool.store.geometry.block() {
-            return Ok(None);
-        }
-        match self.map_entry(at, Key::new(volume.id, slot.0)) {
-            Ok(entry) => Ok(entry.slot()),
-            Err(Unresolved::Missing(missing)) => Err(missing),
-            Err(Unresolved::Damaged) => Ok(None),
-        }
     }
 
     /// The slot whose second copy, or replica, this is, if a slot was first written as one.
@@ -137,10 +170,10 @@ impl Engine {
 
     /// What a slot calls for that must hold `digest`, or nothing any more. What cannot be read calls for nothing.
     pub(crate) fn copying(&mut self, slot: Slot, digest: Option<Digest>) -> Result<Copying, Missing> {
-        if self.copies_volume().is_none() || !self.may_mend() {
+        if self.pool.copies_volume().is_none() || !self.pool.may_mend() {
             return Ok(Copying::Leave);
         }
-        let copy = self.copy_of(slot)?;
+        let copy = self.pool.copy_of(slot)?;
         let Some(digest) = digest.filter(|_| self.pool.second_copies > 0) else {
             return Ok(if copy.is_some() { Copying::Drop } else { Copying::Leave });
         };
@@ -177,55 +210,25 @@ impl Engine {
     /// Writes a second copy of a slot from a buffer with its verified content, which is the copy's from here on; or gives the buffer
     /// back, if there is no room.
     pub(crate) fn make_copy(&mut self, slot: Slot, digest: Digest, buffer: BufferId) {
-        let room = self.pool.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.pool.space.ready() > 0;
+        let room = self.pool.space.free() >= self.pool.slots_to_spare(ROOM_TO_MAKE) && self.pool.space.ready() > 0;
         let Some(volume) = self.room_for_copies(room).filter(|_| self.blocked.is_empty()) else {
             return self.pool.buffers.release(buffer);
         };
-        self.put_hidden(Key::new(volume, slot.0), digest, buffer);
+        self.pool.put_hidden(Key::new(volume, slot.0), digest, buffer);
         self.has_copies = true;
-    }
-
-    /// Writes a block of a volume that nobody sees into the next slot, which there is: from a buffer with its verified content, which
-    /// is the slot's from here on.
-    pub(crate) fn put_hidden(&mut self, key: Key, digest: Digest, buffer: BufferId) -> Slot {
-        let slot = self.pool.space.allocate().expect("counted before");
-        self.pool.buffers.set_incoming(buffer);
-        self.pool.buffers.set_check(buffer, check_bits(digest));
-        let before = self.pool.dirty.insert(slot, buffer);
-        assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
-        // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
-        self.pool.journal.add_block(Unwritten { slot, buffer }, true);
-        self.pool.journal.changes.push(Change::Fresh { key, slot, digest });
-        self.put_copy(key, Entry::whole(slot, digest), digest, true);
-        slot
-    }
-
-    /// Unmaps a block of a volume that nobody sees; there has to be room to say so.
-    pub(crate) fn drop_hidden(&mut self, key: Key) {
-        self.pool.journal.changes.push(Change::Zero { key });
-        self.put_copy(key, Entry::ZERO, Digest::default(), false);
     }
 
     /// Drops the second copy of a slot, if there is room to say so.
     pub(crate) fn drop_copy(&mut self, slot: Slot) {
         if let Some(volume) = self.room_for_copies(true) {
-            self.drop_hidden(Key::new(volume, slot.0));
+            self.pool.drop_hidden(Key::new(volume, slot.0));
         }
     }
 
     /// The volume of second copies, if its map can be changed without waiting.
     fn room_for_copies(&mut self, room: bool) -> Option<VolumeId> {
-        let at = self.copies_volume().filter(|_| room && self.takes_changes())?;
+        let at = self.pool.copies_volume().filter(|_| room && self.takes_changes())?;
         let volume = self.pool.volumes[at].id;
         matches!(self.room_for(&Asked::scattered(2)), Room::Enough).then_some(volume)
-    }
-
-    fn put_copy(&mut self, key: Key, entry: Entry, digest: Digest, fresh: bool) {
-        self.pool.room.active.note(key);
-        if let Some(slot) = self.pool.delta.put(key, entry, digest, fresh) {
-            self.retire_if_dead(slot);
-        }
-        self.pool.last_change = self.pool.now;
-        self.forget_wrapped();
     }
 }

@@ -50,7 +50,7 @@ impl Engine {
                 Err(ControlError::ReadOnly)
             }
             Command::DeleteVolume { volume } => Ok(What::Change(VolumeChange::Delete { volume })),
-            Command::ResizeVolume { volume, size } => self.resizing(volume, size).map(What::Change),
+            Command::ResizeVolume { volume, size } => self.pool.resizing(volume, size).map(What::Change),
             Command::Grow { capacity } => Ok(What::Grow { capacity }),
             Command::Scrub { command, seconds } => self.command_scrub(command, seconds).map(checkpoint),
             Command::Settle if self.pool.read_only || self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
@@ -125,7 +125,7 @@ impl Engine {
 
     fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
         let buffered = !self.pool.buffer.is_empty();
-        let unmerged = !self.pool.delta.is_empty() || self.has_discards() || buffered;
+        let unmerged = !self.pool.delta.is_empty() || self.pool.has_discards() || buffered;
         if self.pool.untouched {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }
@@ -135,7 +135,7 @@ impl Engine {
                 if buffered && self.pool.flush_is_stuck {
                     return Some(Err(ControlError::NoSpace));
                 }
-                self.ask_for_checkpoint();
+                self.pool.ask_for_checkpoint();
             }
             return None;
         }
@@ -143,7 +143,7 @@ impl Engine {
         if self.pool.space.pending().is_empty() {
             return Some(Ok(()));
         }
-        self.publish_pending();
+        self.pool.publish_pending();
         self.commit();
         None
     }
@@ -153,7 +153,7 @@ impl Engine {
         self.pool.closes_early = true;
         self.rebuild = None;
         if let Some(mut checkpoint) = self.checkpoint.take() {
-            self.abandon_checkpoint(&mut checkpoint);
+            self.pool.abandon_checkpoint(&mut checkpoint);
             // Requests in flight still ask it for the states of slots.
             self.checkpoint = Some(checkpoint);
         }

@@ -34,7 +34,7 @@ impl Engine {
             return;
         }
         self.pool.failure = Some(failure);
-        self.pool.mark = if self.has_lost_owner() { Mark::Done } else { Mark::Wait };
+        self.pool.mark = if self.pool.has_lost_owner() { Mark::Done } else { Mark::Wait };
         while let Some((_, id)) = self.committing.pop_front() {
             self.fail_request(id, Error::Io);
         }
@@ -53,10 +53,10 @@ impl Engine {
     /// Brings the superblock of a failed pool on its way.
     pub(crate) fn step_failure(&mut self) {
         if self.pool.mark == Mark::Wait && self.pool.superblocks_in_flight == 0 {
-            self.pool.mark = Mark::Look(self.look_at_owner());
+            self.pool.mark = Mark::Look(self.pool.look_at_owner());
         }
         if let Mark::Look(look) = self.pool.mark
-            && self.is_ours(look)
+            && self.pool.is_ours(look)
         {
             // Not where the newest superblock is that is whole for certain: writing may tear what is there.
             let epoch = match self.pool.superblock_submitted {
@@ -70,7 +70,7 @@ impl Engine {
         }
         if let Mark::Write(place) = self.pool.mark {
             let failed = self.pool.superblock;
-            let written = self.submit_superblock(&failed, &[place], Purpose::Mark);
+            let written = self.pool.submit_superblock(&failed, &[place], Purpose::Mark);
             self.pool.mark = if written.is_some() { Mark::Writing(place) } else { Mark::Done };
         }
     }

@@ -186,7 +186,7 @@ impl Engine {
     }
 
     fn offer(&mut self, digest: Digest, slot: Slot) {
-        let digest = self.sharing_digest(digest);
+        let digest = self.pool.sharing_digest(digest);
         if self.pool.index.offer(digest, slot, self.pool.space.generation(slot)) {
             self.neighbours.counts.entries += 1;
             let (at, mark) = Neighbours::mark(digest);

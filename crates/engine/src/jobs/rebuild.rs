@@ -42,8 +42,8 @@ impl Engine {
     pub(crate) fn note_summaries(&mut self, leaf: u64) -> Result<u64, Missing> {
         let mut noted = 0;
         self.each_block_of_leaf(leaf, |engine, slot, state, digest| {
-            if state.is_used() && !engine.pool.index.contains(engine.sharing_digest(digest)) {
-                engine.note_known(digest, slot);
+            if state.is_used() && !engine.pool.index.contains(engine.pool.sharing_digest(digest)) {
+                engine.pool.note_known(digest, slot);
                 noted += 1;
             }
         })?;
@@ -61,7 +61,7 @@ impl Engine {
             job.found.clear();
             let next = self.each_block_of_leaf(job.leaf, |engine, slot, state, digest| {
                 if state.is_used() {
-                    job.found.push((engine.sharing_digest(digest), slot));
+                    job.found.push((engine.pool.sharing_digest(digest), slot));
                 }
             });
             self.pool.index.warm(job.found.iter().map(|&(digest, _)| digest));

@@ -29,6 +29,7 @@ use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
+use crate::pool::Pool;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::sizes::list_bytes;
@@ -160,6 +161,37 @@ impl Reorder {
     }
 }
 
+impl Pool {
+    fn begin_reading(&mut self, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<Work> {
+        for at in 0..blocks.len() {
+            // A buffer of the read cache belongs to its slot: what becomes a replica has one of its own.
+            let Some(buffer) = self.any_buffer() else {
+                blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| self.buffers.release(buffer));
+                return None;
+            };
+            blocks[at].2 = Some(buffer);
+        }
+        let mut in_flight = 0;
+        let mut at = 0;
+        while at < blocks.len() {
+            let mut length = 1;
+            let follows = |length: usize| {
+                at + length < blocks.len() && self.continues(blocks[at].0, length, blocks[at + length].0)
+            };
+            while follows(length) {
+                length += 1;
+            }
+            let offset = self.slot_offset(blocks[at].0);
+            let bytes = length as u64 * self.store.geometry.block();
+            let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
+            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::Reorder { first: at });
+            in_flight += 1;
+            at += length;
+        }
+        Some(Work { blocks, in_flight, is_over: false })
+    }
+}
+
 impl Engine {
     /// Bytes that replicas may take, if somebody said so.
     pub fn replicas_budget(&self) -> Option<u64> {
@@ -171,7 +203,7 @@ impl Engine {
         let reorder = &self.reorder;
         ReorderStatus {
             budget_bytes: self.replica_budget() * self.pool.store.geometry.block(),
-            replicas: self.hidden_blocks_used(Keeps::Replicas),
+            replicas: self.pool.hidden_blocks_used(Keeps::Replicas),
             noted: reorder.noted.len() as u64 + u64::from(reorder.work.is_some()),
             made: reorder.made,
             dropped: reorder.dropped,
@@ -215,7 +247,7 @@ impl Engine {
     /// Reads the content of slots from their replicas, which follow each other.
     pub(crate) fn read_replicas(&mut self, first: Slot, slots: &[Slot]) {
         let block = self.pool.store.geometry.block();
-        let offset = self.slot_offset(first);
+        let offset = self.pool.slot_offset(first);
         for (i, &slot) in slots.iter().enumerate() {
             self.reorder.reading.insert(Slot(first.0 + i as u64), slot);
         }
@@ -288,7 +320,7 @@ impl Engine {
         if !self.reorder_waits() || !self.is_idle() || self.checkpoint.is_some() {
             return;
         }
-        let at = self.reorder.volume.and_then(|volume| self.volume_index(volume));
+        let at = self.reorder.volume.and_then(|volume| self.pool.volume_index(volume));
         match at {
             Some(at) if self.replicas_are_left() => {
                 if !self.clear_hidden(at) {
@@ -313,7 +345,7 @@ impl Engine {
         self.drop_oldest_beyond(self.replica_budget());
         self.drop_stale();
         self.reorder.is_stuck = !self.reorder.stale.is_empty();
-        if self.pool.space.free() < self.slots_to_spare(ROOM_TO_KEEP) {
+        if self.pool.space.free() < self.pool.slots_to_spare(ROOM_TO_KEEP) {
             self.reorder.noted.clear();
             self.give_back_replicas();
             return;
@@ -352,14 +384,14 @@ impl Engine {
             }
             self.reorder.stale.pop();
             if !self.reorder.replicas.contains_key(&slot) {
-                self.drop_hidden(Key::new(volume, slot.0));
+                self.pool.drop_hidden(Key::new(volume, slot.0));
             }
         }
     }
 
     /// Gives all replicas back; false if there are none, or no room to say so.
     pub(crate) fn give_back_replicas(&mut self) -> bool {
-        let at = self.reorder.volume.and_then(|volume| self.volume_index(volume));
+        let at = self.reorder.volume.and_then(|volume| self.pool.volume_index(volume));
         let is_empty = self.reorder.replicas.is_empty() && self.reorder.stale.is_empty();
         let Some(at) = at.filter(|_| !is_empty || self.replicas_are_left()) else { return false };
         if !self.clear_hidden(at) {
@@ -372,7 +404,7 @@ impl Engine {
 
     /// Finds out what a read needs to be in order, and begins to read it. `None`: there is nothing to do, or not now.
     fn gather(&mut self, noted: Noted) -> Result<Option<Work>, Missing> {
-        let Some(volume) = self.volume_index(noted.first.volume()) else { return Ok(None) };
+        let Some(volume) = self.pool.volume_index(noted.first.volume()) else { return Ok(None) };
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
         // What is left of the open container is used up first; one slot is not worth a stop.
         let run = if self.pool.space.run() > 1 { self.pool.space.run() as usize } else { AT_ONCE };
@@ -383,7 +415,7 @@ impl Engine {
                 end = i;
                 break;
             }
-            let entry = match self.resolve_after(volume, Key(noted.first.0 + i), &mut leaf) {
+            let entry = match self.pool.resolve_after(volume, Key(noted.first.0 + i), &mut leaf) {
                 Ok(entry) => entry,
                 Err(Unresolved::Missing(missing)) => return Err(missing),
                 Err(Unresolved::Damaged) => return Ok(None),
@@ -412,36 +444,7 @@ impl Engine {
             let rest = Noted { first: Key(noted.first.0 + end), blocks: noted.blocks - end };
             self.reorder.noted.push_front(rest);
         }
-        self.begin_reading(blocks).map_or(Ok(None), |work| Ok(Some(work)))
-    }
-
-    fn begin_reading(&mut self, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<Work> {
-        for at in 0..blocks.len() {
-            // A buffer of the read cache belongs to its slot: what becomes a replica has one of its own.
-            let Some(buffer) = self.any_buffer() else {
-                blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| self.pool.buffers.release(buffer));
-                return None;
-            };
-            blocks[at].2 = Some(buffer);
-        }
-        let mut in_flight = 0;
-        let mut at = 0;
-        while at < blocks.len() {
-            let mut length = 1;
-            let follows = |length: usize| {
-                at + length < blocks.len() && self.continues(blocks[at].0, length, blocks[at + length].0)
-            };
-            while follows(length) {
-                length += 1;
-            }
-            let offset = self.slot_offset(blocks[at].0);
-            let bytes = length as u64 * self.pool.store.geometry.block();
-            let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
-            self.pool.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::Reorder { first: at });
-            in_flight += 1;
-            at += length;
-        }
-        Some(Work { blocks, in_flight, is_over: false })
+        self.pool.begin_reading(blocks).map_or(Ok(None), |work| Ok(Some(work)))
     }
 
     /// Blocks to be put in order have come.
@@ -482,7 +485,7 @@ impl Engine {
                 self.pool.buffers.release(buffer);
                 continue;
             };
-            let replica = self.put_hidden(Key::new(volume, slot.0), digest, buffer);
+            let replica = self.pool.put_hidden(Key::new(volume, slot.0), digest, buffer);
             self.reorder.writing.insert(replica);
             self.reorder.replicas.insert(slot, replica);
             self.reorder.order.push_back((slot, replica));
@@ -494,7 +497,7 @@ impl Engine {
     /// Whether there is room for so many replicas that follow each other, in the pool, in the budget and in a record; sees to it that
     /// there is.
     fn make_room_for_replicas(&mut self, count: usize) -> bool {
-        let Some(at) = self.reorder.volume.and_then(|volume| self.volume_index(volume)) else { return false };
+        let Some(at) = self.reorder.volume.and_then(|volume| self.pool.volume_index(volume)) else { return false };
         if self.pool.volumes[at].size < self.pool.store.geometry.slots() * self.pool.store.geometry.block() {
             // The pool has grown; the volume follows when it is made anew.
             return false;
@@ -502,9 +505,9 @@ impl Engine {
         let volume = self.pool.volumes[at].id;
         self.drop_oldest_beyond(self.replica_budget().saturating_sub(count as u64));
         self.drop_stale();
-        let room = self.pool.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.reorder.stale.is_empty();
+        let room = self.pool.space.free() >= self.pool.slots_to_spare(ROOM_TO_MAKE) && self.reorder.stale.is_empty();
         room && self.pool.space.ready() >= count as u64
-            && self.volume_index(volume).is_some()
+            && self.pool.volume_index(volume).is_some()
             && matches!(self.room_for(&Asked::scattered(2 * count)), Room::Enough)
     }
 }

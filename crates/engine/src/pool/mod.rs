@@ -1,10 +1,26 @@
-//! What takes several parts of the pool at once: room for metadata, volumes, what slots hold, the
-//! index on disk, growth, and who has the pool.
+//! The pool: what jobs, care and requests work on. Its parts stand on floors of their own; here is what takes several of them at once.
+//!
+//! ```text
+//! resolve     what a block maps to: deltas, map buffer, leaf
+//! change      changing the map
+//! contents    what slots hold, and where it can be read
+//! records     closing a record, and the way of its blocks to their slots
+//! memory      a buffer for whoever needs one
+//! room        metadata that is promised
+//! volumes     come, change and go
+//! disk_index  the index on disk, when there is one
+//! growth      geometry, space and tables together
+//! owner       who has the pool; its phase and marks are in standing
+//! ```
 
+pub(crate) mod change;
 pub(crate) mod contents;
 pub(crate) mod disk_index;
 pub(crate) mod growth;
+pub(crate) mod memory;
 pub mod owner;
+pub(crate) mod records;
+pub(crate) mod resolve;
 pub(crate) mod room;
 pub(crate) mod standing;
 pub(crate) mod volumes;
@@ -12,10 +28,11 @@ pub(crate) mod volumes;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::contract::Failure;
+use crate::canary::Canary;
 use crate::contract::*;
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::format::entry::Slot;
+use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Root, Superblock, TREES};
 use crate::format::volume::Volume;
 use crate::journal::carried::CarriedCopies;
@@ -32,12 +49,10 @@ use crate::pool::disk_index::DiskIndex;
 use crate::pool::growth::Growing;
 use crate::pool::owner::Ownership;
 use crate::pool::room::MetadataRoom;
-use crate::pool::standing::Mark;
-use crate::pool::standing::Phase;
+use crate::pool::standing::{Mark, Phase};
 use crate::sharing::index::Index;
 use crate::slot_map::{Near, NearMap};
-use crate::space::RESERVE_CONTAINERS;
-use crate::space::Space;
+use crate::space::{RESERVE_CONTAINERS, Space};
 use crate::store::io::IoTable;
 use crate::store::meta::MetaSpace;
 use crate::store::pages::PageCache;
@@ -158,11 +173,11 @@ pub(crate) struct Pool {
     pub(crate) dead: Vec<Slot>,
     pub(crate) scratch: Vec<u8>,
     /// Of the record that is being written: empty in between, as are the slots of a container that is being opened.
-    pub(crate) record_segments: Vec<Segment>,
+    record_segments: Vec<Segment>,
     pub(crate) free_slots: Vec<bool>,
     /// What is broken on purpose.
     #[cfg(feature = "canaries")]
-    pub(crate) broken: Option<crate::canary::Canary>,
+    pub(crate) broken: Option<Canary>,
 }
 
 impl Pool {
@@ -259,5 +274,29 @@ impl Pool {
             #[cfg(feature = "canaries")]
             broken: None,
         }
+    }
+}
+
+#[cfg(feature = "canaries")]
+impl Pool {
+    /// Whether this is broken.
+    pub(crate) fn canary(&self, canary: Canary) -> bool {
+        self.broken == Some(canary)
+    }
+}
+
+#[cfg(not(feature = "canaries"))]
+impl Pool {
+    /// Whether this is broken: never.
+    #[inline(always)]
+    pub(crate) fn canary(&self, _canary: Canary) -> bool {
+        false
+    }
+}
+
+impl Pool {
+    /// Where things are on the store, by now.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.store.geometry
     }
 }

@@ -18,6 +18,7 @@ use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
+use crate::pool::Pool;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Phase;
@@ -30,25 +31,60 @@ pub(crate) enum VolumeChange {
     Resize { volume: VolumeId, blocks: u64 },
 }
 
-impl Engine {
+impl Pool {
     /// Where a volume is in the list, if it can be used.
     pub(crate) fn volume_index(&self, id: VolumeId) -> Option<usize> {
-        let at = self.pool.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
-        self.is_visible(&self.pool.volumes[at]).then_some(at)
-    }
-
-    /// The volumes that users have made, in order of their numbers.
-    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
-        self.pool.volumes.iter().filter(|volume| self.is_visible(volume) && volume.keeps.is_none())
+        let at = self.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
+        self.is_visible(&self.volumes[at]).then_some(at)
     }
 
     fn is_visible(&self, volume: &Volume) -> bool {
-        volume.since <= self.pool.checkpoints_done && volume.deleted.is_none()
+        volume.since <= self.checkpoints_done && volume.deleted.is_none()
+    }
+
+    /// The policy that is in force for a volume.
+    pub(crate) fn policy_of(&self, volume: &Volume) -> Policy {
+        volume.policy.or(self.pool_policy).unwrap_or_default()
+    }
+
+    fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
+        let block = self.geometry().block();
+        let possible = size > 0 && size.is_multiple_of(block) && size / block <= most_blocks(self.geometry());
+        if possible { Ok(size / block) } else { Err(ControlError::BadSize) }
+    }
+
+    /// A number for a volume: the next one; when they have run out, one of which nothing is left.
+    fn free_number(&self) -> Option<VolumeId> {
+        let of_key = |key: u64| (key >> LBA_BITS) as u16;
+        let mut used: BTreeSet<u16> = self.volumes.iter().map(|volume| volume.id.0).collect();
+        let next = self.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
+        if next < u16::MAX {
+            // No volume has ever had it: what there is of mappings need not be looked at.
+            return Some(VolumeId(next));
+        }
+        used.extend(self.discards.iter().map(|discard| discard.volume.0));
+        for delta in [&self.delta, &self.frozen] {
+            used.extend(delta.clears.keys().map(|&key| of_key(key)));
+            used.extend(delta.points.keys().map(|key| of_key(key.0)));
+        }
+        (next..=u16::MAX).chain(1..next).find(|number| !used.contains(number)).map(VolumeId)
+    }
+
+    /// What a command to resize asks for, as a change.
+    pub(crate) fn resizing(&self, volume: VolumeId, size: u64) -> Result<VolumeChange, ControlError> {
+        Ok(VolumeChange::Resize { volume, blocks: self.blocks_of_size(size)? })
+    }
+}
+
+impl Engine {
+    /// The volumes that users have made, in order of their numbers.
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.pool.volumes.iter().filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
     }
 
     /// The policy that is in force for a volume.
     pub fn policy_of(&self, volume: &Volume) -> Policy {
-        volume.policy.or(self.pool.pool_policy).unwrap_or_default()
+        self.pool.policy_of(volume)
     }
 
     /// The pool's policy, if it says something.
@@ -89,15 +125,15 @@ impl Engine {
         policy: Option<Policy>,
         keeps: Option<Keeps>,
     ) -> Result<u64, ControlError> {
-        let blocks = self.blocks_of_size(size)?;
-        let id = self.free_number().filter(|_| self.pool.volumes.len() < MAX_VOLUMES);
+        let blocks = self.pool.blocks_of_size(size)?;
+        let id = self.pool.free_number().filter(|_| self.pool.volumes.len() < MAX_VOLUMES);
         let id = id.ok_or(ControlError::TooManyVolumes)?;
         let since = self.after_next_checkpoint();
-        let leaves = blocks.div_ceil(self.geometry().map_leaf_entries());
-        if !self.has_metadata_for_volume(leaves) {
+        let leaves = blocks.div_ceil(self.pool.geometry().map_leaf_entries());
+        if !self.pool.has_metadata_for_volume(leaves) {
             return Err(ControlError::NoSpace);
         }
-        let root = Root { pointer: Pointer::NONE, height: height_for(leaves, self.geometry().fanout()) };
+        let root = Root { pointer: Pointer::NONE, height: height_for(leaves, self.pool.geometry().fanout()) };
         let volume = Volume {
             id,
             name: String::from(name),
@@ -120,7 +156,7 @@ impl Engine {
             checkpoint.volume_at += 1;
         }
         self.note_hidden_volumes();
-        self.review_room();
+        self.pool.review_room();
         Ok(since)
     }
 
@@ -139,34 +175,6 @@ impl Engine {
         (self.pool.copies, self.reorder.volume) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
     }
 
-    fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
-        let block = self.geometry().block();
-        let possible = size > 0 && size.is_multiple_of(block) && size / block <= most_blocks(self.geometry());
-        if possible { Ok(size / block) } else { Err(ControlError::BadSize) }
-    }
-
-    /// A number for a volume: the next one; when they have run out, one of which nothing is left.
-    fn free_number(&self) -> Option<VolumeId> {
-        let of_key = |key: u64| (key >> LBA_BITS) as u16;
-        let mut used: BTreeSet<u16> = self.pool.volumes.iter().map(|volume| volume.id.0).collect();
-        let next = self.pool.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
-        if next < u16::MAX {
-            // No volume has ever had it: what there is of mappings need not be looked at.
-            return Some(VolumeId(next));
-        }
-        used.extend(self.pool.discards.iter().map(|discard| discard.volume.0));
-        for delta in [&self.pool.delta, &self.pool.frozen] {
-            used.extend(delta.clears.keys().map(|&key| of_key(key)));
-            used.extend(delta.points.keys().map(|key| of_key(key.0)));
-        }
-        (next..=u16::MAX).chain(1..next).find(|number| !used.contains(number)).map(VolumeId)
-    }
-
-    /// What a command to resize asks for, as a change.
-    pub(crate) fn resizing(&self, volume: VolumeId, size: u64) -> Result<VolumeChange, ControlError> {
-        Ok(VolumeChange::Resize { volume, blocks: self.blocks_of_size(size)? })
-    }
-
     /// Changes properties. They are durable when so many checkpoints are done.
     pub(crate) fn set_volume(
         &mut self,
@@ -177,7 +185,7 @@ impl Engine {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
         }
-        let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
+        let at = self.pool.volume_index(volume).ok_or(ControlError::NoVolume)?;
         let volume = &mut self.pool.volumes[at];
         volume.policy = policy.unwrap_or(volume.policy);
         volume.read_only = read_only.unwrap_or(volume.read_only);
@@ -206,14 +214,14 @@ impl Engine {
     /// Does a change, if there is room for it, and gives the record that has it; `None` if it has to wait.
     pub(crate) fn change_volume(&mut self, change: VolumeChange) -> Result<Option<u64>, ControlError> {
         let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
-        let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
+        let at = self.pool.volume_index(volume).ok_or(ControlError::NoVolume)?;
         let cleared = match change {
-            VolumeChange::Delete { volume } => self.cleared(Key::new(volume, 0), end_of(volume)),
-            VolumeChange::Resize { volume, blocks } => self.cleared(Key::new(volume, blocks), end_of(volume)),
+            VolumeChange::Delete { volume } => self.pool.cleared(Key::new(volume, 0), end_of(volume)),
+            VolumeChange::Resize { volume, blocks } => self.pool.cleared(Key::new(volume, blocks), end_of(volume)),
         };
         if let VolumeChange::Resize { blocks, .. } = change
             && blocks * self.pool.store.geometry.block() > self.pool.volumes[at].size
-            && !self.has_metadata_for_volume(blocks.div_ceil(self.geometry().map_leaf_entries()))
+            && !self.pool.has_metadata_for_volume(blocks.div_ceil(self.pool.geometry().map_leaf_entries()))
         {
             if !self.is_reclaimable() {
                 return Err(ControlError::NoSpace);
@@ -226,7 +234,7 @@ impl Engine {
             Room::Later => return Ok(None),
             Room::Never => return Err(ControlError::NoSpace),
         }
-        if !self.can_clear_at_once() && !self.pool.metadata_full {
+        if !self.pool.can_clear_at_once() && !self.pool.metadata_full {
             // What a full delta has of it would take long to find: the checkpoint that follows anyway comes first.
             self.pool.want_checkpoint = true;
             return Ok(None);
@@ -235,7 +243,7 @@ impl Engine {
         match change {
             VolumeChange::Delete { volume } => {
                 self.pool.journal.changes.push(Change::DeleteVolume { volume });
-                self.clear_keys(Key::new(volume, 0), end_of(volume));
+                self.pool.clear_keys(Key::new(volume, 0), end_of(volume));
                 self.pool.volumes[at].deleted = Some(sequence);
                 self.note_hidden_volumes();
                 // Its space comes back from here on, and its place in the table.
@@ -245,12 +253,12 @@ impl Engine {
                 self.pool.journal.changes.push(Change::ResizeVolume { volume, blocks });
                 let size = blocks * self.pool.store.geometry.block();
                 if size < self.pool.volumes[at].size {
-                    self.clear_keys(Key::new(volume, blocks), end_of(volume));
+                    self.pool.clear_keys(Key::new(volume, blocks), end_of(volume));
                 }
                 self.pool.volumes[at].size = size;
             }
         }
-        self.review_room();
+        self.pool.review_room();
         self.pool.last_change = self.pool.now;
         Ok(Some(sequence))
     }
@@ -258,17 +266,17 @@ impl Engine {
     /// Does what record `sequence` says again.
     pub(crate) fn replay_volume_change(&mut self, change: VolumeChange, sequence: u64) {
         let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
-        let at = self.volume_index(volume).expect("checked before it was believed");
+        let at = self.pool.volume_index(volume).expect("checked before it was believed");
         match change {
             VolumeChange::Delete { volume } => {
-                self.replay_clear(Key::new(volume, 0), end_of(volume));
+                self.pool.replay_clear(Key::new(volume, 0), end_of(volume));
                 self.pool.volumes[at].deleted = Some(sequence);
                 self.note_hidden_volumes();
             }
             VolumeChange::Resize { volume, blocks } => {
                 let size = blocks * self.pool.store.geometry.block();
                 if size < self.pool.volumes[at].size {
-                    self.replay_clear(Key::new(volume, blocks), end_of(volume));
+                    self.pool.replay_clear(Key::new(volume, blocks), end_of(volume));
                 }
                 self.pool.volumes[at].size = size;
             }

@@ -177,7 +177,7 @@ impl EffectHash {
                             continue;
                         }
                     }
-                    offset += engine.geometry().block();
+                    offset += engine.pool.geometry().block();
                 }
             }
             Effect::Reply { token, result } => {

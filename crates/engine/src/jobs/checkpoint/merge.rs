@@ -13,6 +13,7 @@ use crate::format::volume::{self, VOLUME_BYTES};
 use crate::jobs::checkpoint::{Checkpoint, Progress, Stage, TABLES};
 use crate::map::discards::{DISCARD_BYTES, Discard};
 use crate::map::map_buffer::Leaf;
+use crate::pool::Pool;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::space::SlotState;
 use crate::store::pages::{PageKey, Region};
@@ -35,16 +36,11 @@ fn by_leaf<T>(items: &[T], per_leaf: u64, slot: impl Fn(&T) -> Slot) -> impl Ite
     })
 }
 
-impl Engine {
-    /// The writer of a tree: the one at work, or a new one.
-    fn writer(checkpoint: &mut Checkpoint, region: Region, root: Root) -> &mut Writer {
-        checkpoint.writer.get_or_insert_with(|| Writer::new(region, root))
-    }
-
+impl Pool {
     pub(crate) fn finish_writer(&mut self, checkpoint: &mut Checkpoint) -> Result<Option<Root>, Stop> {
         let Some(writer) = &mut checkpoint.writer else { return Ok(None) };
-        let root = writer.finish(&mut self.pool.store)?;
-        let (written, pages) = (writer.written, &mut self.pool.counters.pages_written);
+        let root = writer.finish(&mut self.store)?;
+        let (written, pages) = (writer.written, &mut self.counters.pages_written);
         *match checkpoint.stage {
             Stage::Maps => &mut pages.maps,
             Stage::Counts => &mut pages.counts,
@@ -54,6 +50,89 @@ impl Engine {
         } += written;
         checkpoint.writer = None;
         Ok(Some(root))
+    }
+
+    /// If the next new mapping stays in the map buffer: up to which block of this volume those after it do, too.
+    fn next_kept(&self, checkpoint: &Checkpoint, end: u64) -> Option<Key> {
+        let &(next, _) = checkpoint.points.get(checkpoint.point_at)?;
+        let leaf = checkpoint.leaves.get(checkpoint.next_leaf).map_or(u64::MAX, |leaf| leaf.first.0);
+        let end = leaf.min(end << LBA_BITS);
+        (next.0 < end).then_some(Key(end))
+    }
+
+    /// Puts the entry of a block into its leaf, and gives what was there.
+    fn put_entry(&mut self, checkpoint: &Checkpoint, page: PageId, key: Key, entry: Entry) -> Entry {
+        debug_assert_eq!(key.volume(), self.volumes[checkpoint.volume_at].id);
+        let at = (key.lba() % self.store.geometry.map_leaf_entries()) as usize * 8;
+        let bytes = self.store.pages.bytes_mut(page);
+        let before = Entry(u64_at(bytes, at));
+        put_u64(bytes, at, entry.0);
+        before
+    }
+
+    fn next_table_leaf(&self, table: TreeId, from: u64) -> Option<u64> {
+        match table {
+            TreeId::Containers => self.space.next_dirty_container_leaf(from),
+            TreeId::MetaMap => self.store.meta.next_dirty_leaf(from),
+            TreeId::Volumes => (from < self.volume_table_leaves().max(self.volume_leaves)).then_some(from),
+            TreeId::Discards => (from < self.discard_table_leaves().max(self.discard_leaves)).then_some(from),
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
+                unreachable!("merged, not written from memory")
+            }
+        }
+    }
+
+    /// Leaves that the volumes of the checkpoint under way fill.
+    fn volume_table_leaves(&self) -> u64 {
+        let volumes = self.volumes.iter().filter(|volume| volume.since <= self.checkpoints_done + 1).count() as u64;
+        volumes.div_ceil(self.store.geometry.block() / VOLUME_BYTES)
+    }
+
+    /// Leaves that the discard list fills.
+    pub(crate) fn discard_table_leaves(&self) -> u64 {
+        self.discards.len().div_ceil(self.store.geometry.block_size as usize / DISCARD_BYTES) as u64
+    }
+
+    fn fill_table_leaf(&mut self, table: TreeId, leaf: u64, page: PageId) {
+        let store = &mut self.store;
+        match table {
+            TreeId::Containers => self.space.write_container_leaf(leaf, store.pages.bytes_mut(page)),
+            TreeId::MetaMap => store.meta.write_leaf(leaf, store.pages.bytes_mut(page)),
+            TreeId::Volumes => {
+                let bytes = store.pages.bytes_mut(page);
+                bytes.fill(0);
+                let per_leaf = bytes.len() / VOLUME_BYTES as usize;
+                // Volumes that came after the checkpoint began are not part of it: the table keeps still.
+                let known = self.volumes.iter().zip(&self.maps);
+                let known = known.filter(|(volume, _)| volume.since <= self.checkpoints_done + 1);
+                let here = known.skip(leaf as usize * per_leaf);
+                for (out, (volume, &root)) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).zip(here) {
+                    volume::encode(volume, root, out);
+                }
+            }
+            TreeId::Discards => {
+                let bytes = store.pages.bytes_mut(page);
+                bytes.fill(0);
+                let per_leaf = bytes.len() / DISCARD_BYTES;
+                for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {
+                    if let Some(discard) = self.discards.get(leaf as usize * per_leaf + i) {
+                        discard.pointer.write(out, 0);
+                        put_u16(out, 16, discard.volume.0);
+                        out[18] = discard.level;
+                    }
+                }
+            }
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
+                unreachable!("merged, not written from memory")
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// The writer of a tree: the one at work, or a new one.
+    fn writer(checkpoint: &mut Checkpoint, region: Region, root: Root) -> &mut Writer {
+        checkpoint.writer.get_or_insert_with(|| Writer::new(region, root))
     }
 
     // ---- maps ----
@@ -67,14 +146,14 @@ impl Engine {
             && in_volume(first)
         {
             self.merge_clear(checkpoint, Key(first), stop)?;
-        } else if let Some(end) = self.next_kept(checkpoint, end) {
-            self.keep_points(checkpoint, end);
+        } else if let Some(end) = self.pool.next_kept(checkpoint, end) {
+            self.pool.keep_points(checkpoint, end);
         } else if checkpoint.leaves.get(checkpoint.next_leaf).is_some_and(|leaf| in_volume(leaf.first.0)) {
             self.load_maps_ahead(checkpoint);
             self.merge_leaf(checkpoint)?;
         } else {
             let deleted = volume.deleted.is_some_and(|sequence| sequence <= checkpoint.upto);
-            if let Some(root) = self.finish_writer(checkpoint)? {
+            if let Some(root) = self.pool.finish_writer(checkpoint)? {
                 self.pool.maps[checkpoint.volume_at] = root;
             }
             if deleted {
@@ -90,14 +169,6 @@ impl Engine {
             }
         }
         Ok(Progress::More)
-    }
-
-    /// If the next new mapping stays in the map buffer: up to which block of this volume those after it do, too.
-    fn next_kept(&self, checkpoint: &Checkpoint, end: u64) -> Option<Key> {
-        let &(next, _) = checkpoint.points.get(checkpoint.point_at)?;
-        let leaf = checkpoint.leaves.get(checkpoint.next_leaf).map_or(u64::MAX, |leaf| leaf.first.0);
-        let end = leaf.min(end << LBA_BITS);
-        (next.0 < end).then_some(Key(end))
     }
 
     /// Asks for the leaves that are written next.
@@ -120,12 +191,12 @@ impl Engine {
         if flushes {
             let mut next = self.pool.buffer.first_from(self.pool.buffer.position(first));
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
-                let before = self.put_entry(checkpoint, page, key, entry);
-                self.release(checkpoint, key, before);
-                if self.canary(Canary::ReleasedTwice) && key.0.is_multiple_of(7) {
-                    self.release(checkpoint, key, before);
+                let before = self.pool.put_entry(checkpoint, page, key, entry);
+                self.pool.release(checkpoint, key, before);
+                if self.pool.canary(Canary::ReleasedTwice) && key.0.is_multiple_of(7) {
+                    self.pool.release(checkpoint, key, before);
                 }
-                self.note_same_place(checkpoint, before, entry);
+                self.pool.note_same_place(checkpoint, before, entry);
                 next = self.pool.buffer.first_from(place + 1);
             }
         }
@@ -135,26 +206,16 @@ impl Engine {
             if let (false, Some((place, _, before))) = (flushes, buffered) {
                 // The frozen delta hides it until it is gone.
                 self.pool.buffer.remove(place);
-                self.release(checkpoint, key, before);
+                self.pool.release(checkpoint, key, before);
             }
-            let before = self.put_entry(checkpoint, page, key, entry);
-            self.release(checkpoint, key, before);
-            self.note_same_place(checkpoint, before, entry);
-            self.refer(checkpoint, entry);
+            let before = self.pool.put_entry(checkpoint, page, key, entry);
+            self.pool.release(checkpoint, key, before);
+            self.pool.note_same_place(checkpoint, before, entry);
+            self.pool.refer(checkpoint, entry);
             checkpoint.point_at += 1;
         }
         checkpoint.next_leaf += 1;
         Ok(())
-    }
-
-    /// Puts the entry of a block into its leaf, and gives what was there.
-    fn put_entry(&mut self, checkpoint: &Checkpoint, page: PageId, key: Key, entry: Entry) -> Entry {
-        debug_assert_eq!(key.volume(), self.pool.volumes[checkpoint.volume_at].id);
-        let at = (key.lba() % self.pool.store.geometry.map_leaf_entries()) as usize * 8;
-        let bytes = self.pool.store.pages.bytes_mut(page);
-        let before = Entry(u64_at(bytes, at));
-        put_u64(bytes, at, entry.0);
-        before
     }
 
     /// Merges a clear: entry by entry in leaves that it covers in part, whole subtrees elsewhere.
@@ -169,8 +230,8 @@ impl Engine {
             let page = Engine::writer(checkpoint, Region::Metadata, root).leaf(&mut self.pool.store, leaf, false)?;
             if let Some(page) = page {
                 for key in first.0..base + upto {
-                    let before = self.put_entry(checkpoint, page, Key(key), Entry::UNMAPPED);
-                    self.release(checkpoint, Key(key), before);
+                    let before = self.pool.put_entry(checkpoint, page, Key(key), Entry::UNMAPPED);
+                    self.pool.release(checkpoint, Key(key), before);
                 }
             }
             upto
@@ -180,7 +241,7 @@ impl Engine {
             let writer = Engine::writer(checkpoint, Region::Metadata, root);
             let result = writer.cut(&mut self.pool.store, &mut from, end / per_leaf, &mut cut_off);
             let volume = first.volume();
-            let lost = usize::from(self.canary(Canary::LostSubtree));
+            let lost = usize::from(self.pool.canary(Canary::LostSubtree));
             self.pool.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
                 pointer,
                 volume,
@@ -205,11 +266,11 @@ impl Engine {
         if checkpoint.discard_budget == 0 {
             return Ok(Progress::Next);
         }
-        let Some(&discard) = self.pool.discards.last().filter(|_| self.has_discards()) else {
+        let Some(&discard) = self.pool.discards.last().filter(|_| self.pool.has_discards()) else {
             return Ok(Progress::Next);
         };
         if discard.volume == NO_VOLUME {
-            self.walk_disk_index(discard)?;
+            self.pool.walk_disk_index(discard)?;
             checkpoint.discard_budget -= 1;
             self.pool.walked_in = self.pool.checkpoints_done + 1;
             return Ok(Progress::More);
@@ -220,7 +281,7 @@ impl Engine {
             self.fail_pool(Failure::Contradiction);
             return Ok(Progress::More);
         }
-        let page = self.metadata_page(pointer)?;
+        let page = self.pool.metadata_page(pointer)?;
         checkpoint.discard_budget -= 1;
         self.pool.discards.pop();
         self.pool.walked_in = self.pool.checkpoints_done + 1;
@@ -267,7 +328,7 @@ impl Engine {
     /// Applies the changes of one slot's count.
     fn merge_count(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         let Some(&(slot, _)) = checkpoint.changes.get(checkpoint.change_at) else {
-            if let Some(root) = self.finish_writer(checkpoint)? {
+            if let Some(root) = self.pool.finish_writer(checkpoint)? {
                 self.pool.roots[TreeId::Counts as usize] = root;
             }
             if let Some(writer) = &mut checkpoint.space_writer {
@@ -400,7 +461,9 @@ impl Engine {
         }
         let after = match new.unwrap_or(0) {
             // Records of the active delta refer to it, or did: the merge of that delta settles it.
-            0 if self.pool.delta.slots.contains_key(&slot) && !self.canary(Canary::FreedWhileHeld) => SlotState::Held,
+            0 if self.pool.delta.slots.contains_key(&slot) && !self.pool.canary(Canary::FreedWhileHeld) => {
+                SlotState::Held
+            }
             0 => SlotState::Free,
             1 => SlotState::Single,
             2.. => SlotState::Shared,
@@ -415,7 +478,7 @@ impl Engine {
             // It is not free before the checkpoint is durable: a superblock before it has the slot in its trees, and replay
             // from there must not find it new.
             SlotState::Free => {
-                if self.canary(Canary::FreedAtMerge) {
+                if self.pool.canary(Canary::FreedAtMerge) {
                     self.pool.space.retire(slot, 0);
                 }
                 checkpoint.freed.push(slot);
@@ -435,7 +498,7 @@ impl Engine {
     pub(crate) fn merge_summaries(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         let per_leaf = self.pool.store.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.fresh.get(checkpoint.fresh_at) else {
-            if let Some(root) = self.finish_writer(checkpoint)? {
+            if let Some(root) = self.pool.finish_writer(checkpoint)? {
                 self.pool.roots[TreeId::Summaries as usize] = root;
             }
             return Ok(Progress::Next);
@@ -473,14 +536,14 @@ impl Engine {
     pub(crate) fn write_table(&mut self, checkpoint: &mut Checkpoint, table: TreeId) -> Result<Progress, Stop> {
         let region = if table == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
         let root = self.pool.roots[table as usize];
-        let Some(leaf) = self.next_table_leaf(table, checkpoint.leaf_at) else {
-            if let Some(root) = self.finish_writer(checkpoint)? {
+        let Some(leaf) = self.pool.next_table_leaf(table, checkpoint.leaf_at) else {
+            if let Some(root) = self.pool.finish_writer(checkpoint)? {
                 self.pool.roots[table as usize] = root;
             }
             // Only now: leaves that a shorter list no longer fills have been emptied.
             match table {
-                TreeId::Discards => self.pool.discard_leaves = self.discard_table_leaves(),
-                TreeId::Volumes => self.pool.volume_leaves = self.volume_table_leaves(),
+                TreeId::Discards => self.pool.discard_leaves = self.pool.discard_table_leaves(),
+                TreeId::Volumes => self.pool.volume_leaves = self.pool.volume_table_leaves(),
                 _ => {}
             }
             checkpoint.leaf_at = 0;
@@ -488,68 +551,9 @@ impl Engine {
         };
         let writer = Engine::writer(checkpoint, region, root);
         if let Some(page) = writer.leaf(&mut self.pool.store, leaf, true)? {
-            self.fill_table_leaf(table, leaf, page);
+            self.pool.fill_table_leaf(table, leaf, page);
         }
         checkpoint.leaf_at = leaf + 1;
         Ok(Progress::More)
-    }
-
-    fn next_table_leaf(&self, table: TreeId, from: u64) -> Option<u64> {
-        match table {
-            TreeId::Containers => self.pool.space.next_dirty_container_leaf(from),
-            TreeId::MetaMap => self.pool.store.meta.next_dirty_leaf(from),
-            TreeId::Volumes => (from < self.volume_table_leaves().max(self.pool.volume_leaves)).then_some(from),
-            TreeId::Discards => (from < self.discard_table_leaves().max(self.pool.discard_leaves)).then_some(from),
-            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
-                unreachable!("merged, not written from memory")
-            }
-        }
-    }
-
-    /// Leaves that the volumes of the checkpoint under way fill.
-    fn volume_table_leaves(&self) -> u64 {
-        let volumes =
-            self.pool.volumes.iter().filter(|volume| volume.since <= self.pool.checkpoints_done + 1).count() as u64;
-        volumes.div_ceil(self.pool.store.geometry.block() / VOLUME_BYTES)
-    }
-
-    /// Leaves that the discard list fills.
-    pub(crate) fn discard_table_leaves(&self) -> u64 {
-        self.pool.discards.len().div_ceil(self.pool.store.geometry.block_size as usize / DISCARD_BYTES) as u64
-    }
-
-    fn fill_table_leaf(&mut self, table: TreeId, leaf: u64, page: PageId) {
-        let store = &mut self.pool.store;
-        match table {
-            TreeId::Containers => self.pool.space.write_container_leaf(leaf, store.pages.bytes_mut(page)),
-            TreeId::MetaMap => store.meta.write_leaf(leaf, store.pages.bytes_mut(page)),
-            TreeId::Volumes => {
-                let bytes = store.pages.bytes_mut(page);
-                bytes.fill(0);
-                let per_leaf = bytes.len() / VOLUME_BYTES as usize;
-                // Volumes that came after the checkpoint began are not part of it: the table keeps still.
-                let known = self.pool.volumes.iter().zip(&self.pool.maps);
-                let known = known.filter(|(volume, _)| volume.since <= self.pool.checkpoints_done + 1);
-                let here = known.skip(leaf as usize * per_leaf);
-                for (out, (volume, &root)) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).zip(here) {
-                    volume::encode(volume, root, out);
-                }
-            }
-            TreeId::Discards => {
-                let bytes = store.pages.bytes_mut(page);
-                bytes.fill(0);
-                let per_leaf = bytes.len() / DISCARD_BYTES;
-                for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {
-                    if let Some(discard) = self.pool.discards.get(leaf as usize * per_leaf + i) {
-                        discard.pointer.write(out, 0);
-                        put_u16(out, 16, discard.volume.0);
-                        out[18] = discard.level;
-                    }
-                }
-            }
-            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
-                unreachable!("merged, not written from memory")
-            }
-        }
     }
 }

@@ -45,6 +45,7 @@ use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
 use crate::jobs::checkpoint::plan::Plan;
 use crate::jobs::throttle::Turn;
 use crate::map::map_buffer::{Leaf, Pass};
+use crate::pool::Pool;
 use crate::pool::disk_index::Update;
 use crate::pool::standing::Look;
 use crate::pool::standing::Phase;
@@ -212,6 +213,131 @@ pub(crate) enum Progress {
     Wait,
 }
 
+impl Pool {
+    /// Whether slots may run out before what has been overwritten gives some back: a pool that is full has only the spare ones.
+    fn may_run_short(&self) -> bool {
+        let spare = self.store.geometry.spare_slots();
+        spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
+    }
+
+    /// Whether anything that was cut off is to be walked.
+    pub(crate) fn has_discards(&self) -> bool {
+        self.discards.len() > self.stuck_discards
+    }
+
+    /// A checkpoint is to begin, also where jobs have had their turn already.
+    pub(crate) fn ask_for_checkpoint(&mut self) {
+        self.needs_pump |= !self.want_checkpoint;
+        self.want_checkpoint = true;
+    }
+
+    /// What the frozen delta knows, in a list: a step of it.
+    fn collect(&self, checkpoint: &mut Checkpoint) -> Progress {
+        let from = checkpoint.collected;
+        checkpoint.collected += COLLECTED_AT_ONCE;
+        let all = if checkpoint.stage == Stage::Points {
+            let points = self.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
+            checkpoint.points.extend(points.map(|(&key, &entry)| (key, entry)));
+            self.frozen.points.len()
+        } else {
+            for (&slot, recent) in self.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
+                match (recent.fresh, recent.refs) {
+                    (true, 1..) => checkpoint.fresh.push(slot),
+                    // What this delta referred to for a while may be held: the merge looks.
+                    (false, 0) => checkpoint.changes.push((slot, 0)),
+                    _ => {}
+                }
+            }
+            self.frozen.slots.len()
+        };
+        if checkpoint.collected < all {
+            return Progress::Pause;
+        }
+        checkpoint.collected = 0;
+        Progress::Next
+    }
+
+    fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
+        let records = checkpoint.upto.max(checkpoint.held_by);
+        let carried = checkpoint.carried > 0 && !self.canary(Canary::ForgottenCarried);
+        if self.store.pages.writes > 0 || carried || self.journal.durable < records {
+            return Progress::Wait;
+        }
+        checkpoint.grown = self.take_growth();
+        checkpoint.reserved = self.space.reserved();
+        self.want_sync(checkpoint);
+        Progress::Next
+    }
+
+    fn want_sync(&mut self, checkpoint: &mut Checkpoint) {
+        checkpoint.barrier = self.syncs.submitted + 1;
+        self.syncs.wanted = checkpoint.barrier;
+    }
+
+    /// Writes a superblock to the given places. `None`: no page is free.
+    pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
+        if self.store.pages.available() < places.len() {
+            return None;
+        }
+        let block = self.store.geometry.block();
+        for &place in places {
+            let page = self.store.pages.allocate()?;
+            next.encode(self.store.pages.bytes_mut(page));
+            let offset = self.store.geometry.superblock_block(place, next.epoch) * block;
+            self.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+        }
+        Some(())
+    }
+
+    /// The superblock is durable in both places: what it has replaced can be used again. A step of it.
+    fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
+        if self.store.free_replaced(FREED_AT_ONCE) {
+            return Progress::Pause;
+        }
+        let freed = checkpoint.freed.len().min(checkpoint.released + RETIRED_AT_ONCE);
+        if !self.canary(Canary::FreedAtMerge) {
+            for &slot in &checkpoint.freed[checkpoint.released..freed] {
+                self.space.retire(slot, checkpoint.upto);
+            }
+        }
+        checkpoint.released = freed;
+        if freed < checkpoint.freed.len() { Progress::Pause } else { Progress::Next }
+    }
+
+    /// What the checkpoint would have written stays unwritten: the pool has failed, or is closed early. The frozen delta stays
+    /// in force, so reads see what they saw.
+    pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
+        checkpoint.yielded = false;
+        for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
+            writer.abandon(&mut self.store);
+        }
+    }
+
+    /// A page of a tree could not be read or is damaged. A checkpoint that needs it cannot end.
+    pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
+        if self.phase == Phase::Recovering {
+            let offset = self.store.offset(key);
+            let error = if unreadable {
+                OpenError::Device { offset }
+            } else {
+                OpenError::DamagedPage { offset, what: "a table of the pool" }
+            };
+            self.recovery_failed(error);
+        } else {
+            if self.failed_pages.len() == FAILED_PAGES {
+                self.failed_pages.remove(0);
+            }
+            self.failed_pages.push(key);
+        }
+    }
+
+    /// A page of metadata, or the request to load it.
+    pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
+        let key = PageKey { region: Region::Metadata, location: pointer.location };
+        self.store.pages.get(key).ok_or(Stop::Missing(crate::store::tree::Missing { key, pointer, parent: None }))
+    }
+}
+
 impl Engine {
     pub(crate) fn checkpoint_can_step(&self) -> bool {
         self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
@@ -225,28 +351,17 @@ impl Engine {
             || self.pool.delta.releases >= self.pool.limits.releases(&self.pool.store.geometry) / 2
             || self.pool.journal.is_half_full()
             || self.pool.journal.entries >= 2 * limit as u64
-            || self.may_run_short()
+            || self.pool.may_run_short()
             || self.discards_are_due()
             || self.disk_index_is_due() && self.has_rested()
-    }
-
-    /// Whether slots may run out before what has been overwritten gives some back: a pool that is full has only the spare ones.
-    fn may_run_short(&self) -> bool {
-        let spare = self.pool.store.geometry.spare_slots();
-        spare > 0 && self.pool.delta.len() as u64 >= self.pool.space.free().max(spare / 4)
     }
 
     /// Whether a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
     fn discards_are_due(&self) -> bool {
         let rested = self.has_rested();
         let many = self.pool.discards.len() as u64 >= u64::from(self.pool.limits.discards) / 2;
-        let any = self.has_discards() || self.pool.delta.cuts > 0;
-        any && self.pool.phase == Phase::Serving && !self.has_much_pending() && (rested || many)
-    }
-
-    /// Whether anything that was cut off is to be walked.
-    pub(crate) fn has_discards(&self) -> bool {
-        self.pool.discards.len() > self.pool.stuck_discards
+        let any = self.pool.has_discards() || self.pool.delta.cuts > 0;
+        any && self.pool.phase == Phase::Serving && !self.pool.has_much_pending() && (rested || many)
     }
 
     /// Whether a checkpoint may begin that only goes on with what is done in the background.
@@ -254,14 +369,12 @@ impl Engine {
         self.is_idle() || self.is_pressed() || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
     }
 
-    /// A checkpoint is to begin, also where jobs have had their turn already.
-    pub(crate) fn ask_for_checkpoint(&mut self) {
-        self.pool.needs_pump |= !self.pool.want_checkpoint;
-        self.pool.want_checkpoint = true;
-    }
-
     pub(crate) fn step_checkpoint(&mut self) {
-        if self.checkpoint.is_none() && self.checkpoint_is_due() && !self.scrub.writes_metadata() && self.may_begin() {
+        if self.checkpoint.is_none()
+            && self.checkpoint_is_due()
+            && !self.scrub.writes_metadata()
+            && self.pool.may_begin()
+        {
             self.cut();
         }
         let Some(mut checkpoint) = self.checkpoint.take() else { return };
@@ -277,7 +390,7 @@ impl Engine {
         let mut budget = if self.is_at_full_speed() { BUDGET } else { BUDGET / 4 };
         loop {
             if self.pool.read_only {
-                return self.abandon_checkpoint(&mut checkpoint);
+                return self.pool.abandon_checkpoint(&mut checkpoint);
             }
             if budget == 0 {
                 checkpoint.yielded = true;
@@ -297,7 +410,7 @@ impl Engine {
                 }
                 Ok(Progress::Next) if checkpoint.stage == Stage::Release => return self.checkpoint_done(*checkpoint),
                 Ok(Progress::Next) => {
-                    if self.canary(Canary::EarlyPages) {
+                    if self.pool.canary(Canary::EarlyPages) {
                         self.pool.store.free_replaced(usize::MAX);
                     }
                     checkpoint.stage = next_stage(checkpoint.stage);
@@ -318,12 +431,12 @@ impl Engine {
 
     /// Begins: everything up to the open record belongs to this checkpoint.
     fn cut(&mut self) {
-        if !self.pool.journal.is_empty() && !self.close_record(true) {
+        if !self.pool.journal.is_empty() && !self.pool.close_record(true) {
             return;
         }
         self.pool.want_checkpoint = false;
         self.pool.failed_pages.clear();
-        self.write_carried();
+        self.pool.write_carried();
         core::mem::swap(&mut self.pool.delta, &mut self.pool.frozen);
         core::mem::swap(&mut self.pool.room.active, &mut self.pool.room.frozen);
         debug_assert!(self.pool.delta.points.is_empty());
@@ -331,9 +444,9 @@ impl Engine {
         for volume in &mut self.pool.volumes {
             volume.merged_size = volume.size;
         }
-        self.review_room();
+        self.pool.review_room();
         self.review_disk_index();
-        let (promised, discard_budget) = self.promise_pages(!self.has_much_pending());
+        let (promised, discard_budget) = self.pool.promise_pages(!self.pool.has_much_pending());
         let upto = self.pool.journal.sequence - 1;
         self.pool.want_durable = self.pool.want_durable.max(upto);
         self.checkpoint = Some(Box::new(Checkpoint {
@@ -391,46 +504,20 @@ impl Engine {
         }));
     }
 
-    /// What the frozen delta knows, in a list: a step of it.
-    fn collect(&self, checkpoint: &mut Checkpoint) -> Progress {
-        let from = checkpoint.collected;
-        checkpoint.collected += COLLECTED_AT_ONCE;
-        let all = if checkpoint.stage == Stage::Points {
-            let points = self.pool.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
-            checkpoint.points.extend(points.map(|(&key, &entry)| (key, entry)));
-            self.pool.frozen.points.len()
-        } else {
-            for (&slot, recent) in self.pool.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
-                match (recent.fresh, recent.refs) {
-                    (true, 1..) => checkpoint.fresh.push(slot),
-                    // What this delta referred to for a while may be held: the merge looks.
-                    (false, 0) => checkpoint.changes.push((slot, 0)),
-                    _ => {}
-                }
-            }
-            self.pool.frozen.slots.len()
-        };
-        if checkpoint.collected < all {
-            return Progress::Pause;
-        }
-        checkpoint.collected = 0;
-        Progress::Next
-    }
-
     /// A stage begins.
     fn begin_stage(&mut self, mut checkpoint: Box<Checkpoint>) -> Box<Checkpoint> {
         match checkpoint.stage {
             Stage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
             Stage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
             Stage::Sort => checkpoint.unsorted.push(0..checkpoint.changes.len()),
-            Stage::Plan => self.begin_plan(&mut checkpoint),
-            Stage::Owner => checkpoint.look = self.look_at_owner(),
+            Stage::Plan => self.pool.begin_plan(&mut checkpoint),
+            Stage::Owner => checkpoint.look = self.pool.look_at_owner(),
             Stage::Release => {
                 self.pool.superblock = checkpoint.next.expect("the superblock was written");
                 self.pool.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
             }
             Stage::Reserve => {
-                checkpoint.index_room = self.disk_index_room(&checkpoint);
+                checkpoint.index_room = self.pool.disk_index_room(&checkpoint);
                 self.checkpoint = Some(checkpoint);
                 self.reserve_metadata();
                 return self.checkpoint.take().expect("it waits");
@@ -478,7 +565,7 @@ impl Engine {
                     checkpoint.stage = Stage::Plan;
                     checkpoint.yielded = true;
                     let mut checkpoint = self.checkpoint.take().expect("it waits");
-                    self.begin_plan(&mut checkpoint);
+                    self.pool.begin_plan(&mut checkpoint);
                     self.checkpoint = Some(checkpoint);
                     self.pool.needs_pump = true;
                 }
@@ -501,10 +588,10 @@ impl Engine {
 
     fn step(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         match checkpoint.stage {
-            Stage::Points | Stage::Slots => Ok(self.collect(checkpoint)),
+            Stage::Points | Stage::Slots => Ok(self.pool.collect(checkpoint)),
             Stage::SortPoints => Ok(sort_step(&mut checkpoint.points, &mut checkpoint.unsorted, |&(key, _)| key)),
             Stage::SortSlots => Ok(sort_step(&mut checkpoint.fresh, &mut checkpoint.unsorted, |&slot| slot)),
-            Stage::Cleared => Ok(self.drop_cleared(checkpoint)),
+            Stage::Cleared => Ok(self.pool.drop_cleared(checkpoint)),
             Stage::Plan => Ok(self.plan(checkpoint)),
             Stage::Reserve => Ok(Progress::Wait),
             Stage::Maps => self.merge_maps(checkpoint),
@@ -513,37 +600,21 @@ impl Engine {
             Stage::Counts => self.merge_counts(checkpoint),
             Stage::Summaries => self.merge_summaries(checkpoint),
             Stage::Index => self.merge_disk_index(checkpoint),
-            Stage::Buffer => Ok(self.step_buffer(checkpoint)),
-            Stage::Tables(at) if TABLES[at] == TreeId::MapBuffer => self.write_log(checkpoint),
+            Stage::Buffer => Ok(self.pool.step_buffer(checkpoint)),
+            Stage::Tables(at) if TABLES[at] == TreeId::MapBuffer => self.pool.write_log(checkpoint),
             Stage::Tables(at) => self.write_table(checkpoint, TABLES[at]),
-            Stage::Drain => Ok(self.drain(checkpoint)),
+            Stage::Drain => Ok(self.pool.drain(checkpoint)),
             Stage::Sync | Stage::Commit => {
-                let before_pages = checkpoint.stage == Stage::Sync && self.canary(Canary::UnsyncedPages);
-                let before_superblock = checkpoint.stage == Stage::Commit && self.canary(Canary::UnsyncedSuperblock);
+                let before_pages = checkpoint.stage == Stage::Sync && self.pool.canary(Canary::UnsyncedPages);
+                let before_superblock =
+                    checkpoint.stage == Stage::Commit && self.pool.canary(Canary::UnsyncedSuperblock);
                 let done = self.pool.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
-            Stage::Owner => Ok(if self.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
+            Stage::Owner => Ok(if self.pool.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
             Stage::Superblock => self.write_superblock(checkpoint),
-            Stage::Release => Ok(self.release_replaced(checkpoint)),
+            Stage::Release => Ok(self.pool.release_replaced(checkpoint)),
         }
-    }
-
-    fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        let records = checkpoint.upto.max(checkpoint.held_by);
-        let carried = checkpoint.carried > 0 && !self.canary(Canary::ForgottenCarried);
-        if self.pool.store.pages.writes > 0 || carried || self.pool.journal.durable < records {
-            return Progress::Wait;
-        }
-        checkpoint.grown = self.take_growth();
-        checkpoint.reserved = self.pool.space.reserved();
-        self.want_sync(checkpoint);
-        Progress::Next
-    }
-
-    fn want_sync(&mut self, checkpoint: &mut Checkpoint) {
-        checkpoint.barrier = self.pool.syncs.submitted + 1;
-        self.pool.syncs.wanted = checkpoint.barrier;
     }
 
     /// A batch of carried blocks is in its slots.
@@ -560,7 +631,7 @@ impl Engine {
             if checkpoint.superblocks > 0 {
                 return Ok(Progress::Wait);
             }
-            self.want_sync(checkpoint);
+            self.pool.want_sync(checkpoint);
             return Ok(Progress::Next);
         }
         let geometry = checkpoint.grown.unwrap_or(self.pool.store.geometry);
@@ -591,28 +662,13 @@ impl Engine {
             roots: self.pool.roots,
             ..self.pool.superblock
         };
-        self.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
+        self.pool.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
         self.pool.superblocks_in_flight = 2;
         self.pool.superblock_submitted = next.epoch;
         checkpoint.superblocks = 2;
         self.pool.counters.pages_written.others += 2;
         checkpoint.next = Some(next);
         Ok(Progress::Wait)
-    }
-
-    /// Writes a superblock to the given places. `None`: no page is free.
-    pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
-        if self.pool.store.pages.available() < places.len() {
-            return None;
-        }
-        let block = self.pool.store.geometry.block();
-        for &place in places {
-            let page = self.pool.store.pages.allocate()?;
-            next.encode(self.pool.store.pages.bytes_mut(page));
-            let offset = self.pool.store.geometry.superblock_block(place, next.epoch) * block;
-            self.pool.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
-        }
-        Some(())
     }
 
     pub(crate) fn superblock_written(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
@@ -627,72 +683,24 @@ impl Engine {
         }
     }
 
-    /// The superblock is durable in both places: what it has replaced can be used again. A step of it.
-    fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        if self.pool.store.free_replaced(FREED_AT_ONCE) {
-            return Progress::Pause;
-        }
-        let freed = checkpoint.freed.len().min(checkpoint.released + RETIRED_AT_ONCE);
-        if !self.canary(Canary::FreedAtMerge) {
-            for &slot in &checkpoint.freed[checkpoint.released..freed] {
-                self.pool.space.retire(slot, checkpoint.upto);
-            }
-        }
-        checkpoint.released = freed;
-        if freed < checkpoint.freed.len() { Progress::Pause } else { Progress::Next }
-    }
-
     /// All of it is done.
     fn checkpoint_done(&mut self, checkpoint: Checkpoint) {
         if let Some(grown) = checkpoint.grown {
-            self.grow_to(grown);
+            self.pool.grow_to(grown);
         }
-        self.note_taken(&checkpoint);
+        self.pool.note_taken(&checkpoint);
         self.pool.frozen.reset(self.pool.limits.delta_entries as usize);
         self.pool.room.frozen.reset();
-        self.review_room();
+        self.pool.review_room();
         self.pool.checkpoints_done += 1;
         self.pool.flush_is_stuck &= self.pool.store.meta.free() <= self.pool.free_when_stuck;
-        self.pool.want_checkpoint |= self.has_too_much_buffered() && self.pool.phase == Phase::Serving;
+        self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && self.pool.phase == Phase::Serving;
         self.pool.last_checkpoint = self.pool.now;
         self.mature();
-        if self.has_much_pending() {
-            self.publish_pending();
+        if self.pool.has_much_pending() {
+            self.pool.publish_pending();
         }
         self.pool.needs_pump = true;
-    }
-
-    /// What the checkpoint would have written stays unwritten: the pool has failed, or is closed early. The frozen delta stays
-    /// in force, so reads see what they saw.
-    pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
-        checkpoint.yielded = false;
-        for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
-            writer.abandon(&mut self.pool.store);
-        }
-    }
-
-    /// A page of a tree could not be read or is damaged. A checkpoint that needs it cannot end.
-    pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
-        if self.pool.phase == Phase::Recovering {
-            let offset = self.pool.store.offset(key);
-            let error = if unreadable {
-                OpenError::Device { offset }
-            } else {
-                OpenError::DamagedPage { offset, what: "a table of the pool" }
-            };
-            self.recovery_failed(error);
-        } else {
-            if self.pool.failed_pages.len() == FAILED_PAGES {
-                self.pool.failed_pages.remove(0);
-            }
-            self.pool.failed_pages.push(key);
-        }
-    }
-
-    /// A page of metadata, or the request to load it.
-    pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
-        let key = PageKey { region: Region::Metadata, location: pointer.location };
-        self.pool.store.pages.get(key).ok_or(Stop::Missing(crate::store::tree::Missing { key, pointer, parent: None }))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::format::superblock::TreeId;
+use crate::pool::Pool;
 use crate::pool::contents::Known;
 use crate::sharing::policy::OnDisk;
 use crate::store::pages::Region;
@@ -15,6 +16,16 @@ use crate::store::tree::{Missing, Walk, lookup};
 /// Times that a write waits for pages before the index on disk counts as knowing nothing: those on the path to the bucket, of the
 /// space map and of the summaries follow each other.
 const ATTEMPTS: u8 = 16;
+
+impl Pool {
+    fn note_unreadable(&mut self, hash: u64) {
+        let DiskIndex { record, unreadable, .. } = &mut self.disk_index;
+        let bucket = |hash| bucket_of(hash, record.buckets);
+        if unreadable.len() < UNREADABLE && !unreadable.iter().any(|&known| bucket(known) == bucket(hash)) {
+            unreadable.push(hash);
+        }
+    }
+}
 
 impl Engine {
     /// What it knows of a block of a request, proven; for policies that look into it.
@@ -33,7 +44,7 @@ impl Engine {
                 let block = &mut self.requests.get_mut(id).blocks[at];
                 self.pool.disk_index.hits +=
                     u64::from(core::mem::replace(&mut block.on_disk, OnDisk::Hit) != OnDisk::Hit);
-                self.note_known(digest, slot);
+                self.pool.note_known(digest, slot);
                 Known::Yes(slot, digest)
             }
             Ok(None) => Known::No,
@@ -58,7 +69,7 @@ impl Engine {
             Walk::Leaf(page) => page,
             Walk::Absent(_) => return Ok(None),
             Walk::Missing(missing) if self.pool.failed_pages.contains(&missing.key) => {
-                self.note_unreadable(hash);
+                self.pool.note_unreadable(hash);
                 return Ok(None);
             }
             Walk::Missing(missing) => return Err(missing),
@@ -77,13 +88,5 @@ impl Engine {
             }
         }
         wants.map_or(Ok(None), Err)
-    }
-
-    fn note_unreadable(&mut self, hash: u64) {
-        let DiskIndex { record, unreadable, .. } = &mut self.pool.disk_index;
-        let bucket = |hash| bucket_of(hash, record.buckets);
-        if unreadable.len() < UNREADABLE && !unreadable.iter().any(|&known| bucket(known) == bucket(hash)) {
-            unreadable.push(hash);
-        }
     }
 }

@@ -21,6 +21,7 @@ use crate::format::layout::read_summary;
 use crate::format::superblock::{DiskIndexRecord, TreeId};
 use crate::jobs::checkpoint::{Checkpoint, Progress};
 use crate::map::discards::Discard;
+use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::sizes::list_bytes;
 use crate::sizes::sort_part;
@@ -58,23 +59,35 @@ impl Update {
     }
 }
 
-impl Engine {
+impl Pool {
     /// The most changes that the checkpoint which has just begun brings, and the pages that they may take.
     pub(crate) fn disk_index_room(&self, checkpoint: &Checkpoint) -> usize {
-        let frozen = &self.pool.frozen;
-        let walked = u64::from(checkpoint.discard_budget) * self.pool.store.geometry.map_leaf_entries();
-        let buffered = self.pool.buffer.len() as u64;
+        let frozen = &self.frozen;
+        let walked = u64::from(checkpoint.discard_budget) * self.store.geometry.map_leaf_entries();
+        let buffered = self.buffer.len() as u64;
         let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked + buffered;
-        let batch = (self.build_batch() as u64).max(self.pool.store.geometry.summary_leaf_slots());
+        let batch = (self.build_batch() as u64).max(self.store.geometry.summary_leaf_slots());
         let changes = freed + (checkpoint.fresh.len() + UNREADABLE) as u64 + batch;
-        pages_for(&self.pool.store.geometry, self.pool.disk_index.record.buckets, changes)
+        pages_for(&self.store.geometry, self.disk_index.record.buckets, changes)
     }
 
     /// Slots that one checkpoint enters while the index is being built.
     fn build_batch(&self) -> usize {
-        if self.pool.disk_index.record.is_complete() { 0 } else { self.pool.limits.delta_entries as usize }
+        if self.disk_index.record.is_complete() { 0 } else { self.limits.delta_entries as usize }
     }
 
+    /// A page of summaries, if it can be read.
+    fn summary_page(&mut self, leaf: u64) -> Result<Option<PageId>, Stop> {
+        match lookup(&mut self.store, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
+            Walk::Leaf(page) => Ok(Some(page)),
+            Walk::Absent(_) => Ok(None),
+            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => Ok(None),
+            Walk::Missing(missing) => Err(Stop::Missing(missing)),
+        }
+    }
+}
+
+impl Engine {
     /// The stage of a checkpoint: brings the index up to what has been merged.
     pub(crate) fn merge_disk_index(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         if !self.pool.disk_index.record.is_on() {
@@ -85,7 +98,7 @@ impl Engine {
             None => match self.begin_update(checkpoint) {
                 Some(update) => update,
                 None => {
-                    self.cut_disk_index_off();
+                    self.pool.cut_disk_index_off();
                     return Ok(Progress::Next);
                 }
             },
@@ -109,7 +122,7 @@ impl Engine {
     /// `None`: there is no room for the pages that it would write.
     fn begin_update(&mut self, checkpoint: &mut Checkpoint) -> Option<Update> {
         let per_leaf = self.pool.store.geometry.summary_leaf_slots() as usize;
-        let batch = match (self.pool.phase, self.build_batch()) {
+        let batch = match (self.pool.phase, self.pool.build_batch()) {
             (Phase::Closing, _) | (_, 0) => 0,
             (_, most) if self.is_pressed() => (most / 8).max(per_leaf),
             (_, most) => most.max(per_leaf),
@@ -118,7 +131,7 @@ impl Engine {
         let most = checkpoint.fresh.len() + checkpoint.freed.len() + unreadable.len();
         let record = self.pool.disk_index.record;
         let pages = pages_for(&self.pool.store.geometry, record.buckets, (most + batch) as u64);
-        let left = self.unclaimed_metadata().saturating_sub(self.left_of(checkpoint));
+        let left = self.unclaimed_metadata().saturating_sub(self.pool.left_of(checkpoint));
         if pages as u64 > left || pages > checkpoint.index_room {
             return None;
         }
@@ -145,16 +158,6 @@ impl Engine {
         })
     }
 
-    /// A page of summaries, if it can be read.
-    fn summary_page(&mut self, leaf: u64) -> Result<Option<PageId>, Stop> {
-        match lookup(&mut self.pool.store, Region::Metadata, self.pool.roots[TreeId::Summaries as usize], leaf) {
-            Walk::Leaf(page) => Ok(Some(page)),
-            Walk::Absent(_) => Ok(None),
-            Walk::Missing(missing) if self.pool.failed_pages.contains(&missing.key) => Ok(None),
-            Walk::Missing(missing) => Err(Stop::Missing(missing)),
-        }
-    }
-
     /// The digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
     fn gather_freed(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
         let per_leaf = self.pool.store.geometry.summary_leaf_slots();
@@ -167,7 +170,7 @@ impl Engine {
             self.pool.roots[TreeId::Summaries as usize],
             checkpoint.freed[update.freed_at..].iter().map(|slot| slot.0 / per_leaf),
         );
-        let page = self.summary_page(leaf)?;
+        let page = self.pool.summary_page(leaf)?;
         while let Some(&slot) = checkpoint.freed.get(update.freed_at)
             && slot.0 / per_leaf == leaf
         {
@@ -175,7 +178,7 @@ impl Engine {
             if let Some(page) = page {
                 let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
                 let (digest, owner) = read_summary(self.pool.store.pages.bytes(page), at);
-                if self.copied_from(owner).is_none() && !self.canary(Canary::ForgottenRemoval) {
+                if self.copied_from(owner).is_none() && !self.pool.canary(Canary::ForgottenRemoval) {
                     update.changes.push(Change::remove(digest, slot));
                 }
             }
@@ -186,7 +189,7 @@ impl Engine {
     /// The digests of the blocks of data of the next page of summaries.
     fn gather_built(&mut self, update: &mut Update) -> Result<Progress, Stop> {
         let per_leaf = self.pool.store.geometry.summary_leaf_slots();
-        let (leaf, leaves) = (u64::from(update.built), self.table_leaves(TreeId::Summaries));
+        let (leaf, leaves) = (u64::from(update.built), self.pool.table_leaves(TreeId::Summaries));
         if leaf >= leaves {
             update.built = DiskIndexRecord::COMPLETE;
         }
@@ -233,7 +236,7 @@ impl Engine {
                 if level > 0 {
                     self.pool.discards.push(Discard { pointer, volume: NO_VOLUME, level });
                 } else {
-                    self.free_index_page(key.location);
+                    self.pool.free_index_page(key.location);
                 }
                 return Ok(Progress::More);
             }
