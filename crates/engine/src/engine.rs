@@ -4,7 +4,7 @@
 //! *pumps*: runs the requests that can run, moves the jobs a bounded number of steps, closes and syncs records. So events
 //! that arrive together are served together: one record, one sync.
 
-use crate::pool::standing::Phase;
+use crate::pool::standing::{Facts, Phase};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -214,6 +214,11 @@ impl Engine {
         self.requests.in_flight()
     }
 
+    /// What jobs and care are told of requests.
+    pub(crate) fn facts(&self) -> Facts {
+        Facts { is_idle: self.is_idle(), are_waiting: !self.blocked.is_empty() || !self.pending_commands.is_empty() }
+    }
+
     // ---- pumping ----
 
     fn pump(&mut self) {
@@ -225,7 +230,7 @@ impl Engine {
             self.run_ready();
             self.retry_starved();
             let writes = !self.pool.read_only && !self.pool.untouched;
-            while writes && self.open_ahead() && !self.blocked.is_empty() {
+            while writes && self.pool.open_ahead() && !self.blocked.is_empty() {
                 self.retry_blocked();
             }
             self.retry_blocked();
@@ -244,7 +249,7 @@ impl Engine {
                 self.step_neighbours();
                 self.commit();
                 self.relieve_pressure();
-                self.reserve_ahead();
+                self.pool.reserve_ahead();
             }
             self.step_reorder();
             self.begin_scrub();

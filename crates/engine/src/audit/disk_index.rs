@@ -29,7 +29,7 @@ impl Engine {
         let mut audit = DiskIndexAudit::default();
         let mut hashes = vec![None; self.pool.geometry().slots() as usize];
         self.each_digest_in_use(read, &mut |slot, digest, owner| {
-            if self.copied_from(owner).is_none() {
+            if self.pool.copied_from(owner).is_none() {
                 hashes[slot.0 as usize] = Some(hash_of(digest));
             }
         })?;

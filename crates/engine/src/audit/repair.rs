@@ -311,7 +311,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     engine.pool.index_copy = newest.index_copy;
     engine.pool.disk_index.record = newest.disk_index;
     engine.pool.pool_cache = newest.cache;
-    engine.reorder.budget = newest.replicas;
+    engine.pool.replicas.budget = newest.replicas;
     engine.pool.store.epoch = newest.epoch + 1;
     Ok(())
 }
@@ -388,7 +388,7 @@ impl Planner<'_, '_> {
         recovery.records.truncate(believed);
         for record in &recovery.records {
             for change in &record.changes {
-                self.engine.replay_change(change, record.header.sequence);
+                self.engine.pool.replay_change(change, record.header.sequence);
             }
         }
         self.prove_new_blocks(&recovery.carried);

@@ -110,6 +110,53 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// The slot whose second copy, or replica, this is, if a slot was first written as one.
+    pub(crate) fn copied_from(&self, owner: Key) -> Option<Slot> {
+        let hidden = [self.copies, self.replicas.volume].contains(&Some(owner.volume()));
+        hidden.then_some(Slot(owner.lba())).filter(|&slot| self.space.contains(slot))
+    }
+
+    /// What a slot calls for that must hold `digest`, or nothing any more. What cannot be read calls for nothing.
+    pub(crate) fn copying(&mut self, slot: Slot, digest: Option<Digest>) -> Result<Copying, Missing> {
+        if self.copies_volume().is_none() || !self.may_mend() {
+            return Ok(Copying::Leave);
+        }
+        let copy = self.copy_of(slot)?;
+        let Some(digest) = digest.filter(|_| self.second_copies > 0) else {
+            return Ok(if copy.is_some() { Copying::Drop } else { Copying::Leave });
+        };
+        let needed = self.references(slot)? > self.second_copies;
+        match copy {
+            None if needed => Ok(Copying::Make),
+            None => Ok(Copying::Leave),
+            Some(_) if !needed => Ok(Copying::Drop),
+            Some(copy) => {
+                let found = self.proven_digest(copy)?;
+                Ok(if found.is_some_and(|(found, _)| found == digest) { Copying::Leave } else { Copying::Make })
+            }
+        }
+    }
+
+    /// References to a slot, as of the last merge.
+    fn references(&mut self, slot: Slot) -> Result<u32, Missing> {
+        match self.slot_state(slot)? {
+            SlotState::Shared => {}
+            SlotState::Single => return Ok(1),
+            SlotState::Free | SlotState::Held => return Ok(0),
+        }
+        let per_leaf = self.store.geometry.block() / 4;
+        let root = self.roots[TreeId::Counts as usize];
+        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => {
+                Ok(crate::format::bytes::u32_at(self.store.pages.bytes(page), (slot.0 % per_leaf * 4) as usize))
+            }
+            Walk::Absent(_) => Ok(0),
+            Walk::Missing(missing) => Err(missing),
+        }
+    }
+}
+
 impl Engine {
     /// References beyond which a block is kept twice; 0: none is.
     pub fn second_copies_above(&self) -> u32 {
@@ -152,7 +199,7 @@ impl Engine {
         let end = volume.size / self.pool.store.geometry.block();
         let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
         let cleared = self.pool.cleared(start, stop);
-        if !matches!(self.room_for(&Asked::clear(1, cleared)), Room::Enough) {
+        if !matches!(self.pool.room_for(&Asked::clear(1, cleared), self.has_clears_left()), Room::Enough) {
             return false;
         }
         self.pool.journal.changes.push(Change::Clear { key: start, end });
@@ -160,51 +207,6 @@ impl Engine {
         self.pool.last_change = self.pool.now;
         self.pool.want_checkpoint = true;
         true
-    }
-
-    /// The slot whose second copy, or replica, this is, if a slot was first written as one.
-    pub(crate) fn copied_from(&self, owner: Key) -> Option<Slot> {
-        let hidden = [self.pool.copies, self.reorder.volume].contains(&Some(owner.volume()));
-        hidden.then_some(Slot(owner.lba())).filter(|&slot| self.pool.space.contains(slot))
-    }
-
-    /// What a slot calls for that must hold `digest`, or nothing any more. What cannot be read calls for nothing.
-    pub(crate) fn copying(&mut self, slot: Slot, digest: Option<Digest>) -> Result<Copying, Missing> {
-        if self.pool.copies_volume().is_none() || !self.pool.may_mend() {
-            return Ok(Copying::Leave);
-        }
-        let copy = self.pool.copy_of(slot)?;
-        let Some(digest) = digest.filter(|_| self.pool.second_copies > 0) else {
-            return Ok(if copy.is_some() { Copying::Drop } else { Copying::Leave });
-        };
-        let needed = self.references(slot)? > self.pool.second_copies;
-        match copy {
-            None if needed => Ok(Copying::Make),
-            None => Ok(Copying::Leave),
-            Some(_) if !needed => Ok(Copying::Drop),
-            Some(copy) => {
-                let found = self.proven_digest(copy)?;
-                Ok(if found.is_some_and(|(found, _)| found == digest) { Copying::Leave } else { Copying::Make })
-            }
-        }
-    }
-
-    /// References to a slot, as of the last merge.
-    fn references(&mut self, slot: Slot) -> Result<u32, Missing> {
-        match self.slot_state(slot)? {
-            SlotState::Shared => {}
-            SlotState::Single => return Ok(1),
-            SlotState::Free | SlotState::Held => return Ok(0),
-        }
-        let per_leaf = self.pool.store.geometry.block() / 4;
-        let root = self.pool.roots[TreeId::Counts as usize];
-        match lookup(&mut self.pool.store, Region::Metadata, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => {
-                Ok(crate::format::bytes::u32_at(self.pool.store.pages.bytes(page), (slot.0 % per_leaf * 4) as usize))
-            }
-            Walk::Absent(_) => Ok(0),
-            Walk::Missing(missing) => Err(missing),
-        }
     }
 
     /// Writes a second copy of a slot from a buffer with its verified content, which is the copy's from here on; or gives the buffer
@@ -229,6 +231,6 @@ impl Engine {
     fn room_for_copies(&mut self, room: bool) -> Option<VolumeId> {
         let at = self.pool.copies_volume().filter(|_| room && self.takes_changes())?;
         let volume = self.pool.volumes[at].id;
-        matches!(self.room_for(&Asked::scattered(2)), Room::Enough).then_some(volume)
+        matches!(self.pool.room_for(&Asked::scattered(2), self.has_clears_left()), Room::Enough).then_some(volume)
     }
 }

@@ -211,6 +211,29 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Reads the second copy, or what a second copy was made from.
+    fn look_for_copy(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
+        let other = match mend.owner.and_then(|owner| self.copied_from(owner)) {
+            Some(first) => Some(first),
+            None => match self.copy_of(slot) {
+                Ok(copy) => copy,
+                Err(missing) if !self.failed_pages.contains(&missing.key) => {
+                    self.store.load(missing, None);
+                    return MendStep::Wait;
+                }
+                Err(_) => None,
+            },
+        };
+        mend.at = At::Copy;
+        if let Some(other) = other.filter(|&other| other != slot && self.space.contains(other)) {
+            self.read_for_mend(slot, other, mend.buffer);
+            mend.in_flight = true;
+        }
+        MendStep::On
+    }
+}
+
 impl Engine {
     /// The damages found last, in order; at most 64.
     pub fn damages(&self) -> impl Iterator<Item = &Damage> {
@@ -289,7 +312,7 @@ impl Engine {
 
     fn step_mend(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
         match mend.at {
-            At::Prove => match self.proven_digest(slot) {
+            At::Prove => match self.pool.proven_digest(slot) {
                 Ok(Some((digest, owner))) if mend.buffer.is_some() => {
                     (mend.digest, mend.owner) = (Some(digest), Some(owner));
                     mend.at = At::Again;
@@ -309,7 +332,7 @@ impl Engine {
             At::Again => self.pool.look_into_memory(slot, mend),
             At::Memory => self.pool.look_into_journal(slot, mend),
             At::Journal => self.pool.look_elsewhere(slot, mend),
-            At::Other => self.look_for_copy(slot, mend),
+            At::Other => self.pool.look_for_copy(slot, mend),
             At::Copy => {
                 if let Some(digest) = mend.digest {
                     // Nobody shall share it: what is written with this content from here on is a new copy.
@@ -348,27 +371,6 @@ impl Engine {
             At::ReadBack => self.pool.end_mending(slot, mend, Found::Left),
             At::Owner(found) => self.report_mend(slot, mend, found),
         }
-    }
-
-    /// Reads the second copy, or what a second copy was made from.
-    fn look_for_copy(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
-        let other = match mend.owner.and_then(|owner| self.copied_from(owner)) {
-            Some(first) => Some(first),
-            None => match self.pool.copy_of(slot) {
-                Ok(copy) => copy,
-                Err(missing) if !self.pool.failed_pages.contains(&missing.key) => {
-                    self.pool.store.load(missing, None);
-                    return MendStep::Wait;
-                }
-                Err(_) => None,
-            },
-        };
-        mend.at = At::Copy;
-        if let Some(other) = other.filter(|&other| other != slot && self.pool.space.contains(other)) {
-            self.pool.read_for_mend(slot, other, mend.buffer);
-            mend.in_flight = true;
-        }
-        MendStep::On
     }
 
     /// An I/O of a repair is done.

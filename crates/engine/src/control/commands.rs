@@ -94,7 +94,7 @@ impl Engine {
                 What::Checkpoint { checkpoints } => (self.pool.checkpoints_done >= checkpoints).then_some(Ok(())),
                 What::Change(change) => self.begin_change(at, change),
                 What::Record { sequence } => (self.pool.journal.durable >= sequence).then_some(Ok(())),
-                What::Grow { capacity } => self.step_growth(capacity),
+                What::Grow { capacity } => self.pool.step_growth(capacity),
                 What::Settle => self.is_settled(),
                 What::Close { checkpoints } => self.is_closed(at, checkpoints),
             };
@@ -130,7 +130,7 @@ impl Engine {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }
         if unmerged || self.checkpoint.is_some() {
-            self.ask_to_flush();
+            self.pool.ask_to_flush();
             if unmerged && self.checkpoint.is_none() && !self.pool.want_checkpoint {
                 if buffered && self.pool.flush_is_stuck {
                     return Some(Err(ControlError::NoSpace));
@@ -152,10 +152,10 @@ impl Engine {
     fn give_up_checkpoint(&mut self) {
         self.pool.closes_early = true;
         self.rebuild = None;
-        if let Some(mut checkpoint) = self.checkpoint.take() {
+        if let Some(mut checkpoint) = self.take_checkpoint() {
             self.pool.abandon_checkpoint(&mut checkpoint);
             // Requests in flight still ask it for the states of slots.
-            self.checkpoint = Some(checkpoint);
+            self.lend_checkpoint(checkpoint);
         }
         while let Some(id) = self.blocked.pop_front() {
             self.fail_request(id, Error::ShuttingDown);

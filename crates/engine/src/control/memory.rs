@@ -63,6 +63,7 @@ impl Engine {
     /// Bytes of memory in use: everything that [`Limits::for_memory`] divides.
     pub(crate) fn memory(&self) -> u64 {
         let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.memory());
+        let lent = self.pool.under_way.as_ref().map_or(0, |under_way| list_bytes(&under_way.changes));
         u64::from(self.pool.buffers.numbers()) * self.pool.geometry().block()
             + self.pool.buffers.memory()
             + self.pool.store.pages.memory()
@@ -76,10 +77,11 @@ impl Engine {
             + table_bytes(&self.pool.dirty)
             + self.pool.delta.memory()
             + self.pool.frozen.memory()
-            + self.reorder.memory()
+            + self.pool.replicas.memory()
             + self.requests.memory()
             + self.pool.buffer.memory()
             + list_bytes(&self.pool.discards)
             + checkpoint
+            + lent
     }
 }

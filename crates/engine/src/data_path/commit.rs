@@ -11,8 +11,6 @@ use crate::contract::Failure;
 use crate::contract::*;
 use crate::data_path::write::SCATTERED_CARRIED;
 use crate::engine::Engine;
-use crate::format::entry::Slot;
-use crate::format::superblock::TreeId;
 use crate::jobs::throttle::Turn;
 use crate::pool::Pool;
 use crate::pool::records::are_enough;
@@ -20,11 +18,10 @@ use crate::pool::room::{Asked, Who};
 use crate::pool::room::{Cleared, Room};
 use crate::pool::standing::Phase;
 use crate::requests::request::{Kind, Stage};
-use crate::space::SlotState;
 use crate::store::io::Purpose;
 use crate::store::pages::Region;
 use crate::store::tree::{LastLeaf, Unresolved};
-use crate::store::tree::{Missing, Place, Walk, locate, lookup};
+use crate::store::tree::{Missing, Place, locate};
 
 /// The engine syncs by itself after this time,
 const SELF_SYNC: Nanos = 1_000_000_000;
@@ -112,20 +109,22 @@ impl Engine {
     pub(crate) fn mature(&mut self) {
         let early = self.pool.canary(Canary::EarlyReuse);
         let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
-        let Engine { pool: Pool { space, dirty, fills, dead, .. }, mends, scrub, partition, reorder, .. } = self;
+        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, mends, scrub, partition, reorder, .. } =
+            self;
         let busy = |slot| {
             dirty.contains_key(&slot)
                 || fills.contains_key(&slot)
                 || mends.contains_key(&slot)
                 || scrub.holds(slot)
                 || partition.is_fetching(slot)
+                || replicas.holds(slot)
                 || reorder.holds(slot)
         };
         self.pool.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
         self.pool.forget_wrapped();
         while let Some(slot) = self.pool.dead.pop() {
             self.partition.forget(slot);
-            self.reorder.forget(slot);
+            self.pool.replicas.forget(slot);
             if let Some(buffer) = self.pool.cache.remove(slot) {
                 self.pool.buffers.release(buffer);
             }
@@ -156,16 +155,16 @@ impl Engine {
             Some(cleared) => Asked::clear(more, cleared),
             None => self.asked_by_write(id, more),
         };
-        let mut fits = self.has_metadata(&asked);
+        let mut fits = self.pool.has_metadata(&asked);
         let overwrite = Asked { who: Who::Overwrite, ..asked };
-        if !fits && asked.who == Who::New && self.has_metadata(&overwrite) {
+        if !fits && asked.who == Who::New && self.pool.has_metadata(&overwrite) {
             match self.only_overwrites(id) {
                 Some(true) => (asked, fits) = (overwrite, true),
                 Some(false) => {}
                 None => return false,
             }
         }
-        match self.room_where(&asked, fits) {
+        match self.pool.room_where(&asked, fits, self.has_clears_left()) {
             Room::Enough => return true,
             Room::Later => self.block(id),
             Room::Never => self.fail_request(id, Error::NoSpace),
@@ -214,87 +213,12 @@ impl Engine {
         Some(true)
     }
 
-    /// Whether there is room in record, ring, delta and metadata; sees to it that there will be.
-    pub(crate) fn room_for(&mut self, asked: &Asked) -> Room {
-        let fits = self.has_metadata(asked);
-        self.room_where(asked, fits)
-    }
-
-    /// The same, where it is known whether there is metadata.
-    fn room_where(&mut self, asked: &Asked, has_metadata: bool) -> Room {
-        let &Asked { changes: more, cleared, .. } = asked;
-        if self.pool.journal.changes.len() + more > self.pool.journal.record_capacity()
-            && !self.pool.close_record(false)
-        {
-            return Room::Later;
-        }
-        let most_released = self.pool.limits.releases(&self.pool.store.geometry);
-        // So much is buffered of what it covers that some of it has to go into its leaves before; where it cannot, it goes alone.
-        let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
-        let has_to_flush = covers_much && !(self.pool.flush_is_stuck && self.pool.delta.is_empty());
-        let full_delta = self.pool.delta.len() + more > self.pool.limits.delta_entries as usize
-            || self.pool.delta.room() < more
-            || has_to_flush
-            || !covers_much
-                && cleared.is_some_and(|cleared| self.pool.delta.releases + cleared.releases > most_released);
-        if has_to_flush {
-            self.ask_to_flush();
-        }
-        let full_ring = !self.pool.journal.has_room(more)
-            || self.pool.journal.entries > 4 * u64::from(self.pool.limits.delta_entries);
-        let cut_off = self.pool.discards.len() as u64 + self.cuts_to_merge();
-        let most = u64::from(self.pool.limits.discards);
-        let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
-        if !full_delta && !full_ring && has_metadata && !full_discards {
-            return Room::Enough;
-        }
-        if !has_metadata {
-            // What is in the map buffer has a claim to pages that is the less the fuller leaves are written.
-            self.ask_to_flush();
-        }
-        let stuck = self.pool.metadata_full && (full_delta || full_ring);
-        let last_resort = !stuck && !has_metadata && !self.is_reclaimable() && !self.has_to_flush();
-        if stuck || last_resort && !self.pool.give_up_disk_index() {
-            return Room::Never;
-        }
-        self.pool.ask_for_checkpoint();
-        Room::Later
-    }
-
     /// What a request clears, if it does.
     fn cleared_by(&self, id: RequestId) -> Option<Cleared> {
         (self.requests.get(id).kind == Kind::Clear).then(|| {
             let (start, stop) = self.next_to_clear(id);
             self.pool.cleared(start, stop)
         })
-    }
-
-    /// The most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.
-    fn cuts_to_merge(&self) -> u64 {
-        let joined =
-            (self.pool.delta.releases + self.pool.frozen.releases) / self.pool.store.geometry.map_leaf_entries();
-        self.pool.delta.cuts + self.pool.frozen.cuts + joined
-    }
-
-    /// Whether a checkpoint or a published watermark could free something.
-    pub(crate) fn is_reclaimable(&self) -> bool {
-        self.pool.delta.len() + self.pool.frozen.len() > 0
-            || self.pool.has_discards()
-            || !self.pool.space.pending().is_empty()
-            || self.checkpoint.is_some()
-            || self.has_clears_left()
-    }
-
-    /// The next checkpoints flush the map buffer, as far as they can.
-    pub(crate) fn ask_to_flush(&mut self) {
-        if !self.pool.want_flush && !self.pool.buffer.is_empty() {
-            (self.pool.want_flush, self.pool.flush_is_stuck) = (true, false);
-        }
-    }
-
-    /// Whether there is anything in the map buffer that can be flushed.
-    pub(crate) fn has_to_flush(&self) -> bool {
-        !self.pool.buffer.is_empty() && !self.pool.flush_is_stuck
     }
 
     /// Whether there are slots for the blocks that are not shared; if not, the write waits for what can be reclaimed, and
@@ -323,16 +247,19 @@ impl Engine {
             // What a discard frees comes with the checkpoint that walked it, and with the next ones.
             let tried = done >= since.max(self.pool.walked_in) + SPACE_ATTEMPTS
                 && !self.pool.has_discards()
-                && !self.has_to_flush();
+                && !self.pool.has_to_flush();
             if self.give_back_replicas() || self.give_back_copies() {
                 // What they held comes back as what a discard frees does.
                 self.requests.get_mut(id).waits_since = Some(done);
-            } else if self.pool.metadata_full || !self.is_reclaimable() && !self.has_to_flush() || tried {
+            } else if self.pool.metadata_full
+                || !self.pool.is_reclaimable(self.has_clears_left()) && !self.pool.has_to_flush()
+                || tried
+            {
                 self.fail_request(id, Error::NoSpace);
                 return false;
             }
             self.pool.want_checkpoint = true;
-            self.ask_to_flush();
+            self.pool.ask_to_flush();
             self.pool.publish_pending();
         }
         self.block(id);
@@ -414,96 +341,6 @@ impl Engine {
         }
     }
 
-    /// Slots that are kept at hand for the next writes.
-    fn slots_ahead(&self) -> u64 {
-        2 * u64::from(self.pool.store.geometry.piece_blocks) + 2
-    }
-
-    /// Opens containers ahead of the allocator, which needs their part of the space map. True if one was opened.
-    pub(crate) fn open_ahead(&mut self) -> bool {
-        let mut opened = false;
-        while self.pool.space.ready() < self.slots_ahead() {
-            let fresh = !self.pool.host_full && self.pool.space.to_reserve(u64::MAX, 1).is_some();
-            let Some(container) = self.pool.space.choose(fresh) else {
-                self.pool.wants_fresh = fresh;
-                break;
-            };
-            match self.free_slots(container) {
-                Ok(()) => {
-                    opened = true;
-                    self.pool.forget_wrapped();
-                }
-                Err(missing) if self.pool.failed_pages.contains(&missing.key) => self.pool.space.exclude(container),
-                Err(missing) => {
-                    self.pool.store.load(missing, None);
-                    break;
-                }
-            }
-        }
-        opened
-    }
-
-    /// Opens a container, with the slots that are free in its part of the space map and not taken.
-    fn free_slots(&mut self, container: u32) -> Result<(), Missing> {
-        let per_leaf = self.pool.store.geometry.space_leaf_slots();
-        let root = self.pool.roots[TreeId::SpaceMap as usize];
-        let slots = self.pool.space.slots_of(container);
-        let mut free = core::mem::take(&mut self.pool.free_slots);
-        free.clear();
-        while let next = slots.start + free.len() as u64
-            && next < slots.end
-        {
-            let end = slots.end.min((next / per_leaf + 1) * per_leaf);
-            match lookup(&mut self.pool.store, Region::Metadata, root, next / per_leaf) {
-                Walk::Leaf(page) => {
-                    let page = self.pool.store.pages.bytes(page);
-                    let is_free = |slot| SlotState::read(page, slot % per_leaf) == SlotState::Free;
-                    free.extend((next..end).map(is_free));
-                }
-                Walk::Absent(_) => free.extend((next..end).map(|_| true)),
-                Walk::Missing(missing) => {
-                    self.pool.free_slots = free;
-                    return Err(missing);
-                }
-            }
-        }
-        for &(slot, state) in self.checkpoint.iter().flat_map(|checkpoint| checkpoint.merged_in(&slots)) {
-            free[(slot.0 - slots.start) as usize] = SlotState::from_code(state as u8) == SlotState::Free;
-        }
-        for (slot, free) in slots.zip(&mut free) {
-            *free &= !self.pool.space.is_taken(Slot(slot));
-        }
-        if free.iter().filter(|&&free| free).count() == usize::from(self.pool.space.containers[container as usize].free)
-        {
-            self.pool.space.open(container, |place| free[place as usize]);
-        } else {
-            // The tables contradict each other: whatever is free there stays unused.
-            self.pool.space.exclude(container);
-        }
-        self.pool.free_slots = free;
-        Ok(())
-    }
-
-    /// Keeps space reserved ahead of the allocator.
-    pub(crate) fn reserve_ahead(&mut self) {
-        if self.pool.reserving || self.pool.host_full {
-            return;
-        }
-        let per_container = u64::from(self.pool.store.geometry.slots_per_container);
-        let mut ahead = (4 * per_container).max(self.slots_ahead());
-        if core::mem::take(&mut self.pool.wants_fresh) {
-            ahead = u64::MAX;
-        }
-        if let Some((first, count)) = self.pool.space.to_reserve(ahead, self.pool.reserve_at_once) {
-            let bytes = per_container * self.pool.store.geometry.block();
-            let (block, together) = self.pool.store.geometry.container_run(first);
-            let (offset, count) = (block * self.pool.store.geometry.block(), count.min(together));
-            let purpose = Purpose::ReserveContainers(count);
-            self.pool.store.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
-            self.pool.reserving = true;
-        }
-    }
-
     // ---- time ----
 
     /// A second has passed with something not durable or not published.
@@ -534,7 +371,7 @@ impl Engine {
             || self.pool.has_discards()
             || self.disk_index_is_due()
             || !self.blocked.is_empty()
-            || self.checkpoint.is_some()
+            || self.pool.under_way.is_some()
             || self.pool.metadata_full
             || self.pool.host_full;
         let open = self.pool.phase != Phase::Closed;

@@ -81,7 +81,7 @@ impl Engine {
     /// Whether nothing refers to a slot any more, as far as that is known in memory.
     fn is_gone(&mut self, slot: Slot) -> bool {
         let recent = self.pool.recent(slot);
-        recent.is_none() && self.slot_state(slot).is_ok_and(|state| !state.is_used())
+        recent.is_none() && self.pool.slot_state(slot).is_ok_and(|state| !state.is_used())
     }
 
     /// Counts a request that has just been carried out.

@@ -192,7 +192,7 @@ impl Engine {
     pub(crate) fn read_all_of(&mut self, run: &mut Run) {
         if let Some(first) = run.first.take() {
             match run.is_of_replicas {
-                true => self.read_replicas(first, &run.replicated),
+                true => self.pool.read_replicas(first, &run.replicated),
                 false => self.read_run(first, run.length),
             }
         }

@@ -15,7 +15,6 @@ use crate::contract::RequestId;
 use crate::engine::Engine;
 use crate::format::entry::Key;
 use crate::limits::Limits;
-use crate::pool::Pool;
 use crate::requests::request::{Kind, Stage};
 
 /// What a long request takes whatever it is: to be parsed, to be found, to be answered.
@@ -57,18 +56,6 @@ impl Turns {
     /// Follows other limits.
     pub(crate) fn set_limits(&mut self, limits: &Limits, block: u64) {
         self.short = short(limits, block);
-    }
-}
-
-impl Pool {
-    /// Entries that a part of a clear looks at.
-    fn part_steps(&self) -> u64 {
-        self.limits.turn_steps() / 2
-    }
-
-    /// Whether the delta has little that a clear might cover, however long.
-    pub(crate) fn can_clear_at_once(&self) -> bool {
-        self.delta.len() as u64 <= self.part_steps()
     }
 }
 

@@ -7,16 +7,14 @@ use crate::data_path::read::push_blocks;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
-use crate::format::superblock::TreeId;
 use crate::journal::Unwritten;
 use crate::pool::contents::Known;
 use crate::pool::records::are_enough;
 use crate::requests::request::{Decision, Kind, Stage};
 use crate::sharing::policy::Lookup;
-use crate::space::SlotState;
 use crate::store::io::Purpose;
-use crate::store::tree::{LastLeaf, Unresolved};
-use crate::store::tree::{Missing, Walk};
+use crate::store::tree::Missing;
+use crate::store::tree::Unresolved;
 
 /// So many new blocks wait for others at most, unless all of them are one device write.
 const SCATTERED_BLOCKS: usize = 64;
@@ -362,7 +360,7 @@ impl Engine {
             let found = recent.digest;
             return if self.pool.sharing_digest(found) == wanted { Known::Yes(slot, found) } else { Known::No };
         }
-        match self.slot_state(slot) {
+        match self.pool.slot_state(slot) {
             Ok(state) if state.is_used() => {}
             Ok(_) => {
                 self.pool.index.remove(wanted, slot);
@@ -385,26 +383,6 @@ impl Engine {
                 Known::No
             }
             Err(missing) => Known::NotYet(missing),
-        }
-    }
-
-    /// The state of a slot in the space map, as far as the merge under way has come. (Not to be asked from within a step of
-    /// the checkpoint before its counts are merged.)
-    pub(crate) fn slot_state(&mut self, slot: Slot) -> Result<SlotState, Missing> {
-        self.slot_state_after(slot, &mut LastLeaf::default())
-    }
-
-    /// The same, after other slots.
-    pub(crate) fn slot_state_after(&mut self, slot: Slot, last: &mut LastLeaf) -> Result<SlotState, Missing> {
-        if let Some(state) = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.merged_state(slot)) {
-            return Ok(state);
-        }
-        let per_leaf = self.pool.store.geometry.space_leaf_slots();
-        let root = self.pool.roots[TreeId::SpaceMap as usize];
-        match last.lookup(&mut self.pool.store, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => Ok(SlotState::read(self.pool.store.pages.bytes(page), slot.0 % per_leaf)),
-            Walk::Absent(_) => Ok(SlotState::Free),
-            Walk::Missing(missing) => Err(missing),
         }
     }
 
@@ -520,7 +498,7 @@ impl Engine {
             let slot = Slot(first.0 + i as u64);
             let buffer = self.pool.dirty.remove(&slot).expect("a dirty block is written once");
             let stays = self.pool.buffers.arrived(buffer);
-            if good && (self.reorder.was_written(slot) || !stays) {
+            if good && (self.pool.replicas.was_written(slot) || !stays) {
                 self.pool.evicted.push(buffer);
             } else if good {
                 self.partition.note_written(slot);

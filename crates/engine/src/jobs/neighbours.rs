@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use crate::contract::{Digest, Nanos, RequestId};
 use crate::engine::Engine;
 use crate::format::entry::Slot;
+use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::sharing::policy::Lookup;
 use crate::store::pages::PageKey;
@@ -119,6 +120,15 @@ impl Neighbours {
         }
     }
 
+    fn offer(&mut self, pool: &mut Pool, digest: Digest, slot: Slot) {
+        let digest = pool.sharing_digest(digest);
+        if pool.index.offer(digest, slot, pool.space.generation(slot)) {
+            self.counts.entries += 1;
+            let (at, mark) = Neighbours::mark(digest);
+            self.marks[at] = mark;
+        }
+    }
+
     fn done(&mut self, leaf: u64, now: Nanos) {
         self.recent.retain(|&(done, _)| done != leaf);
         if self.recent.len() == RECENT {
@@ -177,20 +187,12 @@ impl Engine {
 
     /// Puts the digests of live slots of a leaf of the summaries into the index.
     fn go_through(&mut self, leaf: u64) -> Result<(), Missing> {
-        self.each_block_of_leaf(leaf, |engine, slot, state, digest| {
+        let Engine { pool, neighbours, .. } = self;
+        pool.each_block_of_leaf(leaf, |pool, slot, state, digest| {
             if state.is_used() {
-                engine.offer(digest, slot);
+                neighbours.offer(pool, digest, slot);
             }
         })?;
         Ok(())
-    }
-
-    fn offer(&mut self, digest: Digest, slot: Slot) {
-        let digest = self.pool.sharing_digest(digest);
-        if self.pool.index.offer(digest, slot, self.pool.space.generation(slot)) {
-            self.neighbours.counts.entries += 1;
-            let (at, mark) = Neighbours::mark(digest);
-            self.neighbours.marks[at] = mark;
-        }
     }
 }

@@ -511,7 +511,7 @@ impl Engine {
             let missing = if let Some(slot) = self.partition.blocks.pop_front() {
                 self.fetch_block(slot).err().inspect(|_| self.partition.blocks.push_front(slot))
             } else if let Some(leaf) = self.partition.leaves.pop_front() {
-                let noted = self.note_summaries(leaf);
+                let noted = self.pool.note_summaries(leaf);
                 self.partition.counts.prefetched_entries += noted.unwrap_or(0);
                 noted.err().inspect(|_| self.partition.leaves.push_front(leaf))
             } else {
@@ -536,7 +536,7 @@ impl Engine {
         if is_here || self.partition.is_fetching(slot) || !self.pool.space.contains(slot) {
             return Ok(());
         }
-        let Some((digest, _)) = self.proven_digest(slot)? else { return Ok(()) };
+        let Some((digest, _)) = self.pool.proven_digest(slot)? else { return Ok(()) };
         if self.is_lost(slot, digest) {
             return Ok(());
         }

@@ -32,9 +32,6 @@ use crate::format::volume::Keeps;
 use crate::pool::Pool;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
-use crate::sizes::list_bytes;
-use crate::sizes::table_bytes;
-use crate::slot_map::{NearMap, NearSet};
 use crate::store::io::Purpose;
 use crate::store::tree::Missing;
 use crate::store::tree::{LastLeaf, Unresolved};
@@ -45,8 +42,6 @@ const NOTED: usize = 256;
 const BLOCKS_FOR_A_READ: usize = 16;
 /// Blocks that are put in order at a time.
 const AT_ONCE: usize = 64;
-/// Without a word about it, replicas may take one slot in so many.
-const SHARE: u64 = 128;
 /// No replicas are made where fewer slots than one in so many are free,
 const ROOM_TO_MAKE: u64 = 8;
 /// and where it comes to one in so many, all are given back.
@@ -83,81 +78,24 @@ struct Work {
     is_over: bool,
 }
 
-/// Replicas, and what it takes to make them.
+/// What it takes to make replicas.
 pub(crate) struct Reorder {
-    /// The volume that has them, if there is one that is not deleted.
-    pub volume: Option<VolumeId>,
-    /// Bytes that they may take, if somebody said so.
-    pub budget: Option<u64>,
     noted: VecDeque<Noted>,
     work: Option<Work>,
-    replicas: NearMap<Slot, Slot>,
-    /// Slots with their replicas, the oldest first; those that are gone are passed over.
-    order: VecDeque<(Slot, Slot)>,
-    /// Slots that are free again: the volume still has replicas of them.
-    stale: Vec<Slot>,
-    /// Reads from replicas that are in flight: replica, slot.
-    reading: NearMap<Slot, Slot>,
-    /// Replicas that are on their way to their slots.
-    writing: NearSet<Slot>,
-    /// What an earlier run left has been given back.
-    is_fresh: bool,
     /// The job waits for something that moves the engine on when it comes.
     is_stuck: bool,
     made: u64,
-    dropped: u64,
-    read: u64,
 }
 
 impl Reorder {
     pub(crate) fn new() -> Reorder {
-        Reorder {
-            volume: None,
-            budget: None,
-            noted: VecDeque::new(),
-            work: None,
-            replicas: NearMap::default(),
-            order: VecDeque::new(),
-            stale: Vec::new(),
-            reading: NearMap::default(),
-            writing: NearSet::default(),
-            is_fresh: false,
-            is_stuck: false,
-            made: 0,
-            dropped: 0,
-            read: 0,
-        }
+        Reorder { noted: VecDeque::new(), work: None, is_stuck: false, made: 0 }
     }
 
     /// Whether a slot must not be reused yet.
     pub(crate) fn holds(&self, slot: Slot) -> bool {
         let works_on = |work: &Work| work.blocks.iter().any(|&(of, ..)| of == slot);
-        self.reading.contains_key(&slot) || self.work.as_ref().is_some_and(works_on)
-    }
-
-    /// A slot is free: it has no replica any more.
-    pub(crate) fn forget(&mut self, slot: Slot) {
-        if self.replicas.remove(&slot).is_some() {
-            self.stale.push(slot);
-            self.dropped += 1;
-        }
-    }
-
-    /// A slot has been written: whether it is a replica. The read cache knows contents by the slots that maps lead to.
-    pub(crate) fn was_written(&mut self, slot: Slot) -> bool {
-        self.writing.remove(&slot)
-    }
-
-    /// Forgets all replicas.
-    fn clear(&mut self) {
-        self.dropped += self.replicas.len() as u64;
-        self.replicas.clear();
-        self.order.clear();
-        self.stale.clear();
-    }
-
-    pub(crate) fn memory(&self) -> u64 {
-        table_bytes(&self.replicas) + self.order.capacity() as u64 * 16 + list_bytes(&self.stale)
+        self.work.as_ref().is_some_and(works_on)
     }
 }
 
@@ -192,30 +130,37 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Reads the content of slots from their replicas, which follow each other.
+    pub(crate) fn read_replicas(&mut self, first: Slot, slots: &[Slot]) {
+        let block = self.store.geometry.block();
+        let offset = self.slot_offset(first);
+        self.replicas.begin_read(first, slots);
+        let fills = &self.fills;
+        let segments = slots.iter().map(|slot| Segment::Buffer(fills[slot].buffer));
+        let purpose = Purpose::FillFromReplicas { first };
+        self.store.io.begin(IoOp::ReadBlocks, offset, slots.len() as u64 * block, segments, purpose);
+    }
+}
+
 impl Engine {
     /// Bytes that replicas may take, if somebody said so.
     pub fn replicas_budget(&self) -> Option<u64> {
-        self.reorder.budget
+        self.pool.replicas.budget
     }
 
     /// What is known of replicas and their making.
     pub(crate) fn reorder_status(&self) -> ReorderStatus {
         let reorder = &self.reorder;
+        let (dropped, read) = self.pool.replicas.counts();
         ReorderStatus {
-            budget_bytes: self.replica_budget() * self.pool.store.geometry.block(),
+            budget_bytes: self.pool.replica_budget() * self.pool.store.geometry.block(),
             replicas: self.pool.hidden_blocks_used(Keeps::Replicas),
             noted: reorder.noted.len() as u64 + u64::from(reorder.work.is_some()),
             made: reorder.made,
-            dropped: reorder.dropped,
-            read: reorder.read,
+            dropped,
+            read,
         }
-    }
-
-    /// Blocks that replicas may take: as many as was said, as long as there is memory for the table.
-    fn replica_budget(&self) -> u64 {
-        let block = self.pool.store.geometry.block();
-        let wanted = self.reorder.budget.map_or(self.pool.store.geometry.slots() / SHARE, |bytes| bytes / block);
-        wanted.min(self.pool.limits.replicas())
     }
 
     /// A read is on its way: it is noted if it takes many device reads.
@@ -223,7 +168,7 @@ impl Engine {
         let request = self.requests.get(id);
         let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
         let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
-        if !pays || self.replica_budget() == 0 || !self.takes_changes() {
+        if !pays || self.pool.replica_budget() == 0 || !self.takes_changes() {
             return;
         }
         let noted = Noted { first: request.blocks[0].key, blocks: blocks as u64 };
@@ -240,22 +185,8 @@ impl Engine {
 
     /// The replica of a slot, if a read may go there.
     pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
-        let replica = *self.reorder.replicas.get(&slot)?;
+        let replica = self.pool.replicas.of(slot)?;
         (!self.pool.dirty.contains_key(&replica) && !self.mends.contains_key(&replica)).then_some(replica)
-    }
-
-    /// Reads the content of slots from their replicas, which follow each other.
-    pub(crate) fn read_replicas(&mut self, first: Slot, slots: &[Slot]) {
-        let block = self.pool.store.geometry.block();
-        let offset = self.pool.slot_offset(first);
-        for (i, &slot) in slots.iter().enumerate() {
-            self.reorder.reading.insert(Slot(first.0 + i as u64), slot);
-        }
-        self.reorder.read += slots.len() as u64;
-        let fills = &self.pool.fills;
-        let segments = slots.iter().map(|slot| Segment::Buffer(fills[slot].buffer));
-        let purpose = Purpose::FillFromReplicas { first };
-        self.pool.store.io.begin(IoOp::ReadBlocks, offset, slots.len() as u64 * block, segments, purpose);
     }
 
     /// Replicas have come. One that is not what it must be is given up, and its slot read instead.
@@ -267,13 +198,13 @@ impl Engine {
     ) {
         for i in 0..segments.len() {
             let replica = Slot(first.0 + i as u64);
-            let slot = self.reorder.reading.remove(&replica).expect("a read of a replica ends once");
+            let slot = self.pool.replicas.end_read(replica);
             let content = match result {
                 Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
                 _ => None,
             };
-            if !self.fill_ends(slot, content) && self.reorder.replicas.get(&slot) == Some(&replica) {
-                self.reorder.forget(slot);
+            if !self.fill_ends(slot, content) {
+                self.pool.replicas.give_up(slot, replica);
             }
         }
         self.pool.needs_pump = true;
@@ -286,20 +217,15 @@ impl Engine {
         let reorder = &self.reorder;
         self.takes_changes()
             && (!reorder.noted.is_empty()
-                || !reorder.stale.is_empty()
-                || self.replicas_are_left()
-                || reorder.replicas.len() as u64 > self.replica_budget())
+                || self.pool.replicas.stale().is_some()
+                || self.pool.replicas.are_left()
+                || self.pool.replicas.len() > self.pool.replica_budget())
             && reorder.work.is_none()
     }
 
     /// Whether something has to happen before the job goes on.
     pub(crate) fn reorder_is_stuck(&self) -> bool {
         self.reorder.is_stuck
-    }
-
-    /// Whether an earlier run has left replicas.
-    fn replicas_are_left(&self) -> bool {
-        !self.reorder.is_fresh && self.reorder.volume.is_some()
     }
 
     /// Moves the job on, while the pool is idle. What has been read already is written in any case.
@@ -320,17 +246,17 @@ impl Engine {
         if !self.reorder_waits() || !self.is_idle() || self.checkpoint.is_some() {
             return;
         }
-        let at = self.reorder.volume.and_then(|volume| self.pool.volume_index(volume));
+        let at = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume));
         match at {
-            Some(at) if self.replicas_are_left() => {
+            Some(at) if self.pool.replicas.are_left() => {
                 if !self.clear_hidden(at) {
                     return;
                 }
-                self.reorder.is_fresh = true;
+                self.pool.replicas.begin_anew();
                 self.pool.needs_pump = true;
             }
-            None if self.reorder.volume.is_none() => {
-                self.reorder.is_fresh = true;
+            None if self.pool.replicas.volume.is_none() => {
+                self.pool.replicas.begin_anew();
                 self.pool.needs_pump = true;
                 if self.enter_hidden_volume(Keeps::Replicas).is_err() {
                     // There are too many volumes.
@@ -342,9 +268,9 @@ impl Engine {
             None => return,
             Some(_) => {}
         }
-        self.drop_oldest_beyond(self.replica_budget());
+        self.pool.replicas.drop_oldest_beyond(self.pool.replica_budget());
         self.drop_stale();
-        self.reorder.is_stuck = !self.reorder.stale.is_empty();
+        self.reorder.is_stuck = self.pool.replicas.stale().is_some();
         if self.pool.space.free() < self.pool.slots_to_spare(ROOM_TO_KEEP) {
             self.reorder.noted.clear();
             self.give_back_replicas();
@@ -366,24 +292,13 @@ impl Engine {
         }
     }
 
-    /// Forgets the oldest replicas where there are more than so many.
-    fn drop_oldest_beyond(&mut self, most: u64) {
-        while self.reorder.replicas.len() as u64 > most {
-            let Some((slot, replica)) = self.reorder.order.pop_front() else { break };
-            if self.reorder.replicas.get(&slot) == Some(&replica) {
-                self.reorder.forget(slot);
-            }
-        }
-    }
-
     /// Drops what the volume has of slots that are free again, as far as there is room to say so.
     fn drop_stale(&mut self) {
-        while let (Some(volume), Some(&slot)) = (self.reorder.volume, self.reorder.stale.last()) {
-            if !matches!(self.room_for(&Asked::scattered(2)), Room::Enough) {
+        while let (Some(volume), Some(slot)) = (self.pool.replicas.volume, self.pool.replicas.stale()) {
+            if !matches!(self.pool.room_for(&Asked::scattered(2), self.has_clears_left()), Room::Enough) {
                 return;
             }
-            self.reorder.stale.pop();
-            if !self.reorder.replicas.contains_key(&slot) {
+            if self.pool.replicas.end_stale() {
                 self.pool.drop_hidden(Key::new(volume, slot.0));
             }
         }
@@ -391,14 +306,14 @@ impl Engine {
 
     /// Gives all replicas back; false if there are none, or no room to say so.
     pub(crate) fn give_back_replicas(&mut self) -> bool {
-        let at = self.reorder.volume.and_then(|volume| self.pool.volume_index(volume));
-        let is_empty = self.reorder.replicas.is_empty() && self.reorder.stale.is_empty();
-        let Some(at) = at.filter(|_| !is_empty || self.replicas_are_left()) else { return false };
+        let at = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume));
+        let is_empty = self.pool.replicas.len() == 0 && self.pool.replicas.stale().is_none();
+        let Some(at) = at.filter(|_| !is_empty || self.pool.replicas.are_left()) else { return false };
         if !self.clear_hidden(at) {
             return false;
         }
-        self.reorder.clear();
-        self.reorder.is_fresh = true;
+        self.pool.replicas.clear();
+        self.pool.replicas.begin_anew();
         true
     }
 
@@ -408,7 +323,7 @@ impl Engine {
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
         // What is left of the open container is used up first; one slot is not worth a stop.
         let run = if self.pool.space.run() > 1 { self.pool.space.run() as usize } else { AT_ONCE };
-        let most = AT_ONCE.min(self.replica_budget() as usize).min(run);
+        let most = AT_ONCE.min(self.pool.replica_budget() as usize).min(run);
         let (mut end, mut leaf) = (noted.blocks, LastLeaf::default());
         for i in 0..noted.blocks {
             if blocks.len() == most {
@@ -428,10 +343,10 @@ impl Engine {
             if is_moving {
                 return Ok(None);
             }
-            if self.reorder.replicas.contains_key(&slot) || blocks.iter().any(|&(of, ..)| of == slot) {
+            if self.pool.replicas.of(slot).is_some() || blocks.iter().any(|&(of, ..)| of == slot) {
                 continue;
             }
-            match self.proven_digest(slot)? {
+            match self.pool.proven_digest(slot)? {
                 Some((digest, _)) if check_bits(digest) == entry.check() => blocks.push((slot, digest, None)),
                 _ => return Ok(None),
             }
@@ -476,19 +391,18 @@ impl Engine {
         let (is_over, count) = (work.is_over, work.blocks.len());
         let fits = !is_over && self.make_room_for_replicas(count);
         let Some(work) = self.reorder.work.take() else { return };
-        let volume = self.reorder.volume.filter(|_| fits);
+        let volume = self.pool.replicas.volume.filter(|_| fits);
         for (slot, digest, buffer) in work.blocks {
             let Some(buffer) = buffer else { continue };
             // A slot that was freed meanwhile needs none.
-            let is_used = self.proven_digest(slot).is_ok_and(|found| found.is_some_and(|(found, _)| found == digest));
+            let is_used =
+                self.pool.proven_digest(slot).is_ok_and(|found| found.is_some_and(|(found, _)| found == digest));
             let Some(volume) = volume.filter(|_| is_used) else {
                 self.pool.buffers.release(buffer);
                 continue;
             };
             let replica = self.pool.put_hidden(Key::new(volume, slot.0), digest, buffer);
-            self.reorder.writing.insert(replica);
-            self.reorder.replicas.insert(slot, replica);
-            self.reorder.order.push_back((slot, replica));
+            self.pool.replicas.add(slot, replica);
             self.reorder.made += 1;
         }
         self.pool.needs_pump = true;
@@ -497,17 +411,20 @@ impl Engine {
     /// Whether there is room for so many replicas that follow each other, in the pool, in the budget and in a record; sees to it that
     /// there is.
     fn make_room_for_replicas(&mut self, count: usize) -> bool {
-        let Some(at) = self.reorder.volume.and_then(|volume| self.pool.volume_index(volume)) else { return false };
+        let Some(at) = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume)) else {
+            return false;
+        };
         if self.pool.volumes[at].size < self.pool.store.geometry.slots() * self.pool.store.geometry.block() {
             // The pool has grown; the volume follows when it is made anew.
             return false;
         }
         let volume = self.pool.volumes[at].id;
-        self.drop_oldest_beyond(self.replica_budget().saturating_sub(count as u64));
+        self.pool.replicas.drop_oldest_beyond(self.pool.replica_budget().saturating_sub(count as u64));
         self.drop_stale();
-        let room = self.pool.space.free() >= self.pool.slots_to_spare(ROOM_TO_MAKE) && self.reorder.stale.is_empty();
+        let room =
+            self.pool.space.free() >= self.pool.slots_to_spare(ROOM_TO_MAKE) && self.pool.replicas.stale().is_none();
         room && self.pool.space.ready() >= count as u64
             && self.pool.volume_index(volume).is_some()
-            && matches!(self.room_for(&Asked::scattered(2 * count)), Room::Enough)
+            && matches!(self.pool.room_for(&Asked::scattered(2 * count), self.has_clears_left()), Room::Enough)
     }
 }

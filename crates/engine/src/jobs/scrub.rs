@@ -566,7 +566,7 @@ impl Engine {
         let missing = match lookup(&mut self.pool.store, Region::Metadata, root, leaf) {
             Walk::Leaf(_) => {
                 let ends = [next.index, end - 1];
-                ends.into_iter().find_map(|slot| self.slot_state(Slot(slot)).err())
+                ends.into_iter().find_map(|slot| self.pool.slot_state(Slot(slot)).err())
             }
             Walk::Absent(level) => {
                 let span = self.pool.store.geometry.fanout().saturating_pow(level.into());
@@ -600,8 +600,8 @@ impl Engine {
                 if self.scrub.blocks.len() == most {
                     return Gathered::Some;
                 }
-                let proven = self.proven_digest(slot).ok().flatten();
-                match self.copying(slot, proven.map(|(digest, _)| digest)) {
+                let proven = self.pool.proven_digest(slot).ok().flatten();
+                match self.pool.copying(slot, proven.map(|(digest, _)| digest)) {
                     Ok(Copying::Leave) => {}
                     Ok(Copying::Make) => self.scrub.to_copy.push(slot),
                     Ok(Copying::Drop) => self.drop_copy(slot),
@@ -692,10 +692,10 @@ impl Engine {
             };
             for slot in slots.map(Slot) {
                 next.index = slot.0 + 1;
-                if !self.slot_state(slot).is_ok_and(SlotState::is_used) {
+                if !self.pool.slot_state(slot).is_ok_and(SlotState::is_used) {
                     continue;
                 }
-                let Ok(Some((digest, _))) = self.proven_digest(slot) else { continue };
+                let Ok(Some((digest, _))) = self.pool.proven_digest(slot) else { continue };
                 for at in 0..self.damages.lost.len() {
                     let (lost, wanted) = self.damages.lost[at];
                     if lost == slot || wanted != digest || self.mends.contains_key(&lost) {

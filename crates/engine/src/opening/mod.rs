@@ -394,6 +394,104 @@ impl Pool {
     }
 }
 
+impl Pool {
+    // ---- the journal ----
+
+    /// Verifies one record after the other; the first that fails, and all after it, never happened.
+    fn verify(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        loop {
+            if recovery.failed_check {
+                recovery.records.truncate(recovery.verify_at);
+                recovery.checks.clear();
+                break;
+            }
+            if recovery.check_at < recovery.checks.len() {
+                self.read_checks(recovery);
+                return Ok(Progress::Wait);
+            }
+            if !recovery.checks.is_empty() {
+                // All blocks of the record have passed.
+                recovery.checks.clear();
+                recovery.verify_at += 1;
+                continue;
+            }
+            let Recovery { records, carried, sizes, mark, .. } = recovery;
+            let Some(walked) = records.get(recovery.verify_at) else { break };
+            let (checks, valid) = self.checks_of(walked, carried, sizes, *mark);
+            if !valid {
+                return Err(OpenError::DamagedJournal { sequence: walked.header.sequence });
+            }
+            recovery.check_at = 0;
+            if checks.is_empty() {
+                recovery.verify_at += 1;
+            }
+            recovery.checks = checks;
+        }
+        self.replay(recovery)?;
+        recovery.check_at = 0;
+        self.look_while_recovering(recovery);
+        Ok(Progress::Next(Step::Redo))
+    }
+
+    /// What is believed fills the delta.
+    fn replay(&mut self, recovery: &mut Recovery) -> Result<(), OpenError> {
+        for walked in &recovery.records {
+            recovery.report.records += 1;
+            recovery.report.entries += walked.changes.len() as u64;
+            for change in &walked.changes {
+                self.replay_change(change, walked.header.sequence);
+            }
+        }
+        // Nothing that these records did can be lost, for the seal makes them durable: what was new and is no longer referred to
+        // is free. What was not new is in use in the space map, or held.
+        self.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
+        let fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
+        for (slot, recent) in fresh {
+            // A container that is full in its table has no new block.
+            if self.space.take(slot).is_none() {
+                let block = self.store.geometry.slot_block(slot.0);
+                let offset = block * self.store.geometry.block();
+                return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
+            }
+            if self.copied_from(recent.owner).is_none() {
+                self.note_known(recent.digest, slot);
+            }
+        }
+        recovery.checks.clear();
+        let mut carried: Vec<_> = core::mem::take(&mut recovery.carried).into_iter().collect();
+        carried.sort_unstable_by_key(|&(slot, _)| slot);
+        for (slot, (digest, block, sequence)) in carried {
+            if self.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
+                recovery.checks.push(Check { block, digest, slot, sequence });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
+        let (key, entry, digest, fresh) = match *change {
+            Change::Fresh { key, slot, digest } | Change::Carried { key, slot, digest, .. } => {
+                // The slot's former life, if this delta knew it, ended before.
+                if self.delta.live(slot).is_none() {
+                    self.delta.forget(slot);
+                }
+                (key, Entry::whole(slot, digest), digest, true)
+            }
+            Change::Share { key, slot, digest } => (key, Entry::whole(slot, digest), digest, false),
+            Change::Zero { key } => (key, Entry::ZERO, Digest::default(), false),
+            Change::Clear { key, end } => return self.replay_clear(key, Key(key.0 - key.lba() + end)),
+            Change::DeleteVolume { volume } => {
+                return self.replay_volume_change(VolumeChange::Delete { volume }, sequence);
+            }
+            Change::ResizeVolume { volume, blocks } => {
+                return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
+            }
+        };
+        self.room.active.note(key);
+        self.delta.put(key, entry, digest, fresh);
+    }
+}
+
 impl Engine {
     pub(crate) fn recover(&mut self) {
         while self.pool.phase == Phase::Recovering {
@@ -430,7 +528,7 @@ impl Engine {
             Step::Superblocks => self.choose_superblock(recovery),
             Step::Tables => self.read_tables(recovery),
             Step::Walk => self.pool.walk(recovery),
-            Step::Verify => self.verify(recovery),
+            Step::Verify => self.pool.verify(recovery),
             Step::Redo => self.pool.redo(recovery),
             Step::Look => Ok(self.pool.mend(recovery)),
             Step::Mended => {
@@ -523,7 +621,7 @@ impl Engine {
         self.pool.index_copy = self.pool.superblock.index_copy;
         self.pool.disk_index.record = self.pool.superblock.disk_index;
         self.pool.pool_cache = self.pool.superblock.cache;
-        self.reorder.budget = self.pool.superblock.replicas;
+        self.pool.replicas.budget = self.pool.superblock.replicas;
         self.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
         self.pool.store.epoch = self.pool.superblock.epoch;
@@ -630,7 +728,7 @@ impl Engine {
                     }
                     match volume.keeps {
                         Some(Keeps::SecondCopies) => (self.pool.copies, self.has_copies) = (Some(volume.id), true),
-                        Some(Keeps::Replicas) => self.reorder.volume = Some(volume.id),
+                        Some(Keeps::Replicas) => self.pool.replicas.volume = Some(volume.id),
                         None => {}
                     }
                     self.pool.volumes.push(volume);
@@ -661,103 +759,6 @@ impl Engine {
             TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {}
         }
         Some(())
-    }
-
-    // ---- the journal ----
-
-    /// Verifies one record after the other; the first that fails, and all after it, never happened.
-    fn verify(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
-        loop {
-            if recovery.failed_check {
-                recovery.records.truncate(recovery.verify_at);
-                recovery.checks.clear();
-                break;
-            }
-            if recovery.check_at < recovery.checks.len() {
-                self.pool.read_checks(recovery);
-                return Ok(Progress::Wait);
-            }
-            if !recovery.checks.is_empty() {
-                // All blocks of the record have passed.
-                recovery.checks.clear();
-                recovery.verify_at += 1;
-                continue;
-            }
-            let Recovery { records, carried, sizes, mark, .. } = recovery;
-            let Some(walked) = records.get(recovery.verify_at) else { break };
-            let (checks, valid) = self.pool.checks_of(walked, carried, sizes, *mark);
-            if !valid {
-                return Err(OpenError::DamagedJournal { sequence: walked.header.sequence });
-            }
-            recovery.check_at = 0;
-            if checks.is_empty() {
-                recovery.verify_at += 1;
-            }
-            recovery.checks = checks;
-        }
-        self.replay(recovery)?;
-        recovery.check_at = 0;
-        self.pool.look_while_recovering(recovery);
-        Ok(Progress::Next(Step::Redo))
-    }
-
-    /// What is believed fills the delta.
-    fn replay(&mut self, recovery: &mut Recovery) -> Result<(), OpenError> {
-        for walked in &recovery.records {
-            recovery.report.records += 1;
-            recovery.report.entries += walked.changes.len() as u64;
-            for change in &walked.changes {
-                self.replay_change(change, walked.header.sequence);
-            }
-        }
-        // Nothing that these records did can be lost, for the seal makes them durable: what was new and is no longer referred to
-        // is free. What was not new is in use in the space map, or held.
-        self.pool.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
-        let fresh: Vec<_> =
-            self.pool.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
-        for (slot, recent) in fresh {
-            // A container that is full in its table has no new block.
-            if self.pool.space.take(slot).is_none() {
-                let block = self.pool.store.geometry.slot_block(slot.0);
-                let offset = block * self.pool.store.geometry.block();
-                return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
-            }
-            if self.copied_from(recent.owner).is_none() {
-                self.pool.note_known(recent.digest, slot);
-            }
-        }
-        recovery.checks.clear();
-        let mut carried: Vec<_> = core::mem::take(&mut recovery.carried).into_iter().collect();
-        carried.sort_unstable_by_key(|&(slot, _)| slot);
-        for (slot, (digest, block, sequence)) in carried {
-            if self.pool.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
-                recovery.checks.push(Check { block, digest, slot, sequence });
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
-        let (key, entry, digest, fresh) = match *change {
-            Change::Fresh { key, slot, digest } | Change::Carried { key, slot, digest, .. } => {
-                // The slot's former life, if this delta knew it, ended before.
-                if self.pool.delta.live(slot).is_none() {
-                    self.pool.delta.forget(slot);
-                }
-                (key, Entry::whole(slot, digest), digest, true)
-            }
-            Change::Share { key, slot, digest } => (key, Entry::whole(slot, digest), digest, false),
-            Change::Zero { key } => (key, Entry::ZERO, Digest::default(), false),
-            Change::Clear { key, end } => return self.pool.replay_clear(key, Key(key.0 - key.lba() + end)),
-            Change::DeleteVolume { volume } => {
-                return self.replay_volume_change(VolumeChange::Delete { volume }, sequence);
-            }
-            Change::ResizeVolume { volume, blocks } => {
-                return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
-            }
-        };
-        self.pool.room.active.note(key);
-        self.pool.delta.put(key, entry, digest, fresh);
     }
 
     fn serve(&mut self, recovery: &Recovery) {

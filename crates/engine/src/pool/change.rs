@@ -1,7 +1,7 @@
 //! Changing the map: what a clear does to it, and the slots that it has lost the last reference to.
 
+use super::Pool;
 use crate::format::entry::{Key, Slot};
-use crate::pool::Pool;
 use crate::pool::room::Cleared;
 use crate::store::tree::subtrees;
 

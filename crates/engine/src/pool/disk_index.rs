@@ -13,13 +13,13 @@ mod update;
 
 use alloc::vec::Vec;
 
+use super::Pool;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::disk_index::{buckets_for, is_outgrown, pages_for};
 use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
 use crate::map::discards::Discard;
-use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::store::pages::Region;
 use crate::store::tree::Stop;
@@ -137,6 +137,25 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// At the beginning of a checkpoint: whether there is to be one.
+    pub(crate) fn review_disk_index(&mut self) {
+        let wanted = self.disk_index_is_wanted() && !core::mem::take(&mut self.disk_index.gives_up);
+        let geometry = self.store.geometry;
+        let record = self.disk_index.record;
+        if !wanted || record.is_on() && is_outgrown(&geometry, record.buckets) {
+            self.cut_disk_index_off();
+        }
+        let buckets = buckets_for(&geometry);
+        let room = 2 * pages_for(&geometry, buckets, buckets.into()) as u64;
+        if wanted && !self.disk_index.record.is_on() && room <= self.metadata_to_begin() {
+            self.disk_index.record = DiskIndexRecord { buckets, built: 0 };
+            let height = height_for(buckets.into(), geometry.fanout());
+            self.roots[TreeId::DiskIndex as usize] = Root { height, ..Root::default() };
+        }
+    }
+}
+
 impl Engine {
     /// Figures of the index on disk.
     pub fn disk_index_status(&self) -> DiskIndexStatus {
@@ -167,22 +186,5 @@ impl Engine {
             && !self.pool.reads_only
             && self.rebuild.is_none()
             && self.pending_commands.is_empty()
-    }
-
-    /// At the beginning of a checkpoint: whether there is to be one.
-    pub(crate) fn review_disk_index(&mut self) {
-        let wanted = self.pool.disk_index_is_wanted() && !core::mem::take(&mut self.pool.disk_index.gives_up);
-        let geometry = self.pool.store.geometry;
-        let record = self.pool.disk_index.record;
-        if !wanted || record.is_on() && is_outgrown(&geometry, record.buckets) {
-            self.pool.cut_disk_index_off();
-        }
-        let buckets = buckets_for(&geometry);
-        let room = 2 * pages_for(&geometry, buckets, buckets.into()) as u64;
-        if wanted && !self.pool.disk_index.record.is_on() && room <= self.metadata_to_begin() {
-            self.pool.disk_index.record = DiskIndexRecord { buckets, built: 0 };
-            let height = height_for(buckets.into(), geometry.fanout());
-            self.pool.roots[TreeId::DiskIndex as usize] = Root { height, ..Root::default() };
-        }
     }
 }

@@ -10,10 +10,9 @@
 //! page that named anything beyond its end would make no sense. Nothing has to be written but the superblock: what a table says
 //! about containers and metadata blocks that it never held is right for new ones.
 
+use super::Pool;
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::geometry::Geometry;
-use crate::pool::Pool;
 use crate::store::io::Purpose;
 
 /// A growth under way.
@@ -68,31 +67,31 @@ impl Pool {
     }
 }
 
-impl Engine {
+impl Pool {
     /// Goes on with a growth to `capacity` as far as possible; its result, when there is one.
     pub(crate) fn step_growth(&mut self, capacity: u64) -> Option<Result<(), ControlError>> {
-        match self.pool.growing {
-            None => match self.pool.store.geometry.grown(capacity) {
+        match self.growing {
+            None => match self.store.geometry.grown(capacity) {
                 Err(error) => Some(Err(ControlError::BadCapacity(error))),
-                Ok(grown) if grown == self.pool.store.geometry => Some(Ok(())),
+                Ok(grown) if grown == self.store.geometry => Some(Ok(())),
                 Ok(grown) => {
-                    self.pool.begin_growth(grown);
+                    self.begin_growth(grown);
                     None
                 }
             },
             Some(Growing::Failed) => {
-                self.pool.growing = None;
+                self.growing = None;
                 Some(Err(ControlError::NoRoom))
             }
             // The checkpoint that would take it finds no room.
-            Some(Growing::Ready(_)) if self.pool.metadata_full => {
-                self.pool.growing = None;
+            Some(Growing::Ready(_)) if self.metadata_full => {
+                self.growing = None;
                 Some(Err(ControlError::NoRoom))
             }
             Some(Growing::Ready(_)) => {
-                if self.checkpoint.is_none() && !self.pool.want_checkpoint {
-                    self.pool.want_checkpoint = true;
-                    self.pool.needs_pump = true;
+                if self.under_way.is_none() && !self.want_checkpoint {
+                    self.want_checkpoint = true;
+                    self.needs_pump = true;
                 }
                 None
             }

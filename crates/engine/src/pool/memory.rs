@@ -1,8 +1,8 @@
 //! Buffers for whoever needs one, and what the read cache keeps in them.
 
+use super::Pool;
 use crate::contract::*;
 use crate::format::entry::Slot;
-use crate::pool::Pool;
 
 impl Pool {
     /// The buffer that holds a slot's content, if one does.

@@ -13,13 +13,13 @@
 use crate::pool::standing::Look;
 use alloc::string::String;
 
+use super::Pool;
 use crate::canary::Canary;
 use crate::contract::Failure;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::superblock::Parameters;
-use crate::pool::Pool;
 use crate::pool::standing::Mark;
 use crate::store::io::Purpose;
 

@@ -1,11 +1,11 @@
 //! Records: closing one, what it carries, and the way of blocks to their slots.
 
+use super::Pool;
 use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::entry::Slot;
 use crate::format::record::{self, Change, Header};
 use crate::journal::Unwritten;
-use crate::pool::Pool;
 use crate::store::io::Purpose;
 
 /// The most blocks of one device write: 1 MiB of 4 KiB blocks.

@@ -1,9 +1,9 @@
 //! What a block maps to: the deltas and the map buffer first, then its leaf.
 
+use super::Pool;
 use crate::contract::*;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key};
-use crate::pool::Pool;
 use crate::store::tree::{LastLeaf, Unresolved, Walk};
 
 impl Pool {

@@ -14,7 +14,7 @@
 //! - A subtree that was cut off is walked only as far as there is room, but one page always ([`Pool::discard_budget`]).
 //!
 //! What has to be free at any moment: what the checkpoint under way may still take (what was counted when it began, less what it has
-//! taken: [`Engine::left_to_take`]), and what the next one will take for the active delta. The bounds are added, so neither counts on what
+//! taken: [`Pool::left_to_take`]), and what the next one will take for the active delta. The bounds are added, so neither counts on what
 //! the other gives back.
 //!
 //! What is in the map buffer has a claim to the pages that its leaves need. Nobody who makes this claim larger is let in where the pages
@@ -29,6 +29,7 @@
 //! reserve   nobody's: an empty checkpoint, a walk of what was cut off, and a repair that makes every table but maps and summaries anew
 //! ```
 
+use super::Pool;
 use crate::canary::Canary;
 use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
@@ -36,11 +37,9 @@ use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;
 use crate::format::superblock::{Root, TreeId};
 use crate::format::volume::{MAX_HEIGHT, VOLUME_BYTES, Volume};
-use crate::jobs::checkpoint::Checkpoint;
 use crate::map::delta::Delta;
 use crate::map::discards::DISCARD_BYTES;
-use crate::map::map_buffer::Leaf;
-use crate::pool::Pool;
+use crate::pool::under_way::UnderWay;
 
 /// Levels that a map can have, leaves included.
 const LEVELS: usize = MAX_HEIGHT as usize + 1;
@@ -405,9 +404,9 @@ impl Pool {
         self.room.levels
     }
 
-    pub(crate) fn left_of(&self, checkpoint: &Checkpoint) -> u64 {
-        (checkpoint.promised + checkpoint.index_pages as u64)
-            .saturating_sub(self.store.meta.taken() - checkpoint.taken_before)
+    pub(crate) fn left_of(&self, under_way: &UnderWay) -> u64 {
+        (under_way.promised + under_way.index_pages as u64)
+            .saturating_sub(self.store.meta.taken() - under_way.taken_before)
     }
 
     /// Whether a volume of so many leaves can come, or become as large: not where a clear of it might find no room.
@@ -436,29 +435,29 @@ impl Pool {
         ((free / 2 / each) as u32).clamp(1, self.limits.discard_pages)
     }
 
-    /// The leaves that a checkpoint writes have been chosen: counts again what it may take, which is less if it leaves much in the map
-    /// buffer, and more if it flushes.
-    pub(crate) fn promise_planned(&self, checkpoint: &mut Checkpoint) {
+    /// Pages that a checkpoint may take which writes just these leaves of maps and walks so much of what was cut off; if it keeps all that
+    /// is new in the map buffer, so many mappings, the log comes to it.
+    pub(crate) fn pages_planned(&self, leaves: impl Iterator<Item = Key>, walked: u32, kept: Option<u64>) -> u64 {
         let mut paths = Paths::new(&self.store.geometry);
-        checkpoint.leaves.iter().for_each(|leaf: &Leaf| paths.note(leaf.first));
+        leaves.for_each(|first| paths.note(first));
         let merged = self.merging(&self.frozen, paths.pages, &Asked::nothing());
-        let walked = checkpoint.discard_budget.max(1).into();
-        checkpoint.promised = self.pages_to_merge(&merged, walked);
-        if checkpoint.plan.keeps_all && self.log_pages(1) == 0 {
-            let leaves = self.log_leaves(checkpoint.points.len() as u64);
-            checkpoint.promised += self.tree_pages(TreeId::MapBuffer, leaves, leaves);
+        let mut pages = self.pages_to_merge(&merged, walked.max(1).into());
+        if let Some(kept) = kept.filter(|_| self.log_pages(1) == 0) {
+            let leaves = self.log_leaves(kept);
+            pages += self.tree_pages(TreeId::MapBuffer, leaves, leaves);
         }
+        pages
     }
 
     /// Whether the leaves of all that is new find no room: a journal was left behind by a server that had more, or counted less.
-    pub(crate) fn lacks_room_for_leaves(&self, checkpoint: &Checkpoint) -> bool {
-        checkpoint.promised > u64::from(self.store.meta.free()) && !self.canary(Canary::RoomCountedLow)
+    pub(crate) fn lacks_room_for_leaves(&self, under_way: &UnderWay) -> bool {
+        under_way.promised > u64::from(self.store.meta.free()) && !self.canary(Canary::RoomCountedLow)
     }
 
     /// A checkpoint has ended: it must not have taken more than was counted.
-    pub(crate) fn note_taken(&mut self, checkpoint: &Checkpoint) {
-        let taken = self.store.meta.taken() - checkpoint.taken_before;
-        self.room.beyond = self.room.beyond.max(taken.saturating_sub(checkpoint.promised));
+    pub(crate) fn note_taken(&mut self, under_way: &UnderWay) {
+        let taken = self.store.meta.taken() - under_way.taken_before;
+        self.room.beyond = self.room.beyond.max(taken.saturating_sub(under_way.promised));
     }
 
     /// What changes of blocks in a row ask for, from the first to the last of them.
@@ -468,54 +467,56 @@ impl Pool {
     }
 }
 
-impl Engine {
+impl Pool {
     /// Pages that the checkpoint under way may still take.
     pub(crate) fn left_to_take(&self) -> u64 {
-        self.checkpoint.as_ref().map_or(0, |checkpoint| self.pool.left_of(checkpoint))
+        self.under_way.as_ref().map_or(0, |under_way| self.left_of(under_way))
     }
 
     /// Whether somebody can be let in: whether there is metadata for what he asks for, and for all that has been promised before.
     pub(crate) fn has_metadata(&self, asked: &Asked) -> bool {
-        let free = u64::from(self.pool.store.meta.free());
-        let MetadataRoom { fixed, levels, ref active, .. } = self.pool.room;
-        let clears = self.pool.delta.clears.len() as u64 + 1;
-        let changes = (self.pool.delta.points.len() + asked.changes) as u64;
+        let free = u64::from(self.store.meta.free());
+        let MetadataRoom { fixed, levels, ref active, .. } = self.room;
+        let clears = self.delta.clears.len() as u64 + 1;
+        let changes = (self.delta.points.len() + asked.changes) as u64;
         let cleared = asked.cleared.map_or(0, |cleared| cleared.cuts + cleared.releases);
-        let entries = self.pool.delta.cuts + self.pool.delta.releases + cleared + changes;
+        let entries = self.delta.cuts + self.delta.releases + cleared + changes;
         // In most pools there is so much room that nobody has to look closer.
         let roughly = fixed.saturating_add(active.total + levels * (2 * clears + asked.leaves) + entries / 8);
         if roughly.saturating_add(self.left_to_take()) <= free {
             return true;
         }
-        let claimed = if asked.who == Who::New { self.pool.claimed() } else { 0 };
-        self.needed_for(asked) + claimed + self.pool.kept_from(asked.who) <= free
+        let claimed = if asked.who == Who::New { self.claimed() } else { 0 };
+        self.needed_for(asked) + claimed + self.kept_from(asked.who) <= free
     }
 
     /// Pages that the checkpoint under way may still take, and the next one with what somebody asks for.
     fn needed_for(&self, asked: &Asked) -> u64 {
-        let paths = self.pool.room.active.of_at_most(self.pool.delta.points.len() as u64);
-        self.left_to_take() + self.pool.pages_to_merge(&self.pool.merging(&self.pool.delta, paths, asked), 1)
+        let paths = self.room.active.of_at_most(self.delta.points.len() as u64);
+        self.left_to_take() + self.pages_to_merge(&self.merging(&self.delta, paths, asked), 1)
     }
 
     /// Free pages that nobody has a claim to.
     pub(crate) fn unclaimed_metadata(&self) -> u64 {
-        let claims = self.needed_for(&Asked::nothing()) + self.pool.claimed() + self.pool.kept_from(Who::New);
-        u64::from(self.pool.store.meta.free()).saturating_sub(claims)
+        let claims = self.needed_for(&Asked::nothing()) + self.claimed() + self.kept_from(Who::New);
+        u64::from(self.store.meta.free()).saturating_sub(claims)
     }
 
     /// The same, when a checkpoint has frozen the delta and has not begun.
     pub(crate) fn metadata_to_begin(&self) -> u64 {
-        self.unclaimed_metadata().saturating_sub(self.pool.promise_pages(false).0)
+        self.unclaimed_metadata().saturating_sub(self.promise_pages(false).0)
     }
 
     /// Free pages that are not needed for what the checkpoint under way and the next one cannot do without.
-    pub(crate) fn metadata_to_flush(&self, checkpoint: &Checkpoint) -> u64 {
+    pub(crate) fn metadata_to_flush(&self, under_way: &UnderWay) -> u64 {
         // What is kept is enough for the next one, if that has nothing to merge.
-        let next = if self.pool.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
-        let needed = self.pool.left_of(checkpoint) + next + self.pool.kept_from(Who::New);
-        u64::from(self.pool.store.meta.free()).saturating_sub(needed)
+        let next = if self.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
+        let needed = self.left_of(under_way) + next + self.kept_from(Who::New);
+        u64::from(self.store.meta.free()).saturating_sub(needed)
     }
+}
 
+impl Engine {
     /// The most pages that a checkpoint has taken beyond what had been counted before it took any: 0, or writes were let in that the pool
     /// may have no room for.
     pub fn pages_beyond_promise(&self) -> u64 {
@@ -540,4 +541,87 @@ pub(crate) struct Cleared {
     pub cuts: u64,
     /// Slots that it releases in leaves that it covers in part.
     pub releases: u64,
+}
+
+impl Pool {
+    /// Whether there is room in record, ring, delta and metadata; sees to it that there will be.
+    /// Clears that wait for their turn are something to be reclaimed.
+    pub(crate) fn room_for(&mut self, asked: &Asked, clears_left: bool) -> Room {
+        let fits = self.has_metadata(asked);
+        self.room_where(asked, fits, clears_left)
+    }
+
+    /// The same, where it is known whether there is metadata.
+    pub(crate) fn room_where(&mut self, asked: &Asked, has_metadata: bool, clears_left: bool) -> Room {
+        let &Asked { changes: more, cleared, .. } = asked;
+        if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
+            return Room::Later;
+        }
+        let most_released = self.limits.releases(&self.store.geometry);
+        // So much is buffered of what it covers that some of it has to go into its leaves before; where it cannot, it goes alone.
+        let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
+        let has_to_flush = covers_much && !(self.flush_is_stuck && self.delta.is_empty());
+        let full_delta = self.delta.len() + more > self.limits.delta_entries as usize
+            || self.delta.room() < more
+            || has_to_flush
+            || !covers_much && cleared.is_some_and(|cleared| self.delta.releases + cleared.releases > most_released);
+        if has_to_flush {
+            self.ask_to_flush();
+        }
+        let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
+        let cut_off = self.discards.len() as u64 + self.cuts_to_merge();
+        let most = u64::from(self.limits.discards);
+        let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
+        if !full_delta && !full_ring && has_metadata && !full_discards {
+            return Room::Enough;
+        }
+        if !has_metadata {
+            // What is in the map buffer has a claim to pages that is the less the fuller leaves are written.
+            self.ask_to_flush();
+        }
+        let stuck = self.metadata_full && (full_delta || full_ring);
+        let last_resort = !stuck && !has_metadata && !self.is_reclaimable(clears_left) && !self.has_to_flush();
+        if stuck || last_resort && !self.give_up_disk_index() {
+            return Room::Never;
+        }
+        self.ask_for_checkpoint();
+        Room::Later
+    }
+
+    /// The most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.
+    fn cuts_to_merge(&self) -> u64 {
+        let joined = (self.delta.releases + self.frozen.releases) / self.store.geometry.map_leaf_entries();
+        self.delta.cuts + self.frozen.cuts + joined
+    }
+
+    /// Whether a checkpoint or a published watermark could free something.
+    pub(crate) fn is_reclaimable(&self, clears_left: bool) -> bool {
+        self.delta.len() + self.frozen.len() > 0
+            || self.has_discards()
+            || !self.space.pending().is_empty()
+            || self.under_way.is_some()
+            || clears_left
+    }
+
+    /// The next checkpoints flush the map buffer, as far as they can.
+    pub(crate) fn ask_to_flush(&mut self) {
+        if !self.want_flush && !self.buffer.is_empty() {
+            (self.want_flush, self.flush_is_stuck) = (true, false);
+        }
+    }
+
+    /// Whether there is anything in the map buffer that can be flushed.
+    pub(crate) fn has_to_flush(&self) -> bool {
+        !self.buffer.is_empty() && !self.flush_is_stuck
+    }
+
+    /// Entries that a part of a clear looks at.
+    pub(crate) fn part_steps(&self) -> u64 {
+        self.limits.turn_steps() / 2
+    }
+
+    /// Whether the delta has little that a clear might cover, however long.
+    pub(crate) fn can_clear_at_once(&self) -> bool {
+        self.delta.len() as u64 <= self.part_steps()
+    }
 }

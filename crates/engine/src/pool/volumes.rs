@@ -10,6 +10,7 @@
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 
+use super::Pool;
 use crate::contract::*;
 use crate::counters::WriteCounts;
 use crate::engine::Engine;
@@ -18,7 +19,6 @@ use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
-use crate::pool::Pool;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Phase;
@@ -73,6 +73,37 @@ impl Pool {
     /// What a command to resize asks for, as a change.
     pub(crate) fn resizing(&self, volume: VolumeId, size: u64) -> Result<VolumeChange, ControlError> {
         Ok(VolumeChange::Resize { volume, blocks: self.blocks_of_size(size)? })
+    }
+}
+
+impl Pool {
+    /// The list of volumes has changed.
+    fn note_hidden_volumes(&mut self) {
+        let find = |keeps| {
+            let found = self.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
+            found.map(|volume| volume.id)
+        };
+        (self.copies, self.replicas.volume) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
+    }
+
+    /// Does what record `sequence` says again.
+    pub(crate) fn replay_volume_change(&mut self, change: VolumeChange, sequence: u64) {
+        let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
+        let at = self.volume_index(volume).expect("checked before it was believed");
+        match change {
+            VolumeChange::Delete { volume } => {
+                self.replay_clear(Key::new(volume, 0), end_of(volume));
+                self.volumes[at].deleted = Some(sequence);
+                self.note_hidden_volumes();
+            }
+            VolumeChange::Resize { volume, blocks } => {
+                let size = blocks * self.store.geometry.block();
+                if size < self.volumes[at].size {
+                    self.replay_clear(Key::new(volume, blocks), end_of(volume));
+                }
+                self.volumes[at].size = size;
+            }
+        }
     }
 }
 
@@ -150,12 +181,12 @@ impl Engine {
         let at = self.pool.volumes.partition_point(|known| known.id < id);
         self.pool.volumes.insert(at, volume);
         self.pool.maps.insert(at, root);
-        if let Some(checkpoint) = &mut self.checkpoint
-            && at <= checkpoint.volume_at
+        if let Some(under_way) = &mut self.pool.under_way
+            && at <= under_way.volume_at
         {
-            checkpoint.volume_at += 1;
+            under_way.volume_at += 1;
         }
-        self.note_hidden_volumes();
+        self.pool.note_hidden_volumes();
         self.pool.review_room();
         Ok(since)
     }
@@ -164,15 +195,6 @@ impl Engine {
     pub(crate) fn enter_hidden_volume(&mut self, keeps: Keeps) -> Result<u64, ControlError> {
         let size = self.pool.store.geometry.slots() * self.pool.store.geometry.block();
         self.enter_volume(keeps.name(), size, Some(Policy::Native), Some(keeps))
-    }
-
-    /// The list of volumes has changed.
-    fn note_hidden_volumes(&mut self) {
-        let find = |keeps| {
-            let found = self.pool.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
-            found.map(|volume| volume.id)
-        };
-        (self.pool.copies, self.reorder.volume) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
     }
 
     /// Changes properties. They are durable when so many checkpoints are done.
@@ -201,7 +223,7 @@ impl Engine {
         }
         self.pool.second_copies = change.second_copies.unwrap_or(self.pool.second_copies);
         let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(MOST_BUDGET)));
-        self.reorder.budget = replicas.unwrap_or(self.reorder.budget);
+        self.pool.replicas.budget = replicas.unwrap_or(self.pool.replicas.budget);
         self.pool.index_copy = change.index_copy.unwrap_or(self.pool.index_copy);
         self.pool.pool_policy = change.policy.unwrap_or(self.pool.pool_policy);
         self.pool.pool_memory = change.memory.unwrap_or(self.pool.pool_memory);
@@ -223,13 +245,13 @@ impl Engine {
             && blocks * self.pool.store.geometry.block() > self.pool.volumes[at].size
             && !self.pool.has_metadata_for_volume(blocks.div_ceil(self.pool.geometry().map_leaf_entries()))
         {
-            if !self.is_reclaimable() {
+            if !self.pool.is_reclaimable(self.has_clears_left()) {
                 return Err(ControlError::NoSpace);
             }
             self.pool.want_checkpoint = true;
             return Ok(None);
         }
-        match self.room_for(&Asked::clear(1, cleared)) {
+        match self.pool.room_for(&Asked::clear(1, cleared), self.has_clears_left()) {
             Room::Enough => {}
             Room::Later => return Ok(None),
             Room::Never => return Err(ControlError::NoSpace),
@@ -245,7 +267,7 @@ impl Engine {
                 self.pool.journal.changes.push(Change::DeleteVolume { volume });
                 self.pool.clear_keys(Key::new(volume, 0), end_of(volume));
                 self.pool.volumes[at].deleted = Some(sequence);
-                self.note_hidden_volumes();
+                self.pool.note_hidden_volumes();
                 // Its space comes back from here on, and its place in the table.
                 self.pool.want_checkpoint = true;
             }
@@ -261,26 +283,6 @@ impl Engine {
         self.pool.review_room();
         self.pool.last_change = self.pool.now;
         Ok(Some(sequence))
-    }
-
-    /// Does what record `sequence` says again.
-    pub(crate) fn replay_volume_change(&mut self, change: VolumeChange, sequence: u64) {
-        let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
-        let at = self.pool.volume_index(volume).expect("checked before it was believed");
-        match change {
-            VolumeChange::Delete { volume } => {
-                self.pool.replay_clear(Key::new(volume, 0), end_of(volume));
-                self.pool.volumes[at].deleted = Some(sequence);
-                self.note_hidden_volumes();
-            }
-            VolumeChange::Resize { volume, blocks } => {
-                let size = blocks * self.pool.store.geometry.block();
-                if size < self.pool.volumes[at].size {
-                    self.pool.replay_clear(Key::new(volume, blocks), end_of(volume));
-                }
-                self.pool.volumes[at].size = size;
-            }
-        }
     }
 }
 

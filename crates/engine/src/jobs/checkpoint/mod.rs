@@ -47,10 +47,11 @@ use crate::jobs::throttle::Turn;
 use crate::map::map_buffer::{Leaf, Pass};
 use crate::pool::Pool;
 use crate::pool::disk_index::Update;
+use crate::pool::standing::Facts;
 use crate::pool::standing::Look;
 use crate::pool::standing::Phase;
+use crate::pool::under_way::UnderWay;
 use crate::sizes::list_bytes;
-use crate::space::SlotState;
 use crate::store::io::Purpose;
 use crate::store::pages::{PageKey, Region};
 use crate::store::tree::{Stop, Writer};
@@ -101,6 +102,10 @@ pub(crate) struct Checkpoint {
     pub stage: Stage,
     /// The last record that it includes.
     pub upto: u64,
+    /// What others know of it between its steps.
+    pub shared: UnderWay,
+    /// What is so while the step is being taken.
+    pub facts: Facts,
     upto_checksum: u64,
     position: u32,
     ring_blocks: u32,
@@ -127,14 +132,9 @@ pub(crate) struct Checkpoint {
     /// The pass over the map buffer, and whether there is room for it.
     pub pass: Pass,
     pub buffer_fits: bool,
-    pub volume_at: usize,
     pub writer: Option<Writer>,
     /// The writer of the space map, which changes together with the counts.
     pub space_writer: Option<Writer>,
-    /// Changes of reference counts, found by Maps and Discards. Up to `change_at` they are merged: then in order of slots, with
-    /// the state that the slot has now.
-    pub changes: Vec<(Slot, i32)>,
-    pub change_at: usize,
     /// The parts of the changes that are still to be sorted, the first part last.
     pub unsorted: Vec<Range<usize>>,
     /// Slots that lose their last reference.
@@ -148,13 +148,9 @@ pub(crate) struct Checkpoint {
     pub fresh: Vec<Slot>,
     pub fresh_at: usize,
     pub index_update: Option<Update>,
-    /// Pages that the index on disk may take: reserved on the host, and, while its stage lasts, promised to it.
+    /// Pages that the index on disk may take: reserved on the host.
     pub index_room: usize,
-    pub index_pages: usize,
-    /// Pages that it may take, the index on disk not included while its stage lasts; and what had been taken before it began, and
-    /// before that stage did.
-    pub promised: u64,
-    pub taken_before: u64,
+    /// What had been taken before its stage began.
     pub index_taken_before: u64,
     pub leaf_at: u64,
     /// Slot writes of carried blocks that it has to wait for.
@@ -174,30 +170,15 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The state of a slot whose count the merge has already changed.
-    pub(crate) fn merged_state(&self, slot: Slot) -> Option<SlotState> {
-        let merged = &self.changes[..self.change_at];
-        let at = merged.binary_search_by_key(&slot, |&(slot, _)| slot).ok()?;
-        Some(SlotState::from_code(merged[at].1 as u8))
-    }
-
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.clears)
             + list_bytes(&self.points)
-            + list_bytes(&self.changes)
+            + list_bytes(&self.shared.changes)
             + list_bytes(&self.freed)
             + list_bytes(&self.fresh)
             + self.plan_memory()
             + self.index_update.as_ref().map_or(0, Update::memory)
-    }
-
-    /// The slots of a range whose counts the merge has already changed, each with its state as a number; some more than once.
-    pub(crate) fn merged_in(&self, slots: &Range<u64>) -> &[(Slot, i32)] {
-        let merged = &self.changes[..self.change_at];
-        let first = merged.partition_point(|&(slot, _)| slot.0 < slots.start);
-        let end = merged.partition_point(|&(slot, _)| slot.0 < slots.end);
-        &merged[first..end]
     }
 }
 
@@ -244,7 +225,7 @@ impl Pool {
                 match (recent.fresh, recent.refs) {
                     (true, 1..) => checkpoint.fresh.push(slot),
                     // What this delta referred to for a while may be held: the merge looks.
-                    (false, 0) => checkpoint.changes.push((slot, 0)),
+                    (false, 0) => checkpoint.shared.changes.push((slot, 0)),
                     _ => {}
                 }
             }
@@ -366,7 +347,7 @@ impl Engine {
 
     /// Whether a checkpoint may begin that only goes on with what is done in the background.
     fn has_rested(&self) -> bool {
-        self.is_idle() || self.is_pressed() || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
+        self.is_at_full_speed() || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
     }
 
     pub(crate) fn step_checkpoint(&mut self) {
@@ -377,12 +358,13 @@ impl Engine {
         {
             self.cut();
         }
-        let Some(mut checkpoint) = self.checkpoint.take() else { return };
+        let Some(mut checkpoint) = self.take_checkpoint() else { return };
         checkpoint.yielded = false;
+        checkpoint.facts = self.facts();
         if checkpoint.stage < Stage::Drain && !self.pool.read_only {
             if self.turn() != Turn::Now {
                 checkpoint.yielded = true;
-                self.checkpoint = Some(checkpoint);
+                self.lend_checkpoint(checkpoint);
                 return;
             }
             self.begin_burst();
@@ -426,7 +408,7 @@ impl Engine {
                 Err(Stop::NoSpace | Stop::Contradiction) => self.fail_pool(Failure::Contradiction),
             }
         }
-        self.checkpoint = Some(checkpoint);
+        self.lend_checkpoint(checkpoint);
     }
 
     /// Begins: everything up to the open record belongs to this checkpoint.
@@ -445,13 +427,15 @@ impl Engine {
             volume.merged_size = volume.size;
         }
         self.pool.review_room();
-        self.review_disk_index();
+        self.pool.review_disk_index();
         let (promised, discard_budget) = self.pool.promise_pages(!self.pool.has_much_pending());
         let upto = self.pool.journal.sequence - 1;
         self.pool.want_durable = self.pool.want_durable.max(upto);
-        self.checkpoint = Some(Box::new(Checkpoint {
+        self.lend_checkpoint(Box::new(Checkpoint {
             stage: Stage::Points,
             upto,
+            shared: UnderWay { promised, taken_before: self.pool.store.meta.taken(), ..UnderWay::default() },
+            facts: Facts::default(),
             upto_checksum: self.pool.journal.previous,
             position: self.pool.journal.head,
             ring_blocks: self.pool.journal.used,
@@ -472,11 +456,8 @@ impl Engine {
             spares_metadata: false,
             pass: Pass::default(),
             buffer_fits: false,
-            volume_at: 0,
             writer: None,
             space_writer: None,
-            changes: Vec::new(),
-            change_at: 0,
             unsorted: Vec::new(),
             freed: Vec::new(),
             released: 0,
@@ -487,9 +468,6 @@ impl Engine {
             fresh_at: 0,
             index_update: None,
             index_room: 0,
-            index_pages: 0,
-            promised,
-            taken_before: self.pool.store.meta.taken(),
             index_taken_before: 0,
             leaf_at: 0,
             carried: self.pool.carried_writes,
@@ -509,7 +487,7 @@ impl Engine {
         match checkpoint.stage {
             Stage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
             Stage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
-            Stage::Sort => checkpoint.unsorted.push(0..checkpoint.changes.len()),
+            Stage::Sort => checkpoint.unsorted.push(0..checkpoint.shared.changes.len()),
             Stage::Plan => self.pool.begin_plan(&mut checkpoint),
             Stage::Owner => checkpoint.look = self.pool.look_at_owner(),
             Stage::Release => {
@@ -518,9 +496,9 @@ impl Engine {
             }
             Stage::Reserve => {
                 checkpoint.index_room = self.pool.disk_index_room(&checkpoint);
-                self.checkpoint = Some(checkpoint);
+                self.lend_checkpoint(checkpoint);
                 self.reserve_metadata();
-                return self.checkpoint.take().expect("it waits");
+                return self.take_checkpoint().expect("it waits");
             }
             _ => {}
         }
@@ -532,7 +510,7 @@ impl Engine {
         let geometry = &self.pool.store.geometry;
         let meta = &self.pool.store.meta;
         let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room as u64);
-        let pages = self.left_to_take() + index;
+        let pages = self.pool.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
             .min(u64::from(geometry.metadata_blocks)) as u32;
         if wanted <= meta.reserved {
@@ -564,9 +542,9 @@ impl Engine {
                     checkpoint.spares_metadata = true;
                     checkpoint.stage = Stage::Plan;
                     checkpoint.yielded = true;
-                    let mut checkpoint = self.checkpoint.take().expect("it waits");
+                    let mut checkpoint = self.take_checkpoint().expect("it waits");
                     self.pool.begin_plan(&mut checkpoint);
-                    self.checkpoint = Some(checkpoint);
+                    self.lend_checkpoint(checkpoint);
                     self.pool.needs_pump = true;
                 }
                 _ => self.checkpoint_metadata_reserved(false),
@@ -586,23 +564,36 @@ impl Engine {
         }
     }
 
+    /// Between two steps: others know what it lends.
+    pub(crate) fn lend_checkpoint(&mut self, mut checkpoint: Box<Checkpoint>) {
+        self.pool.under_way = Some(core::mem::take(&mut checkpoint.shared));
+        self.checkpoint = Some(checkpoint);
+    }
+
+    /// For a step: it has all that is its own.
+    pub(crate) fn take_checkpoint(&mut self) -> Option<Box<Checkpoint>> {
+        let mut checkpoint = self.checkpoint.take()?;
+        checkpoint.shared = self.pool.under_way.take().unwrap_or_default();
+        Some(checkpoint)
+    }
+
     fn step(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         match checkpoint.stage {
             Stage::Points | Stage::Slots => Ok(self.pool.collect(checkpoint)),
             Stage::SortPoints => Ok(sort_step(&mut checkpoint.points, &mut checkpoint.unsorted, |&(key, _)| key)),
             Stage::SortSlots => Ok(sort_step(&mut checkpoint.fresh, &mut checkpoint.unsorted, |&slot| slot)),
             Stage::Cleared => Ok(self.pool.drop_cleared(checkpoint)),
-            Stage::Plan => Ok(self.plan(checkpoint)),
+            Stage::Plan => Ok(self.pool.plan(checkpoint)),
             Stage::Reserve => Ok(Progress::Wait),
-            Stage::Maps => self.merge_maps(checkpoint),
-            Stage::Discards => self.walk_discards(checkpoint),
-            Stage::Sort => Ok(sort_step(&mut checkpoint.changes, &mut checkpoint.unsorted, |&(slot, _)| slot)),
-            Stage::Counts => self.merge_counts(checkpoint),
-            Stage::Summaries => self.merge_summaries(checkpoint),
-            Stage::Index => self.merge_disk_index(checkpoint),
+            Stage::Maps => self.pool.merge_maps(checkpoint),
+            Stage::Discards => self.pool.walk_discards(checkpoint),
+            Stage::Sort => Ok(sort_step(&mut checkpoint.shared.changes, &mut checkpoint.unsorted, |&(slot, _)| slot)),
+            Stage::Counts => self.pool.merge_counts(checkpoint),
+            Stage::Summaries => self.pool.merge_summaries(checkpoint),
+            Stage::Index => self.pool.merge_disk_index(checkpoint),
             Stage::Buffer => Ok(self.pool.step_buffer(checkpoint)),
             Stage::Tables(at) if TABLES[at] == TreeId::MapBuffer => self.pool.write_log(checkpoint),
-            Stage::Tables(at) => self.write_table(checkpoint, TABLES[at]),
+            Stage::Tables(at) => self.pool.write_table(checkpoint, TABLES[at]),
             Stage::Drain => Ok(self.pool.drain(checkpoint)),
             Stage::Sync | Stage::Commit => {
                 let before_pages = checkpoint.stage == Stage::Sync && self.pool.canary(Canary::UnsyncedPages);
@@ -656,7 +647,7 @@ impl Engine {
             second_copies: self.pool.second_copies,
             index_copy: self.pool.index_copy,
             cache: self.pool.pool_cache,
-            replicas: self.reorder.budget,
+            replicas: self.pool.replicas.budget,
             scrub: self.scrub.record,
             disk_index: self.pool.disk_index.record,
             roots: self.pool.roots,
@@ -688,7 +679,7 @@ impl Engine {
         if let Some(grown) = checkpoint.grown {
             self.pool.grow_to(grown);
         }
-        self.pool.note_taken(&checkpoint);
+        self.pool.note_taken(&checkpoint.shared);
         self.pool.frozen.reset(self.pool.limits.delta_entries as usize);
         self.pool.room.frozen.reset();
         self.pool.review_room();

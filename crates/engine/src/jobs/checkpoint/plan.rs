@@ -14,7 +14,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::canary::Canary;
-use crate::engine::Engine;
 use crate::format::entry::{Entry, Key};
 use crate::format::superblock::TreeId;
 use crate::jobs::checkpoint::{Checkpoint, Progress};
@@ -56,6 +55,14 @@ pub(crate) struct Plan {
 }
 
 impl Pool {
+    /// The leaves that a checkpoint writes have been chosen: counts again what it may take, which is less if it leaves much in the map
+    /// buffer, and more if it flushes.
+    fn promise_planned(&self, checkpoint: &mut Checkpoint) {
+        let leaves = checkpoint.leaves.iter().map(|leaf| leaf.first);
+        let kept = checkpoint.plan.keeps_all.then_some(checkpoint.points.len() as u64);
+        checkpoint.shared.promised = self.pages_planned(leaves, checkpoint.discard_budget, kept);
+    }
+
     /// Mappings that the buffer may have after a checkpoint. Each holds a slot that it has replaced: where few are free, fewer.
     fn buffered_at_most(&self) -> usize {
         (self.limits.map_buffer as usize).min(self.space.free() as usize / 2)
@@ -91,7 +98,7 @@ impl Pool {
     /// A mapping is replaced: its slot has a reference less.
     pub(crate) fn release(&mut self, checkpoint: &mut Checkpoint, key: Key, before: Entry) {
         let Some(slot) = before.slot() else { return };
-        checkpoint.changes.push((slot, -1));
+        checkpoint.shared.changes.push((slot, -1));
         if let Ok(at) = self.volumes.binary_search_by_key(&key.volume(), |volume| volume.id) {
             let used = &mut self.volumes[at].logical_blocks_used;
             *used = used.saturating_sub(1);
@@ -105,7 +112,7 @@ impl Pool {
         let flushes = buffered + new > self.buffered_at_most() || self.flushes_all() && buffered > 0;
         let counts = 2 * self.store.geometry.map_leaf_entries() as usize + 1;
         let is_off = self.limits.map_buffer == 0;
-        let keeps_all = self.lacks_room_for_leaves(checkpoint);
+        let keeps_all = self.lacks_room_for_leaves(&checkpoint.shared);
         let flushes = flushes && !keeps_all;
         checkpoint.leaves.clear();
         checkpoint.plan = Plan {
@@ -147,7 +154,7 @@ impl Pool {
     fn end_plan(&mut self, checkpoint: &mut Checkpoint) {
         self.promise_planned(checkpoint);
         let releases = if checkpoint.plan.place.is_some() { self.limits.flushed().min(self.buffer.len()) } else { 0 };
-        checkpoint.changes.reserve_exact(2 * checkpoint.points.len() + releases);
+        checkpoint.shared.changes.reserve_exact(2 * checkpoint.points.len() + releases);
         if checkpoint.plan.place.is_some() {
             // What waits for slots sees what this frees.
             self.walked_in = self.checkpoints_done + 1;
@@ -180,16 +187,16 @@ impl Pool {
         let forgets = self.canary(Canary::ForgottenReference);
         if let Some(slot) = entry.slot() {
             if !forgets || self.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
-                checkpoint.changes.push((slot, 1));
+                checkpoint.shared.changes.push((slot, 1));
             }
-            self.volumes[checkpoint.volume_at].logical_blocks_used += 1;
+            self.volumes[checkpoint.shared.volume_at].logical_blocks_used += 1;
         }
     }
 
     /// A block was mapped to what it maps to: it had been written with what it held.
     pub(crate) fn note_same_place(&mut self, checkpoint: &Checkpoint, before: Entry, entry: Entry) {
         if before == entry && entry.slot().is_some() {
-            self.volumes[checkpoint.volume_at].writes.same_place_blocks += 1;
+            self.volumes[checkpoint.shared.volume_at].writes.same_place_blocks += 1;
             self.writes.same_place_blocks += 1;
         }
     }
@@ -300,17 +307,17 @@ impl Pool {
     }
 }
 
-impl Engine {
+impl Pool {
     /// A step of the plan.
     pub(crate) fn plan(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let mut left = AT_ONCE;
         while left > 0 {
-            let Some((first, new, old)) = self.pool.next_group(checkpoint) else {
+            let Some((first, new, old)) = self.next_group(checkpoint) else {
                 if checkpoint.plan.counts.is_some() {
                     self.choose(checkpoint);
                     return Progress::Pause;
                 }
-                self.pool.end_plan(checkpoint);
+                self.end_plan(checkpoint);
                 return Progress::Next;
             };
             left = left.saturating_sub(new + old);
@@ -325,8 +332,8 @@ impl Engine {
                 plan.quota -= 1;
             }
             if is_full || new >= plan.many {
-                let end = Key(first.0 + self.pool.store.geometry.map_leaf_entries());
-                let old = if plan.place.is_some() { old } else { self.pool.buffer.count(first, end) };
+                let end = Key(first.0 + self.store.geometry.map_leaf_entries());
+                let old = if plan.place.is_some() { old } else { self.buffer.count(first, end) };
                 let flushes = is_full || old <= plan.along;
                 plan.along -= if flushes && !is_full { old } else { 0 };
                 checkpoint.leaves.push(Leaf { first, flushes });
@@ -345,13 +352,12 @@ impl Engine {
     /// of what may stay. A flush frees slots all over the pool, and writes much of the space map: so it is done seldom, and then much of it.
     fn choose(&mut self, checkpoint: &mut Checkpoint) {
         let counts = checkpoint.plan.counts.take().expect("they have been counted");
-        let most = self.pool.buffered_at_most();
-        let stays = if self.pool.flushes_all() { 0 } else { most - most / 4 };
-        let budget =
-            if self.pool.has_much_pending() { 0 } else { self.pool.limits.flushed() + checkpoint.points.len() };
+        let most = self.buffered_at_most();
+        let stays = if self.flushes_all() { 0 } else { most - most / 4 };
+        let budget = if self.has_much_pending() { 0 } else { self.limits.flushed() + checkpoint.points.len() };
         let mut wanted = checkpoint.plan.total.saturating_sub(stays).min(budget);
-        let room = if checkpoint.spares_metadata { 0 } else { self.metadata_to_flush(checkpoint) };
-        let mut pages = if self.pool.claimed() <= room { usize::MAX } else { (room / self.pool.map_levels()) as usize };
+        let room = if checkpoint.spares_metadata { 0 } else { self.metadata_to_flush(&checkpoint.shared) };
+        let mut pages = if self.claimed() <= room { usize::MAX } else { (room / self.map_levels()) as usize };
         let plan = &mut checkpoint.plan;
         let mut flushed = 0;
         for (each, &leaves) in counts.iter().enumerate().skip(1).rev() {
@@ -364,8 +370,8 @@ impl Engine {
                 break;
             }
         }
-        self.pool.flush_is_stuck = flushed == 0 && wanted > 0;
-        self.pool.free_when_stuck = self.pool.store.meta.free();
+        self.flush_is_stuck = flushed == 0 && wanted > 0;
+        self.free_when_stuck = self.store.meta.free();
         if plan.total - flushed > most {
             // There is no room for what is new.
             plan.many = 1;

@@ -27,6 +27,36 @@ impl Pool {
     }
 }
 
+impl Pool {
+    fn find_on_disk(&mut self, digest: Digest) -> Result<Option<Slot>, Missing> {
+        let hash = hash_of(digest);
+        let bucket = bucket_of(hash, self.disk_index.record.buckets);
+        let root = self.roots[TreeId::DiskIndex as usize];
+        let page = match lookup(&mut self.store, Region::Metadata, root, bucket) {
+            Walk::Leaf(page) => page,
+            Walk::Absent(_) => return Ok(None),
+            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => {
+                self.note_unreadable(hash);
+                return Ok(None);
+            }
+            Walk::Missing(missing) => return Err(missing),
+        };
+        let mut named = [None; COPIES];
+        let slots = entries(self.store.pages.bytes(page)).filter(|&entry| has_tag(entry, hash)).filter_map(slot_of);
+        named.iter_mut().zip(slots).for_each(|(place, slot)| *place = Some(slot));
+        let mut wants = None;
+        for slot in named.into_iter().flatten() {
+            match self.proven_digest(slot) {
+                Ok(Some((found, _))) if found == digest => return Ok(Some(slot)),
+                Ok(_) => {}
+                Err(missing) if self.failed_pages.contains(&missing.key) => {}
+                Err(missing) => wants = wants.or(Some(missing)),
+            }
+        }
+        wants.map_or(Ok(None), Err)
+    }
+}
+
 impl Engine {
     /// What it knows of a block of a request, proven; for policies that look into it.
     pub(crate) fn known_on_disk(&mut self, id: RequestId, at: usize, digest: Digest) -> Known {
@@ -39,7 +69,7 @@ impl Engine {
             block.on_disk = OnDisk::Asked;
             self.pool.disk_index.lookups += 1;
         }
-        match self.find_on_disk(digest) {
+        match self.pool.find_on_disk(digest) {
             Ok(Some(slot)) => {
                 let block = &mut self.requests.get_mut(id).blocks[at];
                 self.pool.disk_index.hits +=
@@ -59,34 +89,5 @@ impl Engine {
     pub(crate) fn may_ask_disk(&self, id: RequestId, at: usize) -> bool {
         let request = self.requests.get(id);
         request.blocks[at].on_disk != OnDisk::NotAsked && request.attempts < ATTEMPTS
-    }
-
-    fn find_on_disk(&mut self, digest: Digest) -> Result<Option<Slot>, Missing> {
-        let hash = hash_of(digest);
-        let bucket = bucket_of(hash, self.pool.disk_index.record.buckets);
-        let root = self.pool.roots[TreeId::DiskIndex as usize];
-        let page = match lookup(&mut self.pool.store, Region::Metadata, root, bucket) {
-            Walk::Leaf(page) => page,
-            Walk::Absent(_) => return Ok(None),
-            Walk::Missing(missing) if self.pool.failed_pages.contains(&missing.key) => {
-                self.pool.note_unreadable(hash);
-                return Ok(None);
-            }
-            Walk::Missing(missing) => return Err(missing),
-        };
-        let mut named = [None; COPIES];
-        let slots =
-            entries(self.pool.store.pages.bytes(page)).filter(|&entry| has_tag(entry, hash)).filter_map(slot_of);
-        named.iter_mut().zip(slots).for_each(|(place, slot)| *place = Some(slot));
-        let mut wants = None;
-        for slot in named.into_iter().flatten() {
-            match self.proven_digest(slot) {
-                Ok(Some((found, _))) if found == digest => return Ok(Some(slot)),
-                Ok(_) => {}
-                Err(missing) if self.pool.failed_pages.contains(&missing.key) => {}
-                Err(missing) => wants = wants.or(Some(missing)),
-            }
-        }
-        wants.map_or(Ok(None), Err)
     }
 }
