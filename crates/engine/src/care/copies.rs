@@ -158,23 +158,18 @@ impl Pool {
 }
 
 impl Engine {
-    /// References beyond which a block is kept twice; 0: none is.
-    pub fn second_copies_above(&self) -> u32 {
-        self.pool.second_copies
-    }
-
     /// Sees to the volume of second copies: it is as large as the pool, and goes when it is not wanted any more; what is in it is
     /// given back when slots run short.
     pub(crate) fn step_copies(&mut self) {
         let Some(at) = self.pool.copies_volume() else { return };
-        if self.pool.phase != Phase::Serving || !self.takes_changes() || !self.blocked.is_empty() {
+        if self.pool.phase != Phase::Serving || !self.pool.takes_changes() || !self.blocked.is_empty() {
             return;
         }
         let (volume, slots) = (self.pool.volumes[at].id, self.pool.store.geometry.slots());
         if self.pool.second_copies == 0 {
-            let _ = self.change_volume(VolumeChange::Delete { volume });
+            let _ = self.pool.change_volume(VolumeChange::Delete { volume }, self.has_clears_left());
         } else if self.pool.volumes[at].size < slots * self.pool.store.geometry.block() {
-            let _ = self.change_volume(VolumeChange::Resize { volume, blocks: slots });
+            let _ = self.pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, self.has_clears_left());
         } else if self.pool.space.free() < self.pool.slots_to_spare(ROOM_TO_KEEP) {
             self.give_back_copies();
         }
@@ -229,7 +224,7 @@ impl Engine {
 
     /// The volume of second copies, if its map can be changed without waiting.
     fn room_for_copies(&mut self, room: bool) -> Option<VolumeId> {
-        let at = self.pool.copies_volume().filter(|_| room && self.takes_changes())?;
+        let at = self.pool.copies_volume().filter(|_| room && self.pool.takes_changes())?;
         let volume = self.pool.volumes[at].id;
         matches!(self.pool.room_for(&Asked::scattered(2), self.has_clears_left()), Room::Enough).then_some(volume)
     }

@@ -39,13 +39,13 @@ impl Engine {
     pub(crate) fn command(&mut self, token: u64, command: Command<'_>) {
         let checkpoint = |checkpoints| What::Checkpoint { checkpoints };
         let what = match command {
-            Command::CreateVolume { name, size, policy } => self.create_volume(name, size, policy).map(checkpoint),
+            Command::CreateVolume { name, size, policy } => self.pool.create_volume(name, size, policy).map(checkpoint),
             Command::SetVolume { volume, policy, read_only } => {
-                self.set_volume(volume, policy, read_only).map(checkpoint)
+                self.pool.set_volume(volume, policy, read_only).map(checkpoint)
             }
-            Command::SetPool(change) => self.set_pool(change).map(checkpoint),
+            Command::SetPool(change) => self.pool.set_pool(change).map(checkpoint),
             Command::DeleteVolume { .. } | Command::ResizeVolume { .. } | Command::Grow { .. }
-                if !self.takes_changes() =>
+                if !self.pool.takes_changes() =>
             {
                 Err(ControlError::ReadOnly)
             }
@@ -79,12 +79,6 @@ impl Engine {
         }
     }
 
-    /// Checkpoints after which everything of this moment is durable.
-    pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
-        self.pool.want_checkpoint = true;
-        self.pool.checkpoints_done + if self.checkpoint.is_some() { 2 } else { 1 }
-    }
-
     /// Answers what is done.
     pub(crate) fn step_commands(&mut self) {
         let mut at = 0;
@@ -110,7 +104,7 @@ impl Engine {
 
     /// Does a change as soon as there is room for it; then its record has to become durable.
     fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
-        match self.change_volume(change) {
+        match self.pool.change_volume(change, self.has_clears_left()) {
             Ok(Some(sequence)) => {
                 self.pool.want_durable = self.pool.want_durable.max(sequence);
                 self.pending_commands[at].what = What::Record { sequence };
@@ -207,7 +201,7 @@ impl Engine {
             return Some(Err(ControlError::HostFull));
         }
         let Some(checkpoints) = checkpoints else {
-            let checkpoints = Some(self.after_next_checkpoint());
+            let checkpoints = Some(self.pool.after_next_checkpoint());
             self.pending_commands[at].what = What::Close { checkpoints };
             self.pool.needs_pump = true;
             return None;

@@ -20,7 +20,6 @@
 //! A pool that has failed is opened without writing anything to it: the journal is replayed in memory, and blocks that it
 //! carries are read from there. An explicit repair lifts the failure.
 
-use crate::contract::Failure;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::superblock::Superblock;
@@ -89,5 +88,26 @@ impl Engine {
             Mark::Syncing(0) => Mark::Write(1),
             _ => Mark::Done,
         };
+    }
+}
+
+impl Engine {
+    /// A look has come to its end.
+    pub(crate) fn owner_looked_at(&mut self, number: u64, result: Result<Outcome<'_>, IoError>) {
+        match self.pool.judge_owner(result) {
+            None => self.pool.owner_seen(number),
+            Some(failure) => self.lose_owner(failure),
+        }
+    }
+
+    fn lose_owner(&mut self, failure: Failure) {
+        self.pool.lose_owner();
+        self.fail_pool(failure);
+        self.pool.mark = Mark::Done;
+        if failure == Failure::TakenOver {
+            // Also where something else had failed before: who is told of it must not repair another's pool.
+            self.pool.failure = Some(failure);
+        }
+        self.pool.needs_pump = true;
     }
 }

@@ -51,11 +51,6 @@ impl Engine {
         self.deciding.decide(self.requests.get_mut(id), policy);
     }
 
-    /// Which copy the index names of a block that was written again.
-    pub fn index_copy(&self) -> IndexCopy {
-        self.pool.index_copy
-    }
-
     /// Tells the index of the blocks of a request that were written although they were known. Whatever is set, it names none that
     /// is gone.
     pub(crate) fn name_copies(&mut self, id: RequestId) {

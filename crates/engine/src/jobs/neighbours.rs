@@ -139,11 +139,6 @@ impl Neighbours {
 }
 
 impl Engine {
-    /// What came of putting digests into the index ahead of need.
-    pub fn neighbour_counts(&self) -> NeighbourCounts {
-        self.neighbours.counts
-    }
-
     /// All blocks of a write have been looked up: wants the page of the last block of each run of hits.
     pub(crate) fn want_neighbours(&mut self, id: RequestId) {
         let per_leaf = self.pool.store.geometry.summary_leaf_slots();

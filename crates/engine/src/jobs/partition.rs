@@ -185,16 +185,6 @@ impl Pool {
 }
 
 impl Engine {
-    /// What is in force.
-    pub fn cache_setting(&self) -> Option<CacheSetting> {
-        self.pool.pool_cache.or(self.pool.limits.cache.setting)
-    }
-
-    /// What the pool was set to, if it was.
-    pub fn pool_cache(&self) -> Option<CacheSetting> {
-        self.pool.pool_cache
-    }
-
     /// The division of memory between index and read cache, and what was hit.
     pub fn cache_status(&self) -> CacheStatus {
         let block = self.pool.store.geometry.block();

@@ -144,11 +144,6 @@ impl Pool {
 }
 
 impl Engine {
-    /// Bytes that replicas may take, if somebody said so.
-    pub fn replicas_budget(&self) -> Option<u64> {
-        self.pool.replicas.budget
-    }
-
     /// What is known of replicas and their making.
     pub(crate) fn reorder_status(&self) -> ReorderStatus {
         let reorder = &self.reorder;
@@ -168,7 +163,7 @@ impl Engine {
         let request = self.requests.get(id);
         let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
         let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
-        if !pays || self.pool.replica_budget() == 0 || !self.takes_changes() {
+        if !pays || self.pool.replica_budget() == 0 || !self.pool.takes_changes() {
             return;
         }
         let noted = Noted { first: request.blocks[0].key, blocks: blocks as u64 };
@@ -215,7 +210,7 @@ impl Engine {
     /// Whether the job has something to do when the pool is idle.
     pub(crate) fn reorder_waits(&self) -> bool {
         let reorder = &self.reorder;
-        self.takes_changes()
+        self.pool.takes_changes()
             && (!reorder.noted.is_empty()
                 || self.pool.replicas.stale().is_some()
                 || self.pool.replicas.are_left()
@@ -231,7 +226,7 @@ impl Engine {
     /// Moves the job on, while the pool is idle. What has been read already is written in any case.
     pub(crate) fn step_reorder(&mut self) {
         let may_write =
-            self.takes_changes() && !self.pool.untouched && !self.pool.metadata_full && !self.pool.host_full;
+            self.pool.takes_changes() && !self.pool.untouched && !self.pool.metadata_full && !self.pool.host_full;
         if !may_write {
             self.reorder.noted.clear();
             return self.end_work(false);
@@ -258,7 +253,7 @@ impl Engine {
             None if self.pool.replicas.volume.is_none() => {
                 self.pool.replicas.begin_anew();
                 self.pool.needs_pump = true;
-                if self.enter_hidden_volume(Keeps::Replicas).is_err() {
+                if self.pool.enter_hidden_volume(Keeps::Replicas).is_err() {
                     // There are too many volumes.
                     self.reorder.noted.clear();
                 }

@@ -251,7 +251,7 @@ impl Engine {
             }
             (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(ControlError::NoScrub),
         }
-        let durable = if self.pool.may_mend() { self.after_next_checkpoint() } else { self.pool.checkpoints_done };
+        let durable = if self.pool.may_mend() { self.pool.after_next_checkpoint() } else { self.pool.checkpoints_done };
         if command == ScrubCommand::Start {
             self.scrub.begins = durable;
         }

@@ -15,12 +15,10 @@ use alloc::vec::Vec;
 
 use super::Pool;
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::disk_index::{buckets_for, is_outgrown, pages_for};
 use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
 use crate::map::discards::Discard;
-use crate::pool::standing::Phase;
 use crate::store::pages::Region;
 use crate::store::tree::Stop;
 
@@ -46,6 +44,23 @@ pub struct DiskIndexStatus {
     pub loads: u64,
     /// and blocks that it knew.
     pub hits: u64,
+}
+
+impl DiskIndex {
+    /// A block is looked up in it.
+    pub(crate) fn count_lookup(&mut self) {
+        self.lookups += 1;
+    }
+
+    /// A page is loaded for that.
+    pub(crate) fn count_load(&mut self) {
+        self.loads += 1;
+    }
+
+    /// It knew a block.
+    pub(crate) fn count_hit(&mut self) {
+        self.hits += 1;
+    }
 }
 
 /// What the engine remembers of it.
@@ -156,12 +171,12 @@ impl Pool {
     }
 }
 
-impl Engine {
+impl Pool {
     /// Figures of the index on disk.
-    pub fn disk_index_status(&self) -> DiskIndexStatus {
-        let DiskIndex { record, lookups, loads, hits, .. } = self.pool.disk_index;
-        let leaves = self.pool.table_leaves(TreeId::Summaries).max(1);
-        let used = self.pool.space.data_used;
+    pub(crate) fn disk_index_status(&self) -> DiskIndexStatus {
+        let DiskIndex { record, lookups, loads, hits, .. } = self.disk_index;
+        let leaves = self.table_leaves(TreeId::Summaries).max(1);
+        let used = self.space.data_used;
         let entries = if record.is_complete() { used } else { used * u64::from(record.built).min(leaves) / leaves };
         DiskIndexStatus {
             buckets: record.buckets.into(),
@@ -173,18 +188,12 @@ impl Engine {
         }
     }
 
-    /// Whether a checkpoint is due only to go on with it.
-    pub(crate) fn disk_index_is_due(&self) -> bool {
-        let index = &self.pool.disk_index;
+    /// Whether there is one with which something is to be done.
+    pub(crate) fn disk_index_is_unfinished(&self) -> bool {
+        let index = &self.disk_index;
         let unfinished = !index.record.is_complete()
-            || is_outgrown(&self.pool.store.geometry, index.record.buckets)
+            || is_outgrown(&self.store.geometry, index.record.buckets)
             || !index.unreadable.is_empty();
-        // Who has a command pending waits for one checkpoint, not for all that it takes.
-        index.record.is_on()
-            && unfinished
-            && self.pool.phase == Phase::Serving
-            && !self.pool.reads_only
-            && self.rebuild.is_none()
-            && self.pending_commands.is_empty()
+        index.record.is_on() && unfinished
     }
 }

@@ -17,10 +17,8 @@ use super::Pool;
 use crate::canary::Canary;
 use crate::contract::Failure;
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::superblock::Parameters;
-use crate::pool::standing::Mark;
 use crate::store::io::Purpose;
 
 /// First eight bytes of a record of the owner.
@@ -201,6 +199,16 @@ impl Pool {
         is_ours
     }
 
+    /// A look, or a later one, found the pool to be ours.
+    pub(crate) fn owner_seen(&mut self, number: u64) {
+        self.owner.seen = self.owner.seen.max(number);
+    }
+
+    /// The record is not what it must be.
+    pub(crate) fn lose_owner(&mut self) {
+        self.owner.lost = true;
+    }
+
     /// Whether what was read of the record lets the pool be written; what has failed if not. A record that is gone, or not whole, is a
     /// damage: it says nothing of another.
     pub(crate) fn judge_owner(&self, result: Result<Outcome<'_>, IoError>) -> Option<Failure> {
@@ -217,39 +225,10 @@ impl Pool {
     }
 }
 
-impl Engine {
+impl Pool {
     /// From here on the pool is written only as long as its record has this nonce. To be called before the first event, if at all.
-    pub fn set_owner(&mut self, nonce: [u8; 16]) {
-        self.pool.owner.nonce = Some(nonce).filter(|_| self.pool.store.geometry.owner_block().is_some());
-    }
-
-    /// The nonce that the record must have, if there is one.
-    pub fn owner_nonce(&self) -> Option<[u8; 16]> {
-        self.pool.owner_nonce()
-    }
-
-    /// Whether another has taken the pool over.
-    pub fn is_taken_over(&self) -> bool {
-        self.pool.failure == Some(Failure::TakenOver)
-    }
-
-    /// A look has come to its end.
-    pub(crate) fn owner_looked_at(&mut self, number: u64, result: Result<Outcome<'_>, IoError>) {
-        match self.pool.judge_owner(result) {
-            None => self.pool.owner.seen = self.pool.owner.seen.max(number),
-            Some(failure) => self.lose_owner(failure),
-        }
-    }
-
-    fn lose_owner(&mut self, failure: Failure) {
-        self.pool.owner.lost = true;
-        self.fail_pool(failure);
-        self.pool.mark = Mark::Done;
-        if failure == Failure::TakenOver {
-            // Also where something else had failed before: who is told of it must not repair another's pool.
-            self.pool.failure = Some(failure);
-        }
-        self.pool.needs_pump = true;
+    pub(crate) fn set_owner(&mut self, nonce: [u8; 16]) {
+        self.owner.nonce = Some(nonce).filter(|_| self.store.geometry.owner_block().is_some());
     }
 }
 

@@ -31,7 +31,6 @@
 
 use super::Pool;
 use crate::canary::Canary;
-use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;
@@ -516,11 +515,11 @@ impl Pool {
     }
 }
 
-impl Engine {
+impl Pool {
     /// The most pages that a checkpoint has taken beyond what had been counted before it took any: 0, or writes were let in that the pool
     /// may have no room for.
-    pub fn pages_beyond_promise(&self) -> u64 {
-        self.pool.room.beyond
+    pub(crate) fn pages_beyond_promise(&self) -> u64 {
+        self.room.beyond
     }
 }
 

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::Pool;
 use crate::format::entry::Slot;
 use crate::space::SlotState;
 
@@ -36,5 +37,13 @@ impl UnderWay {
         let first = merged.partition_point(|&(slot, _)| slot.0 < slots.start);
         let end = merged.partition_point(|&(slot, _)| slot.0 < slots.end);
         &merged[first..end]
+    }
+}
+
+impl Pool {
+    /// Checkpoints after which everything of this moment is durable.
+    pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
+        self.want_checkpoint = true;
+        self.checkpoints_done + if self.under_way.is_some() { 2 } else { 1 }
     }
 }

@@ -345,6 +345,16 @@ impl Engine {
         any && self.pool.phase == Phase::Serving && !self.pool.has_much_pending() && (rested || many)
     }
 
+    /// Whether a checkpoint is due only to go on with the index on disk.
+    pub(crate) fn disk_index_is_due(&self) -> bool {
+        // Who has a command pending waits for one checkpoint, not for all that it takes.
+        self.pool.disk_index_is_unfinished()
+            && self.pool.phase == Phase::Serving
+            && !self.pool.reads_only
+            && self.rebuild.is_none()
+            && self.pending_commands.is_empty()
+    }
+
     /// Whether a checkpoint may begin that only goes on with what is done in the background.
     fn has_rested(&self) -> bool {
         self.is_at_full_speed() || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
