@@ -1,6 +1,6 @@
 //! Behaviours that are broken on purpose, for the lab to catch: a check that cannot fail is no check.
 //!
-//! Only a build with the feature `canaries` can be broken. In all others [`crate::Engine::canary`] is false at compile time, and
+//! Only a build with the feature `canaries` can be broken. In all others `Pool::canary` is false at compile time, and
 //! nothing of this is left.
 
 /// What is broken.

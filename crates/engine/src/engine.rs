@@ -4,12 +4,12 @@
 //! *pumps*: runs the requests that can run, moves the jobs a bounded number of steps, closes and syncs records. So events
 //! that arrive together are served together: one record, one sync.
 
-use crate::pool::standing::Phase;
-use crate::store::tree::{LastLeaf, Unresolved};
+use crate::pool::standing::{Facts, Phase};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+#[cfg(feature = "canaries")]
 use crate::canary::Canary;
 use crate::care::mend::{Damages, Mend};
 use crate::contract::*;
@@ -17,8 +17,7 @@ use crate::control::commands::Pending;
 use crate::data_path::no_room::NoRoom;
 use crate::data_path::readahead::ReadAhead;
 use crate::data_path::turns::Turns;
-use crate::format::bytes::u64_at;
-use crate::format::entry::{Entry, Key, Slot};
+use crate::format::entry::Slot;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::Parameters;
 use crate::jobs::checkpoint::Checkpoint;
@@ -34,7 +33,6 @@ use crate::pool::Pool;
 use crate::requests::deciding::Deciding;
 use crate::requests::request::{Requests, Stage};
 use crate::store::io::Io;
-use crate::store::tree::Walk;
 
 /// The engine. See [`crate::contract`].
 pub struct Engine {
@@ -185,7 +183,7 @@ impl Engine {
         if !self.pool.read_only && !self.no_room.refuses && !self.pool.buffers.may_receive() {
             return None;
         }
-        let buffer = self.any_buffer()?;
+        let buffer = self.pool.any_buffer()?;
         self.pool.buffers.set_incoming(buffer);
         Some(buffer)
     }
@@ -216,81 +214,9 @@ impl Engine {
         self.requests.in_flight()
     }
 
-    /// A buffer for whatever needs one, from the free ones or from the read cache.
-    pub(crate) fn any_buffer(&mut self) -> Option<BufferId> {
-        while self.pool.buffers.free() == 0 {
-            let is_over = self.pool.cache.ahead() > 0 && self.pool.read_streams.are_over(self.pool.now);
-            let ahead = if is_over { self.pool.cache.evict_ahead() } else { None };
-            let victim = ahead.or_else(|| self.pool.cache.evict())?;
-            self.pool.buffers.release(victim);
-        }
-        self.pool.buffers.take()
-    }
-
-    /// Puts a block into the read cache, unless its buffer is to go.
-    pub(crate) fn keep_cached(&mut self, slot: Slot, buffer: BufferId) {
-        if self.pool.buffers.is_retired(buffer) {
-            self.pool.evicted.push(buffer);
-        } else {
-            self.pool.cache.insert(slot, buffer, &mut self.pool.evicted);
-        }
-    }
-
-    /// Releases what the read cache let go of.
-    pub(crate) fn release_evicted(&mut self) {
-        while let Some(buffer) = self.pool.evicted.pop() {
-            self.pool.buffers.release(buffer);
-        }
-    }
-
-    // ---- the map ----
-
-    /// What a block maps to, for whoever needs its content.
-    pub(crate) fn resolve(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
-        self.resolve_after(volume, key, &mut LastLeaf::default())
-    }
-
-    /// The same, after others of the volume.
-    pub(crate) fn resolve_after(&mut self, volume: usize, key: Key, last: &mut LastLeaf) -> Result<Entry, Unresolved> {
-        let entry = self.map_entry_after(volume, key, last)?;
-        if entry.is_lost() { Err(Unresolved::Damaged) } else { Ok(entry) }
-    }
-
-    /// The entry of a block that is not in its leaf yet, if it is not.
-    pub(crate) fn unflushed(&self, key: Key) -> Option<Entry> {
-        self.pool.delta.get(key).or_else(|| self.pool.frozen.get(key)).or_else(|| self.pool.buffer.get(key))
-    }
-
-    /// The entry of a block, which may be lost.
-    pub(crate) fn map_entry(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
-        self.map_entry_after(volume, key, &mut LastLeaf::default())
-    }
-
-    /// The same, after others of the volume.
-    pub(crate) fn map_entry_after(
-        &mut self,
-        volume: usize,
-        key: Key,
-        last: &mut LastLeaf,
-    ) -> Result<Entry, Unresolved> {
-        if let Some(entry) = self.unflushed(key) {
-            return Ok(entry);
-        }
-        let leaf = key.lba() / self.pool.store.geometry.map_leaf_entries();
-        match last.lookup(&mut self.pool.store, self.pool.maps[volume], leaf) {
-            Walk::Leaf(page) => self.entry_in(page, key).ok_or(Unresolved::Damaged),
-            Walk::Absent(_) => Ok(Entry::UNMAPPED),
-            Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
-            Walk::Missing(missing) => Err(Unresolved::Missing(missing)),
-        }
-    }
-
-    /// The entry of a block in its leaf, if it is one that can be.
-    pub(crate) fn entry_in(&self, leaf: PageId, key: Key) -> Option<Entry> {
-        let at = (key.lba() % self.pool.store.geometry.map_leaf_entries()) as usize * 8;
-        let entry = Entry(u64_at(self.pool.store.pages.bytes(leaf), at));
-        let makes_sense = entry.is_valid() && entry.slot().is_none_or(|slot| self.pool.space.contains(slot));
-        makes_sense.then_some(entry)
+    /// What jobs and care are told of requests.
+    pub(crate) fn facts(&self) -> Facts {
+        Facts { is_idle: self.is_idle(), are_waiting: !self.blocked.is_empty() || !self.pending_commands.is_empty() }
     }
 
     // ---- pumping ----
@@ -304,7 +230,7 @@ impl Engine {
             self.run_ready();
             self.retry_starved();
             let writes = !self.pool.read_only && !self.pool.untouched;
-            while writes && self.open_ahead() && !self.blocked.is_empty() {
+            while writes && self.pool.open_ahead() && !self.blocked.is_empty() {
                 self.retry_blocked();
             }
             self.retry_blocked();
@@ -323,7 +249,7 @@ impl Engine {
                 self.step_neighbours();
                 self.commit();
                 self.relieve_pressure();
-                self.reserve_ahead();
+                self.pool.reserve_ahead();
             }
             self.step_reorder();
             self.begin_scrub();
@@ -388,7 +314,7 @@ impl Engine {
 
     /// Where things are on the store, by now.
     pub fn geometry(&self) -> &Geometry {
-        &self.pool.store.geometry
+        self.pool.geometry()
     }
 }
 
@@ -400,19 +326,5 @@ impl Engine {
         if canary == Some(Canary::PublicSeed) {
             self.pool.store.journal_seed = self.pool.superblock.parameters.public_seed();
         }
-    }
-
-    /// Whether this is broken.
-    pub(crate) fn canary(&self, canary: Canary) -> bool {
-        self.pool.broken == Some(canary)
-    }
-}
-
-#[cfg(not(feature = "canaries"))]
-impl Engine {
-    /// Whether this is broken: never.
-    #[inline(always)]
-    pub(crate) fn canary(&self, _canary: Canary) -> bool {
-        false
     }
 }

@@ -52,8 +52,8 @@ impl Engine {
             good: true,
             is_incomplete: false,
             failed: BTreeSet::new(),
-            reached: vec![false; self.geometry().metadata_blocks as usize],
-            counts: vec![0; self.geometry().slots() as usize],
+            reached: vec![false; self.pool.geometry().metadata_blocks as usize],
+            counts: vec![0; self.pool.geometry().slots() as usize],
             states: Vec::new(),
         };
         audit.at_rest();
@@ -79,7 +79,7 @@ impl Engine {
             good: true,
             is_incomplete: false,
             failed: BTreeSet::new(),
-            reached: vec![false; self.geometry().metadata_blocks as usize],
+            reached: vec![false; self.pool.geometry().metadata_blocks as usize],
             counts: Vec::new(),
             states: Vec::new(),
         }
@@ -124,7 +124,7 @@ impl Engine {
         audit.space_map();
         audit.each_summary(&mut |audit, slot, digest, _| {
             if audit.states[slot.0 as usize].is_used() {
-                visit(self.slot_offset(slot), digest);
+                visit(self.pool.slot_offset(slot), digest);
             }
         });
         let mut fresh: Vec<_> =
@@ -132,7 +132,7 @@ impl Engine {
         fresh.sort_unstable_by_key(|(slot, _)| **slot);
         for (slot, recent) in fresh {
             if !self.pool.dirty.contains_key(slot) {
-                visit(self.slot_offset(*slot), recent.digest);
+                visit(self.pool.slot_offset(*slot), recent.digest);
             }
         }
         audit.good
@@ -163,7 +163,7 @@ impl Engine {
         for (volume, root) in
             self.pool.volumes.iter().zip(&self.pool.maps).filter(|(volume, _)| volume.deleted.is_none())
         {
-            let blocks = volume.size.div_ceil(self.geometry().block());
+            let blocks = volume.size.div_ceil(self.pool.geometry().block());
             // What is buffered does not need its leaf.
             let mut visit_volume = |first: u64, count: u64, flaw| {
                 let (mut first, end) = (first, first.saturating_add(count).min(blocks));
@@ -183,11 +183,11 @@ impl Engine {
         points.extend(self.pool.buffer.iter().filter(|&(key, _)| self.pool.delta.get(key).is_none()));
         points.sort_unstable_by_key(|&(key, _)| key);
         for (key, entry) in points {
-            if let (true, Some(at)) = (entry.is_lost(), self.volume_index(key.volume())) {
+            if let (true, Some(at)) = (entry.is_lost(), self.pool.volume_index(key.volume())) {
                 visit(&self.pool.volumes[at].name, key.lba(), 1, Flaw::Lost);
             }
-            let is_in_slot = entry.slot().is_some_and(|slot| offsets.contains(&self.slot_offset(slot)));
-            if let (true, Some(at)) = (is_in_slot, self.volume_index(key.volume())) {
+            let is_in_slot = entry.slot().is_some_and(|slot| offsets.contains(&self.pool.slot_offset(slot)));
+            if let (true, Some(at)) = (is_in_slot, self.pool.volume_index(key.volume())) {
                 visit(&self.pool.volumes[at].name, key.lba(), 1, Flaw::InSlot);
             }
         }
@@ -214,7 +214,7 @@ impl Engine {
         visit: &mut dyn FnMut(u64, u64, Flaw),
     ) {
         let (volume, index, level) = at;
-        let geometry = self.geometry();
+        let geometry = self.pool.geometry();
         let span = geometry.fanout().saturating_pow(level.into()).saturating_mul(geometry.map_leaf_entries());
         let first = index.saturating_mul(span);
         if pointer.is_none() || first >= MAX_BLOCKS {
@@ -246,7 +246,7 @@ impl Engine {
         }
         for (i, bytes) in page.chunks_exact(8).enumerate() {
             let (lba, entry) = (first + i as u64, Entry(u64_at(bytes, 0)));
-            let is_old = self.unflushed(Key::new(volume, lba)).is_some();
+            let is_old = self.pool.unflushed(Key::new(volume, lba)).is_some();
             match entry.slot() {
                 _ if is_old => {}
                 Some(slot) if offsets.contains(&self.slot_offset_checked(slot)) => visit(lba, 1, Flaw::InSlot),
@@ -258,7 +258,7 @@ impl Engine {
 
     /// Byte offset of a slot that may not exist.
     fn slot_offset_checked(&self, slot: Slot) -> u64 {
-        if self.pool.space.contains(slot) { self.slot_offset(slot) } else { 0 }
+        if self.pool.space.contains(slot) { self.pool.slot_offset(slot) } else { 0 }
     }
 }
 
@@ -315,7 +315,7 @@ impl<'a> Audit<'a> {
         if level == 0 {
             return visit(self, index, &page);
         }
-        let fanout = self.engine.geometry().fanout();
+        let fanout = self.engine.pool.geometry().fanout();
         for at in 0..fanout {
             let child = Pointer::read(&page, at as usize * 16);
             self.descend(region, child, level - 1, index * fanout + at, what, visit);
@@ -364,11 +364,11 @@ impl<'a> Audit<'a> {
 
     fn volumes(&mut self) {
         let engine = self.engine;
-        let per_leaf = engine.geometry().map_leaf_entries();
+        let per_leaf = engine.pool.geometry().map_leaf_entries();
         for (volume, &root) in engine.pool.volumes.iter().zip(&engine.pool.maps) {
             let what = format!("volume {}", volume.name);
             let mut used = 0;
-            let blocks = volume.merged_size.div_ceil(engine.geometry().block());
+            let blocks = volume.merged_size.div_ceil(engine.pool.geometry().block());
             self.each_leaf(Region::Metadata, root, &what, &mut |audit, leaf, page| {
                 for (i, bytes) in page.chunks_exact(8).enumerate() {
                     let (entry, lba) = (Entry(u64_at(bytes, 0)), leaf * per_leaf + i as u64);
@@ -416,8 +416,8 @@ impl<'a> Audit<'a> {
     /// Reads the space map.
     fn space_map(&mut self) {
         let engine = self.engine;
-        let slots = engine.geometry().slots();
-        let per_leaf = engine.geometry().space_leaf_slots();
+        let slots = engine.pool.geometry().slots();
+        let per_leaf = engine.pool.geometry().space_leaf_slots();
         self.states = vec![SlotState::Free; slots as usize];
         let root = engine.pool.roots[TreeId::SpaceMap as usize];
         self.each_leaf(Region::Metadata, root, "the space map", &mut |audit, leaf, page| {
@@ -479,7 +479,7 @@ impl<'a> Audit<'a> {
     /// The counts of shared slots, as stored.
     fn stored_counts(&mut self) -> Vec<(Slot, u32)> {
         let engine = self.engine;
-        let per_leaf = engine.geometry().block() / 4;
+        let per_leaf = engine.pool.geometry().block() / 4;
         let mut stored = Vec::new();
         let root = engine.pool.roots[TreeId::Counts as usize];
         self.each_leaf(Region::Metadata, root, "the reference counts", &mut |_, leaf, page| {
@@ -503,7 +503,7 @@ impl<'a> Audit<'a> {
             self.contradiction(String::from("a slot is pending twice"));
         }
         let (mut used, mut free) = (0, 0);
-        for number in 0..engine.geometry().slots() {
+        for number in 0..engine.pool.geometry().slots() {
             let slot = Slot(number);
             let count = self.counts[number as usize];
             let found = self.states[number as usize];
@@ -547,7 +547,7 @@ impl<'a> Audit<'a> {
 
     fn each_summary(&mut self, visit: &mut dyn FnMut(&mut Audit<'a>, Slot, Digest, Key)) {
         let engine = self.engine;
-        let per_leaf = engine.geometry().summary_leaf_slots();
+        let per_leaf = engine.pool.geometry().summary_leaf_slots();
         let root = engine.pool.roots[TreeId::Summaries as usize];
         self.each_leaf(Region::Metadata, root, "the summaries", &mut |audit, leaf, page| {
             for (i, bytes) in page.chunks_exact(SUMMARY_BYTES as usize).enumerate() {
@@ -563,7 +563,7 @@ impl<'a> Audit<'a> {
     /// Every live slot has a summary, and the check bits of every entry agree with it.
     fn summaries(&mut self) {
         let engine = self.engine;
-        let mut checks = vec![None; engine.geometry().slots() as usize];
+        let mut checks = vec![None; engine.pool.geometry().slots() as usize];
         self.each_summary(&mut |audit, slot, digest, _| {
             if audit.states[slot.0 as usize] != SlotState::Free {
                 checks[slot.0 as usize] = Some(check_bits(digest));
@@ -627,7 +627,7 @@ impl<'a> Audit<'a> {
         let root = engine.pool.roots[TreeId::MetaMap as usize];
         self.each_leaf(Region::MetaMap, root, "the map of metadata blocks", &mut |_, _, _| {});
         let (root, mut records, mut logged) = (engine.pool.roots[TreeId::MapBuffer as usize], Vec::new(), 0);
-        let per_leaf = engine.geometry().block() / map_buffer::RECORD_BYTES as u64;
+        let per_leaf = engine.pool.geometry().block() / map_buffer::RECORD_BYTES as u64;
         self.each_leaf(Region::Metadata, root, table_name(TreeId::MapBuffer), &mut |_, leaf, page| {
             let before = records.len();
             records.extend(map_buffer::records(page));

@@ -27,9 +27,9 @@ impl Engine {
             return None;
         }
         let mut audit = DiskIndexAudit::default();
-        let mut hashes = vec![None; self.geometry().slots() as usize];
+        let mut hashes = vec![None; self.pool.geometry().slots() as usize];
         self.each_digest_in_use(read, &mut |slot, digest, owner| {
-            if self.copied_from(owner).is_none() {
+            if self.pool.copied_from(owner).is_none() {
                 hashes[slot.0 as usize] = Some(hash_of(digest));
             }
         })?;

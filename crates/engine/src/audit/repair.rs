@@ -265,7 +265,7 @@ fn plan_with(
 
 /// Takes the newest valid superblock, and plans its missing copy.
 fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium<'_>) -> Result<(), RepairError> {
-    let geometry = *engine.geometry();
+    let geometry = *engine.pool.geometry();
     let ours = engine.pool.superblock.parameters;
     let mut found = [None; 4];
     let mut broken = [false; 4];
@@ -311,7 +311,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     engine.pool.index_copy = newest.index_copy;
     engine.pool.disk_index.record = newest.disk_index;
     engine.pool.pool_cache = newest.cache;
-    engine.reorder.budget = newest.replicas;
+    engine.pool.replicas.budget = newest.replicas;
     engine.pool.store.epoch = newest.epoch + 1;
     Ok(())
 }
@@ -329,7 +329,7 @@ impl Planner<'_, '_> {
     }
 
     fn geometry(&self) -> crate::format::geometry::Geometry {
-        *self.engine.geometry()
+        *self.engine.pool.geometry()
     }
 
     /// Byte offset of a slot.
@@ -349,7 +349,7 @@ impl Planner<'_, '_> {
         recovery.mark = self.engine.pool.superblock.mark();
         let sizes = self.engine.pool.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block)));
         recovery.sizes = sizes.collect();
-        while let Some((offset, length)) = self.engine.walk_window(&mut recovery, u64::MAX) {
+        while let Some((offset, length)) = self.engine.pool.walk_window(&mut recovery, u64::MAX) {
             let bytes = (self.medium.read)(offset, length as u32);
             // One block may be unreadable, and not be needed.
             match bytes.or_else(|| (self.medium.read)(offset, block as u32)) {
@@ -388,7 +388,7 @@ impl Planner<'_, '_> {
         recovery.records.truncate(believed);
         for record in &recovery.records {
             for change in &record.changes {
-                self.engine.replay_change(change, record.header.sequence);
+                self.engine.pool.replay_change(change, record.header.sequence);
             }
         }
         self.prove_new_blocks(&recovery.carried);
@@ -401,7 +401,9 @@ impl Planner<'_, '_> {
         let mut ranges = BTreeMap::new();
         for record in self.stray_records(last, mark) {
             for change in record {
-                let Some(at) = volume_of(&change).and_then(|volume| self.engine.volume_index(volume)) else { continue };
+                let Some(at) = volume_of(&change).and_then(|volume| self.engine.pool.volume_index(volume)) else {
+                    continue;
+                };
                 let volume = &self.engine.pool.volumes[at];
                 let (first, end) = match change {
                     Change::Clear { key, end } => (key.lba(), end.min(volume.size.div_ceil(block))),
@@ -473,7 +475,7 @@ impl Planner<'_, '_> {
         for (number, record) in records.iter_mut().enumerate() {
             // What is said of a volume that is gone with its table is gone with it.
             record.changes.retain(|change| volume_of(change).is_none_or(|volume| sizes.contains_key(&volume)));
-            let (checks, makes_sense) = self.engine.checks_of(record, carried, sizes, *mark);
+            let (checks, makes_sense) = self.engine.pool.checks_of(record, carried, sizes, *mark);
             let content = &mut self.medium.content;
             let holds = |check: &crate::opening::Check| {
                 content(check.block * block).is_some_and(|found| !found.zero && found.digest == check.digest)

@@ -20,6 +20,7 @@ use crate::format::record::Change;
 use crate::format::superblock::TreeId;
 use crate::format::volume::Keeps;
 use crate::journal::Unwritten;
+use crate::pool::Pool;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Phase;
@@ -42,12 +43,7 @@ pub(crate) enum Copying {
     Drop,
 }
 
-impl Engine {
-    /// References beyond which a block is kept twice; 0: none is.
-    pub fn second_copies_above(&self) -> u32 {
-        self.pool.second_copies
-    }
-
+impl Pool {
     /// Blocks of data that are second copies (merged ones).
     pub(crate) fn second_copies_used(&self) -> u64 {
         self.hidden_blocks_used(Keeps::SecondCopies)
@@ -55,71 +51,25 @@ impl Engine {
 
     /// Blocks that volumes have which nobody sees (merged ones).
     pub(crate) fn hidden_blocks_used(&self, keeps: Keeps) -> u64 {
-        let hidden = self.pool.volumes.iter().filter(|volume| volume.keeps == Some(keeps));
+        let hidden = self.volumes.iter().filter(|volume| volume.keeps == Some(keeps));
         hidden.map(|volume| volume.logical_blocks_used).sum()
     }
 
     /// Where the volume of second copies is in the list, if it can be used already.
     pub(crate) fn copies_volume(&self) -> Option<usize> {
-        self.volume_index(self.pool.copies?)
-    }
-
-    /// Sees to the volume of second copies: it is as large as the pool, and goes when it is not wanted any more; what is in it is
-    /// given back when slots run short.
-    pub(crate) fn step_copies(&mut self) {
-        let Some(at) = self.copies_volume() else { return };
-        if self.pool.phase != Phase::Serving || !self.takes_changes() || !self.blocked.is_empty() {
-            return;
-        }
-        let (volume, slots) = (self.pool.volumes[at].id, self.pool.store.geometry.slots());
-        if self.pool.second_copies == 0 {
-            let _ = self.change_volume(VolumeChange::Delete { volume });
-        } else if self.pool.volumes[at].size < slots * self.pool.store.geometry.block() {
-            let _ = self.change_volume(VolumeChange::Resize { volume, blocks: slots });
-        } else if self.pool.space.free() < self.slots_to_spare(ROOM_TO_KEEP) {
-            self.give_back_copies();
-        }
+        self.volume_index(self.copies?)
     }
 
     pub(crate) fn slots_to_spare(&self, one_in: u64) -> u64 {
-        let geometry = &self.pool.store.geometry;
+        let geometry = &self.store.geometry;
         geometry.spare_slots() + geometry.slots() / one_in
-    }
-
-    /// Drops all second copies; false if there are none, or no room to say so.
-    pub(crate) fn give_back_copies(&mut self) -> bool {
-        if !self.has_copies {
-            return false;
-        }
-        let Some(at) = self.copies_volume() else { return false };
-        if !self.clear_hidden(at) {
-            return false;
-        }
-        self.has_copies = false;
-        true
-    }
-
-    /// Gives back all blocks of a volume that nobody sees, the one at this place of the list; false if there is no room to say so.
-    pub(crate) fn clear_hidden(&mut self, at: usize) -> bool {
-        let volume = &self.pool.volumes[at];
-        let end = volume.size / self.pool.store.geometry.block();
-        let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
-        let cleared = self.cleared(start, stop);
-        if !matches!(self.room_for(&Asked::clear(1, cleared)), Room::Enough) {
-            return false;
-        }
-        self.pool.journal.changes.push(Change::Clear { key: start, end });
-        self.clear_keys(start, stop);
-        self.pool.last_change = self.pool.now;
-        self.pool.want_checkpoint = true;
-        true
     }
 
     /// The slot that holds the second copy of a slot, or did.
     pub(crate) fn copy_of(&mut self, slot: Slot) -> Result<Option<Slot>, Missing> {
         let Some(at) = self.copies_volume() else { return Ok(None) };
-        let volume = &self.pool.volumes[at];
-        if slot.0 >= volume.size / self.pool.store.geometry.block() {
+        let volume = &self.volumes[at];
+        if slot.0 >= volume.size / self.store.geometry.block() {
             return Ok(None);
         }
         match self.map_entry(at, Key::new(volume.id, slot.0)) {
@@ -129,10 +79,42 @@ impl Engine {
         }
     }
 
+    /// Writes a block of a volume that nobody sees into the next slot, which there is: from a buffer with its verified content, which
+    /// is the slot's from here on.
+    pub(crate) fn put_hidden(&mut self, key: Key, digest: Digest, buffer: BufferId) -> Slot {
+        let slot = self.space.allocate().expect("counted before");
+        self.buffers.set_incoming(buffer);
+        self.buffers.set_check(buffer, check_bits(digest));
+        let before = self.dirty.insert(slot, buffer);
+        assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
+        // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
+        self.journal.add_block(Unwritten { slot, buffer }, true);
+        self.journal.changes.push(Change::Fresh { key, slot, digest });
+        self.put_copy(key, Entry::whole(slot, digest), digest, true);
+        slot
+    }
+
+    /// Unmaps a block of a volume that nobody sees; there has to be room to say so.
+    pub(crate) fn drop_hidden(&mut self, key: Key) {
+        self.journal.changes.push(Change::Zero { key });
+        self.put_copy(key, Entry::ZERO, Digest::default(), false);
+    }
+
+    fn put_copy(&mut self, key: Key, entry: Entry, digest: Digest, fresh: bool) {
+        self.room.active.note(key);
+        if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
+            self.retire_if_dead(slot);
+        }
+        self.last_change = self.now;
+        self.forget_wrapped();
+    }
+}
+
+impl Pool {
     /// The slot whose second copy, or replica, this is, if a slot was first written as one.
     pub(crate) fn copied_from(&self, owner: Key) -> Option<Slot> {
-        let hidden = [self.pool.copies, self.reorder.volume].contains(&Some(owner.volume()));
-        hidden.then_some(Slot(owner.lba())).filter(|&slot| self.pool.space.contains(slot))
+        let hidden = [self.copies, self.replicas.volume].contains(&Some(owner.volume()));
+        hidden.then_some(Slot(owner.lba())).filter(|&slot| self.space.contains(slot))
     }
 
     /// What a slot calls for that must hold `digest`, or nothing any more. What cannot be read calls for nothing.
@@ -141,10 +123,10 @@ impl Engine {
             return Ok(Copying::Leave);
         }
         let copy = self.copy_of(slot)?;
-        let Some(digest) = digest.filter(|_| self.pool.second_copies > 0) else {
+        let Some(digest) = digest.filter(|_| self.second_copies > 0) else {
             return Ok(if copy.is_some() { Copying::Drop } else { Copying::Leave });
         };
-        let needed = self.references(slot)? > self.pool.second_copies;
+        let needed = self.references(slot)? > self.second_copies;
         match copy {
             None if needed => Ok(Copying::Make),
             None => Ok(Copying::Leave),
@@ -163,69 +145,87 @@ impl Engine {
             SlotState::Single => return Ok(1),
             SlotState::Free | SlotState::Held => return Ok(0),
         }
-        let per_leaf = self.pool.store.geometry.block() / 4;
-        let root = self.pool.roots[TreeId::Counts as usize];
-        match lookup(&mut self.pool.store, Region::Metadata, root, slot.0 / per_leaf) {
+        let per_leaf = self.store.geometry.block() / 4;
+        let root = self.roots[TreeId::Counts as usize];
+        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => {
-                Ok(crate::format::bytes::u32_at(self.pool.store.pages.bytes(page), (slot.0 % per_leaf * 4) as usize))
+                Ok(crate::format::bytes::u32_at(self.store.pages.bytes(page), (slot.0 % per_leaf * 4) as usize))
             }
             Walk::Absent(_) => Ok(0),
             Walk::Missing(missing) => Err(missing),
         }
     }
+}
+
+impl Engine {
+    /// Sees to the volume of second copies: it is as large as the pool, and goes when it is not wanted any more; what is in it is
+    /// given back when slots run short.
+    pub(crate) fn step_copies(&mut self) {
+        let Some(at) = self.pool.copies_volume() else { return };
+        if self.pool.phase != Phase::Serving || !self.pool.takes_changes() || !self.blocked.is_empty() {
+            return;
+        }
+        let (volume, slots) = (self.pool.volumes[at].id, self.pool.store.geometry.slots());
+        if self.pool.second_copies == 0 {
+            let _ = self.pool.change_volume(VolumeChange::Delete { volume }, self.has_clears_left());
+        } else if self.pool.volumes[at].size < slots * self.pool.store.geometry.block() {
+            let _ = self.pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, self.has_clears_left());
+        } else if self.pool.space.free() < self.pool.slots_to_spare(ROOM_TO_KEEP) {
+            self.give_back_copies();
+        }
+    }
+
+    /// Drops all second copies; false if there are none, or no room to say so.
+    pub(crate) fn give_back_copies(&mut self) -> bool {
+        if !self.has_copies {
+            return false;
+        }
+        let Some(at) = self.pool.copies_volume() else { return false };
+        if !self.clear_hidden(at) {
+            return false;
+        }
+        self.has_copies = false;
+        true
+    }
+
+    /// Gives back all blocks of a volume that nobody sees, the one at this place of the list; false if there is no room to say so.
+    pub(crate) fn clear_hidden(&mut self, at: usize) -> bool {
+        let volume = &self.pool.volumes[at];
+        let end = volume.size / self.pool.store.geometry.block();
+        let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
+        let cleared = self.pool.cleared(start, stop);
+        if !matches!(self.pool.room_for(&Asked::clear(1, cleared), self.has_clears_left()), Room::Enough) {
+            return false;
+        }
+        self.pool.journal.changes.push(Change::Clear { key: start, end });
+        self.pool.clear_keys(start, stop);
+        self.pool.last_change = self.pool.now;
+        self.pool.want_checkpoint = true;
+        true
+    }
 
     /// Writes a second copy of a slot from a buffer with its verified content, which is the copy's from here on; or gives the buffer
     /// back, if there is no room.
     pub(crate) fn make_copy(&mut self, slot: Slot, digest: Digest, buffer: BufferId) {
-        let room = self.pool.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.pool.space.ready() > 0;
+        let room = self.pool.space.free() >= self.pool.slots_to_spare(ROOM_TO_MAKE) && self.pool.space.ready() > 0;
         let Some(volume) = self.room_for_copies(room).filter(|_| self.blocked.is_empty()) else {
             return self.pool.buffers.release(buffer);
         };
-        self.put_hidden(Key::new(volume, slot.0), digest, buffer);
+        self.pool.put_hidden(Key::new(volume, slot.0), digest, buffer);
         self.has_copies = true;
-    }
-
-    /// Writes a block of a volume that nobody sees into the next slot, which there is: from a buffer with its verified content, which
-    /// is the slot's from here on.
-    pub(crate) fn put_hidden(&mut self, key: Key, digest: Digest, buffer: BufferId) -> Slot {
-        let slot = self.pool.space.allocate().expect("counted before");
-        self.pool.buffers.set_incoming(buffer);
-        self.pool.buffers.set_check(buffer, check_bits(digest));
-        let before = self.pool.dirty.insert(slot, buffer);
-        assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
-        // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
-        self.pool.journal.add_block(Unwritten { slot, buffer }, true);
-        self.pool.journal.changes.push(Change::Fresh { key, slot, digest });
-        self.put_copy(key, Entry::whole(slot, digest), digest, true);
-        slot
-    }
-
-    /// Unmaps a block of a volume that nobody sees; there has to be room to say so.
-    pub(crate) fn drop_hidden(&mut self, key: Key) {
-        self.pool.journal.changes.push(Change::Zero { key });
-        self.put_copy(key, Entry::ZERO, Digest::default(), false);
     }
 
     /// Drops the second copy of a slot, if there is room to say so.
     pub(crate) fn drop_copy(&mut self, slot: Slot) {
         if let Some(volume) = self.room_for_copies(true) {
-            self.drop_hidden(Key::new(volume, slot.0));
+            self.pool.drop_hidden(Key::new(volume, slot.0));
         }
     }
 
     /// The volume of second copies, if its map can be changed without waiting.
     fn room_for_copies(&mut self, room: bool) -> Option<VolumeId> {
-        let at = self.copies_volume().filter(|_| room && self.takes_changes())?;
+        let at = self.pool.copies_volume().filter(|_| room && self.pool.takes_changes())?;
         let volume = self.pool.volumes[at].id;
-        matches!(self.room_for(&Asked::scattered(2)), Room::Enough).then_some(volume)
-    }
-
-    fn put_copy(&mut self, key: Key, entry: Entry, digest: Digest, fresh: bool) {
-        self.pool.room.active.note(key);
-        if let Some(slot) = self.pool.delta.put(key, entry, digest, fresh) {
-            self.retire_if_dead(slot);
-        }
-        self.pool.last_change = self.pool.now;
-        self.forget_wrapped();
+        matches!(self.pool.room_for(&Asked::scattered(2), self.has_clears_left()), Room::Enough).then_some(volume)
     }
 }

@@ -23,6 +23,7 @@ use alloc::vec::Vec;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::entry::{Key, Slot, check_bits};
+use crate::pool::Pool;
 use crate::pool::standing::Look;
 use crate::requests::request::{Kind, Stage};
 use crate::store::io::Purpose;
@@ -140,6 +141,99 @@ impl Mend {
     }
 }
 
+impl Pool {
+    /// Whether repairs may be written.
+    pub(crate) fn may_mend(&self) -> bool {
+        !self.read_only && !self.untouched && !self.reads_only
+    }
+
+    fn read_for_mend(&mut self, slot: Slot, from: Slot, buffer: Option<BufferId>) {
+        self.read_at_for_mend(slot, self.slot_offset(from), buffer);
+    }
+
+    fn read_at_for_mend(&mut self, slot: Slot, offset: u64, buffer: Option<BufferId>) {
+        let block = self.store.geometry.block();
+        let segments = buffer.map(Segment::Buffer);
+        self.store.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::Mend(slot));
+    }
+
+    fn look_into_memory(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
+        mend.at = At::Memory;
+        if let (Some(known), Some(into)) = (self.cache.peek(slot), mend.buffer) {
+            self.buffers.hold(known);
+            mend.second = Some(known);
+            let segments = [into, known].map(Segment::Buffer);
+            let op = IoOp::Merge { from: 0, to: 0, zero: false };
+            self.store.io.begin(op, 0, 0, segments, Purpose::Mend(slot));
+            mend.in_flight = true;
+        }
+        MendStep::On
+    }
+
+    fn look_into_journal(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
+        mend.at = At::Journal;
+        if let Some(block) = mend.digest.and_then(|digest| self.carried_copies.find(slot, digest)) {
+            self.read_at_for_mend(slot, block * self.store.geometry.block(), mend.buffer);
+            mend.in_flight = true;
+        }
+        MendStep::On
+    }
+
+    fn look_elsewhere(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
+        mend.at = At::Other;
+        let known = mend.digest.and_then(|digest| self.index.lookup(self.sharing_digest(digest)));
+        let other = mend.other.or(known.map(|hint| hint.slot));
+        let other = other.filter(|&other| other != slot && self.space.contains(other));
+        if let Some(other) = other {
+            self.read_for_mend(slot, other, mend.buffer);
+            mend.in_flight = true;
+        }
+        MendStep::On
+    }
+
+    /// The buffer goes into the read cache.
+    fn keep_mended(&mut self, slot: Slot, mend: &mut Mend) {
+        if let Some(buffer) = mend.buffer.take() {
+            self.keep_cached(slot, buffer);
+            self.release_evicted();
+        }
+    }
+
+    fn take_from_dirty(&mut self, slot: Slot, mend: &mut Mend, found: Found) {
+        self.dirty.remove(&slot);
+        self.keep_mended(slot, mend);
+        mend.at = At::Owner(found);
+    }
+
+    fn end_mending(&mut self, slot: Slot, mend: &mut Mend, found: Found) -> MendStep {
+        self.take_from_dirty(slot, mend, found);
+        MendStep::On
+    }
+}
+
+impl Pool {
+    /// Reads the second copy, or what a second copy was made from.
+    fn look_for_copy(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
+        let other = match mend.owner.and_then(|owner| self.copied_from(owner)) {
+            Some(first) => Some(first),
+            None => match self.copy_of(slot) {
+                Ok(copy) => copy,
+                Err(missing) if !self.failed_pages.contains(&missing.key) => {
+                    self.store.load(missing, None);
+                    return MendStep::Wait;
+                }
+                Err(_) => None,
+            },
+        };
+        mend.at = At::Copy;
+        if let Some(other) = other.filter(|&other| other != slot && self.space.contains(other)) {
+            self.read_for_mend(slot, other, mend.buffer);
+            mend.in_flight = true;
+        }
+        MendStep::On
+    }
+}
+
 impl Engine {
     /// The damages found last, in order; at most 64.
     pub fn damages(&self) -> impl Iterator<Item = &Damage> {
@@ -191,11 +285,6 @@ impl Engine {
         joins
     }
 
-    /// Whether repairs may be written.
-    pub(crate) fn may_mend(&self) -> bool {
-        !self.pool.read_only && !self.pool.untouched && !self.pool.reads_only
-    }
-
     /// Moves the repairs on.
     pub(crate) fn step_mends(&mut self) {
         if self.mends.is_empty() {
@@ -223,11 +312,11 @@ impl Engine {
 
     fn step_mend(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
         match mend.at {
-            At::Prove => match self.proven_digest(slot) {
+            At::Prove => match self.pool.proven_digest(slot) {
                 Ok(Some((digest, owner))) if mend.buffer.is_some() => {
                     (mend.digest, mend.owner) = (Some(digest), Some(owner));
                     mend.at = At::Again;
-                    self.read_for_mend(slot, slot, mend.buffer);
+                    self.pool.read_for_mend(slot, slot, mend.buffer);
                     mend.in_flight = true;
                     MendStep::On
                 }
@@ -240,26 +329,26 @@ impl Engine {
                 _ => self.give_up(mend, Found::Left),
             },
             // These are in flight until they have failed.
-            At::Again => self.look_into_memory(slot, mend),
-            At::Memory => self.look_into_journal(slot, mend),
-            At::Journal => self.look_elsewhere(slot, mend),
-            At::Other => self.look_for_copy(slot, mend),
+            At::Again => self.pool.look_into_memory(slot, mend),
+            At::Memory => self.pool.look_into_journal(slot, mend),
+            At::Journal => self.pool.look_elsewhere(slot, mend),
+            At::Other => self.pool.look_for_copy(slot, mend),
             At::Copy => {
                 if let Some(digest) = mend.digest {
                     // Nobody shall share it: what is written with this content from here on is a new copy.
-                    self.pool.index.remove(self.sharing_digest(digest), slot);
+                    self.pool.index.remove(self.pool.sharing_digest(digest), slot);
                 }
                 self.give_up(mend, Found::Left)
             }
             At::Write => {
-                if !self.may_mend() {
-                    self.keep_mended(slot, mend);
+                if !self.pool.may_mend() {
+                    self.pool.keep_mended(slot, mend);
                     return self.give_up(mend, Found::Left);
                 }
                 let Some(buffer) = mend.buffer else { return self.give_up(mend, Found::Left) };
                 // What failed may be what another has written who has the pool now.
-                let look = *mend.look.get_or_insert_with(|| self.look_at_owner());
-                if !self.is_ours(look) {
+                let look = *mend.look.get_or_insert_with(|| self.pool.look_at_owner());
+                if !self.pool.is_ours(look) {
                     return MendStep::Wait;
                 }
                 let block = self.pool.store.geometry.block();
@@ -269,84 +358,19 @@ impl Engine {
                 mend.in_flight = true;
                 MendStep::On
             }
-            At::Sync(_) if self.pool.read_only => self.end_mending(slot, mend, Found::Left),
+            At::Sync(_) if self.pool.read_only => self.pool.end_mending(slot, mend, Found::Left),
             At::Sync(barrier) if self.pool.syncs.finished < barrier => MendStep::Wait,
             At::Sync(_) => {
-                let Some(second) = self.any_buffer() else { return MendStep::Wait };
+                let Some(second) = self.pool.any_buffer() else { return MendStep::Wait };
                 mend.second = Some(second);
                 mend.at = At::ReadBack;
-                self.read_for_mend(slot, slot, mend.second);
+                self.pool.read_for_mend(slot, slot, mend.second);
                 mend.in_flight = true;
                 MendStep::On
             }
-            At::ReadBack => self.end_mending(slot, mend, Found::Left),
+            At::ReadBack => self.pool.end_mending(slot, mend, Found::Left),
             At::Owner(found) => self.report_mend(slot, mend, found),
         }
-    }
-
-    fn read_for_mend(&mut self, slot: Slot, from: Slot, buffer: Option<BufferId>) {
-        self.read_at_for_mend(slot, self.slot_offset(from), buffer);
-    }
-
-    fn read_at_for_mend(&mut self, slot: Slot, offset: u64, buffer: Option<BufferId>) {
-        let block = self.pool.store.geometry.block();
-        let segments = buffer.map(Segment::Buffer);
-        self.pool.store.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::Mend(slot));
-    }
-
-    fn look_into_memory(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
-        mend.at = At::Memory;
-        if let (Some(known), Some(into)) = (self.pool.cache.peek(slot), mend.buffer) {
-            self.pool.buffers.hold(known);
-            mend.second = Some(known);
-            let segments = [into, known].map(Segment::Buffer);
-            let op = IoOp::Merge { from: 0, to: 0, zero: false };
-            self.pool.store.io.begin(op, 0, 0, segments, Purpose::Mend(slot));
-            mend.in_flight = true;
-        }
-        MendStep::On
-    }
-
-    fn look_into_journal(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
-        mend.at = At::Journal;
-        if let Some(block) = mend.digest.and_then(|digest| self.pool.carried_copies.find(slot, digest)) {
-            self.read_at_for_mend(slot, block * self.pool.store.geometry.block(), mend.buffer);
-            mend.in_flight = true;
-        }
-        MendStep::On
-    }
-
-    fn look_elsewhere(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
-        mend.at = At::Other;
-        let known = mend.digest.and_then(|digest| self.pool.index.lookup(self.sharing_digest(digest)));
-        let other = mend.other.or(known.map(|hint| hint.slot));
-        let other = other.filter(|&other| other != slot && self.pool.space.contains(other));
-        if let Some(other) = other {
-            self.read_for_mend(slot, other, mend.buffer);
-            mend.in_flight = true;
-        }
-        MendStep::On
-    }
-
-    /// Reads the second copy, or what a second copy was made from.
-    fn look_for_copy(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
-        let other = match mend.owner.and_then(|owner| self.copied_from(owner)) {
-            Some(first) => Some(first),
-            None => match self.copy_of(slot) {
-                Ok(copy) => copy,
-                Err(missing) if !self.pool.failed_pages.contains(&missing.key) => {
-                    self.pool.store.load(missing, None);
-                    return MendStep::Wait;
-                }
-                Err(_) => None,
-            },
-        };
-        mend.at = At::Copy;
-        if let Some(other) = other.filter(|&other| other != slot && self.pool.space.contains(other)) {
-            self.read_for_mend(slot, other, mend.buffer);
-            mend.in_flight = true;
-        }
-        MendStep::On
     }
 
     /// An I/O of a repair is done.
@@ -367,7 +391,7 @@ impl Engine {
                 let matched = self.answer_waiters(&mut mend);
                 // It holds what its summary says: then it is the map that leads to the wrong slot.
                 mend.at = At::Owner(if matched { Found::Good } else { Found::Left });
-                self.keep_mended(slot, &mut mend);
+                self.pool.keep_mended(slot, &mut mend);
             }
             At::Memory | At::Journal | At::Other | At::Copy if good => {
                 self.answer_waiters(&mut mend);
@@ -378,9 +402,9 @@ impl Engine {
                 self.pool.syncs.wanted = self.pool.syncs.wanted.max(barrier);
                 mend.at = At::Sync(barrier);
             }
-            At::Write => self.take_from_dirty(slot, &mut mend, Found::Left),
+            At::Write => self.pool.take_from_dirty(slot, &mut mend, Found::Left),
             At::ReadBack => {
-                self.take_from_dirty(slot, &mut mend, if good { Found::Repaired } else { Found::Left });
+                self.pool.take_from_dirty(slot, &mut mend, if good { Found::Repaired } else { Found::Left });
             }
             _ => {}
         }
@@ -411,25 +435,6 @@ impl Engine {
         all
     }
 
-    /// The buffer goes into the read cache.
-    fn keep_mended(&mut self, slot: Slot, mend: &mut Mend) {
-        if let Some(buffer) = mend.buffer.take() {
-            self.keep_cached(slot, buffer);
-            self.release_evicted();
-        }
-    }
-
-    fn take_from_dirty(&mut self, slot: Slot, mend: &mut Mend, found: Found) {
-        self.pool.dirty.remove(&slot);
-        self.keep_mended(slot, mend);
-        mend.at = At::Owner(found);
-    }
-
-    fn end_mending(&mut self, slot: Slot, mend: &mut Mend, found: Found) -> MendStep {
-        self.take_from_dirty(slot, mend, found);
-        MendStep::On
-    }
-
     /// There is no other copy, or it cannot be written: whoever still waits gets an error.
     fn give_up(&mut self, mend: &mut Mend, found: Found) -> MendStep {
         if let Some(buffer) = mend.buffer.take() {
@@ -448,9 +453,9 @@ impl Engine {
         let mut owner = None;
         if found != Found::Good
             && let Some(key) = mend.owner
-            && let Some(volume) = self.volume_index(key.volume())
+            && let Some(volume) = self.pool.volume_index(key.volume())
         {
-            match self.resolve(volume, key) {
+            match self.pool.resolve(volume, key) {
                 Ok(entry) if entry.slot() == Some(slot) => owner = Some((key.volume(), key.lba())),
                 Err(Unresolved::Missing(missing)) if !self.pool.failed_pages.contains(&missing.key) => {
                     self.pool.store.load(missing, None);

@@ -39,18 +39,18 @@ impl Engine {
     pub(crate) fn command(&mut self, token: u64, command: Command<'_>) {
         let checkpoint = |checkpoints| What::Checkpoint { checkpoints };
         let what = match command {
-            Command::CreateVolume { name, size, policy } => self.create_volume(name, size, policy).map(checkpoint),
+            Command::CreateVolume { name, size, policy } => self.pool.create_volume(name, size, policy).map(checkpoint),
             Command::SetVolume { volume, policy, read_only } => {
-                self.set_volume(volume, policy, read_only).map(checkpoint)
+                self.pool.set_volume(volume, policy, read_only).map(checkpoint)
             }
-            Command::SetPool(change) => self.set_pool(change).map(checkpoint),
+            Command::SetPool(change) => self.pool.set_pool(change).map(checkpoint),
             Command::DeleteVolume { .. } | Command::ResizeVolume { .. } | Command::Grow { .. }
-                if !self.takes_changes() =>
+                if !self.pool.takes_changes() =>
             {
                 Err(ControlError::ReadOnly)
             }
             Command::DeleteVolume { volume } => Ok(What::Change(VolumeChange::Delete { volume })),
-            Command::ResizeVolume { volume, size } => self.resizing(volume, size).map(What::Change),
+            Command::ResizeVolume { volume, size } => self.pool.resizing(volume, size).map(What::Change),
             Command::Grow { capacity } => Ok(What::Grow { capacity }),
             Command::Scrub { command, seconds } => self.command_scrub(command, seconds).map(checkpoint),
             Command::Settle if self.pool.read_only || self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
@@ -79,12 +79,6 @@ impl Engine {
         }
     }
 
-    /// Checkpoints after which everything of this moment is durable.
-    pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
-        self.pool.want_checkpoint = true;
-        self.pool.checkpoints_done + if self.checkpoint.is_some() { 2 } else { 1 }
-    }
-
     /// Answers what is done.
     pub(crate) fn step_commands(&mut self) {
         let mut at = 0;
@@ -94,7 +88,7 @@ impl Engine {
                 What::Checkpoint { checkpoints } => (self.pool.checkpoints_done >= checkpoints).then_some(Ok(())),
                 What::Change(change) => self.begin_change(at, change),
                 What::Record { sequence } => (self.pool.journal.durable >= sequence).then_some(Ok(())),
-                What::Grow { capacity } => self.step_growth(capacity),
+                What::Grow { capacity } => self.pool.step_growth(capacity),
                 What::Settle => self.is_settled(),
                 What::Close { checkpoints } => self.is_closed(at, checkpoints),
             };
@@ -110,7 +104,7 @@ impl Engine {
 
     /// Does a change as soon as there is room for it; then its record has to become durable.
     fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
-        match self.change_volume(change) {
+        match self.pool.change_volume(change, self.has_clears_left()) {
             Ok(Some(sequence)) => {
                 self.pool.want_durable = self.pool.want_durable.max(sequence);
                 self.pending_commands[at].what = What::Record { sequence };
@@ -125,17 +119,17 @@ impl Engine {
 
     fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
         let buffered = !self.pool.buffer.is_empty();
-        let unmerged = !self.pool.delta.is_empty() || self.has_discards() || buffered;
+        let unmerged = !self.pool.delta.is_empty() || self.pool.has_discards() || buffered;
         if self.pool.untouched {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }
         if unmerged || self.checkpoint.is_some() {
-            self.ask_to_flush();
+            self.pool.ask_to_flush();
             if unmerged && self.checkpoint.is_none() && !self.pool.want_checkpoint {
                 if buffered && self.pool.flush_is_stuck {
                     return Some(Err(ControlError::NoSpace));
                 }
-                self.ask_for_checkpoint();
+                self.pool.ask_for_checkpoint();
             }
             return None;
         }
@@ -143,7 +137,7 @@ impl Engine {
         if self.pool.space.pending().is_empty() {
             return Some(Ok(()));
         }
-        self.publish_pending();
+        self.pool.publish_pending();
         self.commit();
         None
     }
@@ -152,10 +146,10 @@ impl Engine {
     fn give_up_checkpoint(&mut self) {
         self.pool.closes_early = true;
         self.rebuild = None;
-        if let Some(mut checkpoint) = self.checkpoint.take() {
-            self.abandon_checkpoint(&mut checkpoint);
+        if let Some(mut checkpoint) = self.take_checkpoint() {
+            self.pool.abandon_checkpoint(&mut checkpoint);
             // Requests in flight still ask it for the states of slots.
-            self.checkpoint = Some(checkpoint);
+            self.lend_checkpoint(checkpoint);
         }
         while let Some(id) = self.blocked.pop_front() {
             self.fail_request(id, Error::ShuttingDown);
@@ -207,7 +201,7 @@ impl Engine {
             return Some(Err(ControlError::HostFull));
         }
         let Some(checkpoints) = checkpoints else {
-            let checkpoints = Some(self.after_next_checkpoint());
+            let checkpoints = Some(self.pool.after_next_checkpoint());
             self.pending_commands[at].what = What::Close { checkpoints };
             self.pool.needs_pump = true;
             return None;

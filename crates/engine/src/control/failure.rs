@@ -20,7 +20,6 @@
 //! A pool that has failed is opened without writing anything to it: the journal is replayed in memory, and blocks that it
 //! carries are read from there. An explicit repair lifts the failure.
 
-use crate::contract::Failure;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::superblock::Superblock;
@@ -34,7 +33,7 @@ impl Engine {
             return;
         }
         self.pool.failure = Some(failure);
-        self.pool.mark = if self.has_lost_owner() { Mark::Done } else { Mark::Wait };
+        self.pool.mark = if self.pool.has_lost_owner() { Mark::Done } else { Mark::Wait };
         while let Some((_, id)) = self.committing.pop_front() {
             self.fail_request(id, Error::Io);
         }
@@ -53,10 +52,10 @@ impl Engine {
     /// Brings the superblock of a failed pool on its way.
     pub(crate) fn step_failure(&mut self) {
         if self.pool.mark == Mark::Wait && self.pool.superblocks_in_flight == 0 {
-            self.pool.mark = Mark::Look(self.look_at_owner());
+            self.pool.mark = Mark::Look(self.pool.look_at_owner());
         }
         if let Mark::Look(look) = self.pool.mark
-            && self.is_ours(look)
+            && self.pool.is_ours(look)
         {
             // Not where the newest superblock is that is whole for certain: writing may tear what is there.
             let epoch = match self.pool.superblock_submitted {
@@ -70,7 +69,7 @@ impl Engine {
         }
         if let Mark::Write(place) = self.pool.mark {
             let failed = self.pool.superblock;
-            let written = self.submit_superblock(&failed, &[place], Purpose::Mark);
+            let written = self.pool.submit_superblock(&failed, &[place], Purpose::Mark);
             self.pool.mark = if written.is_some() { Mark::Writing(place) } else { Mark::Done };
         }
     }
@@ -89,5 +88,26 @@ impl Engine {
             Mark::Syncing(0) => Mark::Write(1),
             _ => Mark::Done,
         };
+    }
+}
+
+impl Engine {
+    /// A look has come to its end.
+    pub(crate) fn owner_looked_at(&mut self, number: u64, result: Result<Outcome<'_>, IoError>) {
+        match self.pool.judge_owner(result) {
+            None => self.pool.owner_seen(number),
+            Some(failure) => self.lose_owner(failure),
+        }
+    }
+
+    fn lose_owner(&mut self, failure: Failure) {
+        self.pool.lose_owner();
+        self.fail_pool(failure);
+        self.pool.mark = Mark::Done;
+        if failure == Failure::TakenOver {
+            // Also where something else had failed before: who is told of it must not repair another's pool.
+            self.pool.failure = Some(failure);
+        }
+        self.pool.needs_pump = true;
     }
 }

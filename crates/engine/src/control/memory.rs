@@ -35,9 +35,9 @@ impl Engine {
         if self.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.stage != Stage::Buffer) {
             self.pool.buffer.fit(limits.buffered_places().max(self.pool.buffer.used()));
         }
-        let is_over = !self.pool.delta.fits(entries) || self.has_too_much_buffered();
+        let is_over = !self.pool.delta.fits(entries) || self.pool.has_too_much_buffered();
         self.pool.want_checkpoint |= is_over && self.pool.phase == Phase::Serving;
-        self.review_room();
+        self.pool.review_room();
         self.pool.needs_pump = true;
     }
 
@@ -63,7 +63,8 @@ impl Engine {
     /// Bytes of memory in use: everything that [`Limits::for_memory`] divides.
     pub(crate) fn memory(&self) -> u64 {
         let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.memory());
-        u64::from(self.pool.buffers.numbers()) * self.geometry().block()
+        let lent = self.pool.under_way.as_ref().map_or(0, |under_way| list_bytes(&under_way.changes));
+        u64::from(self.pool.buffers.numbers()) * self.pool.geometry().block()
             + self.pool.buffers.memory()
             + self.pool.store.pages.memory()
             + self.pool.store.meta.memory()
@@ -76,10 +77,11 @@ impl Engine {
             + table_bytes(&self.pool.dirty)
             + self.pool.delta.memory()
             + self.pool.frozen.memory()
-            + self.reorder.memory()
+            + self.pool.replicas.memory()
             + self.requests.memory()
             + self.pool.buffer.memory()
             + list_bytes(&self.pool.discards)
             + checkpoint
+            + lent
     }
 }

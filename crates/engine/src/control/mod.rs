@@ -1,5 +1,6 @@
-//! Commands, figures, failures, and the division of memory.
+//! Commands, answers, figures, failures, and the division of memory.
 
+pub(crate) mod answers;
 pub(crate) mod commands;
 pub(crate) mod failure;
 pub(crate) mod memory;

@@ -91,9 +91,9 @@ impl Engine {
 
     /// Figures.
     pub fn status(&self) -> Status {
-        let geometry = self.geometry();
+        let geometry = self.pool.geometry();
         let mapped = self.pool.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
-        let hidden = self.second_copies_used() + self.hidden_blocks_used(Keeps::Replicas);
+        let hidden = self.pool.second_copies_used() + self.pool.hidden_blocks_used(Keeps::Replicas);
         let logical_blocks_used = mapped - hidden;
         let originals = self.pool.space.data_used.saturating_sub(hidden);
         let fixed = 4 + u64::from(geometry.journal_blocks) + 2 * geometry.meta_map_pages();
@@ -102,7 +102,7 @@ impl Engine {
             logical_blocks_used,
             data_blocks_used: self.pool.space.data_used,
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
-            second_copies: self.second_copies_used(),
+            second_copies: self.pool.second_copies_used(),
             reorder: self.reorder_status(),
             overhead_blocks_used: fixed + u64::from(self.pool.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
@@ -128,7 +128,7 @@ impl Engine {
 
     /// What the subtrees that discards cut off can map, at most.
     fn discarded_blocks(&self) -> u64 {
-        let geometry = self.geometry();
+        let geometry = self.pool.geometry();
         let mut most = 0u64;
         for discard in self.pool.discards.iter().filter(|discard| discard.volume != NO_VOLUME) {
             let leaves = geometry.fanout().saturating_pow(u32::from(discard.level));

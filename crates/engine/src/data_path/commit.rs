@@ -9,22 +9,19 @@
 use crate::canary::Canary;
 use crate::contract::Failure;
 use crate::contract::*;
-use crate::data_path::write::{SCATTERED_CARRIED, are_enough};
+use crate::data_path::write::SCATTERED_CARRIED;
 use crate::engine::Engine;
-use crate::format::entry::{Key, Slot};
-use crate::format::record::{self, Change, Header};
-use crate::format::superblock::TreeId;
 use crate::jobs::throttle::Turn;
 use crate::pool::Pool;
+use crate::pool::records::are_enough;
 use crate::pool::room::{Asked, Who};
 use crate::pool::room::{Cleared, Room};
 use crate::pool::standing::Phase;
 use crate::requests::request::{Kind, Stage};
-use crate::space::SlotState;
 use crate::store::io::Purpose;
 use crate::store::pages::Region;
 use crate::store::tree::{LastLeaf, Unresolved};
-use crate::store::tree::{Missing, Place, Walk, locate, lookup, subtrees};
+use crate::store::tree::{Missing, Place, locate};
 
 /// The engine syncs by itself after this time,
 const SELF_SYNC: Nanos = 1_000_000_000;
@@ -44,7 +41,7 @@ impl Engine {
         }
         self.pool.journal.note_flush();
         let last = self.pool.journal.last();
-        if last <= self.pool.journal.durable || self.canary(Canary::EarlyFlush) {
+        if last <= self.pool.journal.durable || self.pool.canary(Canary::EarlyFlush) {
             return self.answer_done(id);
         }
         self.requests.get_mut(id).stage = Stage::Commit;
@@ -56,12 +53,12 @@ impl Engine {
         let asked = self.committing.back().map_or(0, |&(target, _)| target).max(self.pool.want_durable);
         let idle = self.pool.syncs.covers.is_none() && self.pool.journal.complete + 1 == self.pool.journal.sequence;
         if idle && self.pool.want_publish {
-            self.pool.want_publish = !self.close_record(true);
+            self.pool.want_publish = !self.pool.close_record(true);
         } else if idle
             && !self.pool.journal.is_empty()
             && (asked >= self.pool.journal.sequence || self.pool.journal.expects_flush())
         {
-            self.close_record(true);
+            self.pool.close_record(true);
         }
         if self.pool.syncs.covers.is_some() {
             return;
@@ -78,7 +75,7 @@ impl Engine {
             self.pool.syncs.covers_batches = self.pool.carried_copies.landed();
             self.pool.syncs.submitted += 1;
             self.pool.journal.unsynced_bytes = 0;
-            if self.canary(Canary::SkippedSync) {
+            if self.pool.canary(Canary::SkippedSync) {
                 return self.synced(Ok(Outcome::Complete));
             }
             self.pool.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
@@ -108,138 +105,35 @@ impl Engine {
         self.mature();
     }
 
-    /// The index forgets what generations can no longer tell apart.
-    pub(crate) fn forget_wrapped(&mut self) {
-        while let Some(slots) = self.pool.space.take_wrapped() {
-            self.pool.index.forget(slots);
-        }
-    }
-
     /// Gives back what a crash can no longer bring back: some of it, and the rest when the jobs go on.
     pub(crate) fn mature(&mut self) {
-        let early = self.canary(Canary::EarlyReuse);
+        let early = self.pool.canary(Canary::EarlyReuse);
         let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
-        let Engine { pool: Pool { space, dirty, fills, dead, .. }, mends, scrub, partition, reorder, .. } = self;
+        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, mends, scrub, partition, reorder, .. } =
+            self;
         let busy = |slot| {
             dirty.contains_key(&slot)
                 || fills.contains_key(&slot)
                 || mends.contains_key(&slot)
                 || scrub.holds(slot)
                 || partition.is_fetching(slot)
+                || replicas.holds(slot)
                 || reorder.holds(slot)
         };
         self.pool.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
-        self.forget_wrapped();
+        self.pool.forget_wrapped();
         while let Some(slot) = self.pool.dead.pop() {
             self.partition.forget(slot);
-            self.reorder.forget(slot);
+            self.pool.replicas.forget(slot);
             if let Some(buffer) = self.pool.cache.remove(slot) {
                 self.pool.buffers.release(buffer);
             }
         }
     }
 
-    /// Closes the open record and sends it on its way; false if that has to wait for pages. With `carry`, a small group's
-    /// blocks travel in the record.
-    pub(crate) fn close_record(&mut self, carry: bool) -> bool {
-        let block_size = self.pool.store.geometry.block_size as usize;
-        let page_count = record::pages_for(self.pool.journal.changes.len(), block_size);
-        if self.pool.store.pages.available() < page_count + 2 {
-            return false;
-        }
-        let carries = carry && self.pool.journal.can_carry();
-        if carries {
-            self.mark_carried(page_count as u32);
-        } else {
-            self.write_slots();
-        }
-        let blocks = self.pool.journal.unwritten.len();
-        let early = self.canary(Canary::EarlyWatermark);
-        let watermark = if early { self.pool.journal.complete } else { self.pool.journal.durable };
-        let durable = carries && (self.pool.journal.needs_no_sync() || self.canary(Canary::LoneRecord));
-        let header = Header {
-            pages: page_count as u16,
-            blocks: blocks as u16,
-            sequence: self.pool.journal.sequence,
-            epoch: self.pool.superblock.epoch,
-            previous: self.pool.journal.previous,
-            watermark,
-            entries: self.pool.journal.changes.len() as u32,
-            position: self.pool.journal.head,
-        };
-        self.pool.scratch.resize(page_count * block_size, 0);
-        let checksum =
-            record::encode(&header, &self.pool.journal.changes, self.pool.store.journal_seed, &mut self.pool.scratch);
-        let parts = self.write_record(page_count, durable);
-        self.pool.carried.extend(self.pool.journal.unwritten.drain(..));
-        self.pool.journal.closed(watermark, checksum, parts, (page_count + blocks) as u32);
-        true
-    }
-
     /// Whether blocks that look like records travel in the journal, too: only where that is broken on purpose.
     pub(crate) fn carries_records(&self) -> bool {
-        self.canary(Canary::CarriedRecord) || self.canary(Canary::PublicSeed)
-    }
-
-    /// The changes of blocks that travel in the record say so; they come after so many pages.
-    fn mark_carried(&mut self, pages: u32) {
-        let start = self.pool.store.geometry.journal_start();
-        let mut unwritten = self.pool.journal.unwritten.iter().enumerate().peekable();
-        for change in &mut self.pool.journal.changes {
-            let Some(&(at, block)) = unwritten.peek() else { break };
-            if let Change::Fresh { key, slot, digest } = *change
-                && slot == block.slot
-            {
-                *change = Change::Carried { key, slot, digest, block: at as u16 };
-                let position = (self.pool.journal.head + pages + at as u32) % self.pool.journal.ring;
-                self.pool.carried_copies.add(slot, digest, start + u64::from(position));
-                unwritten.next();
-            }
-        }
-        assert!(unwritten.next().is_none(), "every unwritten block is of the open record");
-    }
-
-    /// Writes the encoded record and its blocks to the ring, in two parts where the ring ends. Returns the parts.
-    fn write_record(&mut self, page_count: usize, durable: bool) -> u32 {
-        let block_size = self.pool.store.geometry.block_size as usize;
-        let mut segments = core::mem::take(&mut self.pool.record_segments);
-        for i in 0..page_count {
-            let page = self.pool.store.pages.allocate().expect("pages were counted before");
-            self.pool
-                .store
-                .pages
-                .bytes_mut(page)
-                .copy_from_slice(&self.pool.scratch[i * block_size..(i + 1) * block_size]);
-            segments.push(Segment::Page(page));
-        }
-        for block in &self.pool.journal.unwritten {
-            // Its slot may be written, and its buffer evicted, before the record is.
-            self.pool.buffers.hold(block.buffer);
-            segments.push(Segment::Buffer(block.buffer));
-        }
-        let to_end = (self.pool.journal.ring - self.pool.journal.head) as usize;
-        let sequence = self.pool.journal.sequence;
-        let start = self.pool.store.geometry.journal_start();
-        let mut position = u64::from(self.pool.journal.head);
-        let mut parts = 0;
-        let split = to_end.min(segments.len());
-        for part in [&segments[..split], &segments[split..]] {
-            if part.is_empty() {
-                continue;
-            }
-            let offset = (start + position) * block_size as u64;
-            let length = (part.len() * block_size) as u64;
-            let purpose = Purpose::WriteRecord { sequence, durable };
-            let forced = durable && !self.canary(Canary::UnforcedRecord);
-            let op = if forced { IoOp::WriteDurable } else { IoOp::Write };
-            self.pool.store.io.begin(op, offset, length, part.iter().copied(), purpose);
-            self.pool.journal.unsynced_bytes += if durable { 0 } else { length };
-            position = 0;
-            parts += 1;
-        }
-        segments.clear();
-        self.pool.record_segments = segments;
-        parts
+        self.pool.canary(Canary::CarriedRecord) || self.pool.canary(Canary::PublicSeed)
     }
 
     // ---- room ----
@@ -261,16 +155,16 @@ impl Engine {
             Some(cleared) => Asked::clear(more, cleared),
             None => self.asked_by_write(id, more),
         };
-        let mut fits = self.has_metadata(&asked);
+        let mut fits = self.pool.has_metadata(&asked);
         let overwrite = Asked { who: Who::Overwrite, ..asked };
-        if !fits && asked.who == Who::New && self.has_metadata(&overwrite) {
+        if !fits && asked.who == Who::New && self.pool.has_metadata(&overwrite) {
             match self.only_overwrites(id) {
                 Some(true) => (asked, fits) = (overwrite, true),
                 Some(false) => {}
                 None => return false,
             }
         }
-        match self.room_where(&asked, fits) {
+        match self.pool.room_where(&asked, fits, self.has_clears_left()) {
             Room::Enough => return true,
             Room::Later => self.block(id),
             Room::Never => self.fail_request(id, Error::NoSpace),
@@ -282,17 +176,17 @@ impl Engine {
     fn asked_by_write(&self, id: RequestId, changes: usize) -> Asked {
         let blocks = &self.requests.get(id).blocks;
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return Asked::scattered(changes) };
-        self.asked_in_a_row(first.key, last.key, changes)
+        self.pool.asked_in_a_row(first.key, last.key, changes)
     }
 
     /// Whether all blocks of a write lie in leaves that there are, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
-        let volume = self.volume_index(self.requests.get(id).volume)?;
+        let volume = self.pool.volume_index(self.requests.get(id).volume)?;
         let per_leaf = self.pool.store.geometry.map_leaf_entries();
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let key = self.requests.get(id).blocks[at].key;
-            if self.unflushed(key).is_some_and(|entry| entry.slot().is_some()) {
+            if self.pool.unflushed(key).is_some_and(|entry| entry.slot().is_some()) {
                 continue;
             }
             let leaf = key.lba() / per_leaf;
@@ -319,132 +213,12 @@ impl Engine {
         Some(true)
     }
 
-    /// Whether there is room in record, ring, delta and metadata; sees to it that there will be.
-    pub(crate) fn room_for(&mut self, asked: &Asked) -> Room {
-        let fits = self.has_metadata(asked);
-        self.room_where(asked, fits)
-    }
-
-    /// The same, where it is known whether there is metadata.
-    fn room_where(&mut self, asked: &Asked, has_metadata: bool) -> Room {
-        let &Asked { changes: more, cleared, .. } = asked;
-        if self.pool.journal.changes.len() + more > self.pool.journal.record_capacity() && !self.close_record(false) {
-            return Room::Later;
-        }
-        let most_released = self.pool.limits.releases(&self.pool.store.geometry);
-        // So much is buffered of what it covers that some of it has to go into its leaves before; where it cannot, it goes alone.
-        let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
-        let has_to_flush = covers_much && !(self.pool.flush_is_stuck && self.pool.delta.is_empty());
-        let full_delta = self.pool.delta.len() + more > self.pool.limits.delta_entries as usize
-            || self.pool.delta.room() < more
-            || has_to_flush
-            || !covers_much
-                && cleared.is_some_and(|cleared| self.pool.delta.releases + cleared.releases > most_released);
-        if has_to_flush {
-            self.ask_to_flush();
-        }
-        let full_ring = !self.pool.journal.has_room(more)
-            || self.pool.journal.entries > 4 * u64::from(self.pool.limits.delta_entries);
-        let cut_off = self.pool.discards.len() as u64 + self.cuts_to_merge();
-        let most = u64::from(self.pool.limits.discards);
-        let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
-        if !full_delta && !full_ring && has_metadata && !full_discards {
-            return Room::Enough;
-        }
-        if !has_metadata {
-            // What is in the map buffer has a claim to pages that is the less the fuller leaves are written.
-            self.ask_to_flush();
-        }
-        let stuck = self.pool.metadata_full && (full_delta || full_ring);
-        let last_resort = !stuck && !has_metadata && !self.is_reclaimable() && !self.has_to_flush();
-        if stuck || last_resort && !self.give_up_disk_index() {
-            return Room::Never;
-        }
-        self.ask_for_checkpoint();
-        Room::Later
-    }
-
-    /// Whether so many slots are pending that no more should become so before some are published.
-    pub(crate) fn has_much_pending(&self) -> bool {
-        self.pool.space.pending().len() > self.pool.limits.pending()
-    }
-
     /// What a request clears, if it does.
     fn cleared_by(&self, id: RequestId) -> Option<Cleared> {
         (self.requests.get(id).kind == Kind::Clear).then(|| {
             let (start, stop) = self.next_to_clear(id);
-            self.cleared(start, stop)
+            self.pool.cleared(start, stop)
         })
-    }
-
-    /// The most that clearing the blocks from `start` up to `stop` can do to a map, beside what the delta clears already.
-    pub(crate) fn cleared(&self, start: Key, stop: Key) -> Cleared {
-        let Some(begins) = self.pool.delta.clear_before(start) else {
-            return Cleared { cuts: self.cuts(start, stop), releases: self.releases(start, stop) };
-        };
-        // It makes that clear longer: of this only what is more.
-        let more = |most: u64, known: u64| most.saturating_sub(known);
-        Cleared {
-            cuts: more(self.cuts(begins, stop), self.cuts(begins, start)),
-            releases: more(self.releases(begins, stop), self.releases(begins, start)),
-        }
-    }
-
-    /// The most subtrees that clearing the blocks from `start` up to `stop` can cut off a map.
-    pub(crate) fn cuts(&self, start: Key, stop: Key) -> u64 {
-        let geometry = &self.pool.store.geometry;
-        let per_leaf = geometry.map_leaf_entries();
-        let Ok(at) = self.pool.volumes.binary_search_by_key(&start.volume(), |volume| volume.id) else { return 0 };
-        let reach = geometry.fanout().saturating_pow(self.pool.maps[at].height.into());
-        let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
-        let (first, end) = (first.div_ceil(per_leaf), (end / per_leaf).min(reach));
-        if first == 0 && end == reach {
-            return 1;
-        }
-        subtrees(first, end, geometry.fanout())
-    }
-
-    /// The most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.
-    fn cuts_to_merge(&self) -> u64 {
-        let joined =
-            (self.pool.delta.releases + self.pool.frozen.releases) / self.pool.store.geometry.map_leaf_entries();
-        self.pool.delta.cuts + self.pool.frozen.cuts + joined
-    }
-
-    /// The most slots that clearing the blocks from `start` up to `stop` can release in leaves that it covers in part, and in the map
-    /// buffer.
-    pub(crate) fn releases(&self, start: Key, stop: Key) -> u64 {
-        let per_leaf = self.pool.store.geometry.map_leaf_entries();
-        let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
-        let in_leaves = if first >= end {
-            return 0;
-        } else if first / per_leaf == end / per_leaf {
-            end - first
-        } else {
-            first.next_multiple_of(per_leaf) - first + end % per_leaf
-        };
-        in_leaves + self.pool.buffer.count(start, stop) as u64
-    }
-
-    /// Whether a checkpoint or a published watermark could free something.
-    pub(crate) fn is_reclaimable(&self) -> bool {
-        self.pool.delta.len() + self.pool.frozen.len() > 0
-            || self.has_discards()
-            || !self.pool.space.pending().is_empty()
-            || self.checkpoint.is_some()
-            || self.has_clears_left()
-    }
-
-    /// The next checkpoints flush the map buffer, as far as they can.
-    pub(crate) fn ask_to_flush(&mut self) {
-        if !self.pool.want_flush && !self.pool.buffer.is_empty() {
-            (self.pool.want_flush, self.pool.flush_is_stuck) = (true, false);
-        }
-    }
-
-    /// Whether there is anything in the map buffer that can be flushed.
-    pub(crate) fn has_to_flush(&self) -> bool {
-        !self.pool.buffer.is_empty() && !self.pool.flush_is_stuck
     }
 
     /// Whether there are slots for the blocks that are not shared; if not, the write waits for what can be reclaimed, and
@@ -471,18 +245,22 @@ impl Engine {
         let can_reserve = !kept && !self.pool.host_full && self.pool.space.to_reserve(u64::MAX, 1).is_some();
         if !can_reserve {
             // What a discard frees comes with the checkpoint that walked it, and with the next ones.
-            let tried =
-                done >= since.max(self.pool.walked_in) + SPACE_ATTEMPTS && !self.has_discards() && !self.has_to_flush();
+            let tried = done >= since.max(self.pool.walked_in) + SPACE_ATTEMPTS
+                && !self.pool.has_discards()
+                && !self.pool.has_to_flush();
             if self.give_back_replicas() || self.give_back_copies() {
                 // What they held comes back as what a discard frees does.
                 self.requests.get_mut(id).waits_since = Some(done);
-            } else if self.pool.metadata_full || !self.is_reclaimable() && !self.has_to_flush() || tried {
+            } else if self.pool.metadata_full
+                || !self.pool.is_reclaimable(self.has_clears_left()) && !self.pool.has_to_flush()
+                || tried
+            {
                 self.fail_request(id, Error::NoSpace);
                 return false;
             }
             self.pool.want_checkpoint = true;
-            self.ask_to_flush();
-            self.publish_pending();
+            self.pool.ask_to_flush();
+            self.pool.publish_pending();
         }
         self.block(id);
         false
@@ -496,14 +274,14 @@ impl Engine {
         if needed == 0 || spare == 0 || free >= needed + spare {
             return Some(false);
         }
-        let volume = self.volume_index(self.requests.get(id).volume)?;
+        let volume = self.pool.volume_index(self.requests.get(id).volume)?;
         let (mut new, mut last, mut leaf) = (0, None, LastLeaf::default());
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
             if !block.takes_slot() {
                 continue;
             }
-            match self.map_entry_after(volume, block.key, &mut leaf) {
+            match self.pool.map_entry_after(volume, block.key, &mut leaf) {
                 Ok(entry) => new += u64::from(entry.slot().is_none()),
                 Err(Unresolved::Damaged) => {
                     self.fail_when_quiet(id, Error::Io);
@@ -520,28 +298,6 @@ impl Engine {
             }
         }
         (self.requests.get(id).waiting == 0).then_some(new > 0 && free < new + spare)
-    }
-
-    /// Makes the records that freed the pending slots durable, and then published: if need be by an empty record.
-    pub(crate) fn publish_pending(&mut self) {
-        if let Some(last) = self.pool.space.last_retired() {
-            self.publish(last);
-        }
-    }
-
-    /// Sees to it that the records up to `last` are durable, and known to be so.
-    fn publish(&mut self, last: u64) {
-        let journal = &self.pool.journal;
-        if last > journal.durable {
-            self.pool.want_durable = self.pool.want_durable.max(last.min(journal.last()));
-        } else if last > journal.published {
-            if journal.last_watermark < last && journal.used + 2 <= journal.ring {
-                self.pool.want_publish = true;
-                self.pool.want_durable = self.pool.want_durable.max(journal.sequence);
-            } else {
-                self.pool.want_durable = self.pool.want_durable.max(journal.sequence - 1);
-            }
-        }
     }
 
     /// Runs the writes that wait for room, in order, until one still has to.
@@ -573,105 +329,15 @@ impl Engine {
     pub(crate) fn relieve_pressure(&mut self) {
         let scarce = self.pool.buffers.incoming_percent() > 50 || !self.starved.is_empty();
         if scarce && !self.pool.journal.unwritten.is_empty() {
-            self.write_slots();
+            self.pool.write_slots();
         }
         let carried = &self.pool.carried;
         if scarce || are_enough(carried.len(), carried.front(), carried.back(), SCATTERED_CARRIED) {
-            self.write_carried();
+            self.pool.write_carried();
         }
         // Once: a goal that moves on with every write that comes meanwhile would never be reached.
         if self.pool.journal.unsynced_bytes >= SELF_SYNC_BYTES && self.pool.want_durable <= self.pool.journal.durable {
             self.pool.want_durable = self.pool.want_durable.max(self.pool.journal.last());
-        }
-    }
-
-    /// Slots that are kept at hand for the next writes.
-    fn slots_ahead(&self) -> u64 {
-        2 * u64::from(self.pool.store.geometry.piece_blocks) + 2
-    }
-
-    /// Opens containers ahead of the allocator, which needs their part of the space map. True if one was opened.
-    pub(crate) fn open_ahead(&mut self) -> bool {
-        let mut opened = false;
-        while self.pool.space.ready() < self.slots_ahead() {
-            let fresh = !self.pool.host_full && self.pool.space.to_reserve(u64::MAX, 1).is_some();
-            let Some(container) = self.pool.space.choose(fresh) else {
-                self.pool.wants_fresh = fresh;
-                break;
-            };
-            match self.free_slots(container) {
-                Ok(()) => {
-                    opened = true;
-                    self.forget_wrapped();
-                }
-                Err(missing) if self.pool.failed_pages.contains(&missing.key) => self.pool.space.exclude(container),
-                Err(missing) => {
-                    self.pool.store.load(missing, None);
-                    break;
-                }
-            }
-        }
-        opened
-    }
-
-    /// Opens a container, with the slots that are free in its part of the space map and not taken.
-    fn free_slots(&mut self, container: u32) -> Result<(), Missing> {
-        let per_leaf = self.pool.store.geometry.space_leaf_slots();
-        let root = self.pool.roots[TreeId::SpaceMap as usize];
-        let slots = self.pool.space.slots_of(container);
-        let mut free = core::mem::take(&mut self.pool.free_slots);
-        free.clear();
-        while let next = slots.start + free.len() as u64
-            && next < slots.end
-        {
-            let end = slots.end.min((next / per_leaf + 1) * per_leaf);
-            match lookup(&mut self.pool.store, Region::Metadata, root, next / per_leaf) {
-                Walk::Leaf(page) => {
-                    let page = self.pool.store.pages.bytes(page);
-                    let is_free = |slot| SlotState::read(page, slot % per_leaf) == SlotState::Free;
-                    free.extend((next..end).map(is_free));
-                }
-                Walk::Absent(_) => free.extend((next..end).map(|_| true)),
-                Walk::Missing(missing) => {
-                    self.pool.free_slots = free;
-                    return Err(missing);
-                }
-            }
-        }
-        for &(slot, state) in self.checkpoint.iter().flat_map(|checkpoint| checkpoint.merged_in(&slots)) {
-            free[(slot.0 - slots.start) as usize] = SlotState::from_code(state as u8) == SlotState::Free;
-        }
-        for (slot, free) in slots.zip(&mut free) {
-            *free &= !self.pool.space.is_taken(Slot(slot));
-        }
-        if free.iter().filter(|&&free| free).count() == usize::from(self.pool.space.containers[container as usize].free)
-        {
-            self.pool.space.open(container, |place| free[place as usize]);
-        } else {
-            // The tables contradict each other: whatever is free there stays unused.
-            self.pool.space.exclude(container);
-        }
-        self.pool.free_slots = free;
-        Ok(())
-    }
-
-    /// Keeps space reserved ahead of the allocator.
-    pub(crate) fn reserve_ahead(&mut self) {
-        if self.pool.reserving || self.pool.host_full {
-            return;
-        }
-        let per_container = u64::from(self.pool.store.geometry.slots_per_container);
-        let mut ahead = (4 * per_container).max(self.slots_ahead());
-        if core::mem::take(&mut self.pool.wants_fresh) {
-            ahead = u64::MAX;
-        }
-        if let Some((first, count)) = self.pool.space.to_reserve(ahead, self.pool.reserve_at_once) {
-            let bytes = per_container * self.pool.store.geometry.block();
-            let (block, together) = self.pool.store.geometry.container_run(first);
-            let (offset, count) = (block * self.pool.store.geometry.block(), count.min(together));
-            let purpose = Purpose::ReserveContainers(count);
-            self.pool.store.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
-            self.pool.reserving = true;
         }
     }
 
@@ -684,13 +350,13 @@ impl Engine {
             self.reserve_metadata();
         }
         self.pool.want_durable = self.pool.want_durable.max(self.pool.journal.last());
-        self.write_carried();
+        self.pool.write_carried();
         self.mature();
-        self.publish_pending();
+        self.pool.publish_pending();
         // Only what is known to have been durable is told from what a crash cut off, should it rot.
-        self.publish(self.pool.journal.last_filled);
+        self.pool.publish(self.pool.journal.last_filled);
         let idle = self.pool.now >= self.pool.last_change + IDLE_MERGE;
-        if idle && (!self.pool.delta.is_empty() || self.has_discards()) {
+        if idle && (!self.pool.delta.is_empty() || self.pool.has_discards()) {
             self.pool.want_checkpoint = true;
         }
     }
@@ -702,10 +368,10 @@ impl Engine {
             || !self.pool.carried.is_empty()
             || !self.pool.space.pending().is_empty()
             || !self.pool.delta.is_empty()
-            || self.has_discards()
+            || self.pool.has_discards()
             || self.disk_index_is_due()
             || !self.blocked.is_empty()
-            || self.checkpoint.is_some()
+            || self.pool.under_way.is_some()
             || self.pool.metadata_full
             || self.pool.host_full;
         let open = self.pool.phase != Phase::Closed;

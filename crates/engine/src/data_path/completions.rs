@@ -70,7 +70,7 @@ impl Engine {
             }
             Purpose::ReserveHomes => {
                 let good = self.check_reserved(result);
-                self.homes_reserved(good);
+                self.pool.homes_reserved(good);
             }
             Purpose::ScrubItem(number) => self.scrub_item_done(number, &segments, result),
             Purpose::ScrubBlocks { first } => self.scrub_blocks_read(first, &segments, result),
@@ -134,7 +134,7 @@ impl Engine {
         // for is for those to find out who do.
         let failed = !good && !load.orphan && !load.beside;
         if failed {
-            self.page_failed(key, bytes.is_none());
+            self.pool.page_failed(key, bytes.is_none());
         }
         for &waiter in &load.waiters {
             // What would prove a known block is no reason to fail: the block is not shared.

@@ -18,13 +18,13 @@ impl Engine {
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let key = self.requests.get(id).blocks[at].key;
-            let entry = self.unflushed(key).or_else(|| {
+            let entry = self.pool.unflushed(key).or_else(|| {
                 let leaf = key.lba() / per_leaf;
                 if last.is_none_or(|(known, _)| known != leaf) {
                     last = Some((leaf, lookup(&mut self.pool.store, Region::Metadata, self.pool.maps[volume], leaf)));
                 }
                 let Some((_, Walk::Leaf(page))) = last else { return None };
-                self.entry_in(page, key)
+                self.pool.entry_in(page, key)
             });
             self.requests.get_mut(id).blocks[at].entry = entry.unwrap_or(Entry::UNMAPPED);
         }
@@ -33,10 +33,10 @@ impl Engine {
     /// The slot that `entry` has, if it is certain, without loading anything, that it holds what has this digest.
     pub(crate) fn holds_already(&mut self, entry: Entry, digest: Digest) -> Option<Slot> {
         let slot = entry.slot().filter(|_| entry.check() == check_bits(digest) && self.digests_prove())?;
-        let recent = self.recent(slot).map(|recent| recent.digest);
+        let recent = self.pool.recent(slot).map(|recent| recent.digest);
         let found = match recent {
             Some(found) => found,
-            None => self.summary(slot).ok()??,
+            None => self.pool.summary(slot).ok()??,
         };
         (found == digest && !self.is_lost(slot, digest)).then_some(slot)
     }
@@ -49,11 +49,6 @@ impl Engine {
     /// Everything that can be known of the blocks is known: decides what becomes of them.
     pub(crate) fn decide(&mut self, id: RequestId, policy: Policy) {
         self.deciding.decide(self.requests.get_mut(id), policy);
-    }
-
-    /// Which copy the index names of a block that was written again.
-    pub fn index_copy(&self) -> IndexCopy {
-        self.pool.index_copy
     }
 
     /// Tells the index of the blocks of a request that were written although they were known. Whatever is set, it names none that
@@ -73,15 +68,15 @@ impl Engine {
                 IndexCopy::Newest => true,
             };
             if is_better || self.is_gone(Slot(old)) {
-                self.note_known(content.digest, new);
+                self.pool.note_known(content.digest, new);
             }
         }
     }
 
     /// Whether nothing refers to a slot any more, as far as that is known in memory.
     fn is_gone(&mut self, slot: Slot) -> bool {
-        let recent = self.recent(slot);
-        recent.is_none() && self.slot_state(slot).is_ok_and(|state| !state.is_used())
+        let recent = self.pool.recent(slot);
+        recent.is_none() && self.pool.slot_state(slot).is_ok_and(|state| !state.is_used())
     }
 
     /// Counts a request that has just been carried out.

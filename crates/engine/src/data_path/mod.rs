@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod decide;
 pub(crate) mod join;
 pub(crate) mod no_room;
+pub(crate) mod on_disk;
 pub(crate) mod read;
 pub(crate) mod readahead;
 pub(crate) mod submit;

@@ -116,7 +116,7 @@ impl Engine {
         if result != Err(IoError::NoSpace) || !must_succeed || !serves {
             return false;
         }
-        if self.canary(Canary::ForgottenWrite) {
+        if self.pool.canary(Canary::ForgottenWrite) {
             self.done(io, Ok(Outcome::Complete));
             return true;
         }

@@ -14,8 +14,6 @@ use crate::store::io::Purpose;
 use crate::store::tree::{LastLeaf, Unresolved};
 use crate::store::tree::{Missing, Walk};
 
-/// The most blocks of one device read.
-const RUN_BLOCKS: usize = 64;
 /// Steps of a question for extents: to look for a place in the map buffer or the tree, and to send an extent.
 const LOOK_STEPS: u64 = 4;
 const EXTENT_STEPS: u64 = 4;
@@ -46,7 +44,7 @@ impl Engine {
         let mut misses = 0;
         for at in 0..self.requests.get(id).blocks.len() {
             if let Some(slot) = self.requests.get(id).blocks[at].entry.slot() {
-                misses += usize::from(self.in_memory(slot).is_none() && !self.pool.fills.contains_key(&slot));
+                misses += usize::from(self.pool.in_memory(slot).is_none() && !self.pool.fills.contains_key(&slot));
             }
         }
         let available = self.pool.buffers.free() + self.pool.cache.len();
@@ -59,7 +57,7 @@ impl Engine {
     /// Slots that a request needs from the device, each counted once.
     fn distinct_misses(&self, id: RequestId) -> usize {
         let slots = self.requests.get(id).blocks.iter().filter_map(|block| block.entry.slot());
-        let is_missing = |slot: &Slot| self.in_memory(*slot).is_none() && !self.pool.fills.contains_key(slot);
+        let is_missing = |slot: &Slot| self.pool.in_memory(*slot).is_none() && !self.pool.fills.contains_key(slot);
         slots.filter(is_missing).collect::<alloc::collections::BTreeSet<Slot>>().len()
     }
 
@@ -71,11 +69,11 @@ impl Engine {
 
     /// Finds the entries of all blocks, all at one moment; false if pages have to be loaded first.
     fn resolve_blocks(&mut self, id: RequestId) -> bool {
-        let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
+        let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
         let (mut last, mut leaf) = (None::<Missing>, LastLeaf::default());
         for at in 0..self.requests.get(id).blocks.len() {
             let key = self.requests.get(id).blocks[at].key;
-            match self.resolve_after(volume, key, &mut leaf) {
+            match self.pool.resolve_after(volume, key, &mut leaf) {
                 Ok(entry) => self.requests.get_mut(id).blocks[at].entry = entry,
                 Err(Unresolved::Damaged) => {
                     self.fail_when_quiet(id, Error::Io);
@@ -91,11 +89,6 @@ impl Engine {
             }
         }
         last.is_none()
-    }
-
-    /// The buffer that holds a slot's content, if one does.
-    pub(crate) fn in_memory(&self, slot: Slot) -> Option<BufferId> {
-        self.pool.dirty.get(&slot).copied().or_else(|| self.pool.cache.peek(slot))
     }
 
     /// Takes a buffer with the slot's content, if it is in memory: the caller holds it. Counts as a use. What is in memory is
@@ -115,7 +108,7 @@ impl Engine {
         let Pool { cache, evicted, .. } = &mut self.pool;
         let buffer = cache.use_ahead(slot, evicted)?;
         self.pool.reads.ahead_used += 1;
-        self.release_evicted();
+        self.pool.release_evicted();
         Some(buffer)
     }
 
@@ -183,7 +176,7 @@ impl Engine {
     /// goes on, or where nothing does.
     pub(crate) fn add_to_run(&mut self, run: &mut Run, slot: Slot) -> bool {
         let replica = self.replica_of(slot);
-        let goes_on = |at: Slot| run.first.is_some_and(|first| self.continues(first, run.length, at));
+        let goes_on = |at: Slot| run.first.is_some_and(|first| self.pool.continues(first, run.length, at));
         let goes_on = if run.is_of_replicas { replica.is_some_and(goes_on) } else { goes_on(slot) };
         if !goes_on {
             self.read_all_of(run);
@@ -199,7 +192,7 @@ impl Engine {
     pub(crate) fn read_all_of(&mut self, run: &mut Run) {
         if let Some(first) = run.first.take() {
             match run.is_of_replicas {
-                true => self.read_replicas(first, &run.replicated),
+                true => self.pool.read_replicas(first, &run.replicated),
                 false => self.read_run(first, run.length),
             }
         }
@@ -207,22 +200,9 @@ impl Engine {
         run.replicated.clear();
     }
 
-    pub(crate) fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
-        length < RUN_BLOCKS
-            && slot.0 == first.0 + length as u64
-            && self.slot_offset(slot) == self.slot_offset(first) + length as u64 * self.pool.store.geometry.block()
-            && self.pool.space.container_of(first) == self.pool.space.container_of(slot)
-    }
-
-    /// Where a slot's content is on the store.
-    pub(crate) fn slot_offset(&self, slot: Slot) -> u64 {
-        let carried = self.pool.in_journal.get(&slot).copied();
-        carried.unwrap_or_else(|| self.pool.store.geometry.slot_block(slot.0)) * self.pool.store.geometry.block()
-    }
-
     fn read_run(&mut self, first: Slot, length: usize) {
         let block = self.pool.store.geometry.block();
-        let offset = self.slot_offset(first);
+        let offset = self.pool.slot_offset(first);
         let fills = &self.pool.fills;
         let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
         self.pool.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, Purpose::Fill { first });
@@ -236,7 +216,7 @@ impl Engine {
         } else if !self.mends.is_empty() && self.join_mend(slot, entry.check(), id, at) {
             Begun::Joined
         } else {
-            let Some(buffer) = self.any_buffer() else { return Begun::NoBuffer };
+            let Some(buffer) = self.pool.any_buffer() else { return Begun::NoBuffer };
             self.pool.fills.insert(slot, Fill::wanted(buffer, entry.check(), (id, at)));
             Begun::New
         };
@@ -298,8 +278,8 @@ impl Engine {
         let (buffer, check) = (fill.buffer, fill.check);
         fill.give_list_back(&mut self.pool.spare_fill_lists);
         self.pool.buffers.set_check(buffer, check);
-        self.keep_cached(slot, buffer);
-        self.release_evicted();
+        self.pool.keep_cached(slot, buffer);
+        self.pool.release_evicted();
         true
     }
 
@@ -311,12 +291,12 @@ impl Engine {
         self.pool.buffers.set_check(fill.buffer, fill.check);
         let Pool { cache, evicted, .. } = &mut self.pool;
         cache.insert_ahead(slot, fill.buffer, evicted);
-        self.release_evicted();
+        self.pool.release_evicted();
     }
 
     /// Whether what was read is what the slot must hold: 24 bits always, all of them where they are at hand.
     fn passes(&self, slot: Slot, fill: &Fill, content: BlockContent) -> bool {
-        let known = self.recent(slot);
+        let known = self.pool.recent(slot);
         !content.zero
             && check_bits(content.digest) == fill.check
             && known.is_none_or(|recent| recent.digest == content.digest)
@@ -384,7 +364,7 @@ impl Engine {
         match known.leaf.lookup(&mut self.pool.store, self.pool.maps[volume], number) {
             Walk::Missing(missing) if !missing.pointer.is_lost() => Err(Unresolved::Missing(missing)),
             Walk::Leaf(page) => {
-                let hole = is_hole(self.entry_in(page, key).ok_or(Unresolved::Damaged)?);
+                let hole = is_hole(self.pool.entry_in(page, key).ok_or(Unresolved::Damaged)?);
                 if is_alone {
                     return Ok((hole, next, steps));
                 }
@@ -418,7 +398,7 @@ impl Engine {
         request.stage = Stage::LoadMap;
         let (volume, offset, length, limit) = (request.volume, request.offset, request.length, request.limit);
         let known: u64 = request.extents.iter().map(|extent| extent.length).sum();
-        let index = self.volume_index(volume).expect("checked when it began to run");
+        let index = self.pool.volume_index(volume).expect("checked when it began to run");
         let block = self.pool.store.geometry.block();
         // It goes on from where what is known ends: more pages than the cache holds may lead to all of it.
         let (mut lba, end) = ((offset + known) / block, (offset + length).div_ceil(block));
@@ -465,7 +445,7 @@ impl Engine {
 
     /// The most steps that one question for extents takes at a time, and the most extents; what it is answered may end there.
     fn extent_steps(&self) -> u64 {
-        let turns = if self.canary(Canary::EndlessTurn) { 64 } else { 1 };
+        let turns = if self.pool.canary(Canary::EndlessTurn) { 64 } else { 1 };
         turns * self.pool.limits.turn_steps()
     }
 }

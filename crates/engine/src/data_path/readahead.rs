@@ -96,7 +96,7 @@ impl Engine {
     fn refill(&mut self, at: usize) -> bool {
         let stream = self.pool.read_streams.get(at);
         let (id, ahead, mut goal) = (stream.volume, stream.ahead, stream.goal);
-        let Some(volume) = self.volume_index(id) else {
+        let Some(volume) = self.pool.volume_index(id) else {
             self.pool.read_streams.get(at).stop();
             return false;
         };
@@ -114,7 +114,7 @@ impl Engine {
         wanted.clear();
         let (mut lba, mut missing, mut leaf) = (ahead, None, LastLeaf::default());
         while lba < end && missing.is_none() {
-            match self.resolve_after(volume, Key::new(id, lba), &mut leaf) {
+            match self.pool.resolve_after(volume, Key::new(id, lba), &mut leaf) {
                 Ok(entry) => {
                     if let Some(slot) = entry.slot().filter(|&slot| !self.is_at_hand(slot)) {
                         wanted.push(Wanted { slot, check: entry.check(), lba });
@@ -151,7 +151,7 @@ impl Engine {
 
     /// Whether a slot's content need not be read ahead: it is in memory, on its way, or being repaired.
     fn is_at_hand(&self, slot: Slot) -> bool {
-        self.in_memory(slot).is_some()
+        self.pool.in_memory(slot).is_some()
             || self.pool.fills.contains_key(&slot)
             || self.mends.contains_key(&slot)
             || self.partition.is_fetching(slot)
@@ -199,7 +199,8 @@ impl Engine {
         (1..=GAP_BLOCKS + 1).contains(&distance)
             && self.pool.space.container_of(slot) == self.pool.space.container_of(next)
             && (self.pool.in_journal.is_empty()
-                || self.slot_offset(next) == self.slot_offset(slot) + distance * self.pool.store.geometry.block())
+                || self.pool.slot_offset(next)
+                    == self.pool.slot_offset(slot) + distance * self.pool.store.geometry.block())
     }
 
     /// One read, over what lies between; false if there are no buffers for it.
@@ -208,7 +209,7 @@ impl Engine {
         let length = (last.0 - first.0 + 1) as usize;
         let mut buffers = core::mem::take(&mut self.read_ahead.buffers);
         buffers.clear();
-        buffers.extend(core::iter::from_fn(|| self.any_buffer()).take(length));
+        buffers.extend(core::iter::from_fn(|| self.pool.any_buffer()).take(length));
         let enough = buffers.len() == length;
         if enough {
             // What lies side by side in memory is one piece for the device, and for the client.
@@ -224,7 +225,7 @@ impl Engine {
             self.pool.reads.ahead_gaps += (length - run.len()) as u64;
             self.read_ahead.reads_in_flight += 1;
             let bytes = length as u64 * self.pool.store.geometry.block();
-            let offset = self.slot_offset(first);
+            let offset = self.pool.slot_offset(first);
             let segments = buffers.iter().copied().map(Segment::Buffer);
             self.pool.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::ReadAhead { first });
         } else {
@@ -244,7 +245,7 @@ impl Engine {
             if self.replica_of(slot).is_none() || self.pool.fills.contains_key(&slot) {
                 return true;
             }
-            let Some(buffer) = self.any_buffer() else { return true };
+            let Some(buffer) = self.pool.any_buffer() else { return true };
             self.pool.fills.insert(slot, Fill::ahead(buffer, check));
             self.pool.reads.ahead_blocks += 1;
             self.add_to_run(&mut run, slot);

@@ -75,7 +75,7 @@ impl Engine {
     /// Why a request cannot be done, or not any more: volumes go, shrink and become read-only while requests wait.
     fn misplaced(&self, id: RequestId) -> Option<Error> {
         let request = self.requests.get(id);
-        let Some(at) = self.volume_index(request.volume) else { return Some(Error::Invalid) };
+        let Some(at) = self.pool.volume_index(request.volume) else { return Some(Error::Invalid) };
         if request.kind == Kind::Flush {
             return None;
         }

@@ -92,7 +92,7 @@ impl Engine {
     pub(crate) fn run_turns(&mut self) {
         // Broken on purpose, a turn goes on far beyond its end, but not for ever.
         let mut more = 100;
-        while self.turns.left > 0 || self.canary(Canary::EndlessTurn) && more > 0 {
+        while self.turns.left > 0 || self.pool.canary(Canary::EndlessTurn) && more > 0 {
             more -= 1;
             let Some(Client { number, first, last }) = self.turns.clients.pop_front() else { break };
             if let Some(next) = self.requests.get_mut(first).next.take() {
@@ -147,8 +147,11 @@ impl Engine {
     /// What a clear clears next: all that is left, where the delta has little that it might cover, or a part of it.
     pub(crate) fn next_to_clear(&self, id: RequestId) -> (Key, Key) {
         let (start, end) = self.left_to_clear(id);
-        let part = self.part_steps();
-        if self.can_clear_at_once() || end.0 <= start.0.saturating_add(part) || self.canary(Canary::EndlessTurn) {
+        let part = self.pool.part_steps();
+        if self.pool.can_clear_at_once()
+            || end.0 <= start.0.saturating_add(part)
+            || self.pool.canary(Canary::EndlessTurn)
+        {
             return (start, end);
         }
         // Whole leaves, so that subtrees are cut off as by one clear.
@@ -156,22 +159,12 @@ impl Engine {
         (start, Key(if stop - stop % leaf > start.0 { stop - stop % leaf } else { stop }))
     }
 
-    /// Entries that a part of a clear looks at.
-    fn part_steps(&self) -> u64 {
-        self.pool.limits.turn_steps() / 2
-    }
-
-    /// Whether the delta has little that a clear might cover, however long.
-    pub(crate) fn can_clear_at_once(&self) -> bool {
-        self.pool.delta.len() as u64 <= self.part_steps()
-    }
-
     /// Clears a part of what is long, for which there is room, if something is left for later: then it goes on with its next turn.
     pub(crate) fn clears_in_parts(&mut self, id: RequestId) -> bool {
         if self.requests.get(id).kind != Kind::Clear || !self.is_long(id) {
             return false;
         }
-        if self.turns.left == 0 && !self.canary(Canary::EndlessTurn) {
+        if self.turns.left == 0 && !self.pool.canary(Canary::EndlessTurn) {
             // Room has come, and the turn is over. It keeps its place.
             self.turns.wanted = true;
             self.block(id);
@@ -182,7 +175,7 @@ impl Engine {
             return false;
         }
         self.clear_part(id, start, stop);
-        self.retire_dead();
+        self.pool.retire_dead();
         self.pool.last_change = self.pool.now;
         let request = self.requests.get_mut(id);
         request.cleared += stop.0 - start.0;

@@ -7,19 +7,15 @@ use crate::data_path::read::push_blocks;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
-use crate::format::superblock::TreeId;
 use crate::journal::Unwritten;
 use crate::pool::contents::Known;
+use crate::pool::records::are_enough;
 use crate::requests::request::{Decision, Kind, Stage};
-use crate::sharing::index::first_bits;
 use crate::sharing::policy::Lookup;
-use crate::space::SlotState;
 use crate::store::io::Purpose;
-use crate::store::tree::{LastLeaf, Unresolved};
-use crate::store::tree::{Missing, Walk};
+use crate::store::tree::Missing;
+use crate::store::tree::Unresolved;
 
-/// The most blocks of one device write: 1 MiB of 4 KiB blocks.
-const RUN_BLOCKS: usize = 256;
 /// So many new blocks wait for others at most, unless all of them are one device write.
 const SCATTERED_BLOCKS: usize = 64;
 /// So many blocks that the journal has carried: few, because the next flush may wait for all of them.
@@ -77,8 +73,8 @@ impl Engine {
         if self.clears_in_parts(id) {
             return;
         }
-        let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
-        let policy = self.policy_of(&self.pool.volumes[volume]);
+        let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
+        let policy = self.pool.policy_of(&self.pool.volumes[volume]);
         if !self.look_up(id, volume, policy) {
             return;
         }
@@ -121,14 +117,14 @@ impl Engine {
 
     /// Completes partial blocks from what they map to; false if that has to be waited for.
     fn complete_blocks(&mut self, id: RequestId) -> bool {
-        let volume = self.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
+        let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
         let whole = self.pool.store.geometry.block_size;
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
             if block.to - block.from == whole {
                 continue;
             }
-            let entry = match self.resolve(volume, block.key) {
+            let entry = match self.pool.resolve(volume, block.key) {
                 Ok(entry) => entry,
                 Err(Unresolved::Damaged) => {
                     self.fail_when_quiet(id, Error::Io);
@@ -142,7 +138,7 @@ impl Engine {
                     continue;
                 }
             };
-            if block.content.is_some() && (block.base == Some(entry) || self.canary(Canary::StaleBase)) {
+            if block.content.is_some() && (block.base == Some(entry) || self.pool.canary(Canary::StaleBase)) {
                 continue;
             }
             if !self.complete_block(id, at, entry) {
@@ -192,7 +188,7 @@ impl Engine {
             }
             return true;
         }
-        let Some(into) = block.buffer.or_else(|| self.any_buffer()) else { return self.starve_write(id) };
+        let Some(into) = block.buffer.or_else(|| self.pool.any_buffer()) else { return self.starve_write(id) };
         self.pool.buffers.set_incoming(into);
         let request = self.requests.get_mut(id);
         request.stage = Stage::Merge;
@@ -241,7 +237,7 @@ impl Engine {
         let blocks = &self.requests.get(id).blocks;
         if blocks.len() > 1 {
             let digests = blocks.iter().filter_map(|block| block.content).filter(|content| !content.zero);
-            self.pool.index.warm(digests.map(|content| self.sharing_digest(content.digest)));
+            self.pool.index.warm(digests.map(|content| self.pool.sharing_digest(content.digest)));
         }
         let mut last: Option<Missing> = None;
         let mut waits = false;
@@ -249,8 +245,8 @@ impl Engine {
             let block = self.requests.get(id).blocks[at];
             let Some(content) = block.content.filter(|content| !content.zero) else { continue };
             if let Some(slot) = self.holds_already(block.entry, content.digest) {
-                if self.pool.index.lookup(self.sharing_digest(content.digest)).is_none() {
-                    self.note_known(content.digest, slot);
+                if self.pool.index.lookup(self.pool.sharing_digest(content.digest)).is_none() {
+                    self.pool.note_known(content.digest, slot);
                 }
                 self.requests.get_mut(id).blocks[at].lookup = Lookup::SamePlace(slot.0);
                 continue;
@@ -300,18 +296,13 @@ impl Engine {
         matches!(self.pool.limits.sharing_digest_bits, 0 | 128)
     }
 
-    /// The part of a digest that sharing looks at.
-    pub(crate) fn sharing_digest(&self, digest: Digest) -> Digest {
-        first_bits(digest, self.pool.limits.sharing_digest_bits)
-    }
-
     /// Proves that a slot whose digest agrees holds the block's bytes: where digests do not, by comparing. A verdict counts
     /// only while the buffer that was compared is still what the slot holds.
     fn prove(&mut self, id: RequestId, at: usize, slot: Slot, digest: Digest) -> Proof {
         if self.digests_prove() {
             return Proof::Equal;
         }
-        let present = self.in_memory(slot);
+        let present = self.pool.in_memory(slot);
         let request = self.requests.get_mut(id);
         let attempts = request.attempts;
         let block = &mut request.blocks[at];
@@ -357,7 +348,7 @@ impl Engine {
 
     /// Whether a live slot is proven to hold what has this digest. What the index says is a hint.
     fn known(&mut self, digest: Digest) -> Known {
-        let wanted = self.sharing_digest(digest);
+        let wanted = self.pool.sharing_digest(digest);
         let hint = self.pool.index.lookup(wanted);
         self.neighbours.asked(wanted, hint.is_some());
         let Some(hint) = hint else { return Known::No };
@@ -365,11 +356,11 @@ impl Engine {
         if !self.pool.space.contains(slot) {
             return Known::No;
         }
-        if let Some(recent) = self.recent(slot) {
+        if let Some(recent) = self.pool.recent(slot) {
             let found = recent.digest;
-            return if self.sharing_digest(found) == wanted { Known::Yes(slot, found) } else { Known::No };
+            return if self.pool.sharing_digest(found) == wanted { Known::Yes(slot, found) } else { Known::No };
         }
-        match self.slot_state(slot) {
+        match self.pool.slot_state(slot) {
             Ok(state) if state.is_used() => {}
             Ok(_) => {
                 self.pool.index.remove(wanted, slot);
@@ -379,11 +370,11 @@ impl Engine {
         }
         let generation = self.pool.space.generation(slot);
         let proves = hint.proves && hint.generation == generation && self.digests_prove();
-        if proves || self.canary(Canary::StaleHint) {
+        if proves || self.pool.canary(Canary::StaleHint) {
             return Known::Yes(slot, digest);
         }
-        match self.summary(slot) {
-            Ok(Some(found)) if self.sharing_digest(found) == wanted => {
+        match self.pool.summary(slot) {
+            Ok(Some(found)) if self.pool.sharing_digest(found) == wanted => {
                 self.pool.index.insert(wanted, slot, generation);
                 Known::Yes(slot, found)
             }
@@ -395,26 +386,6 @@ impl Engine {
         }
     }
 
-    /// The state of a slot in the space map, as far as the merge under way has come. (Not to be asked from within a step of
-    /// the checkpoint before its counts are merged.)
-    pub(crate) fn slot_state(&mut self, slot: Slot) -> Result<SlotState, Missing> {
-        self.slot_state_after(slot, &mut LastLeaf::default())
-    }
-
-    /// The same, after other slots.
-    pub(crate) fn slot_state_after(&mut self, slot: Slot, last: &mut LastLeaf) -> Result<SlotState, Missing> {
-        if let Some(state) = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.merged_state(slot)) {
-            return Ok(state);
-        }
-        let per_leaf = self.pool.store.geometry.space_leaf_slots();
-        let root = self.pool.roots[TreeId::SpaceMap as usize];
-        match last.lookup(&mut self.pool.store, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => Ok(SlotState::read(self.pool.store.pages.bytes(page), slot.0 % per_leaf)),
-            Walk::Absent(_) => Ok(SlotState::Free),
-            Walk::Missing(missing) => Err(missing),
-        }
-    }
-
     // ---- the change ----
 
     /// Everything is at hand: changes the map and appends to the open record, without waiting.
@@ -423,18 +394,18 @@ impl Engine {
         for at in 0..self.requests.get(id).blocks.len() {
             self.change_block(id, at);
         }
-        self.retire_dead();
+        self.pool.retire_dead();
         self.name_copies(id);
         self.count_write(id, volume, policy);
         self.note_lookups(id, policy);
         self.pool.last_change = self.pool.now;
-        self.forget_wrapped();
+        self.pool.forget_wrapped();
         let unwritten = &self.pool.journal.unwritten;
         if are_enough(unwritten.len(), unwritten.first(), unwritten.last(), SCATTERED_BLOCKS) {
-            self.write_slots();
+            self.pool.write_slots();
         }
         let is_durable = self.pool.journal.last() <= self.pool.journal.durable;
-        if self.requests.get(id).fua && !is_durable && !self.canary(Canary::EarlyFua) {
+        if self.requests.get(id).fua && !is_durable && !self.pool.canary(Canary::EarlyFua) {
             self.requests.get_mut(id).stage = Stage::Commit;
             // Of a request that changed nothing, an earlier record has what it found.
             self.committing.push_back((self.pool.journal.last(), id));
@@ -464,24 +435,10 @@ impl Engine {
             }
             _ => self.pool.journal.changes.push(Change::Clear { key: start, end }),
         }
-        let looked_at = self.cover_keys(start, stop);
+        let looked_at = self.pool.cover_keys(start, stop);
         if self.is_long(id) {
             self.take_steps(looked_at + self.pool.dead.len() as u64);
         }
-    }
-
-    /// Puts a clear into the delta, and gives up what it covers there.
-    pub(crate) fn clear_keys(&mut self, start: Key, stop: Key) {
-        self.cover_keys(start, stop);
-        self.retire_dead();
-    }
-
-    /// Puts a clear into the delta. What it covers there is left to [`Engine::retire_dead`]. Gives the entries that it has looked at.
-    pub(crate) fn cover_keys(&mut self, start: Key, stop: Key) -> u64 {
-        let cleared = self.cleared(start, stop);
-        self.pool.delta.cuts += cleared.cuts;
-        self.pool.delta.releases += cleared.releases;
-        self.pool.delta.clear(start, stop, &mut self.pool.dead)
     }
 
     fn change_block(&mut self, id: RequestId, at: usize) {
@@ -499,7 +456,7 @@ impl Engine {
         } else {
             let slot = self.pool.space.allocate().expect("space was counted before");
             if block.twin.is_none() && !matches!(block.lookup, Lookup::Known(_)) {
-                self.note_known(content.digest, slot);
+                self.pool.note_known(content.digest, slot);
             }
             let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
             // The content may be cached under the slot's former life; that ended when the slot was given back.
@@ -517,11 +474,6 @@ impl Engine {
         }
     }
 
-    /// Tells the index what a slot holds.
-    pub(crate) fn note_known(&mut self, digest: Digest, slot: Slot) {
-        self.pool.index.insert(self.sharing_digest(digest), slot, self.pool.space.generation(slot));
-    }
-
     /// The slot that a block shares, if it shares one.
     fn shared_slot(&self, id: RequestId, at: usize) -> Option<Slot> {
         let blocks = &self.requests.get(id).blocks;
@@ -529,74 +481,6 @@ impl Engine {
             Decision::Share(slot) => Some(slot),
             Decision::Twin => blocks[blocks[at].twin? as usize].entry.slot(),
             Decision::Write | Decision::Keep => None,
-        }
-    }
-
-    /// Gives up the slots to which the active delta has lost its last reference. At the end of a change, for what one of its blocks
-    /// overwrites another one may share.
-    pub(crate) fn retire_dead(&mut self) {
-        while let Some(slot) = self.pool.dead.pop() {
-            self.retire_if_dead(slot);
-        }
-    }
-
-    /// The active delta may have lost its last reference to a slot. A slot that no tree and no older delta knows then waits
-    /// to become free; the others are settled when the delta is merged.
-    pub(crate) fn retire_if_dead(&mut self, slot: Slot) {
-        if self.pool.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
-            self.pool.delta.forget(slot);
-            self.pool.space.retire(slot, self.pool.journal.sequence);
-        }
-    }
-
-    // ---- to the slots ----
-
-    /// Submits the open record's blocks to their slots.
-    pub(crate) fn write_slots(&mut self) {
-        let sequence = self.pool.journal.sequence;
-        let mut blocks = core::mem::take(&mut self.pool.journal.unwritten);
-        self.write_runs(&blocks, sequence, false);
-        blocks.clear();
-        self.pool.journal.unwritten = blocks;
-        self.pool.journal.record_like = false;
-    }
-
-    /// Submits the blocks that the journal has carried to their slots. The last of them came with record `sequence`.
-    pub(crate) fn write_carried(&mut self) {
-        if self.pool.carried.is_empty() {
-            return;
-        }
-        let mut blocks = core::mem::take(&mut self.pool.carried);
-        self.pool.carried_copies.submitted();
-        self.write_runs(blocks.make_contiguous(), self.pool.journal.sequence - 1, true);
-        blocks.clear();
-        self.pool.carried = blocks;
-    }
-
-    fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, carried: bool) {
-        // What counts as carried, no record waits for.
-        let carried = carried || self.canary(Canary::UnseenCompletion);
-        let block_size = self.pool.store.geometry.block();
-        let mut rest = blocks;
-        while let Some(first) = rest.first() {
-            let follows = |i: usize| {
-                let slot = Slot(first.slot.0 + i as u64);
-                rest.get(i).is_some_and(|block| block.slot == slot)
-                    && self.pool.space.container_of(slot) == self.pool.space.container_of(first.slot)
-            };
-            let length = (1..RUN_BLOCKS).find(|&i| !follows(i)).unwrap_or(RUN_BLOCKS);
-            let offset = self.pool.store.geometry.slot_block(first.slot.0) * block_size;
-            let bytes = length as u64 * block_size;
-            let segments = rest[..length].iter().map(|block| Segment::Buffer(block.buffer));
-            let purpose = Purpose::WriteSlots { first: first.slot, sequence, carried };
-            self.pool.store.io.begin(IoOp::Write, offset, bytes, segments, purpose);
-            self.pool.journal.unsynced_bytes += bytes;
-            if carried {
-                self.pool.carried_writes += 1;
-            } else {
-                self.pool.journal.expect_write();
-            }
-            rest = &rest[length..];
         }
     }
 
@@ -614,17 +498,17 @@ impl Engine {
             let slot = Slot(first.0 + i as u64);
             let buffer = self.pool.dirty.remove(&slot).expect("a dirty block is written once");
             let stays = self.pool.buffers.arrived(buffer);
-            if good && (self.reorder.was_written(slot) || !stays) {
+            if good && (self.pool.replicas.was_written(slot) || !stays) {
                 self.pool.evicted.push(buffer);
             } else if good {
                 self.partition.note_written(slot);
-                self.keep_cached(slot, buffer);
+                self.pool.keep_cached(slot, buffer);
             } else {
                 // The pool is read-only from here on: keep the only copy readable.
                 self.pool.dirty.insert(slot, buffer);
             }
         }
-        self.release_evicted();
+        self.pool.release_evicted();
         if carried {
             self.pool.carried_writes -= 1;
             if self.pool.carried_writes == 0 {
@@ -635,12 +519,4 @@ impl Engine {
             self.pool.journal.wrote(sequence);
         }
     }
-}
-
-/// Whether blocks that wait to be written need not wait for more of them to be written together; so many are enough where they are
-/// apart.
-pub(crate) fn are_enough(count: usize, first: Option<&Unwritten>, last: Option<&Unwritten>, apart: usize) -> bool {
-    let (Some(first), Some(last)) = (first, last) else { return false };
-    let is_one_run = last.slot.0 == first.slot.0 + count as u64 - 1;
-    count >= if is_one_run { RUN_BLOCKS } else { apart }
 }

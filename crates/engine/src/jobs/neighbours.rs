@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use crate::contract::{Digest, Nanos, RequestId};
 use crate::engine::Engine;
 use crate::format::entry::Slot;
+use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::sharing::policy::Lookup;
 use crate::store::pages::PageKey;
@@ -119,6 +120,15 @@ impl Neighbours {
         }
     }
 
+    fn offer(&mut self, pool: &mut Pool, digest: Digest, slot: Slot) {
+        let digest = pool.sharing_digest(digest);
+        if pool.index.offer(digest, slot, pool.space.generation(slot)) {
+            self.counts.entries += 1;
+            let (at, mark) = Neighbours::mark(digest);
+            self.marks[at] = mark;
+        }
+    }
+
     fn done(&mut self, leaf: u64, now: Nanos) {
         self.recent.retain(|&(done, _)| done != leaf);
         if self.recent.len() == RECENT {
@@ -129,11 +139,6 @@ impl Neighbours {
 }
 
 impl Engine {
-    /// What came of putting digests into the index ahead of need.
-    pub fn neighbour_counts(&self) -> NeighbourCounts {
-        self.neighbours.counts
-    }
-
     /// All blocks of a write have been looked up: wants the page of the last block of each run of hits.
     pub(crate) fn want_neighbours(&mut self, id: RequestId) {
         let per_leaf = self.pool.store.geometry.summary_leaf_slots();
@@ -177,20 +182,12 @@ impl Engine {
 
     /// Puts the digests of live slots of a leaf of the summaries into the index.
     fn go_through(&mut self, leaf: u64) -> Result<(), Missing> {
-        self.each_block_of_leaf(leaf, |engine, slot, state, digest| {
+        let Engine { pool, neighbours, .. } = self;
+        pool.each_block_of_leaf(leaf, |pool, slot, state, digest| {
             if state.is_used() {
-                engine.offer(digest, slot);
+                neighbours.offer(pool, digest, slot);
             }
         })?;
         Ok(())
-    }
-
-    fn offer(&mut self, digest: Digest, slot: Slot) {
-        let digest = self.sharing_digest(digest);
-        if self.pool.index.offer(digest, slot, self.pool.space.generation(slot)) {
-            self.neighbours.counts.entries += 1;
-            let (at, mark) = Neighbours::mark(digest);
-            self.neighbours.marks[at] = mark;
-        }
     }
 }

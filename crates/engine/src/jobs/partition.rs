@@ -161,17 +161,30 @@ impl Partition {
     }
 }
 
+impl Pool {
+    // ---- moving ----
+
+    /// Buffers beside those for what comes in, when the index has so many chunks.
+    fn read_buffers_beside(&self, chunks: u64) -> u32 {
+        let block = self.store.geometry.block();
+        let index = chunks * self.index.chunk_entries() * 16;
+        let least = self.limits.least_read_buffers(&self.store.geometry);
+        (self.limits.shared_bytes(block).saturating_sub(index) / block).max(u64::from(least)) as u32
+    }
+
+    /// Chunks of an index with so many thousandths of what is shared. The buffers that reads need are left.
+    fn chunks_of_share(&self, share: u32) -> u64 {
+        let block = self.store.geometry.block();
+        let shared = self.limits.shared_bytes(block);
+        let for_reads = u64::from(self.limits.least_read_buffers(&self.store.geometry)) * block;
+        let bytes = (shared * u64::from(share) / 1000).min(shared.saturating_sub(for_reads));
+        let chunks = self.index.chunks_for(bytes / 16);
+        // The smallest table there is may be too large.
+        if chunks * self.index.chunk_entries() * 16 > shared.saturating_sub(for_reads) { 0 } else { chunks }
+    }
+}
+
 impl Engine {
-    /// What is in force.
-    pub fn cache_setting(&self) -> Option<CacheSetting> {
-        self.pool.pool_cache.or(self.pool.limits.cache.setting)
-    }
-
-    /// What the pool was set to, if it was.
-    pub fn pool_cache(&self) -> Option<CacheSetting> {
-        self.pool.pool_cache
-    }
-
     /// The division of memory between index and read cache, and what was hit.
     pub fn cache_status(&self) -> CacheStatus {
         let block = self.pool.store.geometry.block();
@@ -242,27 +255,6 @@ impl Engine {
         }
     }
 
-    // ---- moving ----
-
-    /// Buffers beside those for what comes in, when the index has so many chunks.
-    fn read_buffers_beside(&self, chunks: u64) -> u32 {
-        let block = self.pool.store.geometry.block();
-        let index = chunks * self.pool.index.chunk_entries() * 16;
-        let least = self.pool.limits.least_read_buffers(&self.pool.store.geometry);
-        (self.pool.limits.shared_bytes(block).saturating_sub(index) / block).max(u64::from(least)) as u32
-    }
-
-    /// Chunks of an index with so many thousandths of what is shared. The buffers that reads need are left.
-    fn chunks_of_share(&self, share: u32) -> u64 {
-        let block = self.pool.store.geometry.block();
-        let shared = self.pool.limits.shared_bytes(block);
-        let for_reads = u64::from(self.pool.limits.least_read_buffers(&self.pool.store.geometry)) * block;
-        let bytes = (shared * u64::from(share) / 1000).min(shared.saturating_sub(for_reads));
-        let chunks = self.pool.index.chunks_for(bytes / 16);
-        // The smallest table there is may be too large.
-        if chunks * self.pool.index.chunk_entries() * 16 > shared.saturating_sub(for_reads) { 0 } else { chunks }
-    }
-
     /// Limits or setting have changed: where the boundary is to be.
     fn aim(&mut self) {
         let setting = self.cache_setting();
@@ -277,7 +269,7 @@ impl Engine {
         };
         self.partition.goal = match setting {
             None => self.pool.index.chunks_for(u64::from(self.pool.limits.index_entries)),
-            Some(_) => self.chunks_of_share(self.partition.share),
+            Some(_) => self.pool.chunks_of_share(self.partition.share),
         };
         self.partition.controller.note(self.pool.now, self.partition.share);
     }
@@ -306,7 +298,7 @@ impl Engine {
         self.partition.read_ghosts.resize(self.pool.limits.read_ghosts(block));
         self.partition.blocks.clear();
         self.partition.leaves.clear();
-        let reads = self.read_buffers_beside(goal.max(self.pool.index.chunks()));
+        let reads = self.pool.read_buffers_beside(goal.max(self.pool.index.chunks()));
         self.pool.buffers.set_count(
             self.pool.limits.write_buffers + reads,
             self.pool.limits.write_buffers,
@@ -316,7 +308,7 @@ impl Engine {
         let capacity = self.cache_capacity(reads);
         let Pool { cache, buffers, evicted, .. } = &mut self.pool;
         cache.resize(capacity, most, |buffer| !buffers.is_retired(buffer), evicted);
-        self.release_evicted();
+        self.pool.release_evicted();
         self.pool.evicted.shrink_to(0);
     }
 
@@ -354,7 +346,7 @@ impl Engine {
         let share = self.partition.controller.look(rule, &self.pool.limits.cache, before);
         if share != before {
             self.partition.share = share;
-            self.partition.goal = self.chunks_of_share(share);
+            self.partition.goal = self.pool.chunks_of_share(share);
             self.partition.counts.moves += 1;
             self.partition.controller.note(self.pool.now, share);
             self.choose_ghosts(before, share);
@@ -376,7 +368,7 @@ impl Engine {
         // From none the smallest table comes at once.
         let near = if chunks == 0 { goal } else { goal.min(chunks + STEP_CHUNKS) };
         let chunks = self.pool.index.chunks();
-        let reads = self.read_buffers_beside(near.max(chunks));
+        let reads = self.pool.read_buffers_beside(near.max(chunks));
         if self.pool.buffers.count() != self.pool.limits.write_buffers + reads {
             if !self.can_have(reads) {
                 return;
@@ -384,7 +376,7 @@ impl Engine {
             self.set_read_buffers(reads);
         }
         if near > chunks {
-            let room = self.pool.limits.write_buffers + self.read_buffers_beside(near);
+            let room = self.pool.limits.write_buffers + self.pool.read_buffers_beside(near);
             if self.pool.buffers.numbers() > room {
                 // The step after this one comes when these have been released.
                 return;
@@ -416,7 +408,7 @@ impl Engine {
         self.pool.buffers.set_count(write_buffers + reads, write_buffers, most);
         let capacity = self.cache_capacity(reads);
         self.pool.cache.set_capacity(capacity, &mut self.pool.evicted);
-        self.release_evicted();
+        self.pool.release_evicted();
         self.copy_out_of_retired();
     }
 
@@ -509,7 +501,7 @@ impl Engine {
             let missing = if let Some(slot) = self.partition.blocks.pop_front() {
                 self.fetch_block(slot).err().inspect(|_| self.partition.blocks.push_front(slot))
             } else if let Some(leaf) = self.partition.leaves.pop_front() {
-                let noted = self.note_summaries(leaf);
+                let noted = self.pool.note_summaries(leaf);
                 self.partition.counts.prefetched_entries += noted.unwrap_or(0);
                 noted.err().inspect(|_| self.partition.leaves.push_front(leaf))
             } else {
@@ -528,12 +520,13 @@ impl Engine {
 
     /// Reads a block ahead, if it is not in memory and a buffer is free; fails if its digest is not at hand.
     fn fetch_block(&mut self, slot: Slot) -> Result<(), Missing> {
-        let is_here =
-            self.in_memory(slot).is_some() || self.pool.fills.contains_key(&slot) || self.mends.contains_key(&slot);
+        let is_here = self.pool.in_memory(slot).is_some()
+            || self.pool.fills.contains_key(&slot)
+            || self.mends.contains_key(&slot);
         if is_here || self.partition.is_fetching(slot) || !self.pool.space.contains(slot) {
             return Ok(());
         }
-        let Some((digest, _)) = self.proven_digest(slot)? else { return Ok(()) };
+        let Some((digest, _)) = self.pool.proven_digest(slot)? else { return Ok(()) };
         if self.is_lost(slot, digest) {
             return Ok(());
         }
@@ -542,7 +535,7 @@ impl Engine {
             return Ok(());
         };
         self.partition.fetching.insert(slot, (buffer, digest));
-        let (offset, block) = (self.slot_offset(slot), self.pool.store.geometry.block());
+        let (offset, block) = (self.pool.slot_offset(slot), self.pool.store.geometry.block());
         self.pool.store.io.begin(IoOp::ReadBlocks, offset, block, [Segment::Buffer(buffer)], Purpose::Fetch(slot));
         Ok(())
     }
@@ -552,12 +545,12 @@ impl Engine {
         let (buffer, digest) = self.partition.fetching.remove(&slot).expect("a fetch ends once");
         let good = matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && content.digest == digest);
         // What fails is not reported: whoever needs it will read it again.
-        if !good || self.in_memory(slot).is_some() {
+        if !good || self.pool.in_memory(slot).is_some() {
             return self.pool.buffers.release(buffer);
         }
         self.pool.buffers.set_check(buffer, check_bits(digest));
         self.partition.counts.prefetched_blocks += 1;
-        self.keep_cached(slot, buffer);
-        self.release_evicted();
+        self.pool.keep_cached(slot, buffer);
+        self.pool.release_evicted();
     }
 }

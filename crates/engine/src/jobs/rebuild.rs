@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::contract::Digest;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
+use crate::pool::Pool;
 use crate::store::pages::PageKey;
 use crate::store::tree::Missing;
 
@@ -32,22 +33,24 @@ impl Rebuild {
     }
 }
 
-impl Engine {
-    pub(crate) fn rebuild_can_step(&self) -> bool {
-        let waits = |job: &Rebuild| job.waiting.is_some_and(|key| self.pool.store.pages.is_loading(key));
-        self.checkpoint.is_none() && self.rebuild.as_ref().is_some_and(|job| !waits(job))
-    }
-
+impl Pool {
     /// Tells the index of the blocks of one leaf of summaries that it does not know; gives their number.
     pub(crate) fn note_summaries(&mut self, leaf: u64) -> Result<u64, Missing> {
         let mut noted = 0;
-        self.each_block_of_leaf(leaf, |engine, slot, state, digest| {
-            if state.is_used() && !engine.pool.index.contains(engine.sharing_digest(digest)) {
-                engine.note_known(digest, slot);
+        self.each_block_of_leaf(leaf, |pool, slot, state, digest| {
+            if state.is_used() && !pool.index.contains(pool.sharing_digest(digest)) {
+                pool.note_known(digest, slot);
                 noted += 1;
             }
         })?;
         Ok(noted)
+    }
+}
+
+impl Engine {
+    pub(crate) fn rebuild_can_step(&self) -> bool {
+        let waits = |job: &Rebuild| job.waiting.is_some_and(|key| self.pool.store.pages.is_loading(key));
+        self.checkpoint.is_none() && self.rebuild.as_ref().is_some_and(|job| !waits(job))
     }
 
     pub(crate) fn step_rebuild(&mut self) {
@@ -59,9 +62,9 @@ impl Engine {
                 return;
             }
             job.found.clear();
-            let next = self.each_block_of_leaf(job.leaf, |engine, slot, state, digest| {
+            let next = self.pool.each_block_of_leaf(job.leaf, |pool, slot, state, digest| {
                 if state.is_used() {
-                    job.found.push((engine.sharing_digest(digest), slot));
+                    job.found.push((pool.sharing_digest(digest), slot));
                 }
             });
             self.pool.index.warm(job.found.iter().map(|&(digest, _)| digest));

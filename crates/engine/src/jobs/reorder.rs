@@ -29,11 +29,9 @@ use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
+use crate::pool::Pool;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
-use crate::sizes::list_bytes;
-use crate::sizes::table_bytes;
-use crate::slot_map::{NearMap, NearSet};
 use crate::store::io::Purpose;
 use crate::store::tree::Missing;
 use crate::store::tree::{LastLeaf, Unresolved};
@@ -44,8 +42,6 @@ const NOTED: usize = 256;
 const BLOCKS_FOR_A_READ: usize = 16;
 /// Blocks that are put in order at a time.
 const AT_ONCE: usize = 64;
-/// Without a word about it, replicas may take one slot in so many.
-const SHARE: u64 = 128;
 /// No replicas are made where fewer slots than one in so many are free,
 const ROOM_TO_MAKE: u64 = 8;
 /// and where it comes to one in so many, all are given back.
@@ -82,108 +78,84 @@ struct Work {
     is_over: bool,
 }
 
-/// Replicas, and what it takes to make them.
+/// What it takes to make replicas.
 pub(crate) struct Reorder {
-    /// The volume that has them, if there is one that is not deleted.
-    pub volume: Option<VolumeId>,
-    /// Bytes that they may take, if somebody said so.
-    pub budget: Option<u64>,
     noted: VecDeque<Noted>,
     work: Option<Work>,
-    replicas: NearMap<Slot, Slot>,
-    /// Slots with their replicas, the oldest first; those that are gone are passed over.
-    order: VecDeque<(Slot, Slot)>,
-    /// Slots that are free again: the volume still has replicas of them.
-    stale: Vec<Slot>,
-    /// Reads from replicas that are in flight: replica, slot.
-    reading: NearMap<Slot, Slot>,
-    /// Replicas that are on their way to their slots.
-    writing: NearSet<Slot>,
-    /// What an earlier run left has been given back.
-    is_fresh: bool,
     /// The job waits for something that moves the engine on when it comes.
     is_stuck: bool,
     made: u64,
-    dropped: u64,
-    read: u64,
 }
 
 impl Reorder {
     pub(crate) fn new() -> Reorder {
-        Reorder {
-            volume: None,
-            budget: None,
-            noted: VecDeque::new(),
-            work: None,
-            replicas: NearMap::default(),
-            order: VecDeque::new(),
-            stale: Vec::new(),
-            reading: NearMap::default(),
-            writing: NearSet::default(),
-            is_fresh: false,
-            is_stuck: false,
-            made: 0,
-            dropped: 0,
-            read: 0,
-        }
+        Reorder { noted: VecDeque::new(), work: None, is_stuck: false, made: 0 }
     }
 
     /// Whether a slot must not be reused yet.
     pub(crate) fn holds(&self, slot: Slot) -> bool {
         let works_on = |work: &Work| work.blocks.iter().any(|&(of, ..)| of == slot);
-        self.reading.contains_key(&slot) || self.work.as_ref().is_some_and(works_on)
+        self.work.as_ref().is_some_and(works_on)
     }
+}
 
-    /// A slot is free: it has no replica any more.
-    pub(crate) fn forget(&mut self, slot: Slot) {
-        if self.replicas.remove(&slot).is_some() {
-            self.stale.push(slot);
-            self.dropped += 1;
+impl Pool {
+    fn begin_reading(&mut self, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<Work> {
+        for at in 0..blocks.len() {
+            // A buffer of the read cache belongs to its slot: what becomes a replica has one of its own.
+            let Some(buffer) = self.any_buffer() else {
+                blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| self.buffers.release(buffer));
+                return None;
+            };
+            blocks[at].2 = Some(buffer);
         }
+        let mut in_flight = 0;
+        let mut at = 0;
+        while at < blocks.len() {
+            let mut length = 1;
+            let follows = |length: usize| {
+                at + length < blocks.len() && self.continues(blocks[at].0, length, blocks[at + length].0)
+            };
+            while follows(length) {
+                length += 1;
+            }
+            let offset = self.slot_offset(blocks[at].0);
+            let bytes = length as u64 * self.store.geometry.block();
+            let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
+            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::Reorder { first: at });
+            in_flight += 1;
+            at += length;
+        }
+        Some(Work { blocks, in_flight, is_over: false })
     }
+}
 
-    /// A slot has been written: whether it is a replica. The read cache knows contents by the slots that maps lead to.
-    pub(crate) fn was_written(&mut self, slot: Slot) -> bool {
-        self.writing.remove(&slot)
-    }
-
-    /// Forgets all replicas.
-    fn clear(&mut self) {
-        self.dropped += self.replicas.len() as u64;
-        self.replicas.clear();
-        self.order.clear();
-        self.stale.clear();
-    }
-
-    pub(crate) fn memory(&self) -> u64 {
-        table_bytes(&self.replicas) + self.order.capacity() as u64 * 16 + list_bytes(&self.stale)
+impl Pool {
+    /// Reads the content of slots from their replicas, which follow each other.
+    pub(crate) fn read_replicas(&mut self, first: Slot, slots: &[Slot]) {
+        let block = self.store.geometry.block();
+        let offset = self.slot_offset(first);
+        self.replicas.begin_read(first, slots);
+        let fills = &self.fills;
+        let segments = slots.iter().map(|slot| Segment::Buffer(fills[slot].buffer));
+        let purpose = Purpose::FillFromReplicas { first };
+        self.store.io.begin(IoOp::ReadBlocks, offset, slots.len() as u64 * block, segments, purpose);
     }
 }
 
 impl Engine {
-    /// Bytes that replicas may take, if somebody said so.
-    pub fn replicas_budget(&self) -> Option<u64> {
-        self.reorder.budget
-    }
-
     /// What is known of replicas and their making.
     pub(crate) fn reorder_status(&self) -> ReorderStatus {
         let reorder = &self.reorder;
+        let (dropped, read) = self.pool.replicas.counts();
         ReorderStatus {
-            budget_bytes: self.replica_budget() * self.pool.store.geometry.block(),
-            replicas: self.hidden_blocks_used(Keeps::Replicas),
+            budget_bytes: self.pool.replica_budget() * self.pool.store.geometry.block(),
+            replicas: self.pool.hidden_blocks_used(Keeps::Replicas),
             noted: reorder.noted.len() as u64 + u64::from(reorder.work.is_some()),
             made: reorder.made,
-            dropped: reorder.dropped,
-            read: reorder.read,
+            dropped,
+            read,
         }
-    }
-
-    /// Blocks that replicas may take: as many as was said, as long as there is memory for the table.
-    fn replica_budget(&self) -> u64 {
-        let block = self.pool.store.geometry.block();
-        let wanted = self.reorder.budget.map_or(self.pool.store.geometry.slots() / SHARE, |bytes| bytes / block);
-        wanted.min(self.pool.limits.replicas())
     }
 
     /// A read is on its way: it is noted if it takes many device reads.
@@ -191,7 +163,7 @@ impl Engine {
         let request = self.requests.get(id);
         let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
         let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
-        if !pays || self.replica_budget() == 0 || !self.takes_changes() {
+        if !pays || self.pool.replica_budget() == 0 || !self.pool.takes_changes() {
             return;
         }
         let noted = Noted { first: request.blocks[0].key, blocks: blocks as u64 };
@@ -208,22 +180,8 @@ impl Engine {
 
     /// The replica of a slot, if a read may go there.
     pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
-        let replica = *self.reorder.replicas.get(&slot)?;
+        let replica = self.pool.replicas.of(slot)?;
         (!self.pool.dirty.contains_key(&replica) && !self.mends.contains_key(&replica)).then_some(replica)
-    }
-
-    /// Reads the content of slots from their replicas, which follow each other.
-    pub(crate) fn read_replicas(&mut self, first: Slot, slots: &[Slot]) {
-        let block = self.pool.store.geometry.block();
-        let offset = self.slot_offset(first);
-        for (i, &slot) in slots.iter().enumerate() {
-            self.reorder.reading.insert(Slot(first.0 + i as u64), slot);
-        }
-        self.reorder.read += slots.len() as u64;
-        let fills = &self.pool.fills;
-        let segments = slots.iter().map(|slot| Segment::Buffer(fills[slot].buffer));
-        let purpose = Purpose::FillFromReplicas { first };
-        self.pool.store.io.begin(IoOp::ReadBlocks, offset, slots.len() as u64 * block, segments, purpose);
     }
 
     /// Replicas have come. One that is not what it must be is given up, and its slot read instead.
@@ -235,13 +193,13 @@ impl Engine {
     ) {
         for i in 0..segments.len() {
             let replica = Slot(first.0 + i as u64);
-            let slot = self.reorder.reading.remove(&replica).expect("a read of a replica ends once");
+            let slot = self.pool.replicas.end_read(replica);
             let content = match result {
                 Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
                 _ => None,
             };
-            if !self.fill_ends(slot, content) && self.reorder.replicas.get(&slot) == Some(&replica) {
-                self.reorder.forget(slot);
+            if !self.fill_ends(slot, content) {
+                self.pool.replicas.give_up(slot, replica);
             }
         }
         self.pool.needs_pump = true;
@@ -252,11 +210,11 @@ impl Engine {
     /// Whether the job has something to do when the pool is idle.
     pub(crate) fn reorder_waits(&self) -> bool {
         let reorder = &self.reorder;
-        self.takes_changes()
+        self.pool.takes_changes()
             && (!reorder.noted.is_empty()
-                || !reorder.stale.is_empty()
-                || self.replicas_are_left()
-                || reorder.replicas.len() as u64 > self.replica_budget())
+                || self.pool.replicas.stale().is_some()
+                || self.pool.replicas.are_left()
+                || self.pool.replicas.len() > self.pool.replica_budget())
             && reorder.work.is_none()
     }
 
@@ -265,15 +223,10 @@ impl Engine {
         self.reorder.is_stuck
     }
 
-    /// Whether an earlier run has left replicas.
-    fn replicas_are_left(&self) -> bool {
-        !self.reorder.is_fresh && self.reorder.volume.is_some()
-    }
-
     /// Moves the job on, while the pool is idle. What has been read already is written in any case.
     pub(crate) fn step_reorder(&mut self) {
         let may_write =
-            self.takes_changes() && !self.pool.untouched && !self.pool.metadata_full && !self.pool.host_full;
+            self.pool.takes_changes() && !self.pool.untouched && !self.pool.metadata_full && !self.pool.host_full;
         if !may_write {
             self.reorder.noted.clear();
             return self.end_work(false);
@@ -288,19 +241,19 @@ impl Engine {
         if !self.reorder_waits() || !self.is_idle() || self.checkpoint.is_some() {
             return;
         }
-        let at = self.reorder.volume.and_then(|volume| self.volume_index(volume));
+        let at = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume));
         match at {
-            Some(at) if self.replicas_are_left() => {
+            Some(at) if self.pool.replicas.are_left() => {
                 if !self.clear_hidden(at) {
                     return;
                 }
-                self.reorder.is_fresh = true;
+                self.pool.replicas.begin_anew();
                 self.pool.needs_pump = true;
             }
-            None if self.reorder.volume.is_none() => {
-                self.reorder.is_fresh = true;
+            None if self.pool.replicas.volume.is_none() => {
+                self.pool.replicas.begin_anew();
                 self.pool.needs_pump = true;
-                if self.enter_hidden_volume(Keeps::Replicas).is_err() {
+                if self.pool.enter_hidden_volume(Keeps::Replicas).is_err() {
                     // There are too many volumes.
                     self.reorder.noted.clear();
                 }
@@ -310,10 +263,10 @@ impl Engine {
             None => return,
             Some(_) => {}
         }
-        self.drop_oldest_beyond(self.replica_budget());
+        self.pool.replicas.drop_oldest_beyond(self.pool.replica_budget());
         self.drop_stale();
-        self.reorder.is_stuck = !self.reorder.stale.is_empty();
-        if self.pool.space.free() < self.slots_to_spare(ROOM_TO_KEEP) {
+        self.reorder.is_stuck = self.pool.replicas.stale().is_some();
+        if self.pool.space.free() < self.pool.slots_to_spare(ROOM_TO_KEEP) {
             self.reorder.noted.clear();
             self.give_back_replicas();
             return;
@@ -334,56 +287,45 @@ impl Engine {
         }
     }
 
-    /// Forgets the oldest replicas where there are more than so many.
-    fn drop_oldest_beyond(&mut self, most: u64) {
-        while self.reorder.replicas.len() as u64 > most {
-            let Some((slot, replica)) = self.reorder.order.pop_front() else { break };
-            if self.reorder.replicas.get(&slot) == Some(&replica) {
-                self.reorder.forget(slot);
-            }
-        }
-    }
-
     /// Drops what the volume has of slots that are free again, as far as there is room to say so.
     fn drop_stale(&mut self) {
-        while let (Some(volume), Some(&slot)) = (self.reorder.volume, self.reorder.stale.last()) {
-            if !matches!(self.room_for(&Asked::scattered(2)), Room::Enough) {
+        while let (Some(volume), Some(slot)) = (self.pool.replicas.volume, self.pool.replicas.stale()) {
+            if !matches!(self.pool.room_for(&Asked::scattered(2), self.has_clears_left()), Room::Enough) {
                 return;
             }
-            self.reorder.stale.pop();
-            if !self.reorder.replicas.contains_key(&slot) {
-                self.drop_hidden(Key::new(volume, slot.0));
+            if self.pool.replicas.end_stale() {
+                self.pool.drop_hidden(Key::new(volume, slot.0));
             }
         }
     }
 
     /// Gives all replicas back; false if there are none, or no room to say so.
     pub(crate) fn give_back_replicas(&mut self) -> bool {
-        let at = self.reorder.volume.and_then(|volume| self.volume_index(volume));
-        let is_empty = self.reorder.replicas.is_empty() && self.reorder.stale.is_empty();
-        let Some(at) = at.filter(|_| !is_empty || self.replicas_are_left()) else { return false };
+        let at = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume));
+        let is_empty = self.pool.replicas.len() == 0 && self.pool.replicas.stale().is_none();
+        let Some(at) = at.filter(|_| !is_empty || self.pool.replicas.are_left()) else { return false };
         if !self.clear_hidden(at) {
             return false;
         }
-        self.reorder.clear();
-        self.reorder.is_fresh = true;
+        self.pool.replicas.clear();
+        self.pool.replicas.begin_anew();
         true
     }
 
     /// Finds out what a read needs to be in order, and begins to read it. `None`: there is nothing to do, or not now.
     fn gather(&mut self, noted: Noted) -> Result<Option<Work>, Missing> {
-        let Some(volume) = self.volume_index(noted.first.volume()) else { return Ok(None) };
+        let Some(volume) = self.pool.volume_index(noted.first.volume()) else { return Ok(None) };
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
         // What is left of the open container is used up first; one slot is not worth a stop.
         let run = if self.pool.space.run() > 1 { self.pool.space.run() as usize } else { AT_ONCE };
-        let most = AT_ONCE.min(self.replica_budget() as usize).min(run);
+        let most = AT_ONCE.min(self.pool.replica_budget() as usize).min(run);
         let (mut end, mut leaf) = (noted.blocks, LastLeaf::default());
         for i in 0..noted.blocks {
             if blocks.len() == most {
                 end = i;
                 break;
             }
-            let entry = match self.resolve_after(volume, Key(noted.first.0 + i), &mut leaf) {
+            let entry = match self.pool.resolve_after(volume, Key(noted.first.0 + i), &mut leaf) {
                 Ok(entry) => entry,
                 Err(Unresolved::Missing(missing)) => return Err(missing),
                 Err(Unresolved::Damaged) => return Ok(None),
@@ -396,10 +338,10 @@ impl Engine {
             if is_moving {
                 return Ok(None);
             }
-            if self.reorder.replicas.contains_key(&slot) || blocks.iter().any(|&(of, ..)| of == slot) {
+            if self.pool.replicas.of(slot).is_some() || blocks.iter().any(|&(of, ..)| of == slot) {
                 continue;
             }
-            match self.proven_digest(slot)? {
+            match self.pool.proven_digest(slot)? {
                 Some((digest, _)) if check_bits(digest) == entry.check() => blocks.push((slot, digest, None)),
                 _ => return Ok(None),
             }
@@ -412,36 +354,7 @@ impl Engine {
             let rest = Noted { first: Key(noted.first.0 + end), blocks: noted.blocks - end };
             self.reorder.noted.push_front(rest);
         }
-        self.begin_reading(blocks).map_or(Ok(None), |work| Ok(Some(work)))
-    }
-
-    fn begin_reading(&mut self, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<Work> {
-        for at in 0..blocks.len() {
-            // A buffer of the read cache belongs to its slot: what becomes a replica has one of its own.
-            let Some(buffer) = self.any_buffer() else {
-                blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| self.pool.buffers.release(buffer));
-                return None;
-            };
-            blocks[at].2 = Some(buffer);
-        }
-        let mut in_flight = 0;
-        let mut at = 0;
-        while at < blocks.len() {
-            let mut length = 1;
-            let follows = |length: usize| {
-                at + length < blocks.len() && self.continues(blocks[at].0, length, blocks[at + length].0)
-            };
-            while follows(length) {
-                length += 1;
-            }
-            let offset = self.slot_offset(blocks[at].0);
-            let bytes = length as u64 * self.pool.store.geometry.block();
-            let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
-            self.pool.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::Reorder { first: at });
-            in_flight += 1;
-            at += length;
-        }
-        Some(Work { blocks, in_flight, is_over: false })
+        self.pool.begin_reading(blocks).map_or(Ok(None), |work| Ok(Some(work)))
     }
 
     /// Blocks to be put in order have come.
@@ -473,19 +386,18 @@ impl Engine {
         let (is_over, count) = (work.is_over, work.blocks.len());
         let fits = !is_over && self.make_room_for_replicas(count);
         let Some(work) = self.reorder.work.take() else { return };
-        let volume = self.reorder.volume.filter(|_| fits);
+        let volume = self.pool.replicas.volume.filter(|_| fits);
         for (slot, digest, buffer) in work.blocks {
             let Some(buffer) = buffer else { continue };
             // A slot that was freed meanwhile needs none.
-            let is_used = self.proven_digest(slot).is_ok_and(|found| found.is_some_and(|(found, _)| found == digest));
+            let is_used =
+                self.pool.proven_digest(slot).is_ok_and(|found| found.is_some_and(|(found, _)| found == digest));
             let Some(volume) = volume.filter(|_| is_used) else {
                 self.pool.buffers.release(buffer);
                 continue;
             };
-            let replica = self.put_hidden(Key::new(volume, slot.0), digest, buffer);
-            self.reorder.writing.insert(replica);
-            self.reorder.replicas.insert(slot, replica);
-            self.reorder.order.push_back((slot, replica));
+            let replica = self.pool.put_hidden(Key::new(volume, slot.0), digest, buffer);
+            self.pool.replicas.add(slot, replica);
             self.reorder.made += 1;
         }
         self.pool.needs_pump = true;
@@ -494,17 +406,20 @@ impl Engine {
     /// Whether there is room for so many replicas that follow each other, in the pool, in the budget and in a record; sees to it that
     /// there is.
     fn make_room_for_replicas(&mut self, count: usize) -> bool {
-        let Some(at) = self.reorder.volume.and_then(|volume| self.volume_index(volume)) else { return false };
+        let Some(at) = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume)) else {
+            return false;
+        };
         if self.pool.volumes[at].size < self.pool.store.geometry.slots() * self.pool.store.geometry.block() {
             // The pool has grown; the volume follows when it is made anew.
             return false;
         }
         let volume = self.pool.volumes[at].id;
-        self.drop_oldest_beyond(self.replica_budget().saturating_sub(count as u64));
+        self.pool.replicas.drop_oldest_beyond(self.pool.replica_budget().saturating_sub(count as u64));
         self.drop_stale();
-        let room = self.pool.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.reorder.stale.is_empty();
+        let room =
+            self.pool.space.free() >= self.pool.slots_to_spare(ROOM_TO_MAKE) && self.pool.replicas.stale().is_none();
         room && self.pool.space.ready() >= count as u64
-            && self.volume_index(volume).is_some()
-            && matches!(self.room_for(&Asked::scattered(2 * count)), Room::Enough)
+            && self.pool.volume_index(volume).is_some()
+            && matches!(self.pool.room_for(&Asked::scattered(2 * count), self.has_clears_left()), Room::Enough)
     }
 }

@@ -24,6 +24,7 @@ use crate::format::entry::Slot;
 use crate::format::superblock::{Pointer, Root, ScrubRecord, ScrubState, Superblock, TREES, TreeId};
 use crate::jobs::throttle::Turn;
 use crate::opening::table_name;
+use crate::pool::Pool;
 use crate::pool::standing::Look;
 use crate::pool::standing::Phase;
 use crate::space::SlotState;
@@ -167,6 +168,45 @@ enum Gathered {
     All,
 }
 
+impl Pool {
+    /// The first tree at or after a number.
+    fn tree_from(&self, number: u32) -> Option<(u32, Root, Option<VolumeId>)> {
+        if (number as usize) < TREES {
+            return Some((number, self.roots[number as usize], None));
+        }
+        if number < DISCARDS {
+            let at = self.volumes.partition_point(|volume| VOLUMES + u32::from(volume.id.0) < number);
+            if let Some(volume) = self.volumes.get(at) {
+                return Some((VOLUMES + u32::from(volume.id.0), self.maps[at], Some(volume.id)));
+            }
+        }
+        let number = number.max(DISCARDS);
+        let discard = self.discards.get((number - DISCARDS) as usize)?;
+        Some((number, Root { pointer: discard.pointer, height: discard.level }, None))
+    }
+
+    fn item_offset(&self, target: Target) -> u64 {
+        match target {
+            Target::Page(key, _) => self.store.offset(key),
+            Target::Superblock(place) => {
+                self.store.geometry.superblock_block(place, self.superblock.epoch) * self.store.geometry.block()
+            }
+        }
+    }
+
+    fn rewrite_page(&mut self, key: PageKey, pointer: Pointer, purpose: Purpose) -> bool {
+        let Some(page) = self.store.pages.get(key) else { return false };
+        let good =
+            crate::format::bytes::checksum(self.store.page_seed, self.store.pages.bytes(page)) == pointer.checksum;
+        if !good || !self.store.pages.begin_rewriting(page) {
+            return false;
+        }
+        let (offset, block) = (self.store.offset(key), self.store.geometry.block());
+        self.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+        true
+    }
+}
+
 impl Engine {
     /// The driver's clock, as far as a command has told it.
     fn wall_clock(&self) -> u64 {
@@ -211,7 +251,7 @@ impl Engine {
             }
             (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(ControlError::NoScrub),
         }
-        let durable = if self.may_mend() { self.after_next_checkpoint() } else { self.pool.checkpoints_done };
+        let durable = if self.pool.may_mend() { self.pool.after_next_checkpoint() } else { self.pool.checkpoints_done };
         if command == ScrubCommand::Start {
             self.scrub.begins = durable;
         }
@@ -225,7 +265,7 @@ impl Engine {
             && self.pool.phase == Phase::Serving
             && scrub.next.is_none()
             && (self.pool.read_only || self.pool.checkpoints_done >= scrub.begins)
-            && (self.rebuild.is_none() || !self.may_mend())
+            && (self.rebuild.is_none() || !self.pool.may_mend())
             && self.starved.is_empty()
             && self.pool.buffers.free() + self.pool.cache.len() > 0
             && between
@@ -247,7 +287,7 @@ impl Engine {
             self.begin_burst();
             self.begin_batch();
             self.end_batch();
-            if self.pool.now >= self.scrub.saved + SAVE_PERIOD && self.may_mend() {
+            if self.pool.now >= self.scrub.saved + SAVE_PERIOD && self.pool.may_mend() {
                 self.scrub.saved = self.pool.now;
                 self.pool.want_checkpoint = true;
                 self.pool.needs_pump = true;
@@ -305,7 +345,7 @@ impl Engine {
             record.phase = SUPERBLOCKS;
             record.state = ScrubState::Finished;
             self.scrub.record.finished = self.wall_clock();
-            if self.may_mend() {
+            if self.pool.may_mend() {
                 self.pool.want_checkpoint = true;
                 self.pool.needs_pump = true;
             }
@@ -335,29 +375,13 @@ impl Engine {
         self.scrub.items.push(Item { target, what, owner, at: At::First, in_flight: false, good: false });
     }
 
-    /// The first tree at or after a number.
-    fn tree_from(&self, number: u32) -> Option<(u32, Root, Option<VolumeId>)> {
-        if (number as usize) < TREES {
-            return Some((number, self.pool.roots[number as usize], None));
-        }
-        if number < DISCARDS {
-            let at = self.pool.volumes.partition_point(|volume| VOLUMES + u32::from(volume.id.0) < number);
-            if let Some(volume) = self.pool.volumes.get(at) {
-                return Some((VOLUMES + u32::from(volume.id.0), self.pool.maps[at], Some(volume.id)));
-            }
-        }
-        let number = number.max(DISCARDS);
-        let discard = self.pool.discards.get((number - DISCARDS) as usize)?;
-        Some((number, Root { pointer: discard.pointer, height: discard.level }, None))
-    }
-
     fn gather_pages(&mut self, next: &mut ScrubRecord) -> Gathered {
         let fanout = self.pool.store.geometry.fanout();
         for _ in 0..BUDGET {
             if self.scrub.items.len() == PAGES_AT_ONCE {
                 break;
             }
-            let Some((tree, root, volume)) = self.tree_from(next.tree) else { return Gathered::All };
+            let Some((tree, root, volume)) = self.pool.tree_from(next.tree) else { return Gathered::All };
             if tree != next.tree {
                 (next.tree, next.level, next.index) = (tree, u8::MAX, 0);
             }
@@ -401,16 +425,6 @@ impl Engine {
         Gathered::Some
     }
 
-    fn item_offset(&self, target: Target) -> u64 {
-        match target {
-            Target::Page(key, _) => self.pool.store.offset(key),
-            Target::Superblock(place) => {
-                self.pool.store.geometry.superblock_block(place, self.pool.superblock.epoch)
-                    * self.pool.store.geometry.block()
-            }
-        }
-    }
-
     fn read_item(&mut self, number: usize) {
         let item = self.scrub.items[number];
         if let Target::Page(key, _) = item.target
@@ -419,7 +433,7 @@ impl Engine {
             return self.end_item(number, Found::Left);
         }
         self.scrub.items[number].in_flight = true;
-        let (offset, block) = (self.item_offset(item.target), self.pool.store.geometry.block());
+        let (offset, block) = (self.pool.item_offset(item.target), self.pool.store.geometry.block());
         self.pool.store.io.begin(IoOp::ReadPages, offset, block, [], Purpose::ScrubItem(number as u32));
     }
 
@@ -470,13 +484,13 @@ impl Engine {
                 }
                 // What fails may be what another has written who has the pool now.
                 At::Again => {
-                    let look = self.look_at_owner();
+                    let look = self.pool.look_at_owner();
                     self.scrub.items[number].at = At::Look(look);
-                    if self.is_ours(look) {
+                    if self.pool.is_ours(look) {
                         self.rewrite_item(number);
                     }
                 }
-                At::Look(look) if self.is_ours(look) || self.pool.read_only => self.rewrite_item(number),
+                At::Look(look) if self.pool.is_ours(look) || self.pool.read_only => self.rewrite_item(number),
                 At::Look(_) => {}
                 At::Write if item.good => {
                     let barrier = self.pool.syncs.submitted + 1;
@@ -499,17 +513,17 @@ impl Engine {
     fn rewrite_item(&mut self, number: usize) {
         let purpose = Purpose::ScrubItem(number as u32);
         let item = self.scrub.items[number];
-        let begun = self.may_mend()
+        let begun = self.pool.may_mend()
             && match item.target {
                 Target::Superblock(place) => {
                     let superblock = self.pool.superblock;
-                    if self.submit_superblock(&superblock, &[place], purpose).is_none() {
+                    if self.pool.submit_superblock(&superblock, &[place], purpose).is_none() {
                         // No page is free: with the next event.
                         return;
                     }
                     true
                 }
-                Target::Page(key, pointer) => self.rewrite_page(key, pointer, purpose),
+                Target::Page(key, pointer) => self.pool.rewrite_page(key, pointer, purpose),
             };
         if begun {
             self.scrub.items[number].at = At::Write;
@@ -517,18 +531,6 @@ impl Engine {
         } else {
             self.end_item(number, Found::Left);
         }
-    }
-
-    fn rewrite_page(&mut self, key: PageKey, pointer: Pointer, purpose: Purpose) -> bool {
-        let Some(page) = self.pool.store.pages.get(key) else { return false };
-        let good = crate::format::bytes::checksum(self.pool.store.page_seed, self.pool.store.pages.bytes(page))
-            == pointer.checksum;
-        if !good || !self.pool.store.pages.begin_rewriting(page) {
-            return false;
-        }
-        let (offset, block) = (self.pool.store.offset(key), self.pool.store.geometry.block());
-        self.pool.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
-        true
     }
 
     fn end_item(&mut self, number: usize, found: Found) {
@@ -540,7 +542,7 @@ impl Engine {
         self.damages.repaired += u64::from(repaired);
         let offset = match item.target {
             Target::Page(key, _) if !self.pool.store.is_valid(key) => 0,
-            target => self.item_offset(target),
+            target => self.pool.item_offset(target),
         };
         self.note_damage(item.what, offset, item.owner, repaired);
         self.count_scrubbed(1, u32::from(repaired));
@@ -564,7 +566,7 @@ impl Engine {
         let missing = match lookup(&mut self.pool.store, Region::Metadata, root, leaf) {
             Walk::Leaf(_) => {
                 let ends = [next.index, end - 1];
-                ends.into_iter().find_map(|slot| self.slot_state(Slot(slot)).err())
+                ends.into_iter().find_map(|slot| self.pool.slot_state(Slot(slot)).err())
             }
             Walk::Absent(level) => {
                 let span = self.pool.store.geometry.fanout().saturating_pow(level.into());
@@ -598,8 +600,8 @@ impl Engine {
                 if self.scrub.blocks.len() == most {
                     return Gathered::Some;
                 }
-                let proven = self.proven_digest(slot).ok().flatten();
-                match self.copying(slot, proven.map(|(digest, _)| digest)) {
+                let proven = self.pool.proven_digest(slot).ok().flatten();
+                match self.pool.copying(slot, proven.map(|(digest, _)| digest)) {
                     Ok(Copying::Leave) => {}
                     Ok(Copying::Make) => self.scrub.to_copy.push(slot),
                     Ok(Copying::Drop) => self.drop_copy(slot),
@@ -610,7 +612,7 @@ impl Engine {
                     && !self.pool.dirty.contains_key(&slot)
                     && !self.pool.in_journal.contains_key(&slot)
                 {
-                    let Some(buffer) = self.any_buffer() else { return Gathered::Some };
+                    let Some(buffer) = self.pool.any_buffer() else { return Gathered::Some };
                     self.scrub.blocks.push((slot, digest, buffer));
                 }
                 next.index = slot.0 + 1;
@@ -679,7 +681,7 @@ impl Engine {
     /// Looks for other slots with the content of blocks that were lost.
     fn search(&mut self, next: &mut ScrubRecord) -> Gathered {
         for _ in 0..BUDGET / 8 {
-            if self.damages.lost.is_empty() || next.index >= self.pool.store.geometry.slots() || !self.may_mend() {
+            if self.damages.lost.is_empty() || next.index >= self.pool.store.geometry.slots() || !self.pool.may_mend() {
                 return Gathered::All;
             }
             let Some(slots) = self.leaf_of_slots(next) else {
@@ -690,16 +692,16 @@ impl Engine {
             };
             for slot in slots.map(Slot) {
                 next.index = slot.0 + 1;
-                if !self.slot_state(slot).is_ok_and(SlotState::is_used) {
+                if !self.pool.slot_state(slot).is_ok_and(SlotState::is_used) {
                     continue;
                 }
-                let Ok(Some((digest, _))) = self.proven_digest(slot) else { continue };
+                let Ok(Some((digest, _))) = self.pool.proven_digest(slot) else { continue };
                 for at in 0..self.damages.lost.len() {
                     let (lost, wanted) = self.damages.lost[at];
                     if lost == slot || wanted != digest || self.mends.contains_key(&lost) {
                         continue;
                     }
-                    let Some(buffer) = self.any_buffer() else {
+                    let Some(buffer) = self.pool.any_buffer() else {
                         next.index = slot.0;
                         return Gathered::Some;
                     };

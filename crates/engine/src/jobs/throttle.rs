@@ -1,7 +1,7 @@
 //! The scheduler of background work: one definition of idle, one throttle.
 //!
 //! A pool is *idle* when no request has been in flight for a while. Background work then goes at full speed, as it does when
-//! something waits for it ([`Engine::is_pressed`]). Otherwise it goes in bursts: a few steps, then as long as their I/O took,
+//! something waits for it ([`Pool::is_pressed`]). Otherwise it goes in bursts: a few steps, then as long as their I/O took,
 //! three times over, nothing. So whatever the device, background work takes a quarter of one queue of it at most, and it always
 //! gets that: its share when the foreground never rests.
 //!
@@ -11,7 +11,8 @@
 
 use crate::contract::Nanos;
 use crate::engine::Engine;
-use crate::pool::standing::Phase;
+use crate::pool::Pool;
+use crate::pool::standing::{Facts, Phase};
 
 /// A pool without a request in flight for so long is idle.
 const IDLE_AFTER: Nanos = 100_000_000;
@@ -49,23 +50,9 @@ impl Engine {
         self.last_request + IDLE_AFTER
     }
 
-    /// Whether something waits for a checkpoint, or soon would.
-    pub(crate) fn is_pressed(&self) -> bool {
-        let limit = self.pool.limits.delta_entries as usize;
-        let full_delta = self.pool.delta.len() >= limit / 2
-            && (!self.pool.frozen.is_empty() || self.pool.delta.len() >= limit / 4 * 3);
-        full_delta
-            || self.pool.space.free() < self.pool.frozen.len() as u64 / 2
-            || self.pool.journal.used >= self.pool.journal.ring / 4 * 3
-            || self.pool.journal.entries >= 3 * limit as u64
-            || !self.blocked.is_empty()
-            || !self.pending_commands.is_empty()
-            || self.pool.phase == Phase::Closing
-    }
-
     /// Whether background work goes at full speed.
     pub(crate) fn is_at_full_speed(&self) -> bool {
-        self.is_idle() || self.is_pressed()
+        self.pool.is_at_full_speed(&self.facts())
     }
 
     /// When background work may take its next steps.
@@ -93,9 +80,29 @@ impl Engine {
     pub(crate) fn begin_burst(&mut self) {
         self.pace = Pace::Burst(self.pool.now);
     }
+}
+
+impl Pool {
+    /// Whether something waits for a checkpoint, or soon would.
+    pub(crate) fn is_pressed(&self, facts: &Facts) -> bool {
+        let limit = self.limits.delta_entries as usize;
+        let full_delta =
+            self.delta.len() >= limit / 2 && (!self.frozen.is_empty() || self.delta.len() >= limit / 4 * 3);
+        full_delta
+            || self.space.free() < self.frozen.len() as u64 / 2
+            || self.journal.used >= self.journal.ring / 4 * 3
+            || self.journal.entries >= 3 * limit as u64
+            || facts.are_waiting
+            || self.phase == Phase::Closing
+    }
+
+    /// Whether background work goes at full speed.
+    pub(crate) fn is_at_full_speed(&self, facts: &Facts) -> bool {
+        facts.is_idle || self.is_pressed(facts)
+    }
 
     /// Pages that background work may load ahead of need.
-    pub(crate) fn load_ahead(&self) -> usize {
-        if self.is_at_full_speed() { 16 } else { 4 }
+    pub(crate) fn load_ahead(&self, facts: &Facts) -> usize {
+        if self.is_at_full_speed(facts) { 16 } else { 4 }
     }
 }

@@ -35,6 +35,7 @@ use crate::jobs::rebuild::Rebuild;
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
 use crate::map::map_buffer::{self, MapBuffer};
+use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::pool::volumes::VolumeChange;
 use crate::slot_map::NearMap;
@@ -149,6 +150,348 @@ enum Progress {
     Done,
 }
 
+impl Pool {
+    pub(crate) fn recovery_failed(&mut self, error: OpenError) {
+        if self.phase == Phase::Recovering {
+            self.phase = Phase::Dead;
+            self.store.io.effects.push_back(Effect::Opened(Err(error)));
+        }
+    }
+
+    fn recovery_sync(&mut self, recovery: &mut Recovery) {
+        recovery.outstanding += 1;
+        self.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
+    }
+
+    // ---- superblocks and tables ----
+
+    fn read_superblocks(&mut self, recovery: &mut Recovery) {
+        let block = self.store.geometry.block();
+        for number in 0..4u32 {
+            let at = self.store.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
+            recovery.outstanding += 1;
+            self.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
+        }
+    }
+
+    /// Leaves that a tree can have.
+    pub(crate) fn table_leaves(&self, tree: TreeId) -> u64 {
+        let geometry = &self.store.geometry;
+        let block = geometry.block();
+        match tree {
+            TreeId::MetaMap => geometry.meta_map_leaves(),
+            TreeId::SpaceMap => geometry.space_leaves(),
+            TreeId::Containers => self.space.container_leaves(),
+            TreeId::Counts => geometry.slots().div_ceil(block / 4),
+            TreeId::Summaries => geometry.summary_leaves(),
+            TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
+            // No more subtrees can be cut off than there are metadata pages.
+            TreeId::Discards => {
+                u64::from(geometry.metadata_blocks).div_ceil(block / crate::map::discards::DISCARD_BYTES as u64)
+            }
+            TreeId::DiskIndex => self.disk_index.record.buckets.into(),
+            TreeId::MapBuffer => geometry.metadata_blocks.into(),
+        }
+    }
+
+    /// More can be in the map buffer than these limits have room for, until it is flushed: an eighth of the payload buffers, no more.
+    fn has_memory_to_buffer(&self, records: usize) -> Result<(), OpenError> {
+        let beyond = (records as u64).saturating_sub(self.limits.map_buffer.into()) * map_buffer::RECORD_BYTES as u64;
+        let entries = 8 * beyond / REPLAY_ENTRY_BYTES;
+        let fits = entries <= self.limits.replayable_entries(&self.store.geometry);
+        if fits { Ok(()) } else { Err(OpenError::TooLittleMemory { entries }) }
+    }
+
+    /// Whether a mapping of the map buffer is one that can be, with the volumes that there are.
+    pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
+        let known = self.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+        known.is_ok_and(|at| key.lba() < self.volumes[at].size.div_ceil(self.store.geometry.block()))
+            && entry.is_valid()
+            && entry.slot().is_none_or(|slot| self.space.contains(slot))
+    }
+
+    /// What has to be checked before a record is believed; whether its changes make sense at all.
+    pub(crate) fn checks_of(
+        &self,
+        walked: &Walked,
+        carried: &mut NearMap<Slot, (Digest, u64, u64)>,
+        sizes: &mut BTreeMap<VolumeId, u64>,
+        mark: u64,
+    ) -> (Vec<Check>, bool) {
+        let header = &walked.header;
+        let proven = header.sequence <= mark || self.canary(Canary::UnprovenRecord);
+        let ring = u64::from(self.store.geometry.journal_blocks);
+        let first_block = u64::from(header.position) + u64::from(header.pages);
+        let mut checks = Vec::new();
+        for change in &walked.changes {
+            if !self.makes_sense(change, sizes) {
+                return (checks, false);
+            }
+            let (slot, digest, block) = match *change {
+                Change::Carried { slot, digest, block, .. } => {
+                    let ring_block = (first_block + u64::from(block)) % ring;
+                    let block = self.store.geometry.journal_start() + ring_block;
+                    carried.insert(slot, (digest, block, header.sequence));
+                    (slot, digest, block)
+                }
+                Change::Fresh { slot, digest, .. } => {
+                    carried.remove(&slot);
+                    (slot, digest, self.store.geometry.slot_block(slot.0))
+                }
+                Change::Share { slot, digest, .. } => match carried.get(&slot) {
+                    Some((known, ..)) if *known == digest => continue,
+                    _ => (slot, digest, self.store.geometry.slot_block(slot.0)),
+                },
+                Change::Zero { .. }
+                | Change::Clear { .. }
+                | Change::DeleteVolume { .. }
+                | Change::ResizeVolume { .. } => continue,
+            };
+            if !proven {
+                checks.push(Check { block, digest, slot, sequence: header.sequence });
+            }
+        }
+        (checks, true)
+    }
+
+    /// Whether a change can be, where the volumes have these sizes; keeps the sizes up to date.
+    fn makes_sense(&self, change: &Change, sizes: &mut BTreeMap<VolumeId, u64>) -> bool {
+        let (key, end) = match *change {
+            Change::Clear { key, end } => (key, end),
+            Change::Fresh { key, slot, .. } | Change::Carried { key, slot, .. } | Change::Share { key, slot, .. } => {
+                if !self.space.contains(slot) {
+                    return false;
+                }
+                (key, key.lba() + 1)
+            }
+            Change::Zero { key } => (key, key.lba() + 1),
+            Change::DeleteVolume { volume } => return sizes.remove(&volume).is_some(),
+            Change::ResizeVolume { volume, blocks } => {
+                let possible = blocks <= most_blocks(&self.store.geometry);
+                return possible && sizes.get_mut(&volume).map(|size| *size = blocks).is_some();
+            }
+        };
+        sizes.get(&key.volume()).is_some_and(|&size| end <= size)
+    }
+
+    /// Reads the next blocks whose digests have to be checked.
+    fn read_checks(&mut self, recovery: &mut Recovery) {
+        let bytes = self.store.geometry.block();
+        while recovery.outstanding < AT_ONCE && recovery.check_at < recovery.checks.len() {
+            let Some(buffer) = self.buffers.take() else { break };
+            let number = recovery.check_at as u32;
+            let offset = recovery.checks[recovery.check_at].block * bytes;
+            let segment = [Segment::Buffer(buffer)];
+            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
+            recovery.check_at += 1;
+            recovery.outstanding += 1;
+        }
+    }
+
+    fn block_checked(&mut self, recovery: &mut Recovery, number: usize, buffer: BufferId, content: BlockContent) {
+        if self.phase != Phase::Recovering {
+            return self.buffers.release(buffer);
+        }
+        let check = recovery.checks[number];
+        let good = !content.zero && content.digest == check.digest;
+        if recovery.step == Step::Redo && good {
+            let block = self.store.geometry.block();
+            let offset = self.store.geometry.slot_block(check.slot.0) * block;
+            let segment = [Segment::Buffer(buffer)];
+            self.store.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
+            recovery.outstanding += 1;
+            recovery.report.blocks_redone += 1;
+            return;
+        }
+        self.buffers.release(buffer);
+        if !good && recovery.step == Step::Redo {
+            self.recovery_failed(OpenError::DamagedJournal { sequence: check.sequence });
+        }
+        recovery.failed_check |= !good;
+    }
+
+    /// What loses its last reference here is found when all has been replayed.
+    pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
+        if self.canary(Canary::LostClears) {
+            return;
+        }
+        self.cover_keys(start, stop);
+        self.dead.clear();
+    }
+
+    /// Copies what the journal carried to its slots.
+    fn redo(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        if self.failure.is_some() {
+            // The pool is not written: they are read from the journal.
+            self.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
+            return Ok(self.rest(recovery));
+        }
+        if recovery.check_at < recovery.checks.len() && !self.canary(Canary::SkippedRedo) {
+            self.read_checks(recovery);
+            return Ok(Progress::Wait);
+        }
+        self.look_while_recovering(recovery);
+        Ok(Progress::Next(Step::Look))
+    }
+
+    /// Looks whether the pool is still ours, before something is written to it.
+    fn look_while_recovering(&mut self, recovery: &mut Recovery) {
+        if let Some(at) = self.geometry().owner_block().filter(|_| self.owner_nonce().is_some()) {
+            let block = self.store.geometry.block();
+            recovery.outstanding += 1;
+            self.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
+        }
+    }
+
+    // ---- the seal ----
+
+    fn mend(&mut self, recovery: &mut Recovery) -> Progress {
+        let newest = self.superblock;
+        let parity = (newest.epoch % 2) as usize;
+        let missing: Vec<usize> = (0..2).filter(|place| recovery.found[place * 2 + parity] != Some(newest)).collect();
+        if !missing.is_empty() {
+            recovery.outstanding += missing.len();
+            self.submit_superblock(&newest, &missing, Purpose::Recovery(0)).expect("pages are free");
+        }
+        if missing.is_empty() { Progress::Next(Step::MendSync) } else { Progress::Next(Step::Mended) }
+    }
+
+    fn seal(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        let journal = self.journal_after(recovery);
+        let epoch = self.superblock.epoch + 1;
+        let last = journal.last();
+        let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.superblock };
+        let seal = Superblock { version: VERSION, clean: false, ..numbers };
+        if !self.canary(Canary::MissingSeal) {
+            recovery.outstanding += 2;
+            self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
+        }
+        self.superblock = seal;
+        self.journal = journal;
+        recovery.report.epoch = epoch;
+        Ok(Progress::Next(Step::Seal))
+    }
+
+    /// The journal as it goes on after the records that were believed.
+    fn journal_after(&self, recovery: &Recovery) -> Journal {
+        let last = recovery.records.last();
+        let sequence = last.map_or(self.superblock.included, |walked| walked.header.sequence);
+        let checksum = last.map_or(self.superblock.included_checksum, |walked| walked.checksum);
+        let used: u32 = recovery.records.iter().map(|walked| blocks_of(&walked.header)).sum();
+        let geometry = self.store.geometry;
+        let head = (self.superblock.journal_position + used) % geometry.journal_blocks;
+        let mut journal = Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used);
+        journal.entries = recovery.report.entries;
+        journal
+    }
+
+    /// Nothing is written: tables and delta say everything.
+    fn rest(&mut self, recovery: &mut Recovery) -> Progress {
+        self.journal = self.journal_after(recovery);
+        self.untouched = true;
+        recovery.report.epoch = self.superblock.epoch;
+        Progress::Done
+    }
+}
+
+impl Pool {
+    // ---- the journal ----
+
+    /// Verifies one record after the other; the first that fails, and all after it, never happened.
+    fn verify(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
+        loop {
+            if recovery.failed_check {
+                recovery.records.truncate(recovery.verify_at);
+                recovery.checks.clear();
+                break;
+            }
+            if recovery.check_at < recovery.checks.len() {
+                self.read_checks(recovery);
+                return Ok(Progress::Wait);
+            }
+            if !recovery.checks.is_empty() {
+                // All blocks of the record have passed.
+                recovery.checks.clear();
+                recovery.verify_at += 1;
+                continue;
+            }
+            let Recovery { records, carried, sizes, mark, .. } = recovery;
+            let Some(walked) = records.get(recovery.verify_at) else { break };
+            let (checks, valid) = self.checks_of(walked, carried, sizes, *mark);
+            if !valid {
+                return Err(OpenError::DamagedJournal { sequence: walked.header.sequence });
+            }
+            recovery.check_at = 0;
+            if checks.is_empty() {
+                recovery.verify_at += 1;
+            }
+            recovery.checks = checks;
+        }
+        self.replay(recovery)?;
+        recovery.check_at = 0;
+        self.look_while_recovering(recovery);
+        Ok(Progress::Next(Step::Redo))
+    }
+
+    /// What is believed fills the delta.
+    fn replay(&mut self, recovery: &mut Recovery) -> Result<(), OpenError> {
+        for walked in &recovery.records {
+            recovery.report.records += 1;
+            recovery.report.entries += walked.changes.len() as u64;
+            for change in &walked.changes {
+                self.replay_change(change, walked.header.sequence);
+            }
+        }
+        // Nothing that these records did can be lost, for the seal makes them durable: what was new and is no longer referred to
+        // is free. What was not new is in use in the space map, or held.
+        self.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
+        let fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
+        for (slot, recent) in fresh {
+            // A container that is full in its table has no new block.
+            if self.space.take(slot).is_none() {
+                let block = self.store.geometry.slot_block(slot.0);
+                let offset = block * self.store.geometry.block();
+                return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
+            }
+            if self.copied_from(recent.owner).is_none() {
+                self.note_known(recent.digest, slot);
+            }
+        }
+        recovery.checks.clear();
+        let mut carried: Vec<_> = core::mem::take(&mut recovery.carried).into_iter().collect();
+        carried.sort_unstable_by_key(|&(slot, _)| slot);
+        for (slot, (digest, block, sequence)) in carried {
+            if self.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
+                recovery.checks.push(Check { block, digest, slot, sequence });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
+        let (key, entry, digest, fresh) = match *change {
+            Change::Fresh { key, slot, digest } | Change::Carried { key, slot, digest, .. } => {
+                // The slot's former life, if this delta knew it, ended before.
+                if self.delta.live(slot).is_none() {
+                    self.delta.forget(slot);
+                }
+                (key, Entry::whole(slot, digest), digest, true)
+            }
+            Change::Share { key, slot, digest } => (key, Entry::whole(slot, digest), digest, false),
+            Change::Zero { key } => (key, Entry::ZERO, Digest::default(), false),
+            Change::Clear { key, end } => return self.replay_clear(key, Key(key.0 - key.lba() + end)),
+            Change::DeleteVolume { volume } => {
+                return self.replay_volume_change(VolumeChange::Delete { volume }, sequence);
+            }
+            Change::ResizeVolume { volume, blocks } => {
+                return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
+            }
+        };
+        self.room.active.note(key);
+        self.delta.put(key, entry, digest, fresh);
+    }
+}
+
 impl Engine {
     pub(crate) fn recover(&mut self) {
         while self.pool.phase == Phase::Recovering {
@@ -167,51 +510,39 @@ impl Engine {
                     self.recovery = Some(recovery);
                 }
                 Ok(Progress::Done) => self.serve(&recovery),
-                Err(error) => self.recovery_failed(error),
+                Err(error) => self.pool.recovery_failed(error),
             }
-        }
-    }
-
-    pub(crate) fn recovery_failed(&mut self, error: OpenError) {
-        if self.pool.phase == Phase::Recovering {
-            self.pool.phase = Phase::Dead;
-            self.pool.store.io.effects.push_back(Effect::Opened(Err(error)));
         }
     }
 
     fn recovery_step(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
         match recovery.step {
             Step::Start => {
-                self.recovery_sync(recovery);
+                self.pool.recovery_sync(recovery);
                 Ok(Progress::Next(Step::Sync))
             }
             Step::Sync => {
-                self.read_superblocks(recovery);
+                self.pool.read_superblocks(recovery);
                 Ok(Progress::Next(Step::Superblocks))
             }
             Step::Superblocks => self.choose_superblock(recovery),
             Step::Tables => self.read_tables(recovery),
-            Step::Walk => self.walk(recovery),
-            Step::Verify => self.verify(recovery),
-            Step::Redo => self.redo(recovery),
-            Step::Look => Ok(self.mend(recovery)),
+            Step::Walk => self.pool.walk(recovery),
+            Step::Verify => self.pool.verify(recovery),
+            Step::Redo => self.pool.redo(recovery),
+            Step::Look => Ok(self.pool.mend(recovery)),
             Step::Mended => {
-                self.recovery_sync(recovery);
+                self.pool.recovery_sync(recovery);
                 Ok(Progress::Next(Step::MendSync))
             }
-            Step::MendSync => self.seal(recovery),
-            Step::Seal if self.canary(Canary::UnsyncedSeal) => Ok(Progress::Done),
+            Step::MendSync => self.pool.seal(recovery),
+            Step::Seal if self.pool.canary(Canary::UnsyncedSeal) => Ok(Progress::Done),
             Step::Seal => {
-                self.recovery_sync(recovery);
+                self.pool.recovery_sync(recovery);
                 Ok(Progress::Next(Step::SealSync))
             }
             Step::SealSync => Ok(Progress::Done),
         }
-    }
-
-    fn recovery_sync(&mut self, recovery: &mut Recovery) {
-        recovery.outstanding += 1;
-        self.pool.store.io.begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
     }
 
     /// An I/O of the recovery is done.
@@ -233,26 +564,26 @@ impl Engine {
             // A copy that cannot be read counts as missing, if the other one can and is valid.
             (Step::Superblocks, Ok(Outcome::Bytes(bytes))) => {
                 if Superblock::refusal(bytes).is_some() {
-                    self.recovery_failed(OpenError::UnknownFormat);
+                    self.pool.recovery_failed(OpenError::UnknownFormat);
                 }
                 recovery.found[number as usize] = Superblock::decode(bytes).ok();
             }
             (Step::Superblocks, Err(_)) => recovery.unreadable[number as usize % 2] = true,
             // A pool that has failed can be read all the same.
             (Step::Sync, Err(_)) => recovery.unsynced = true,
-            (_, Err(IoError::NoSpace)) => self.recovery_failed(OpenError::HostFull { offset }),
-            (_, Err(_)) => self.recovery_failed(OpenError::Device { offset }),
-            (Step::Redo | Step::Look, Ok(Outcome::Bytes(_))) => match self.judge_owner(result) {
-                Some(Failure::TakenOver) => self.recovery_failed(OpenError::TakenOver),
+            (_, Err(IoError::NoSpace)) => self.pool.recovery_failed(OpenError::HostFull { offset }),
+            (_, Err(_)) => self.pool.recovery_failed(OpenError::Device { offset }),
+            (Step::Redo | Step::Look, Ok(Outcome::Bytes(_))) => match self.pool.judge_owner(result) {
+                Some(Failure::TakenOver) => self.pool.recovery_failed(OpenError::TakenOver),
                 Some(_) => {
-                    self.recovery_failed(OpenError::DamagedPage { offset, what: "the record of who has the pool" })
+                    self.pool.recovery_failed(OpenError::DamagedPage { offset, what: "the record of who has the pool" })
                 }
                 None => {}
             },
             (Step::Walk, Ok(Outcome::Bytes(bytes))) => recovery.window.extend_from_slice(bytes),
             (Step::Verify | Step::Redo, Ok(Outcome::Blocks(&[content]))) => {
                 let &[Segment::Buffer(buffer)] = segments else { unreachable!("one block at a time") };
-                self.block_checked(&mut recovery, number as usize, buffer, content);
+                self.pool.block_checked(&mut recovery, number as usize, buffer, content);
             }
             (Step::Redo, Ok(_)) => {
                 for &segment in segments {
@@ -266,17 +597,6 @@ impl Engine {
         self.recovery = Some(recovery);
     }
 
-    // ---- superblocks and tables ----
-
-    fn read_superblocks(&mut self, recovery: &mut Recovery) {
-        let block = self.pool.store.geometry.block();
-        for number in 0..4u32 {
-            let at = self.pool.store.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
-            recovery.outstanding += 1;
-            self.pool.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
-        }
-    }
-
     fn choose_superblock(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
         let unknown = |parity: &usize| {
             recovery.unreadable[*parity] && [0, 2].iter().all(|place| recovery.found[place + parity].is_none())
@@ -288,7 +608,7 @@ impl Engine {
         }
         let ours = self.pool.superblock.parameters;
         let valid = recovery.found.iter().flatten().filter(|found| found.parameters == ours);
-        let oldest = self.canary(Canary::OldSuperblock);
+        let oldest = self.pool.canary(Canary::OldSuperblock);
         let age = |found: &&Superblock| if oldest { u64::MAX - found.epoch } else { found.epoch };
         self.pool.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
         if self.pool.superblock.objection().is_some() {
@@ -301,7 +621,7 @@ impl Engine {
         self.pool.index_copy = self.pool.superblock.index_copy;
         self.pool.disk_index.record = self.pool.superblock.disk_index;
         self.pool.pool_cache = self.pool.superblock.cache;
-        self.reorder.budget = self.pool.superblock.replicas;
+        self.pool.replicas.budget = self.pool.superblock.replicas;
         self.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
         self.pool.store.epoch = self.pool.superblock.epoch;
@@ -315,7 +635,7 @@ impl Engine {
         recovery.position = self.pool.superblock.journal_position;
         recovery.mark = self.pool.superblock.mark();
         for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries, TreeId::DiskIndex]) {
-            let height = height_for(self.table_leaves(tree), self.pool.store.geometry.fanout());
+            let height = height_for(self.pool.table_leaves(tree), self.pool.store.geometry.fanout());
             let root = &mut self.pool.roots[tree as usize];
             if root.pointer.is_none() {
                 root.height = height;
@@ -328,33 +648,13 @@ impl Engine {
         Ok(Progress::Next(Step::Tables))
     }
 
-    /// Leaves that a tree can have.
-    pub(crate) fn table_leaves(&self, tree: TreeId) -> u64 {
-        let geometry = &self.pool.store.geometry;
-        let block = geometry.block();
-        match tree {
-            TreeId::MetaMap => geometry.meta_map_leaves(),
-            TreeId::SpaceMap => geometry.space_leaves(),
-            TreeId::Containers => self.pool.space.container_leaves(),
-            TreeId::Counts => geometry.slots().div_ceil(block / 4),
-            TreeId::Summaries => geometry.summary_leaves(),
-            TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
-            // No more subtrees can be cut off than there are metadata pages.
-            TreeId::Discards => {
-                u64::from(geometry.metadata_blocks).div_ceil(block / crate::map::discards::DISCARD_BYTES as u64)
-            }
-            TreeId::DiskIndex => self.pool.disk_index.record.buckets.into(),
-            TreeId::MapBuffer => geometry.metadata_blocks.into(),
-        }
-    }
-
     fn read_tables(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
         let Some(&tree) = TABLES.get(recovery.table) else {
             let records = core::mem::take(&mut recovery.buffered);
-            self.has_memory_to_buffer(records.len())?;
+            self.pool.has_memory_to_buffer(records.len())?;
             self.pool.buffer = MapBuffer::from_log(records, self.pool.buffer.logged);
             self.pool.buffer.iter().for_each(|(key, _)| self.pool.room.buffered.note(key));
-            if !self.pool.buffer.iter().all(|(key, entry)| self.may_be_buffered(key, entry)) {
+            if !self.pool.buffer.iter().all(|(key, entry)| self.pool.may_be_buffered(key, entry)) {
                 let location = self.pool.roots[TreeId::MapBuffer as usize].pointer.location;
                 let offset = self.pool.store.offset(PageKey { region: Region::Metadata, location });
                 return Err(OpenError::DamagedPage { offset, what: table_name(TreeId::MapBuffer) });
@@ -365,14 +665,14 @@ impl Engine {
                 .set_reserved(self.pool.superblock.reserved_containers.min(self.pool.store.geometry.containers));
             self.pool.journal.head = recovery.position;
             if self.pool.reads_only && self.pool.superblock.clean {
-                return Ok(self.rest(recovery));
+                return Ok(self.pool.rest(recovery));
             }
             let block = self.pool.store.geometry.block();
             recovery.sizes = self.pool.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
             return Ok(Progress::Next(Step::Walk));
         };
         let region = if tree == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
-        let (root, leaves) = (self.pool.roots[tree as usize], self.table_leaves(tree));
+        let (root, leaves) = (self.pool.roots[tree as usize], self.pool.table_leaves(tree));
         while recovery.leaf < leaves {
             match lookup(&mut self.pool.store, region, root, recovery.leaf) {
                 Walk::Leaf(page) => {
@@ -428,7 +728,7 @@ impl Engine {
                     }
                     match volume.keeps {
                         Some(Keeps::SecondCopies) => (self.pool.copies, self.has_copies) = (Some(volume.id), true),
-                        Some(Keeps::Replicas) => self.reorder.volume = Some(volume.id),
+                        Some(Keeps::Replicas) => self.pool.replicas.volume = Some(volume.id),
                         None => {}
                     }
                     self.pool.volumes.push(volume);
@@ -461,311 +761,14 @@ impl Engine {
         Some(())
     }
 
-    /// More can be in the map buffer than these limits have room for, until it is flushed: an eighth of the payload buffers, no more.
-    fn has_memory_to_buffer(&self, records: usize) -> Result<(), OpenError> {
-        let beyond =
-            (records as u64).saturating_sub(self.pool.limits.map_buffer.into()) * map_buffer::RECORD_BYTES as u64;
-        let entries = 8 * beyond / REPLAY_ENTRY_BYTES;
-        let fits = entries <= self.pool.limits.replayable_entries(&self.pool.store.geometry);
-        if fits { Ok(()) } else { Err(OpenError::TooLittleMemory { entries }) }
-    }
-
-    /// Whether a mapping of the map buffer is one that can be, with the volumes that there are.
-    pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
-        let known = self.pool.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
-        known.is_ok_and(|at| key.lba() < self.pool.volumes[at].size.div_ceil(self.pool.store.geometry.block()))
-            && entry.is_valid()
-            && entry.slot().is_none_or(|slot| self.pool.space.contains(slot))
-    }
-
-    // ---- the journal ----
-
-    /// Verifies one record after the other; the first that fails, and all after it, never happened.
-    fn verify(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
-        loop {
-            if recovery.failed_check {
-                recovery.records.truncate(recovery.verify_at);
-                recovery.checks.clear();
-                break;
-            }
-            if recovery.check_at < recovery.checks.len() {
-                self.read_checks(recovery);
-                return Ok(Progress::Wait);
-            }
-            if !recovery.checks.is_empty() {
-                // All blocks of the record have passed.
-                recovery.checks.clear();
-                recovery.verify_at += 1;
-                continue;
-            }
-            let Recovery { records, carried, sizes, mark, .. } = recovery;
-            let Some(walked) = records.get(recovery.verify_at) else { break };
-            let (checks, valid) = self.checks_of(walked, carried, sizes, *mark);
-            if !valid {
-                return Err(OpenError::DamagedJournal { sequence: walked.header.sequence });
-            }
-            recovery.check_at = 0;
-            if checks.is_empty() {
-                recovery.verify_at += 1;
-            }
-            recovery.checks = checks;
-        }
-        self.replay(recovery)?;
-        recovery.check_at = 0;
-        self.look_while_recovering(recovery);
-        Ok(Progress::Next(Step::Redo))
-    }
-
-    /// What has to be checked before a record is believed; whether its changes make sense at all.
-    pub(crate) fn checks_of(
-        &self,
-        walked: &Walked,
-        carried: &mut NearMap<Slot, (Digest, u64, u64)>,
-        sizes: &mut BTreeMap<VolumeId, u64>,
-        mark: u64,
-    ) -> (Vec<Check>, bool) {
-        let header = &walked.header;
-        let proven = header.sequence <= mark || self.canary(Canary::UnprovenRecord);
-        let ring = u64::from(self.pool.store.geometry.journal_blocks);
-        let first_block = u64::from(header.position) + u64::from(header.pages);
-        let mut checks = Vec::new();
-        for change in &walked.changes {
-            if !self.makes_sense(change, sizes) {
-                return (checks, false);
-            }
-            let (slot, digest, block) = match *change {
-                Change::Carried { slot, digest, block, .. } => {
-                    let ring_block = (first_block + u64::from(block)) % ring;
-                    let block = self.pool.store.geometry.journal_start() + ring_block;
-                    carried.insert(slot, (digest, block, header.sequence));
-                    (slot, digest, block)
-                }
-                Change::Fresh { slot, digest, .. } => {
-                    carried.remove(&slot);
-                    (slot, digest, self.pool.store.geometry.slot_block(slot.0))
-                }
-                Change::Share { slot, digest, .. } => match carried.get(&slot) {
-                    Some((known, ..)) if *known == digest => continue,
-                    _ => (slot, digest, self.pool.store.geometry.slot_block(slot.0)),
-                },
-                Change::Zero { .. }
-                | Change::Clear { .. }
-                | Change::DeleteVolume { .. }
-                | Change::ResizeVolume { .. } => continue,
-            };
-            if !proven {
-                checks.push(Check { block, digest, slot, sequence: header.sequence });
-            }
-        }
-        (checks, true)
-    }
-
-    /// Whether a change can be, where the volumes have these sizes; keeps the sizes up to date.
-    fn makes_sense(&self, change: &Change, sizes: &mut BTreeMap<VolumeId, u64>) -> bool {
-        let (key, end) = match *change {
-            Change::Clear { key, end } => (key, end),
-            Change::Fresh { key, slot, .. } | Change::Carried { key, slot, .. } | Change::Share { key, slot, .. } => {
-                if !self.pool.space.contains(slot) {
-                    return false;
-                }
-                (key, key.lba() + 1)
-            }
-            Change::Zero { key } => (key, key.lba() + 1),
-            Change::DeleteVolume { volume } => return sizes.remove(&volume).is_some(),
-            Change::ResizeVolume { volume, blocks } => {
-                let possible = blocks <= most_blocks(&self.pool.store.geometry);
-                return possible && sizes.get_mut(&volume).map(|size| *size = blocks).is_some();
-            }
-        };
-        sizes.get(&key.volume()).is_some_and(|&size| end <= size)
-    }
-
-    /// Reads the next blocks whose digests have to be checked.
-    fn read_checks(&mut self, recovery: &mut Recovery) {
-        let bytes = self.pool.store.geometry.block();
-        while recovery.outstanding < AT_ONCE && recovery.check_at < recovery.checks.len() {
-            let Some(buffer) = self.pool.buffers.take() else { break };
-            let number = recovery.check_at as u32;
-            let offset = recovery.checks[recovery.check_at].block * bytes;
-            let segment = [Segment::Buffer(buffer)];
-            self.pool.store.io.begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
-            recovery.check_at += 1;
-            recovery.outstanding += 1;
-        }
-    }
-
-    fn block_checked(&mut self, recovery: &mut Recovery, number: usize, buffer: BufferId, content: BlockContent) {
-        if self.pool.phase != Phase::Recovering {
-            return self.pool.buffers.release(buffer);
-        }
-        let check = recovery.checks[number];
-        let good = !content.zero && content.digest == check.digest;
-        if recovery.step == Step::Redo && good {
-            let block = self.pool.store.geometry.block();
-            let offset = self.pool.store.geometry.slot_block(check.slot.0) * block;
-            let segment = [Segment::Buffer(buffer)];
-            self.pool.store.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
-            recovery.outstanding += 1;
-            recovery.report.blocks_redone += 1;
-            return;
-        }
-        self.pool.buffers.release(buffer);
-        if !good && recovery.step == Step::Redo {
-            self.recovery_failed(OpenError::DamagedJournal { sequence: check.sequence });
-        }
-        recovery.failed_check |= !good;
-    }
-
-    /// What is believed fills the delta.
-    fn replay(&mut self, recovery: &mut Recovery) -> Result<(), OpenError> {
-        for walked in &recovery.records {
-            recovery.report.records += 1;
-            recovery.report.entries += walked.changes.len() as u64;
-            for change in &walked.changes {
-                self.replay_change(change, walked.header.sequence);
-            }
-        }
-        // Nothing that these records did can be lost, for the seal makes them durable: what was new and is no longer referred to
-        // is free. What was not new is in use in the space map, or held.
-        self.pool.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
-        let fresh: Vec<_> =
-            self.pool.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
-        for (slot, recent) in fresh {
-            // A container that is full in its table has no new block.
-            if self.pool.space.take(slot).is_none() {
-                let block = self.pool.store.geometry.slot_block(slot.0);
-                let offset = block * self.pool.store.geometry.block();
-                return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
-            }
-            if self.copied_from(recent.owner).is_none() {
-                self.note_known(recent.digest, slot);
-            }
-        }
-        recovery.checks.clear();
-        let mut carried: Vec<_> = core::mem::take(&mut recovery.carried).into_iter().collect();
-        carried.sort_unstable_by_key(|&(slot, _)| slot);
-        for (slot, (digest, block, sequence)) in carried {
-            if self.pool.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
-                recovery.checks.push(Check { block, digest, slot, sequence });
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
-        let (key, entry, digest, fresh) = match *change {
-            Change::Fresh { key, slot, digest } | Change::Carried { key, slot, digest, .. } => {
-                // The slot's former life, if this delta knew it, ended before.
-                if self.pool.delta.live(slot).is_none() {
-                    self.pool.delta.forget(slot);
-                }
-                (key, Entry::whole(slot, digest), digest, true)
-            }
-            Change::Share { key, slot, digest } => (key, Entry::whole(slot, digest), digest, false),
-            Change::Zero { key } => (key, Entry::ZERO, Digest::default(), false),
-            Change::Clear { key, end } => return self.replay_clear(key, Key(key.0 - key.lba() + end)),
-            Change::DeleteVolume { volume } => {
-                return self.replay_volume_change(VolumeChange::Delete { volume }, sequence);
-            }
-            Change::ResizeVolume { volume, blocks } => {
-                return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
-            }
-        };
-        self.pool.room.active.note(key);
-        self.pool.delta.put(key, entry, digest, fresh);
-    }
-
-    /// What loses its last reference here is found when all has been replayed.
-    pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
-        if self.canary(Canary::LostClears) {
-            return;
-        }
-        self.cover_keys(start, stop);
-        self.pool.dead.clear();
-    }
-
-    /// Copies what the journal carried to its slots.
-    fn redo(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
-        if self.pool.failure.is_some() {
-            // The pool is not written: they are read from the journal.
-            self.pool.in_journal.extend(recovery.checks.drain(..).map(|check| (check.slot, check.block)));
-            return Ok(self.rest(recovery));
-        }
-        if recovery.check_at < recovery.checks.len() && !self.canary(Canary::SkippedRedo) {
-            self.read_checks(recovery);
-            return Ok(Progress::Wait);
-        }
-        self.look_while_recovering(recovery);
-        Ok(Progress::Next(Step::Look))
-    }
-
-    /// Looks whether the pool is still ours, before something is written to it.
-    fn look_while_recovering(&mut self, recovery: &mut Recovery) {
-        if let Some(at) = self.geometry().owner_block().filter(|_| self.owner_nonce().is_some()) {
-            let block = self.pool.store.geometry.block();
-            recovery.outstanding += 1;
-            self.pool.store.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
-        }
-    }
-
-    // ---- the seal ----
-
-    fn mend(&mut self, recovery: &mut Recovery) -> Progress {
-        let newest = self.pool.superblock;
-        let parity = (newest.epoch % 2) as usize;
-        let missing: Vec<usize> = (0..2).filter(|place| recovery.found[place * 2 + parity] != Some(newest)).collect();
-        if !missing.is_empty() {
-            recovery.outstanding += missing.len();
-            self.submit_superblock(&newest, &missing, Purpose::Recovery(0)).expect("pages are free");
-        }
-        if missing.is_empty() { Progress::Next(Step::MendSync) } else { Progress::Next(Step::Mended) }
-    }
-
-    fn seal(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
-        let journal = self.journal_after(recovery);
-        let epoch = self.pool.superblock.epoch + 1;
-        let last = journal.last();
-        let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.pool.superblock };
-        let seal = Superblock { version: VERSION, clean: false, ..numbers };
-        if !self.canary(Canary::MissingSeal) {
-            recovery.outstanding += 2;
-            self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
-        }
-        self.pool.superblock = seal;
-        self.pool.journal = journal;
-        recovery.report.epoch = epoch;
-        Ok(Progress::Next(Step::Seal))
-    }
-
-    /// The journal as it goes on after the records that were believed.
-    fn journal_after(&self, recovery: &Recovery) -> Journal {
-        let last = recovery.records.last();
-        let sequence = last.map_or(self.pool.superblock.included, |walked| walked.header.sequence);
-        let checksum = last.map_or(self.pool.superblock.included_checksum, |walked| walked.checksum);
-        let used: u32 = recovery.records.iter().map(|walked| blocks_of(&walked.header)).sum();
-        let geometry = self.pool.store.geometry;
-        let head = (self.pool.superblock.journal_position + used) % geometry.journal_blocks;
-        let mut journal = Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used);
-        journal.entries = recovery.report.entries;
-        journal
-    }
-
-    /// Nothing is written: tables and delta say everything.
-    fn rest(&mut self, recovery: &mut Recovery) -> Progress {
-        self.pool.journal = self.journal_after(recovery);
-        self.pool.untouched = true;
-        recovery.report.epoch = self.pool.superblock.epoch;
-        Progress::Done
-    }
-
     fn serve(&mut self, recovery: &Recovery) {
         self.pool.phase = Phase::Serving;
-        self.review_room();
-        self.pool.want_checkpoint |= self.has_too_much_buffered() && !self.pool.reads_only;
+        self.pool.review_room();
+        self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && !self.pool.reads_only;
         if !self.pool.reads_only {
             self.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
         }
-        self.open_disk_index();
+        self.pool.open_disk_index();
         self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
     }
 }

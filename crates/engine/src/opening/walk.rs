@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use super::{Progress, Recovery, Step};
 use crate::canary::Canary;
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::record::{self, Change, Header};
+use crate::pool::Pool;
 use crate::store::io::Purpose;
 
 /// Ring blocks read at once.
@@ -33,22 +33,22 @@ enum Next {
     Read(u32),
 }
 
-impl Engine {
+impl Pool {
     /// Walks the chain, and reads on where that has to be.
     pub(super) fn walk(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
-        let most = self.pool.limits.replayable_entries(&self.pool.store.geometry);
+        let most = self.limits.replayable_entries(&self.store.geometry);
         if let Some((offset, length)) = self.walk_window(recovery, most) {
             recovery.outstanding += 1;
-            self.pool.store.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
+            self.store.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
             return Ok(Progress::Wait);
         }
-        if recovery.newest_epoch > self.pool.superblock.epoch {
+        if recovery.newest_epoch > self.superblock.epoch {
             // What the older one leads to may have been reused since.
-            let geometry = &self.pool.store.geometry;
+            let geometry = &self.store.geometry;
             let offset = geometry.superblock_block(0, recovery.newest_epoch) * geometry.block();
             return Err(OpenError::DamagedPage { offset, what: "the newest superblock" });
         }
-        let last = recovery.records.last().map_or(self.pool.superblock.included, |record| record.header.sequence);
+        let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
         if recovery.mark > last {
             return Err(OpenError::DamagedJournal { sequence: last + 1 });
         }
@@ -61,8 +61,8 @@ impl Engine {
     /// Walks the chain as far as what has been read goes, keeping the changes of `most` entries. Gives the bytes (offset, length)
     /// that have to be added to the window then, `None` at the end of the chain.
     pub(crate) fn walk_window(&self, recovery: &mut Recovery, most: u64) -> Option<(u64, u64)> {
-        let block = self.pool.store.geometry.block_size as usize;
-        let ring = self.pool.store.geometry.journal_blocks;
+        let block = self.store.geometry.block_size as usize;
+        let ring = self.store.geometry.journal_blocks;
         loop {
             let have = (recovery.window.len() / block) as u32;
             let needed = match self.next_record(recovery) {
@@ -101,7 +101,7 @@ impl Engine {
             // What is in the window is contiguous from `position`; read on behind it.
             let from = (recovery.position + have) % ring;
             let count = WINDOW_BLOCKS.max(needed - have).min(ring - from).min(ring - have);
-            let offset = (self.pool.store.geometry.journal_start() + u64::from(from)) * block as u64;
+            let offset = (self.store.geometry.journal_start() + u64::from(from)) * block as u64;
             return Some((offset, u64::from(count) * block as u64));
         }
     }
@@ -109,19 +109,19 @@ impl Engine {
     /// The highest watermark and the highest epoch of the records that lie beyond the end of the chain: what they say was durable
     /// has been damaged since.
     fn beyond(&self, recovery: &Recovery) -> (u64, u64) {
-        let last = recovery.records.last().map_or(self.pool.superblock.included, |record| record.header.sequence);
-        let block = self.pool.store.geometry.block_size as usize;
-        let ring = self.pool.store.geometry.journal_blocks;
+        let last = recovery.records.last().map_or(self.superblock.included, |record| record.header.sequence);
+        let block = self.store.geometry.block_size as usize;
+        let ring = self.store.geometry.journal_blocks;
         let mut highest = (0, 0);
         for (at, page) in recovery.window.chunks_exact(block).enumerate() {
             let Some(header) = record::decode_header(page) else { continue };
             let follows = header.sequence > last + 1
-                && header.epoch >= self.pool.superblock.seal_epoch
+                && header.epoch >= self.superblock.seal_epoch
                 && header.position == (recovery.position + at as u32) % ring;
             let bytes = at * block..(at + usize::from(header.pages)) * block;
             if follows
                 && let Some(pages) = recovery.window.get(bytes)
-                && record::decode(&header, &mut pages.to_vec(), self.pool.store.journal_seed).is_some()
+                && record::decode(&header, &mut pages.to_vec(), self.store.journal_seed).is_some()
             {
                 highest = (highest.0.max(header.watermark), highest.1.max(header.epoch));
             }
@@ -131,23 +131,23 @@ impl Engine {
 
     /// The next record of the chain, if what has been read has it.
     fn next_record(&self, recovery: &mut Recovery) -> Next {
-        let block = self.pool.store.geometry.block_size as usize;
+        let block = self.store.geometry.block_size as usize;
         let (sequence, previous) = match recovery.records.last() {
             Some(walked) => (walked.header.sequence + 1, walked.checksum),
-            None => (self.pool.superblock.included + 1, self.pool.superblock.included_checksum),
+            None => (self.superblock.included + 1, self.superblock.included_checksum),
         };
         if recovery.window.len() < block {
             return Next::Read(1);
         }
         let Some(header) = record::decode_header(&recovery.window[..block]) else { return Next::End };
         let blocks = u32::from(header.pages) + u32::from(header.blocks);
-        let is_old = sequence > self.pool.superblock.sealed && header.epoch < self.pool.superblock.seal_epoch;
+        let is_old = sequence > self.superblock.sealed && header.epoch < self.superblock.seal_epoch;
         let stale = is_old && !self.canary(Canary::StaleRecord);
         if header.sequence != sequence
             || header.previous != previous
             || header.position != recovery.position
             || stale
-            || recovery.walked_blocks + blocks > self.pool.store.geometry.journal_blocks
+            || recovery.walked_blocks + blocks > self.store.geometry.journal_blocks
         {
             return Next::End;
         }
@@ -155,7 +155,7 @@ impl Engine {
         if recovery.window.len() < bytes {
             return Next::Read(u32::from(header.pages));
         }
-        match record::decode(&header, &mut recovery.window[..bytes], self.pool.store.journal_seed) {
+        match record::decode(&header, &mut recovery.window[..bytes], self.store.journal_seed) {
             Some((changes, checksum)) => Next::Record(alloc::boxed::Box::new(Walked { header, changes, checksum })),
             None => Next::End,
         }

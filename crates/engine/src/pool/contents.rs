@@ -1,17 +1,19 @@
 //! What slots hold. The summaries have digest and owner of each, in a tree of their own; which of them are in use is what the space map
 //! says, and of slots that are new the delta knows it.
 
-use crate::contract::Digest;
-use crate::engine::Engine;
+use super::Pool;
+use crate::contract::*;
 use crate::format::entry::{Key, Slot};
-use crate::format::layout::SUMMARY_BYTES;
-use crate::format::layout::read_summary;
+use crate::format::layout::{SUMMARY_BYTES, read_summary};
 use crate::format::superblock::TreeId;
 use crate::map::delta::Recent;
+use crate::sharing::index::first_bits;
 use crate::space::SlotState;
 use crate::store::pages::Region;
-use crate::store::tree::LastLeaf;
-use crate::store::tree::{Missing, Walk, lookup};
+use crate::store::tree::{LastLeaf, Missing, Walk, lookup};
+
+/// The most blocks of one device read.
+const RUN_BLOCKS: usize = 64;
 
 /// What the index and the summaries say of a block.
 pub(crate) enum Known {
@@ -21,21 +23,10 @@ pub(crate) enum Known {
     NotYet(Missing),
 }
 
-impl Engine {
+impl Pool {
     /// What the deltas know of a slot that they refer to.
     pub(crate) fn recent(&self, slot: Slot) -> Option<&Recent> {
-        self.pool.delta.live(slot).or_else(|| self.pool.frozen.live(slot))
-    }
-
-    /// The digest that a slot must hold, and the block that it was first written for. `None`: it is not in use.
-    pub(crate) fn proven_digest(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
-        if let Some(recent) = self.recent(slot) {
-            return Ok(Some((recent.digest, recent.owner)));
-        }
-        if !self.pool.space.contains(slot) || !self.slot_state(slot)?.is_used() {
-            return Ok(None);
-        }
-        self.summary_and_owner(slot)
+        self.delta.live(slot).or_else(|| self.frozen.live(slot))
     }
 
     /// The digest that a slot's summary holds.
@@ -45,42 +36,54 @@ impl Engine {
 
     /// The digest that a slot's summary holds, and whose the block was first.
     pub(crate) fn summary_and_owner(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
-        let per_leaf = self.pool.store.geometry.summary_leaf_slots();
-        let root = self.pool.roots[TreeId::Summaries as usize];
-        match lookup(&mut self.pool.store, Region::Metadata, root, slot.0 / per_leaf) {
+        let per_leaf = self.store.geometry.summary_leaf_slots();
+        let root = self.roots[TreeId::Summaries as usize];
+        match lookup(&mut self.store, Region::Metadata, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => {
-                Ok(Some(read_summary(self.pool.store.pages.bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
+                Ok(Some(read_summary(self.store.pages.bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
             }
             Walk::Absent(_) => Ok(None),
             Walk::Missing(missing) => Err(missing),
         }
     }
+}
+
+impl Pool {
+    /// The digest that a slot must hold, and the block that it was first written for. `None`: it is not in use.
+    pub(crate) fn proven_digest(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
+        if let Some(recent) = self.recent(slot) {
+            return Ok(Some((recent.digest, recent.owner)));
+        }
+        if !self.space.contains(slot) || !self.slot_state(slot)?.is_used() {
+            return Ok(None);
+        }
+        self.summary_and_owner(slot)
+    }
 
     /// Visits the blocks of data of one leaf of the summaries: slots that are not free, but for second copies and replicas. Gives the leaf
     /// to go on with, which is the one behind all that have no page. What cannot be read is passed over; while a page is missing, nothing
-    /// is visited. The states are those of [`Engine::slot_state`].
+    /// is visited. The states are those of [`Pool::slot_state`].
     pub(crate) fn each_block_of_leaf(
         &mut self,
         leaf: u64,
-        mut visit: impl FnMut(&mut Engine, Slot, SlotState, Digest),
+        mut visit: impl FnMut(&mut Pool, Slot, SlotState, Digest),
     ) -> Result<u64, Missing> {
-        let geometry = self.pool.store.geometry;
-        let page =
-            match lookup(&mut self.pool.store, Region::Metadata, self.pool.roots[TreeId::Summaries as usize], leaf) {
-                Walk::Leaf(page) => page,
-                Walk::Absent(level) => {
-                    let span = geometry.fanout().saturating_pow(level.into());
-                    return Ok((leaf / span).saturating_add(1).saturating_mul(span));
-                }
-                Walk::Missing(missing) if self.pool.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
-                Walk::Missing(missing) => return Err(missing),
-            };
+        let geometry = self.store.geometry;
+        let page = match lookup(&mut self.store, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
+            Walk::Leaf(page) => page,
+            Walk::Absent(level) => {
+                let span = geometry.fanout().saturating_pow(level.into());
+                return Ok((leaf / span).saturating_add(1).saturating_mul(span));
+            }
+            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
+            Walk::Missing(missing) => return Err(missing),
+        };
         let per_leaf = geometry.summary_leaf_slots();
         let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(geometry.slots());
         // Its part of the space map: one leaf, or the end of one and the beginning of the next.
         for slot in [slots.start, slots.end - 1] {
             if let Err(missing) = self.slot_state(Slot(slot))
-                && !self.pool.failed_pages.contains(&missing.key)
+                && !self.failed_pages.contains(&missing.key)
             {
                 return Err(missing);
             }
@@ -93,11 +96,58 @@ impl Engine {
                 continue;
             };
             let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
-            let (digest, owner) = read_summary(self.pool.store.pages.bytes(page), at);
+            let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
             if self.copied_from(owner).is_none() {
                 visit(self, slot, state, digest);
             }
         }
         Ok(leaf + 1)
+    }
+}
+
+impl Pool {
+    pub(crate) fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
+        length < RUN_BLOCKS
+            && slot.0 == first.0 + length as u64
+            && self.slot_offset(slot) == self.slot_offset(first) + length as u64 * self.store.geometry.block()
+            && self.space.container_of(first) == self.space.container_of(slot)
+    }
+
+    /// Where a slot's content is on the store.
+    pub(crate) fn slot_offset(&self, slot: Slot) -> u64 {
+        let carried = self.in_journal.get(&slot).copied();
+        carried.unwrap_or_else(|| self.store.geometry.slot_block(slot.0)) * self.store.geometry.block()
+    }
+
+    /// The part of a digest that sharing looks at.
+    pub(crate) fn sharing_digest(&self, digest: Digest) -> Digest {
+        first_bits(digest, self.limits.sharing_digest_bits)
+    }
+
+    /// Tells the index what a slot holds.
+    pub(crate) fn note_known(&mut self, digest: Digest, slot: Slot) {
+        self.index.insert(self.sharing_digest(digest), slot, self.space.generation(slot));
+    }
+}
+
+impl Pool {
+    /// The state of a slot in the space map, as far as the merge under way has come. (Not to be asked from within a step of
+    /// the checkpoint before its counts are merged.)
+    pub(crate) fn slot_state(&mut self, slot: Slot) -> Result<SlotState, Missing> {
+        self.slot_state_after(slot, &mut LastLeaf::default())
+    }
+
+    /// The same, after other slots.
+    pub(crate) fn slot_state_after(&mut self, slot: Slot, last: &mut LastLeaf) -> Result<SlotState, Missing> {
+        if let Some(state) = self.under_way.as_ref().and_then(|under_way| under_way.merged_state(slot)) {
+            return Ok(state);
+        }
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let root = self.roots[TreeId::SpaceMap as usize];
+        match last.lookup(&mut self.store, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => Ok(SlotState::read(self.store.pages.bytes(page), slot.0 % per_leaf)),
+            Walk::Absent(_) => Ok(SlotState::Free),
+            Walk::Missing(missing) => Err(missing),
+        }
     }
 }

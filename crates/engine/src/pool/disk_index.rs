@@ -13,13 +13,12 @@ mod update;
 
 use alloc::vec::Vec;
 
+use super::Pool;
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::disk_index::{buckets_for, is_outgrown, pages_for};
 use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
 use crate::map::discards::Discard;
-use crate::pool::standing::Phase;
 use crate::store::pages::Region;
 use crate::store::tree::Stop;
 
@@ -47,6 +46,23 @@ pub struct DiskIndexStatus {
     pub hits: u64,
 }
 
+impl DiskIndex {
+    /// A block is looked up in it.
+    pub(crate) fn count_lookup(&mut self) {
+        self.lookups += 1;
+    }
+
+    /// A page is loaded for that.
+    pub(crate) fn count_load(&mut self) {
+        self.loads += 1;
+    }
+
+    /// It knew a block.
+    pub(crate) fn count_hit(&mut self) {
+        self.hits += 1;
+    }
+}
+
 /// What the engine remembers of it.
 #[derive(Default)]
 pub(crate) struct DiskIndex {
@@ -61,12 +77,106 @@ pub(crate) struct DiskIndex {
     hits: u64,
 }
 
-impl Engine {
+impl Pool {
+    // ---- when there is one ----
+
+    /// Whether a volume has the policy that looks into the index on disk.
+    fn disk_index_is_wanted(&self) -> bool {
+        let wants = |volume: &crate::format::volume::Volume| {
+            volume.deleted.is_none() && volume.keeps.is_none() && self.policy_of(volume) == Policy::Full
+        };
+        self.volumes.iter().any(wants)
+    }
+
+    /// After opening: a change of policies may not have come as far as the index.
+    pub(crate) fn open_disk_index(&mut self) {
+        self.want_checkpoint |= !self.reads_only && self.disk_index_is_wanted() != self.disk_index.record.is_on();
+    }
+
+    /// Its pages go to the discard list.
+    fn cut_disk_index_off(&mut self) {
+        let root = core::mem::take(&mut self.roots[TreeId::DiskIndex as usize]);
+        if !root.pointer.is_none() {
+            self.discards.push(Discard { pointer: root.pointer, volume: NO_VOLUME, level: root.height });
+        }
+        self.disk_index.record = DiskIndexRecord::default();
+        self.disk_index.unreadable.clear();
+    }
+
+    /// Metadata is short: the next checkpoint gives the index up. False if there is none.
+    pub(crate) fn give_up_disk_index(&mut self) -> bool {
+        let has_pages = !self.roots[TreeId::DiskIndex as usize].pointer.is_none();
+        self.disk_index.gives_up |= has_pages;
+        has_pages
+    }
+
+    /// Walks one page of an index that was cut off. One that cannot be read stays on the list, at its beginning.
+    pub(crate) fn walk_disk_index(&mut self, discard: Discard) -> Result<(), Stop> {
+        let Discard { pointer, volume, level } = discard;
+        let mut children = Vec::new();
+        if self.is_index_page(pointer.location) && level > 0 {
+            match self.metadata_page(pointer) {
+                Ok(page) => {
+                    let pointers = self.store.pages.bytes(page).chunks_exact(16);
+                    children.extend(pointers.map(|child| Pointer::read(child, 0)));
+                }
+                Err(Stop::Missing(missing)) if self.failed_pages.contains(&missing.key) => {
+                    self.discards.rotate_right(1);
+                    self.stuck_discards += 1;
+                    return Ok(());
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        self.discards.pop();
+        self.free_index_page(pointer.location);
+        for pointer in children {
+            if level == 1 {
+                self.free_index_page(pointer.location);
+            } else if !pointer.is_none() {
+                self.discards.push(Discard { pointer, volume, level: level - 1 });
+            }
+        }
+        Ok(())
+    }
+
+    fn is_index_page(&self, location: u32) -> bool {
+        let key = crate::store::pages::PageKey { region: Region::Metadata, location };
+        self.store.is_valid(key) && self.store.meta.is_used(location)
+    }
+
+    fn free_index_page(&mut self, location: u32) {
+        if self.is_index_page(location) {
+            self.store.meta.free_later(location);
+        }
+    }
+}
+
+impl Pool {
+    /// At the beginning of a checkpoint: whether there is to be one.
+    pub(crate) fn review_disk_index(&mut self) {
+        let wanted = self.disk_index_is_wanted() && !core::mem::take(&mut self.disk_index.gives_up);
+        let geometry = self.store.geometry;
+        let record = self.disk_index.record;
+        if !wanted || record.is_on() && is_outgrown(&geometry, record.buckets) {
+            self.cut_disk_index_off();
+        }
+        let buckets = buckets_for(&geometry);
+        let room = 2 * pages_for(&geometry, buckets, buckets.into()) as u64;
+        if wanted && !self.disk_index.record.is_on() && room <= self.metadata_to_begin() {
+            self.disk_index.record = DiskIndexRecord { buckets, built: 0 };
+            let height = height_for(buckets.into(), geometry.fanout());
+            self.roots[TreeId::DiskIndex as usize] = Root { height, ..Root::default() };
+        }
+    }
+}
+
+impl Pool {
     /// Figures of the index on disk.
-    pub fn disk_index_status(&self) -> DiskIndexStatus {
-        let DiskIndex { record, lookups, loads, hits, .. } = self.pool.disk_index;
+    pub(crate) fn disk_index_status(&self) -> DiskIndexStatus {
+        let DiskIndex { record, lookups, loads, hits, .. } = self.disk_index;
         let leaves = self.table_leaves(TreeId::Summaries).max(1);
-        let used = self.pool.space.data_used;
+        let used = self.space.data_used;
         let entries = if record.is_complete() { used } else { used * u64::from(record.built).min(leaves) / leaves };
         DiskIndexStatus {
             buckets: record.buckets.into(),
@@ -78,109 +188,12 @@ impl Engine {
         }
     }
 
-    // ---- when there is one ----
-
-    /// Whether a volume has the policy that looks into the index on disk.
-    fn disk_index_is_wanted(&self) -> bool {
-        let wants = |volume: &crate::format::volume::Volume| {
-            volume.deleted.is_none() && volume.keeps.is_none() && self.policy_of(volume) == Policy::Full
-        };
-        self.pool.volumes.iter().any(wants)
-    }
-
-    /// After opening: a change of policies may not have come as far as the index.
-    pub(crate) fn open_disk_index(&mut self) {
-        self.pool.want_checkpoint |=
-            !self.pool.reads_only && self.disk_index_is_wanted() != self.pool.disk_index.record.is_on();
-    }
-
-    /// Whether a checkpoint is due only to go on with it.
-    pub(crate) fn disk_index_is_due(&self) -> bool {
-        let index = &self.pool.disk_index;
+    /// Whether there is one with which something is to be done.
+    pub(crate) fn disk_index_is_unfinished(&self) -> bool {
+        let index = &self.disk_index;
         let unfinished = !index.record.is_complete()
-            || is_outgrown(&self.pool.store.geometry, index.record.buckets)
+            || is_outgrown(&self.store.geometry, index.record.buckets)
             || !index.unreadable.is_empty();
-        // Who has a command pending waits for one checkpoint, not for all that it takes.
-        index.record.is_on()
-            && unfinished
-            && self.pool.phase == Phase::Serving
-            && !self.pool.reads_only
-            && self.rebuild.is_none()
-            && self.pending_commands.is_empty()
-    }
-
-    /// At the beginning of a checkpoint: whether there is to be one.
-    pub(crate) fn review_disk_index(&mut self) {
-        let wanted = self.disk_index_is_wanted() && !core::mem::take(&mut self.pool.disk_index.gives_up);
-        let geometry = self.pool.store.geometry;
-        let record = self.pool.disk_index.record;
-        if !wanted || record.is_on() && is_outgrown(&geometry, record.buckets) {
-            self.cut_disk_index_off();
-        }
-        let buckets = buckets_for(&geometry);
-        let room = 2 * pages_for(&geometry, buckets, buckets.into()) as u64;
-        if wanted && !self.pool.disk_index.record.is_on() && room <= self.metadata_to_begin() {
-            self.pool.disk_index.record = DiskIndexRecord { buckets, built: 0 };
-            let height = height_for(buckets.into(), geometry.fanout());
-            self.pool.roots[TreeId::DiskIndex as usize] = Root { height, ..Root::default() };
-        }
-    }
-
-    /// Its pages go to the discard list.
-    fn cut_disk_index_off(&mut self) {
-        let root = core::mem::take(&mut self.pool.roots[TreeId::DiskIndex as usize]);
-        if !root.pointer.is_none() {
-            self.pool.discards.push(Discard { pointer: root.pointer, volume: NO_VOLUME, level: root.height });
-        }
-        self.pool.disk_index.record = DiskIndexRecord::default();
-        self.pool.disk_index.unreadable.clear();
-    }
-
-    /// Metadata is short: the next checkpoint gives the index up. False if there is none.
-    pub(crate) fn give_up_disk_index(&mut self) -> bool {
-        let has_pages = !self.pool.roots[TreeId::DiskIndex as usize].pointer.is_none();
-        self.pool.disk_index.gives_up |= has_pages;
-        has_pages
-    }
-
-    /// Walks one page of an index that was cut off. One that cannot be read stays on the list, at its beginning.
-    pub(crate) fn walk_disk_index(&mut self, discard: Discard) -> Result<(), Stop> {
-        let Discard { pointer, volume, level } = discard;
-        let mut children = Vec::new();
-        if self.is_index_page(pointer.location) && level > 0 {
-            match self.metadata_page(pointer) {
-                Ok(page) => {
-                    let pointers = self.pool.store.pages.bytes(page).chunks_exact(16);
-                    children.extend(pointers.map(|child| Pointer::read(child, 0)));
-                }
-                Err(Stop::Missing(missing)) if self.pool.failed_pages.contains(&missing.key) => {
-                    self.pool.discards.rotate_right(1);
-                    self.pool.stuck_discards += 1;
-                    return Ok(());
-                }
-                Err(stop) => return Err(stop),
-            }
-        }
-        self.pool.discards.pop();
-        self.free_index_page(pointer.location);
-        for pointer in children {
-            if level == 1 {
-                self.free_index_page(pointer.location);
-            } else if !pointer.is_none() {
-                self.pool.discards.push(Discard { pointer, volume, level: level - 1 });
-            }
-        }
-        Ok(())
-    }
-
-    fn is_index_page(&self, location: u32) -> bool {
-        let key = crate::store::pages::PageKey { region: Region::Metadata, location };
-        self.pool.store.is_valid(key) && self.pool.store.meta.is_used(location)
-    }
-
-    fn free_index_page(&mut self, location: u32) {
-        if self.is_index_page(location) {
-            self.pool.store.meta.free_later(location);
-        }
+        index.record.is_on() && unfinished
     }
 }

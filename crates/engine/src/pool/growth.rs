@@ -10,8 +10,8 @@
 //! page that named anything beyond its end would make no sense. Nothing has to be written but the superblock: what a table says
 //! about containers and metadata blocks that it never held is right for new ones.
 
+use super::Pool;
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::geometry::Geometry;
 use crate::store::io::Purpose;
 
@@ -26,80 +26,76 @@ pub(crate) enum Growing {
     Failed,
 }
 
-impl Engine {
+impl Pool {
+    fn begin_growth(&mut self, grown: Geometry) {
+        let homes = grown.segments().last().map(|last| last.homes);
+        let is_new = grown.metadata_blocks > self.store.geometry.metadata_blocks;
+        self.needs_pump = true;
+        match homes.filter(|homes| is_new && homes.count > 0) {
+            Some(homes) => {
+                let block = grown.block();
+                self.store.io.begin(IoOp::Reserve, homes.block * block, homes.count * block, [], Purpose::ReserveHomes);
+                self.growing = Some(Growing::Reserving(grown));
+            }
+            None => self.growing = Some(Growing::Ready(grown)),
+        }
+    }
+
+    /// The space for the new homes is reserved, or cannot be.
+    pub(crate) fn homes_reserved(&mut self, good: bool) {
+        if let Some(Growing::Reserving(grown)) = self.growing {
+            self.growing = Some(if good { Growing::Ready(grown) } else { Growing::Failed });
+        }
+    }
+
+    /// The geometry that a checkpoint which is about to sync shall put into force.
+    pub(crate) fn take_growth(&mut self) -> Option<Geometry> {
+        let Some(Growing::Ready(grown)) = self.growing else { return None };
+        self.growing = Some(Growing::Taken);
+        Some(grown)
+    }
+
+    /// A superblock with this geometry is durable in both places.
+    pub(crate) fn grow_to(&mut self, grown: Geometry) {
+        self.store.geometry = grown;
+        self.store.meta.grow(grown.metadata_blocks);
+        self.space.grow(&grown);
+        self.index.widen(grown.slots());
+        // Writes that waited for space may go on.
+        self.host_full = false;
+        self.growing = None;
+    }
+}
+
+impl Pool {
     /// Goes on with a growth to `capacity` as far as possible; its result, when there is one.
     pub(crate) fn step_growth(&mut self, capacity: u64) -> Option<Result<(), ControlError>> {
-        match self.pool.growing {
-            None => match self.pool.store.geometry.grown(capacity) {
+        match self.growing {
+            None => match self.store.geometry.grown(capacity) {
                 Err(error) => Some(Err(ControlError::BadCapacity(error))),
-                Ok(grown) if grown == self.pool.store.geometry => Some(Ok(())),
+                Ok(grown) if grown == self.store.geometry => Some(Ok(())),
                 Ok(grown) => {
                     self.begin_growth(grown);
                     None
                 }
             },
             Some(Growing::Failed) => {
-                self.pool.growing = None;
+                self.growing = None;
                 Some(Err(ControlError::NoRoom))
             }
             // The checkpoint that would take it finds no room.
-            Some(Growing::Ready(_)) if self.pool.metadata_full => {
-                self.pool.growing = None;
+            Some(Growing::Ready(_)) if self.metadata_full => {
+                self.growing = None;
                 Some(Err(ControlError::NoRoom))
             }
             Some(Growing::Ready(_)) => {
-                if self.checkpoint.is_none() && !self.pool.want_checkpoint {
-                    self.pool.want_checkpoint = true;
-                    self.pool.needs_pump = true;
+                if self.under_way.is_none() && !self.want_checkpoint {
+                    self.want_checkpoint = true;
+                    self.needs_pump = true;
                 }
                 None
             }
             Some(Growing::Reserving(_) | Growing::Taken) => None,
         }
-    }
-
-    fn begin_growth(&mut self, grown: Geometry) {
-        let homes = grown.segments().last().map(|last| last.homes);
-        let is_new = grown.metadata_blocks > self.pool.store.geometry.metadata_blocks;
-        self.pool.needs_pump = true;
-        match homes.filter(|homes| is_new && homes.count > 0) {
-            Some(homes) => {
-                let block = grown.block();
-                self.pool.store.io.begin(
-                    IoOp::Reserve,
-                    homes.block * block,
-                    homes.count * block,
-                    [],
-                    Purpose::ReserveHomes,
-                );
-                self.pool.growing = Some(Growing::Reserving(grown));
-            }
-            None => self.pool.growing = Some(Growing::Ready(grown)),
-        }
-    }
-
-    /// The space for the new homes is reserved, or cannot be.
-    pub(crate) fn homes_reserved(&mut self, good: bool) {
-        if let Some(Growing::Reserving(grown)) = self.pool.growing {
-            self.pool.growing = Some(if good { Growing::Ready(grown) } else { Growing::Failed });
-        }
-    }
-
-    /// The geometry that a checkpoint which is about to sync shall put into force.
-    pub(crate) fn take_growth(&mut self) -> Option<Geometry> {
-        let Some(Growing::Ready(grown)) = self.pool.growing else { return None };
-        self.pool.growing = Some(Growing::Taken);
-        Some(grown)
-    }
-
-    /// A superblock with this geometry is durable in both places.
-    pub(crate) fn grow_to(&mut self, grown: Geometry) {
-        self.pool.store.geometry = grown;
-        self.pool.store.meta.grow(grown.metadata_blocks);
-        self.pool.space.grow(&grown);
-        self.pool.index.widen(grown.slots());
-        // Writes that waited for space may go on.
-        self.pool.host_full = false;
-        self.pool.growing = None;
     }
 }

@@ -1,21 +1,43 @@
-//! What takes several parts of the pool at once: room for metadata, volumes, what slots hold, the
-//! index on disk, growth, and who has the pool.
+//! The pool: what jobs, care and requests work on. Its parts stand on floors of their own; here is what takes several of them at once.
+//!
+//! ```text
+//! resolve     what a block maps to: deltas, map buffer, leaf
+//! change      changing the map
+//! contents    what slots hold, and where it can be read
+//! replicas    where they are, and what they may take
+//! containers  opened and reserved ahead
+//! records     closing a record, and the way of its blocks to their slots
+//! memory      a buffer for whoever needs one
+//! room        metadata that is promised
+//! volumes     come, change and go
+//! disk_index  the index on disk, when there is one
+//! growth      geometry, space and tables together
+//! owner       who has the pool; its phase and marks are in standing
+//! ```
 
+pub(crate) mod change;
+pub(crate) mod containers;
 pub(crate) mod contents;
 pub(crate) mod disk_index;
 pub(crate) mod growth;
+pub(crate) mod memory;
 pub mod owner;
+pub(crate) mod records;
+pub(crate) mod replicas;
+pub(crate) mod resolve;
 pub(crate) mod room;
 pub(crate) mod standing;
+pub(crate) mod under_way;
 pub(crate) mod volumes;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::contract::Failure;
+use crate::canary::Canary;
 use crate::contract::*;
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::format::entry::Slot;
+use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Root, Superblock, TREES};
 use crate::format::volume::Volume;
 use crate::journal::carried::CarriedCopies;
@@ -31,13 +53,13 @@ use crate::payload::streams::Streams;
 use crate::pool::disk_index::DiskIndex;
 use crate::pool::growth::Growing;
 use crate::pool::owner::Ownership;
+use crate::pool::replicas::Replicas;
 use crate::pool::room::MetadataRoom;
-use crate::pool::standing::Mark;
-use crate::pool::standing::Phase;
+use crate::pool::standing::{Mark, Phase};
+use crate::pool::under_way::UnderWay;
 use crate::sharing::index::Index;
 use crate::slot_map::{Near, NearMap};
-use crate::space::RESERVE_CONTAINERS;
-use crate::space::Space;
+use crate::space::{RESERVE_CONTAINERS, Space};
 use crate::store::io::IoTable;
 use crate::store::meta::MetaSpace;
 use crate::store::pages::PageCache;
@@ -78,6 +100,7 @@ pub(crate) struct Pool {
     /// The volume of second copies, if there is one that is not deleted.
     pub(crate) copies: Option<VolumeId>,
     pub(crate) index_copy: IndexCopy,
+    pub(crate) replicas: Replicas,
     pub(crate) delta: Delta,
     /// What the checkpoint under way merges; empty if there is none.
     pub(crate) frozen: Delta,
@@ -122,6 +145,8 @@ pub(crate) struct Pool {
     pub(crate) want_publish: bool,
     pub(crate) want_checkpoint: bool,
     pub(crate) checkpoints_done: u64,
+    /// What the checkpoint under way has lent, between its steps.
+    pub(crate) under_way: Option<UnderWay>,
     /// The last of them that walked, or will have walked, something of the discard list.
     pub(crate) walked_in: u64,
     /// What of the counters is not kept elsewhere.
@@ -132,7 +157,7 @@ pub(crate) struct Pool {
     pub(crate) reads: ReadCounts,
     pub(crate) reserving: bool,
     /// The allocator waits for fresh containers rather than to fill holes.
-    pub(crate) wants_fresh: bool,
+    wants_fresh: bool,
     /// Containers to reserve at once.
     pub(crate) reserve_at_once: u32,
     /// Space for the metadata of a checkpoint could not be reserved: the host is full.
@@ -158,11 +183,11 @@ pub(crate) struct Pool {
     pub(crate) dead: Vec<Slot>,
     pub(crate) scratch: Vec<u8>,
     /// Of the record that is being written: empty in between, as are the slots of a container that is being opened.
-    pub(crate) record_segments: Vec<Segment>,
-    pub(crate) free_slots: Vec<bool>,
+    record_segments: Vec<Segment>,
+    free_slots: Vec<bool>,
     /// What is broken on purpose.
     #[cfg(feature = "canaries")]
-    pub(crate) broken: Option<crate::canary::Canary>,
+    pub(crate) broken: Option<Canary>,
 }
 
 impl Pool {
@@ -204,6 +229,7 @@ impl Pool {
             second_copies: 0,
             copies: None,
             index_copy: IndexCopy::default(),
+            replicas: Replicas::default(),
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),
             buffer: MapBuffer::new(),
@@ -233,6 +259,7 @@ impl Pool {
             want_publish: false,
             want_checkpoint: false,
             checkpoints_done: 0,
+            under_way: None,
             walked_in: 0,
             counters: Counters::default(),
             writes: WriteCounts::default(),
@@ -259,5 +286,29 @@ impl Pool {
             #[cfg(feature = "canaries")]
             broken: None,
         }
+    }
+}
+
+#[cfg(feature = "canaries")]
+impl Pool {
+    /// Whether this is broken.
+    pub(crate) fn canary(&self, canary: Canary) -> bool {
+        self.broken == Some(canary)
+    }
+}
+
+#[cfg(not(feature = "canaries"))]
+impl Pool {
+    /// Whether this is broken: never.
+    #[inline(always)]
+    pub(crate) fn canary(&self, _canary: Canary) -> bool {
+        false
+    }
+}
+
+impl Pool {
+    /// Where things are on the store, by now.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.store.geometry
     }
 }

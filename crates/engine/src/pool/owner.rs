@@ -13,13 +13,12 @@
 use crate::pool::standing::Look;
 use alloc::string::String;
 
+use super::Pool;
 use crate::canary::Canary;
 use crate::contract::Failure;
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::superblock::Parameters;
-use crate::pool::standing::Mark;
 use crate::store::io::Purpose;
 
 /// First eight bytes of a record of the owner.
@@ -159,71 +158,63 @@ pub(crate) struct Ownership {
     lost: bool,
 }
 
-impl Engine {
-    /// From here on the pool is written only as long as its record has this nonce. To be called before the first event, if at all.
-    pub fn set_owner(&mut self, nonce: [u8; 16]) {
-        self.pool.owner.nonce = Some(nonce).filter(|_| self.pool.store.geometry.owner_block().is_some());
-    }
-
+impl Pool {
     /// The nonce that the record must have, if there is one.
-    pub fn owner_nonce(&self) -> Option<[u8; 16]> {
-        self.pool.owner.nonce
-    }
-
-    /// Whether another has taken the pool over.
-    pub fn is_taken_over(&self) -> bool {
-        self.pool.failure == Some(Failure::TakenOver)
+    pub(crate) fn owner_nonce(&self) -> Option<[u8; 16]> {
+        self.owner.nonce
     }
 
     /// Whether the record is not what it must be: nothing may be written, whatever happens.
     pub(crate) fn has_lost_owner(&self) -> bool {
-        self.pool.owner.lost
+        self.owner.lost
     }
 
     /// Begins a look.
     pub(crate) fn look_at_owner(&mut self) -> Look {
-        let Some(block) = self.pool.store.geometry.owner_block().filter(|_| self.pool.owner.nonce.is_some()) else {
+        let Some(block) = self.store.geometry.owner_block().filter(|_| self.owner.nonce.is_some()) else {
             return Look(0);
         };
         if self.canary(Canary::OwnerNotLookedAt) {
             return Look(0);
         }
-        self.pool.owner.begun += 1;
-        let (number, size) = (self.pool.owner.begun, self.pool.store.geometry.block());
-        self.pool.store.io.begin(IoOp::ReadPages, block * size, size, [], Purpose::Owner(number));
+        self.owner.begun += 1;
+        let (number, size) = (self.owner.begun, self.store.geometry.block());
+        self.store.io.begin(IoOp::ReadPages, block * size, size, [], Purpose::Owner(number));
         Look(number)
     }
 
     /// Whether a look, or a later one, found the pool to be ours.
     pub(crate) fn is_ours(&self, look: Look) -> bool {
-        self.pool.owner.seen >= look.0
+        self.owner.seen >= look.0
     }
 
     /// Whether a checkpoint may begin: a look of its own says that the pool is ours.
     pub(crate) fn may_begin(&mut self) -> bool {
-        let look = match self.pool.owner.before_checkpoint {
+        let look = match self.owner.before_checkpoint {
             Some(look) => look,
             None => self.look_at_owner(),
         };
         let is_ours = self.is_ours(look);
-        self.pool.owner.before_checkpoint = Some(look).filter(|_| !is_ours);
+        self.owner.before_checkpoint = Some(look).filter(|_| !is_ours);
         is_ours
     }
 
-    /// A look has come to its end.
-    pub(crate) fn owner_looked_at(&mut self, number: u64, result: Result<Outcome<'_>, IoError>) {
-        match self.judge_owner(result) {
-            None => self.pool.owner.seen = self.pool.owner.seen.max(number),
-            Some(failure) => self.lose_owner(failure),
-        }
+    /// A look, or a later one, found the pool to be ours.
+    pub(crate) fn owner_seen(&mut self, number: u64) {
+        self.owner.seen = self.owner.seen.max(number);
+    }
+
+    /// The record is not what it must be.
+    pub(crate) fn lose_owner(&mut self) {
+        self.owner.lost = true;
     }
 
     /// Whether what was read of the record lets the pool be written; what has failed if not. A record that is gone, or not whole, is a
     /// damage: it says nothing of another.
     pub(crate) fn judge_owner(&self, result: Result<Outcome<'_>, IoError>) -> Option<Failure> {
-        let nonce = self.pool.owner.nonce?;
+        let nonce = self.owner.nonce?;
         let record = match result {
-            Ok(Outcome::Bytes(bytes)) => Owner::decode(&self.pool.superblock.parameters, bytes),
+            Ok(Outcome::Bytes(bytes)) => Owner::decode(&self.superblock.parameters, bytes),
             _ => None,
         };
         match record {
@@ -232,16 +223,12 @@ impl Engine {
             Some(_) => Some(Failure::TakenOver),
         }
     }
+}
 
-    fn lose_owner(&mut self, failure: Failure) {
-        self.pool.owner.lost = true;
-        self.fail_pool(failure);
-        self.pool.mark = Mark::Done;
-        if failure == Failure::TakenOver {
-            // Also where something else had failed before: who is told of it must not repair another's pool.
-            self.pool.failure = Some(failure);
-        }
-        self.pool.needs_pump = true;
+impl Pool {
+    /// From here on the pool is written only as long as its record has this nonce. To be called before the first event, if at all.
+    pub(crate) fn set_owner(&mut self, nonce: [u8; 16]) {
+        self.owner.nonce = Some(nonce).filter(|_| self.store.geometry.owner_block().is_some());
     }
 }
 

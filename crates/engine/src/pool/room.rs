@@ -11,10 +11,10 @@
 //! - A clear changes two leaves, one at each end. What it covers is cut off, not written.
 //! - The other tables change as many leaves as slots are new or change their counts, and have no more than the pool's size makes them
 //!   have. The log, the list of discards and the table of volumes are as long as what they say.
-//! - A subtree that was cut off is walked only as far as there is room, but one page always ([`Engine::discard_budget`]).
+//! - A subtree that was cut off is walked only as far as there is room, but one page always ([`Pool::discard_budget`]).
 //!
 //! What has to be free at any moment: what the checkpoint under way may still take (what was counted when it began, less what it has
-//! taken: [`Engine::left_to_take`]), and what the next one will take for the active delta. The bounds are added, so neither counts on what
+//! taken: [`Pool::left_to_take`]), and what the next one will take for the active delta. The bounds are added, so neither counts on what
 //! the other gives back.
 //!
 //! What is in the map buffer has a claim to the pages that its leaves need. Nobody who makes this claim larger is let in where the pages
@@ -29,17 +29,16 @@
 //! reserve   nobody's: an empty checkpoint, a walk of what was cut off, and a repair that makes every table but maps and summaries anew
 //! ```
 
+use super::Pool;
 use crate::canary::Canary;
-use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;
 use crate::format::superblock::{Root, TreeId};
 use crate::format::volume::{MAX_HEIGHT, VOLUME_BYTES, Volume};
-use crate::jobs::checkpoint::Checkpoint;
 use crate::map::delta::Delta;
 use crate::map::discards::DISCARD_BYTES;
-use crate::map::map_buffer::Leaf;
+use crate::pool::under_way::UnderWay;
 
 /// Levels that a map can have, leaves included.
 const LEVELS: usize = MAX_HEIGHT as usize + 1;
@@ -219,7 +218,7 @@ struct Merged {
     points: u64,
 }
 
-impl Engine {
+impl Pool {
     // ---- the bound ----
 
     /// A delta, with the paths to its points, and what somebody asks for.
@@ -233,14 +232,14 @@ impl Engine {
             clears: delta.clears.len() as u64 + more.clears,
             new_slots: slots + more.new_slots,
             slots: slots + points + more.slots,
-            cuts: delta.cuts + delta.releases / self.pool.store.geometry.map_leaf_entries() + more.cuts,
+            cuts: delta.cuts + delta.releases / self.store.geometry.map_leaf_entries() + more.cuts,
             points: points + more.points,
         }
     }
 
     /// What somebody asks for, alone.
     fn merging_alone(&self, asked: &Asked) -> Merged {
-        let geometry = &self.pool.store.geometry;
+        let geometry = &self.store.geometry;
         let more = asked.changes as u64;
         let cleared = asked.cleared.unwrap_or(Cleared { cuts: 0, releases: 0 });
         Merged {
@@ -256,9 +255,9 @@ impl Engine {
 
     /// The most pages that a checkpoint takes which merges this and walks so many pages of subtrees that were cut off.
     fn pages_to_merge(&self, merged: &Merged, walked: u64) -> u64 {
-        let geometry = &self.pool.store.geometry;
+        let geometry = &self.store.geometry;
         let capacity = self.map_capacity();
-        let mut pages = if merged.paths[0] > 0 { self.pool.room.raised } else { 0 };
+        let mut pages = if merged.paths[0] > 0 { self.room.raised } else { 0 };
         for (&wanted, &all) in merged.paths.iter().zip(&capacity) {
             pages += wanted.min(all) + (2 * merged.clears).min(all);
         }
@@ -267,27 +266,27 @@ impl Engine {
         }
         // Partly cleared leaves, walked ones, and what a clear or a leaf takes out of the map buffer release slots that no delta names.
         let released = (walked + 2 * merged.clears) * geometry.map_leaf_entries();
-        let slots = merged.slots + released + (self.pool.buffer.len() + self.pool.frozen.points.len()) as u64;
+        let slots = merged.slots + released + (self.buffer.len() + self.frozen.points.len()) as u64;
         pages
             + self.table_pages(TreeId::Summaries, merged.new_slots)
             + self.table_pages(TreeId::SpaceMap, slots)
             + self.table_pages(TreeId::Counts, slots)
             + self.table_pages(TreeId::Containers, u64::MAX)
             + self.list_pages(merged.cuts, walked)
-            + self.pages_of_log(merged.points + self.pool.frozen.points.len() as u64)
+            + self.pages_of_log(merged.points + self.frozen.points.len() as u64)
             + SLACK
     }
 
     /// The pages of volumes and discards: lists that are written as a whole.
     fn list_pages(&self, cuts: u64, walked: u64) -> u64 {
-        let geometry = &self.pool.store.geometry;
+        let geometry = &self.store.geometry;
         // The subtree at the end of the list is walked first, so its pages are on the list one path at a time.
-        let grows = walked.min(self.pool.room.levels) * geometry.fanout();
-        let discards = self.pool.discards.len() as u64 + self.pool.frozen.cuts + cuts + grows + 1;
-        let discard_leaves = discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.pool.discard_leaves);
-        let volumes = (self.pool.volumes.len() as u64 + 1).div_ceil(geometry.block() / VOLUME_BYTES);
+        let grows = walked.min(self.room.levels) * geometry.fanout();
+        let discards = self.discards.len() as u64 + self.frozen.cuts + cuts + grows + 1;
+        let discard_leaves = discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.discard_leaves);
+        let volumes = (self.volumes.len() as u64 + 1).div_ceil(geometry.block() / VOLUME_BYTES);
         self.tree_pages(TreeId::Discards, discard_leaves, discard_leaves)
-            + self.tree_pages(TreeId::Volumes, u64::MAX, volumes.max(self.pool.volume_leaves))
+            + self.tree_pages(TreeId::Volumes, u64::MAX, volumes.max(self.volume_leaves))
     }
 
     fn pages_of_log(&self, new: u64) -> u64 {
@@ -302,7 +301,7 @@ impl Engine {
 
     /// The same, of a tree with so many leaves.
     fn tree_pages(&self, tree: TreeId, changed: u64, leaves: u64) -> u64 {
-        let fanout = self.pool.store.geometry.fanout();
+        let fanout = self.store.geometry.fanout();
         let (mut pages, mut level, mut height) = (changed.min(leaves), leaves, 0);
         while level > 1 {
             level = level.div_ceil(fanout);
@@ -310,14 +309,14 @@ impl Engine {
             pages += changed.min(level);
         }
         // Where it becomes higher, or once was, there are pages with one child.
-        pages + if changed > 0 { u64::from(self.pool.roots[tree as usize].height).abs_diff(height) } else { 0 }
+        pages + if changed > 0 { u64::from(self.roots[tree as usize].height).abs_diff(height) } else { 0 }
     }
 
     /// All pages that the maps can have, by level.
     fn map_capacity(&self) -> Pages {
-        let fanout = self.pool.store.geometry.fanout();
+        let fanout = self.store.geometry.fanout();
         let mut pages = [0; LEVELS];
-        for (volume, root) in self.pool.volumes.iter().zip(&self.pool.maps) {
+        for (volume, root) in self.volumes.iter().zip(&self.maps) {
             let mut level = self.leaves_of(volume);
             for pages in pages.iter_mut().take(usize::from(self.height_of(volume, root)) + 1) {
                 *pages += level.max(1);
@@ -329,22 +328,22 @@ impl Engine {
 
     /// Leaves that the map of a volume may have: it may be as large as its volume was before that shrank.
     fn leaves_of(&self, volume: &Volume) -> u64 {
-        let geometry = &self.pool.store.geometry;
+        let geometry = &self.store.geometry;
         volume.size.max(volume.merged_size).div_ceil(geometry.block() * geometry.map_leaf_entries())
     }
 
     fn height_of(&self, volume: &Volume, root: &Root) -> u8 {
-        height_for(self.leaves_of(volume), self.pool.store.geometry.fanout()).max(root.height)
+        height_for(self.leaves_of(volume), self.store.geometry.fanout()).max(root.height)
     }
 
     /// The pages that flushing all of the map buffer would write, with what the checkpoint under way may put into it.
     pub(crate) fn claimed(&self) -> u64 {
-        if self.pool.buffer.is_empty() && self.pool.limits.map_buffer == 0 {
+        if self.buffer.is_empty() && self.limits.map_buffer == 0 {
             return 0;
         }
         let capacity = self.map_capacity();
-        let buffered = self.pool.room.buffered.of_at_most(self.pool.buffer.len() as u64);
-        let kept = self.pool.room.frozen.of_at_most(self.pool.frozen.points.len() as u64);
+        let buffered = self.room.buffered.of_at_most(self.buffer.len() as u64);
+        let kept = self.room.frozen.of_at_most(self.frozen.points.len() as u64);
         if self.canary(Canary::RoomCountedLow) {
             return (buffered[0] + kept[0]).min(capacity[0]);
         }
@@ -355,15 +354,15 @@ impl Engine {
 
     /// Volumes, deltas or the map buffer have changed as a whole: counts anew what stays the same while blocks are written.
     pub(crate) fn review_room(&mut self) {
-        let geometry = self.pool.store.geometry;
+        let geometry = self.store.geometry;
         let (mut highest, mut raised) = (0, 0);
-        for (volume, root) in self.pool.volumes.iter().zip(&self.pool.maps) {
+        for (volume, root) in self.volumes.iter().zip(&self.maps) {
             let height = self.height_of(volume, root);
             highest = highest.max(height);
             raised += if root.pointer.is_none() { 0 } else { u64::from(height - root.height) };
         }
-        (self.pool.room.levels, self.pool.room.raised) = (u64::from(highest) + 1, raised);
-        let levels = self.pool.room.levels;
+        (self.room.levels, self.room.raised) = (u64::from(highest) + 1, raised);
+        let levels = self.room.levels;
         let tables =
             [TreeId::SpaceMap, TreeId::Counts, TreeId::Containers].map(|tree| self.table_pages(tree, u64::MAX));
         let tables: u64 = tables.iter().sum();
@@ -376,54 +375,111 @@ impl Engine {
         let piece = geometry.piece_blocks as usize + 1;
         let overwrite = alone(&Asked::together(piece + 1, piece as u64 / geometry.map_leaf_entries() + 2));
         // Each needs what an empty checkpoint does as well: that is free again when it has ended.
-        self.pool.room.reserve = repair.max(empty);
-        (self.pool.room.for_clear, self.pool.room.for_overwrite) = (clear - empty, overwrite - empty);
-        self.pool.room.fixed = tables
+        self.room.reserve = repair.max(empty);
+        (self.room.for_clear, self.room.for_overwrite) = (clear - empty, overwrite - empty);
+        self.room.fixed = tables
             + self.table_pages(TreeId::Summaries, u64::MAX)
             + self.list_pages(0, levels)
-            + self.pages_of_log(self.pool.frozen.points.len() as u64)
-            + self.pool.room.raised
-            + self.pool.room.buffered.total
-            + if self.pool.limits.map_buffer > 0 { self.pool.room.frozen.total } else { 0 }
+            + self.pages_of_log(self.frozen.points.len() as u64)
+            + self.room.raised
+            + self.room.buffered.total
+            + if self.limits.map_buffer > 0 { self.room.frozen.total } else { 0 }
             + self.kept_from(Who::New)
             + 3 * SLACK;
     }
 
     /// Free pages that are kept from somebody.
     fn kept_from(&self, who: Who) -> u64 {
-        let MetadataRoom { reserve, for_clear, for_overwrite, .. } = self.pool.room;
+        let MetadataRoom { reserve, for_clear, for_overwrite, .. } = self.room;
         match who {
             Who::Clear => reserve,
             Who::Overwrite => reserve + for_clear,
-            Who::New => {
-                (reserve + for_clear + for_overwrite).max(u64::from(self.pool.store.geometry.metadata_blocks) / 64)
-            }
+            Who::New => (reserve + for_clear + for_overwrite).max(u64::from(self.store.geometry.metadata_blocks) / 64),
         }
     }
 
     /// Levels of the highest map.
     pub(crate) fn map_levels(&self) -> u64 {
-        self.pool.room.levels
+        self.room.levels
     }
 
+    pub(crate) fn left_of(&self, under_way: &UnderWay) -> u64 {
+        (under_way.promised + under_way.index_pages as u64)
+            .saturating_sub(self.store.meta.taken() - under_way.taken_before)
+    }
+
+    /// Whether a volume of so many leaves can come, or become as large: not where a clear of it might find no room.
+    pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
+        let levels = u64::from(height_for(leaves, self.store.geometry.fanout())) + 1;
+        let more = levels.saturating_sub(self.room.levels) * 8 + SLACK;
+        self.kept_from(Who::Clear) + more <= u64::from(self.store.meta.free())
+    }
+
+    // ---- checkpoints ----
+
+    /// The pages that a checkpoint may take which has just begun: it has frozen the delta. With it, how much it walks of what was cut off.
+    pub(crate) fn promise_pages(&self, walks: bool) -> (u64, u32) {
+        let paths = self.room.frozen.of_at_most(self.frozen.points.len() as u64);
+        let merged = self.merging(&self.frozen, paths, &Asked::nothing());
+        let least = self.pages_to_merge(&merged, 1);
+        let budget = if walks { self.discard_budget(least + self.room.reserve) } else { 0 };
+        (self.pages_to_merge(&merged, budget.max(1).into()), budget)
+    }
+
+    /// Pages of cut-off subtrees that a checkpoint walks which takes so many pages without: as many as their slots' counts and states
+    /// find pages for, in half of the rest. One at least.
+    fn discard_budget(&self, taken: u64) -> u32 {
+        let each = 2 * self.store.geometry.map_leaf_entries();
+        let free = u64::from(self.store.meta.free()).saturating_sub(taken);
+        ((free / 2 / each) as u32).clamp(1, self.limits.discard_pages)
+    }
+
+    /// Pages that a checkpoint may take which writes just these leaves of maps and walks so much of what was cut off; if it keeps all that
+    /// is new in the map buffer, so many mappings, the log comes to it.
+    pub(crate) fn pages_planned(&self, leaves: impl Iterator<Item = Key>, walked: u32, kept: Option<u64>) -> u64 {
+        let mut paths = Paths::new(&self.store.geometry);
+        leaves.for_each(|first| paths.note(first));
+        let merged = self.merging(&self.frozen, paths.pages, &Asked::nothing());
+        let mut pages = self.pages_to_merge(&merged, walked.max(1).into());
+        if let Some(kept) = kept.filter(|_| self.log_pages(1) == 0) {
+            let leaves = self.log_leaves(kept);
+            pages += self.tree_pages(TreeId::MapBuffer, leaves, leaves);
+        }
+        pages
+    }
+
+    /// Whether the leaves of all that is new find no room: a journal was left behind by a server that had more, or counted less.
+    pub(crate) fn lacks_room_for_leaves(&self, under_way: &UnderWay) -> bool {
+        under_way.promised > u64::from(self.store.meta.free()) && !self.canary(Canary::RoomCountedLow)
+    }
+
+    /// A checkpoint has ended: it must not have taken more than was counted.
+    pub(crate) fn note_taken(&mut self, under_way: &UnderWay) {
+        let taken = self.store.meta.taken() - under_way.taken_before;
+        self.room.beyond = self.room.beyond.max(taken.saturating_sub(under_way.promised));
+    }
+
+    /// What changes of blocks in a row ask for, from the first to the last of them.
+    pub(crate) fn asked_in_a_row(&self, first: Key, last: Key, changes: usize) -> Asked {
+        let bits = self.room.active.bits[0];
+        Asked::together(changes, (last.0 >> bits) - (first.0 >> bits) + 1)
+    }
+}
+
+impl Pool {
     /// Pages that the checkpoint under way may still take.
     pub(crate) fn left_to_take(&self) -> u64 {
-        self.checkpoint.as_ref().map_or(0, |checkpoint| self.left_of(checkpoint))
-    }
-
-    pub(crate) fn left_of(&self, checkpoint: &Checkpoint) -> u64 {
-        (checkpoint.promised + checkpoint.index_pages as u64)
-            .saturating_sub(self.pool.store.meta.taken() - checkpoint.taken_before)
+        self.under_way.as_ref().map_or(0, |under_way| self.left_of(under_way))
     }
 
     /// Whether somebody can be let in: whether there is metadata for what he asks for, and for all that has been promised before.
     pub(crate) fn has_metadata(&self, asked: &Asked) -> bool {
-        let free = u64::from(self.pool.store.meta.free());
-        let MetadataRoom { fixed, levels, ref active, .. } = self.pool.room;
-        let clears = self.pool.delta.clears.len() as u64 + 1;
-        let changes = (self.pool.delta.points.len() + asked.changes) as u64;
+        let free = u64::from(self.store.meta.free());
+        let MetadataRoom { fixed, levels, ref active, .. } = self.room;
+        let clears = self.delta.clears.len() as u64 + 1;
+        let changes = (self.delta.points.len() + asked.changes) as u64;
         let cleared = asked.cleared.map_or(0, |cleared| cleared.cuts + cleared.releases);
-        let entries = self.pool.delta.cuts + self.pool.delta.releases + cleared + changes;
+        let entries = self.delta.cuts + self.delta.releases + cleared + changes;
         // In most pools there is so much room that nobody has to look closer.
         let roughly = fixed.saturating_add(active.total + levels * (2 * clears + asked.leaves) + entries / 8);
         if roughly.saturating_add(self.left_to_take()) <= free {
@@ -435,14 +491,14 @@ impl Engine {
 
     /// Pages that the checkpoint under way may still take, and the next one with what somebody asks for.
     fn needed_for(&self, asked: &Asked) -> u64 {
-        let paths = self.pool.room.active.of_at_most(self.pool.delta.points.len() as u64);
-        self.left_to_take() + self.pages_to_merge(&self.merging(&self.pool.delta, paths, asked), 1)
+        let paths = self.room.active.of_at_most(self.delta.points.len() as u64);
+        self.left_to_take() + self.pages_to_merge(&self.merging(&self.delta, paths, asked), 1)
     }
 
     /// Free pages that nobody has a claim to.
     pub(crate) fn unclaimed_metadata(&self) -> u64 {
         let claims = self.needed_for(&Asked::nothing()) + self.claimed() + self.kept_from(Who::New);
-        u64::from(self.pool.store.meta.free()).saturating_sub(claims)
+        u64::from(self.store.meta.free()).saturating_sub(claims)
     }
 
     /// The same, when a checkpoint has frozen the delta and has not begun.
@@ -451,74 +507,19 @@ impl Engine {
     }
 
     /// Free pages that are not needed for what the checkpoint under way and the next one cannot do without.
-    pub(crate) fn metadata_to_flush(&self, checkpoint: &Checkpoint) -> u64 {
+    pub(crate) fn metadata_to_flush(&self, under_way: &UnderWay) -> u64 {
         // What is kept is enough for the next one, if that has nothing to merge.
-        let next = if self.pool.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
-        let needed = self.left_of(checkpoint) + next + self.kept_from(Who::New);
-        u64::from(self.pool.store.meta.free()).saturating_sub(needed)
+        let next = if self.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
+        let needed = self.left_of(under_way) + next + self.kept_from(Who::New);
+        u64::from(self.store.meta.free()).saturating_sub(needed)
     }
+}
 
-    /// Whether a volume of so many leaves can come, or become as large: not where a clear of it might find no room.
-    pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
-        let levels = u64::from(height_for(leaves, self.pool.store.geometry.fanout())) + 1;
-        let more = levels.saturating_sub(self.pool.room.levels) * 8 + SLACK;
-        self.kept_from(Who::Clear) + more <= u64::from(self.pool.store.meta.free())
-    }
-
-    // ---- checkpoints ----
-
-    /// The pages that a checkpoint may take which has just begun: it has frozen the delta. With it, how much it walks of what was cut off.
-    pub(crate) fn promise_pages(&self, walks: bool) -> (u64, u32) {
-        let paths = self.pool.room.frozen.of_at_most(self.pool.frozen.points.len() as u64);
-        let merged = self.merging(&self.pool.frozen, paths, &Asked::nothing());
-        let least = self.pages_to_merge(&merged, 1);
-        let budget = if walks { self.discard_budget(least + self.pool.room.reserve) } else { 0 };
-        (self.pages_to_merge(&merged, budget.max(1).into()), budget)
-    }
-
-    /// Pages of cut-off subtrees that a checkpoint walks which takes so many pages without: as many as their slots' counts and states
-    /// find pages for, in half of the rest. One at least.
-    fn discard_budget(&self, taken: u64) -> u32 {
-        let each = 2 * self.pool.store.geometry.map_leaf_entries();
-        let free = u64::from(self.pool.store.meta.free()).saturating_sub(taken);
-        ((free / 2 / each) as u32).clamp(1, self.pool.limits.discard_pages)
-    }
-
-    /// The leaves that a checkpoint writes have been chosen: counts again what it may take, which is less if it leaves much in the map
-    /// buffer, and more if it flushes.
-    pub(crate) fn promise_planned(&self, checkpoint: &mut Checkpoint) {
-        let mut paths = Paths::new(&self.pool.store.geometry);
-        checkpoint.leaves.iter().for_each(|leaf: &Leaf| paths.note(leaf.first));
-        let merged = self.merging(&self.pool.frozen, paths.pages, &Asked::nothing());
-        let walked = checkpoint.discard_budget.max(1).into();
-        checkpoint.promised = self.pages_to_merge(&merged, walked);
-        if checkpoint.plan.keeps_all && self.log_pages(1) == 0 {
-            let leaves = self.log_leaves(checkpoint.points.len() as u64);
-            checkpoint.promised += self.tree_pages(TreeId::MapBuffer, leaves, leaves);
-        }
-    }
-
-    /// Whether the leaves of all that is new find no room: a journal was left behind by a server that had more, or counted less.
-    pub(crate) fn lacks_room_for_leaves(&self, checkpoint: &Checkpoint) -> bool {
-        checkpoint.promised > u64::from(self.pool.store.meta.free()) && !self.canary(Canary::RoomCountedLow)
-    }
-
-    /// A checkpoint has ended: it must not have taken more than was counted.
-    pub(crate) fn note_taken(&mut self, checkpoint: &Checkpoint) {
-        let taken = self.pool.store.meta.taken() - checkpoint.taken_before;
-        self.pool.room.beyond = self.pool.room.beyond.max(taken.saturating_sub(checkpoint.promised));
-    }
-
-    /// What changes of blocks in a row ask for, from the first to the last of them.
-    pub(crate) fn asked_in_a_row(&self, first: Key, last: Key, changes: usize) -> Asked {
-        let bits = self.pool.room.active.bits[0];
-        Asked::together(changes, (last.0 >> bits) - (first.0 >> bits) + 1)
-    }
-
+impl Pool {
     /// The most pages that a checkpoint has taken beyond what had been counted before it took any: 0, or writes were let in that the pool
     /// may have no room for.
-    pub fn pages_beyond_promise(&self) -> u64 {
-        self.pool.room.beyond
+    pub(crate) fn pages_beyond_promise(&self) -> u64 {
+        self.room.beyond
     }
 }
 
@@ -539,4 +540,87 @@ pub(crate) struct Cleared {
     pub cuts: u64,
     /// Slots that it releases in leaves that it covers in part.
     pub releases: u64,
+}
+
+impl Pool {
+    /// Whether there is room in record, ring, delta and metadata; sees to it that there will be.
+    /// Clears that wait for their turn are something to be reclaimed.
+    pub(crate) fn room_for(&mut self, asked: &Asked, clears_left: bool) -> Room {
+        let fits = self.has_metadata(asked);
+        self.room_where(asked, fits, clears_left)
+    }
+
+    /// The same, where it is known whether there is metadata.
+    pub(crate) fn room_where(&mut self, asked: &Asked, has_metadata: bool, clears_left: bool) -> Room {
+        let &Asked { changes: more, cleared, .. } = asked;
+        if self.journal.changes.len() + more > self.journal.record_capacity() && !self.close_record(false) {
+            return Room::Later;
+        }
+        let most_released = self.limits.releases(&self.store.geometry);
+        // So much is buffered of what it covers that some of it has to go into its leaves before; where it cannot, it goes alone.
+        let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
+        let has_to_flush = covers_much && !(self.flush_is_stuck && self.delta.is_empty());
+        let full_delta = self.delta.len() + more > self.limits.delta_entries as usize
+            || self.delta.room() < more
+            || has_to_flush
+            || !covers_much && cleared.is_some_and(|cleared| self.delta.releases + cleared.releases > most_released);
+        if has_to_flush {
+            self.ask_to_flush();
+        }
+        let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
+        let cut_off = self.discards.len() as u64 + self.cuts_to_merge();
+        let most = u64::from(self.limits.discards);
+        let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
+        if !full_delta && !full_ring && has_metadata && !full_discards {
+            return Room::Enough;
+        }
+        if !has_metadata {
+            // What is in the map buffer has a claim to pages that is the less the fuller leaves are written.
+            self.ask_to_flush();
+        }
+        let stuck = self.metadata_full && (full_delta || full_ring);
+        let last_resort = !stuck && !has_metadata && !self.is_reclaimable(clears_left) && !self.has_to_flush();
+        if stuck || last_resort && !self.give_up_disk_index() {
+            return Room::Never;
+        }
+        self.ask_for_checkpoint();
+        Room::Later
+    }
+
+    /// The most subtrees that merging both deltas can cut off. Clears that meet in a leaf may cover all of it together.
+    fn cuts_to_merge(&self) -> u64 {
+        let joined = (self.delta.releases + self.frozen.releases) / self.store.geometry.map_leaf_entries();
+        self.delta.cuts + self.frozen.cuts + joined
+    }
+
+    /// Whether a checkpoint or a published watermark could free something.
+    pub(crate) fn is_reclaimable(&self, clears_left: bool) -> bool {
+        self.delta.len() + self.frozen.len() > 0
+            || self.has_discards()
+            || !self.space.pending().is_empty()
+            || self.under_way.is_some()
+            || clears_left
+    }
+
+    /// The next checkpoints flush the map buffer, as far as they can.
+    pub(crate) fn ask_to_flush(&mut self) {
+        if !self.want_flush && !self.buffer.is_empty() {
+            (self.want_flush, self.flush_is_stuck) = (true, false);
+        }
+    }
+
+    /// Whether there is anything in the map buffer that can be flushed.
+    pub(crate) fn has_to_flush(&self) -> bool {
+        !self.buffer.is_empty() && !self.flush_is_stuck
+    }
+
+    /// Entries that a part of a clear looks at.
+    pub(crate) fn part_steps(&self) -> u64 {
+        self.limits.turn_steps() / 2
+    }
+
+    /// Whether the delta has little that a clear might cover, however long.
+    pub(crate) fn can_clear_at_once(&self) -> bool {
+        self.delta.len() as u64 <= self.part_steps()
+    }
 }

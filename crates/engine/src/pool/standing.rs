@@ -26,3 +26,12 @@ pub(crate) enum Mark {
 /// A look at the owner that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Look(pub u64);
+
+/// What is so above, where requests are: told to whom it concerns, for the step that is being taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Facts {
+    /// No request has been in flight for a while.
+    pub is_idle: bool,
+    /// Writes wait for room, or commands for what they asked for.
+    pub are_waiting: bool,
+}

@@ -10,9 +10,9 @@
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 
+use super::Pool;
 use crate::contract::*;
 use crate::counters::WriteCounts;
-use crate::engine::Engine;
 use crate::format::entry::{Key, LBA_BITS};
 use crate::format::layout::height_for;
 use crate::format::record::Change;
@@ -30,42 +30,88 @@ pub(crate) enum VolumeChange {
     Resize { volume: VolumeId, blocks: u64 },
 }
 
-impl Engine {
+impl Pool {
     /// Where a volume is in the list, if it can be used.
     pub(crate) fn volume_index(&self, id: VolumeId) -> Option<usize> {
-        let at = self.pool.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
-        self.is_visible(&self.pool.volumes[at]).then_some(at)
+        let at = self.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
+        self.is_visible(&self.volumes[at]).then_some(at)
     }
 
-    /// The volumes that users have made, in order of their numbers.
-    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
-        self.pool.volumes.iter().filter(|volume| self.is_visible(volume) && volume.keeps.is_none())
-    }
-
-    fn is_visible(&self, volume: &Volume) -> bool {
-        volume.since <= self.pool.checkpoints_done && volume.deleted.is_none()
+    pub(crate) fn is_visible(&self, volume: &Volume) -> bool {
+        volume.since <= self.checkpoints_done && volume.deleted.is_none()
     }
 
     /// The policy that is in force for a volume.
-    pub fn policy_of(&self, volume: &Volume) -> Policy {
-        volume.policy.or(self.pool.pool_policy).unwrap_or_default()
+    pub(crate) fn policy_of(&self, volume: &Volume) -> Policy {
+        volume.policy.or(self.pool_policy).unwrap_or_default()
     }
 
-    /// The pool's policy, if it says something.
-    pub fn pool_policy(&self) -> Option<Policy> {
-        self.pool.pool_policy
+    fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
+        let block = self.geometry().block();
+        let possible = size > 0 && size.is_multiple_of(block) && size / block <= most_blocks(self.geometry());
+        if possible { Ok(size / block) } else { Err(ControlError::BadSize) }
     }
 
-    /// Memory that the pool says it shall be served with, in bytes; 0 if it says nothing.
-    pub fn pool_memory(&self) -> u64 {
-        self.pool.pool_memory
+    /// A number for a volume: the next one; when they have run out, one of which nothing is left.
+    fn free_number(&self) -> Option<VolumeId> {
+        let of_key = |key: u64| (key >> LBA_BITS) as u16;
+        let mut used: BTreeSet<u16> = self.volumes.iter().map(|volume| volume.id.0).collect();
+        let next = self.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
+        if next < u16::MAX {
+            // No volume has ever had it: what there is of mappings need not be looked at.
+            return Some(VolumeId(next));
+        }
+        used.extend(self.discards.iter().map(|discard| discard.volume.0));
+        for delta in [&self.delta, &self.frozen] {
+            used.extend(delta.clears.keys().map(|&key| of_key(key)));
+            used.extend(delta.points.keys().map(|key| of_key(key.0)));
+        }
+        (next..=u16::MAX).chain(1..next).find(|number| !used.contains(number)).map(VolumeId)
     }
 
+    /// What a command to resize asks for, as a change.
+    pub(crate) fn resizing(&self, volume: VolumeId, size: u64) -> Result<VolumeChange, ControlError> {
+        Ok(VolumeChange::Resize { volume, blocks: self.blocks_of_size(size)? })
+    }
+}
+
+impl Pool {
+    /// The list of volumes has changed.
+    fn note_hidden_volumes(&mut self) {
+        let find = |keeps| {
+            let found = self.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
+            found.map(|volume| volume.id)
+        };
+        (self.copies, self.replicas.volume) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
+    }
+
+    /// Does what record `sequence` says again.
+    pub(crate) fn replay_volume_change(&mut self, change: VolumeChange, sequence: u64) {
+        let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
+        let at = self.volume_index(volume).expect("checked before it was believed");
+        match change {
+            VolumeChange::Delete { volume } => {
+                self.replay_clear(Key::new(volume, 0), end_of(volume));
+                self.volumes[at].deleted = Some(sequence);
+                self.note_hidden_volumes();
+            }
+            VolumeChange::Resize { volume, blocks } => {
+                let size = blocks * self.store.geometry.block();
+                if size < self.volumes[at].size {
+                    self.replay_clear(Key::new(volume, blocks), end_of(volume));
+                }
+                self.volumes[at].size = size;
+            }
+        }
+    }
+}
+
+impl Pool {
     // ---- commands ----
 
     /// Whether commands that change something are taken.
-    pub fn takes_changes(&self) -> bool {
-        self.pool.phase == Phase::Serving && !self.pool.read_only && !self.pool.reads_only
+    pub(crate) fn takes_changes(&self) -> bool {
+        self.phase == Phase::Serving && !self.read_only && !self.reads_only
     }
 
     /// Enters a volume; it is created when so many checkpoints are done.
@@ -76,7 +122,7 @@ impl Engine {
         if !is_name(name) {
             return Err(ControlError::BadName);
         }
-        if self.pool.volumes.iter().any(|volume| volume.name == name && volume.deleted.is_none()) {
+        if self.volumes.iter().any(|volume| volume.name == name && volume.deleted.is_none()) {
             return Err(ControlError::Exists);
         }
         self.enter_volume(name, size, policy, None)
@@ -90,7 +136,7 @@ impl Engine {
         keeps: Option<Keeps>,
     ) -> Result<u64, ControlError> {
         let blocks = self.blocks_of_size(size)?;
-        let id = self.free_number().filter(|_| self.pool.volumes.len() < MAX_VOLUMES);
+        let id = self.free_number().filter(|_| self.volumes.len() < MAX_VOLUMES);
         let id = id.ok_or(ControlError::TooManyVolumes)?;
         let since = self.after_next_checkpoint();
         let leaves = blocks.div_ceil(self.geometry().map_leaf_entries());
@@ -111,13 +157,13 @@ impl Engine {
             merged_size: size,
             writes: WriteCounts::default(),
         };
-        let at = self.pool.volumes.partition_point(|known| known.id < id);
-        self.pool.volumes.insert(at, volume);
-        self.pool.maps.insert(at, root);
-        if let Some(checkpoint) = &mut self.checkpoint
-            && at <= checkpoint.volume_at
+        let at = self.volumes.partition_point(|known| known.id < id);
+        self.volumes.insert(at, volume);
+        self.maps.insert(at, root);
+        if let Some(under_way) = &mut self.under_way
+            && at <= under_way.volume_at
         {
-            checkpoint.volume_at += 1;
+            under_way.volume_at += 1;
         }
         self.note_hidden_volumes();
         self.review_room();
@@ -126,45 +172,8 @@ impl Engine {
 
     /// Makes a volume that nobody sees, of a block for each slot.
     pub(crate) fn enter_hidden_volume(&mut self, keeps: Keeps) -> Result<u64, ControlError> {
-        let size = self.pool.store.geometry.slots() * self.pool.store.geometry.block();
+        let size = self.store.geometry.slots() * self.store.geometry.block();
         self.enter_volume(keeps.name(), size, Some(Policy::Native), Some(keeps))
-    }
-
-    /// The list of volumes has changed.
-    fn note_hidden_volumes(&mut self) {
-        let find = |keeps| {
-            let found = self.pool.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
-            found.map(|volume| volume.id)
-        };
-        (self.pool.copies, self.reorder.volume) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
-    }
-
-    fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
-        let block = self.geometry().block();
-        let possible = size > 0 && size.is_multiple_of(block) && size / block <= most_blocks(self.geometry());
-        if possible { Ok(size / block) } else { Err(ControlError::BadSize) }
-    }
-
-    /// A number for a volume: the next one; when they have run out, one of which nothing is left.
-    fn free_number(&self) -> Option<VolumeId> {
-        let of_key = |key: u64| (key >> LBA_BITS) as u16;
-        let mut used: BTreeSet<u16> = self.pool.volumes.iter().map(|volume| volume.id.0).collect();
-        let next = self.pool.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
-        if next < u16::MAX {
-            // No volume has ever had it: what there is of mappings need not be looked at.
-            return Some(VolumeId(next));
-        }
-        used.extend(self.pool.discards.iter().map(|discard| discard.volume.0));
-        for delta in [&self.pool.delta, &self.pool.frozen] {
-            used.extend(delta.clears.keys().map(|&key| of_key(key)));
-            used.extend(delta.points.keys().map(|key| of_key(key.0)));
-        }
-        (next..=u16::MAX).chain(1..next).find(|number| !used.contains(number)).map(VolumeId)
-    }
-
-    /// What a command to resize asks for, as a change.
-    pub(crate) fn resizing(&self, volume: VolumeId, size: u64) -> Result<VolumeChange, ControlError> {
-        Ok(VolumeChange::Resize { volume, blocks: self.blocks_of_size(size)? })
     }
 
     /// Changes properties. They are durable when so many checkpoints are done.
@@ -178,7 +187,7 @@ impl Engine {
             return Err(ControlError::ReadOnly);
         }
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
-        let volume = &mut self.pool.volumes[at];
+        let volume = &mut self.volumes[at];
         volume.policy = policy.unwrap_or(volume.policy);
         volume.read_only = read_only.unwrap_or(volume.read_only);
         Ok(self.after_next_checkpoint())
@@ -188,23 +197,27 @@ impl Engine {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
         }
-        if change.second_copies.is_some_and(|above| above > 0) && self.pool.copies.is_none() {
+        if change.second_copies.is_some_and(|above| above > 0) && self.copies.is_none() {
             self.enter_hidden_volume(Keeps::SecondCopies)?;
         }
-        self.pool.second_copies = change.second_copies.unwrap_or(self.pool.second_copies);
+        self.second_copies = change.second_copies.unwrap_or(self.second_copies);
         let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(MOST_BUDGET)));
-        self.reorder.budget = replicas.unwrap_or(self.reorder.budget);
-        self.pool.index_copy = change.index_copy.unwrap_or(self.pool.index_copy);
-        self.pool.pool_policy = change.policy.unwrap_or(self.pool.pool_policy);
-        self.pool.pool_memory = change.memory.unwrap_or(self.pool.pool_memory);
-        self.pool.pool_cache = change.cache.unwrap_or(self.pool.pool_cache);
+        self.replicas.budget = replicas.unwrap_or(self.replicas.budget);
+        self.index_copy = change.index_copy.unwrap_or(self.index_copy);
+        self.pool_policy = change.policy.unwrap_or(self.pool_policy);
+        self.pool_memory = change.memory.unwrap_or(self.pool_memory);
+        self.pool_cache = change.cache.unwrap_or(self.pool_cache);
         Ok(self.after_next_checkpoint())
     }
 
     // ---- records ----
 
     /// Does a change, if there is room for it, and gives the record that has it; `None` if it has to wait.
-    pub(crate) fn change_volume(&mut self, change: VolumeChange) -> Result<Option<u64>, ControlError> {
+    pub(crate) fn change_volume(
+        &mut self,
+        change: VolumeChange,
+        clears_left: bool,
+    ) -> Result<Option<u64>, ControlError> {
         let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
         let cleared = match change {
@@ -212,67 +225,47 @@ impl Engine {
             VolumeChange::Resize { volume, blocks } => self.cleared(Key::new(volume, blocks), end_of(volume)),
         };
         if let VolumeChange::Resize { blocks, .. } = change
-            && blocks * self.pool.store.geometry.block() > self.pool.volumes[at].size
+            && blocks * self.store.geometry.block() > self.volumes[at].size
             && !self.has_metadata_for_volume(blocks.div_ceil(self.geometry().map_leaf_entries()))
         {
-            if !self.is_reclaimable() {
+            if !self.is_reclaimable(clears_left) {
                 return Err(ControlError::NoSpace);
             }
-            self.pool.want_checkpoint = true;
+            self.want_checkpoint = true;
             return Ok(None);
         }
-        match self.room_for(&Asked::clear(1, cleared)) {
+        match self.room_for(&Asked::clear(1, cleared), clears_left) {
             Room::Enough => {}
             Room::Later => return Ok(None),
             Room::Never => return Err(ControlError::NoSpace),
         }
-        if !self.can_clear_at_once() && !self.pool.metadata_full {
+        if !self.can_clear_at_once() && !self.metadata_full {
             // What a full delta has of it would take long to find: the checkpoint that follows anyway comes first.
-            self.pool.want_checkpoint = true;
+            self.want_checkpoint = true;
             return Ok(None);
         }
-        let sequence = self.pool.journal.sequence;
+        let sequence = self.journal.sequence;
         match change {
             VolumeChange::Delete { volume } => {
-                self.pool.journal.changes.push(Change::DeleteVolume { volume });
+                self.journal.changes.push(Change::DeleteVolume { volume });
                 self.clear_keys(Key::new(volume, 0), end_of(volume));
-                self.pool.volumes[at].deleted = Some(sequence);
+                self.volumes[at].deleted = Some(sequence);
                 self.note_hidden_volumes();
                 // Its space comes back from here on, and its place in the table.
-                self.pool.want_checkpoint = true;
+                self.want_checkpoint = true;
             }
             VolumeChange::Resize { volume, blocks } => {
-                self.pool.journal.changes.push(Change::ResizeVolume { volume, blocks });
-                let size = blocks * self.pool.store.geometry.block();
-                if size < self.pool.volumes[at].size {
+                self.journal.changes.push(Change::ResizeVolume { volume, blocks });
+                let size = blocks * self.store.geometry.block();
+                if size < self.volumes[at].size {
                     self.clear_keys(Key::new(volume, blocks), end_of(volume));
                 }
-                self.pool.volumes[at].size = size;
+                self.volumes[at].size = size;
             }
         }
         self.review_room();
-        self.pool.last_change = self.pool.now;
+        self.last_change = self.now;
         Ok(Some(sequence))
-    }
-
-    /// Does what record `sequence` says again.
-    pub(crate) fn replay_volume_change(&mut self, change: VolumeChange, sequence: u64) {
-        let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
-        let at = self.volume_index(volume).expect("checked before it was believed");
-        match change {
-            VolumeChange::Delete { volume } => {
-                self.replay_clear(Key::new(volume, 0), end_of(volume));
-                self.pool.volumes[at].deleted = Some(sequence);
-                self.note_hidden_volumes();
-            }
-            VolumeChange::Resize { volume, blocks } => {
-                let size = blocks * self.pool.store.geometry.block();
-                if size < self.pool.volumes[at].size {
-                    self.replay_clear(Key::new(volume, blocks), end_of(volume));
-                }
-                self.pool.volumes[at].size = size;
-            }
-        }
     }
 }
 
@@ -284,6 +277,7 @@ fn end_of(volume: VolumeId) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Engine;
     use crate::format::geometry::Geometry;
     use crate::format::superblock::{DigestFunction, Parameters, Superblock};
     use crate::limits::Limits;
@@ -299,7 +293,7 @@ mod tests {
         engine.pool.phase = Phase::Serving;
         engine.pool.superblock = Superblock { next_volume: u16::MAX, ..engine.pool.superblock };
         let create = |engine: &mut Engine, name: &str| {
-            engine.create_volume(name, 4096, None).unwrap();
+            engine.pool.create_volume(name, 4096, None).unwrap();
             engine.pool.volumes.iter().find(|volume| volume.name == name).unwrap().id.0
         };
         assert_eq!(create(&mut engine, "last"), u16::MAX);

@@ -50,7 +50,7 @@ pub struct Header {
     pub now: Nanos,
     /// Whether the pool was opened with [`Engine::open_to_read`].
     pub reads_only: bool,
-    /// The nonce that the record of the owner must have ([`Engine::set_owner`]).
+    /// The nonce that the record of the owner must have ([`Pool::set_owner`]).
     pub owner: Option<[u8; 16]>,
 }
 
@@ -60,7 +60,7 @@ impl Header {
         let open = if self.reads_only { Engine::open_to_read } else { Engine::open };
         let mut engine = open(self.parameters, self.limits, self.now);
         if let Some(nonce) = self.owner {
-            engine.set_owner(nonce);
+            engine.pool.set_owner(nonce);
         }
         engine
     }
@@ -177,7 +177,7 @@ impl EffectHash {
                             continue;
                         }
                     }
-                    offset += engine.geometry().block();
+                    offset += engine.pool.geometry().block();
                 }
             }
             Effect::Reply { token, result } => {

@@ -330,7 +330,7 @@ impl Planner<'_, '_> {
 
     /// Makes a table as it should be.
     fn rewrite_table(&mut self, tree: TreeId, changes: &Changes<'_, Self>, wanted: &mut Wanted<'_, Self>) {
-        let leaves = self.engine.table_leaves(tree);
+        let leaves = self.engine.pool.table_leaves(tree);
         let mut root = self.engine.pool.roots[tree as usize];
         if root.pointer.is_none() {
             root.height = height_for(leaves, self.geometry().fanout());
@@ -358,7 +358,7 @@ impl Planner<'_, '_> {
         wanted: &mut Wanted<'_, Self>,
     ) -> Pointer {
         let geometry = self.geometry();
-        let leaves = self.engine.table_leaves(tree);
+        let leaves = self.engine.pool.table_leaves(tree);
         let span = geometry.fanout().saturating_pow(level.into());
         let first = index.saturating_mul(span);
         if first >= leaves {

@@ -79,7 +79,7 @@ impl Planner<'_, '_> {
     /// Visits the leaves of a table.
     fn visit_table(&mut self, tree: TreeId, visit: &mut dyn FnMut(&mut Self, u64, &[u8])) {
         let root = self.engine.pool.roots[tree as usize];
-        let leaves = self.engine.table_leaves(tree);
+        let leaves = self.engine.pool.table_leaves(tree);
         self.visit_subtree(tree, leaves, root.pointer, root.height, 0, visit);
     }
 
@@ -255,7 +255,7 @@ impl Planner<'_, '_> {
         mappings.retain(|&(key, entry)| {
             let known = self.engine.pool.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
             let stays = known.is_ok_and(|at| key.lba() < self.blocks[at]) && self.engine.pool.delta.get(key).is_none();
-            let makes_sense = self.engine.may_be_buffered(key, entry);
+            let makes_sense = self.engine.pool.may_be_buffered(key, entry);
             wrong += u64::from(stays && !makes_sense);
             stays && makes_sense
         });

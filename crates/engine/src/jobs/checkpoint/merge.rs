@@ -2,9 +2,7 @@
 //! for a page has changed nothing that it would change again.
 
 use crate::canary::Canary;
-use crate::contract::Failure;
 use crate::contract::PageId;
-use crate::engine::Engine;
 use crate::format::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
 use crate::format::layout::SUMMARY_BYTES;
@@ -13,6 +11,7 @@ use crate::format::volume::{self, VOLUME_BYTES};
 use crate::jobs::checkpoint::{Checkpoint, Progress, Stage, TABLES};
 use crate::map::discards::{DISCARD_BYTES, Discard};
 use crate::map::map_buffer::Leaf;
+use crate::pool::Pool;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::space::SlotState;
 use crate::store::pages::{PageKey, Region};
@@ -35,16 +34,11 @@ fn by_leaf<T>(items: &[T], per_leaf: u64, slot: impl Fn(&T) -> Slot) -> impl Ite
     })
 }
 
-impl Engine {
-    /// The writer of a tree: the one at work, or a new one.
-    fn writer(checkpoint: &mut Checkpoint, region: Region, root: Root) -> &mut Writer {
-        checkpoint.writer.get_or_insert_with(|| Writer::new(region, root))
-    }
-
+impl Pool {
     pub(crate) fn finish_writer(&mut self, checkpoint: &mut Checkpoint) -> Result<Option<Root>, Stop> {
         let Some(writer) = &mut checkpoint.writer else { return Ok(None) };
-        let root = writer.finish(&mut self.pool.store)?;
-        let (written, pages) = (writer.written, &mut self.pool.counters.pages_written);
+        let root = writer.finish(&mut self.store)?;
+        let (written, pages) = (writer.written, &mut self.counters.pages_written);
         *match checkpoint.stage {
             Stage::Maps => &mut pages.maps,
             Stage::Counts => &mut pages.counts,
@@ -56,10 +50,88 @@ impl Engine {
         Ok(Some(root))
     }
 
+    /// If the next new mapping stays in the map buffer: up to which block of this volume those after it do, too.
+    fn next_kept(&self, checkpoint: &Checkpoint, end: u64) -> Option<Key> {
+        let &(next, _) = checkpoint.points.get(checkpoint.point_at)?;
+        let leaf = checkpoint.leaves.get(checkpoint.next_leaf).map_or(u64::MAX, |leaf| leaf.first.0);
+        let end = leaf.min(end << LBA_BITS);
+        (next.0 < end).then_some(Key(end))
+    }
+
+    /// Puts the entry of a block into its leaf, and gives what was there.
+    fn put_entry(&mut self, checkpoint: &Checkpoint, page: PageId, key: Key, entry: Entry) -> Entry {
+        debug_assert_eq!(key.volume(), self.volumes[checkpoint.shared.volume_at].id);
+        let at = (key.lba() % self.store.geometry.map_leaf_entries()) as usize * 8;
+        let bytes = self.store.pages.bytes_mut(page);
+        let before = Entry(u64_at(bytes, at));
+        put_u64(bytes, at, entry.0);
+        before
+    }
+
+    fn next_table_leaf(&self, table: TreeId, from: u64) -> Option<u64> {
+        match table {
+            TreeId::Containers => self.space.next_dirty_container_leaf(from),
+            TreeId::MetaMap => self.store.meta.next_dirty_leaf(from),
+            TreeId::Volumes => (from < self.volume_table_leaves().max(self.volume_leaves)).then_some(from),
+            TreeId::Discards => (from < self.discard_table_leaves().max(self.discard_leaves)).then_some(from),
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
+                unreachable!("merged, not written from memory")
+            }
+        }
+    }
+
+    /// Leaves that the volumes of the checkpoint under way fill.
+    fn volume_table_leaves(&self) -> u64 {
+        let volumes = self.volumes.iter().filter(|volume| volume.since <= self.checkpoints_done + 1).count() as u64;
+        volumes.div_ceil(self.store.geometry.block() / VOLUME_BYTES)
+    }
+
+    /// Leaves that the discard list fills.
+    pub(crate) fn discard_table_leaves(&self) -> u64 {
+        self.discards.len().div_ceil(self.store.geometry.block_size as usize / DISCARD_BYTES) as u64
+    }
+
+    fn fill_table_leaf(&mut self, table: TreeId, leaf: u64, page: PageId) {
+        let store = &mut self.store;
+        match table {
+            TreeId::Containers => self.space.write_container_leaf(leaf, store.pages.bytes_mut(page)),
+            TreeId::MetaMap => store.meta.write_leaf(leaf, store.pages.bytes_mut(page)),
+            TreeId::Volumes => {
+                let bytes = store.pages.bytes_mut(page);
+                bytes.fill(0);
+                let per_leaf = bytes.len() / VOLUME_BYTES as usize;
+                // Volumes that came after the checkpoint began are not part of it: the table keeps still.
+                let known = self.volumes.iter().zip(&self.maps);
+                let known = known.filter(|(volume, _)| volume.since <= self.checkpoints_done + 1);
+                let here = known.skip(leaf as usize * per_leaf);
+                for (out, (volume, &root)) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).zip(here) {
+                    volume::encode(volume, root, out);
+                }
+            }
+            TreeId::Discards => {
+                let bytes = store.pages.bytes_mut(page);
+                bytes.fill(0);
+                let per_leaf = bytes.len() / DISCARD_BYTES;
+                for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {
+                    if let Some(discard) = self.discards.get(leaf as usize * per_leaf + i) {
+                        discard.pointer.write(out, 0);
+                        put_u16(out, 16, discard.volume.0);
+                        out[18] = discard.level;
+                    }
+                }
+            }
+            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
+                unreachable!("merged, not written from memory")
+            }
+        }
+    }
+}
+
+impl Pool {
     // ---- maps ----
 
     pub(crate) fn merge_maps(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let Some(volume) = self.pool.volumes.get(checkpoint.volume_at) else { return Ok(Progress::Next) };
+        let Some(volume) = self.volumes.get(checkpoint.shared.volume_at) else { return Ok(Progress::Next) };
         let id = volume.id;
         let end = u64::from(id.0) + 1;
         let in_volume = |key: u64| key >> LBA_BITS < end;
@@ -75,50 +147,42 @@ impl Engine {
         } else {
             let deleted = volume.deleted.is_some_and(|sequence| sequence <= checkpoint.upto);
             if let Some(root) = self.finish_writer(checkpoint)? {
-                self.pool.maps[checkpoint.volume_at] = root;
+                self.maps[checkpoint.shared.volume_at] = root;
             }
             if deleted {
-                if !self.pool.maps[checkpoint.volume_at].pointer.is_none() {
+                if !self.maps[checkpoint.shared.volume_at].pointer.is_none() {
                     // Something is mapped beyond everything that a volume can have.
-                    self.fail_pool(Failure::Contradiction);
-                    return Ok(Progress::More);
+                    return Err(Stop::Contradiction);
                 }
-                self.pool.maps.remove(checkpoint.volume_at);
-                self.pool.volumes.remove(checkpoint.volume_at);
+                self.maps.remove(checkpoint.shared.volume_at);
+                self.volumes.remove(checkpoint.shared.volume_at);
             } else {
-                checkpoint.volume_at += 1;
+                checkpoint.shared.volume_at += 1;
             }
         }
         Ok(Progress::More)
     }
 
-    /// If the next new mapping stays in the map buffer: up to which block of this volume those after it do, too.
-    fn next_kept(&self, checkpoint: &Checkpoint, end: u64) -> Option<Key> {
-        let &(next, _) = checkpoint.points.get(checkpoint.point_at)?;
-        let leaf = checkpoint.leaves.get(checkpoint.next_leaf).map_or(u64::MAX, |leaf| leaf.first.0);
-        let end = leaf.min(end << LBA_BITS);
-        (next.0 < end).then_some(Key(end))
-    }
-
     /// Asks for the leaves that are written next.
     fn load_maps_ahead(&mut self, checkpoint: &Checkpoint) {
-        let per_leaf = self.pool.store.geometry.map_leaf_entries();
-        let (volume, root) = (self.pool.volumes[checkpoint.volume_at].id, self.pool.maps[checkpoint.volume_at]);
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let (volume, root) = (self.volumes[checkpoint.shared.volume_at].id, self.maps[checkpoint.shared.volume_at]);
         let leaves = checkpoint.leaves[checkpoint.next_leaf..].iter();
         let leaves = leaves.map(|leaf| leaf.first).take_while(|first| first.volume() == volume);
-        self.load_leaves_ahead(root, leaves.map(|first| first.lba() / per_leaf));
+        let most = self.load_ahead(&checkpoint.facts);
+        self.load_leaves_ahead(root, leaves.map(|first| first.lba() / per_leaf), most);
     }
 
     /// Merges what is new of one leaf, and what is buffered for it if the leaf flushes.
     fn merge_leaf(&mut self, checkpoint: &mut Checkpoint) -> Result<(), Stop> {
-        let per_leaf = self.pool.store.geometry.map_leaf_entries();
+        let per_leaf = self.store.geometry.map_leaf_entries();
         let Leaf { first, flushes } = checkpoint.leaves[checkpoint.next_leaf];
-        let root = self.pool.maps[checkpoint.volume_at];
-        let writer = Engine::writer(checkpoint, Region::Metadata, root);
-        let page = writer.leaf(&mut self.pool.store, first.lba() / per_leaf, true)?.expect("created");
+        let root = self.maps[checkpoint.shared.volume_at];
+        let writer = writer_of(checkpoint, Region::Metadata, root);
+        let page = writer.leaf(&mut self.store, first.lba() / per_leaf, true)?.expect("created");
         let end = first.0 + per_leaf;
         if flushes {
-            let mut next = self.pool.buffer.first_from(self.pool.buffer.position(first));
+            let mut next = self.buffer.first_from(self.buffer.position(first));
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
                 let before = self.put_entry(checkpoint, page, key, entry);
                 self.release(checkpoint, key, before);
@@ -126,15 +190,14 @@ impl Engine {
                     self.release(checkpoint, key, before);
                 }
                 self.note_same_place(checkpoint, before, entry);
-                next = self.pool.buffer.first_from(place + 1);
+                next = self.buffer.first_from(place + 1);
             }
         }
         while let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at).filter(|(key, _)| key.0 < end) {
-            let buffered =
-                self.pool.buffer.first_from(self.pool.buffer.position(key)).filter(|&(_, found, _)| found == key);
+            let buffered = self.buffer.first_from(self.buffer.position(key)).filter(|&(_, found, _)| found == key);
             if let (false, Some((place, _, before))) = (flushes, buffered) {
                 // The frozen delta hides it until it is gone.
-                self.pool.buffer.remove(place);
+                self.buffer.remove(place);
                 self.release(checkpoint, key, before);
             }
             let before = self.put_entry(checkpoint, page, key, entry);
@@ -147,26 +210,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts the entry of a block into its leaf, and gives what was there.
-    fn put_entry(&mut self, checkpoint: &Checkpoint, page: PageId, key: Key, entry: Entry) -> Entry {
-        debug_assert_eq!(key.volume(), self.pool.volumes[checkpoint.volume_at].id);
-        let at = (key.lba() % self.pool.store.geometry.map_leaf_entries()) as usize * 8;
-        let bytes = self.pool.store.pages.bytes_mut(page);
-        let before = Entry(u64_at(bytes, at));
-        put_u64(bytes, at, entry.0);
-        before
-    }
-
     /// Merges a clear: entry by entry in leaves that it covers in part, whole subtrees elsewhere.
     fn merge_clear(&mut self, checkpoint: &mut Checkpoint, first: Key, stop: u64) -> Result<(), Stop> {
-        let per_leaf = self.pool.store.geometry.map_leaf_entries();
+        let per_leaf = self.store.geometry.map_leaf_entries();
         let base = first.0 - first.lba();
         let (lba, end) = (first.lba(), stop - base);
         let leaf = lba / per_leaf;
-        let root = self.pool.maps[checkpoint.volume_at];
+        let root = self.maps[checkpoint.shared.volume_at];
         let next = if !lba.is_multiple_of(per_leaf) || end - lba < per_leaf {
             let upto = end.min((leaf + 1) * per_leaf);
-            let page = Engine::writer(checkpoint, Region::Metadata, root).leaf(&mut self.pool.store, leaf, false)?;
+            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.store, leaf, false)?;
             if let Some(page) = page {
                 for key in first.0..base + upto {
                     let before = self.put_entry(checkpoint, page, Key(key), Entry::UNMAPPED);
@@ -177,11 +230,11 @@ impl Engine {
         } else {
             let mut from = leaf;
             let mut cut_off = core::mem::take(&mut checkpoint.cut_off);
-            let writer = Engine::writer(checkpoint, Region::Metadata, root);
-            let result = writer.cut(&mut self.pool.store, &mut from, end / per_leaf, &mut cut_off);
+            let writer = writer_of(checkpoint, Region::Metadata, root);
+            let result = writer.cut(&mut self.store, &mut from, end / per_leaf, &mut cut_off);
             let volume = first.volume();
             let lost = usize::from(self.canary(Canary::LostSubtree));
-            self.pool.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
+            self.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
                 pointer,
                 volume,
                 level,
@@ -205,44 +258,43 @@ impl Engine {
         if checkpoint.discard_budget == 0 {
             return Ok(Progress::Next);
         }
-        let Some(&discard) = self.pool.discards.last().filter(|_| self.has_discards()) else {
+        let Some(&discard) = self.discards.last().filter(|_| self.has_discards()) else {
             return Ok(Progress::Next);
         };
         if discard.volume == NO_VOLUME {
             self.walk_disk_index(discard)?;
             checkpoint.discard_budget -= 1;
-            self.pool.walked_in = self.pool.checkpoints_done + 1;
+            self.walked_in = self.checkpoints_done + 1;
             return Ok(Progress::More);
         }
         let Discard { pointer, volume, level } = discard;
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        if !self.pool.store.is_valid(key) || !self.pool.store.meta.is_used(pointer.location) {
-            self.fail_pool(Failure::Contradiction);
-            return Ok(Progress::More);
+        if !self.store.is_valid(key) || !self.store.meta.is_used(pointer.location) {
+            return Err(Stop::Contradiction);
         }
         let page = self.metadata_page(pointer)?;
         checkpoint.discard_budget -= 1;
-        self.pool.discards.pop();
-        self.pool.walked_in = self.pool.checkpoints_done + 1;
-        let bytes = self.pool.store.pages.bytes(page);
+        self.discards.pop();
+        self.walked_in = self.checkpoints_done + 1;
+        let bytes = self.store.pages.bytes(page);
         if level > 0 {
             for child in bytes.chunks_exact(16) {
                 let pointer = Pointer::read(child, 0);
                 if !pointer.is_none() && !pointer.is_lost() {
-                    self.pool.discards.push(Discard { pointer, volume, level: level - 1 });
+                    self.discards.push(Discard { pointer, volume, level: level - 1 });
                 }
             }
         } else {
             let slots = bytes.chunks_exact(8).filter_map(|entry| Entry(u64_at(entry, 0)).slot());
-            let before = checkpoint.changes.len();
-            checkpoint.changes.extend(slots.map(|slot| (slot, -1)));
-            let freed = (checkpoint.changes.len() - before) as u64;
-            if let Ok(at) = self.pool.volumes.binary_search_by_key(&volume, |volume| volume.id) {
-                let used = &mut self.pool.volumes[at].logical_blocks_used;
+            let before = checkpoint.shared.changes.len();
+            checkpoint.shared.changes.extend(slots.map(|slot| (slot, -1)));
+            let freed = (checkpoint.shared.changes.len() - before) as u64;
+            if let Ok(at) = self.volumes.binary_search_by_key(&volume, |volume| volume.id) {
+                let used = &mut self.volumes[at].logical_blocks_used;
                 *used = used.saturating_sub(freed);
             }
         }
-        self.pool.store.meta.free_later(pointer.location);
+        self.store.meta.free_later(pointer.location);
         Ok(Progress::More)
     }
 
@@ -250,13 +302,14 @@ impl Engine {
 
     /// Applies the changes of some slots' counts, of one leaf of the space map.
     pub(crate) fn merge_counts(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let per_leaf = self.pool.store.geometry.space_leaf_slots();
-        let leaf =
-            |checkpoint: &Checkpoint| checkpoint.changes.get(checkpoint.change_at).map(|change| change.0.0 / per_leaf);
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let leaf = |checkpoint: &Checkpoint| {
+            checkpoint.shared.changes.get(checkpoint.shared.change_at).map(|change| change.0.0 / per_leaf)
+        };
         let first = leaf(checkpoint);
         let mut progress = self.merge_count(checkpoint)?;
         for _ in 1..COUNTS_AT_ONCE {
-            if !matches!(progress, Progress::More) || self.pool.read_only || leaf(checkpoint) != first {
+            if !matches!(progress, Progress::More) || self.read_only || leaf(checkpoint) != first {
                 break;
             }
             progress = self.merge_count(checkpoint)?;
@@ -266,75 +319,75 @@ impl Engine {
 
     /// Applies the changes of one slot's count.
     fn merge_count(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let Some(&(slot, _)) = checkpoint.changes.get(checkpoint.change_at) else {
+        let Some(&(slot, _)) = checkpoint.shared.changes.get(checkpoint.shared.change_at) else {
             if let Some(root) = self.finish_writer(checkpoint)? {
-                self.pool.roots[TreeId::Counts as usize] = root;
+                self.roots[TreeId::Counts as usize] = root;
             }
             if let Some(writer) = &mut checkpoint.space_writer {
-                self.pool.roots[TreeId::SpaceMap as usize] = writer.finish(&mut self.pool.store)?;
-                self.pool.counters.pages_written.space_map += writer.written;
+                self.roots[TreeId::SpaceMap as usize] = writer.finish(&mut self.store)?;
+                self.counters.pages_written.space_map += writer.written;
                 checkpoint.space_writer = None;
             }
             return Ok(Progress::Next);
         };
-        let same = checkpoint.changes[checkpoint.change_at..].iter().take_while(|change| change.0 == slot);
+        let same =
+            checkpoint.shared.changes[checkpoint.shared.change_at..].iter().take_while(|change| change.0 == slot);
         let (mut many, mut net) = (0, 0i64);
         for &(_, change) in same {
             many += 1;
             net += i64::from(change);
         }
-        if !self.pool.space.contains(slot) {
+        if !self.space.contains(slot) {
             // A leaf that passed its checksum names a slot that does not exist.
-            self.fail_pool(Failure::Contradiction);
-            return Ok(Progress::More);
+            return Err(Stop::Contradiction);
         }
         let before = self.merging_state(checkpoint, slot)?;
         let after = if net != 0 || before == SlotState::Held {
             let Some(after) = self.change_count(checkpoint, slot, before, net)? else {
-                self.fail_pool(Failure::Contradiction);
-                return Ok(Progress::More);
+                return Err(Stop::Contradiction);
             };
             after
         } else {
             before
         };
-        for change in &mut checkpoint.changes[checkpoint.change_at..checkpoint.change_at + many] {
+        for change in &mut checkpoint.shared.changes[checkpoint.shared.change_at..checkpoint.shared.change_at + many] {
             change.1 = after as i32;
         }
-        checkpoint.change_at += many;
+        checkpoint.shared.change_at += many;
         Ok(Progress::More)
     }
 
     /// The state of a slot that the merge comes to: from the leaf at work, or from the tree.
     fn merging_state(&mut self, checkpoint: &Checkpoint, slot: Slot) -> Result<SlotState, Stop> {
-        let per_leaf = self.pool.store.geometry.space_leaf_slots();
+        let per_leaf = self.store.geometry.space_leaf_slots();
         let leaf = slot.0 / per_leaf;
         let at_work = checkpoint.space_writer.as_ref().and_then(|writer| writer.at_work(leaf));
         let page = match at_work {
             Some(page) => page,
             None => {
                 self.load_space_ahead(checkpoint);
-                let root = self.pool.roots[TreeId::SpaceMap as usize];
-                match lookup(&mut self.pool.store, Region::Metadata, root, leaf) {
+                let root = self.roots[TreeId::SpaceMap as usize];
+                match lookup(&mut self.store, Region::Metadata, root, leaf) {
                     Walk::Leaf(page) => page,
                     Walk::Absent(_) => return Ok(SlotState::Free),
                     Walk::Missing(missing) => return Err(Stop::Missing(missing)),
                 }
             }
         };
-        Ok(SlotState::read(self.pool.store.pages.bytes(page), slot.0 % per_leaf))
+        Ok(SlotState::read(self.store.pages.bytes(page), slot.0 % per_leaf))
     }
 
     /// Asks for the leaves of the space map that the next changes need.
     fn load_space_ahead(&mut self, checkpoint: &Checkpoint) {
-        let per_leaf = self.pool.store.geometry.space_leaf_slots();
-        let leaves = by_leaf(&checkpoint.changes[checkpoint.change_at..], per_leaf, |&(slot, _)| slot);
-        self.load_leaves_ahead(self.pool.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf));
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let leaves = by_leaf(&checkpoint.shared.changes[checkpoint.shared.change_at..], per_leaf, |&(slot, _)| slot);
+        let most = self.load_ahead(&checkpoint.facts);
+        self.load_leaves_ahead(self.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf), most);
     }
 
-    /// Asks for the first of these leaves, where they are not in memory. The same leaf may come several times in a row.
-    pub(crate) fn load_leaves_ahead(&mut self, root: Root, leaves: impl Iterator<Item = u64>) {
-        if !self.should_load_ahead() {
+    /// Asks for the first of these leaves, so many at most, where they are not in memory. The same leaf may come several times in a row.
+    pub(crate) fn load_leaves_ahead(&mut self, root: Root, leaves: impl Iterator<Item = u64>, most: usize) {
+        if !self.should_load_ahead(most) {
             return;
         }
         let (mut last, mut looked) = (None, 0);
@@ -342,28 +395,28 @@ impl Engine {
             if last == Some(leaf) {
                 continue;
             }
-            if looked == self.load_ahead() || !self.may_load_ahead() {
+            if looked == most || !self.may_load_ahead(most) {
                 break;
             }
             (last, looked) = (Some(leaf), looked + 1);
-            if let Walk::Missing(missing) = lookup(&mut self.pool.store, Region::Metadata, root, leaf)
+            if let Walk::Missing(missing) = lookup(&mut self.store, Region::Metadata, root, leaf)
                 && !missing.pointer.is_lost()
-                && !self.pool.failed_pages.contains(&missing.key)
+                && !self.failed_pages.contains(&missing.key)
             {
-                self.pool.store.load(missing, None);
+                self.store.load(missing, None);
             }
         }
     }
 
     /// Whether so many of the loads ahead have come that it is worth looking for more: with every single one would be the same
     /// walks again and again.
-    pub(crate) fn should_load_ahead(&self) -> bool {
-        self.pool.store.pages.background_loads() <= self.load_ahead() / 2
+    pub(crate) fn should_load_ahead(&self, most: usize) -> bool {
+        self.store.pages.background_loads() <= most / 2
     }
 
     /// Whether there is room in the page cache for loads that nothing waits for yet.
-    pub(crate) fn may_load_ahead(&self) -> bool {
-        self.pool.store.pages.available() > 2 * self.load_ahead() + self.pool.store.pages.loads_in_flight()
+    pub(crate) fn may_load_ahead(&self, most: usize) -> bool {
+        self.store.pages.available() > 2 * most + self.store.pages.loads_in_flight()
     }
 
     /// Changes a slot's count and its state, and gives the new state. `None`: the tables contradict each other.
@@ -379,17 +432,17 @@ impl Engine {
             SlotState::Single => Some(1),
             SlotState::Shared => None,
         };
-        let per_leaf = self.pool.store.geometry.space_leaf_slots();
-        let root = self.pool.roots[TreeId::SpaceMap as usize];
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let root = self.roots[TreeId::SpaceMap as usize];
         let writer = checkpoint.space_writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        let space_page = writer.leaf(&mut self.pool.store, slot.0 / per_leaf, true)?.expect("created");
+        let space_page = writer.leaf(&mut self.store, slot.0 / per_leaf, true)?.expect("created");
         let mut new = known.map(|count| count + net);
         if new.is_none_or(|new| new > 1) {
-            let per_leaf = self.pool.store.geometry.block() / 4;
-            let root = self.pool.roots[TreeId::Counts as usize];
-            let writer = Engine::writer(checkpoint, Region::Metadata, root);
-            let page = writer.leaf(&mut self.pool.store, slot.0 / per_leaf, true)?.expect("created");
-            let bytes = self.pool.store.pages.bytes_mut(page);
+            let per_leaf = self.store.geometry.block() / 4;
+            let root = self.roots[TreeId::Counts as usize];
+            let writer = writer_of(checkpoint, Region::Metadata, root);
+            let page = writer.leaf(&mut self.store, slot.0 / per_leaf, true)?.expect("created");
+            let bytes = self.store.pages.bytes_mut(page);
             let at = (slot.0 % per_leaf) as usize * 4;
             let before = known.unwrap_or_else(|| i64::from(u32_at(bytes, at)));
             // A count that has reached the end of its 32 bits stays there: the slot is never freed, rather than too early.
@@ -400,29 +453,29 @@ impl Engine {
         }
         let after = match new.unwrap_or(0) {
             // Records of the active delta refer to it, or did: the merge of that delta settles it.
-            0 if self.pool.delta.slots.contains_key(&slot) && !self.canary(Canary::FreedWhileHeld) => SlotState::Held,
+            0 if self.delta.slots.contains_key(&slot) && !self.canary(Canary::FreedWhileHeld) => SlotState::Held,
             0 => SlotState::Free,
             1 => SlotState::Single,
             2.. => SlotState::Shared,
             _ => return Ok(None),
         };
-        let new_here = self.pool.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh);
-        if new_here != (before == SlotState::Free) || self.pool.space.merged(slot, before, after).is_none() {
+        let new_here = self.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh);
+        if new_here != (before == SlotState::Free) || self.space.merged(slot, before, after).is_none() {
             return Ok(None);
         }
-        after.write(self.pool.store.pages.bytes_mut(space_page), slot.0 % per_leaf);
+        after.write(self.store.pages.bytes_mut(space_page), slot.0 % per_leaf);
         match after {
             // It is not free before the checkpoint is durable: a superblock before it has the slot in its trees, and replay
             // from there must not find it new.
             SlotState::Free => {
                 if self.canary(Canary::FreedAtMerge) {
-                    self.pool.space.retire(slot, 0);
+                    self.space.retire(slot, 0);
                 }
                 checkpoint.freed.push(slot);
             }
             SlotState::Held => {
-                checkpoint.held_by = self.pool.journal.last();
-                self.pool.want_durable = self.pool.want_durable.max(checkpoint.held_by);
+                checkpoint.held_by = self.journal.last();
+                self.want_durable = self.want_durable.max(checkpoint.held_by);
             }
             SlotState::Single | SlotState::Shared => {}
         }
@@ -433,32 +486,33 @@ impl Engine {
 
     /// Writes the summaries of the new slots of one leaf.
     pub(crate) fn merge_summaries(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let per_leaf = self.pool.store.geometry.summary_leaf_slots();
+        let per_leaf = self.store.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.fresh.get(checkpoint.fresh_at) else {
             if let Some(root) = self.finish_writer(checkpoint)? {
-                self.pool.roots[TreeId::Summaries as usize] = root;
+                self.roots[TreeId::Summaries as usize] = root;
             }
             return Ok(Progress::Next);
         };
         let leaf = first.0 / per_leaf;
-        let root = self.pool.roots[TreeId::Summaries as usize];
+        let root = self.roots[TreeId::Summaries as usize];
         let count = checkpoint.fresh[checkpoint.fresh_at..].partition_point(|slot| slot.0 / per_leaf == leaf);
         // What is new as a whole is not read first.
         let page = if count as u64 == per_leaf {
-            Engine::writer(checkpoint, Region::Metadata, root).blank(&mut self.pool.store, leaf)?
+            writer_of(checkpoint, Region::Metadata, root).blank(&mut self.store, leaf)?
         } else {
-            let page = Engine::writer(checkpoint, Region::Metadata, root).leaf(&mut self.pool.store, leaf, true);
+            let page = writer_of(checkpoint, Region::Metadata, root).leaf(&mut self.store, leaf, true);
             if let Err(Stop::Missing(_)) = page {
                 // With it come the next ones that are needed.
                 let leaves = by_leaf(&checkpoint.fresh[checkpoint.fresh_at..], per_leaf, |&slot| slot);
                 let in_part = leaves.take(LOOKED_AHEAD).filter(|&(_, count)| (count as u64) < per_leaf);
-                self.load_leaves_ahead(root, in_part.map(|(leaf, _)| leaf));
+                let most = self.load_ahead(&checkpoint.facts);
+                self.load_leaves_ahead(root, in_part.map(|(leaf, _)| leaf), most);
             }
             page?.expect("created")
         };
-        let bytes = self.pool.store.pages.bytes_mut(page);
+        let bytes = self.store.pages.bytes_mut(page);
         for &slot in &checkpoint.fresh[checkpoint.fresh_at..checkpoint.fresh_at + count] {
-            let recent = self.pool.frozen.slots[&slot];
+            let recent = self.frozen.slots[&slot];
             let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
             bytes[at..at + 16].copy_from_slice(&recent.digest.0);
             put_u64(bytes, at + 16, recent.owner.0);
@@ -472,84 +526,30 @@ impl Engine {
     /// Writes one changed leaf of a table that is held in memory.
     pub(crate) fn write_table(&mut self, checkpoint: &mut Checkpoint, table: TreeId) -> Result<Progress, Stop> {
         let region = if table == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
-        let root = self.pool.roots[table as usize];
+        let root = self.roots[table as usize];
         let Some(leaf) = self.next_table_leaf(table, checkpoint.leaf_at) else {
             if let Some(root) = self.finish_writer(checkpoint)? {
-                self.pool.roots[table as usize] = root;
+                self.roots[table as usize] = root;
             }
             // Only now: leaves that a shorter list no longer fills have been emptied.
             match table {
-                TreeId::Discards => self.pool.discard_leaves = self.discard_table_leaves(),
-                TreeId::Volumes => self.pool.volume_leaves = self.volume_table_leaves(),
+                TreeId::Discards => self.discard_leaves = self.discard_table_leaves(),
+                TreeId::Volumes => self.volume_leaves = self.volume_table_leaves(),
                 _ => {}
             }
             checkpoint.leaf_at = 0;
             return Ok(Progress::Next);
         };
-        let writer = Engine::writer(checkpoint, region, root);
-        if let Some(page) = writer.leaf(&mut self.pool.store, leaf, true)? {
+        let writer = writer_of(checkpoint, region, root);
+        if let Some(page) = writer.leaf(&mut self.store, leaf, true)? {
             self.fill_table_leaf(table, leaf, page);
         }
         checkpoint.leaf_at = leaf + 1;
         Ok(Progress::More)
     }
+}
 
-    fn next_table_leaf(&self, table: TreeId, from: u64) -> Option<u64> {
-        match table {
-            TreeId::Containers => self.pool.space.next_dirty_container_leaf(from),
-            TreeId::MetaMap => self.pool.store.meta.next_dirty_leaf(from),
-            TreeId::Volumes => (from < self.volume_table_leaves().max(self.pool.volume_leaves)).then_some(from),
-            TreeId::Discards => (from < self.discard_table_leaves().max(self.pool.discard_leaves)).then_some(from),
-            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
-                unreachable!("merged, not written from memory")
-            }
-        }
-    }
-
-    /// Leaves that the volumes of the checkpoint under way fill.
-    fn volume_table_leaves(&self) -> u64 {
-        let volumes =
-            self.pool.volumes.iter().filter(|volume| volume.since <= self.pool.checkpoints_done + 1).count() as u64;
-        volumes.div_ceil(self.pool.store.geometry.block() / VOLUME_BYTES)
-    }
-
-    /// Leaves that the discard list fills.
-    pub(crate) fn discard_table_leaves(&self) -> u64 {
-        self.pool.discards.len().div_ceil(self.pool.store.geometry.block_size as usize / DISCARD_BYTES) as u64
-    }
-
-    fn fill_table_leaf(&mut self, table: TreeId, leaf: u64, page: PageId) {
-        let store = &mut self.pool.store;
-        match table {
-            TreeId::Containers => self.pool.space.write_container_leaf(leaf, store.pages.bytes_mut(page)),
-            TreeId::MetaMap => store.meta.write_leaf(leaf, store.pages.bytes_mut(page)),
-            TreeId::Volumes => {
-                let bytes = store.pages.bytes_mut(page);
-                bytes.fill(0);
-                let per_leaf = bytes.len() / VOLUME_BYTES as usize;
-                // Volumes that came after the checkpoint began are not part of it: the table keeps still.
-                let known = self.pool.volumes.iter().zip(&self.pool.maps);
-                let known = known.filter(|(volume, _)| volume.since <= self.pool.checkpoints_done + 1);
-                let here = known.skip(leaf as usize * per_leaf);
-                for (out, (volume, &root)) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).zip(here) {
-                    volume::encode(volume, root, out);
-                }
-            }
-            TreeId::Discards => {
-                let bytes = store.pages.bytes_mut(page);
-                bytes.fill(0);
-                let per_leaf = bytes.len() / DISCARD_BYTES;
-                for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {
-                    if let Some(discard) = self.pool.discards.get(leaf as usize * per_leaf + i) {
-                        discard.pointer.write(out, 0);
-                        put_u16(out, 16, discard.volume.0);
-                        out[18] = discard.level;
-                    }
-                }
-            }
-            TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
-                unreachable!("merged, not written from memory")
-            }
-        }
-    }
+/// The writer of a tree: the one at work, or a new one.
+fn writer_of(checkpoint: &mut Checkpoint, region: Region, root: Root) -> &mut Writer {
+    checkpoint.writer.get_or_insert_with(|| Writer::new(region, root))
 }

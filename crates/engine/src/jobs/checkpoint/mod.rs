@@ -45,11 +45,13 @@ use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
 use crate::jobs::checkpoint::plan::Plan;
 use crate::jobs::throttle::Turn;
 use crate::map::map_buffer::{Leaf, Pass};
+use crate::pool::Pool;
 use crate::pool::disk_index::Update;
+use crate::pool::standing::Facts;
 use crate::pool::standing::Look;
 use crate::pool::standing::Phase;
+use crate::pool::under_way::UnderWay;
 use crate::sizes::list_bytes;
-use crate::space::SlotState;
 use crate::store::io::Purpose;
 use crate::store::pages::{PageKey, Region};
 use crate::store::tree::{Stop, Writer};
@@ -100,6 +102,10 @@ pub(crate) struct Checkpoint {
     pub stage: Stage,
     /// The last record that it includes.
     pub upto: u64,
+    /// What others know of it between its steps.
+    pub shared: UnderWay,
+    /// What is so while the step is being taken.
+    pub facts: Facts,
     upto_checksum: u64,
     position: u32,
     ring_blocks: u32,
@@ -126,14 +132,9 @@ pub(crate) struct Checkpoint {
     /// The pass over the map buffer, and whether there is room for it.
     pub pass: Pass,
     pub buffer_fits: bool,
-    pub volume_at: usize,
     pub writer: Option<Writer>,
     /// The writer of the space map, which changes together with the counts.
     pub space_writer: Option<Writer>,
-    /// Changes of reference counts, found by Maps and Discards. Up to `change_at` they are merged: then in order of slots, with
-    /// the state that the slot has now.
-    pub changes: Vec<(Slot, i32)>,
-    pub change_at: usize,
     /// The parts of the changes that are still to be sorted, the first part last.
     pub unsorted: Vec<Range<usize>>,
     /// Slots that lose their last reference.
@@ -147,13 +148,9 @@ pub(crate) struct Checkpoint {
     pub fresh: Vec<Slot>,
     pub fresh_at: usize,
     pub index_update: Option<Update>,
-    /// Pages that the index on disk may take: reserved on the host, and, while its stage lasts, promised to it.
+    /// Pages that the index on disk may take: reserved on the host.
     pub index_room: usize,
-    pub index_pages: usize,
-    /// Pages that it may take, the index on disk not included while its stage lasts; and what had been taken before it began, and
-    /// before that stage did.
-    pub promised: u64,
-    pub taken_before: u64,
+    /// What had been taken before its stage began.
     pub index_taken_before: u64,
     pub leaf_at: u64,
     /// Slot writes of carried blocks that it has to wait for.
@@ -173,30 +170,15 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The state of a slot whose count the merge has already changed.
-    pub(crate) fn merged_state(&self, slot: Slot) -> Option<SlotState> {
-        let merged = &self.changes[..self.change_at];
-        let at = merged.binary_search_by_key(&slot, |&(slot, _)| slot).ok()?;
-        Some(SlotState::from_code(merged[at].1 as u8))
-    }
-
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.clears)
             + list_bytes(&self.points)
-            + list_bytes(&self.changes)
+            + list_bytes(&self.shared.changes)
             + list_bytes(&self.freed)
             + list_bytes(&self.fresh)
             + self.plan_memory()
             + self.index_update.as_ref().map_or(0, Update::memory)
-    }
-
-    /// The slots of a range whose counts the merge has already changed, each with its state as a number; some more than once.
-    pub(crate) fn merged_in(&self, slots: &Range<u64>) -> &[(Slot, i32)] {
-        let merged = &self.changes[..self.change_at];
-        let first = merged.partition_point(|&(slot, _)| slot.0 < slots.start);
-        let end = merged.partition_point(|&(slot, _)| slot.0 < slots.end);
-        &merged[first..end]
     }
 }
 
@@ -212,6 +194,131 @@ pub(crate) enum Progress {
     Wait,
 }
 
+impl Pool {
+    /// Whether slots may run out before what has been overwritten gives some back: a pool that is full has only the spare ones.
+    fn may_run_short(&self) -> bool {
+        let spare = self.store.geometry.spare_slots();
+        spare > 0 && self.delta.len() as u64 >= self.space.free().max(spare / 4)
+    }
+
+    /// Whether anything that was cut off is to be walked.
+    pub(crate) fn has_discards(&self) -> bool {
+        self.discards.len() > self.stuck_discards
+    }
+
+    /// A checkpoint is to begin, also where jobs have had their turn already.
+    pub(crate) fn ask_for_checkpoint(&mut self) {
+        self.needs_pump |= !self.want_checkpoint;
+        self.want_checkpoint = true;
+    }
+
+    /// What the frozen delta knows, in a list: a step of it.
+    fn collect(&self, checkpoint: &mut Checkpoint) -> Progress {
+        let from = checkpoint.collected;
+        checkpoint.collected += COLLECTED_AT_ONCE;
+        let all = if checkpoint.stage == Stage::Points {
+            let points = self.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
+            checkpoint.points.extend(points.map(|(&key, &entry)| (key, entry)));
+            self.frozen.points.len()
+        } else {
+            for (&slot, recent) in self.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
+                match (recent.fresh, recent.refs) {
+                    (true, 1..) => checkpoint.fresh.push(slot),
+                    // What this delta referred to for a while may be held: the merge looks.
+                    (false, 0) => checkpoint.shared.changes.push((slot, 0)),
+                    _ => {}
+                }
+            }
+            self.frozen.slots.len()
+        };
+        if checkpoint.collected < all {
+            return Progress::Pause;
+        }
+        checkpoint.collected = 0;
+        Progress::Next
+    }
+
+    fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
+        let records = checkpoint.upto.max(checkpoint.held_by);
+        let carried = checkpoint.carried > 0 && !self.canary(Canary::ForgottenCarried);
+        if self.store.pages.writes > 0 || carried || self.journal.durable < records {
+            return Progress::Wait;
+        }
+        checkpoint.grown = self.take_growth();
+        checkpoint.reserved = self.space.reserved();
+        self.want_sync(checkpoint);
+        Progress::Next
+    }
+
+    fn want_sync(&mut self, checkpoint: &mut Checkpoint) {
+        checkpoint.barrier = self.syncs.submitted + 1;
+        self.syncs.wanted = checkpoint.barrier;
+    }
+
+    /// Writes a superblock to the given places. `None`: no page is free.
+    pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
+        if self.store.pages.available() < places.len() {
+            return None;
+        }
+        let block = self.store.geometry.block();
+        for &place in places {
+            let page = self.store.pages.allocate()?;
+            next.encode(self.store.pages.bytes_mut(page));
+            let offset = self.store.geometry.superblock_block(place, next.epoch) * block;
+            self.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+        }
+        Some(())
+    }
+
+    /// The superblock is durable in both places: what it has replaced can be used again. A step of it.
+    fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
+        if self.store.free_replaced(FREED_AT_ONCE) {
+            return Progress::Pause;
+        }
+        let freed = checkpoint.freed.len().min(checkpoint.released + RETIRED_AT_ONCE);
+        if !self.canary(Canary::FreedAtMerge) {
+            for &slot in &checkpoint.freed[checkpoint.released..freed] {
+                self.space.retire(slot, checkpoint.upto);
+            }
+        }
+        checkpoint.released = freed;
+        if freed < checkpoint.freed.len() { Progress::Pause } else { Progress::Next }
+    }
+
+    /// What the checkpoint would have written stays unwritten: the pool has failed, or is closed early. The frozen delta stays
+    /// in force, so reads see what they saw.
+    pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
+        checkpoint.yielded = false;
+        for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
+            writer.abandon(&mut self.store);
+        }
+    }
+
+    /// A page of a tree could not be read or is damaged. A checkpoint that needs it cannot end.
+    pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
+        if self.phase == Phase::Recovering {
+            let offset = self.store.offset(key);
+            let error = if unreadable {
+                OpenError::Device { offset }
+            } else {
+                OpenError::DamagedPage { offset, what: "a table of the pool" }
+            };
+            self.recovery_failed(error);
+        } else {
+            if self.failed_pages.len() == FAILED_PAGES {
+                self.failed_pages.remove(0);
+            }
+            self.failed_pages.push(key);
+        }
+    }
+
+    /// A page of metadata, or the request to load it.
+    pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
+        let key = PageKey { region: Region::Metadata, location: pointer.location };
+        self.store.pages.get(key).ok_or(Stop::Missing(crate::store::tree::Missing { key, pointer, parent: None }))
+    }
+}
+
 impl Engine {
     pub(crate) fn checkpoint_can_step(&self) -> bool {
         self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
@@ -225,51 +332,49 @@ impl Engine {
             || self.pool.delta.releases >= self.pool.limits.releases(&self.pool.store.geometry) / 2
             || self.pool.journal.is_half_full()
             || self.pool.journal.entries >= 2 * limit as u64
-            || self.may_run_short()
+            || self.pool.may_run_short()
             || self.discards_are_due()
             || self.disk_index_is_due() && self.has_rested()
-    }
-
-    /// Whether slots may run out before what has been overwritten gives some back: a pool that is full has only the spare ones.
-    fn may_run_short(&self) -> bool {
-        let spare = self.pool.store.geometry.spare_slots();
-        spare > 0 && self.pool.delta.len() as u64 >= self.pool.space.free().max(spare / 4)
     }
 
     /// Whether a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
     fn discards_are_due(&self) -> bool {
         let rested = self.has_rested();
         let many = self.pool.discards.len() as u64 >= u64::from(self.pool.limits.discards) / 2;
-        let any = self.has_discards() || self.pool.delta.cuts > 0;
-        any && self.pool.phase == Phase::Serving && !self.has_much_pending() && (rested || many)
+        let any = self.pool.has_discards() || self.pool.delta.cuts > 0;
+        any && self.pool.phase == Phase::Serving && !self.pool.has_much_pending() && (rested || many)
     }
 
-    /// Whether anything that was cut off is to be walked.
-    pub(crate) fn has_discards(&self) -> bool {
-        self.pool.discards.len() > self.pool.stuck_discards
+    /// Whether a checkpoint is due only to go on with the index on disk.
+    pub(crate) fn disk_index_is_due(&self) -> bool {
+        // Who has a command pending waits for one checkpoint, not for all that it takes.
+        self.pool.disk_index_is_unfinished()
+            && self.pool.phase == Phase::Serving
+            && !self.pool.reads_only
+            && self.rebuild.is_none()
+            && self.pending_commands.is_empty()
     }
 
     /// Whether a checkpoint may begin that only goes on with what is done in the background.
     fn has_rested(&self) -> bool {
-        self.is_idle() || self.is_pressed() || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
-    }
-
-    /// A checkpoint is to begin, also where jobs have had their turn already.
-    pub(crate) fn ask_for_checkpoint(&mut self) {
-        self.pool.needs_pump |= !self.pool.want_checkpoint;
-        self.pool.want_checkpoint = true;
+        self.is_at_full_speed() || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
     }
 
     pub(crate) fn step_checkpoint(&mut self) {
-        if self.checkpoint.is_none() && self.checkpoint_is_due() && !self.scrub.writes_metadata() && self.may_begin() {
+        if self.checkpoint.is_none()
+            && self.checkpoint_is_due()
+            && !self.scrub.writes_metadata()
+            && self.pool.may_begin()
+        {
             self.cut();
         }
-        let Some(mut checkpoint) = self.checkpoint.take() else { return };
+        let Some(mut checkpoint) = self.take_checkpoint() else { return };
         checkpoint.yielded = false;
+        checkpoint.facts = self.facts();
         if checkpoint.stage < Stage::Drain && !self.pool.read_only {
             if self.turn() != Turn::Now {
                 checkpoint.yielded = true;
-                self.checkpoint = Some(checkpoint);
+                self.lend_checkpoint(checkpoint);
                 return;
             }
             self.begin_burst();
@@ -277,7 +382,7 @@ impl Engine {
         let mut budget = if self.is_at_full_speed() { BUDGET } else { BUDGET / 4 };
         loop {
             if self.pool.read_only {
-                return self.abandon_checkpoint(&mut checkpoint);
+                return self.pool.abandon_checkpoint(&mut checkpoint);
             }
             if budget == 0 {
                 checkpoint.yielded = true;
@@ -297,7 +402,7 @@ impl Engine {
                 }
                 Ok(Progress::Next) if checkpoint.stage == Stage::Release => return self.checkpoint_done(*checkpoint),
                 Ok(Progress::Next) => {
-                    if self.canary(Canary::EarlyPages) {
+                    if self.pool.canary(Canary::EarlyPages) {
                         self.pool.store.free_replaced(usize::MAX);
                     }
                     checkpoint.stage = next_stage(checkpoint.stage);
@@ -313,17 +418,17 @@ impl Engine {
                 Err(Stop::NoSpace | Stop::Contradiction) => self.fail_pool(Failure::Contradiction),
             }
         }
-        self.checkpoint = Some(checkpoint);
+        self.lend_checkpoint(checkpoint);
     }
 
     /// Begins: everything up to the open record belongs to this checkpoint.
     fn cut(&mut self) {
-        if !self.pool.journal.is_empty() && !self.close_record(true) {
+        if !self.pool.journal.is_empty() && !self.pool.close_record(true) {
             return;
         }
         self.pool.want_checkpoint = false;
         self.pool.failed_pages.clear();
-        self.write_carried();
+        self.pool.write_carried();
         core::mem::swap(&mut self.pool.delta, &mut self.pool.frozen);
         core::mem::swap(&mut self.pool.room.active, &mut self.pool.room.frozen);
         debug_assert!(self.pool.delta.points.is_empty());
@@ -331,14 +436,16 @@ impl Engine {
         for volume in &mut self.pool.volumes {
             volume.merged_size = volume.size;
         }
-        self.review_room();
-        self.review_disk_index();
-        let (promised, discard_budget) = self.promise_pages(!self.has_much_pending());
+        self.pool.review_room();
+        self.pool.review_disk_index();
+        let (promised, discard_budget) = self.pool.promise_pages(!self.pool.has_much_pending());
         let upto = self.pool.journal.sequence - 1;
         self.pool.want_durable = self.pool.want_durable.max(upto);
-        self.checkpoint = Some(Box::new(Checkpoint {
+        self.lend_checkpoint(Box::new(Checkpoint {
             stage: Stage::Points,
             upto,
+            shared: UnderWay { promised, taken_before: self.pool.store.meta.taken(), ..UnderWay::default() },
+            facts: Facts::default(),
             upto_checksum: self.pool.journal.previous,
             position: self.pool.journal.head,
             ring_blocks: self.pool.journal.used,
@@ -359,11 +466,8 @@ impl Engine {
             spares_metadata: false,
             pass: Pass::default(),
             buffer_fits: false,
-            volume_at: 0,
             writer: None,
             space_writer: None,
-            changes: Vec::new(),
-            change_at: 0,
             unsorted: Vec::new(),
             freed: Vec::new(),
             released: 0,
@@ -374,9 +478,6 @@ impl Engine {
             fresh_at: 0,
             index_update: None,
             index_room: 0,
-            index_pages: 0,
-            promised,
-            taken_before: self.pool.store.meta.taken(),
             index_taken_before: 0,
             leaf_at: 0,
             carried: self.pool.carried_writes,
@@ -391,49 +492,23 @@ impl Engine {
         }));
     }
 
-    /// What the frozen delta knows, in a list: a step of it.
-    fn collect(&self, checkpoint: &mut Checkpoint) -> Progress {
-        let from = checkpoint.collected;
-        checkpoint.collected += COLLECTED_AT_ONCE;
-        let all = if checkpoint.stage == Stage::Points {
-            let points = self.pool.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
-            checkpoint.points.extend(points.map(|(&key, &entry)| (key, entry)));
-            self.pool.frozen.points.len()
-        } else {
-            for (&slot, recent) in self.pool.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
-                match (recent.fresh, recent.refs) {
-                    (true, 1..) => checkpoint.fresh.push(slot),
-                    // What this delta referred to for a while may be held: the merge looks.
-                    (false, 0) => checkpoint.changes.push((slot, 0)),
-                    _ => {}
-                }
-            }
-            self.pool.frozen.slots.len()
-        };
-        if checkpoint.collected < all {
-            return Progress::Pause;
-        }
-        checkpoint.collected = 0;
-        Progress::Next
-    }
-
     /// A stage begins.
     fn begin_stage(&mut self, mut checkpoint: Box<Checkpoint>) -> Box<Checkpoint> {
         match checkpoint.stage {
             Stage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
             Stage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
-            Stage::Sort => checkpoint.unsorted.push(0..checkpoint.changes.len()),
-            Stage::Plan => self.begin_plan(&mut checkpoint),
-            Stage::Owner => checkpoint.look = self.look_at_owner(),
+            Stage::Sort => checkpoint.unsorted.push(0..checkpoint.shared.changes.len()),
+            Stage::Plan => self.pool.begin_plan(&mut checkpoint),
+            Stage::Owner => checkpoint.look = self.pool.look_at_owner(),
             Stage::Release => {
                 self.pool.superblock = checkpoint.next.expect("the superblock was written");
                 self.pool.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
             }
             Stage::Reserve => {
-                checkpoint.index_room = self.disk_index_room(&checkpoint);
-                self.checkpoint = Some(checkpoint);
+                checkpoint.index_room = self.pool.disk_index_room(&checkpoint);
+                self.lend_checkpoint(checkpoint);
                 self.reserve_metadata();
-                return self.checkpoint.take().expect("it waits");
+                return self.take_checkpoint().expect("it waits");
             }
             _ => {}
         }
@@ -445,7 +520,7 @@ impl Engine {
         let geometry = &self.pool.store.geometry;
         let meta = &self.pool.store.meta;
         let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room as u64);
-        let pages = self.left_to_take() + index;
+        let pages = self.pool.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
             .min(u64::from(geometry.metadata_blocks)) as u32;
         if wanted <= meta.reserved {
@@ -477,9 +552,9 @@ impl Engine {
                     checkpoint.spares_metadata = true;
                     checkpoint.stage = Stage::Plan;
                     checkpoint.yielded = true;
-                    let mut checkpoint = self.checkpoint.take().expect("it waits");
-                    self.begin_plan(&mut checkpoint);
-                    self.checkpoint = Some(checkpoint);
+                    let mut checkpoint = self.take_checkpoint().expect("it waits");
+                    self.pool.begin_plan(&mut checkpoint);
+                    self.lend_checkpoint(checkpoint);
                     self.pool.needs_pump = true;
                 }
                 _ => self.checkpoint_metadata_reserved(false),
@@ -499,51 +574,48 @@ impl Engine {
         }
     }
 
+    /// Between two steps: others know what it lends.
+    pub(crate) fn lend_checkpoint(&mut self, mut checkpoint: Box<Checkpoint>) {
+        self.pool.under_way = Some(core::mem::take(&mut checkpoint.shared));
+        self.checkpoint = Some(checkpoint);
+    }
+
+    /// For a step: it has all that is its own.
+    pub(crate) fn take_checkpoint(&mut self) -> Option<Box<Checkpoint>> {
+        let mut checkpoint = self.checkpoint.take()?;
+        checkpoint.shared = self.pool.under_way.take().unwrap_or_default();
+        Some(checkpoint)
+    }
+
     fn step(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
         match checkpoint.stage {
-            Stage::Points | Stage::Slots => Ok(self.collect(checkpoint)),
+            Stage::Points | Stage::Slots => Ok(self.pool.collect(checkpoint)),
             Stage::SortPoints => Ok(sort_step(&mut checkpoint.points, &mut checkpoint.unsorted, |&(key, _)| key)),
             Stage::SortSlots => Ok(sort_step(&mut checkpoint.fresh, &mut checkpoint.unsorted, |&slot| slot)),
-            Stage::Cleared => Ok(self.drop_cleared(checkpoint)),
-            Stage::Plan => Ok(self.plan(checkpoint)),
+            Stage::Cleared => Ok(self.pool.drop_cleared(checkpoint)),
+            Stage::Plan => Ok(self.pool.plan(checkpoint)),
             Stage::Reserve => Ok(Progress::Wait),
-            Stage::Maps => self.merge_maps(checkpoint),
-            Stage::Discards => self.walk_discards(checkpoint),
-            Stage::Sort => Ok(sort_step(&mut checkpoint.changes, &mut checkpoint.unsorted, |&(slot, _)| slot)),
-            Stage::Counts => self.merge_counts(checkpoint),
-            Stage::Summaries => self.merge_summaries(checkpoint),
-            Stage::Index => self.merge_disk_index(checkpoint),
-            Stage::Buffer => Ok(self.step_buffer(checkpoint)),
-            Stage::Tables(at) if TABLES[at] == TreeId::MapBuffer => self.write_log(checkpoint),
-            Stage::Tables(at) => self.write_table(checkpoint, TABLES[at]),
-            Stage::Drain => Ok(self.drain(checkpoint)),
+            Stage::Maps => self.pool.merge_maps(checkpoint),
+            Stage::Discards => self.pool.walk_discards(checkpoint),
+            Stage::Sort => Ok(sort_step(&mut checkpoint.shared.changes, &mut checkpoint.unsorted, |&(slot, _)| slot)),
+            Stage::Counts => self.pool.merge_counts(checkpoint),
+            Stage::Summaries => self.pool.merge_summaries(checkpoint),
+            Stage::Index => self.pool.merge_disk_index(checkpoint),
+            Stage::Buffer => Ok(self.pool.step_buffer(checkpoint)),
+            Stage::Tables(at) if TABLES[at] == TreeId::MapBuffer => self.pool.write_log(checkpoint),
+            Stage::Tables(at) => self.pool.write_table(checkpoint, TABLES[at]),
+            Stage::Drain => Ok(self.pool.drain(checkpoint)),
             Stage::Sync | Stage::Commit => {
-                let before_pages = checkpoint.stage == Stage::Sync && self.canary(Canary::UnsyncedPages);
-                let before_superblock = checkpoint.stage == Stage::Commit && self.canary(Canary::UnsyncedSuperblock);
+                let before_pages = checkpoint.stage == Stage::Sync && self.pool.canary(Canary::UnsyncedPages);
+                let before_superblock =
+                    checkpoint.stage == Stage::Commit && self.pool.canary(Canary::UnsyncedSuperblock);
                 let done = self.pool.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
-            Stage::Owner => Ok(if self.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
+            Stage::Owner => Ok(if self.pool.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
             Stage::Superblock => self.write_superblock(checkpoint),
-            Stage::Release => Ok(self.release_replaced(checkpoint)),
+            Stage::Release => Ok(self.pool.release_replaced(checkpoint)),
         }
-    }
-
-    fn drain(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        let records = checkpoint.upto.max(checkpoint.held_by);
-        let carried = checkpoint.carried > 0 && !self.canary(Canary::ForgottenCarried);
-        if self.pool.store.pages.writes > 0 || carried || self.pool.journal.durable < records {
-            return Progress::Wait;
-        }
-        checkpoint.grown = self.take_growth();
-        checkpoint.reserved = self.pool.space.reserved();
-        self.want_sync(checkpoint);
-        Progress::Next
-    }
-
-    fn want_sync(&mut self, checkpoint: &mut Checkpoint) {
-        checkpoint.barrier = self.pool.syncs.submitted + 1;
-        self.pool.syncs.wanted = checkpoint.barrier;
     }
 
     /// A batch of carried blocks is in its slots.
@@ -560,7 +632,7 @@ impl Engine {
             if checkpoint.superblocks > 0 {
                 return Ok(Progress::Wait);
             }
-            self.want_sync(checkpoint);
+            self.pool.want_sync(checkpoint);
             return Ok(Progress::Next);
         }
         let geometry = checkpoint.grown.unwrap_or(self.pool.store.geometry);
@@ -585,34 +657,19 @@ impl Engine {
             second_copies: self.pool.second_copies,
             index_copy: self.pool.index_copy,
             cache: self.pool.pool_cache,
-            replicas: self.reorder.budget,
+            replicas: self.pool.replicas.budget,
             scrub: self.scrub.record,
             disk_index: self.pool.disk_index.record,
             roots: self.pool.roots,
             ..self.pool.superblock
         };
-        self.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
+        self.pool.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
         self.pool.superblocks_in_flight = 2;
         self.pool.superblock_submitted = next.epoch;
         checkpoint.superblocks = 2;
         self.pool.counters.pages_written.others += 2;
         checkpoint.next = Some(next);
         Ok(Progress::Wait)
-    }
-
-    /// Writes a superblock to the given places. `None`: no page is free.
-    pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
-        if self.pool.store.pages.available() < places.len() {
-            return None;
-        }
-        let block = self.pool.store.geometry.block();
-        for &place in places {
-            let page = self.pool.store.pages.allocate()?;
-            next.encode(self.pool.store.pages.bytes_mut(page));
-            let offset = self.pool.store.geometry.superblock_block(place, next.epoch) * block;
-            self.pool.store.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
-        }
-        Some(())
     }
 
     pub(crate) fn superblock_written(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
@@ -627,72 +684,24 @@ impl Engine {
         }
     }
 
-    /// The superblock is durable in both places: what it has replaced can be used again. A step of it.
-    fn release_replaced(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        if self.pool.store.free_replaced(FREED_AT_ONCE) {
-            return Progress::Pause;
-        }
-        let freed = checkpoint.freed.len().min(checkpoint.released + RETIRED_AT_ONCE);
-        if !self.canary(Canary::FreedAtMerge) {
-            for &slot in &checkpoint.freed[checkpoint.released..freed] {
-                self.pool.space.retire(slot, checkpoint.upto);
-            }
-        }
-        checkpoint.released = freed;
-        if freed < checkpoint.freed.len() { Progress::Pause } else { Progress::Next }
-    }
-
     /// All of it is done.
     fn checkpoint_done(&mut self, checkpoint: Checkpoint) {
         if let Some(grown) = checkpoint.grown {
-            self.grow_to(grown);
+            self.pool.grow_to(grown);
         }
-        self.note_taken(&checkpoint);
+        self.pool.note_taken(&checkpoint.shared);
         self.pool.frozen.reset(self.pool.limits.delta_entries as usize);
         self.pool.room.frozen.reset();
-        self.review_room();
+        self.pool.review_room();
         self.pool.checkpoints_done += 1;
         self.pool.flush_is_stuck &= self.pool.store.meta.free() <= self.pool.free_when_stuck;
-        self.pool.want_checkpoint |= self.has_too_much_buffered() && self.pool.phase == Phase::Serving;
+        self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && self.pool.phase == Phase::Serving;
         self.pool.last_checkpoint = self.pool.now;
         self.mature();
-        if self.has_much_pending() {
-            self.publish_pending();
+        if self.pool.has_much_pending() {
+            self.pool.publish_pending();
         }
         self.pool.needs_pump = true;
-    }
-
-    /// What the checkpoint would have written stays unwritten: the pool has failed, or is closed early. The frozen delta stays
-    /// in force, so reads see what they saw.
-    pub(crate) fn abandon_checkpoint(&mut self, checkpoint: &mut Checkpoint) {
-        checkpoint.yielded = false;
-        for writer in checkpoint.writer.iter_mut().chain(&mut checkpoint.space_writer) {
-            writer.abandon(&mut self.pool.store);
-        }
-    }
-
-    /// A page of a tree could not be read or is damaged. A checkpoint that needs it cannot end.
-    pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
-        if self.pool.phase == Phase::Recovering {
-            let offset = self.pool.store.offset(key);
-            let error = if unreadable {
-                OpenError::Device { offset }
-            } else {
-                OpenError::DamagedPage { offset, what: "a table of the pool" }
-            };
-            self.recovery_failed(error);
-        } else {
-            if self.pool.failed_pages.len() == FAILED_PAGES {
-                self.pool.failed_pages.remove(0);
-            }
-            self.pool.failed_pages.push(key);
-        }
-    }
-
-    /// A page of metadata, or the request to load it.
-    pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
-        let key = PageKey { region: Region::Metadata, location: pointer.location };
-        self.pool.store.pages.get(key).ok_or(Stop::Missing(crate::store::tree::Missing { key, pointer, parent: None }))
     }
 }
 

@@ -14,11 +14,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::canary::Canary;
-use crate::engine::Engine;
 use crate::format::entry::{Entry, Key};
 use crate::format::superblock::TreeId;
 use crate::jobs::checkpoint::{Checkpoint, Progress};
 use crate::map::map_buffer::{Leaf, RECORD_BYTES, write_record};
+use crate::pool::Pool;
 use crate::pool::room::Paths;
 use crate::store::pages::Region;
 use crate::store::tree::{Stop, Writer};
@@ -54,32 +54,40 @@ pub(crate) struct Plan {
     pub stays: Option<Box<Paths>>,
 }
 
-impl Engine {
+impl Pool {
+    /// The leaves that a checkpoint writes have been chosen: counts again what it may take, which is less if it leaves much in the map
+    /// buffer, and more if it flushes.
+    fn promise_planned(&self, checkpoint: &mut Checkpoint) {
+        let leaves = checkpoint.leaves.iter().map(|leaf| leaf.first);
+        let kept = checkpoint.plan.keeps_all.then_some(checkpoint.points.len() as u64);
+        checkpoint.shared.promised = self.pages_planned(leaves, checkpoint.discard_budget, kept);
+    }
+
     /// Mappings that the buffer may have after a checkpoint. Each holds a slot that it has replaced: where few are free, fewer.
     fn buffered_at_most(&self) -> usize {
-        (self.pool.limits.map_buffer as usize).min(self.pool.space.free() as usize / 2)
+        (self.limits.map_buffer as usize).min(self.space.free() as usize / 2)
     }
 
     /// Whether a checkpoint is to flush all that it can.
     fn flushes_all(&self) -> bool {
-        self.pool.want_flush || self.pool.buffer.len() > self.pool.limits.map_buffer as usize
+        self.want_flush || self.buffer.len() > self.limits.map_buffer as usize
     }
 
     /// What is buffered of blocks that clears cover is gone: a step of it.
     pub(crate) fn drop_cleared(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let mut looked_at = 0;
         while let Some(&(start, end)) = checkpoint.clears.get(checkpoint.cleared_at) {
-            let place = checkpoint.cleared_place.unwrap_or_else(|| self.pool.buffer.position(Key(start)));
-            let mut next = self.pool.buffer.first_from(place);
+            let place = checkpoint.cleared_place.unwrap_or_else(|| self.buffer.position(Key(start)));
+            let mut next = self.buffer.first_from(place);
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
                 if looked_at == AT_ONCE {
                     checkpoint.cleared_place = Some(place);
                     return Progress::Pause;
                 }
                 looked_at += 1;
-                self.pool.buffer.remove(place);
+                self.buffer.remove(place);
                 self.release(checkpoint, key, entry);
-                next = self.pool.buffer.first_from(place + 1);
+                next = self.buffer.first_from(place + 1);
             }
             checkpoint.cleared_place = None;
             checkpoint.cleared_at += 1;
@@ -90,9 +98,9 @@ impl Engine {
     /// A mapping is replaced: its slot has a reference less.
     pub(crate) fn release(&mut self, checkpoint: &mut Checkpoint, key: Key, before: Entry) {
         let Some(slot) = before.slot() else { return };
-        checkpoint.changes.push((slot, -1));
-        if let Ok(at) = self.pool.volumes.binary_search_by_key(&key.volume(), |volume| volume.id) {
-            let used = &mut self.pool.volumes[at].logical_blocks_used;
+        checkpoint.shared.changes.push((slot, -1));
+        if let Ok(at) = self.volumes.binary_search_by_key(&key.volume(), |volume| volume.id) {
+            let used = &mut self.volumes[at].logical_blocks_used;
             *used = used.saturating_sub(1);
         }
     }
@@ -100,11 +108,11 @@ impl Engine {
     // ---- the plan ----
 
     pub(crate) fn begin_plan(&self, checkpoint: &mut Checkpoint) {
-        let (buffered, new) = (self.pool.buffer.len(), checkpoint.points.len());
+        let (buffered, new) = (self.buffer.len(), checkpoint.points.len());
         let flushes = buffered + new > self.buffered_at_most() || self.flushes_all() && buffered > 0;
-        let counts = 2 * self.pool.store.geometry.map_leaf_entries() as usize + 1;
-        let is_off = self.pool.limits.map_buffer == 0;
-        let keeps_all = self.lacks_room_for_leaves(checkpoint);
+        let counts = 2 * self.store.geometry.map_leaf_entries() as usize + 1;
+        let is_off = self.limits.map_buffer == 0;
+        let keeps_all = self.lacks_room_for_leaves(&checkpoint.shared);
         let flushes = flushes && !keeps_all;
         checkpoint.leaves.clear();
         checkpoint.plan = Plan {
@@ -116,13 +124,190 @@ impl Engine {
                 false => MANY_POINTS,
             },
             keeps_all,
-            stays: Some(Box::new(Paths::new(&self.pool.store.geometry))),
+            stays: Some(Box::new(Paths::new(&self.store.geometry))),
             threshold: usize::MAX,
-            along: self.pool.limits.flushed(),
+            along: self.limits.flushed(),
             ..Plan::default()
         };
     }
 
+    /// The next leaf that something is new in or buffered for: its first block, and how much.
+    fn next_group(&self, checkpoint: &mut Checkpoint) -> Option<(Key, usize, usize)> {
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let Checkpoint { plan, points, .. } = checkpoint;
+        let mut buffered = plan.place.and_then(|place| self.buffer.first_from(place));
+        let new = points.get(plan.point_at).map(|&(key, _)| key);
+        let next = new.into_iter().chain(buffered.map(|(_, key, _)| key)).min()?;
+        let first = leaf_of(next, per_leaf);
+        let is_here = |key: Key| key.0 < first.0 + per_leaf;
+        let new = points[plan.point_at..].iter().take_while(|&&(key, _)| is_here(key)).count();
+        plan.point_at += new;
+        let mut old = 0;
+        while let Some((place, ..)) = buffered.filter(|&(_, key, _)| is_here(key)) {
+            old += 1;
+            plan.place = Some(place + 1);
+            buffered = self.buffer.first_from(place + 1);
+        }
+        Some((first, new, old))
+    }
+
+    fn end_plan(&mut self, checkpoint: &mut Checkpoint) {
+        self.promise_planned(checkpoint);
+        let releases = if checkpoint.plan.place.is_some() { self.limits.flushed().min(self.buffer.len()) } else { 0 };
+        checkpoint.shared.changes.reserve_exact(2 * checkpoint.points.len() + releases);
+        if checkpoint.plan.place.is_some() {
+            // What waits for slots sees what this frees.
+            self.walked_in = self.checkpoints_done + 1;
+        }
+    }
+
+    // ---- maps ----
+
+    /// New mappings of leaves that are not written stay in the buffer: those before `end`, or some of them.
+    pub(crate) fn keep_points(&mut self, checkpoint: &mut Checkpoint, end: Key) {
+        for _ in 0..KEPT_AT_ONCE {
+            let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at).filter(|(key, _)| *key < end) else {
+                break;
+            };
+            if let Some(before) = self.buffer.get(key) {
+                self.release(checkpoint, key, before);
+                self.note_same_place(checkpoint, before, entry);
+            }
+            self.refer(checkpoint, entry);
+            if !self.canary(Canary::LostFromBuffer) || !key.0.is_multiple_of(7) {
+                checkpoint.points[checkpoint.kept] = (key, entry);
+                checkpoint.kept += 1;
+            }
+            checkpoint.point_at += 1;
+        }
+    }
+
+    /// A block maps to an entry from here on.
+    pub(crate) fn refer(&mut self, checkpoint: &mut Checkpoint, entry: Entry) {
+        let forgets = self.canary(Canary::ForgottenReference);
+        if let Some(slot) = entry.slot() {
+            if !forgets || self.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
+                checkpoint.shared.changes.push((slot, 1));
+            }
+            self.volumes[checkpoint.shared.volume_at].logical_blocks_used += 1;
+        }
+    }
+
+    /// A block was mapped to what it maps to: it had been written with what it held.
+    pub(crate) fn note_same_place(&mut self, checkpoint: &Checkpoint, before: Entry, entry: Entry) {
+        if before == entry && entry.slot().is_some() {
+            self.volumes[checkpoint.shared.volume_at].writes.same_place_blocks += 1;
+            self.writes.same_place_blocks += 1;
+        }
+    }
+
+    // ---- the buffer and its log ----
+
+    /// A step that brings the buffer up to date.
+    pub(crate) fn step_buffer(&mut self, checkpoint: &mut Checkpoint) -> Progress {
+        let kept = &checkpoint.points[..checkpoint.kept];
+        let touched = !kept.is_empty() || !self.buffer.is_empty() || self.buffer.capacity() > 0;
+        if !touched {
+            self.want_flush = false;
+            return Progress::Next;
+        }
+        let usual = self.limits.buffered_places();
+        if !checkpoint.buffer_fits {
+            // What is gone has its place until the pass leaves it out.
+            let needed = self.buffer.used() + kept.len();
+            if needed > self.buffer.capacity() {
+                self.buffer.fit(needed.max(usual));
+            }
+            checkpoint.buffer_fits = true;
+        }
+        let per_leaf = self.store.geometry.map_leaf_entries();
+        let most_removed = kept.len() + AT_ONCE;
+        if self.buffer.step(&mut checkpoint.pass, kept, &checkpoint.leaves, per_leaf, most_removed) {
+            return Progress::Pause;
+        }
+        self.buffer.fit(usual.max(self.buffer.len()));
+        if let Some(stays) = checkpoint.plan.stays.take() {
+            match checkpoint.plan.place {
+                Some(_) => self.room.buffered = *stays,
+                None => self.room.buffered.add(&stays),
+            }
+        }
+        if self.canary(Canary::StaleLog) {
+            checkpoint.pass.removed.clear();
+            checkpoint.pass.anew = false;
+        }
+        let (len, added) = (self.buffer.len() as u64, (checkpoint.kept + checkpoint.pass.removed.len()) as u64);
+        let page = self.records_per_leaf();
+        checkpoint.pass.anew |= self.buffer.logged + added > len + len / 2 + page;
+        self.want_flush &= len > 0;
+        Progress::Next
+    }
+
+    /// Whether the buffer has more than it may have, which the next checkpoints flush.
+    pub(crate) fn has_too_much_buffered(&self) -> bool {
+        self.buffer.len() > self.limits.map_buffer as usize && !self.flush_is_stuck
+    }
+
+    fn records_per_leaf(&self) -> u64 {
+        self.store.geometry.block() / RECORD_BYTES as u64
+    }
+
+    /// The most leaves of the log that a checkpoint can write with so many new mappings in the buffer.
+    pub(crate) fn log_leaves(&self, new: u64) -> u64 {
+        let records = self.buffer.len() as u64 + new;
+        (records + records / 2).div_ceil(self.records_per_leaf()) + 3
+    }
+
+    /// The same, where none may come into it.
+    pub(crate) fn log_pages(&self, new: u64) -> u64 {
+        if self.limits.map_buffer == 0 && self.buffer.is_empty() {
+            return 0;
+        }
+        self.log_leaves(new)
+    }
+
+    /// Writes a leaf of the log.
+    pub(crate) fn write_log(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
+        let per_leaf = self.records_per_leaf();
+        let (len, logged) = (self.buffer.len() as u64, self.buffer.logged);
+        let added = (checkpoint.kept + checkpoint.pass.removed.len()) as u64;
+        let (first, end) = match checkpoint.pass.anew {
+            true => (0, len.max(logged).div_ceil(per_leaf)),
+            false if added == 0 => (0, 0),
+            false => (logged / per_leaf, (logged + added).div_ceil(per_leaf)),
+        };
+        let leaf = checkpoint.leaf_at.max(first);
+        let root = self.roots[TreeId::MapBuffer as usize];
+        if leaf >= end {
+            if let Some(root) = self.finish_writer(checkpoint)? {
+                self.roots[TreeId::MapBuffer as usize] = root;
+            }
+            self.buffer.logged = if checkpoint.pass.anew { len } else { logged + added };
+            checkpoint.leaf_at = 0;
+            return Ok(Progress::Next);
+        }
+        let writer = checkpoint.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
+        if checkpoint.pass.anew {
+            let page = writer.blank(&mut self.store, leaf)?;
+            self.buffer.write_sorted(leaf * per_leaf, self.store.pages.bytes_mut(page));
+        } else {
+            let page = writer.leaf(&mut self.store, leaf, true)?.expect("created");
+            let bytes = self.store.pages.bytes_mut(page);
+            for (number, record) in (leaf * per_leaf..).zip(bytes.chunks_exact_mut(RECORD_BYTES)) {
+                let Some(at) = number.checked_sub(logged) else { continue };
+                if let Some(&(key, entry)) = checkpoint.points[..checkpoint.kept].get(at as usize) {
+                    write_record(record, key, entry);
+                } else if let Some(&key) = checkpoint.pass.removed.get(at as usize - checkpoint.kept) {
+                    write_record(record, key, Entry::UNBUFFERED);
+                }
+            }
+        }
+        checkpoint.leaf_at = leaf + 1;
+        Ok(Progress::More)
+    }
+}
+
+impl Pool {
     /// A step of the plan.
     pub(crate) fn plan(&mut self, checkpoint: &mut Checkpoint) -> Progress {
         let mut left = AT_ONCE;
@@ -147,8 +332,8 @@ impl Engine {
                 plan.quota -= 1;
             }
             if is_full || new >= plan.many {
-                let end = Key(first.0 + self.pool.store.geometry.map_leaf_entries());
-                let old = if plan.place.is_some() { old } else { self.pool.buffer.count(first, end) };
+                let end = Key(first.0 + self.store.geometry.map_leaf_entries());
+                let old = if plan.place.is_some() { old } else { self.buffer.count(first, end) };
                 let flushes = is_full || old <= plan.along;
                 plan.along -= if flushes && !is_full { old } else { 0 };
                 checkpoint.leaves.push(Leaf { first, flushes });
@@ -163,35 +348,15 @@ impl Engine {
         Progress::Pause
     }
 
-    /// The next leaf that something is new in or buffered for: its first block, and how much.
-    fn next_group(&self, checkpoint: &mut Checkpoint) -> Option<(Key, usize, usize)> {
-        let per_leaf = self.pool.store.geometry.map_leaf_entries();
-        let Checkpoint { plan, points, .. } = checkpoint;
-        let mut buffered = plan.place.and_then(|place| self.pool.buffer.first_from(place));
-        let new = points.get(plan.point_at).map(|&(key, _)| key);
-        let next = new.into_iter().chain(buffered.map(|(_, key, _)| key)).min()?;
-        let first = leaf_of(next, per_leaf);
-        let is_here = |key: Key| key.0 < first.0 + per_leaf;
-        let new = points[plan.point_at..].iter().take_while(|&&(key, _)| is_here(key)).count();
-        plan.point_at += new;
-        let mut old = 0;
-        while let Some((place, ..)) = buffered.filter(|&(_, key, _)| is_here(key)) {
-            old += 1;
-            plan.place = Some(place + 1);
-            buffered = self.pool.buffer.first_from(place + 1);
-        }
-        Some((first, new, old))
-    }
-
     /// Everything has been counted: the leaves with the most mappings are flushed, so many that what stays is three quarters
     /// of what may stay. A flush frees slots all over the pool, and writes much of the space map: so it is done seldom, and then much of it.
     fn choose(&mut self, checkpoint: &mut Checkpoint) {
         let counts = checkpoint.plan.counts.take().expect("they have been counted");
         let most = self.buffered_at_most();
         let stays = if self.flushes_all() { 0 } else { most - most / 4 };
-        let budget = if self.has_much_pending() { 0 } else { self.pool.limits.flushed() + checkpoint.points.len() };
+        let budget = if self.has_much_pending() { 0 } else { self.limits.flushed() + checkpoint.points.len() };
         let mut wanted = checkpoint.plan.total.saturating_sub(stays).min(budget);
-        let room = if checkpoint.spares_metadata { 0 } else { self.metadata_to_flush(checkpoint) };
+        let room = if checkpoint.spares_metadata { 0 } else { self.metadata_to_flush(&checkpoint.shared) };
         let mut pages = if self.claimed() <= room { usize::MAX } else { (room / self.map_levels()) as usize };
         let plan = &mut checkpoint.plan;
         let mut flushed = 0;
@@ -205,169 +370,13 @@ impl Engine {
                 break;
             }
         }
-        self.pool.flush_is_stuck = flushed == 0 && wanted > 0;
-        self.pool.free_when_stuck = self.pool.store.meta.free();
+        self.flush_is_stuck = flushed == 0 && wanted > 0;
+        self.free_when_stuck = self.store.meta.free();
         if plan.total - flushed > most {
             // There is no room for what is new.
             plan.many = 1;
         }
         (plan.point_at, plan.place) = (0, Some(0));
-    }
-
-    fn end_plan(&mut self, checkpoint: &mut Checkpoint) {
-        self.promise_planned(checkpoint);
-        let releases =
-            if checkpoint.plan.place.is_some() { self.pool.limits.flushed().min(self.pool.buffer.len()) } else { 0 };
-        checkpoint.changes.reserve_exact(2 * checkpoint.points.len() + releases);
-        if checkpoint.plan.place.is_some() {
-            // What waits for slots sees what this frees.
-            self.pool.walked_in = self.pool.checkpoints_done + 1;
-        }
-    }
-
-    // ---- maps ----
-
-    /// New mappings of leaves that are not written stay in the buffer: those before `end`, or some of them.
-    pub(crate) fn keep_points(&mut self, checkpoint: &mut Checkpoint, end: Key) {
-        for _ in 0..KEPT_AT_ONCE {
-            let Some(&(key, entry)) = checkpoint.points.get(checkpoint.point_at).filter(|(key, _)| *key < end) else {
-                break;
-            };
-            if let Some(before) = self.pool.buffer.get(key) {
-                self.release(checkpoint, key, before);
-                self.note_same_place(checkpoint, before, entry);
-            }
-            self.refer(checkpoint, entry);
-            if !self.canary(Canary::LostFromBuffer) || !key.0.is_multiple_of(7) {
-                checkpoint.points[checkpoint.kept] = (key, entry);
-                checkpoint.kept += 1;
-            }
-            checkpoint.point_at += 1;
-        }
-    }
-
-    /// A block maps to an entry from here on.
-    pub(crate) fn refer(&mut self, checkpoint: &mut Checkpoint, entry: Entry) {
-        let forgets = self.canary(Canary::ForgottenReference);
-        if let Some(slot) = entry.slot() {
-            if !forgets || self.pool.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
-                checkpoint.changes.push((slot, 1));
-            }
-            self.pool.volumes[checkpoint.volume_at].logical_blocks_used += 1;
-        }
-    }
-
-    /// A block was mapped to what it maps to: it had been written with what it held.
-    pub(crate) fn note_same_place(&mut self, checkpoint: &Checkpoint, before: Entry, entry: Entry) {
-        if before == entry && entry.slot().is_some() {
-            self.pool.volumes[checkpoint.volume_at].writes.same_place_blocks += 1;
-            self.pool.writes.same_place_blocks += 1;
-        }
-    }
-
-    // ---- the buffer and its log ----
-
-    /// A step that brings the buffer up to date.
-    pub(crate) fn step_buffer(&mut self, checkpoint: &mut Checkpoint) -> Progress {
-        let kept = &checkpoint.points[..checkpoint.kept];
-        let touched = !kept.is_empty() || !self.pool.buffer.is_empty() || self.pool.buffer.capacity() > 0;
-        if !touched {
-            self.pool.want_flush = false;
-            return Progress::Next;
-        }
-        let usual = self.pool.limits.buffered_places();
-        if !checkpoint.buffer_fits {
-            // What is gone has its place until the pass leaves it out.
-            let needed = self.pool.buffer.used() + kept.len();
-            if needed > self.pool.buffer.capacity() {
-                self.pool.buffer.fit(needed.max(usual));
-            }
-            checkpoint.buffer_fits = true;
-        }
-        let per_leaf = self.pool.store.geometry.map_leaf_entries();
-        let most_removed = kept.len() + AT_ONCE;
-        if self.pool.buffer.step(&mut checkpoint.pass, kept, &checkpoint.leaves, per_leaf, most_removed) {
-            return Progress::Pause;
-        }
-        self.pool.buffer.fit(usual.max(self.pool.buffer.len()));
-        if let Some(stays) = checkpoint.plan.stays.take() {
-            match checkpoint.plan.place {
-                Some(_) => self.pool.room.buffered = *stays,
-                None => self.pool.room.buffered.add(&stays),
-            }
-        }
-        if self.canary(Canary::StaleLog) {
-            checkpoint.pass.removed.clear();
-            checkpoint.pass.anew = false;
-        }
-        let (len, added) = (self.pool.buffer.len() as u64, (checkpoint.kept + checkpoint.pass.removed.len()) as u64);
-        let page = self.records_per_leaf();
-        checkpoint.pass.anew |= self.pool.buffer.logged + added > len + len / 2 + page;
-        self.pool.want_flush &= len > 0;
-        Progress::Next
-    }
-
-    /// Whether the buffer has more than it may have, which the next checkpoints flush.
-    pub(crate) fn has_too_much_buffered(&self) -> bool {
-        self.pool.buffer.len() > self.pool.limits.map_buffer as usize && !self.pool.flush_is_stuck
-    }
-
-    fn records_per_leaf(&self) -> u64 {
-        self.pool.store.geometry.block() / RECORD_BYTES as u64
-    }
-
-    /// The most leaves of the log that a checkpoint can write with so many new mappings in the buffer.
-    pub(crate) fn log_leaves(&self, new: u64) -> u64 {
-        let records = self.pool.buffer.len() as u64 + new;
-        (records + records / 2).div_ceil(self.records_per_leaf()) + 3
-    }
-
-    /// The same, where none may come into it.
-    pub(crate) fn log_pages(&self, new: u64) -> u64 {
-        if self.pool.limits.map_buffer == 0 && self.pool.buffer.is_empty() {
-            return 0;
-        }
-        self.log_leaves(new)
-    }
-
-    /// Writes a leaf of the log.
-    pub(crate) fn write_log(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        let per_leaf = self.records_per_leaf();
-        let (len, logged) = (self.pool.buffer.len() as u64, self.pool.buffer.logged);
-        let added = (checkpoint.kept + checkpoint.pass.removed.len()) as u64;
-        let (first, end) = match checkpoint.pass.anew {
-            true => (0, len.max(logged).div_ceil(per_leaf)),
-            false if added == 0 => (0, 0),
-            false => (logged / per_leaf, (logged + added).div_ceil(per_leaf)),
-        };
-        let leaf = checkpoint.leaf_at.max(first);
-        let root = self.pool.roots[TreeId::MapBuffer as usize];
-        if leaf >= end {
-            if let Some(root) = self.finish_writer(checkpoint)? {
-                self.pool.roots[TreeId::MapBuffer as usize] = root;
-            }
-            self.pool.buffer.logged = if checkpoint.pass.anew { len } else { logged + added };
-            checkpoint.leaf_at = 0;
-            return Ok(Progress::Next);
-        }
-        let writer = checkpoint.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        if checkpoint.pass.anew {
-            let page = writer.blank(&mut self.pool.store, leaf)?;
-            self.pool.buffer.write_sorted(leaf * per_leaf, self.pool.store.pages.bytes_mut(page));
-        } else {
-            let page = writer.leaf(&mut self.pool.store, leaf, true)?.expect("created");
-            let bytes = self.pool.store.pages.bytes_mut(page);
-            for (number, record) in (leaf * per_leaf..).zip(bytes.chunks_exact_mut(RECORD_BYTES)) {
-                let Some(at) = number.checked_sub(logged) else { continue };
-                if let Some(&(key, entry)) = checkpoint.points[..checkpoint.kept].get(at as usize) {
-                    write_record(record, key, entry);
-                } else if let Some(&key) = checkpoint.pass.removed.get(at as usize - checkpoint.kept) {
-                    write_record(record, key, Entry::UNBUFFERED);
-                }
-            }
-        }
-        checkpoint.leaf_at = leaf + 1;
-        Ok(Progress::More)
     }
 }
 

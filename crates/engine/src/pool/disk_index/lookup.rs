@@ -4,86 +4,48 @@
 use super::bucket::{COPIES, bucket_of, entries, has_tag, hash_of, slot_of};
 use super::{DiskIndex, UNREADABLE};
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::format::superblock::TreeId;
-use crate::pool::contents::Known;
-use crate::sharing::policy::OnDisk;
+use crate::pool::Pool;
 use crate::store::pages::Region;
 use crate::store::tree::{Missing, Walk, lookup};
 
-/// Times that a write waits for pages before the index on disk counts as knowing nothing: those on the path to the bucket, of the
-/// space map and of the summaries follow each other.
-const ATTEMPTS: u8 = 16;
-
-impl Engine {
-    /// What it knows of a block of a request, proven; for policies that look into it.
-    pub(crate) fn known_on_disk(&mut self, id: RequestId, at: usize, digest: Digest) -> Known {
-        let request = self.requests.get_mut(id);
-        if !self.pool.disk_index.record.is_on() || request.attempts >= ATTEMPTS {
-            return Known::No;
-        }
-        let block = &mut request.blocks[at];
-        if block.on_disk == OnDisk::NotAsked {
-            block.on_disk = OnDisk::Asked;
-            self.pool.disk_index.lookups += 1;
-        }
-        match self.find_on_disk(digest) {
-            Ok(Some(slot)) => {
-                let block = &mut self.requests.get_mut(id).blocks[at];
-                self.pool.disk_index.hits +=
-                    u64::from(core::mem::replace(&mut block.on_disk, OnDisk::Hit) != OnDisk::Hit);
-                self.note_known(digest, slot);
-                Known::Yes(slot, digest)
-            }
-            Ok(None) => Known::No,
-            Err(missing) => {
-                self.pool.disk_index.loads += u64::from(!self.pool.store.pages.is_loading(missing.key));
-                Known::NotYet(missing)
-            }
+impl Pool {
+    fn note_unreadable(&mut self, hash: u64) {
+        let DiskIndex { record, unreadable, .. } = &mut self.disk_index;
+        let bucket = |hash| bucket_of(hash, record.buckets);
+        if unreadable.len() < UNREADABLE && !unreadable.iter().any(|&known| bucket(known) == bucket(hash)) {
+            unreadable.push(hash);
         }
     }
+}
 
-    /// Whether a request may wait once more for what the index on disk needs.
-    pub(crate) fn may_ask_disk(&self, id: RequestId, at: usize) -> bool {
-        let request = self.requests.get(id);
-        request.blocks[at].on_disk != OnDisk::NotAsked && request.attempts < ATTEMPTS
-    }
-
-    fn find_on_disk(&mut self, digest: Digest) -> Result<Option<Slot>, Missing> {
+impl Pool {
+    pub(crate) fn find_on_disk(&mut self, digest: Digest) -> Result<Option<Slot>, Missing> {
         let hash = hash_of(digest);
-        let bucket = bucket_of(hash, self.pool.disk_index.record.buckets);
-        let root = self.pool.roots[TreeId::DiskIndex as usize];
-        let page = match lookup(&mut self.pool.store, Region::Metadata, root, bucket) {
+        let bucket = bucket_of(hash, self.disk_index.record.buckets);
+        let root = self.roots[TreeId::DiskIndex as usize];
+        let page = match lookup(&mut self.store, Region::Metadata, root, bucket) {
             Walk::Leaf(page) => page,
             Walk::Absent(_) => return Ok(None),
-            Walk::Missing(missing) if self.pool.failed_pages.contains(&missing.key) => {
+            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => {
                 self.note_unreadable(hash);
                 return Ok(None);
             }
             Walk::Missing(missing) => return Err(missing),
         };
         let mut named = [None; COPIES];
-        let slots =
-            entries(self.pool.store.pages.bytes(page)).filter(|&entry| has_tag(entry, hash)).filter_map(slot_of);
+        let slots = entries(self.store.pages.bytes(page)).filter(|&entry| has_tag(entry, hash)).filter_map(slot_of);
         named.iter_mut().zip(slots).for_each(|(place, slot)| *place = Some(slot));
         let mut wants = None;
         for slot in named.into_iter().flatten() {
             match self.proven_digest(slot) {
                 Ok(Some((found, _))) if found == digest => return Ok(Some(slot)),
                 Ok(_) => {}
-                Err(missing) if self.pool.failed_pages.contains(&missing.key) => {}
+                Err(missing) if self.failed_pages.contains(&missing.key) => {}
                 Err(missing) => wants = wants.or(Some(missing)),
             }
         }
         wants.map_or(Ok(None), Err)
-    }
-
-    fn note_unreadable(&mut self, hash: u64) {
-        let DiskIndex { record, unreadable, .. } = &mut self.pool.disk_index;
-        let bucket = |hash| bucket_of(hash, record.buckets);
-        if unreadable.len() < UNREADABLE && !unreadable.iter().any(|&known| bucket(known) == bucket(hash)) {
-            unreadable.push(hash);
-        }
     }
 }

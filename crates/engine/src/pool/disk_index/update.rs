@@ -14,13 +14,13 @@ use super::bucket::{Change, bucket_of};
 use super::{NO_VOLUME, UNREADABLE};
 use crate::canary::Canary;
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::disk_index::pages_for;
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::layout::read_summary;
 use crate::format::superblock::{DiskIndexRecord, TreeId};
 use crate::jobs::checkpoint::{Checkpoint, Progress};
 use crate::map::discards::Discard;
+use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::sizes::list_bytes;
 use crate::sizes::sort_part;
@@ -58,26 +58,38 @@ impl Update {
     }
 }
 
-impl Engine {
+impl Pool {
     /// The most changes that the checkpoint which has just begun brings, and the pages that they may take.
     pub(crate) fn disk_index_room(&self, checkpoint: &Checkpoint) -> usize {
-        let frozen = &self.pool.frozen;
-        let walked = u64::from(checkpoint.discard_budget) * self.pool.store.geometry.map_leaf_entries();
-        let buffered = self.pool.buffer.len() as u64;
+        let frozen = &self.frozen;
+        let walked = u64::from(checkpoint.discard_budget) * self.store.geometry.map_leaf_entries();
+        let buffered = self.buffer.len() as u64;
         let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked + buffered;
-        let batch = (self.build_batch() as u64).max(self.pool.store.geometry.summary_leaf_slots());
+        let batch = (self.build_batch() as u64).max(self.store.geometry.summary_leaf_slots());
         let changes = freed + (checkpoint.fresh.len() + UNREADABLE) as u64 + batch;
-        pages_for(&self.pool.store.geometry, self.pool.disk_index.record.buckets, changes)
+        pages_for(&self.store.geometry, self.disk_index.record.buckets, changes)
     }
 
     /// Slots that one checkpoint enters while the index is being built.
     fn build_batch(&self) -> usize {
-        if self.pool.disk_index.record.is_complete() { 0 } else { self.pool.limits.delta_entries as usize }
+        if self.disk_index.record.is_complete() { 0 } else { self.limits.delta_entries as usize }
     }
 
+    /// A page of summaries, if it can be read.
+    fn summary_page(&mut self, leaf: u64) -> Result<Option<PageId>, Stop> {
+        match lookup(&mut self.store, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
+            Walk::Leaf(page) => Ok(Some(page)),
+            Walk::Absent(_) => Ok(None),
+            Walk::Missing(missing) if self.failed_pages.contains(&missing.key) => Ok(None),
+            Walk::Missing(missing) => Err(Stop::Missing(missing)),
+        }
+    }
+}
+
+impl Pool {
     /// The stage of a checkpoint: brings the index up to what has been merged.
     pub(crate) fn merge_disk_index(&mut self, checkpoint: &mut Checkpoint) -> Result<Progress, Stop> {
-        if !self.pool.disk_index.record.is_on() {
+        if !self.disk_index.record.is_on() {
             return Ok(Progress::Next);
         }
         let mut update = match checkpoint.index_update.take() {
@@ -92,7 +104,7 @@ impl Engine {
         };
         let progress = match update.step {
             Step::Freed => self.gather_freed(checkpoint, &mut update),
-            Step::Build => self.gather_built(&mut update),
+            Step::Build => self.gather_built(checkpoint, &mut update),
             Step::Sort if sort_part(&mut update.changes, &mut update.unsorted, |&change| change) => Ok(Progress::Pause),
             Step::Sort => {
                 update.step = Step::Apply;
@@ -108,27 +120,27 @@ impl Engine {
 
     /// `None`: there is no room for the pages that it would write.
     fn begin_update(&mut self, checkpoint: &mut Checkpoint) -> Option<Update> {
-        let per_leaf = self.pool.store.geometry.summary_leaf_slots() as usize;
-        let batch = match (self.pool.phase, self.build_batch()) {
+        let per_leaf = self.store.geometry.summary_leaf_slots() as usize;
+        let batch = match (self.phase, self.build_batch()) {
             (Phase::Closing, _) | (_, 0) => 0,
-            (_, most) if self.is_pressed() => (most / 8).max(per_leaf),
+            (_, most) if self.is_pressed(&checkpoint.facts) => (most / 8).max(per_leaf),
             (_, most) => most.max(per_leaf),
         };
-        let unreadable = core::mem::take(&mut self.pool.disk_index.unreadable);
+        let unreadable = core::mem::take(&mut self.disk_index.unreadable);
         let most = checkpoint.fresh.len() + checkpoint.freed.len() + unreadable.len();
-        let record = self.pool.disk_index.record;
-        let pages = pages_for(&self.pool.store.geometry, record.buckets, (most + batch) as u64);
-        let left = self.unclaimed_metadata().saturating_sub(self.left_of(checkpoint));
+        let record = self.disk_index.record;
+        let pages = pages_for(&self.store.geometry, record.buckets, (most + batch) as u64);
+        let left = self.unclaimed_metadata().saturating_sub(self.left_of(&checkpoint.shared));
         if pages as u64 > left || pages > checkpoint.index_room {
             return None;
         }
-        (checkpoint.index_pages, checkpoint.index_taken_before) = (pages, self.pool.store.meta.taken());
+        (checkpoint.shared.index_pages, checkpoint.index_taken_before) = (pages, self.store.meta.taken());
         // The merge is done: what it came to is in the space map, and the memory is needed here.
-        (checkpoint.changes, checkpoint.change_at) = (Vec::new(), 0);
+        (checkpoint.shared.changes, checkpoint.shared.change_at) = (Vec::new(), 0);
         let mut changes = Vec::with_capacity(most + batch);
         changes.extend(unreadable.into_iter().map(Change::visit));
         for &slot in &checkpoint.fresh {
-            let recent = self.pool.frozen.slots[&slot];
+            let recent = self.frozen.slots[&slot];
             if self.copied_from(recent.owner).is_none() {
                 changes.push(Change::enter(recent.digest, slot));
             }
@@ -145,28 +157,17 @@ impl Engine {
         })
     }
 
-    /// A page of summaries, if it can be read.
-    fn summary_page(&mut self, leaf: u64) -> Result<Option<PageId>, Stop> {
-        match lookup(&mut self.pool.store, Region::Metadata, self.pool.roots[TreeId::Summaries as usize], leaf) {
-            Walk::Leaf(page) => Ok(Some(page)),
-            Walk::Absent(_) => Ok(None),
-            Walk::Missing(missing) if self.pool.failed_pages.contains(&missing.key) => Ok(None),
-            Walk::Missing(missing) => Err(Stop::Missing(missing)),
-        }
-    }
-
     /// The digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
     fn gather_freed(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
-        let per_leaf = self.pool.store.geometry.summary_leaf_slots();
+        let per_leaf = self.store.geometry.summary_leaf_slots();
         let Some(&first) = checkpoint.freed.get(update.freed_at) else {
             update.step = Step::Build;
             return Ok(Progress::More);
         };
         let leaf = first.0 / per_leaf;
-        self.load_leaves_ahead(
-            self.pool.roots[TreeId::Summaries as usize],
-            checkpoint.freed[update.freed_at..].iter().map(|slot| slot.0 / per_leaf),
-        );
+        let most = self.load_ahead(&checkpoint.facts);
+        let leaves = checkpoint.freed[update.freed_at..].iter().map(|slot| slot.0 / per_leaf);
+        self.load_leaves_ahead(self.roots[TreeId::Summaries as usize], leaves, most);
         let page = self.summary_page(leaf)?;
         while let Some(&slot) = checkpoint.freed.get(update.freed_at)
             && slot.0 / per_leaf == leaf
@@ -174,7 +175,7 @@ impl Engine {
             update.freed_at += 1;
             if let Some(page) = page {
                 let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
-                let (digest, owner) = read_summary(self.pool.store.pages.bytes(page), at);
+                let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
                 if self.copied_from(owner).is_none() && !self.canary(Canary::ForgottenRemoval) {
                     update.changes.push(Change::remove(digest, slot));
                 }
@@ -184,8 +185,8 @@ impl Engine {
     }
 
     /// The digests of the blocks of data of the next page of summaries.
-    fn gather_built(&mut self, update: &mut Update) -> Result<Progress, Stop> {
-        let per_leaf = self.pool.store.geometry.summary_leaf_slots();
+    fn gather_built(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
+        let per_leaf = self.store.geometry.summary_leaf_slots();
         let (leaf, leaves) = (u64::from(update.built), self.table_leaves(TreeId::Summaries));
         if leaf >= leaves {
             update.built = DiskIndexRecord::COMPLETE;
@@ -195,7 +196,8 @@ impl Engine {
             update.unsorted.push(0..update.changes.len());
             return Ok(Progress::More);
         }
-        self.load_leaves_ahead(self.pool.roots[TreeId::Summaries as usize], leaf..leaves);
+        let most = self.load_ahead(&checkpoint.facts);
+        self.load_leaves_ahead(self.roots[TreeId::Summaries as usize], leaf..leaves, most);
         let next = self.each_block_of_leaf(leaf, |_, slot, _, digest| {
             update.changes.push(Change::enter(digest, slot));
         });
@@ -205,33 +207,34 @@ impl Engine {
 
     /// Changes one bucket.
     fn apply(&mut self, checkpoint: &mut Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
-        let buckets = self.pool.disk_index.record.buckets;
-        let root = self.pool.roots[TreeId::DiskIndex as usize];
+        let buckets = self.disk_index.record.buckets;
+        let root = self.roots[TreeId::DiskIndex as usize];
         let Some(&first) = update.changes.get(update.at) else {
             if let Some(writer) = &mut checkpoint.writer {
-                self.pool.roots[TreeId::DiskIndex as usize] = writer.finish(&mut self.pool.store)?;
-                self.pool.counters.pages_written.disk_index += writer.written;
+                self.roots[TreeId::DiskIndex as usize] = writer.finish(&mut self.store)?;
+                self.counters.pages_written.disk_index += writer.written;
                 checkpoint.writer = None;
             }
-            self.pool.disk_index.record.built = if update.lost { 0 } else { update.built };
+            self.disk_index.record.built = if update.lost { 0 } else { update.built };
             // What it has taken was promised to it alone.
-            checkpoint.promised += self.pool.store.meta.taken() - checkpoint.index_taken_before;
-            checkpoint.index_pages = 0;
+            checkpoint.shared.promised += self.store.meta.taken() - checkpoint.index_taken_before;
+            checkpoint.shared.index_pages = 0;
             return Ok(Progress::Next);
         };
         let bucket = bucket_of(first.hash, buckets);
         let next = update.changes[update.at..].iter().map(|change| bucket_of(change.hash, buckets));
-        self.load_leaves_ahead(self.pool.roots[TreeId::DiskIndex as usize], next);
+        let most = self.load_ahead(&checkpoint.facts);
+        self.load_leaves_ahead(self.roots[TreeId::DiskIndex as usize], next, most);
         let writer = checkpoint.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        let page = match writer.leaf(&mut self.pool.store, bucket, true) {
+        let page = match writer.leaf(&mut self.store, bucket, true) {
             Ok(page) => page.expect("created"),
-            Err(Stop::Missing(missing)) if self.pool.failed_pages.contains(&missing.key) => {
-                let level = writer.leave_out(&mut self.pool.store, bucket);
+            Err(Stop::Missing(missing)) if self.failed_pages.contains(&missing.key) => {
+                let level = writer.leave_out(&mut self.store, bucket);
                 update.lost = true;
                 // What it led to is in use as long as nobody knows what that was.
                 let Missing { key, pointer, .. } = missing;
                 if level > 0 {
-                    self.pool.discards.push(Discard { pointer, volume: NO_VOLUME, level });
+                    self.discards.push(Discard { pointer, volume: NO_VOLUME, level });
                 } else {
                     self.free_index_page(key.location);
                 }
@@ -239,7 +242,7 @@ impl Engine {
             }
             Err(stop) => return Err(stop),
         };
-        let bytes = self.pool.store.pages.bytes_mut(page);
+        let bytes = self.store.pages.bytes_mut(page);
         while let Some(&change) = update.changes.get(update.at)
             && bucket_of(change.hash, buckets) == bucket
         {

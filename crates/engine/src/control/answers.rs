@@ -1,0 +1,90 @@
+//! What the engine answers when it is asked what is set, who has the pool and how parts of it are.
+
+use crate::contract::*;
+use crate::engine::Engine;
+use crate::format::volume::Volume;
+use crate::jobs::neighbours::NeighbourCounts;
+use crate::pool::disk_index::DiskIndexStatus;
+
+impl Engine {
+    /// References beyond which a block is kept twice; 0: none is.
+    pub fn second_copies_above(&self) -> u32 {
+        self.pool.second_copies
+    }
+
+    /// Which copy the index names of a block that was written again.
+    pub fn index_copy(&self) -> IndexCopy {
+        self.pool.index_copy
+    }
+
+    /// What came of putting digests into the index ahead of need.
+    pub fn neighbour_counts(&self) -> NeighbourCounts {
+        self.neighbours.counts
+    }
+
+    /// What is in force.
+    pub fn cache_setting(&self) -> Option<CacheSetting> {
+        self.pool.pool_cache.or(self.pool.limits.cache.setting)
+    }
+
+    /// What the pool was set to, if it was.
+    pub fn pool_cache(&self) -> Option<CacheSetting> {
+        self.pool.pool_cache
+    }
+
+    /// Bytes that replicas may take, if somebody said so.
+    pub fn replicas_budget(&self) -> Option<u64> {
+        self.pool.replicas.budget
+    }
+
+    /// Figures of the index on disk.
+    pub fn disk_index_status(&self) -> DiskIndexStatus {
+        self.pool.disk_index_status()
+    }
+
+    /// From here on the pool is written only as long as its record has this nonce. To be called before the first event, if at all.
+    pub fn set_owner(&mut self, nonce: [u8; 16]) {
+        self.pool.set_owner(nonce)
+    }
+
+    /// The nonce that the record must have, if there is one.
+    pub fn owner_nonce(&self) -> Option<[u8; 16]> {
+        self.pool.owner_nonce()
+    }
+
+    /// Whether another has taken the pool over.
+    pub fn is_taken_over(&self) -> bool {
+        self.pool.failure == Some(Failure::TakenOver)
+    }
+
+    /// The most pages that a checkpoint has taken beyond what had been counted before it took any: 0, or writes were let in that the pool
+    /// may have no room for.
+    pub fn pages_beyond_promise(&self) -> u64 {
+        self.pool.pages_beyond_promise()
+    }
+
+    /// The volumes that users have made, in order of their numbers.
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.pool.volumes.iter().filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
+    }
+
+    /// The policy that is in force for a volume.
+    pub fn policy_of(&self, volume: &Volume) -> Policy {
+        self.pool.policy_of(volume)
+    }
+
+    /// The pool's policy, if it says something.
+    pub fn pool_policy(&self) -> Option<Policy> {
+        self.pool.pool_policy
+    }
+
+    /// Memory that the pool says it shall be served with, in bytes; 0 if it says nothing.
+    pub fn pool_memory(&self) -> u64 {
+        self.pool.pool_memory
+    }
+
+    /// Whether commands that change something are taken.
+    pub fn takes_changes(&self) -> bool {
+        self.pool.takes_changes()
+    }
+}

@@ -1,0 +1,48 @@
+//! Asking the index on disk for a block that is written. A write waits for the pages that takes, so often and no more.
+
+use crate::contract::*;
+use crate::engine::Engine;
+use crate::pool::contents::Known;
+use crate::sharing::policy::OnDisk;
+
+/// Times that a write waits for pages before the index on disk counts as knowing nothing: those on the path to the bucket, of the
+/// space map and of the summaries follow each other.
+const ATTEMPTS: u8 = 16;
+
+impl Engine {
+    /// What it knows of a block of a request, proven; for policies that look into it.
+    pub(crate) fn known_on_disk(&mut self, id: RequestId, at: usize, digest: Digest) -> Known {
+        let request = self.requests.get_mut(id);
+        if !self.pool.disk_index.record.is_on() || request.attempts >= ATTEMPTS {
+            return Known::No;
+        }
+        let block = &mut request.blocks[at];
+        if block.on_disk == OnDisk::NotAsked {
+            block.on_disk = OnDisk::Asked;
+            self.pool.disk_index.count_lookup();
+        }
+        match self.pool.find_on_disk(digest) {
+            Ok(Some(slot)) => {
+                let block = &mut self.requests.get_mut(id).blocks[at];
+                if core::mem::replace(&mut block.on_disk, OnDisk::Hit) != OnDisk::Hit {
+                    self.pool.disk_index.count_hit();
+                }
+                self.pool.note_known(digest, slot);
+                Known::Yes(slot, digest)
+            }
+            Ok(None) => Known::No,
+            Err(missing) => {
+                if !self.pool.store.pages.is_loading(missing.key) {
+                    self.pool.disk_index.count_load();
+                }
+                Known::NotYet(missing)
+            }
+        }
+    }
+
+    /// Whether a request may wait once more for what the index on disk needs.
+    pub(crate) fn may_ask_disk(&self, id: RequestId, at: usize) -> bool {
+        let request = self.requests.get(id);
+        request.blocks[at].on_disk != OnDisk::NotAsked && request.attempts < ATTEMPTS
+    }
+}

@@ -1,0 +1,101 @@
+//! Containers: opened ahead of the writes that fill them, and reserved on the host.
+
+use super::Pool;
+use crate::contract::*;
+use crate::format::entry::Slot;
+use crate::format::superblock::TreeId;
+use crate::space::SlotState;
+use crate::store::io::Purpose;
+use crate::store::pages::Region;
+use crate::store::tree::{Missing, Walk, lookup};
+
+impl Pool {
+    /// Slots that are kept at hand for the next writes.
+    fn slots_ahead(&self) -> u64 {
+        2 * u64::from(self.store.geometry.piece_blocks) + 2
+    }
+
+    /// Opens containers ahead of the allocator, which needs their part of the space map. True if one was opened.
+    pub(crate) fn open_ahead(&mut self) -> bool {
+        let mut opened = false;
+        while self.space.ready() < self.slots_ahead() {
+            let fresh = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
+            let Some(container) = self.space.choose(fresh) else {
+                self.wants_fresh = fresh;
+                break;
+            };
+            match self.free_slots(container) {
+                Ok(()) => {
+                    opened = true;
+                    self.forget_wrapped();
+                }
+                Err(missing) if self.failed_pages.contains(&missing.key) => self.space.exclude(container),
+                Err(missing) => {
+                    self.store.load(missing, None);
+                    break;
+                }
+            }
+        }
+        opened
+    }
+
+    /// Opens a container, with the slots that are free in its part of the space map and not taken.
+    fn free_slots(&mut self, container: u32) -> Result<(), Missing> {
+        let per_leaf = self.store.geometry.space_leaf_slots();
+        let root = self.roots[TreeId::SpaceMap as usize];
+        let slots = self.space.slots_of(container);
+        let mut free = core::mem::take(&mut self.free_slots);
+        free.clear();
+        while let next = slots.start + free.len() as u64
+            && next < slots.end
+        {
+            let end = slots.end.min((next / per_leaf + 1) * per_leaf);
+            match lookup(&mut self.store, Region::Metadata, root, next / per_leaf) {
+                Walk::Leaf(page) => {
+                    let page = self.store.pages.bytes(page);
+                    let is_free = |slot| SlotState::read(page, slot % per_leaf) == SlotState::Free;
+                    free.extend((next..end).map(is_free));
+                }
+                Walk::Absent(_) => free.extend((next..end).map(|_| true)),
+                Walk::Missing(missing) => {
+                    self.free_slots = free;
+                    return Err(missing);
+                }
+            }
+        }
+        for &(slot, state) in self.under_way.iter().flat_map(|under_way| under_way.merged_in(&slots)) {
+            free[(slot.0 - slots.start) as usize] = SlotState::from_code(state as u8) == SlotState::Free;
+        }
+        for (slot, free) in slots.zip(&mut free) {
+            *free &= !self.space.is_taken(Slot(slot));
+        }
+        if free.iter().filter(|&&free| free).count() == usize::from(self.space.containers[container as usize].free) {
+            self.space.open(container, |place| free[place as usize]);
+        } else {
+            // The tables contradict each other: whatever is free there stays unused.
+            self.space.exclude(container);
+        }
+        self.free_slots = free;
+        Ok(())
+    }
+
+    /// Keeps space reserved ahead of the allocator.
+    pub(crate) fn reserve_ahead(&mut self) {
+        if self.reserving || self.host_full {
+            return;
+        }
+        let per_container = u64::from(self.store.geometry.slots_per_container);
+        let mut ahead = (4 * per_container).max(self.slots_ahead());
+        if core::mem::take(&mut self.wants_fresh) {
+            ahead = u64::MAX;
+        }
+        if let Some((first, count)) = self.space.to_reserve(ahead, self.reserve_at_once) {
+            let bytes = per_container * self.store.geometry.block();
+            let (block, together) = self.store.geometry.container_run(first);
+            let (offset, count) = (block * self.store.geometry.block(), count.min(together));
+            let purpose = Purpose::ReserveContainers(count);
+            self.store.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
+            self.reserving = true;
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Buffers for whoever needs one, and what the read cache keeps in them.
+
+use super::Pool;
+use crate::contract::*;
+use crate::format::entry::Slot;
+
+impl Pool {
+    /// The buffer that holds a slot's content, if one does.
+    pub(crate) fn in_memory(&self, slot: Slot) -> Option<BufferId> {
+        self.dirty.get(&slot).copied().or_else(|| self.cache.peek(slot))
+    }
+
+    /// A buffer for whatever needs one, from the free ones or from the read cache.
+    pub(crate) fn any_buffer(&mut self) -> Option<BufferId> {
+        while self.buffers.free() == 0 {
+            let is_over = self.cache.ahead() > 0 && self.read_streams.are_over(self.now);
+            let ahead = if is_over { self.cache.evict_ahead() } else { None };
+            let victim = ahead.or_else(|| self.cache.evict())?;
+            self.buffers.release(victim);
+        }
+        self.buffers.take()
+    }
+
+    /// Puts a block into the read cache, unless its buffer is to go.
+    pub(crate) fn keep_cached(&mut self, slot: Slot, buffer: BufferId) {
+        if self.buffers.is_retired(buffer) {
+            self.evicted.push(buffer);
+        } else {
+            self.cache.insert(slot, buffer, &mut self.evicted);
+        }
+    }
+
+    /// Releases what the read cache let go of.
+    pub(crate) fn release_evicted(&mut self) {
+        while let Some(buffer) = self.evicted.pop() {
+            self.buffers.release(buffer);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Records: closing one, what it carries, and the way of blocks to their slots.
+
+use super::Pool;
+use crate::canary::Canary;
+use crate::contract::*;
+use crate::format::entry::Slot;
+use crate::format::record::{self, Change, Header};
+use crate::journal::Unwritten;
+use crate::store::io::Purpose;
+
+/// The most blocks of one device write: 1 MiB of 4 KiB blocks.
+const RUN_BLOCKS: usize = 256;
+
+impl Pool {
+    /// Closes the open record and sends it on its way; false if that has to wait for pages. With `carry`, a small group's
+    /// blocks travel in the record.
+    pub(crate) fn close_record(&mut self, carry: bool) -> bool {
+        let block_size = self.store.geometry.block_size as usize;
+        let page_count = record::pages_for(self.journal.changes.len(), block_size);
+        if self.store.pages.available() < page_count + 2 {
+            return false;
+        }
+        let carries = carry && self.journal.can_carry();
+        if carries {
+            self.mark_carried(page_count as u32);
+        } else {
+            self.write_slots();
+        }
+        let blocks = self.journal.unwritten.len();
+        let early = self.canary(Canary::EarlyWatermark);
+        let watermark = if early { self.journal.complete } else { self.journal.durable };
+        let durable = carries && (self.journal.needs_no_sync() || self.canary(Canary::LoneRecord));
+        let header = Header {
+            pages: page_count as u16,
+            blocks: blocks as u16,
+            sequence: self.journal.sequence,
+            epoch: self.superblock.epoch,
+            previous: self.journal.previous,
+            watermark,
+            entries: self.journal.changes.len() as u32,
+            position: self.journal.head,
+        };
+        self.scratch.resize(page_count * block_size, 0);
+        let checksum = record::encode(&header, &self.journal.changes, self.store.journal_seed, &mut self.scratch);
+        let parts = self.write_record(page_count, durable);
+        self.carried.extend(self.journal.unwritten.drain(..));
+        self.journal.closed(watermark, checksum, parts, (page_count + blocks) as u32);
+        true
+    }
+
+    /// The changes of blocks that travel in the record say so; they come after so many pages.
+    fn mark_carried(&mut self, pages: u32) {
+        let start = self.store.geometry.journal_start();
+        let mut unwritten = self.journal.unwritten.iter().enumerate().peekable();
+        for change in &mut self.journal.changes {
+            let Some(&(at, block)) = unwritten.peek() else { break };
+            if let Change::Fresh { key, slot, digest } = *change
+                && slot == block.slot
+            {
+                *change = Change::Carried { key, slot, digest, block: at as u16 };
+                let position = (self.journal.head + pages + at as u32) % self.journal.ring;
+                self.carried_copies.add(slot, digest, start + u64::from(position));
+                unwritten.next();
+            }
+        }
+        assert!(unwritten.next().is_none(), "every unwritten block is of the open record");
+    }
+
+    /// Writes the encoded record and its blocks to the ring, in two parts where the ring ends. Returns the parts.
+    fn write_record(&mut self, page_count: usize, durable: bool) -> u32 {
+        let block_size = self.store.geometry.block_size as usize;
+        let mut segments = core::mem::take(&mut self.record_segments);
+        for i in 0..page_count {
+            let page = self.store.pages.allocate().expect("pages were counted before");
+            self.store.pages.bytes_mut(page).copy_from_slice(&self.scratch[i * block_size..(i + 1) * block_size]);
+            segments.push(Segment::Page(page));
+        }
+        for block in &self.journal.unwritten {
+            // Its slot may be written, and its buffer evicted, before the record is.
+            self.buffers.hold(block.buffer);
+            segments.push(Segment::Buffer(block.buffer));
+        }
+        let to_end = (self.journal.ring - self.journal.head) as usize;
+        let sequence = self.journal.sequence;
+        let start = self.store.geometry.journal_start();
+        let mut position = u64::from(self.journal.head);
+        let mut parts = 0;
+        let split = to_end.min(segments.len());
+        for part in [&segments[..split], &segments[split..]] {
+            if part.is_empty() {
+                continue;
+            }
+            let offset = (start + position) * block_size as u64;
+            let length = (part.len() * block_size) as u64;
+            let purpose = Purpose::WriteRecord { sequence, durable };
+            let forced = durable && !self.canary(Canary::UnforcedRecord);
+            let op = if forced { IoOp::WriteDurable } else { IoOp::Write };
+            self.store.io.begin(op, offset, length, part.iter().copied(), purpose);
+            self.journal.unsynced_bytes += if durable { 0 } else { length };
+            position = 0;
+            parts += 1;
+        }
+        segments.clear();
+        self.record_segments = segments;
+        parts
+    }
+
+    /// Whether so many slots are pending that no more should become so before some are published.
+    pub(crate) fn has_much_pending(&self) -> bool {
+        self.space.pending().len() > self.limits.pending()
+    }
+
+    /// Makes the records that freed the pending slots durable, and then published: if need be by an empty record.
+    pub(crate) fn publish_pending(&mut self) {
+        if let Some(last) = self.space.last_retired() {
+            self.publish(last);
+        }
+    }
+
+    /// Sees to it that the records up to `last` are durable, and known to be so.
+    pub(crate) fn publish(&mut self, last: u64) {
+        let journal = &self.journal;
+        if last > journal.durable {
+            self.want_durable = self.want_durable.max(last.min(journal.last()));
+        } else if last > journal.published {
+            if journal.last_watermark < last && journal.used + 2 <= journal.ring {
+                self.want_publish = true;
+                self.want_durable = self.want_durable.max(journal.sequence);
+            } else {
+                self.want_durable = self.want_durable.max(journal.sequence - 1);
+            }
+        }
+    }
+
+    // ---- to the slots ----
+
+    /// Submits the open record's blocks to their slots.
+    pub(crate) fn write_slots(&mut self) {
+        let sequence = self.journal.sequence;
+        let mut blocks = core::mem::take(&mut self.journal.unwritten);
+        self.write_runs(&blocks, sequence, false);
+        blocks.clear();
+        self.journal.unwritten = blocks;
+        self.journal.record_like = false;
+    }
+
+    /// Submits the blocks that the journal has carried to their slots. The last of them came with record `sequence`.
+    pub(crate) fn write_carried(&mut self) {
+        if self.carried.is_empty() {
+            return;
+        }
+        let mut blocks = core::mem::take(&mut self.carried);
+        self.carried_copies.submitted();
+        self.write_runs(blocks.make_contiguous(), self.journal.sequence - 1, true);
+        blocks.clear();
+        self.carried = blocks;
+    }
+
+    fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, carried: bool) {
+        // What counts as carried, no record waits for.
+        let carried = carried || self.canary(Canary::UnseenCompletion);
+        let block_size = self.store.geometry.block();
+        let mut rest = blocks;
+        while let Some(first) = rest.first() {
+            let follows = |i: usize| {
+                let slot = Slot(first.slot.0 + i as u64);
+                rest.get(i).is_some_and(|block| block.slot == slot)
+                    && self.space.container_of(slot) == self.space.container_of(first.slot)
+            };
+            let length = (1..RUN_BLOCKS).find(|&i| !follows(i)).unwrap_or(RUN_BLOCKS);
+            let offset = self.store.geometry.slot_block(first.slot.0) * block_size;
+            let bytes = length as u64 * block_size;
+            let segments = rest[..length].iter().map(|block| Segment::Buffer(block.buffer));
+            let purpose = Purpose::WriteSlots { first: first.slot, sequence, carried };
+            self.store.io.begin(IoOp::Write, offset, bytes, segments, purpose);
+            self.journal.unsynced_bytes += bytes;
+            if carried {
+                self.carried_writes += 1;
+            } else {
+                self.journal.expect_write();
+            }
+            rest = &rest[length..];
+        }
+    }
+}
+
+/// Whether blocks that wait to be written need not wait for more of them to be written together; so many are enough where they are
+/// apart.
+pub(crate) fn are_enough(count: usize, first: Option<&Unwritten>, last: Option<&Unwritten>, apart: usize) -> bool {
+    let (Some(first), Some(last)) = (first, last) else { return false };
+    let is_one_run = last.slot.0 == first.slot.0 + count as u64 - 1;
+    count >= if is_one_run { RUN_BLOCKS } else { apart }
+}

@@ -1,0 +1,59 @@
+//! What a block maps to: the deltas and the map buffer first, then its leaf.
+
+use super::Pool;
+use crate::contract::*;
+use crate::format::bytes::u64_at;
+use crate::format::entry::{Entry, Key};
+use crate::store::tree::{LastLeaf, Unresolved, Walk};
+
+impl Pool {
+    /// The entry of a block that is not in its leaf yet, if it is not.
+    pub(crate) fn unflushed(&self, key: Key) -> Option<Entry> {
+        self.delta.get(key).or_else(|| self.frozen.get(key)).or_else(|| self.buffer.get(key))
+    }
+
+    /// The entry of a block, which may be lost.
+    pub(crate) fn map_entry(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
+        self.map_entry_after(volume, key, &mut LastLeaf::default())
+    }
+
+    /// The same, after others of the volume.
+    pub(crate) fn map_entry_after(
+        &mut self,
+        volume: usize,
+        key: Key,
+        last: &mut LastLeaf,
+    ) -> Result<Entry, Unresolved> {
+        if let Some(entry) = self.unflushed(key) {
+            return Ok(entry);
+        }
+        let leaf = key.lba() / self.store.geometry.map_leaf_entries();
+        match last.lookup(&mut self.store, self.maps[volume], leaf) {
+            Walk::Leaf(page) => self.entry_in(page, key).ok_or(Unresolved::Damaged),
+            Walk::Absent(_) => Ok(Entry::UNMAPPED),
+            Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
+            Walk::Missing(missing) => Err(Unresolved::Missing(missing)),
+        }
+    }
+
+    /// The entry of a block in its leaf, if it is one that can be.
+    pub(crate) fn entry_in(&self, leaf: PageId, key: Key) -> Option<Entry> {
+        let at = (key.lba() % self.store.geometry.map_leaf_entries()) as usize * 8;
+        let entry = Entry(u64_at(self.store.pages.bytes(leaf), at));
+        let makes_sense = entry.is_valid() && entry.slot().is_none_or(|slot| self.space.contains(slot));
+        makes_sense.then_some(entry)
+    }
+
+    // ---- the map ----
+
+    /// What a block maps to, for whoever needs its content.
+    pub(crate) fn resolve(&mut self, volume: usize, key: Key) -> Result<Entry, Unresolved> {
+        self.resolve_after(volume, key, &mut LastLeaf::default())
+    }
+
+    /// The same, after others of the volume.
+    pub(crate) fn resolve_after(&mut self, volume: usize, key: Key, last: &mut LastLeaf) -> Result<Entry, Unresolved> {
+        let entry = self.map_entry_after(volume, key, last)?;
+        if entry.is_lost() { Err(Unresolved::Damaged) } else { Ok(entry) }
+    }
+}
