@@ -91,7 +91,6 @@ fn first_half(digest: &str) -> u64 {
     u64::from_str_radix(&digest[..DIGITS / 2], 16).unwrap_or_default()
 }
 
-#[cfg(test)]
 /// The digest that is written for a content: contents that are equal, and only those, are read again as equal ones.
 pub(super) fn digest(content: ContentId) -> String {
     match content {

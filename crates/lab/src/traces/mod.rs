@@ -10,12 +10,14 @@ mod disksim;
 mod error;
 mod fiu;
 mod format;
+mod hashing;
 mod lines;
 mod mqsim;
 mod msr;
 mod reader;
 mod record;
 pub mod stat;
+pub mod synthetic;
 #[cfg(test)]
 mod tests;
 

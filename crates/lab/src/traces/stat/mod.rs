@@ -5,12 +5,11 @@
 pub mod report;
 pub mod spread;
 
-use std::collections::HashMap;
-
 use engine::Nanos;
 use serde::Serialize;
 
 use self::spread::Spread;
+use super::hashing::Table;
 use super::{BLOCK, ContentId, Request, Tally, ZEROES};
 
 /// A burst is over when nothing came for longer than this.
@@ -34,9 +33,9 @@ pub struct Stat {
     zeroes: u64,
     classes: [Class; CLASSES.len()],
     /// What every block that was touched is known to hold.
-    places: HashMap<u64, Place>,
+    places: Table<Place>,
     /// Every content; whether it was written, or only read.
-    contents: HashMap<ContentId, bool>,
+    contents: Table<bool>,
     span: Option<(u64, u64)>,
     first: Nanos,
     last: Option<Nanos>,
@@ -164,6 +163,12 @@ impl Stat {
         }
     }
 
+    /// Begins again with what blocks hold and which contents were written: what is added from now on is counted as if an index were warm.
+    pub fn warmed(mut self) -> Stat {
+        self.places.values_mut().for_each(|place| (place.is_written, place.is_read) = (false, false));
+        Stat { places: self.places, contents: self.contents, ..Stat::default() }
+    }
+
     /// One block of a request: whether it is written, and its content was before.
     fn block(&mut self, block: u64, writes: bool, content: Option<ContentId>) -> bool {
         let place = self.places.entry(block).or_default();
@@ -248,7 +253,7 @@ impl Stat {
             same_place_share: share(self.same_place, self.known),
             elsewhere_share: share(elsewhere, self.known),
             by_size: classes.map(|(&class, (_, blocks))| Class { blocks, ..class }).collect(),
-            distinct_blocks: self.places.len() as u64,
+            distinct_blocks: places(|place| place.is_read || place.is_written),
             distinct_blocks_read,
             distinct_blocks_written: places(|place| place.is_written),
             distinct_contents: self.contents.len() as u64,

@@ -1,0 +1,225 @@
+//! The three profiles, as figures. Each is of POD's table 3 [P3], HPDedup [HP], the slides of I/O Deduplication [IO], the real samples
+//! [C], or chosen here [D]; what was moved until a target was met says which one.
+
+use clap::ValueEnum;
+
+use super::draws::Pareto;
+
+/// For whom a made trace stands in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Profile {
+    /// Two web servers in virtual machines.
+    WebVm,
+    /// A file server of home directories.
+    Homes,
+    /// A mail server.
+    Mail,
+}
+
+impl Profile {
+    /// As the command line has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::WebVm => "web-vm",
+            Profile::Homes => "homes",
+            Profile::Mail => "mail",
+        }
+    }
+
+    pub(super) fn shape(self) -> &'static Shape {
+        match self {
+            Profile::WebVm => &WEB_VM,
+            Profile::Homes => &HOMES,
+            Profile::Mail => &MAIL,
+        }
+    }
+}
+
+/// Requests of one kind by size: so many blocks, with so much weight; the rest has a long tail, as much of it as the mean wants.
+pub(super) struct Sizes {
+    pub(super) mix: &'static [(u32, f64)],
+    pub(super) tail: Pareto,
+    pub(super) mean: f64,
+}
+
+/// What blocks held before day 1.
+pub(super) struct Image {
+    /// Blocks of the disk.
+    pub(super) pages: u64,
+    /// Share of zero pages.
+    pub(super) zero: f64,
+    /// Share of pages that have about four copies.
+    pub(super) shared: f64,
+    /// The second half of the disk is another machine; so much of it is like the first half.
+    pub(super) twin: f64,
+    /// Pages by distinct contents: the target.
+    pub(super) similarity: f64,
+}
+
+/// How requests come in a real sample.
+pub(super) struct Sample {
+    pub(super) burst_p90: f64,
+    pub(super) burst_most: f64,
+    pub(super) dispersion: f64,
+    pub(super) record_variation: f64,
+}
+
+/// All that a day is drawn from.
+pub(super) struct Shape {
+    /// A day's, [P3].
+    pub(super) requests: u64,
+    pub(super) write_ratio: f64,
+    pub(super) mean_kib: f64,
+    pub(super) write_sizes: Sizes,
+    pub(super) read_sizes: Sizes,
+    /// Of writes of 1, 2 to 8, and more blocks: the share that is redundant as a whole ... (Moved until the duplicate share was met; of mail
+    /// also the requests that Select-Dedupe removes.)
+    pub(super) whole: [f64; 3],
+    /// ... and in parts: runs of known blocks, with new ones between, of these mean lengths.
+    pub(super) parts: [f64; 3],
+    pub(super) run: f64,
+    pub(super) gap: f64,
+    /// Of writes that are redundant as a whole, the share that goes where its content is already; moved until that share was met.
+    pub(super) same: f64,
+    /// Of redundant writes of one block to other places, the share that is of zeroes. [C]
+    pub(super) zeroes: f64,
+    /// How many writes of about the same size ago the content was written: median and 90th percentile. Wider than the samples', which are
+    /// short. [D]
+    pub(super) distance: (f64, f64),
+    /// Targets: the duplicate share of write blocks, [HP]; the part of it that goes to the same place; and the requests that Select-Dedupe
+    /// removes, if POD says it.
+    pub(super) duplicates: f64,
+    pub(super) same_place: f64,
+    pub(super) removed: Option<f64>,
+    /// Where new writes go: the journal, the end of a file that grows, a hot place; the rest anywhere. [D]
+    pub(super) journal: f64,
+    pub(super) sequential: f64,
+    pub(super) hot: f64,
+    /// Blocks of the addresses, [C]; of them the journal's, and how many places are hot.
+    pub(super) span: u64,
+    pub(super) hot_places: u64,
+    /// Requests of a burst that is not long: median, 90th percentile; moved until all bursts are as in the sample.
+    pub(super) burst: (f64, f64),
+    /// The share of bursts that are long, from so many requests to so many; the same.
+    pub(super) long: (f64, f64, f64),
+    /// Seconds between bursts: median, 90th percentile. [C]
+    pub(super) idle: (f64, f64),
+    /// Microseconds from record to record of a request. [C]
+    pub(super) record_gap_us: u64,
+    pub(super) image: Image,
+    /// What its real sample has, of seconds or minutes, for comparison. [C]
+    pub(super) sample: Sample,
+}
+
+/// The journal of ext3: 128 MiB. [D]
+pub(super) const JOURNAL: u64 = 32_768;
+
+const fn tail(low: f64, high: f64) -> Pareto {
+    Pareto { low, high, exponent: 1.1 }
+}
+
+static WEB_VM: Shape = Shape {
+    requests: 154_105,
+    write_ratio: 0.698,
+    mean_kib: 14.8,
+    write_sizes: Sizes {
+        mix: &[(1, 0.56), (2, 0.09), (3, 0.04), (5, 0.04), (6, 0.03), (7, 0.03), (9, 0.04)],
+        tail: tail(10.0, 64.0),
+        mean: 3.7,
+    },
+    // Its sample has no reads to speak of: as its writes. [D]
+    read_sizes: Sizes {
+        mix: &[(1, 0.56), (2, 0.09), (3, 0.04), (5, 0.04), (6, 0.03), (7, 0.03), (9, 0.04)],
+        tail: tail(10.0, 64.0),
+        mean: 3.7,
+    },
+    whole: [0.55, 0.47, 0.395],
+    parts: [0.0, 0.20, 0.32],
+    run: 2.5,
+    gap: 2.0,
+    same: 0.485,
+    zeroes: 0.03,
+    distance: (40.0, 4_000.0),
+    duplicates: 0.550,
+    same_place: 0.205,
+    removed: None,
+    journal: 0.35,
+    sequential: 0.15,
+    hot: 0.35,
+    span: 4_613_734,
+    hot_places: 4_096,
+    burst: (2.0, 7.0),
+    long: (0.0, 0.0, 0.0),
+    idle: (5.0, 11.8),
+    record_gap_us: 35,
+    image: Image { pages: 5_242_866, zero: 0.2338, shared: 0.1663, twin: 0.819, similarity: 2.67 },
+    sample: Sample { burst_p90: 7.0, burst_most: 18.0, dispersion: 7.0, record_variation: 5.1 },
+};
+
+static HOMES: Shape = Shape {
+    requests: 64_819,
+    write_ratio: 0.805,
+    mean_kib: 13.1,
+    write_sizes: Sizes { mix: &[(1, 0.75), (2, 0.10), (3, 0.07), (4, 0.03)], tail: tail(5.0, 128.0), mean: 3.275 },
+    // Its sample has no reads: as its writes. [D]
+    read_sizes: Sizes { mix: &[(1, 0.75), (2, 0.10), (3, 0.07), (4, 0.03)], tail: tail(5.0, 128.0), mean: 3.275 },
+    whole: [0.32, 0.30, 0.12],
+    parts: [0.0, 0.15, 0.32],
+    run: 2.5,
+    gap: 2.5,
+    same: 0.56,
+    zeroes: 0.03,
+    distance: (15.0, 3_000.0),
+    duplicates: 0.305,
+    same_place: 0.1135,
+    removed: None,
+    journal: 0.40,
+    sequential: 0.15,
+    hot: 0.25,
+    span: 116_129_792,
+    hot_places: 8_192,
+    burst: (2.0, 13.0),
+    long: (0.0, 0.0, 0.0),
+    idle: (5.4, 29.7),
+    record_gap_us: 65,
+    image: Image { pages: 183_000_000, zero: 0.30, shared: 0.4769, twin: 0.0, similarity: 2.94 },
+    sample: Sample { burst_p90: 13.0, burst_most: 141.0, dispersion: 55.0, record_variation: 6.1 },
+};
+
+static MAIL: Shape = Shape {
+    requests: 328_145,
+    write_ratio: 0.785,
+    mean_kib: 40.8,
+    // The means of writes and reads are in the proportion that they have in the sample. [D]
+    write_sizes: Sizes {
+        mix: &[(1, 0.59), (2, 0.08), (3, 0.17), (4, 0.08), (6, 0.03), (8, 0.03)],
+        tail: tail(9.0, 256.0),
+        mean: 7.31,
+    },
+    read_sizes: Sizes {
+        mix: &[(1, 0.20), (2, 0.42), (10, 0.19), (20, 0.05), (30, 0.04)],
+        tail: tail(32.0, 256.0),
+        mean: 20.7,
+    },
+    whole: [0.76, 0.70, 0.66],
+    parts: [0.0, 0.28, 0.335],
+    run: 20.0,
+    gap: 1.1,
+    same: 0.515,
+    zeroes: 0.08,
+    distance: (8.0, 8_000.0),
+    duplicates: 0.910,
+    same_place: 0.339,
+    removed: Some(0.707),
+    journal: 0.35,
+    sequential: 0.15,
+    hot: 0.30,
+    span: 72_613_888,
+    hot_places: 16_384,
+    burst: (1.0, 3.5),
+    long: (0.06, 20.0, 1500.0),
+    idle: (0.18, 0.5),
+    record_gap_us: 38,
+    image: Image { pages: 73_000_000, zero: 0.30, shared: 0.4257, twin: 0.0, similarity: 2.64 },
+    sample: Sample { burst_p90: 5.0, burst_most: 622.0, dispersion: 250.0, record_variation: 11.4 },
+};

@@ -1,0 +1,127 @@
+//! POD's Select-Dedupe with an index that has no bound: only to see how many writes it removes of a made trace.
+//!
+//! Blocks have their homes, where they are written; what others need of the copy that is there moves to spare room first. A request is removed if all of its blocks are known and lie
+//! in one run; else runs of at least three known blocks are shared, of requests that have one. An index names one place of each content.
+
+use crate::traces::hashing::Table;
+use crate::traces::{ContentId, Request};
+
+/// POD's threshold.
+const RUN: usize = 3;
+
+/// Where spare room begins, behind all homes.
+const SPARE: u64 = 1 << 52;
+
+/// Its tables.
+#[derive(Default)]
+pub(super) struct Select {
+    /// Which copy blocks lead to that were written.
+    blocks: Table<u64>,
+    copies: Table<Copy>,
+    /// Copies that are at the homes of blocks.
+    homes: Table<u64>,
+    /// A copy of each content.
+    index: Table<u64>,
+    /// How many copies there ever were, and how much of the spare room was taken.
+    next: u64,
+    spare: u64,
+    /// Writes, and those that needed no I/O.
+    pub(super) writes: u64,
+    pub(super) removed: u64,
+}
+
+/// A content on disk, once.
+struct Copy {
+    content: ContentId,
+    /// How many blocks lead here.
+    blocks: u32,
+    address: u64,
+}
+
+impl Select {
+    /// One write.
+    pub(super) fn write(&mut self, request: &Request) {
+        let found: Vec<Option<u64>> = request.contents.iter().map(|content| self.index.get(content).copied()).collect();
+        let addresses: Vec<Option<u64>> = found.iter().map(|copy| self.address((*copy)?)).collect();
+        let mut shares = vec![false; found.len()];
+        let mut begin = 0;
+        while begin < found.len() {
+            let mut end = begin + 1;
+            while end < found.len() && follows(addresses[end - 1], addresses[end]) {
+                end += 1;
+            }
+            if found[begin].is_some() && (end - begin >= RUN || end - begin == found.len()) {
+                shares[begin..end].fill(true);
+            }
+            begin = end;
+        }
+        self.writes += 1;
+        let mut is_removed = true;
+        for (index, (block, &content)) in (request.block..).zip(&request.contents).enumerate() {
+            // The last block that led to a copy may have been an earlier one of this request.
+            match found[index].filter(|copy| shares[index] && self.copies.contains_key(copy)) {
+                Some(copy) => self.lead(block, copy),
+                None => {
+                    is_removed = false;
+                    self.put(block, content);
+                }
+            }
+        }
+        self.removed += u64::from(is_removed);
+    }
+
+    fn address(&self, copy: u64) -> Option<u64> {
+        self.copies.get(&copy).map(|copy| copy.address)
+    }
+
+    /// A block leads to a copy of its content.
+    fn lead(&mut self, block: u64, copy: u64) {
+        if self.blocks.get(&block) == Some(&copy) {
+            return;
+        }
+        if let Some(copy) = self.copies.get_mut(&copy) {
+            copy.blocks += 1;
+        }
+        self.leave(block);
+        self.blocks.insert(block, copy);
+    }
+
+    /// A content is written to the block's home; what others need of what is there moves to spare room.
+    fn put(&mut self, block: u64, content: ContentId) {
+        self.leave(block);
+        self.next += 1;
+        if let Some(moved) = self.homes.insert(block, self.next).and_then(|other| self.copies.get_mut(&other)) {
+            self.spare += 1;
+            moved.address = SPARE + self.spare;
+        }
+        self.copies.insert(self.next, Copy { content, blocks: 1, address: block });
+        self.blocks.insert(block, self.next);
+        // Of two copies the index keeps the older one, which is in a run more often than one that was written beside new contents.
+        self.index.entry(content).or_insert(self.next);
+    }
+
+    /// A block leads nowhere; a copy to which nobody leads is gone, from the index also.
+    fn leave(&mut self, block: u64) {
+        let Some(name) = self.blocks.remove(&block) else {
+            return;
+        };
+        let Some(copy) = self.copies.get_mut(&name) else {
+            return;
+        };
+        copy.blocks -= 1;
+        if copy.blocks > 0 {
+            return;
+        }
+        if copy.address < SPARE {
+            self.homes.remove(&copy.address);
+        }
+        if self.index.get(&copy.content) == Some(&name) {
+            self.index.remove(&copy.content);
+        }
+        self.copies.remove(&name);
+    }
+}
+
+fn follows(before: Option<u64>, after: Option<u64>) -> bool {
+    matches!((before, after), (Some(before), Some(after)) if before + 1 == after)
+}
