@@ -306,6 +306,11 @@ enum Command {
     },
     /// Traces of block devices: what is in them, and made ones.
     Trace(lab::traces::command::Arguments),
+    /// Replays a trace under one of the papers' schemes on models of disks: response times and what they are made of, what is removed,
+    /// memory, energy.
+    Replay(Box<lab::replay::command::Arguments>),
+    /// Figures of the papers: what they show, and what comes out here. 'lab figure list' names them.
+    Figure(lab::figures::command::Arguments),
     /// What requests of each kind allocate in the engine; under callgrind, by `tests/instructions`, also the instructions that they
     /// take. The same in every run.
     Paths {
@@ -361,6 +366,8 @@ fn main() -> ExitCode {
         Command::Disk(arguments) => lab::disks::command::run(arguments),
         Command::Window { size, write } => run_window(size, write.as_deref()),
         Command::Trace(arguments) => lab::traces::command::run(&arguments),
+        Command::Replay(arguments) => lab::replay::command::run(&arguments),
+        Command::Figure(arguments) => lab::figures::command::run(arguments),
         Command::Paths { only, plain } => run_paths(&only, plain),
         Command::Cost { index_entries, rounds, blocks, request_blocks, only, write } => {
             let plan = cost::Plan { index_entries, rounds: rounds as usize, blocks, only };

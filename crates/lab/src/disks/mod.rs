@@ -171,6 +171,14 @@ impl Disk {
         }
     }
 
+    /// Of an array that was rebuilt: when that was done.
+    pub fn rebuilt(&self) -> Option<Nanos> {
+        match self {
+            Disk::Array(array) => array.rebuild()?.finished(),
+            Disk::Instant(_) | Disk::Ssd(_) | Disk::Hdd(_) | Disk::Flash(_) => None,
+        }
+    }
+
     /// Bytes that it holds.
     pub fn capacity(&self) -> u64 {
         match self {

@@ -108,7 +108,7 @@ fn flash(rest: &str) -> Result<Disk, String> {
 }
 
 /// A number of bytes, with K, M, G or T for powers of 1024.
-fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.chars().last() {
         Some('K') => (&text[..text.len() - 1], 10),
         Some('M') => (&text[..text.len() - 1], 20),

@@ -98,6 +98,29 @@ impl Lru {
             return Some((key, value));
         }
         let gone = (self.places.len() == self.most).then(|| self.pop_oldest()).flatten();
+        let at = self.node(key, value);
+        self.link_newest(at);
+        gone
+    }
+
+    /// Enters a key that is not there as the one that was not used for longest, if there is room for it.
+    fn put_oldest(&mut self, key: u64, value: u64) {
+        if self.places.len() >= self.most || self.places.contains_key(&key) {
+            return;
+        }
+        let at = self.node(key, value);
+        let before = self.oldest;
+        (self.nodes[at as usize].newer, self.nodes[at as usize].older) = (before, NONE);
+        if before == NONE {
+            self.newest = at;
+        } else {
+            self.nodes[before as usize].older = at;
+        }
+        self.oldest = at;
+    }
+
+    /// A node for a key, not in the list yet.
+    fn node(&mut self, key: u64, value: u64) -> u32 {
         let node = Node { key, value, newer: NONE, older: NONE };
         let at = if self.unused == NONE {
             self.nodes.push(node);
@@ -109,8 +132,7 @@ impl Lru {
             at
         };
         self.places.insert(key, at);
-        self.link_newest(at);
-        gone
+        at
     }
 
     /// Takes a key out.
@@ -236,20 +258,13 @@ impl Ghosted {
             self.ghost.put(key, value);
         }
         if !shrinks {
-            let mut back = Vec::new();
-            while self.actual.len() + back.len() < most
-                && let Some(entry) = self.ghost.pop_newest()
-            {
-                back.push(entry);
-            }
-            moved = back.len();
             // They are older than all that is there.
-            let mut newer = Vec::with_capacity(self.actual.len());
-            while let Some(entry) = self.actual.pop_oldest() {
-                newer.push(entry);
-            }
-            for (key, value) in back.into_iter().rev().chain(newer) {
-                self.actual.put(key, value);
+            moved = 0;
+            while self.actual.len() < most
+                && let Some((key, value)) = self.ghost.pop_newest()
+            {
+                self.actual.put_oldest(key, value);
+                moved += 1;
             }
         }
         moved

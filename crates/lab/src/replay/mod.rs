@@ -4,7 +4,13 @@
 //! trace -> warm (days without disk) -> in_place: request -> plan -> driver: processor, lookups, disk -> outcome
 //! ```
 
+pub mod command;
+pub mod driver;
 pub mod in_place;
 pub mod lru;
+pub mod onefold;
+pub mod outcome;
 pub mod scheme;
 pub mod sparse;
+#[cfg(test)]
+mod tests;

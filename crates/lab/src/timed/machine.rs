@@ -18,7 +18,8 @@ use engine::{
 };
 
 use crate::content::{Cells, Content, ZERO, describe};
-use crate::disks::ssd::{Command, Device, SSD};
+use crate::disks::ssd::{Queue, SSD};
+use crate::disks::{Breakdown, Class, Command, Disk, Op, Statistics};
 use crate::timed::pool::Pool;
 use crate::{Checked, allocations, violated};
 
@@ -203,7 +204,11 @@ pub struct Machine {
     pub processor: Option<Processor>,
     /// What the engine has allocated, where allocations are counted ([`crate::allocations`]).
     pub allocations: u64,
-    device: Device,
+    disk: Disk,
+    /// Whether all but slots is on a device of its own that takes no time: the papers' NVRAM.
+    has_nvram: bool,
+    /// Of the command that the disk completed last: what its time was spent on.
+    pub last: Breakdown,
     calendar: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
     sequence: u64,
     flights: HashMap<IoId, Flight>,
@@ -211,8 +216,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Begins to open the pool at `now`, with an idle drive.
+    /// Begins to open the pool at `now`, with an idle SSD.
     pub fn open(store: Store, limits: Limits, now: Nanos) -> Machine {
+        Machine::on(Disk::Ssd(Queue::new(SSD)), false, store, limits, now)
+    }
+
+    /// Begins to open the pool at `now`, with an idle disk; with `has_nvram`, what is not in slots takes no time, as if it were in memory
+    /// that keeps it.
+    pub fn on(disk: Disk, has_nvram: bool, store: Store, limits: Limits, now: Nanos) -> Machine {
         Machine {
             engine: Engine::open(store.pool.parameters, limits, now),
             now,
@@ -220,7 +231,9 @@ impl Machine {
             io: IoCounts::default(),
             processor: None,
             allocations: 0,
-            device: Device::new(SSD),
+            disk,
+            has_nvram,
+            last: Breakdown::default(),
             calendar: BinaryHeap::new(),
             sequence: 0,
             flights: HashMap::new(),
@@ -232,12 +245,12 @@ impl Machine {
     pub fn crash(mut self, keep: bool) -> Store {
         if keep {
             // In the order in which they would have completed.
+            while let Some(done) = self.disk.pop(Nanos::MAX) {
+                self.land_at_once(IoId(done.tag as u32));
+            }
             while let Some(Reverse((_, _, happening))) = self.calendar.pop() {
-                if let Happening::Done(id) = happening
-                    && let Some(flight) = self.flights.remove(&id)
-                    && flight.io.op.is_write()
-                {
-                    self.store.land(self.block_of(&flight.io), flight.contents);
+                if let Happening::Done(id) = happening {
+                    self.land_at_once(id);
                 }
             }
             self.store.unsynced.clear();
@@ -245,6 +258,14 @@ impl Machine {
             self.store.lose_unsynced();
         }
         self.store
+    }
+
+    fn land_at_once(&mut self, id: IoId) {
+        if let Some(flight) = self.flights.remove(&id)
+            && flight.io.op.is_write()
+        {
+            self.store.land(self.block_of(&flight.io), flight.contents);
+        }
     }
 
     /// Takes one effect, or delivers the next event that is due no later than `horizon`.
@@ -256,7 +277,9 @@ impl Machine {
         if let Some(effect) = effect {
             return self.perform(effect);
         }
-        let next = self.calendar.peek().map_or(Nanos::MAX, |Reverse((time, ..))| *time);
+        let calendar = self.calendar.peek().map_or(Nanos::MAX, |Reverse((time, ..))| *time);
+        let disk = self.disk.next().unwrap_or(Nanos::MAX);
+        let next = calendar.min(disk);
         let timer = self.engine.next_timer().map_or(Nanos::MAX, |time| time.max(self.now));
         if next.min(timer) > horizon || next.min(timer) == Nanos::MAX {
             if horizon != Nanos::MAX {
@@ -267,6 +290,14 @@ impl Machine {
         self.now = self.now.max(next.min(timer));
         if timer < next {
             self.handle(Event::Timer);
+            return Ok(Step::Other);
+        }
+        if disk < calendar {
+            // A step of the disk need not be a completion.
+            if let Some(done) = self.disk.pop(self.now) {
+                self.last = done.breakdown;
+                self.complete(IoId(done.tag as u32))?;
+            }
             return Ok(Step::Other);
         }
         let Some(Reverse((_, _, happening))) = self.calendar.pop() else { return Ok(Step::Quiet) };
@@ -335,7 +366,7 @@ impl Machine {
     /// Lets what is under way finish and audits everything: for small pools, the audit walks all of it.
     pub fn settle_and_audit(&mut self) -> Checked {
         self.command(EngineCommand::Settle)?;
-        while self.engine.next_timer().is_some() || !self.calendar.is_empty() {
+        while self.engine.next_timer().is_some() || !self.calendar.is_empty() || self.disk.next().is_some() {
             self.step(Nanos::MAX)?;
         }
         let mut findings = Vec::new();
@@ -422,14 +453,14 @@ impl Machine {
             Segment::Buffer(buffer) => Content::Payload(self.buffers[buffer.0 as usize]),
         });
         let contents = contents.collect();
-        let command = match io.op {
+        let op = match io.op {
             IoOp::ReadBlocks => {
                 self.io.slot_reads += 1;
-                Command::Read(io.length)
+                Op::Read
             }
             IoOp::ReadPages => {
                 self.io.metadata_reads += 1;
-                Command::Read(io.length)
+                Op::Read
             }
             IoOp::Write | IoOp::WriteDurable => {
                 let in_journal = geometry.journal_start()..geometry.meta_map_start();
@@ -438,11 +469,11 @@ impl Machine {
                     _ if in_journal.contains(&block) => self.io.journal_writes += 1,
                     _ => self.io.metadata_writes += 1,
                 }
-                Command::Write(io.length)
+                Op::Write
             }
             IoOp::Sync => {
                 self.io.syncs += 1;
-                Command::Flush
+                Op::Flush
             }
             IoOp::Reserve | IoOp::Merge { .. } | IoOp::Compare => {
                 self.flights.insert(id, Flight { io, contents, covers: 0 });
@@ -451,10 +482,21 @@ impl Machine {
             }
         };
         let covers = self.store.completions;
+        // A sync is for both devices; on one that has nothing to make durable it takes no time.
+        let is_instant = self.has_nvram && op != Op::Flush && block < geometry.data_start();
+        let command = Command { op, offset: io.offset, bytes: io.length, class: Class::Foreground };
         self.flights.insert(id, Flight { io, contents, covers });
-        let at = self.device.submit(self.now, command);
-        self.schedule(at, Happening::Done(id));
+        if is_instant {
+            self.schedule(self.now + MEMORY_NANOS, Happening::Done(id));
+        } else {
+            self.disk.submit(self.now, u64::from(id.0), command);
+        }
         Ok(())
+    }
+
+    /// What the disk did so far.
+    pub fn disk(&self) -> Statistics {
+        self.disk.statistics()
     }
 
     fn complete(&mut self, id: IoId) -> Checked {

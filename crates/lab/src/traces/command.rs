@@ -72,8 +72,9 @@ fn parse_days(text: &str) -> Result<(u32, u32), String> {
     days.filter(is_right).ok_or(format!("days are N or N-M, from 1 to {LAST_DAY}"))
 }
 
+/// How files of a trace are read.
 #[derive(Args)]
-struct Reading {
+pub struct Reading {
     /// The format of the files; told from their first lines if not given.
     #[arg(long)]
     format: Option<Format>,
@@ -89,7 +90,8 @@ struct Reading {
 }
 
 impl Reading {
-    fn options(&self) -> Options {
+    /// The same, for [`open`].
+    pub fn options(&self) -> Options {
         let join = (!self.no_join).then_some(self.join_us * 1000);
         Options { format: self.format, join, bad_lines: self.bad_lines, progress: true }
     }

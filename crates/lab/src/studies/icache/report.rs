@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use engine::Rule;
 
-use crate::figures::plot::{Band, COLOURS, Figure, Line, SHADES};
+use crate::figures::plot::{Band, COLOURS, Chart, Drawn, Line, SHADES};
 use crate::studies::icache::load::Burst;
 use crate::studies::icache::{
     Adaptive, Division, INTERVALS, Outcome, Plan, Sample, UNITS, percent, read_nanos, settling, write_nanos,
@@ -160,7 +160,7 @@ pub fn runs_csv(all: &[Results]) -> String {
 }
 
 /// What was saved by each fixed division, and by those that the engine makes.
-pub fn divisions_figure(results: &Results) -> Figure {
+pub fn divisions_figure(results: &Results) -> Chart {
     let point = |outcome: &Outcome| match outcome.division {
         Division::Fixed(percent) => Some((f64::from(percent), outcome.counts.saved_percent())),
         Division::Adaptive(_) => None,
@@ -182,19 +182,18 @@ pub fn divisions_figure(results: &Results) -> Figure {
         }
     }
     let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
-    Figure {
+    Chart {
         title: format!("Time of the device that is saved, {} workload", results.plan.name),
         x_label: "fixed division: index in % of the divided memory (the rest is read cache)".into(),
         y_label: "saved, in % of what could be saved".into(),
-        x: (0.0, 100.0),
         y: (0.0, (highest / 10.0).ceil() * 10.0),
-        bands: Vec::new(),
-        lines,
+        log: false,
+        content: Drawn::Lines { x: (0.0, 100.0), bands: Vec::new(), lines },
     }
 }
 
 /// The division over time.
-pub fn time_figure(results: &Results) -> Figure {
+pub fn time_figure(results: &Results) -> Chart {
     let paper = Adaptive { rule: Rule::Paper, ..Adaptive::DEFAULT };
     let mut lines = Vec::new();
     for (adaptive, dashed) in [(Adaptive::DEFAULT, false), (paper, true)] {
@@ -206,14 +205,13 @@ pub fn time_figure(results: &Results) -> Figure {
         }
     }
     let requests: u64 = results.plan.phases.iter().map(|phase| phase.requests).sum();
-    Figure {
+    Chart {
         title: format!("The division over time, {} workload", results.plan.name),
         x_label: "requests, in thousands".into(),
         y_label: "index, in % of the divided memory".into(),
-        x: (0.0, requests as f64 / 1000.0),
         y: (0.0, 100.0),
-        bands: bands(results),
-        lines,
+        log: false,
+        content: Drawn::Lines { x: (0.0, requests as f64 / 1000.0), bands: bands(results), lines },
     }
 }
 

@@ -56,6 +56,11 @@ pub fn days(profile: Profile, seed: u64, days: RangeInclusive<u32>) -> Days {
     Days::new(profile, seed, days, 1)
 }
 
+/// One more than the last block that requests go to.
+pub fn span(profile: Profile) -> u64 {
+    profile.shape().span
+}
+
 /// The requests of one day. Those before it are made, too, and thrown away.
 pub fn day(profile: Profile, seed: u64, day: u32) -> Days {
     days(profile, seed, day..=day)

@@ -1,0 +1,160 @@
+//! How memory is divided: fixed divisions (Fig. 3), and the day with iCache (Fig. 14).
+
+use super::{TRACES, gain, title};
+use crate::figures::plot::{Band, COLOURS, Chart, Drawn, Line, SHADES, round_up};
+use crate::figures::runs::{Outcome, Results, Run};
+use crate::figures::{Entry, Figure, Row, gain_band};
+use crate::replay::outcome::Stretch;
+use crate::replay::scheme::{Division, Scheme};
+use crate::traces::synthetic::Profile;
+
+pub(super) const FIG_3: Entry = Entry {
+    name: "pod-3",
+    about: "POD, Fig. 3: response times by the share of memory that is index",
+    runs: divisions,
+    make: fig_3,
+};
+pub(super) const FIG_14_WEB_VM: Entry = Entry {
+    name: "pod-14-web-vm",
+    about: "POD, Fig. 14a: response times over the day, web-vm",
+    runs: || day(Profile::WebVm),
+    make: |results| fig_14(results, Profile::WebVm, "pod-14-web-vm", 17.2),
+};
+pub(super) const FIG_14_HOMES: Entry = Entry {
+    name: "pod-14-homes",
+    about: "POD, Fig. 14b: response times over the day, homes",
+    runs: || day(Profile::Homes),
+    make: |results| fig_14(results, Profile::Homes, "pod-14-homes", 6.4),
+};
+pub(super) const FIG_14_MAIL: Entry = Entry {
+    name: "pod-14-mail",
+    about: "POD, Fig. 14c: response times over the day, mail",
+    runs: || day(Profile::Mail),
+    make: |results| fig_14(results, Profile::Mail, "pod-14-mail", 18.7),
+};
+
+const SHOWN: [Scheme; 4] = [Scheme::IDEDUP, Scheme::SELECT, Scheme::POD, Scheme::CURVES];
+
+fn day(trace: Profile) -> Vec<Run> {
+    SHOWN.map(|scheme| Run::pod(trace, scheme)).to_vec()
+}
+
+/// The mail trace under full deduplication with a fixed division of the memory.
+fn with_index(percent: u32) -> Run {
+    Run::pod(Profile::Mail, Scheme { division: Division::Fixed(10 * percent), ..Scheme::FULL })
+}
+
+fn divisions() -> Vec<Run> {
+    (0..=100).step_by(10).map(with_index).collect()
+}
+
+fn fig_3(results: &Results) -> Figure {
+    let points = |value: fn(&Outcome) -> f64| -> Vec<(f64, f64)> {
+        (0..=100).step_by(10).map(|percent| (f64::from(percent), value(results.of(with_index(percent))))).collect()
+    };
+    let writes = points(|outcome| outcome.writes.mean_ms());
+    let reads = points(|outcome| outcome.reads.mean_ms());
+    let mut rows = vec![
+        Row::holds("writes are answered sooner with all memory as index than with none", writes[10].1 < writes[0].1),
+        Row::holds("reads are answered later with all memory as index than with none", reads[10].1 > reads[0].1),
+    ];
+    for ((percent, write), (_, read)) in writes.iter().zip(&reads) {
+        rows.push(Row::new(format!("writes, {percent} % index"), "ms", *write));
+        rows.push(Row::new(format!("reads, {percent} % index"), "ms", *read));
+    }
+    let highest = writes.iter().chain(&reads).map(|point| point.1).fold(0.0, f64::max);
+    let line = |name: &str, at: usize, points| Line {
+        name: name.into(),
+        colour: COLOURS[at],
+        dashed: false,
+        marked: true,
+        points,
+    };
+    Figure {
+        name: "pod-3",
+        source: "POD, Fig. 3",
+        title: "response times of mail by the share of memory that is index".into(),
+        rows,
+        chart: Chart {
+            title: "Mail under Full-Dedupe: response time by division of the memory".into(),
+            x_label: "index in % of the memory (the rest is read cache)".into(),
+            y_label: "mean response time in ms".into(),
+            y: (0.0, round_up(highest)),
+            log: false,
+            content: Drawn::Lines {
+                x: (0.0, 100.0),
+                bands: Vec::new(),
+                lines: vec![line("writes", 0, writes), line("reads", 1, reads)],
+            },
+        },
+        notes: Vec::new(),
+    }
+}
+
+fn fig_14(results: &Results, trace: Profile, name: &'static str, paper: f64) -> Figure {
+    let of = |scheme| results.of(Run::pod(trace, scheme));
+    let value = Outcome::mean_ms;
+    let mut rows = vec![
+        Row::new("POD against Select-Dedupe", "% less", gain(results, trace, Scheme::POD, Scheme::SELECT, value))
+            .against(paper, gain_band(paper)),
+        Row::holds("Select-Dedupe and POD are better than iDedup", {
+            value(of(Scheme::SELECT)).max(value(of(Scheme::POD))) < value(of(Scheme::IDEDUP))
+        }),
+        Row::holds("ours is not worse than POD", value(of(Scheme::CURVES)) <= value(of(Scheme::POD))),
+        Row::new("ours against Select-Dedupe", "% less", gain(results, trace, Scheme::CURVES, Scheme::SELECT, value)),
+    ];
+    let hours = |outcome: &Outcome, at: usize| (at as f64 + 0.5) * outcome.stretch as f64 / 3.6e12;
+    let mean = |stretch: &Stretch| stretch.sum as f64 / stretch.answered.max(1) as f64 / 1e6;
+    let mut lines = Vec::new();
+    for (at, scheme) in SHOWN.into_iter().enumerate() {
+        let outcome = of(scheme);
+        let answered = outcome.stretches.iter().enumerate().filter(|(_, stretch)| stretch.answered > 0);
+        let points: Vec<_> = answered.clone().map(|(at, stretch)| (hours(outcome, at), mean(stretch))).collect();
+        for ((_, stretch), (hour, ms)) in answered.zip(&points) {
+            rows.push(Row::new(format!("{}, hour {hour:.2}", title(scheme)), "ms", *ms).note(format!(
+                "{} requests came; the index had {:.1} % of the memory",
+                stretch.arrived,
+                f64::from(stretch.index_share) / 10.0
+            )));
+        }
+        lines.push(Line {
+            name: title(scheme).into(),
+            colour: COLOURS[2 + at],
+            dashed: scheme == Scheme::CURVES,
+            marked: false,
+            points,
+        });
+    }
+    let select = of(Scheme::SELECT);
+    let usual = select.requests() / select.stretches.len().max(1) as u64;
+    let busy = select.stretches.iter().enumerate().filter(|(_, stretch)| stretch.arrived > 2 * usual);
+    let half = select.stretch as f64 / 7.2e12;
+    let stretches = busy.map(|(at, _)| (hours(select, at) - half, hours(select, at) + half)).collect();
+    let values = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+    let (least, most) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
+    let end = select.stretches.len() as f64 * select.stretch as f64 / 3.6e12;
+    Figure {
+        name,
+        source: "POD, Fig. 14",
+        title: format!("response times over the day, {}", trace.name()),
+        rows,
+        chart: Chart {
+            title: format!("Mean response time by ten minutes of the day, {}", trace.name()),
+            x_label: "hour of the day".into(),
+            y_label: "mean response time in ms".into(),
+            y: (10f64.powf(least.max(1e-3).log10().floor()), 10f64.powf(most.max(1e-2).log10().ceil())),
+            log: true,
+            content: Drawn::Lines {
+                x: (0.0, end.max(1.0)),
+                bands: vec![Band { name: "more than twice the usual load".into(), colour: SHADES[0], stretches }],
+                lines,
+            },
+        },
+        notes: vec![format!(
+            "The day has {} requests in {} stretches of ten minutes. {}",
+            select.requests(),
+            select.stretches.len(),
+            if TRACES[2] == trace { "The paper's axis is logarithmic for this trace alone." } else { "" }
+        )],
+    }
+}

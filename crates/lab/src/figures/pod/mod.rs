@@ -1,0 +1,112 @@
+//! POD (IEEE Transactions on Computers 65(6), 2016): its figures and tables, on synthetic stand-ins for its traces.
+//!
+//! What is the same for all of them: four disks of 7,200 rpm as a RAID5 with a stripe unit of 64 KiB, the paper's memory for each trace,
+//! half of it index and half read cache where iCache does not decide, 32 us for the digest of a block, days 1 to 14 gone through before,
+//! day 15 replayed at its own pace (sections 4.1 and 4.2).
+
+mod capacity;
+mod division;
+mod rebuild;
+mod response;
+mod sweeps;
+mod workload;
+
+use super::plot::{Bars, COLOURS, Chart, Drawn, round_up};
+use super::runs::{Outcome, Results, Run};
+use super::{Entry, Row};
+use crate::replay::scheme::Scheme;
+use crate::traces::synthetic::Profile;
+
+/// All of them, in the order of the paper.
+pub const FIGURES: &[Entry] = &[
+    workload::FIG_1,
+    workload::FIG_2,
+    division::FIG_3,
+    workload::TABLE_3,
+    response::FIG_11,
+    response::FIG_12_WRITES,
+    response::FIG_12_READS,
+    response::FIG_12_QUEUES,
+    capacity::FIG_13,
+    division::FIG_14_WEB_VM,
+    division::FIG_14_HOMES,
+    division::FIG_14_MAIL,
+    capacity::FIG_15,
+    rebuild::FIG_16_WRAPPED,
+    rebuild::FIG_16_SQUEEZED,
+    capacity::NVRAM,
+    response::ABSTRACT,
+    sweeps::MEMORY,
+    sweeps::DIGEST,
+    sweeps::DECISIONS,
+];
+
+/// The paper's traces, in its order.
+const TRACES: [Profile; 3] = [Profile::WebVm, Profile::Homes, Profile::Mail];
+/// The paper's schemes, in its order, and then ours.
+const SCHEMES: [Scheme; 6] =
+    [Scheme::NATIVE, Scheme::FULL, Scheme::IDEDUP, Scheme::SELECT, Scheme::POD, Scheme::CURVES];
+
+/// Each trace under each of some schemes, as the paper has them.
+fn each(schemes: &[Scheme]) -> Vec<Run> {
+    TRACES.into_iter().flat_map(|trace| schemes.iter().map(move |&scheme| Run::pod(trace, scheme))).collect()
+}
+
+/// How much less a value is under a scheme than under another, in percent of that.
+fn gain(results: &Results, trace: Profile, scheme: Scheme, base: Scheme, value: fn(&Outcome) -> f64) -> f64 {
+    let of = |scheme| value(results.of(Run::pod(trace, scheme)));
+    100.0 * (1.0 - of(scheme) / of(base))
+}
+
+/// What papers call a scheme.
+fn title(scheme: Scheme) -> &'static str {
+    match scheme.name {
+        "native" => "Native",
+        "native-uncached" => "Native without cache",
+        "full" => "Full-Dedupe",
+        "full-free" => "Full-Dedupe, free lookups",
+        "idedup" => "iDedup",
+        "idedup-2" => "iDedup, T = 2",
+        "idedup-8" => "iDedup, T = 8",
+        "select" => "Select-Dedupe",
+        "pod" => "POD",
+        "curves" => "ours (select, iCache by curves)",
+        name => name,
+    }
+}
+
+/// Bars by trace and scheme.
+fn bars(
+    results: &Results,
+    heading: &str,
+    y_label: &str,
+    schemes: &[Scheme],
+    value: impl Fn(&Results, Profile, Scheme) -> f64,
+    paper: impl Fn(Profile, Scheme) -> Option<f64>,
+) -> Chart {
+    let one = |(at, &scheme): (usize, &Scheme)| Bars {
+        name: title(scheme).into(),
+        colour: COLOURS[at % COLOURS.len()],
+        heights: TRACES.map(|trace| value(results, trace, scheme)).to_vec(),
+        papers: TRACES.map(|trace| paper(trace, scheme)).to_vec(),
+    };
+    let series: Vec<Bars> = schemes.iter().enumerate().map(one).collect();
+    let ends = series.iter().flat_map(|bars| bars.heights.iter().copied().chain(bars.papers.iter().flatten().copied()));
+    let highest = ends.filter(|end| end.is_finite()).fold(0.0, f64::max);
+    Chart {
+        title: heading.into(),
+        x_label: String::new(),
+        y_label: y_label.into(),
+        y: (0.0, round_up(highest)),
+        log: false,
+        content: Drawn::Bars { groups: TRACES.map(|trace| trace.name().to_string()).to_vec(), series },
+    }
+}
+
+/// Rows with the value of each trace and scheme, as information.
+fn rows(results: &Results, unit: &'static str, schemes: &[Scheme], value: impl Fn(&Outcome) -> f64) -> Vec<Row> {
+    let row = |trace: Profile, &scheme: &Scheme| {
+        Row::new(format!("{}, {}", trace.name(), title(scheme)), unit, value(results.of(Run::pod(trace, scheme))))
+    };
+    TRACES.into_iter().flat_map(|trace| schemes.iter().map(move |scheme| row(trace, scheme))).collect()
+}

@@ -1,0 +1,254 @@
+//! Response times: Fig. 11, Fig. 12, and the figures of the abstract.
+
+use super::{SCHEMES, TRACES, bars, each, gain, rows, title};
+use crate::figures::runs::{Outcome, Results, Run};
+use crate::figures::{Entry, Figure, Row, gain_band};
+use crate::replay::scheme::Scheme;
+use crate::traces::synthetic::Profile;
+
+pub(super) const FIG_11: Entry =
+    Entry { name: "pod-11", about: "POD, Fig. 11: response times of all requests", runs: all_schemes, make: fig_11 };
+pub(super) const FIG_12_WRITES: Entry =
+    Entry { name: "pod-12a", about: "POD, Fig. 12a: response times of writes", runs: all_schemes, make: fig_12_writes };
+pub(super) const FIG_12_READS: Entry =
+    Entry { name: "pod-12b", about: "POD, Fig. 12b: response times of reads", runs: all_schemes, make: fig_12_reads };
+pub(super) const FIG_12_QUEUES: Entry = Entry {
+    name: "pod-12-queues",
+    about: "POD, section 4.2: lengths of queues, the reason for Fig. 12",
+    runs: all_schemes,
+    make: fig_12_queues,
+};
+pub(super) const ABSTRACT: Entry = Entry {
+    name: "pod-abstract",
+    about: "POD, abstract: POD against iDedup",
+    runs: all_schemes,
+    make: of_the_abstract,
+};
+
+/// All schemes and their variants.
+const WIDE: [Scheme; 10] = [
+    Scheme::NATIVE,
+    Scheme::NATIVE_UNCACHED,
+    Scheme::FULL,
+    Scheme::FULL_FREE,
+    Scheme::IDEDUP_2,
+    Scheme::IDEDUP,
+    Scheme::IDEDUP_8,
+    Scheme::SELECT,
+    Scheme::POD,
+    Scheme::CURVES,
+];
+
+fn all_schemes() -> Vec<Run> {
+    each(&WIDE)
+}
+
+/// Values that the paper states, in percent less than under another scheme.
+type Stated = [(Profile, Scheme, Scheme, f64)];
+
+fn stated_rows(results: &Results, what: &str, stated: &Stated, value: fn(&Outcome) -> f64) -> Vec<Row> {
+    let row = |&(trace, scheme, base, paper): &(Profile, Scheme, Scheme, f64)| {
+        let label = format!("{}: {what} less under {} than under {}", trace.name(), title(scheme), title(base));
+        Row::new(label, "%", gain(results, trace, scheme, base, value)).against(paper, gain_band(paper))
+    };
+    stated.iter().map(row).collect()
+}
+
+/// Percent of the value under native; the paper's where it is stated.
+fn normalized(
+    results: &Results,
+    heading: &str,
+    stated: &Stated,
+    value: fn(&Outcome) -> f64,
+) -> crate::figures::plot::Chart {
+    let ours = |results: &Results, trace, scheme| 100.0 - gain(results, trace, scheme, Scheme::NATIVE, value);
+    let paper = |trace, scheme| {
+        let found = stated.iter().find(|row| row.0 == trace && row.1 == scheme && row.2 == Scheme::NATIVE);
+        found.map(|row| 100.0 - row.3)
+    };
+    bars(results, heading, "% of Native", &SCHEMES, ours, paper)
+}
+
+/// Whether ours is better than each of the paper's schemes.
+fn ours_rows(results: &Results, what: &str, value: fn(&Outcome) -> f64) -> Vec<Row> {
+    let row = |trace: Profile| {
+        let of = |scheme| value(results.of(Run::pod(trace, scheme)));
+        let (best, least) = [Scheme::NATIVE, Scheme::FULL, Scheme::IDEDUP, Scheme::SELECT, Scheme::POD]
+            .map(|scheme| (scheme, of(scheme)))
+            .into_iter()
+            .min_by(|one, other| one.1.total_cmp(&other.1))
+            .expect("there are schemes");
+        let ours = of(Scheme::CURVES);
+        let note = format!("ours {ours:.3} ms; the best of the paper's: {} with {least:.3} ms", title(best));
+        Row::holds(format!("{}: {what} of ours not above any of the paper's schemes", trace.name()), ours <= least)
+            .note(note)
+    };
+    TRACES.into_iter().map(row).collect()
+}
+
+fn fig_11(results: &Results) -> Figure {
+    use Profile::{Homes, Mail, WebVm};
+    let stated = [
+        (WebVm, Scheme::SELECT, Scheme::NATIVE, 53.9),
+        (Homes, Scheme::SELECT, Scheme::NATIVE, 21.2),
+        (Mail, Scheme::SELECT, Scheme::NATIVE, 88.6),
+    ];
+    let value = Outcome::mean_ms;
+    let mut all = stated_rows(results, "response time", &stated, value);
+    let of = |trace, scheme| value(results.of(Run::pod(trace, scheme)));
+    all.push(Row::holds(
+        "homes: Full-Dedupe is worse than Native",
+        of(Homes, Scheme::FULL) > of(Homes, Scheme::NATIVE),
+    ));
+    for trace in TRACES {
+        let best = of(trace, Scheme::SELECT) <= of(trace, Scheme::IDEDUP).min(of(trace, Scheme::FULL));
+        all.push(Row::holds(format!("{}: Select-Dedupe is better than Full-Dedupe and iDedup", trace.name()), best));
+    }
+    all.extend(ours_rows(results, "response time", value));
+    all.extend(rows(results, "ms", &WIDE, value));
+    all.extend(parts(results));
+    Figure {
+        name: "pod-11",
+        source: "POD, Fig. 11",
+        title: "mean response time".into(),
+        rows: all,
+        chart: normalized(results, "Mean response time of all requests", &stated, value),
+        notes: vec![
+            "The paper does not say whether Native has a read cache. Here it has one of the whole memory; the bare device is in the \
+             table, too."
+                .into(),
+        ],
+    }
+}
+
+/// What response times are made of.
+fn parts(results: &Results) -> Vec<Row> {
+    let mut all = Vec::new();
+    for trace in TRACES {
+        for scheme in SCHEMES {
+            let outcome = results.of(Run::pod(trace, scheme));
+            for (kind, times) in [("writes", &outcome.writes), ("reads", &outcome.reads)] {
+                let parts = [
+                    ("processor", times.part_ms(|parts| parts.processor)),
+                    ("index on disk", times.part_ms(|parts| parts.lookup)),
+                    ("queue", times.part_ms(|parts| parts.disk.queue)),
+                    ("seek", times.part_ms(|parts| parts.disk.seek)),
+                    ("rotation", times.part_ms(|parts| parts.disk.rotation)),
+                    ("transfer", times.part_ms(|parts| parts.disk.transfer)),
+                    ("overhead", times.part_ms(|parts| parts.disk.overhead)),
+                    ("splits (part of the above)", times.part_ms(|parts| parts.splits)),
+                ];
+                for (part, ms) in parts {
+                    all.push(Row::new(format!("{}, {}, {kind}: {part}", trace.name(), title(scheme)), "ms", ms));
+                }
+            }
+        }
+    }
+    all
+}
+
+fn fig_12_writes(results: &Results) -> Figure {
+    use Profile::{Homes, Mail, WebVm};
+    let (native, idedup, select, full) = (Scheme::NATIVE, Scheme::IDEDUP, Scheme::SELECT, Scheme::FULL);
+    let stated = [
+        (WebVm, select, native, 47.2),
+        (Homes, select, native, 20.2),
+        (Mail, select, native, 91.6),
+        (WebVm, select, idedup, 40.2),
+        (Homes, select, idedup, 18.8),
+        (Mail, select, idedup, 81.5),
+        (WebVm, idedup, native, 11.6),
+        (Homes, idedup, native, 1.7),
+        (Mail, idedup, native, 54.5),
+        (Homes, full, native, -10.1),
+    ];
+    let value: fn(&Outcome) -> f64 = |outcome| outcome.writes.mean_ms();
+    let mut all = stated_rows(results, "write time", &stated, value);
+    all.extend(rows(results, "ms", &WIDE, value));
+    Figure {
+        name: "pod-12a",
+        source: "POD, Fig. 12a",
+        title: "mean response time of writes".into(),
+        rows: all,
+        chart: normalized(results, "Mean response time of writes", &stated, value),
+        notes: Vec::new(),
+    }
+}
+
+fn fig_12_reads(results: &Results) -> Figure {
+    use Profile::{Homes, Mail, WebVm};
+    let (native, select, full) = (Scheme::NATIVE, Scheme::SELECT, Scheme::FULL);
+    let stated = [
+        (WebVm, full, native, -22.1),
+        (Homes, full, native, -24.7),
+        (Mail, full, native, 44.2),
+        (WebVm, select, native, 11.7),
+        (Homes, select, native, 4.3),
+        (Mail, select, native, 85.3),
+    ];
+    let value: fn(&Outcome) -> f64 = |outcome| outcome.reads.mean_ms();
+    let mut all = stated_rows(results, "read time", &stated, value);
+    all.extend(rows(results, "ms", &WIDE, value));
+    all.extend(
+        rows(results, "% of blocks read", &WIDE, Outcome::hit_percent)
+            .into_iter()
+            .map(|row| row.note("hits of the read cache")),
+    );
+    Figure {
+        name: "pod-12b",
+        source: "POD, Fig. 12b",
+        title: "mean response time of reads".into(),
+        rows: all,
+        chart: normalized(results, "Mean response time of reads", &stated, value),
+        notes: vec![
+            "Native has the whole memory as read cache here, the others half of it: a scheme must win that back first."
+                .into(),
+        ],
+    }
+}
+
+fn fig_12_queues(results: &Results) -> Figure {
+    let value = Outcome::mean_queue;
+    let mut all = Vec::new();
+    for trace in TRACES {
+        let of = |scheme| value(results.of(Run::pod(trace, scheme)));
+        let shorter = of(Scheme::SELECT) < of(Scheme::NATIVE);
+        all.push(Row::holds(
+            format!("{}: the queue is shorter under Select-Dedupe than under Native", trace.name()),
+            shorter,
+        ));
+    }
+    all.extend(rows(results, "requests", &SCHEMES, value));
+    let most = rows(results, "requests", &SCHEMES, |outcome| outcome.queue_most as f64);
+    all.extend(most.into_iter().map(|row| row.note("at most")));
+    let ours = |results: &Results, trace, scheme| value(results.of(Run::pod(trace, scheme)));
+    Figure {
+        name: "pod-12-queues",
+        source: "POD, section 4.2",
+        title: "requests under way when another comes".into(),
+        rows: all,
+        chart: bars(results, "Requests under way when another comes", "requests", &SCHEMES, ours, |_, _| None),
+        notes: Vec::new(),
+    }
+}
+
+fn of_the_abstract(results: &Results) -> Figure {
+    let value = Outcome::mean_ms;
+    let gains = TRACES.map(|trace| gain(results, trace, Scheme::POD, Scheme::IDEDUP, value));
+    let (most, mean) = (gains.into_iter().fold(f64::MIN, f64::max), gains.iter().sum::<f64>() / 3.0);
+    let mut all = vec![
+        Row::new("POD against iDedup, most", "%", most).against(87.9, gain_band(87.9)),
+        Row::new("POD against iDedup, mean", "%", mean).against(58.8, gain_band(58.8)),
+    ];
+    all.extend(TRACES.into_iter().zip(gains).map(|(trace, gain)| Row::new(trace.name(), "%", gain)));
+    let ours = |results: &Results, trace, scheme| gain(results, trace, scheme, Scheme::IDEDUP, value).max(0.0);
+    let schemes = [Scheme::SELECT, Scheme::POD, Scheme::CURVES];
+    Figure {
+        name: "pod-abstract",
+        source: "POD, abstract",
+        title: "how much less the mean response time is than under iDedup".into(),
+        rows: all,
+        chart: bars(results, "Mean response time: less than under iDedup by", "%", &schemes, ours, |_, _| None),
+        notes: Vec::new(),
+    }
+}

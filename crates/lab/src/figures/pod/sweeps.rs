@@ -1,0 +1,216 @@
+//! What the paper leaves open, or does not vary: memory, the time of a digest, and the readings of its text.
+
+use engine::policy::IndexCopy;
+use engine::{CacheLimits, Rule};
+
+use super::{TRACES, each, gain, title};
+use crate::figures::plot::{COLOURS, Chart, Drawn, Line, round_up};
+use crate::figures::runs::{Disks, Outcome, Results, Run};
+use crate::figures::{Entry, Figure, Row};
+use crate::replay::scheme::{Division, Scheme};
+use crate::traces::synthetic::Profile;
+
+pub(super) const MEMORY: Entry = Entry {
+    name: "pod-memory",
+    about: "beyond POD: from a quarter of its memory to four times as much",
+    runs: memory_runs,
+    make: memory,
+};
+pub(super) const DIGEST: Entry = Entry {
+    name: "pod-digest",
+    about: "beyond POD: digests that cost 0, 2 and 32 us",
+    runs: digest_runs,
+    make: digest,
+};
+pub(super) const DECISIONS: Entry = Entry {
+    name: "pod-decisions",
+    about: "beyond POD: what the readings of its text and what it leaves open come to",
+    runs: decision_runs,
+    make: decisions,
+};
+
+const PERCENTS: [u64; 5] = [25, 50, 100, 200, 400];
+const SWEPT: [Scheme; 4] = [Scheme::NATIVE, Scheme::SELECT, Scheme::POD, Scheme::CURVES];
+
+fn with_memory(trace: Profile, scheme: Scheme, memory_percent: u64) -> Run {
+    Run { memory_percent, ..Run::pod(trace, scheme) }
+}
+
+fn memory_runs() -> Vec<Run> {
+    let one =
+        |trace| PERCENTS.into_iter().flat_map(move |percent| SWEPT.map(|scheme| with_memory(trace, scheme, percent)));
+    TRACES.into_iter().flat_map(one).collect()
+}
+
+fn memory(results: &Results) -> Figure {
+    let mut rows = Vec::new();
+    let mut lines = Vec::new();
+    for (trace_at, trace) in TRACES.into_iter().enumerate() {
+        for (scheme_at, scheme) in SWEPT.into_iter().enumerate() {
+            let of = |percent| results.of(with_memory(trace, scheme, percent)).mean_ms();
+            let points: Vec<_> = PERCENTS.into_iter().map(|percent| ((percent as f64).log2(), of(percent))).collect();
+            for percent in PERCENTS {
+                let label = format!("{}, {}, {percent} % of the paper's memory", trace.name(), title(scheme));
+                rows.push(Row::new(label, "ms", of(percent)));
+            }
+            if scheme_at > 0 {
+                let native = results.of(with_memory(trace, Scheme::NATIVE, 100)).mean_ms();
+                let points = points.into_iter().map(|(x, y)| (x - 100f64.log2(), 100.0 * y / native)).collect();
+                lines.push(Line {
+                    name: format!("{}, {}", trace.name(), scheme.name),
+                    colour: COLOURS[trace_at],
+                    dashed: scheme_at == 2,
+                    marked: scheme_at == 1,
+                    points,
+                });
+            }
+        }
+        for percent in PERCENTS {
+            let of = |scheme| results.of(with_memory(trace, scheme, percent)).mean_ms();
+            let best = of(Scheme::SELECT).min(of(Scheme::POD));
+            let label =
+                format!("{}: ours not above Select-Dedupe and POD with {percent} % of the memory", trace.name());
+            let note = format!("ours {:.3} ms, the better of the others {best:.3} ms", of(Scheme::CURVES));
+            rows.push(Row::holds(label, of(Scheme::CURVES) <= best).note(note));
+        }
+    }
+    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
+    Figure {
+        name: "pod-memory",
+        source: "beyond POD",
+        title: "response times with less and more memory".into(),
+        rows,
+        chart: Chart {
+            title: "Mean response time by memory".into(),
+            x_label: "memory: the paper's, times two to the power of".into(),
+            y_label: "% of Native with the paper's memory".into(),
+            y: (0.0, round_up(highest)),
+            log: false,
+            content: Drawn::Lines { x: (-2.0, 2.0), bands: Vec::new(), lines },
+        },
+        notes: Vec::new(),
+    }
+}
+
+const MICROS: [u64; 3] = [0, 2, 32];
+
+fn with_digest(trace: Profile, scheme: Scheme, digest_micros: u64) -> Run {
+    Run { digest_micros, ..Run::pod(trace, scheme) }
+}
+
+fn digest_runs() -> Vec<Run> {
+    let one = |trace| MICROS.map(|micros| with_digest(trace, Scheme::SELECT, micros));
+    TRACES.into_iter().flat_map(one).collect()
+}
+
+fn digest(results: &Results) -> Figure {
+    let mut rows = Vec::new();
+    let mut lines = Vec::new();
+    for (at, trace) in TRACES.into_iter().enumerate() {
+        let of = |micros| results.of(with_digest(trace, Scheme::SELECT, micros)).writes.mean_ms();
+        for micros in MICROS {
+            rows.push(Row::new(format!("{}, {micros} us a block", trace.name()), "ms", of(micros)));
+        }
+        // The paper: the overhead is negligible.
+        let share = 100.0 * (of(32) - of(0)) / of(0);
+        rows.push(
+            Row::new(format!("{}: writes take longer with 32 us than with none", trace.name()), "%", share)
+                .within_band((-1.0, 25.0))
+                .note("section 4.5.1 calls it negligible"),
+        );
+        let points = MICROS.map(|micros| (micros as f64, of(micros))).to_vec();
+        let name = trace.name().to_string();
+        lines.push(Line { name, colour: COLOURS[at], dashed: false, marked: true, points });
+    }
+    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
+    Figure {
+        name: "pod-digest",
+        source: "POD, section 4.5.1",
+        title: "response times of writes by the time of a digest".into(),
+        rows,
+        chart: Chart {
+            title: "Mean response time of writes under Select-Dedupe".into(),
+            x_label: "processor time of a digest in us".into(),
+            y_label: "ms".into(),
+            y: (0.0, round_up(highest)),
+            log: false,
+            content: Drawn::Lines { x: (0.0, 32.0), bands: Vec::new(), lines },
+        },
+        notes: Vec::new(),
+    }
+}
+
+const fn adaptive(interval: u32, unit: u32) -> Division {
+    let limits = CacheLimits { setting: None, interval, unit, sampled_one_in: 1, hit_costs: [1, 1] };
+    Division::Adaptive(Rule::Paper, limits)
+}
+
+/// What could be read or chosen otherwise, against the scheme that it is a variant of.
+const VARIANTS: [(&str, Scheme, Scheme); 13] = [
+    ("threshold counts known blocks of the request", Scheme::SELECT, Scheme::SELECT_COUNT),
+    ("threshold must be exceeded", Scheme::SELECT, Scheme::SELECT_ABOVE),
+    ("the index names the oldest copy", Scheme::SELECT, Scheme { index_copy: IndexCopy::Oldest, ..Scheme::SELECT }),
+    ("the index names the newest copy", Scheme::SELECT, Scheme { index_copy: IndexCopy::Newest, ..Scheme::SELECT }),
+    ("split reads go home when idle", Scheme::SELECT, Scheme { relinearises: true, ..Scheme::SELECT }),
+    ("lookups on disk are free", Scheme::FULL, Scheme::FULL_FREE),
+    ("T = 2", Scheme::IDEDUP, Scheme::IDEDUP_2),
+    ("T = 8", Scheme::IDEDUP, Scheme::IDEDUP_8),
+    ("Native without a cache", Scheme::NATIVE, Scheme::NATIVE_UNCACHED),
+    ("iCache looks every 256 requests", Scheme::POD, Scheme { division: adaptive(256, 10), ..Scheme::POD }),
+    ("iCache looks every 4,000 requests", Scheme::POD, Scheme { division: adaptive(4000, 10), ..Scheme::POD }),
+    ("iCache moves by 0.5 %", Scheme::POD, Scheme { division: adaptive(1000, 5), ..Scheme::POD }),
+    ("iCache moves by 2 %", Scheme::POD, Scheme { division: adaptive(1000, 20), ..Scheme::POD }),
+];
+
+/// The schemes again, on disks that acknowledge writes from their caches.
+const CACHED: [Scheme; 4] = [Scheme::NATIVE, Scheme::FULL, Scheme::IDEDUP, Scheme::SELECT];
+
+fn with_write_cache(trace: Profile, scheme: Scheme) -> Run {
+    Run { disks: Disks { write_cache: true, ..Disks::POD }, ..Run::pod(trace, scheme) }
+}
+
+fn decision_runs() -> Vec<Run> {
+    let mut runs = each(&VARIANTS.map(|(_, base, _)| base));
+    runs.extend(each(&VARIANTS.map(|(.., variant)| variant)));
+    runs.extend(TRACES.into_iter().flat_map(|trace| CACHED.map(|scheme| with_write_cache(trace, scheme))));
+    runs
+}
+
+fn decisions(results: &Results) -> Figure {
+    let mut rows = Vec::new();
+    let mut lines = Vec::new();
+    for (at, trace) in TRACES.into_iter().enumerate() {
+        let mut points = Vec::new();
+        for (number, (what, base, variant)) in VARIANTS.into_iter().enumerate() {
+            let less = gain(results, trace, variant, base, Outcome::mean_ms);
+            points.push((number as f64 + 1.0, -less));
+            let label = format!("{}, {}: {what}", trace.name(), title(base));
+            rows.push(Row::new(label, "% longer", -less).note(format!("{}", number + 1)));
+        }
+        for scheme in [Scheme::FULL, Scheme::IDEDUP, Scheme::SELECT] {
+            let of = |scheme| results.of(with_write_cache(trace, scheme)).mean_ms();
+            let share = 100.0 * (1.0 - of(scheme) / of(Scheme::NATIVE));
+            let label = format!("{}, {}: disks with write caches", trace.name(), title(scheme));
+            rows.push(Row::new(label, "% less than Native", share));
+        }
+        let name = trace.name().to_string();
+        lines.push(Line { name, colour: COLOURS[at], dashed: false, marked: true, points });
+    }
+    let values = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+    let (least, most) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
+    Figure {
+        name: "pod-decisions",
+        source: "beyond POD",
+        title: "what other readings of the paper's text come to".into(),
+        rows,
+        chart: Chart {
+            title: "Mean response time against the scheme as it is built".into(),
+            x_label: "decision (numbers in the table)".into(),
+            y_label: "% longer".into(),
+            y: (-round_up(-least), round_up(most)),
+            log: false,
+            content: Drawn::Lines { x: (0.0, VARIANTS.len() as f64 + 1.0), bands: Vec::new(), lines },
+        },
+        notes: Vec::new(),
+    }
+}

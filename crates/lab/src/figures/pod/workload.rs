@@ -1,0 +1,167 @@
+//! What the traces are: Table 3, Fig. 1 and Fig. 2.
+
+use super::TRACES;
+use crate::figures::plot::{Bars, COLOURS, Chart, Drawn, round_up};
+use crate::figures::runs::{DAY, Results, SEED};
+use crate::figures::{Entry, Figure, Row};
+use crate::traces::stat::{Figures as Stated, Stat};
+use crate::traces::synthetic::{self, Profile};
+
+pub(super) const TABLE_3: Entry =
+    Entry { name: "pod-table-3", about: "POD, Table 3: the traces", runs: Vec::new, make: table_3 };
+pub(super) const FIG_1: Entry =
+    Entry { name: "pod-1", about: "POD, Fig. 1: redundancy by size of request", runs: Vec::new, make: fig_1 };
+pub(super) const FIG_2: Entry = Entry {
+    name: "pod-2",
+    about: "POD, Fig. 2: redundancy at the same place and elsewhere",
+    runs: Vec::new,
+    make: fig_2,
+};
+
+/// What the day that is measured has.
+fn of_the_day(trace: Profile) -> Stated {
+    let mut stat = Stat::default();
+    synthetic::day(trace, SEED, DAY).for_each(|request| stat.add(&request));
+    stat.finish(None)
+}
+
+fn table_3(_: &Results) -> Figure {
+    let paper = |trace| match trace {
+        Profile::WebVm => (69.8, 154_105.0, 14.8),
+        Profile::Homes => (80.5, 64_819.0, 13.1),
+        Profile::Mail => (78.5, 328_145.0, 40.8),
+    };
+    let near = |value: f64| (0.98 * value, 1.02 * value);
+    let mut rows = Vec::new();
+    let mut heights = [Vec::new(), Vec::new()];
+    for trace in TRACES {
+        let (stated, (ratio, requests, mean)) = (of_the_day(trace), paper(trace));
+        let name = trace.name();
+        let all = [
+            ("write ratio", "%", 100.0 * stated.write_ratio, ratio),
+            ("requests", "", stated.requests as f64, requests),
+            ("mean size", "KiB", stated.mean_kib, mean),
+        ];
+        for (what, unit, ours, paper) in all {
+            rows.push(Row::new(format!("{name}: {what}"), unit, ours).against(paper, near(paper)).fitted());
+        }
+        heights[0].push(stated.mean_kib);
+        heights[1].push(mean);
+    }
+    let [ours, papers] = heights;
+    let highest = ours.iter().chain(&papers).copied().fold(0.0, f64::max);
+    let papers = papers.into_iter().map(Some).collect();
+    let bars = Bars { name: "stand-in".into(), colour: COLOURS[0], heights: ours, papers };
+    Figure {
+        name: "pod-table-3",
+        source: "POD, Table 3",
+        title: "the day that is measured".into(),
+        rows,
+        chart: chart("Mean size of requests", "KiB", round_up(highest), names(), vec![bars]),
+        notes: vec!["The stand-ins were made to have these values: they count for nothing.".into()],
+    }
+}
+
+fn names() -> Vec<String> {
+    TRACES.map(|trace| trace.name().to_string()).to_vec()
+}
+
+fn chart(title: &str, y_label: &str, highest: f64, groups: Vec<String>, series: Vec<Bars>) -> Chart {
+    Chart {
+        title: title.into(),
+        x_label: String::new(),
+        y_label: y_label.into(),
+        y: (0.0, highest),
+        log: false,
+        content: Drawn::Bars { groups, series },
+    }
+}
+
+fn fig_1(_: &Results) -> Figure {
+    let mut rows = Vec::new();
+    let mut series = Vec::new();
+    let mut groups = Vec::new();
+    for (at, trace) in TRACES.into_iter().enumerate() {
+        let stated = of_the_day(trace);
+        let of = |part: u64, class: u64| 100.0 * part as f64 / class.max(1) as f64;
+        groups = stated.by_size.iter().map(|class| format!("{} blocks", class.blocks)).collect();
+        for class in &stated.by_size {
+            let label = |what: &str| format!("{}, {} blocks: {what}", trace.name(), class.blocks);
+            rows.push(Row::new(label("of all writes"), "%", of(class.writes, stated.writes)));
+            rows.push(Row::new(label("known as a whole"), "% of these", of(class.fully, class.writes)));
+            rows.push(Row::new(label("known in part"), "% of these", of(class.partly, class.writes)));
+        }
+        if let [small, .., large] = &stated.by_size[..] {
+            let dominates = stated.by_size.iter().all(|class| class.writes <= small.writes);
+            rows.push(Row::holds(format!("{}: writes of one block are the most", trace.name()), dominates).fitted());
+            rows.push(
+                Row::holds(
+                    format!("{}: small writes are known as a whole more often than large ones", trace.name()),
+                    of(small.fully, small.writes) > of(large.fully, large.writes),
+                )
+                .fitted(),
+            );
+        }
+        series.push(Bars {
+            name: format!("{}, known as a whole", trace.name()),
+            colour: COLOURS[at],
+            heights: stated.by_size.iter().map(|class| of(class.fully, class.writes)).collect(),
+            papers: Vec::new(),
+        });
+    }
+    Figure {
+        name: "pod-1",
+        source: "POD, Fig. 1",
+        title: "redundancy by size of request".into(),
+        rows,
+        chart: chart(
+            "Writes that are known as a whole, by size",
+            "% of the writes of this size",
+            100.0,
+            groups,
+            series,
+        ),
+        notes: vec!["Known is what was written before on the same day.".into()],
+    }
+}
+
+fn fig_2(_: &Results) -> Figure {
+    let stated = TRACES.map(of_the_day);
+    let mut rows = Vec::new();
+    for (trace, stated) in TRACES.iter().zip(&stated) {
+        rows.push(Row::new(
+            format!("{}: same place", trace.name()),
+            "% of blocks written",
+            100.0 * stated.same_place_share,
+        ));
+        rows.push(Row::new(
+            format!("{}: elsewhere", trace.name()),
+            "% of blocks written",
+            100.0 * stated.elsewhere_share,
+        ));
+    }
+    let points = stated.iter().map(|stated| 100.0 * stated.same_place_share).sum::<f64>() / 3.0;
+    let above = |stated: &Stated| 100.0 * stated.same_place_share / stated.elsewhere_share.max(1e-9);
+    let relative = stated.iter().map(above).sum::<f64>() / 3.0;
+    let label = "I/O redundancy above capacity redundancy, mean of the three";
+    rows.push(Row::new(label, "points", points).against(21.9, (16.9, 26.9)).fitted());
+    rows.push(Row::new(label, "% of capacity redundancy", relative).note("the other reading of the paper's 21.9 %"));
+    let bars = |name: &str, at: usize, share: fn(&Stated) -> f64| Bars {
+        name: name.into(),
+        colour: COLOURS[at],
+        heights: stated.iter().map(|stated| 100.0 * share(stated)).collect(),
+        papers: Vec::new(),
+    };
+    let series = vec![
+        bars("same place", 0, |stated| stated.same_place_share),
+        bars("elsewhere", 1, |stated| stated.elsewhere_share),
+    ];
+    Figure {
+        name: "pod-2",
+        source: "POD, Fig. 2",
+        title: "redundancy at the same place and elsewhere".into(),
+        rows,
+        chart: chart("Blocks written whose content was written before", "% of blocks written", 100.0, names(), series),
+        notes: Vec::new(),
+    }
+}

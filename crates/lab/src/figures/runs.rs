@@ -1,0 +1,216 @@
+//! Replays that figures are made of: each is done once, whichever figures want it. Days before the one that is measured are gone through
+//! once for a trace, and every replay of it begins there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use engine::Nanos;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::disks::Disk;
+use crate::disks::drive::{Drive, WriteCache};
+use crate::disks::hdd::{Hdd, Options};
+use crate::disks::raid5::{Array, Level};
+use crate::parallel::in_order;
+use crate::replay::driver::{Fold, Replay, Setup};
+use crate::replay::in_place::{InPlace, Layout, Warm};
+pub use crate::replay::outcome::Outcome;
+use crate::replay::scheme::Scheme;
+use crate::traces::synthetic::{self, Profile};
+use crate::traces::{BLOCK, Request};
+
+/// What chance begins with in the traces of figures.
+pub const SEED: u64 = 1;
+/// The day that is measured (POD, section 4.1).
+pub const DAY: u32 = 15;
+/// In the short form, so many days before it are gone through,
+const QUICK_DAYS: u32 = 1;
+/// and of it so much is replayed.
+const QUICK_UNTIL: Nanos = 2 * 3600 * 1_000_000_000;
+/// Linux md's bounds for a rebuild, in KB/s of each disk: POD's 10 MB/s, and md's default.
+const SPEED_MIN: u64 = 10_240;
+const SPEED_MAX: u64 = 200_000;
+const DAY_NANOS: Nanos = 24 * 3600 * 1_000_000_000;
+
+/// The disks of a replay.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Disks {
+    /// Disks of the array; 1 is a single disk.
+    pub members: usize,
+    /// Bytes of a stripe on one disk.
+    pub stripe_unit: u64,
+    /// Whether disks acknowledge writes from their caches.
+    pub write_cache: bool,
+    /// Bytes of each disk that are used; none: all.
+    pub size: Option<u64>,
+    /// Whether one member is being rebuilt meanwhile.
+    pub rebuilds: bool,
+}
+
+impl Disks {
+    /// POD's: a RAID5 of four disks, 64 KiB of a stripe on each (section 4.2).
+    pub const POD: Disks = Disks { members: 4, stripe_unit: 64 << 10, write_cache: false, size: None, rebuilds: false };
+    /// POD's rebuild: four disks of 10 GB (section 4.4).
+    pub const POD_REBUILD: Disks = Disks { size: Some(10_000_000_000), rebuilds: true, ..Disks::POD };
+}
+
+/// One replay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Whose day.
+    pub trace: Profile,
+    /// What is done with it.
+    pub scheme: Scheme,
+    /// The paper's memory for this trace, times so many percent.
+    pub memory_percent: u64,
+    /// Time of the processor for a digest, in microseconds.
+    pub digest_micros: u64,
+    /// On what.
+    pub disks: Disks,
+    /// Whether addresses that do not fit are squeezed, else wrapped.
+    pub squeezes: bool,
+}
+
+impl Run {
+    /// As the paper has it.
+    pub const fn pod(trace: Profile, scheme: Scheme) -> Run {
+        Run { trace, scheme, memory_percent: 100, digest_micros: 32, disks: Disks::POD, squeezes: false }
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> u64 {
+        paper_memory(self.trace) * self.memory_percent / 100
+    }
+}
+
+/// The memory that POD gives a trace (section 4.1).
+pub fn paper_memory(trace: Profile) -> u64 {
+    match trace {
+        Profile::WebVm => 100 << 20,
+        Profile::Homes | Profile::Mail => 500 << 20,
+    }
+}
+
+/// The outcomes of all replays.
+pub struct Results {
+    /// Whether this is the short form.
+    pub quick: bool,
+    outcomes: Vec<(Run, Outcome)>,
+}
+
+impl Results {
+    /// The outcome of a replay, which the figure must have asked for.
+    pub fn of(&self, run: Run) -> &Outcome {
+        let found = self.outcomes.iter().find(|(done, _)| *done == run);
+        &found.unwrap_or_else(|| panic!("the figure did not ask for {run:?}")).1
+    }
+}
+
+/// Why there are no outcomes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stopped {
+    /// `stop` became true.
+    Interrupted,
+    /// A disk does not exist as it was asked for.
+    Disk(String),
+}
+
+/// Does the replays, in so many threads.
+pub fn run_all(runs: &[Run], quick: bool, threads: usize, stop: &AtomicBool) -> Result<Results, Stopped> {
+    let mut wanted: Vec<Run> = Vec::new();
+    for run in runs {
+        if !wanted.contains(run) {
+            wanted.push(*run);
+        }
+    }
+    // Replays that begin at the same state follow each other.
+    wanted.sort_by_key(|run| (run.trace as u8, run.disks.size, run.squeezes));
+    let bar = ProgressBar::with_draw_target(Some(wanted.len() as u64), ProgressDrawTarget::stderr());
+    bar.set_style(
+        ProgressStyle::with_template("{msg:12} {wide_bar} {pos}/{len} replays, {eta} left").expect("a good template"),
+    );
+    let mut outcomes = Vec::new();
+    for runs in wanted.chunk_by(|one, other| start(one) == start(other)) {
+        bar.set_message(runs[0].trace.name());
+        let done = group(runs, quick, threads, stop, &bar)?;
+        outcomes.extend(done);
+    }
+    bar.finish_and_clear();
+    Ok(Results { quick, outcomes })
+}
+
+/// What a replay begins with.
+fn start(run: &Run) -> (Profile, Option<u64>, bool) {
+    (run.trace, run.disks.size, run.squeezes)
+}
+
+fn group(
+    runs: &[Run],
+    quick: bool,
+    threads: usize,
+    stop: &AtomicBool,
+    bar: &ProgressBar,
+) -> Result<Vec<(Run, Outcome)>, Stopped> {
+    let trace = runs[0].trace;
+    let most_memory = runs.iter().map(Run::memory).max().unwrap_or_default();
+    let disk = disk(&runs[0].disks)?;
+    let capacity = runs[0].disks.size.map_or(disk.capacity(), |size| (runs[0].disks.members as u64 - 1) * size);
+    let layout = Layout::of(capacity / BLOCK, most_memory);
+    let fold = fold(&runs[0]);
+    let mut start = Warm::new(layout.data, most_memory);
+    let first = if quick { DAY - QUICK_DAYS } else { 1 };
+    let mut measured = Vec::new();
+    for request in synthetic::days(trace, SEED, first..=DAY) {
+        let mut request = until_stopped(request, stop)?;
+        fold.fold(&mut request, layout.data);
+        if request.at < u64::from(DAY - 1) * DAY_NANOS {
+            start.request(&request);
+        } else {
+            measured.push(request);
+        }
+    }
+    let outcomes = in_order(threads, runs.len() as u64, |at| {
+        let outcome = one(&runs[at as usize], quick, layout, &start, &measured, stop);
+        bar.inc(1);
+        outcome
+    });
+    runs.iter().zip(outcomes).map(|(run, outcome)| Ok((*run, outcome?))).collect()
+}
+
+fn one(
+    run: &Run,
+    quick: bool,
+    layout: Layout,
+    start: &Warm,
+    measured: &[Request],
+    stop: &AtomicBool,
+) -> Result<Outcome, Stopped> {
+    let mut scheme = InPlace::new(run.scheme, layout, run.memory(), start);
+    let mut disk = disk(&run.disks)?;
+    let until = if quick { QUICK_UNTIL } else { Nanos::MAX };
+    let until_rebuilt = run.disks.rebuilds;
+    let setup = Setup { digest: run.digest_micros * 1000, until, until_rebuilt, ..Setup::default() };
+    let requests = measured.iter().map(|request| until_stopped(request.clone(), stop));
+    Replay::new(&mut scheme, layout, &mut disk, setup).run(requests)
+}
+
+fn until_stopped<T>(request: T, stop: &AtomicBool) -> Result<T, Stopped> {
+    if stop.load(Ordering::Relaxed) { Err(Stopped::Interrupted) } else { Ok(request) }
+}
+
+fn fold(run: &Run) -> Fold {
+    if run.squeezes { Fold::Squeeze { span: synthetic::span(run.trace) } } else { Fold::Wrap }
+}
+
+fn disk(disks: &Disks) -> Result<Disk, Stopped> {
+    let drive = Arc::new(Drive::wd1600aajs_like());
+    let write_cache = Some(if disks.write_cache { WriteCache::On } else { WriteCache::Off });
+    let member = || Disk::Hdd(Box::new(Hdd::new(Arc::clone(&drive), Options { write_cache, ..Options::default() })));
+    let members = (0..disks.members).map(|_| member()).collect();
+    let mut array = Array::new(Level::Raid5, members, disks.stripe_unit).map_err(Stopped::Disk)?;
+    if disks.rebuilds {
+        array.fail(0);
+        array.replace(0, member(), disks.size.unwrap_or(u64::MAX), SPEED_MIN, SPEED_MAX);
+    }
+    Ok(Disk::Array(Box::new(array)))
+}
