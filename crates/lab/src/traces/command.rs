@@ -1,5 +1,6 @@
 //! `lab trace`: what is in traces, and made ones.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -113,10 +114,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     match result {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+        // Who reads it may have enough of it: then there is nobody to tell.
+        Ok(text) => match std::io::stdout().write_all(text.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
