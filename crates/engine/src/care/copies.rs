@@ -15,12 +15,12 @@
 
 use crate::contract::*;
 use crate::engine::Engine;
-use crate::format::entry::{Entry, Key, Slot, check_bits};
+use crate::format::entry::{Key, Slot};
 use crate::format::record::Change;
 use crate::format::superblock::TreeId;
 use crate::format::volume::Keeps;
-use crate::journal::Unwritten;
 use crate::pool::Pool;
+use crate::pool::change::Put;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Phase;
@@ -77,36 +77,6 @@ impl Pool {
             Err(Unresolved::Missing(missing)) => Err(missing),
             Err(Unresolved::Damaged) => Ok(None),
         }
-    }
-
-    /// Writes a block of a volume that nobody sees into the next slot, which there is: from a buffer with its verified content, which
-    /// is the slot's from here on.
-    pub(crate) fn put_hidden(&mut self, key: Key, digest: Digest, buffer: BufferId) -> Slot {
-        let slot = self.space.allocate().expect("counted before");
-        self.buffers.set_incoming(buffer);
-        self.buffers.set_check(buffer, check_bits(digest));
-        let before = self.dirty.insert(slot, buffer);
-        assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
-        // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
-        self.journal.add_block(Unwritten { slot, buffer }, true);
-        self.journal.changes.push(Change::Fresh { key, slot, digest });
-        self.put_copy(key, Entry::whole(slot, digest), digest, true);
-        slot
-    }
-
-    /// Unmaps a block of a volume that nobody sees; there has to be room to say so.
-    pub(crate) fn drop_hidden(&mut self, key: Key) {
-        self.journal.changes.push(Change::Zero { key });
-        self.put_copy(key, Entry::ZERO, Digest::default(), false);
-    }
-
-    fn put_copy(&mut self, key: Key, entry: Entry, digest: Digest, fresh: bool) {
-        self.room.active.note(key);
-        if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
-            self.retire_if_dead(slot);
-        }
-        self.last_change = self.now;
-        self.forget_wrapped();
     }
 }
 
@@ -211,14 +181,15 @@ impl Engine {
         let Some(volume) = self.room_for_copies(room).filter(|_| self.blocked.is_empty()) else {
             return self.pool.buffers.release(buffer);
         };
-        self.pool.put_hidden(Key::new(volume, slot.0), digest, buffer);
+        // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
+        self.pool.put_alone(Key::new(volume, slot.0), Put::Fresh { digest, buffer, may_travel: false });
         self.has_copies = true;
     }
 
     /// Drops the second copy of a slot, if there is room to say so.
     pub(crate) fn drop_copy(&mut self, slot: Slot) {
         if let Some(volume) = self.room_for_copies(true) {
-            self.pool.drop_hidden(Key::new(volume, slot.0));
+            self.pool.put_alone(Key::new(volume, slot.0), Put::Zero);
         }
     }
 

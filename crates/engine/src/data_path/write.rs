@@ -7,7 +7,7 @@ use crate::data_path::read::push_blocks;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
-use crate::journal::Unwritten;
+use crate::pool::change::Put;
 use crate::pool::contents::Known;
 use crate::pool::records::are_enough;
 use crate::requests::request::{Decision, Kind, Stage};
@@ -444,34 +444,26 @@ impl Engine {
     fn change_block(&mut self, id: RequestId, at: usize) {
         let block = self.requests.get(id).blocks[at];
         let content = block.content.expect("every block is whole by now");
-        let key = block.key;
-        let (entry, digest, fresh) = if content.zero {
-            self.pool.journal.changes.push(Change::Zero { key });
-            (Entry::ZERO, Digest::default(), false)
+        let digest = content.digest;
+        let entry = if content.zero {
+            self.pool.put(block.key, Put::Zero)
         } else if let Some(slot) = self.shared_slot(id, at) {
-            self.pool.journal.changes.push(Change::Share { key, slot, digest: content.digest });
-            (Entry::whole(slot, content.digest), content.digest, false)
+            self.pool.put(block.key, Put::Share(slot, digest))
         } else if block.decision == Decision::Keep {
             return;
         } else {
-            let slot = self.pool.space.allocate().expect("space was counted before");
-            if block.twin.is_none() && !matches!(block.lookup, Lookup::Known(_)) {
-                self.pool.note_known(content.digest, slot);
-            }
             let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
-            // The content may be cached under the slot's former life; that ended when the slot was given back.
-            self.pool.buffers.set_check(buffer, check_bits(content.digest));
-            let before = self.pool.dirty.insert(slot, buffer);
-            assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
-            self.pool.journal.add_block(Unwritten { slot, buffer }, content.record_like && !self.carries_records());
-            self.pool.journal.changes.push(Change::Fresh { key, slot, digest: content.digest });
-            (Entry::whole(slot, content.digest), content.digest, true)
+            let may_travel = !content.record_like || self.carries_records();
+            let entry = self.pool.put(block.key, Put::Fresh { digest, buffer, may_travel });
+            if let Some(slot) = entry.slot()
+                && block.twin.is_none()
+                && !matches!(block.lookup, Lookup::Known(_))
+            {
+                self.pool.note_known(digest, slot);
+            }
+            entry
         };
         self.requests.get_mut(id).blocks[at].entry = entry;
-        self.pool.room.active.note(key);
-        if let Some(slot) = self.pool.delta.put(key, entry, digest, fresh) {
-            self.pool.dead.push(slot);
-        }
     }
 
     /// The slot that a block shares, if it shares one.

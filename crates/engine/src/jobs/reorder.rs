@@ -30,6 +30,7 @@ use crate::engine::Engine;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
 use crate::pool::Pool;
+use crate::pool::change::{Put, Seen};
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::store::io::Purpose;
@@ -294,7 +295,7 @@ impl Engine {
                 return;
             }
             if self.pool.replicas.end_stale() {
-                self.pool.drop_hidden(Key::new(volume, slot.0));
+                self.pool.put_alone(Key::new(volume, slot.0), Put::Zero);
             }
         }
     }
@@ -390,13 +391,19 @@ impl Engine {
         for (slot, digest, buffer) in work.blocks {
             let Some(buffer) = buffer else { continue };
             // A slot that was freed meanwhile needs none.
-            let is_used =
-                self.pool.proven_digest(slot).is_ok_and(|found| found.is_some_and(|(found, _)| found == digest));
-            let Some(volume) = volume.filter(|_| is_used) else {
+            let (seen, to) = (Seen(slot, digest), Put::Fresh { digest, buffer, may_travel: false });
+            let entry = match volume {
+                Some(volume) => self.pool.remap(Key::new(volume, slot.0), seen, to),
+                // Looked at all the same: which pages stay in memory, and so what recorded runs do, depends on it.
+                None => {
+                    self.pool.still_holds(seen);
+                    None
+                }
+            };
+            let Some(replica) = entry.and_then(|entry| entry.slot()) else {
                 self.pool.buffers.release(buffer);
                 continue;
             };
-            let replica = self.pool.put_hidden(Key::new(volume, slot.0), digest, buffer);
             self.pool.replicas.add(slot, replica);
             self.reorder.made += 1;
         }

@@ -1,11 +1,85 @@
-//! Changing the map: what a clear does to it, and the slots that it has lost the last reference to.
+//! Changing the map, in one way for requests and jobs: the open record, the active delta, and the slot and buffer of a new block.
+//!
+//! Room has been found before (`room.rs`, `space`): a change waits for nothing. A request changes several blocks and ends with
+//! [`Pool::retire_dead`]; a job changes one at a time, and goes by what it has seen before its I/O.
 
 use super::Pool;
-use crate::format::entry::{Key, Slot};
+use crate::contract::{BufferId, Digest};
+use crate::format::entry::{Entry, Key, Slot, check_bits};
+use crate::format::record::Change;
+use crate::journal::Unwritten;
 use crate::pool::room::Cleared;
 use crate::store::tree::subtrees;
 
+/// What becomes of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Put {
+    /// It is zero.
+    Zero,
+    /// It shares a slot that holds what has this digest.
+    Share(Slot, Digest),
+    /// It gets the next slot, from a buffer that is the slot's from here on. Its bytes travel in the journal if they may.
+    Fresh { digest: Digest, buffer: BufferId, may_travel: bool },
+}
+
+/// What a job has read before its I/O: a slot, and the digest of what it held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen(pub Slot, pub Digest);
+
 impl Pool {
+    /// Changes the mapping of a block. What it was the last reference to is left to [`Pool::retire_dead`].
+    #[inline]
+    pub(crate) fn put(&mut self, key: Key, what: Put) -> Entry {
+        let (entry, digest, fresh) = match what {
+            Put::Zero => {
+                self.journal.changes.push(Change::Zero { key });
+                (Entry::ZERO, Digest::default(), false)
+            }
+            Put::Share(slot, digest) => {
+                self.journal.changes.push(Change::Share { key, slot, digest });
+                (Entry::whole(slot, digest), digest, false)
+            }
+            Put::Fresh { digest, buffer, may_travel } => {
+                let slot = self.space.allocate().expect("space was counted before");
+                // The content may be cached under the slot's former life; that ended when the slot was given back.
+                self.buffers.set_check(buffer, check_bits(digest));
+                let before = self.dirty.insert(slot, buffer);
+                assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
+                self.journal.add_block(Unwritten { slot, buffer }, !may_travel);
+                self.journal.changes.push(Change::Fresh { key, slot, digest });
+                (Entry::whole(slot, digest), digest, true)
+            }
+        };
+        self.room.active.note(key);
+        if let Some(slot) = self.delta.put(key, entry, digest, fresh) {
+            self.dead.push(slot);
+        }
+        entry
+    }
+
+    /// A change of one block that nobody has asked for.
+    pub(crate) fn put_alone(&mut self, key: Key, what: Put) -> Entry {
+        if let Put::Fresh { buffer, .. } = what {
+            self.buffers.set_incoming(buffer);
+        }
+        let entry = self.put(key, what);
+        self.retire_dead();
+        self.last_change = self.now;
+        self.forget_wrapped();
+        entry
+    }
+
+    /// Whether a slot holds what a job has seen there, as far as that can be said without waiting.
+    pub(crate) fn still_holds(&mut self, Seen(slot, digest): Seen) -> bool {
+        self.proven_digest(slot).is_ok_and(|found| found.is_some_and(|(found, _)| found == digest))
+    }
+
+    /// The same for what a job has made of a slot that it has read: only while that holds what the job has seen. `None`: it does not, or
+    /// nobody can say; the buffer stays the job's.
+    pub(crate) fn remap(&mut self, key: Key, seen: Seen, to: Put) -> Option<Entry> {
+        self.still_holds(seen).then(|| self.put_alone(key, to))
+    }
+
     /// The index forgets what generations can no longer tell apart.
     pub(crate) fn forget_wrapped(&mut self) {
         while let Some(slots) = self.space.take_wrapped() {
