@@ -205,6 +205,18 @@ impl Instant {
 }
 
 impl Statistics {
+    /// What came after an earlier look.
+    pub fn since(&self, then: &Statistics) -> Statistics {
+        Statistics {
+            reads: self.reads - then.reads,
+            writes: self.writes - then.writes,
+            read_bytes: self.read_bytes - then.read_bytes,
+            written_bytes: self.written_bytes - then.written_bytes,
+            busy: self.busy - then.busy,
+            seeking: self.seeking - then.seeking,
+        }
+    }
+
     /// Counts a command and its bytes.
     pub fn count(&mut self, command: Command) {
         match command.op {

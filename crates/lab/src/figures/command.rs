@@ -65,13 +65,9 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let runs: Vec<_> = wanted.iter().flat_map(|entry| (entry.runs)()).collect();
     let results = match run_all(&runs, quick, threads.unwrap_or_else(cores).max(1), &stop) {
         Ok(results) => results,
-        Err(Stopped::Interrupted) => {
-            eprintln!("interrupted: nothing was written");
-            return ExitCode::from(130);
-        }
-        Err(Stopped::Disk(why)) => {
+        Err(why) => {
             eprintln!("{why}");
-            return ExitCode::FAILURE;
+            return if why == Stopped::Interrupted { ExitCode::from(130) } else { ExitCode::FAILURE };
         }
     };
     let commit = commit();

@@ -1,12 +1,14 @@
 //! Replays that figures are made of: each is done once, whichever figures want it. Days before the one that is measured are gone through
 //! once for a trace, and every replay of it begins there.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::Nanos;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::Violation;
 use crate::disks::Disk;
 use crate::disks::drive::{Drive, WriteCache};
 use crate::disks::hdd::{Hdd, Options};
@@ -14,6 +16,7 @@ use crate::disks::raid5::{Array, Level};
 use crate::parallel::in_order;
 use crate::replay::driver::{Fold, Replay, Setup};
 use crate::replay::in_place::{InPlace, Layout, Warm};
+use crate::replay::onefold::{Onefold, Warmed};
 pub use crate::replay::outcome::Outcome;
 use crate::replay::scheme::Scheme;
 use crate::traces::synthetic::{self, Profile};
@@ -31,6 +34,11 @@ const QUICK_UNTIL: Nanos = 2 * 3600 * 1_000_000_000;
 const SPEED_MIN: u64 = 10_240;
 const SPEED_MAX: u64 = 200_000;
 const DAY_NANOS: Nanos = 24 * 3600 * 1_000_000_000;
+
+/// The most memory that a replay has, in percent of the paper's.
+pub const MOST_MEMORY_PERCENT: u64 = 400;
+/// Onefold's pool is written in order, and then has so many days of the trace: its state is larger than the schemes'.
+const ONEFOLD_DAYS: u32 = 1;
 
 /// The disks of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,6 +69,8 @@ pub struct Run {
     pub trace: Profile,
     /// What is done with it.
     pub scheme: Scheme,
+    /// Or by Onefold itself, whatever the scheme.
+    pub onefold: Option<Onefold>,
     /// The paper's memory for this trace, times so many percent.
     pub memory_percent: u64,
     /// Time of the processor for a digest, in microseconds.
@@ -74,7 +84,7 @@ pub struct Run {
 impl Run {
     /// As the paper has it.
     pub const fn pod(trace: Profile, scheme: Scheme) -> Run {
-        Run { trace, scheme, memory_percent: 100, digest_micros: 32, disks: Disks::POD, squeezes: false }
+        Run { trace, scheme, onefold: None, memory_percent: 100, digest_micros: 32, disks: Disks::POD, squeezes: false }
     }
 
     /// Bytes of memory.
@@ -113,6 +123,8 @@ pub enum Stopped {
     Interrupted,
     /// A disk does not exist as it was asked for.
     Disk(String),
+    /// The engine does something that it must not do, or cannot have such a pool.
+    Engine(String),
 }
 
 /// Does the replays, in so many threads.
@@ -152,29 +164,43 @@ fn group(
     bar: &ProgressBar,
 ) -> Result<Vec<(Run, Outcome)>, Stopped> {
     let trace = runs[0].trace;
-    let most_memory = runs.iter().map(Run::memory).max().unwrap_or_default();
+    // The same whatever figures are made together: where things are on the disk depends on it.
+    let most_memory = paper_memory(trace) * MOST_MEMORY_PERCENT / 100;
     let disk = disk(&runs[0].disks)?;
     let capacity = runs[0].disks.size.map_or(disk.capacity(), |size| (runs[0].disks.members as u64 - 1) * size);
     let layout = Layout::of(capacity / BLOCK, most_memory);
     let fold = fold(&runs[0]);
     let mut start = Warm::new(layout.data, most_memory);
     let first = if quick { DAY - QUICK_DAYS } else { 1 };
-    let mut measured = Vec::new();
+    let (mut recent, mut measured) = (Vec::new(), Vec::new());
+    let wants_onefold = runs.iter().any(|run| run.onefold.is_some());
     for request in synthetic::days(trace, SEED, first..=DAY) {
         let mut request = until_stopped(request, stop)?;
         fold.fold(&mut request, layout.data);
         if request.at < u64::from(DAY - 1) * DAY_NANOS {
             start.request(&request);
+            if wants_onefold && request.at >= u64::from(DAY - 1 - ONEFOLD_DAYS) * DAY_NANOS {
+                recent.push(request);
+            }
         } else {
             measured.push(request);
         }
     }
-    let outcomes = in_order(threads, runs.len() as u64, |at| {
-        let outcome = one(&runs[at as usize], quick, layout, &start, &measured, stop);
-        bar.inc(1);
-        outcome
+    // Onefold's replays are one piece of work, the longest: its pool is made once, in the thread that uses it.
+    let (engines, schemes): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.onefold.is_some());
+    let pieces = u64::from(wants_onefold) + schemes.len() as u64;
+    let outcomes = in_order(threads, pieces, |piece| {
+        let done = match piece.checked_sub(u64::from(wants_onefold)) {
+            None => onefold(&engines, capacity, quick, &recent, &measured, stop)?,
+            Some(at) => {
+                let run = schemes[at as usize];
+                vec![(*run, one(run, quick, layout, &start, &measured, stop)?)]
+            }
+        };
+        bar.inc(done.len() as u64);
+        Ok(done)
     });
-    runs.iter().zip(outcomes).map(|(run, outcome)| Ok((*run, outcome?))).collect()
+    Ok(outcomes.into_iter().collect::<Result<Vec<_>, Stopped>>()?.into_iter().flatten().collect())
 }
 
 fn one(
@@ -190,8 +216,45 @@ fn one(
     let until = if quick { QUICK_UNTIL } else { Nanos::MAX };
     let until_rebuilt = run.disks.rebuilds;
     let setup = Setup { digest: run.digest_micros * 1000, until, until_rebuilt, ..Setup::default() };
-    let requests = measured.iter().map(|request| until_stopped(request.clone(), stop));
-    Replay::new(&mut scheme, layout, &mut disk, setup).run(requests)
+    Replay::new(&mut scheme, layout, &mut disk, setup).run(each(measured, stop))
+}
+
+fn onefold(
+    runs: &[&Run],
+    capacity: u64,
+    quick: bool,
+    recent: &[Request],
+    measured: &[Request],
+    stop: &AtomicBool,
+) -> Result<Vec<(Run, Outcome)>, Stopped> {
+    let until = if quick { QUICK_UNTIL } else { Nanos::MAX };
+    let warmed = Warmed::new(capacity, runs[0].memory(), Setup::default(), each(recent, stop))
+        .map_err(|why| engine(why, stop))?;
+    let mut outcomes = Vec::new();
+    for run in runs {
+        let Some(how) = run.onefold else { continue };
+        let setup = Setup { digest: run.digest_micros * 1000, until, ..Setup::default() };
+        let outcome = warmed.replay(how, disk(&run.disks)?, setup, each(measured, stop));
+        outcomes.push((**run, outcome.map_err(|why| engine(why, stop))?));
+    }
+    Ok(outcomes)
+}
+
+fn engine(why: Violation, stop: &AtomicBool) -> Stopped {
+    if stop.load(Ordering::Relaxed) { Stopped::Interrupted } else { Stopped::Engine(why.0) }
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stopped::Interrupted => f.write_str("interrupted: nothing was written"),
+            Stopped::Disk(why) | Stopped::Engine(why) => f.write_str(why),
+        }
+    }
+}
+
+fn each<'a>(requests: &'a [Request], stop: &'a AtomicBool) -> impl Iterator<Item = Result<Request, Stopped>> + 'a {
+    requests.iter().map(|request| until_stopped(request.clone(), stop))
 }
 
 fn until_stopped<T>(request: T, stop: &AtomicBool) -> Result<T, Stopped> {

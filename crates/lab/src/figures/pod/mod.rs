@@ -6,6 +6,7 @@
 
 mod capacity;
 mod division;
+mod onefold;
 mod rebuild;
 mod response;
 mod sweeps;
@@ -39,6 +40,7 @@ pub const FIGURES: &[Entry] = &[
     sweeps::MEMORY,
     sweeps::DIGEST,
     sweeps::DECISIONS,
+    onefold::ONEFOLD,
 ];
 
 /// The paper's traces, in its order.

@@ -30,6 +30,9 @@ fn runs(squeezes: bool) -> Vec<Run> {
     TRACES.into_iter().flat_map(one).collect()
 }
 
+/// What is compared.
+type Value = fn(&Outcome) -> f64;
+
 /// How long the rebuild took, in seconds.
 fn seconds(outcome: &Outcome) -> f64 {
     outcome.rebuilt.map_or(f64::NAN, |at| at as f64 / 1e9)
@@ -37,7 +40,7 @@ fn seconds(outcome: &Outcome) -> f64 {
 
 fn fig_16(results: &Results, squeezes: bool, name: &'static str) -> Figure {
     let of = |trace, scheme| results.of(run(trace, scheme, squeezes));
-    let gains = |scheme, value: fn(&Outcome) -> f64| {
+    let gains = |scheme, value: Value| {
         TRACES.map(|trace| 100.0 * (1.0 - value(of(trace, scheme)) / value(of(trace, Scheme::NATIVE))))
     };
     let mut rows = Vec::new();
@@ -47,9 +50,9 @@ fn fig_16(results: &Results, squeezes: bool, name: &'static str) -> Figure {
         (Scheme::POD, (53.5, 29.0), (88.2, 50.2)),
     ];
     for (scheme, rebuild, response) in stated {
-        let all: [(&str, fn(&Outcome) -> f64, (f64, f64)); 2] =
-            [("rebuild time", seconds, rebuild), ("response time meanwhile", Outcome::mean_ms, response)];
-        for (what, value, (most, mean)) in all {
+        for (what, value, (most, mean)) in
+            [("rebuild time", seconds as Value, rebuild), ("response time meanwhile", Outcome::mean_ms, response)]
+        {
             let gains = gains(scheme, value);
             let label = |of: &str| format!("{what} less under {} than under Native, {of}", title(scheme));
             let ours = gains.into_iter().fold(f64::MIN, f64::max);

@@ -1,0 +1,94 @@
+//! Onefold itself under POD's traces: its log, journal and tables on the same disks, with the same memory.
+
+use super::{TRACES, each};
+use crate::figures::plot::{Bars, COLOURS, Chart, Drawn, round_up};
+use crate::figures::runs::{Outcome, Results, Run};
+use crate::figures::{Entry, Figure, Row};
+use crate::replay::onefold::Onefold;
+use crate::replay::scheme::Scheme;
+use crate::traces::synthetic::Profile;
+
+pub(super) const ONEFOLD: Entry = Entry {
+    name: "pod-onefold",
+    about: "beyond POD: Onefold itself, with its journal and tables on the disks and in NVRAM",
+    runs,
+    make: onefold,
+};
+
+/// Under the papers' rule of acknowledgement first.
+const WAYS: [Onefold; 4] = [
+    Onefold { through: true, nvram: true },
+    Onefold { through: true, nvram: false },
+    Onefold { through: false, nvram: true },
+    Onefold { through: false, nvram: false },
+];
+const BESIDE: [Scheme; 3] = [Scheme::NATIVE, Scheme::SELECT, Scheme::POD];
+
+fn run(trace: Profile, way: Onefold) -> Run {
+    Run { onefold: Some(way), ..Run::pod(trace, Scheme::SELECT) }
+}
+
+fn runs() -> Vec<Run> {
+    let mut runs = each(&BESIDE);
+    runs.extend(TRACES.into_iter().flat_map(|trace| WAYS.map(|way| run(trace, way))));
+    runs
+}
+
+fn onefold(results: &Results) -> Figure {
+    let mut rows = Vec::new();
+    let value = Outcome::mean_ms;
+    for trace in TRACES {
+        let best = BESIDE.map(|scheme| value(results.of(Run::pod(trace, scheme)))).into_iter().fold(f64::MAX, f64::min);
+        for way in WAYS {
+            let outcome = results.of(run(trace, way));
+            let ours = value(outcome);
+            let label = format!("{}: {} not above Native, Select-Dedupe and POD", trace.name(), way.name());
+            rows.push(
+                Row::holds(label, ours <= best).note(format!("{ours:.3} ms, the best of the others {best:.3} ms")),
+            );
+            let label = |what: &str| format!("{}, {}: {what}", trace.name(), way.name());
+            rows.push(Row::new(label("reads"), "ms", outcome.reads.mean_ms()));
+            rows.push(Row::new(label("writes"), "ms", outcome.writes.mean_ms()));
+            rows.push(Row::new(
+                label("writes removed"),
+                "% of what the engine takes at once",
+                outcome.removed_percent(),
+            ));
+            rows.push(Row::new(label("commands to the disks"), "", (outcome.disk.reads + outcome.disk.writes) as f64));
+        }
+    }
+    let native = |trace| value(results.of(Run::pod(trace, Scheme::NATIVE)));
+    let percent = |trace, outcome: &Outcome| 100.0 * value(outcome) / native(trace);
+    let mut series: Vec<Bars> = Vec::new();
+    for (at, scheme) in BESIDE.into_iter().enumerate() {
+        let heights = TRACES.map(|trace| percent(trace, results.of(Run::pod(trace, scheme)))).to_vec();
+        series.push(Bars { name: super::title(scheme).into(), colour: COLOURS[at], heights, papers: Vec::new() });
+    }
+    for (at, way) in WAYS.into_iter().enumerate() {
+        let heights = TRACES.map(|trace| percent(trace, results.of(run(trace, way)))).to_vec();
+        series.push(Bars { name: way.name().into(), colour: COLOURS[3 + at], heights, papers: Vec::new() });
+    }
+    let highest = series.iter().flat_map(|bars| bars.heights.iter().copied()).fold(0.0, f64::max);
+    Figure {
+        name: "pod-onefold",
+        source: "beyond POD",
+        title: "Onefold itself on the paper's disks".into(),
+        rows,
+        chart: Chart {
+            title: "Mean response time of all requests".into(),
+            x_label: String::new(),
+            y_label: "% of Native".into(),
+            y: (0.0, round_up(highest)),
+            log: false,
+            content: Drawn::Bars { groups: TRACES.map(|trace| trace.name().to_string()).to_vec(), series },
+        },
+        notes: vec![
+            "Durable writes: every write is answered when it is durable, as under the papers' schemes. Else it is answered from memory, as a \
+             server does where no client asks for a flush: then a mean says more about memory than about disks."
+                .into(),
+            "The pool has one volume of three quarters of the disks, written in order; then one day of the trace, and then the day that \
+             is measured. The memory is all that the engine has: index, read cache, tables and buffers."
+                .into(),
+        ],
+    }
+}
