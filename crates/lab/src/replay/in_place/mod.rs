@@ -9,7 +9,7 @@ pub mod mapping;
 #[cfg(test)]
 mod tests;
 
-use engine::policy::{IndexCopy, Lookup, Policy, next_run};
+use engine::policy::{IndexCopy, Lookup, next_run};
 use engine::{Digest, Monitor, Nanos};
 
 use self::mapping::Mapping;
@@ -431,11 +431,6 @@ impl InPlace {
     /// What a block holds, for tests.
     pub fn content(&self, block: u64) -> Option<ContentId> {
         self.mapping.content(self.mapping.resolve(block))
-    }
-
-    /// Whether the scheme is one that shares nothing.
-    pub fn is_native(&self) -> bool {
-        self.scheme.policy == Policy::Native
     }
 }
 
