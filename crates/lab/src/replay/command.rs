@@ -43,8 +43,8 @@ pub struct Arguments {
     /// Of the RAID5: how much is on one disk before the next one's turn, a number with K or M.
     #[arg(long, default_value = "64K", value_parser = size)]
     stripe_unit: u64,
-    /// Memory of the index and the read cache together: a number with K, M, G or T.
-    #[arg(long, value_parser = size)]
+    /// Memory of the index and the read cache together: a number with K, M or G, at most 8G.
+    #[arg(long, value_parser = parse_memory)]
     memory: Option<u64>,
     /// How much of it is index, always, in percent; else as the scheme has it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100))]
@@ -85,6 +85,12 @@ impl Preset {
             Preset::PodMail => Profile::Mail,
         }
     }
+}
+
+/// iCache's ghosts stand for all of the memory, and are made at once: more would be much of this machine's.
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let most = 8 << 30;
+    size(text).and_then(|bytes| if bytes <= most { Ok(bytes) } else { Err("8G at most".into()) })
 }
 
 /// Does it.

@@ -38,8 +38,11 @@ impl Fold {
             let region = (u128::from(request.block / REGION) * u128::from(room) / u128::from(regions)) as u64;
             request.block = region * REGION + request.block % REGION;
         }
+        // A disk may be smaller than a single request.
+        request.blocks = u64::from(request.blocks).min(data) as u32;
+        request.contents.truncate(request.blocks as usize);
         request.block %= data;
-        request.block = request.block.min(data.saturating_sub(u64::from(request.blocks)));
+        request.block = request.block.min(data - u64::from(request.blocks));
     }
 }
 

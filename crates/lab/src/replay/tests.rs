@@ -104,4 +104,11 @@ fn addresses_are_folded_into_the_disk() {
     assert_eq!(folded(squeeze, 4095, 1), 3 * 256 + 255);
     assert_eq!([0, 255, 256, 1024].map(|block| folded(squeeze, block, 1)), [0, 255, 0, 256]);
     assert_eq!(folded(Fold::Squeeze { span: 500 }, 400, 1), 400, "what fits stays");
+    let mut large = write(0, 5, &[7; 2000]);
+    Fold::Wrap.fold(&mut large, 1024);
+    assert_eq!(
+        (large.block, large.blocks, large.contents.len()),
+        (0, 1024, 1024),
+        "a request that the disk has no room for"
+    );
 }

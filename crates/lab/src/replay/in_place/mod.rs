@@ -428,8 +428,9 @@ impl InPlace {
         }
     }
 
-    /// What a block holds, for tests.
-    pub fn content(&self, block: u64) -> Option<ContentId> {
+    /// What a block holds.
+    #[cfg(test)]
+    fn content(&self, block: u64) -> Option<ContentId> {
         self.mapping.content(self.mapping.resolve(block))
     }
 }
