@@ -1,6 +1,8 @@
 //! What blkparse prints of a recording of blktrace, in its default format.
 //!
-//!       8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]
+//! ```text
+//!   8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]
+//! ```
 //!
 //! Device, processor, sequence number, time in seconds, process, action, kind, first sector + sectors, name. Every I/O has several lines, one
 //! for each stage. Those with action Q (queued: what was asked for, when it was) become requests, the others are passed over; so are discards, flushes

@@ -1,6 +1,8 @@
 //! The traces of virtual machines of CloudPhysics, as libCacheSim has them.
 //!
-//!     1,5633898,2a,512,42932745
+//! ```text
+//! 1,5633898,2a,512,42932745
+//! ```
 //!
 //! Version, time in seconds, SCSI command in hex, size in bytes, first sector; a row of headings first. Commands that neither read nor write are
 //! passed over.

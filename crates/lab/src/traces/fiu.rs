@@ -1,6 +1,8 @@
 //! The traces of FIU (I/O Deduplication, FAST '10) with their digests.
 //!
-//!     777599999908936 2552 kjournald 160806224 8 W 6 0 3f4fc2833a17fd2a3dacad7c0e8ca8ad...
+//! ```text
+//! 777599999908936 2552 kjournald 160806224 8 W 6 0 3f4fc2833a17fd2a3dacad7c0e8ca8ad...
+//! ```
 //!
 //! Time in ns since 1 November 2008, process and its name, first sector, sectors, R or W, major and minor number of the device, digest in
 //! hex: MD5 of each 4 KiB (mail, web-vm) or of each 512 bytes (homes), one after another. Fields are separated by blanks, as in the

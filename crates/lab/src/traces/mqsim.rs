@@ -1,6 +1,8 @@
 //! The traces that come with MQSim.
 //!
-//!     938513000 4 264719034 16 0
+//! ```text
+//! 938513000 4 264719034 16 0
+//! ```
 //!
 //! Time in ns, device (not used: MQSim does not either), first sector, sectors, 0 for a write and 1 for a read.
 
