@@ -101,6 +101,8 @@ struct UnderWay {
     processor: Nanos,
     /// Pieces that are not answered yet.
     pieces: u64,
+    /// When the engine took the last piece.
+    taken: Nanos,
 }
 
 struct Clients {
@@ -226,8 +228,17 @@ impl Clients {
         if under_way.pieces == 0
             && let Some(under_way) = self.under_way.remove(&token)
         {
-            let parts = Parts { processor: under_way.processor, ..Parts::default() };
-            let (at, since) = (self.machine.now - self.begin, under_way.since - self.begin);
+            let UnderWay { since, processor, taken, .. } = under_way;
+            let waited = self.machine.path.waited(taken, self.machine.now);
+            let parts = Parts {
+                processor,
+                lookup: waited.tables,
+                journal: waited.journal,
+                waiting: taken - since - processor + waited.other,
+                disk: waited.data,
+                splits: 0,
+            };
+            let (at, since) = (self.machine.now - self.begin, since - self.begin);
             self.outcome.answered(at, since, under_way.request.writes, parts);
         }
         Ok(())
@@ -246,7 +257,7 @@ impl Clients {
         self.outcome.arrived(now - self.begin, 0);
         let token = self.next_token;
         self.next_token += 1;
-        self.under_way.insert(token, UnderWay { request, since: now, processor: ready - now, pieces: 0 });
+        self.under_way.insert(token, UnderWay { request, since: now, processor: ready - now, pieces: 0, taken: ready });
         self.digested.push(Reverse((ready, token)));
     }
 
@@ -279,6 +290,9 @@ impl Clients {
                 self.machine.submit(submit);
             }
             self.blocked.pop_front();
+            if let Some(under_way) = self.under_way.get_mut(&token) {
+                under_way.taken = self.machine.now;
+            }
         }
     }
 }

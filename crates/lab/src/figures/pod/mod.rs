@@ -7,6 +7,7 @@
 mod capacity;
 mod division;
 mod onefold;
+mod parts;
 mod rebuild;
 mod response;
 mod restore;
