@@ -358,7 +358,7 @@ fn without_contents_every_scheme_is_the_bare_device() {
         let native = ours(Scheme::NATIVE_HALF, MEMORY[1], &path);
         let mut blocks = Vec::new();
         let mut reads = 0;
-        for request in open(&[path.clone()], &Options::default()).expect("it can be read") {
+        for request in open(std::slice::from_ref(&path), &Options::default()).expect("it can be read") {
             let request = request.expect("every line is good");
             match request.writes {
                 true => blocks.extend(request.block..request.block + u64::from(request.blocks)),

@@ -90,7 +90,11 @@ fn verdict(row: &Row) -> (&'static str, &'static str) {
 
 fn value(value: Option<f64>) -> String {
     let Some(value) = value else { return "\u{2013}".into() };
-    if value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 10.0 || value.fract() == 0.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
 }
 
 fn escaped(text: &str) -> String {

@@ -10,7 +10,7 @@ use crate::disks::drive::{Drive, WriteCache};
 use crate::disks::hdd::{Hdd, Options};
 use crate::disks::raid5::{Array, Level};
 use crate::disks::{Class, Command, Disk, Op};
-use crate::figures::plot::{COLOURS, Chart, Drawn, Line, round_up};
+use crate::figures::plot::{Bars, COLOURS, Chart, Drawn, round_up};
 use crate::figures::runs::Results;
 use crate::figures::sources::SEED;
 use crate::figures::{Data, Entry, Figure, Row};
@@ -168,9 +168,9 @@ fn restore(results: &Results) -> Figure {
     // Select-Dedupe with an index as complete as Full-Dedupe's: only the rule differs.
     let select = Scheme { complete: true, ..Scheme::SELECT };
     let pieces = if results.quick { &PIECES[1..3] } else { &PIECES[..] };
-    let (mut judged, mut rows, mut lines) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, origin) in [Origin::Anywhere, Origin::Parent].into_iter().enumerate() {
-        let mut points = [Vec::new(), Vec::new()];
+    let (mut judged, mut rows, mut series) = (Vec::new(), Vec::new(), Vec::new());
+    for origin in [Origin::Anywhere, Origin::Parent] {
+        let mut heights = [Vec::new(), Vec::new()];
         for &piece in pieces {
             let images = images(origin, piece, blocks);
             let native = restored(Scheme::NATIVE, &images);
@@ -193,19 +193,17 @@ fn restore(results: &Results) -> Figure {
                 rows.push(Row::new(label(&format!("{name}, times as many commands")), "", times));
                 let share = 100.0 * outcome.used as f64 / native.used.max(1) as f64;
                 rows.push(Row::new(label(&format!("{name}, blocks in use")), "% of Native", share));
-                points[which].push(((piece as f64).log2(), mean));
+                heights[which].push(mean);
             }
         }
-        for (name, points, dashed) in points
-            .into_iter()
-            .zip([("Full", false), ("Select", true)])
-            .map(|(points, (name, dashed))| (format!("{name}-Dedupe, {}", origin.name()), points, dashed))
-        {
-            lines.push(Line { name, colour: COLOURS[at], dashed, marked: !dashed, points });
+        for (heights, name) in heights.into_iter().zip(["Full-Dedupe", "Select-Dedupe"]) {
+            let papers = pieces.iter().map(|&piece| (piece == BASE && name == "Full-Dedupe").then_some(2.9)).collect();
+            let (name, colour) = (format!("{name}, {}", origin.name()), COLOURS[series.len()]);
+            series.push(Bars { name, colour, heights, papers });
         }
     }
     judged.extend(rows);
-    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
+    let highest = series.iter().flat_map(|bars| bars.heights.iter().copied()).fold(0.0, f64::max);
     Figure {
         name: "pod-restore",
         source: "POD, section 2.3",
@@ -213,11 +211,14 @@ fn restore(results: &Results) -> Figure {
         rows: judged.into_iter().map(|row| row.of(Data::Model)).collect(),
         chart: Chart {
             title: "Restore of 62 images from eight disks: mean time".into(),
-            x_label: "blocks of a piece in the mean: two to the power of".into(),
+            x_label: String::new(),
             y_label: "times as long as without deduplication".into(),
             y: (0.0, round_up(highest)),
             log: false,
-            content: Drawn::Lines { x: (2.0, 8.0), bands: Vec::new(), lines },
+            content: Drawn::Bars {
+                groups: pieces.iter().map(|piece| format!("pieces of {piece} blocks")).collect(),
+                series,
+            },
         },
         notes: vec![
             "The paper's images are not published, and neither is how long their common pieces are. Rows with pieces of 16 blocks are \
