@@ -14,7 +14,7 @@ use crate::Violation;
 use crate::disks::Disk;
 use crate::disks::drive::{Drive, WriteCache};
 use crate::disks::hdd::{Hdd, Options};
-use crate::disks::raid5::{Array, Level};
+use crate::disks::raid5::{Array, Level, STRIPE_CACHE};
 use crate::parallel::in_order;
 use crate::replay::driver::{Fold, Replay, Setup};
 use crate::replay::in_place::{InPlace, Layout, Warm};
@@ -41,6 +41,8 @@ pub struct Disks {
     pub members: usize,
     /// Bytes of a stripe on one disk.
     pub stripe_unit: u64,
+    /// Rows of the array's stripe cache: writes wait for a place there, reads do not.
+    pub stripe_cache: usize,
     /// Whether disks acknowledge writes from their caches.
     pub write_cache: bool,
     /// Bytes of each disk that are used; none: all.
@@ -51,7 +53,14 @@ pub struct Disks {
 
 impl Disks {
     /// POD's: a RAID5 of four disks, 64 KiB of a stripe on each (section 4.2).
-    pub const POD: Disks = Disks { members: 4, stripe_unit: 64 << 10, write_cache: false, size: None, rebuilds: false };
+    pub const POD: Disks = Disks {
+        members: 4,
+        stripe_unit: 64 << 10,
+        stripe_cache: STRIPE_CACHE,
+        write_cache: false,
+        size: None,
+        rebuilds: false,
+    };
     /// POD's rebuild: four disks of 10 GB (section 4.4).
     pub const POD_REBUILD: Disks = Disks { size: Some(10_000_000_000), rebuilds: true, ..Disks::POD };
 }
@@ -298,7 +307,8 @@ fn disk(disks: &Disks) -> Result<Disk, Stopped> {
     let write_cache = Some(if disks.write_cache { WriteCache::On } else { WriteCache::Off });
     let member = || Disk::Hdd(Box::new(Hdd::new(Arc::clone(&drive), Options { write_cache, ..Options::default() })));
     let members = (0..disks.members).map(|_| member()).collect();
-    let mut array = Array::new(Level::Raid5, members, disks.stripe_unit).map_err(Stopped::Disk)?;
+    let array = Array::new(Level::Raid5, members, disks.stripe_unit).map_err(Stopped::Disk)?;
+    let mut array = array.with_stripe_cache(disks.stripe_cache);
     if disks.rebuilds {
         array.fail(0);
         array.replace(0, member(), disks.size.unwrap_or(u64::MAX), SPEED_MIN, SPEED_MAX);

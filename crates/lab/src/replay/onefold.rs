@@ -171,8 +171,10 @@ impl Clients {
         let outcome = &mut self.outcome;
         outcome.counts.write_requests = now.requests - then.requests;
         outcome.counts.removed_requests = now.removed.requests - then.removed.requests;
-        outcome.counts.written_blocks = now.written_blocks - then.written_blocks;
         outcome.counts.shared_blocks = now.removed.blocks - then.removed.blocks;
+        // The engine counts by what became of them.
+        outcome.counts.written_blocks = now.written_blocks - then.written_blocks + now.zero_blocks - then.zero_blocks
+            + outcome.counts.shared_blocks;
         let (now, then) = (self.machine.engine.read_counts(), reads);
         outcome.counts.read_requests = now.requests - then.requests;
         outcome.counts.split_reads = now.split - then.split;
