@@ -147,7 +147,7 @@ fn fig_14(results: &Results, trace: Profile, name: &'static str, paper: f64) -> 
     let usual = select.requests() / select.stretches.len().max(1) as u64;
     let busy = select.stretches.iter().enumerate().filter(|(_, stretch)| stretch.arrived > 2 * usual);
     let half = select.stretch as f64 / 7.2e12;
-    let stretches = busy.map(|(at, _)| (hours(select, at) - half, hours(select, at) + half)).collect();
+    let stretches: Vec<_> = busy.map(|(at, _)| (hours(select, at) - half, hours(select, at) + half)).collect();
     let values = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
     let (least, most) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
     let end = select.stretches.len() as f64 * select.stretch as f64 / 3.6e12;
@@ -164,7 +164,7 @@ fn fig_14(results: &Results, trace: Profile, name: &'static str, paper: f64) -> 
             log: true,
             content: Drawn::Lines {
                 x: (0.0, end.max(1.0)),
-                bands: vec![Band { name: "more than twice the usual load".into(), colour: SHADES[0], stretches }],
+bands: Vec::from_iter((!stretches.is_empty()).then(|| Band { name: "more than twice the usual load".into(), colour: SHADES[0], stretches })),
                 lines,
             },
         },

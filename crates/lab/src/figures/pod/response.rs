@@ -143,9 +143,9 @@ fn fig_11(results: &Results) -> Figure {
             "The paper does not say whether Native has a read cache. Here it has one of the whole memory; the bare device is in the \
              table, too."
                 .into(),
-            "On the stand-in for mail Full-Dedupe is best: 91 % of its blocks are known, in long runs. Half of the memory holds most of the \
-             entries that a day looks up, so its looks on the disk are few. Ours shares by Select-Dedupe's rule, and leaves such blocks to be \
-             written: they are the queue that it has more of."
+            "On the stand-in for mail Full-Dedupe is best. 91 % of its blocks are known, in long runs, and half of the memory holds most of the \
+             entries that a day looks up. Ours shares by Select-Dedupe's rule, which writes more of them: that is its longer queue. It depends on \
+             which copy the index names; `pod-decisions` has the others."
                 .into(),
         ],
     }
@@ -186,8 +186,8 @@ fn fig_12_writes(results: &Results) -> Figure {
         rows: all,
         chart: normalized(results, "Mean response time of writes", &stated, value),
         notes: vec![
-            "On the stand-ins iDedup gains less on mail: known blocks are mostly in requests that are known as a whole, of one block to three, \
-             and those it leaves alone. Full-Dedupe loses more on homes: most of its blocks are new, and each is looked up on the disk."
+            "On the stand-in for mail most requests that can be removed have fewer than four blocks, and those iDedup leaves alone: `pod-15` has \
+             the shares. Full-Dedupe loses more on homes: most blocks there are new, and each is looked up on the disk."
                 .into(),
         ],
     }
