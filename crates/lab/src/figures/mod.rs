@@ -6,6 +6,7 @@
 
 pub mod command;
 pub mod page;
+pub mod plc;
 pub mod plot;
 pub mod pod;
 pub mod runs;
@@ -156,7 +157,7 @@ pub struct Entry {
 
 /// All figures, by paper.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    pod::FIGURES.iter()
+    pod::FIGURES.iter().chain(plc::FIGURES)
 }
 
 #[derive(Serialize)]
