@@ -6,9 +6,9 @@
 
 mod disks;
 pub mod policies;
-pub mod workload;
 #[cfg(test)]
 mod tests;
+pub mod workload;
 
 use engine::Nanos;
 
@@ -209,7 +209,8 @@ impl<'a> Simulation<'a> {
         let data = self.data;
         let (first, pieces) = data.file(file);
         let extents: u32 = pieces.iter().map(|piece| piece.extents).sum();
-        let now = (u128::from(DAY * self.setup.days) * u128::from(self.files_read) / u128::from(self.files.max(1))) as Nanos;
+        let now =
+            (u128::from(DAY * self.setup.days) * u128::from(self.files_read) / u128::from(self.files.max(1))) as Nanos;
         self.files_read += 1;
         for (at, piece) in pieces.iter().enumerate() {
             // A small part of a larger file, away from the rest of it.

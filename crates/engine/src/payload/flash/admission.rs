@@ -93,8 +93,7 @@ impl Rules {
         most_steps: u32::MAX,
     };
     /// No module: the oldest goes.
-    pub const NONE: Rules =
-        Rules { filter: Filter::Off, delay: 0, comparison: Comparison::Off, ..Rules::PAPER };
+    pub const NONE: Rules = Rules { filter: Filter::Off, delay: 0, comparison: Comparison::Off, ..Rules::PAPER };
 
     /// Ours, for flash of so many bytes, which may be written once a day.
     pub const fn for_drive(bytes: u64) -> Rules {

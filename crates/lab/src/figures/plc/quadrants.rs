@@ -66,7 +66,8 @@ fn quadrants(results: &Results) -> Figure {
     for (at, policy) in policies.into_iter().enumerate() {
         let (chunk, container) = (outcomes[at].quadrants, outcomes[at + 3].quadrants);
         let name = policy.name();
-        let mut holds = |what: &str, holds| rows.push(Row::holds(format!("{name}, from chunk to container: {what}"), holds));
+        let mut holds =
+            |what: &str, holds| rows.push(Row::holds(format!("{name}, from chunk to container: {what}"), holds));
         holds("less is popular and written once", container.popular_once < chunk.popular_once);
         holds("more is written repeatedly", container.popular_repeatedly > chunk.popular_repeatedly);
         holds("less is not popular", container.unpopular < chunk.unpopular);
@@ -77,7 +78,9 @@ fn quadrants(results: &Results) -> Figure {
     };
     let spread = all(|of| of.popular_once).max(all(|of| of.popular_repeatedly)).max(all(|of| of.unpopular));
     // The slide says "similar" and draws bars that differ by a few points.
-    rows.push(Row::new("by container, the three policies differ by at most", "points", spread).within_band((0.0, 15.0)));
+    rows.push(
+        Row::new("by container, the three policies differ by at most", "points", spread).within_band((0.0, 15.0)),
+    );
     Figure {
         name: "plc-quadrants",
         source: "PLC slides, analysis",

@@ -1,7 +1,7 @@
 //! FIFO, LRU, LFU, LARC, ARC and S3-FIFO, for things of one size, as their papers have them.
 
-use super::lists::Lists;
 use super::Outcome;
+use super::lists::Lists;
 
 /// FIFO, LRU, and LRU behind a filter.
 #[derive(Clone, Debug)]
@@ -273,4 +273,3 @@ impl S3Fifo {
         }
     }
 }
-
