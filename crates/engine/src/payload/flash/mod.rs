@@ -5,3 +5,5 @@
 
 pub mod admission;
 mod budget;
+#[cfg(test)]
+mod tests;

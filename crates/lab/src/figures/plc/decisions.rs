@@ -50,8 +50,8 @@ fn modules(results: &Results) -> Figure {
         rows.push(Row::new(format!("{name}: written"), "GB", outcome.written_gib()));
     }
     let written = |at: usize| outcomes[at].written_bytes;
-    for at in 2..=4 {
-        rows.push(Row::holds(format!("{} alone writes less than none", names[at]), written(at) < written(1)));
+    for (at, name) in names.iter().enumerate().skip(2).take(3) {
+        rows.push(Row::holds(format!("{name} alone writes less than none"), written(at) < written(1)));
     }
     rows.push(Row::holds("all three write least", (1..8).all(|at| written(8) <= written(at))));
     let bars = |name: &str, colour, value: fn(&Outcome) -> f64| Bars {

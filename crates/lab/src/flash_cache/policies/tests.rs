@@ -39,3 +39,66 @@ fn misses_are_those_of_libcachesim() {
         assert_eq!(policies.map(|policy| misses(policy, places)), theirs, "{places} places");
     }
 }
+
+/// Every policy against a book of what it said: a hit is of what is there, and there is never more than fits.
+#[test]
+fn policies_keep_to_their_places() {
+    let policies = [
+        Policy::None,
+        Policy::Fifo,
+        Policy::Lru,
+        Policy::Lfu,
+        Policy::Sar,
+        Policy::Larc,
+        Policy::Arc,
+        Policy::DLru,
+        Policy::DArc,
+        Policy::S3Fifo,
+        Policy::Plc(Rules::PAPER),
+        Policy::Plc(Rules::for_drive(100 << 22)),
+    ];
+    for policy in policies {
+        for places in [1, 7, 100] {
+            let addresses = 2 * THINGS;
+            let mut cache = Cache::new(policy, Size { addresses, ..size(places) });
+            let mut there = std::collections::HashSet::new();
+            for (number, thing) in stream().take(20_000).enumerate() {
+                let address = thing + if number % 3 == 0 { THINGS } else { 0 };
+                let references = (thing % 4) as u16;
+                let outcome = cache.access(Access { address, references, now: number as u64, ..access(thing) });
+                assert!(!outcome.hit || there.contains(&thing), "{policy:?}: a hit of what is not there");
+                assert!(!(outcome.hit && outcome.inserted), "{policy:?}");
+                if let Some(evicted) = outcome.evicted {
+                    assert!(there.remove(&evicted), "{policy:?} evicts what is not there");
+                }
+                if outcome.inserted {
+                    assert!(there.insert(thing), "{policy:?} writes what is there");
+                }
+                assert!(there.len() <= places as usize, "{policy:?}");
+            }
+        }
+    }
+}
+
+/// A content that is cached for one address is not written again for another, but only an address that was read before hits.
+#[test]
+fn contents_are_written_once_for_all_their_addresses() {
+    for policy in [Policy::DLru, Policy::DArc] {
+        let mut cache = Cache::new(policy, Size { things: 10, addresses: 20, places: 4, bytes: 1 });
+        let mut read = |address| cache.access(Access { address, ..access(3) });
+        assert_eq!(read(3), Outcome::inserted(None), "{policy:?}");
+        assert_eq!(read(13), Outcome::PASSED_BY, "{policy:?}");
+        assert_eq!((read(3), read(13)), (Outcome::HIT, Outcome::HIT), "{policy:?}");
+    }
+}
+
+/// LARC: the first read is remembered, the second is written.
+#[test]
+fn larc_writes_what_is_read_again() {
+    let mut cache = Cache::new(Policy::Larc, size(20));
+    let mut read = |thing| cache.access(access(thing));
+    assert_eq!((read(1), read(1), read(1)), (Outcome::PASSED_BY, Outcome::inserted(None), Outcome::HIT));
+    // A scan leaves no trace.
+    (100..1000).for_each(|thing| assert_eq!(read(thing), Outcome::PASSED_BY));
+    assert_eq!(read(1), Outcome::HIT);
+}
