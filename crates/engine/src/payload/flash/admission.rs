@@ -10,7 +10,8 @@
 //! 3. **In-out comparison**: the offer must be better than the victim. If it is not, the victim gets its delay back and the hand goes on.
 //!
 //! What must hold: a container has at most one place, and a place is free or has one container. While a place is free, no module but
-//! the filter is asked. Memory: 2 bytes a container of the pool, 8 bytes a place and its entry of a table; nothing grows.
+//! the filter is asked. Memory: 2 bytes a container of the pool; 16 bytes a place, and its
+//! entry of a table of fixed size.
 
 use alloc::vec::Vec;
 

@@ -71,8 +71,8 @@ mod tests {
             for at in 1..=86_400 / step {
                 budget.pass(at * step * (DAY / 86_400));
             }
-            let steps_left = 86_400 % step;
-            assert_eq!(budget.left(), 1000 - if steps_left == 0 { 0 } else { 1 }, "{step}");
+            let passed = 86_400 / step * step;
+            assert_eq!(budget.left(), 1000 * passed / 86_400, "{step}");
         }
     }
 
