@@ -89,6 +89,9 @@ fn erases(results: &Results) -> Figure {
             "The slide's 54.4 % is the SMART counter of one drive in one run. Here a translation layer with greedy collection counts. SAR lets in \
              what several files share, and fragments; its papers leave the victim open, here it is the least recently used."
                 .into(),
+            "SAR as it is built here writes so little that it erases less than PLC-Cache, although flash must move pages for it. With more to \
+             spare than some 10 %, LRU by chunk leaves nothing valid to move: it overwrites in about the order in which it wrote."
+                .into(),
         ],
     }
 }

@@ -114,7 +114,7 @@ fn cache_size(results: &Results) -> Figure {
     let falls = points.windows(2).all(|pair| pair[1].outcomes[0].written_bytes < pair[0].outcomes[0].written_bytes);
     let more = vec![Row::holds("LRU writes less with each larger cache", falls)];
     let notes = vec![
-        "Above some 5 % of the data PLC-Cache as printed is no longer faster: its filter keeps out what there would be room for. Ours lets all \
+        "With 20 % of the data PLC-Cache as printed is no longer faster: its filter keeps out what there would be room for. Ours lets all \
          in until the cache is full."
             .into(),
     ];

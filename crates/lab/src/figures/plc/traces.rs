@@ -65,6 +65,10 @@ fn of_trace(results: &Results, name: &'static str, title: &str, path: &str) -> F
         "Reads alone, by regions of 64 KiB; a region is read whole on a miss. Its time is spread over a day."
             .to_string(),
     ];
+    notes.push(
+        "There is no read cache in memory in front: LRU hits when a region is read again at once, which memory would serve."
+            .into(),
+    );
     let (mut rows, mut series) = (Vec::new(), Vec::new());
     match made {
         Ok(workload) if !workload.files.is_empty() => {
