@@ -6,6 +6,7 @@
 
 pub mod command;
 pub mod page;
+pub mod plc;
 pub mod plot;
 pub mod pod;
 pub mod runs;
@@ -158,7 +159,7 @@ pub struct Entry {
 
 /// All figures, by paper.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    pod::FIGURES.iter()
+    pod::FIGURES.iter().chain(plc::FIGURES)
 }
 
 /// How figures were made, for who reads them later.
