@@ -7,6 +7,7 @@
 
 pub mod allocations;
 pub mod content;
+pub mod dedis;
 pub mod disks;
 pub mod figures;
 pub mod fuzz;
