@@ -16,6 +16,9 @@ const PROPORTIONAL: i64 = 300_000;
 const INTEGRAL: i64 = 200_000;
 /// and of its change in a second.
 const DERIVATIVE: i64 = 50_000;
+/// A goal that is missed by more than this is urgent: what is beyond it counts so many times more.
+const URGENT: i64 = 50_000;
+const URGENCY: i64 = 3;
 /// The share grows by no more than this in a second,
 const UP: i64 = 50_000;
 /// and falls by no more than this.
@@ -72,7 +75,8 @@ impl Throttle {
     /// After one more measurement over `time` nanoseconds: `miss` is how far the goal was missed, in millionths of it; below 0 is room
     /// (`Measurement::miss` of `sharing/timing`).
     pub fn next(self, miss: i64, time: Nanos) -> Throttle {
-        let room = -miss.clamp(-WHOLE, WHOLE);
+        let miss = miss.clamp(-WHOLE, WHOLE);
+        let room = -(miss + URGENCY * (miss - URGENT).max(0)).min(WHOLE);
         let time = time.clamp(1, LONGEST) as i64;
         let change = INTEGRAL * room / WHOLE * (time / 1000) / (SECOND / 1000);
         // At a bound it moves back alone.

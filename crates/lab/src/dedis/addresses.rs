@@ -92,6 +92,11 @@ impl Addresses {
         }
     }
 
+    /// How many places there are.
+    pub fn places(&self) -> u64 {
+        self.places
+    }
+
     /// The next place.
     pub fn draw(&mut self, random: &mut Random) -> u64 {
         let places = self.places;

@@ -1,5 +1,7 @@
 //! What the workers of a load do: how many, where, reads or writes, how fast, and until when. Pure: time is an argument.
 
+use std::ops::Range;
+
 use engine::Nanos;
 
 use super::addresses::{Addresses, Pattern};
@@ -152,6 +154,11 @@ impl Stream {
     /// NURand's constant, if that is the pattern.
     pub fn constant(&self) -> Option<u64> {
         self.addresses.constant()
+    }
+
+    /// The blocks that it may write.
+    pub fn region(&self) -> Range<u64> {
+        self.base..self.base + self.addresses.places() * self.request_blocks
     }
 
     /// Blocks of each request.

@@ -1,6 +1,8 @@
 //! What the workers have written: what each block holds, and how many different contents that is. From it follows what a device that
 //! shares everything must have saved.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use super::load::{ContentId, shared};
@@ -59,6 +61,11 @@ impl Written {
     /// What a block holds; 0: nothing was written there.
     pub fn content(&self, block: u64) -> ContentId {
         self.contents[(block - self.base) as usize]
+    }
+
+    /// The blocks of the region.
+    pub fn blocks(&self) -> Range<u64> {
+        self.base..self.base + self.contents.len() as u64
     }
 
     /// Every block that holds something, with its content.
