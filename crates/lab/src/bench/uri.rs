@@ -31,9 +31,8 @@ impl FromStr for Uri {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Uri, String> {
-        parse(text).ok_or_else(|| {
-            format!("'{text}' is no device: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH")
-        })
+        parse(text)
+            .ok_or_else(|| format!("'{text}' is no device: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH"))
     }
 }
 
@@ -75,9 +74,8 @@ mod tests {
 
     #[test]
     fn uris_are_what_the_nbd_project_says() {
-        let tcp = |host: &str, port, export: &str| {
-            Ok(Uri { place: Place::Tcp(host.into(), port), export: export.into() })
-        };
+        let tcp =
+            |host: &str, port, export: &str| Ok(Uri { place: Place::Tcp(host.into(), port), export: export.into() });
         assert_eq!("nbd://host".parse(), tcp("host", 10809, ""));
         assert_eq!("nbd://host/".parse(), tcp("host", 10809, ""));
         assert_eq!("nbd://host:99/a%20disk".parse(), tcp("host", 99, "a disk"));
@@ -85,9 +83,18 @@ mod tests {
         assert_eq!("nbd://[::1]/x".parse(), tcp("::1", 10809, "x"));
         let unix = Uri { place: Place::Unix("/tmp/a b.sock".into()), export: "default".into() };
         assert_eq!("nbd+unix:///default?socket=/tmp/a%20b.sock".parse(), Ok(unix));
-        for text in ["", "host", "nbd://", "nbd:///x", "nbd://host:port/", "nbd+unix:///x", "nbd+unix:///?socket=",
-            "nbd+unix://host/x?socket=/s", "nbds://host/x", "http://host/x"]
-        {
+        for text in [
+            "",
+            "host",
+            "nbd://",
+            "nbd:///x",
+            "nbd://host:port/",
+            "nbd+unix:///x",
+            "nbd+unix:///?socket=",
+            "nbd+unix://host/x?socket=/s",
+            "nbds://host/x",
+            "http://host/x",
+        ] {
             assert!(text.parse::<Uri>().is_err(), "{text}");
         }
     }

@@ -18,6 +18,9 @@ use crate::dedis::written::Written;
 /// Bytes of a read when all is read back.
 const VERIFIED_AT_ONCE: u64 = 1 << 20;
 
+/// Replies of reads that fit into the buffers of any socket.
+const UNREAD_BYTES: u64 = 64 << 10;
+
 /// What all workers see.
 pub struct Shared<'a> {
     /// The device.
@@ -62,6 +65,14 @@ struct Flight {
     since: Instant,
 }
 
+/// Whether a request has to wait for an answer first: because another is at its blocks; or because the server may be unable to send what
+/// was read while we are sending what is written, and then both would wait for ever.
+fn must_wait(request: &Request, flights: &HashMap<u64, Flight>, bytes: u64) -> bool {
+    let reads = flights.values().filter(|flight| !flight.writes).count() as u64;
+    let could_block = request.writes && reads * bytes > UNREAD_BYTES;
+    could_block || flights.values().any(|flight| flight.first == request.first)
+}
+
 impl Worker {
     /// Connected, with requests to come and a region where nothing is known.
     pub fn connect(uri: &Uri, stream: Stream, written: Written) -> Result<Worker, String> {
@@ -91,7 +102,7 @@ impl Worker {
                         Turn::Ended => break,
                     },
                 };
-                if flights.values().any(|flight| flight.first == request.first) {
+                if must_wait(&request, &flights, self.stream.request_blocks() * BLOCK) {
                     held = Some(request);
                     break;
                 }

@@ -285,7 +285,7 @@ mod tests {
         assert!(count > 20 && unique.len() == count);
         let mut later = LOAD.streams(1000).remove(0);
         let mut earlier = later.clone();
-        (0..20).for_each(|_| drop(earlier.next(&distribution)));
+        (0..50).for_each(|_| drop(earlier.next(&distribution)));
         later.after(&earlier);
         let contents: Vec<u64> = (0..20).flat_map(|_| later.next(&distribution).contents).collect();
         assert!(contents.iter().all(|content| shared(*content).is_some() || !unique.contains(content)));

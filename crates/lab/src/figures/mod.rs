@@ -5,6 +5,7 @@
 //! [`page`] as one page. A figure is a file below a folder for its paper.
 
 pub mod command;
+pub mod hiods;
 pub mod page;
 pub mod plot;
 pub mod pod;
@@ -156,7 +157,7 @@ pub struct Entry {
 
 /// All figures, by paper.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    pod::FIGURES.iter()
+    pod::FIGURES.iter().chain(hiods::FIGURES)
 }
 
 #[derive(Serialize)]
