@@ -30,6 +30,7 @@ fn setup(volume_blocks: u64, requests: u64) -> Setup {
         volume_blocks,
         memory: None,
         disk: Disk::from_spec("ssd").expect("there is one"),
+        processor: 1500,
         durable: false,
         fills: false,
         load: Load {
@@ -95,6 +96,7 @@ fn native_stores_every_block_and_a_run_is_the_same_again() {
     let native = Setup { policy: Policy::Native, ..setup(2048, 2048) };
     let (one, two) = (outcome(&native, &small()), outcome(&native, &small()));
     assert_eq!(one.stored_blocks, 2048);
+    assert!(one.time >= 2048 * 1500, "the processor takes its time");
     assert_eq!((one.time, one.disk_commands), (two.time, two.disk_commands));
     assert_eq!(one.latencies.report(), two.latencies.report());
 }

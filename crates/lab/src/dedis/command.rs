@@ -59,6 +59,9 @@ struct Run {
     /// The model of a disk: docs/disks.md has the names.
     #[arg(long, default_value = "ssd")]
     disk: String,
+    /// Time of the processor for each block that is written, in nanoseconds: docs/performance.md has ours.
+    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    processor_ns: u64,
     /// Answer each write when it is durable, not from memory.
     #[arg(long)]
     durable: bool,
@@ -198,6 +201,7 @@ fn all_runs(run: &Run) -> Result<Report, String> {
             volume_blocks: volume_bytes / BLOCK,
             memory: run.memory,
             disk: disk.clone(),
+            processor: run.processor_ns,
             durable: run.durable,
             fills: run.requests.fill,
             load,

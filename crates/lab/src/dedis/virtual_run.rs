@@ -1,7 +1,8 @@
 //! A load through the engine, in virtual time, on the model of a disk.
 //!
-//! Each worker has one request under way, as a process of DEDISbench has. Every read is compared with what was written. The time of the
-//! processor is not part of virtual time; how much real time the engine took is reported beside it.
+//! Each worker has one request under way, as a process of DEDISbench has. Every read is compared with what was written. One
+//! processor takes a stated time for each block that is written, one after the other; how much real time the engine took is reported beside
+//! it.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -37,6 +38,8 @@ pub struct Setup {
     pub memory: Option<u64>,
     /// The disk, before anything happened to it.
     pub disk: Disk,
+    /// Time of the processor for each block that is written, its digest among it.
+    pub processor: Nanos,
     /// Whether writes are answered when they are durable, else from memory.
     pub durable: bool,
     /// Whether every block is written once before, unmeasured.
@@ -54,7 +57,7 @@ pub struct Outcome {
     pub blocks: u64,
     /// Virtual time from the beginning of the load to the last answer.
     pub time: Nanos,
-    /// From submission to answer.
+    /// From the arrival of a request to its answer.
     pub latencies: Latencies,
     /// What was generated, filling included.
     pub tally: Tally,
@@ -99,8 +102,17 @@ pub fn run(setup: &Setup, distribution: &Distribution, progress: &mut dyn FnMut(
     let before = machine.engine.status().data_blocks_used;
     let streams = setup.load.streams(setup.volume_blocks);
     let written = Written::new(0, setup.volume_blocks, distribution.shared_contents());
-    let durable = setup.durable;
-    let mut workers = Workers { machine, volume, durable, streams, written, distribution, flights: HashMap::new() };
+    let mut workers = Workers {
+        machine,
+        volume,
+        durable: setup.durable,
+        processor: setup.processor,
+        processor_free: 0,
+        streams,
+        written,
+        distribution,
+        flights: HashMap::new(),
+    };
     if setup.fills {
         let filling = setup.load.filling(setup.volume_blocks).streams(setup.volume_blocks);
         let measured = std::mem::replace(&mut workers.streams, filling);
@@ -134,6 +146,9 @@ struct Workers<'a> {
     machine: Machine,
     volume: VolumeId,
     durable: bool,
+    processor: Nanos,
+    /// When the processor has done what came so far.
+    processor_free: Nanos,
     streams: Vec<Stream>,
     written: Written,
     distribution: &'a Distribution,
@@ -155,16 +170,20 @@ impl Workers<'_> {
     fn work(&mut self, progress: &mut dyn FnMut(u64)) -> Checked<(u64, u64, Nanos, Latencies)> {
         let (begin, mut latencies) = (self.machine.now, Latencies::default());
         let (mut requests, mut blocks, mut last) = (0, 0, begin);
-        // Those that have nothing under way, and the request that the engine had no room for.
-        let mut resting: Vec<(usize, Option<Request>)> = (0..self.streams.len()).map(|worker| (worker, None)).collect();
+        // Those that have nothing under way; some have a request that is not submitted yet.
+        let mut resting: Vec<(usize, Option<Ready>)> = (0..self.streams.len()).map(|worker| (worker, None)).collect();
         loop {
             let mut wake = Nanos::MAX;
             let mut is_full = false;
-            for (worker, request) in std::mem::take(&mut resting) {
-                match request.map_or_else(|| self.next(worker, begin), Next::Request) {
-                    Next::Request(request) if is_full || !self.submit(worker, &request) => {
+            for (worker, ready) in std::mem::take(&mut resting) {
+                match ready.map_or_else(|| self.next(worker, begin), Next::Request) {
+                    Next::Request(ready) if ready.at > self.machine.now => {
+                        wake = wake.min(ready.at);
+                        resting.push((worker, Some(ready)));
+                    }
+                    Next::Request(ready) if is_full || !self.submit(worker, &ready) => {
                         is_full = true;
-                        resting.push((worker, Some(request)));
+                        resting.push((worker, Some(ready)));
                     }
                     Next::Request(_) | Next::Ended => {}
                     Next::At(later) => {
@@ -203,14 +222,25 @@ impl Workers<'_> {
     fn next(&mut self, worker: usize, begin: Nanos) -> Next {
         let stream = &mut self.streams[worker];
         match stream.turn(self.machine.now - begin) {
-            Turn::Now => Next::Request(stream.next(self.distribution)),
+            Turn::Now => {
+                let request = stream.next(self.distribution);
+                let since = self.machine.now;
+                let at = match request.contents.len() as u64 {
+                    0 => since,
+                    blocks => {
+                        self.processor_free = self.processor_free.max(since) + blocks * self.processor;
+                        self.processor_free
+                    }
+                };
+                Next::Request(Ready { request, since, at })
+            }
             Turn::At(elapsed) => Next::At(begin + elapsed),
             Turn::Ended => Next::Ended,
         }
     }
 
     /// Gives the engine a request; false if it has no room for it now.
-    fn submit(&mut self, worker: usize, request: &Request) -> bool {
+    fn submit(&mut self, worker: usize, Ready { request, since, .. }: &Ready) -> bool {
         if !self.machine.engine.can_submit() {
             return false;
         }
@@ -235,8 +265,8 @@ impl Workers<'_> {
         } else {
             self.machine.submit(submit);
         }
-        let since = self.machine.now;
-        self.flights.insert(token, Flight { worker, since, first: request.first, writes: request.writes, blocks });
+        self.flights
+            .insert(token, Flight { worker, since: *since, first: request.first, writes: request.writes, blocks });
         true
     }
 
@@ -256,9 +286,16 @@ impl Workers<'_> {
     }
 }
 
+/// A request, when it came, and when the processor is done with it.
+struct Ready {
+    request: Request,
+    since: Nanos,
+    at: Nanos,
+}
+
 /// What a worker does next.
 enum Next {
-    Request(Request),
+    Request(Ready),
     At(Nanos),
     Ended,
 }

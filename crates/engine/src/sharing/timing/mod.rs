@@ -84,6 +84,8 @@ pub struct Measurement {
 pub const WHOLE: i64 = 1_000_000;
 /// The foreground waits for the device all the time if it has requests under way for more than this part of it.
 const SATURATED: i64 = 950_000;
+/// What it gets beyond its goal then counts as room for one part in so many.
+const MAKES_UP: i64 = 4;
 
 impl Measurement {
     /// Whether there was a request under way nearly all the time, so that clients may want more than they got.
@@ -133,7 +135,9 @@ impl Measurement {
             Goal::Operations(_) | Goal::Bytes(_) if idle < 0 => idle,
             Goal::Operations(least) | Goal::Bytes(least) => {
                 let miss = (i128::from(least) - i128::from(self.rate(goal))) * i128::from(WHOLE);
-                (miss / i128::from(least.max(1))).clamp(i128::from(-WHOLE), i128::from(WHOLE)) as i64
+                let miss = (miss / i128::from(least.max(1))).clamp(i128::from(-WHOLE), i128::from(WHOLE)) as i64;
+                // Clients that get more than the goal and still wait make up for what they missed: there is less room than it seems.
+                if miss < 0 { miss / MAKES_UP } else { miss }
             }
         }
     }
