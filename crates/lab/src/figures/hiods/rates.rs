@@ -55,8 +55,8 @@ fn figure() -> Figure {
         row.data = Data::Model;
     }
     let highest = lines.iter().flatten().map(|point| point.1).fold(1.0, f64::max);
-    let line = |((at, (name, _)), points): ((usize, &(&str, How)), Vec<(f64, f64)>)| Line {
-        name: (*name).into(),
+    let line = |at: usize, points: Vec<(f64, f64)>| Line {
+        name: HOWS[at].0.into(),
         colour: COLOURS[at],
         dashed: at < 2,
         marked: true,
@@ -76,7 +76,7 @@ fn figure() -> Figure {
             content: Drawn::Lines {
                 x: (0.0, (2 * INLINE) as f64 * 1.02),
                 bands: Vec::new(),
-                lines: HOWS.iter().enumerate().zip(lines).map(line).collect(),
+                lines: lines.into_iter().enumerate().map(|(at, points)| line(at, points)).collect(),
             },
         },
         notes: vec![
