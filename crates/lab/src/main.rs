@@ -309,6 +309,10 @@ enum Command {
     /// Replays a trace under one of the papers' schemes on models of disks: response times and what they are made of, what is removed,
     /// memory, energy.
     Replay(Box<lab::replay::command::Arguments>),
+    /// Loads with contents from a distribution file, as DEDISbench makes them: docs/workloads.md.
+    Workload(lab::dedis::command::Arguments),
+    /// The same loads against a live NBD device, in real time: docs/workloads.md. Prints JSON.
+    Bench(Box<lab::bench::command::Arguments>),
     /// Figures of the papers: what they show, and what comes out here. 'lab figure list' names them.
     Figure(lab::figures::command::Arguments),
     /// What requests of each kind allocate in the engine; under callgrind, by `tests/instructions`, also the instructions that they
@@ -367,6 +371,8 @@ fn main() -> ExitCode {
         Command::Window { size, write } => run_window(size, write.as_deref()),
         Command::Trace(arguments) => lab::traces::command::run(&arguments),
         Command::Replay(arguments) => lab::replay::command::run(&arguments),
+        Command::Workload(arguments) => lab::dedis::command::run(&arguments),
+        Command::Bench(arguments) => lab::bench::command::run(&arguments),
         Command::Figure(arguments) => lab::figures::command::run(arguments),
         Command::Paths { only, plain } => run_paths(&only, plain),
         Command::Cost { index_entries, rounds, blocks, request_blocks, only, write } => {

@@ -5,6 +5,7 @@
 //! [`page`] as one page. A figure is a file below a folder for its paper.
 
 pub mod command;
+pub mod hiods;
 pub mod page;
 pub mod plc;
 pub mod plot;
@@ -159,7 +160,7 @@ pub struct Entry {
 
 /// All figures, by paper.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    pod::FIGURES.iter().chain(plc::FIGURES)
+    pod::FIGURES.iter().chain(plc::FIGURES).chain(hiods::FIGURES)
 }
 
 /// How figures were made, for who reads them later.
