@@ -33,7 +33,7 @@ use clap::Parser;
 use serde_json::json;
 
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
-use commands::{check, create, estimate, offline, repair, scrub, serve};
+use commands::{check, connect, create, estimate, offline, repair, scrub, serve};
 use io::heap;
 use log::Level;
 use operators::control::Request;
@@ -128,6 +128,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             serve::serve(arguments, inherited?)
         }
         Command::Status(arguments) => show_status(arguments),
+        Command::Connect(arguments) => connect::connect(arguments),
         Command::Scrub(arguments) => scrub::scrub(arguments),
         Command::Check(arguments) => {
             let clean = check::check(arguments)?;

@@ -85,6 +85,8 @@ pub enum Command {
     },
     /// Show what a pool holds and what it saves
     Status(StatusArgs),
+    /// Print what to paste to connect a client to a volume that is being served
+    Connect(ConnectArgs),
     /// Read and verify everything, and repair what has another copy; also while the pool is served
     Scrub(ScrubArgs),
     /// Audit everything that can be checked at rest; reads only
@@ -287,6 +289,66 @@ pub struct StatusArgs {
     /// Recover a pool that was not closed cleanly and that no server has, and close it. Without this, looking writes nothing
     #[arg(long)]
     pub recover: bool,
+}
+
+/// `onefold connect`.
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("form"))]
+pub struct ConnectArgs {
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// Which volume
+    pub volume: String,
+    /// Options of a command line of QEMU
+    #[arg(long, group = "form")]
+    pub qemu: bool,
+    /// A <disk> of a domain of libvirt
+    #[arg(long, group = "form")]
+    pub libvirt: bool,
+    /// Commands that make it /dev/nbd0 with the Linux kernel's client
+    #[arg(long, group = "form")]
+    pub nbd_client: bool,
+    /// Lines of /etc/nbdtab and /etc/fstab that mount it at every start
+    #[arg(long, group = "form")]
+    pub fstab: bool,
+    /// Commands that make it a file, without root, through FUSE
+    #[arg(long, group = "form")]
+    pub nbdfuse: bool,
+    /// By TCP, where the server listens on a Unix socket too
+    #[arg(long)]
+    pub tcp: bool,
+}
+
+/// Where something is pasted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// The NBD URI alone.
+    Uri,
+    /// QEMU's command line.
+    Qemu,
+    /// libvirt's XML.
+    Libvirt,
+    /// A shell, with the kernel's client.
+    NbdClient,
+    /// nbdtab and fstab.
+    Fstab,
+    /// A shell, with FUSE.
+    Nbdfuse,
+}
+
+impl ConnectArgs {
+    /// What is asked for: the URI, unless something else is.
+    pub fn form(&self) -> Form {
+        let asked = [
+            (self.qemu, Form::Qemu),
+            (self.libvirt, Form::Libvirt),
+            (self.nbd_client, Form::NbdClient),
+            (self.fstab, Form::Fstab),
+            (self.nbdfuse, Form::Nbdfuse),
+        ];
+        asked.into_iter().find_map(|(asked, form)| asked.then_some(form)).unwrap_or(Form::Uri)
+    }
 }
 
 /// `onefold scrub`.

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod cli;
+pub mod connect;
 pub mod create;
 pub mod estimate;
 pub mod explain;
