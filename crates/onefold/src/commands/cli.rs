@@ -10,6 +10,7 @@ use crate::commands::estimate;
 use crate::log::Level;
 use crate::operators::properties::policy_value;
 use crate::size;
+use crate::transfer::format;
 
 /// A block device that stores every block once, served over NBD.
 #[derive(Parser, Debug)]
@@ -83,6 +84,10 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Bring an image (raw, qcow2 and others) into a volume, which is made if it is missing; also while the pool is served
+    Import(ImportArgs),
+    /// Make an image of a volume; also while the pool is served
+    Export(ExportArgs),
     /// Show what a pool holds and what it saves
     Status(StatusArgs),
     /// Print what to paste to connect a client to a volume that is being served
@@ -349,6 +354,54 @@ impl ConnectArgs {
         ];
         asked.into_iter().find_map(|(asked, form)| asked.then_some(form)).unwrap_or(Form::Uri)
     }
+}
+
+/// `onefold import`.
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// Which volume; a new one is as large as the image
+    pub volume: String,
+    /// File or block device of the image; formats other than raw are read by qemu-nbd
+    pub image: PathBuf,
+    /// What the image is [default: what it begins with says]. Say raw of a raw image from somebody you do not trust
+    #[arg(long, value_name = "FORMAT", value_parser = clap::builder::PossibleValuesParser::new(format::FORMATS))]
+    pub format: Option<String>,
+    /// Go on with an import of this image that was interrupted; what else the volume holds is not overwritten
+    #[arg(long, conflicts_with = "overwrite")]
+    pub resume: bool,
+    /// Overwrite whatever the volume holds
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold export`.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// Which volume
+    pub volume: String,
+    /// File to make, or block device; .qcow2, .vmdk, .vdi and .vhdx say the format, everything else is raw
+    pub image: PathBuf,
+    /// The format of the image [default: as its name says]
+    #[arg(long, value_name = "FORMAT", value_parser = clap::builder::PossibleValuesParser::new(format::MADE))]
+    pub format: Option<String>,
+    /// Go on with an export of this volume that was interrupted; what else the file holds is not overwritten
+    #[arg(long, conflicts_with = "overwrite")]
+    pub resume: bool,
+    /// Overwrite the file or device
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `onefold scrub`.
