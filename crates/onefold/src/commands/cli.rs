@@ -254,7 +254,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86400), default_value_t = 30)]
     pub stop_timeout: u64,
     /// How much to log, to the error output
-    #[arg(long, value_name = "LEVEL", value_enum, env = "ONEFOLD_LOG", default_value_t = Level::Info)]
+    #[arg(long, value_name = "LEVEL", value_enum, env = "ONEFOLD_LOG", hide_env_values = true, default_value_t = Level::Info)]
     pub log: Level,
     /// Serve every volume read-only. A pool that was closed cleanly is not written at all, and may be in a file that cannot
     /// be written; one that was not is recovered first, which writes to it

@@ -10,6 +10,8 @@ pub mod images;
 pub mod look;
 pub mod offline;
 pub mod private;
+#[cfg(test)]
+mod reference;
 pub mod repair;
 pub mod scrub;
 pub mod serve;
