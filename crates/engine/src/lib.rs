@@ -61,6 +61,7 @@ pub use jobs::partition::{CacheCounts, CacheStatus};
 pub use jobs::reorder::ReorderStatus;
 pub use jobs::scrub::ScrubStatus;
 pub use limits::Limits;
+pub use payload::flash::admission;
 pub use pool::disk_index::DiskIndexStatus;
 pub use pool::owner;
 pub use pool::owner::{Opened, Owner};

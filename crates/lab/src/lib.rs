@@ -9,6 +9,7 @@ pub mod allocations;
 pub mod content;
 pub mod disks;
 pub mod figures;
+pub mod flash_cache;
 pub mod fuzz;
 pub mod oracle;
 pub mod parallel;
