@@ -106,6 +106,9 @@ pub struct Report {
     /// The complete index on disk.
     #[serde(default)]
     pub disk_index: DiskIndexReport,
+    /// Where clients connect, as `--listen` takes it; nowhere if it is not served.
+    #[serde(default)]
+    pub addresses: Vec<String>,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
 }
@@ -424,6 +427,7 @@ impl Report {
             reads: engine.read_counts().into(),
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
+            addresses: Vec::new(),
             volumes: volumes.collect(),
         }
     }
