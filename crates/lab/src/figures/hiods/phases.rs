@@ -1,7 +1,7 @@
 //! Mountain, valley, ascending and descending stairs (Fig. 9 to 12): 64 GiB at each of three rates.
 //!
-//! Bands, stated before anything ran. The paper's background rates are read off its text; a model of costs can be expected to come within a
-//! factor of two, and the burst, which one of the costs was taken from, within a quarter. Ours may miss a goal that can be met for ten
+//! Bands were stated before the first run and not changed since; costs of the model and our controller were. The paper's background rates are
+//! read off its text; a model of costs can be expected to come within a factor of two, and the burst, which one of the costs was taken from, within a quarter. Ours may miss a goal that can be met for ten
 //! seconds a phase, and a change of its mode may lower the foreground by 5 % of the goal.
 
 use super::NOTE;
