@@ -21,6 +21,7 @@ use crate::format::entry::Slot;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::Parameters;
 use crate::jobs::checkpoint::Checkpoint;
+use crate::jobs::home::Home;
 use crate::jobs::neighbours::Neighbours;
 use crate::jobs::partition::Partition;
 use crate::jobs::rebuild::Rebuild;
@@ -40,6 +41,8 @@ pub struct Engine {
     pub(crate) pool: Pool,
     /// Opened to be audited: after recovery it rests.
     to_audit: bool,
+    /// Regions that come home.
+    pub(crate) home: Home,
     /// Replicas of blocks that reads found scattered.
     pub(crate) reorder: Reorder,
     /// Whether there may be second copies.
@@ -93,6 +96,7 @@ impl Engine {
         Engine {
             pool: Pool::new(parameters, limits, now),
             to_audit: false,
+            home: Home::new(limits.regions(), geometry.slots_per_container.into()),
             reorder: Reorder::new(),
             has_copies: false,
             read_ahead: ReadAhead::new(),
@@ -251,6 +255,7 @@ impl Engine {
                 self.relieve_pressure();
                 self.pool.reserve_ahead();
             }
+            self.step_home();
             self.step_reorder();
             self.begin_scrub();
             self.step_commands();

@@ -58,6 +58,7 @@ pub use icache::monitor::Monitor;
 pub use icache::rule::{CacheLimits, DivisionChange};
 pub use jobs::neighbours::NeighbourCounts;
 pub use jobs::partition::{CacheCounts, CacheStatus};
+pub use jobs::home::HomeStatus;
 pub use jobs::reorder::ReorderStatus;
 pub use jobs::scrub::ScrubStatus;
 pub use limits::Limits;

@@ -109,7 +109,7 @@ impl Engine {
     pub(crate) fn mature(&mut self) {
         let early = self.pool.canary(Canary::EarlyReuse);
         let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
-        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, mends, scrub, partition, reorder, .. } =
+        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, mends, scrub, partition, home, reorder, .. } =
             self;
         let busy = |slot| {
             dirty.contains_key(&slot)
@@ -118,6 +118,7 @@ impl Engine {
                 || scrub.holds(slot)
                 || partition.is_fetching(slot)
                 || replicas.holds(slot)
+                || home.holds(slot)
                 || reorder.holds(slot)
         };
         self.pool.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
@@ -385,10 +386,12 @@ impl Engine {
             Turn::At(due) => (false, Some(due)),
             Turn::AfterIo => (false, None),
         };
-        if self.reorder_waits() && self.requests.active() == 0 {
+        let (home, reorder) = (self.home_waits(), self.reorder_waits());
+        if (home || reorder) && self.requests.active() == 0 {
             let due = self.idle_from();
+            let can_step = home && !self.home_is_stuck() || reorder && !self.reorder_is_stuck();
             match due <= self.pool.now {
-                true => self.work_left |= !self.reorder_is_stuck(),
+                true => self.work_left |= can_step,
                 false => self.job_timer = Some(self.job_timer.map_or(due, |timer| timer.min(due))),
             }
         }

@@ -49,6 +49,7 @@ impl Engine {
             Purpose::Fill { first } => self.filled(first, &segments, result),
             Purpose::ReadAhead { first } => self.was_read_ahead(first, &segments, result),
             Purpose::FillFromReplicas { first } => self.filled_from_replicas(first, &segments, result),
+            Purpose::Home { first } => self.home_done(first, &segments, result),
             Purpose::Reorder { first } => self.reorder_read(first, &segments, result),
             Purpose::Merge { request, block } => self.merged(request, block, result),
             Purpose::Compare { request, block } => self.compared(request, block, result),

@@ -5,12 +5,14 @@
 //! checkpoint  the delta into the trees
 //! rebuild     the index, after opening
 //! partition   the boundary between index and read cache, and blocks that come back over it
+//! home        regions that readers found scattered, back in order
 //! reorder     replicas of what reads find scattered
 //! scrub       reads everything and mends it
 //! neighbours  digests beside one that was found
 //! ```
 
 pub(crate) mod checkpoint;
+pub(crate) mod home;
 pub(crate) mod neighbours;
 pub(crate) mod partition;
 pub(crate) mod rebuild;

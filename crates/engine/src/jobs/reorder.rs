@@ -164,10 +164,14 @@ impl Engine {
         let request = self.requests.get(id);
         let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
         let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
+        let first = request.blocks[0].key;
+        if pays {
+            self.note_scattered(first, reads - 1);
+        }
         if !pays || self.pool.replica_budget() == 0 || !self.pool.takes_changes() {
             return;
         }
-        let noted = Noted { first: request.blocks[0].key, blocks: blocks as u64 };
+        let noted = Noted { first, blocks: blocks as u64 };
         if self.reorder.noted.contains(&noted) {
             return;
         }

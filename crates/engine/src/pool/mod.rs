@@ -100,6 +100,8 @@ pub(crate) struct Pool {
     /// The volume of second copies, if there is one that is not deleted.
     pub(crate) copies: Option<VolumeId>,
     pub(crate) index_copy: IndexCopy,
+    /// How much is moved to put scattered regions in order.
+    pub(crate) tidy: Tidy,
     pub(crate) replicas: Replicas,
     pub(crate) delta: Delta,
     /// What the checkpoint under way merges; empty if there is none.
@@ -229,6 +231,7 @@ impl Pool {
             second_copies: 0,
             copies: None,
             index_copy: IndexCopy::default(),
+            tidy: Tidy::default(),
             replicas: Replicas::default(),
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),

@@ -204,6 +204,8 @@ impl Pool {
         let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(MOST_BUDGET)));
         self.replicas.budget = replicas.unwrap_or(self.replicas.budget);
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
+        // As it will be read from the superblock.
+        self.tidy = change.tidy.map_or(self.tidy, |tidy| Tidy::decode(tidy.encode()));
         self.pool_policy = change.policy.unwrap_or(self.pool_policy);
         self.pool_memory = change.memory.unwrap_or(self.pool_memory);
         self.pool_cache = change.cache.unwrap_or(self.pool_cache);

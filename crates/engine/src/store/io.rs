@@ -40,6 +40,8 @@ pub(crate) enum Purpose {
     ReadAhead { first: Slot },
     /// Blocks for reads, from the replicas from this slot on.
     FillFromReplicas { first: Slot },
+    /// Blocks that come home, from this one of them on.
+    Home { first: usize },
     /// Blocks that are to be put in order, from this one of them on.
     Reorder { first: usize },
     /// A partial block has been completed.

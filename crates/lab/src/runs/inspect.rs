@@ -86,10 +86,14 @@ impl Run {
         while copies && self.world.engine.status().scrub.state == ScrubState::Running {
             self.wait()?;
         }
-        let noted = |run: &Self| run.world.engine.status().reorder.noted;
+        let noted = |run: &Self| {
+            let status = run.world.engine.status();
+            let home = if status.home.allowance_blocks > 0 { status.home.noted_regions } else { 0 };
+            status.reorder.noted + home
+        };
         while !self.has_failed() && noted(self) > 0 {
             if self.step(Nanos::MAX)? == Step::Quiet && noted(self) > 0 {
-                return violated(format!("{} reads are noted, and nothing puts their blocks in order", noted(self)));
+                return violated(format!("{} reads and regions are noted, and nothing puts their blocks in order", noted(self)));
             }
         }
         Ok(())

@@ -17,6 +17,7 @@ mod owner;
 mod policies;
 mod readahead;
 mod refusals;
+mod home;
 mod reorder;
 mod repair;
 mod scrub;
