@@ -96,7 +96,7 @@ impl Engine {
         Engine {
             pool: Pool::new(parameters, limits, now),
             to_audit: false,
-            home: Home::new(limits.regions(), geometry.slots_per_container.into()),
+            home: Home::new(),
             reorder: Reorder::new(),
             has_copies: false,
             read_ahead: ReadAhead::new(),

@@ -109,7 +109,7 @@ fn delta_bytes(entries: u64) -> u64 {
 
 /// The most regions that are noted.
 fn regions(entries: u64) -> u64 {
-    (entries / 64).max(16)
+    (entries / 8).max(16)
 }
 
 /// The map buffer: its mappings and room for those of a delta, with its list of fences; and what a checkpoint makes of those that it

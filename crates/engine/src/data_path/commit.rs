@@ -109,8 +109,15 @@ impl Engine {
     pub(crate) fn mature(&mut self) {
         let early = self.pool.canary(Canary::EarlyReuse);
         let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
-        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, mends, scrub, partition, home, reorder, .. } =
-            self;
+        let Engine {
+            pool: Pool { space, dirty, fills, dead, replicas, .. },
+            mends,
+            scrub,
+            partition,
+            home,
+            reorder,
+            ..
+        } = self;
         let busy = |slot| {
             dirty.contains_key(&slot)
                 || fills.contains_key(&slot)

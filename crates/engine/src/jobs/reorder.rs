@@ -165,8 +165,8 @@ impl Engine {
         let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
         let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
         let first = request.blocks[0].key;
-        if pays {
-            self.note_scattered(first, reads - 1);
+        if pays && self.pool.notes_regions() {
+            self.pool.regions.read(first, reads as u32 - 1);
         }
         if !pays || self.pool.replica_budget() == 0 || !self.pool.takes_changes() {
             return;

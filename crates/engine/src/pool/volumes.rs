@@ -114,6 +114,11 @@ impl Pool {
         self.phase == Phase::Serving && !self.read_only && !self.reads_only
     }
 
+    /// Whether it is of use to know which regions are read in order.
+    pub(crate) fn notes_regions(&self) -> bool {
+        self.tidy != Tidy::Off && self.takes_changes()
+    }
+
     /// Enters a volume; it is created when so many checkpoints are done.
     pub(crate) fn create_volume(&mut self, name: &str, size: u64, policy: Option<Policy>) -> Result<u64, ControlError> {
         if !self.takes_changes() {

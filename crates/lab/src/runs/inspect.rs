@@ -93,7 +93,10 @@ impl Run {
         };
         while !self.has_failed() && noted(self) > 0 {
             if self.step(Nanos::MAX)? == Step::Quiet && noted(self) > 0 {
-                return violated(format!("{} reads and regions are noted, and nothing puts their blocks in order", noted(self)));
+                return violated(format!(
+                    "{} reads and regions are noted, and nothing puts their blocks in order",
+                    noted(self)
+                ));
             }
         }
         Ok(())

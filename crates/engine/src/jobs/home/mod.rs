@@ -1,7 +1,7 @@
 //! Regions come home: what readers found scattered is put in order again, by moving it.
 //!
 //! ```text
-//! Note      a reader took more device reads than the region would have taken in order: regions.rs
+//! Note      regions that are read in order, and what is written there since: pool/regions.rs
 //! Gather    when the pool is idle: where its blocks lie, what they must hold to the bit, where they go (plan.rs); their places are claimed
 //! Read      their content, and its proof: all bits of the digest
 //! Write     to the places
@@ -9,7 +9,7 @@
 //! Remap     block by block, only while each leads to what was read; the old slot is then free like that of any overwritten block
 //! ```
 //!
-//! It owns the hints, the batch under way, and the slots and buffers of that batch. What must hold:
+//! It owns the batch under way, and the slots and buffers of that batch. What must hold:
 //!
 //! - A block leads to its new slot only after that is durable. So no flush of a client ever waits for a move, and recovery finds in
 //!   the slot what the record says.
@@ -21,7 +21,6 @@
 //! One batch at a time, so recovery never has more than that many blocks of moves to verify between two syncs.
 
 pub(crate) mod plan;
-pub(crate) mod regions;
 
 use alloc::vec::Vec;
 
@@ -36,7 +35,6 @@ use crate::store::io::Purpose;
 use crate::store::pages::PageKey;
 use crate::store::tree::{LastLeaf, Missing, Unresolved};
 use plan::{Lies, Plan};
-use regions::{Noted, Regions};
 
 /// Blocks that are moved at a time.
 const AT_ONCE: usize = 256;
@@ -103,7 +101,6 @@ struct Batch {
 
 /// What it takes to put regions in order. See above.
 pub(crate) struct Home {
-    pub(crate) regions: Regions,
     batch: Option<Batch>,
     /// The last of the pages that a region waits for.
     waits_for: Option<PageKey>,
@@ -130,10 +127,8 @@ enum Stop {
 }
 
 impl Home {
-    /// For at most so many regions of so many blocks.
-    pub(crate) fn new(most: usize, blocks: u64) -> Home {
+    pub(crate) fn new() -> Home {
         Home {
-            regions: Regions::new(most, blocks),
             batch: None,
             waits_for: None,
             has_settled: false,
@@ -181,7 +176,7 @@ impl Engine {
     pub(crate) fn home_status(&self) -> HomeStatus {
         HomeStatus {
             tidy: self.pool.tidy,
-            noted_regions: self.home.regions.len() as u64 + u64::from(self.home.batch.is_some()),
+            noted_regions: self.pool.regions.scattered() as u64 + u64::from(self.home.batch.is_some()),
             regions: self.home.done,
             given_up_regions: self.home.given_up,
             moved_blocks: self.home.moved,
@@ -189,18 +184,11 @@ impl Engine {
         }
     }
 
-    /// A reader found the region of a block scattered: it took so many device reads too many.
-    pub(crate) fn note_scattered(&mut self, key: Key, reads: usize) {
-        if self.pool.tidy != Tidy::Off && self.pool.takes_changes() {
-            self.home.regions.note(key, reads as u32);
-        }
-    }
-
     /// Whether the job has something to do when the pool is idle.
     pub(crate) fn home_waits(&self) -> bool {
         self.pool.takes_changes()
             && self.home.batch.is_none()
-            && !self.home.regions.is_empty()
+            && self.pool.regions.scattered() > 0
             && self.home.allowance(&self.pool) > 0
     }
 
@@ -220,7 +208,7 @@ impl Engine {
             return;
         }
         if !self.may_move() || !self.has_slots_to_move() {
-            return self.home.regions.clear();
+            return self.pool.regions.clear();
         }
         self.home.is_stuck = true;
         if !self.is_idle() {
@@ -238,14 +226,18 @@ impl Engine {
         if !self.home.has_settled {
             return;
         }
-        while let Some((first, noted)) = self.home.regions.take() {
-            match self.begin_region(first, noted) {
+        while let Some((first, noted)) = self.pool.regions.next() {
+            match self.begin_region(first, noted.home) {
                 Ok(true) => return self.step_move(),
-                Ok(false) => self.home.done += 1,
-                Err(Stop::Waits) if noted.tries < TRIES => {
-                    return self.home.regions.put_back(first, Noted { tries: noted.tries + 1, ..noted });
+                Ok(false) => {
+                    self.home.done += 1;
+                    self.pool.regions.in_order(first);
                 }
-                Err(_) => self.home.given_up += 1,
+                Err(Stop::Waits) if noted.tries < TRIES => return self.pool.regions.tried(first),
+                Err(_) => {
+                    self.home.given_up += 1;
+                    self.pool.regions.in_order(first);
+                }
             }
         }
         self.home.is_stuck = false;
@@ -266,11 +258,11 @@ impl Engine {
     // ---- gathering ----
 
     /// Looks at a region and begins to move what is to be moved; false if it is in order.
-    fn begin_region(&mut self, first: Key, noted: Noted) -> Result<bool, Stop> {
+    fn begin_region(&mut self, first: Key, home: Option<i64>) -> Result<bool, Stop> {
         let region = self.look_at(first)?;
         let container = self.pool.store.geometry.slots_per_container.into();
         let lies: Vec<Lies> = region.iter().map(|&(lies, _)| lies).collect();
-        let home = match noted.home {
+        let home = match home {
             Some(home) => home,
             None => match plan::plan(&lies, container) {
                 Plan::Leave => return Ok(false),
@@ -309,11 +301,14 @@ impl Engine {
         if blocks.is_empty() {
             return Err(Stop::GivenUp);
         }
-        if more {
-            self.home.regions.put_back(first, Noted { home: Some(home), tries: 0, ..noted });
-        }
+        let moved = blocks.len();
         if !self.begin_move(blocks) {
             return Err(Stop::GivenUp);
+        }
+        self.pool.regions.goes_home(first, home, moved);
+        if !more {
+            self.home.done += 1;
+            self.pool.regions.in_order(first);
         }
         Ok(true)
     }
@@ -322,7 +317,7 @@ impl Engine {
     fn look_at(&mut self, first: Key) -> Result<Vec<(Lies, Entry)>, Stop> {
         let volume = self.pool.volume_index(first.volume()).ok_or(Stop::GivenUp)?;
         let end = self.pool.volumes[volume].size.div_ceil(self.pool.store.geometry.block());
-        let blocks = self.home.regions.blocks().min(end.saturating_sub(first.lba()));
+        let blocks = self.pool.regions.blocks().min(end.saturating_sub(first.lba()));
         let mut region = Vec::with_capacity(blocks as usize);
         let (mut leaf, mut missing) = (LastLeaf::default(), Missings::default());
         for place in 0..blocks {
@@ -407,7 +402,8 @@ impl Engine {
         let good = match (batch.at, result) {
             (At::Read, Ok(Outcome::Blocks(contents))) => {
                 let blocks = &batch.blocks[first..first + segments.len()];
-                let is_right = |(content, block): (&BlockContent, &Moved)| !content.zero && content.digest == block.digest;
+                let is_right =
+                    |(content, block): (&BlockContent, &Moved)| !content.zero && content.digest == block.digest;
                 contents.len() == blocks.len() && contents.iter().zip(blocks).all(is_right)
             }
             (At::Read, _) => false,
