@@ -268,7 +268,9 @@ impl Engine {
                 Plan::Leave => return Ok(false),
                 Plan::Return(home) => home,
                 Plan::Move => {
-                    let empty = self.pool.space.empty_container().ok_or(Stop::GivenUp)?;
+                    let Some(empty) = self.pool.space.empty_container() else {
+                        return Err(if self.pool.ask_for_fresh() { Stop::Waits } else { Stop::GivenUp });
+                    };
                     self.pool.space.slots_of(empty).start as i64
                 }
             },
