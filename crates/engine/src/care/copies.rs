@@ -147,14 +147,14 @@ impl Engine {
 
     /// Drops all second copies; false if there are none, or no room to say so.
     pub(crate) fn give_back_copies(&mut self) -> bool {
-        if !self.has_copies {
+        if !self.care.has_copies {
             return false;
         }
         let Some(at) = self.pool.copies_volume() else { return false };
         if !self.clear_hidden(at) {
             return false;
         }
-        self.has_copies = false;
+        self.care.has_copies = false;
         true
     }
 
@@ -183,7 +183,7 @@ impl Engine {
         };
         // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
         self.pool.put_alone(Key::new(volume, slot.0), Put::Fresh { digest, buffer, may_travel: false });
-        self.has_copies = true;
+        self.care.has_copies = true;
     }
 
     /// Drops the second copy of a slot, if there is room to say so.

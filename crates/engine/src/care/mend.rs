@@ -237,17 +237,17 @@ impl Pool {
 impl Engine {
     /// The damages found last, in order; at most 64.
     pub fn damages(&self) -> impl Iterator<Item = &Damage> {
-        self.damages.list.iter()
+        self.care.damages.list.iter()
     }
 
     /// Blocks that are under repair: a read of one waits for what comes of that.
     pub fn blocks_under_repair(&self) -> usize {
-        self.mends.len()
+        self.care.mends.len()
     }
 
     /// Requests wait for a block that has failed; the buffer is the block's from here on.
     pub(crate) fn mend_for(&mut self, slot: Slot, buffer: BufferId, waiters: impl Iterator<Item = Waiter>) {
-        let mut mend = self.mends.remove(&slot).unwrap_or_else(|| Mend::new(None, For::Reads, None));
+        let mut mend = self.care.mends.remove(&slot).unwrap_or_else(|| Mend::new(None, For::Reads, None));
         mend.waiters.extend(waiters);
         if mend.buffer.is_none() {
             // One that is over but for the report begins again after that.
@@ -258,26 +258,26 @@ impl Engine {
                 self.answer_waiters(&mut mend);
             }
         }
-        self.mends.insert(slot, mend);
+        self.care.mends.insert(slot, mend);
     }
 
     /// The scrub has found a block that fails. The buffer is the block's from here on.
     pub(crate) fn mend_for_scrub(&mut self, slot: Slot, buffer: BufferId, whom: For, other: Option<Slot>) {
         // The search comes after the repairs have had their turn.
         self.pool.needs_pump = true;
-        match self.mends.get_mut(&slot) {
+        match self.care.mends.get_mut(&slot) {
             // A read has been faster.
             Some(mend) => {
                 mend.whom = whom;
                 self.pool.buffers.release(buffer);
             }
-            None => drop(self.mends.insert(slot, Mend::new(Some(buffer), whom, other))),
+            None => drop(self.care.mends.insert(slot, Mend::new(Some(buffer), whom, other))),
         }
     }
 
     /// Lets a request wait for a slot that is under repair; false if it is not, or if that is over but for the report.
     pub(crate) fn join_mend(&mut self, slot: Slot, check: u32, id: RequestId, at: u32) -> bool {
-        let Some(mend) = self.mends.get_mut(&slot) else { return false };
+        let Some(mend) = self.care.mends.get_mut(&slot) else { return false };
         let joins = matches!(mend.at, At::Prove | At::Again | At::Memory | At::Other | At::Copy);
         if joins {
             mend.waiters.push((id, at, check));
@@ -287,12 +287,12 @@ impl Engine {
 
     /// Moves the repairs on.
     pub(crate) fn step_mends(&mut self) {
-        if self.mends.is_empty() {
+        if self.care.mends.is_empty() {
             return;
         }
-        let slots: Vec<Slot> = self.mends.keys().copied().take(AT_ONCE).collect();
+        let slots: Vec<Slot> = self.care.mends.keys().copied().take(AT_ONCE).collect();
         for slot in slots {
-            let Some(mut mend) = self.mends.remove(&slot) else { continue };
+            let Some(mut mend) = self.care.mends.remove(&slot) else { continue };
             let mut ended = false;
             while !mend.in_flight && !ended {
                 match self.step_mend(slot, &mut mend) {
@@ -305,7 +305,7 @@ impl Engine {
                 // Others may have their turn.
                 self.pool.needs_pump = true;
             } else {
-                self.mends.insert(slot, mend);
+                self.care.mends.insert(slot, mend);
             }
         }
     }
@@ -375,7 +375,7 @@ impl Engine {
 
     /// An I/O of a repair is done.
     pub(crate) fn mended(&mut self, slot: Slot, result: Result<Outcome<'_>, IoError>) {
-        let Some(mut mend) = self.mends.remove(&slot) else { return };
+        let Some(mut mend) = self.care.mends.remove(&slot) else { return };
         mend.in_flight = false;
         let good = match result {
             Ok(Outcome::Blocks(&[content])) => !content.zero && Some(content.digest) == mend.digest,
@@ -408,7 +408,7 @@ impl Engine {
             }
             _ => {}
         }
-        self.mends.insert(slot, mend);
+        self.care.mends.insert(slot, mend);
     }
 
     /// The content is proven: whoever waits gets it. Whether the map of all of them agrees with it.
@@ -464,25 +464,25 @@ impl Engine {
                 _ => {}
             }
         }
-        let known = self.damages.lost.iter().any(|&(lost, digest)| lost == slot && Some(digest) == mend.digest);
+        let known = self.care.damages.lost.iter().any(|&(lost, digest)| lost == slot && Some(digest) == mend.digest);
         let counts = !known && mend.whom != For::Again;
         let offset = self.pool.store.geometry.slot_block(slot.0) * self.pool.store.geometry.block();
         match found {
-            Found::Good => self.damages.lost.retain(|&(lost, _)| lost != slot),
+            Found::Good => self.care.damages.lost.retain(|&(lost, _)| lost != slot),
             Found::Repaired => {
-                self.damages.found += u64::from(counts);
-                self.damages.repaired += 1;
-                self.damages.lost.retain(|&(lost, _)| lost != slot);
+                self.care.damages.found += u64::from(counts);
+                self.care.damages.repaired += 1;
+                self.care.damages.lost.retain(|&(lost, _)| lost != slot);
                 self.note_damage(Damaged::Block, offset, owner, true);
             }
             Found::Left => {
-                self.damages.found += u64::from(counts);
+                self.care.damages.found += u64::from(counts);
                 if let (false, Some(digest)) = (known, mend.digest) {
-                    self.damages.lost.retain(|&(lost, _)| lost != slot);
-                    if self.damages.lost.len() == LISTED {
-                        self.damages.lost.remove(0);
+                    self.care.damages.lost.retain(|&(lost, _)| lost != slot);
+                    if self.care.damages.lost.len() == LISTED {
+                        self.care.damages.lost.remove(0);
                     }
-                    self.damages.lost.push((slot, digest));
+                    self.care.damages.lost.push((slot, digest));
                 }
                 if counts || mend.whom == For::Scrub {
                     self.note_damage(Damaged::Block, offset, owner, false);
@@ -502,7 +502,7 @@ impl Engine {
 
     /// Lists a damage.
     pub(crate) fn note_damage(&mut self, what: Damaged, offset: u64, owner: Option<(VolumeId, u64)>, repaired: bool) {
-        let damages = &mut self.damages;
+        let damages = &mut self.care.damages;
         if damages.list.len() == LISTED {
             damages.list.pop_front();
         }

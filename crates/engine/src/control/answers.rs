@@ -19,7 +19,7 @@ impl Engine {
 
     /// What came of putting digests into the index ahead of need.
     pub fn neighbour_counts(&self) -> NeighbourCounts {
-        self.neighbours.counts
+        self.jobs.neighbours.counts
     }
 
     /// What is in force.

@@ -123,9 +123,9 @@ impl Engine {
         if self.pool.untouched {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }
-        if unmerged || self.checkpoint.is_some() {
+        if unmerged || self.jobs.checkpoint.is_some() {
             self.pool.ask_to_flush();
-            if unmerged && self.checkpoint.is_none() && !self.pool.want_checkpoint {
+            if unmerged && self.jobs.checkpoint.is_none() && !self.pool.want_checkpoint {
                 if buffered && self.pool.flush_is_stuck {
                     return Some(Err(ControlError::NoSpace));
                 }
@@ -145,7 +145,7 @@ impl Engine {
     /// No checkpoint will end any more: what waits for one is refused.
     fn give_up_checkpoint(&mut self) {
         self.pool.closes_early = true;
-        self.rebuild = None;
+        self.jobs.rebuild = None;
         if let Some(mut checkpoint) = self.take_checkpoint() {
             self.pool.abandon_checkpoint(&mut checkpoint);
             // Requests in flight still ask it for the states of slots.

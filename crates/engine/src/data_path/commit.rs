@@ -11,6 +11,7 @@ use crate::contract::Failure;
 use crate::contract::*;
 use crate::data_path::write::SCATTERED_CARRIED;
 use crate::engine::Engine;
+use crate::jobs::Jobs;
 use crate::jobs::throttle::Turn;
 use crate::pool::Pool;
 use crate::pool::records::are_enough;
@@ -109,12 +110,12 @@ impl Engine {
     pub(crate) fn mature(&mut self) {
         let early = self.pool.canary(Canary::EarlyReuse);
         let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
-        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, mends, scrub, partition, reorder, .. } =
-            self;
+        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, care, jobs, .. } = self;
+        let Jobs { scrub, partition, reorder, .. } = jobs;
         let busy = |slot| {
             dirty.contains_key(&slot)
                 || fills.contains_key(&slot)
-                || mends.contains_key(&slot)
+                || care.mends.contains_key(&slot)
                 || scrub.holds(slot)
                 || partition.is_fetching(slot)
                 || replicas.holds(slot)
@@ -123,7 +124,7 @@ impl Engine {
         self.pool.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
         self.pool.forget_wrapped();
         while let Some(slot) = self.pool.dead.pop() {
-            self.partition.forget(slot);
+            self.jobs.partition.forget(slot);
             self.pool.replicas.forget(slot);
             if let Some(buffer) = self.pool.cache.remove(slot) {
                 self.pool.buffers.release(buffer);
@@ -379,7 +380,7 @@ impl Engine {
         let jobs =
             !self.pool.closes_early && (self.checkpoint_can_step() || self.rebuild_can_step() || self.fetch_can_step());
         let work = open && (writes && jobs || self.scrub_can_step());
-        (self.work_left, self.job_timer) = match self.turn() {
+        (self.jobs.work_left, self.jobs.timer) = match self.turn() {
             _ if !work => (false, None),
             Turn::Now => (true, None),
             Turn::At(due) => (false, Some(due)),
@@ -388,11 +389,12 @@ impl Engine {
         if self.reorder_waits() && self.requests.active() == 0 {
             let due = self.idle_from();
             match due <= self.pool.now {
-                true => self.work_left |= !self.reorder_is_stuck(),
-                false => self.job_timer = Some(self.job_timer.map_or(due, |timer| timer.min(due))),
+                true => self.jobs.work_left |= !self.reorder_is_stuck(),
+                false => self.jobs.timer = Some(self.jobs.timer.map_or(due, |timer| timer.min(due))),
             }
         }
-        self.work_left |= self.pool.mature_left && open && writes && !self.pool.closes_early || self.has_turns_left();
+        self.jobs.work_left |=
+            self.pool.mature_left && open && writes && !self.pool.closes_early || self.has_turns_left();
         if !waits || !writes || self.pool.phase == Phase::Closed {
             self.tick = None;
         } else {

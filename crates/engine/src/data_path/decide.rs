@@ -43,7 +43,7 @@ impl Engine {
 
     /// Whether a slot is known to hold this content no longer, and there was no other copy. Who writes the content again has one.
     pub(crate) fn is_lost(&self, slot: Slot, digest: Digest) -> bool {
-        self.damages.lost.contains(&(slot, digest))
+        self.care.damages.lost.contains(&(slot, digest))
     }
 
     /// Everything that can be known of the blocks is known: decides what becomes of them.

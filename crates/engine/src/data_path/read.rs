@@ -123,7 +123,7 @@ impl Engine {
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(buffer) => {
-                        self.partition.counts.read_hits += u64::from(buffer.is_some());
+                        self.jobs.partition.counts.read_hits += u64::from(buffer.is_some());
                         let block = &mut self.requests.get_mut(id).blocks[at];
                         (block.buffer, block.was_ahead) = (buffer, self.pool.reads.ahead_used > used);
                         ahead += u64::from(block.was_ahead);
@@ -133,14 +133,14 @@ impl Engine {
             }
         }
         // What was read ahead came from the device: it has not been kept for an earlier use.
-        self.partition.counts.read_hits -= ahead;
-        self.partition.counts.read_misses += ahead;
+        self.jobs.partition.counts.read_hits -= ahead;
+        self.jobs.partition.counts.read_misses += ahead;
         let mut run = Run::default();
         let mut short = false;
         for at in 0..count {
             let block = self.requests.get(id).blocks[at];
             let Some(slot) = block.entry.slot().filter(|_| block.buffer.is_none()) else { continue };
-            self.partition.counts.read_misses += 1;
+            self.jobs.partition.counts.read_misses += 1;
             match self.begin_fill(slot, block.entry, id, at as u32) {
                 Begun::Joined => {}
                 Begun::New => {
@@ -213,7 +213,7 @@ impl Engine {
         let begun = if let Some(fill) = self.pool.fills.get_mut(&slot) {
             fill.add_waiter((id, at), &mut self.pool.spare_fill_lists);
             Begun::Joined
-        } else if !self.mends.is_empty() && self.join_mend(slot, entry.check(), id, at) {
+        } else if !self.care.mends.is_empty() && self.join_mend(slot, entry.check(), id, at) {
             Begun::Joined
         } else {
             let Some(buffer) = self.pool.any_buffer() else { return Begun::NoBuffer };
@@ -315,7 +315,7 @@ impl Engine {
         };
         request.stage = Stage::Reply;
         for block in request.blocks.drain(..) {
-            self.partition.answering += u32::from(block.buffer.is_some());
+            self.jobs.partition.answering += u32::from(block.buffer.is_some());
             request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });
         }
         let token = request.token;

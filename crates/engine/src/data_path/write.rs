@@ -350,7 +350,7 @@ impl Engine {
     fn known(&mut self, digest: Digest) -> Known {
         let wanted = self.pool.sharing_digest(digest);
         let hint = self.pool.index.lookup(wanted);
-        self.neighbours.asked(wanted, hint.is_some());
+        self.jobs.neighbours.asked(wanted, hint.is_some());
         let Some(hint) = hint else { return Known::No };
         let slot = hint.slot;
         if !self.pool.space.contains(slot) {
@@ -493,7 +493,7 @@ impl Engine {
             if good && (self.pool.replicas.was_written(slot) || !stays) {
                 self.pool.evicted.push(buffer);
             } else if good {
-                self.partition.note_written(slot);
+                self.jobs.partition.note_written(slot);
                 self.pool.keep_cached(slot, buffer);
             } else {
                 // The pool is read-only from here on: keep the only copy readable.

@@ -146,7 +146,7 @@ impl Engine {
         for (at, block) in blocks.iter().enumerate() {
             let Lookup::Known(slot) = block.lookup else { continue };
             if blocks.get(at + 1).is_none_or(|next| next.lookup != Lookup::Known(slot + 1)) {
-                self.neighbours.want(slot / per_leaf, self.pool.now);
+                self.jobs.neighbours.want(slot / per_leaf, self.pool.now);
             }
         }
     }
@@ -154,27 +154,28 @@ impl Engine {
     /// Goes through the pages that are there, and loads others. Not during a checkpoint: what the summaries and the space map say
     /// is of one merge then.
     pub(crate) fn step_neighbours(&mut self) {
-        if self.neighbours.wanted.is_empty() || self.checkpoint.is_some() || self.pool.phase != Phase::Serving {
+        if self.jobs.neighbours.wanted.is_empty() || self.jobs.checkpoint.is_some() || self.pool.phase != Phase::Serving
+        {
             return;
         }
         let is_loading = |wanted: &&Wanted| wanted.page.is_some_and(|page| self.pool.store.pages.is_loading(page));
-        let mut loading = self.neighbours.wanted.iter().filter(is_loading).count();
-        for _ in 0..self.neighbours.wanted.len() {
-            let Some(mut wanted) = self.neighbours.wanted.pop_front() else { break };
+        let mut loading = self.jobs.neighbours.wanted.iter().filter(is_loading).count();
+        for _ in 0..self.jobs.neighbours.wanted.len() {
+            let Some(mut wanted) = self.jobs.neighbours.wanted.pop_front() else { break };
             match self.go_through(wanted.leaf) {
                 Ok(()) => {
-                    self.neighbours.counts.pages += 1;
-                    self.neighbours.done(wanted.leaf, self.pool.now);
+                    self.jobs.neighbours.counts.pages += 1;
+                    self.jobs.neighbours.done(wanted.leaf, self.pool.now);
                 }
-                Err(_) if wanted.loads == LOADS_EACH => self.neighbours.done(wanted.leaf, self.pool.now),
+                Err(_) if wanted.loads == LOADS_EACH => self.jobs.neighbours.done(wanted.leaf, self.pool.now),
                 Err(missing) => {
                     if loading < LOADS && !self.pool.store.pages.is_loading(missing.key) {
                         self.pool.store.load(missing, None);
                         (wanted.page, wanted.loads) = (Some(missing.key), wanted.loads + 1);
-                        self.neighbours.counts.loads += 1;
+                        self.jobs.neighbours.counts.loads += 1;
                         loading += 1;
                     }
-                    self.neighbours.wanted.push_back(wanted);
+                    self.jobs.neighbours.wanted.push_back(wanted);
                 }
             }
         }
@@ -182,7 +183,8 @@ impl Engine {
 
     /// Puts the digests of live slots of a leaf of the summaries into the index.
     fn go_through(&mut self, leaf: u64) -> Result<(), Missing> {
-        let Engine { pool, neighbours, .. } = self;
+        let Engine { pool, jobs, .. } = self;
+        let neighbours = &mut jobs.neighbours;
         pool.each_block_of_leaf(leaf, |pool, slot, state, digest| {
             if state.is_used() {
                 neighbours.offer(pool, digest, slot);

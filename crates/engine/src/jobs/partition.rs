@@ -193,21 +193,22 @@ impl Engine {
             index_bytes: self.pool.index.memory(),
             index_entries: self.pool.index.capacity(),
             read_bytes: u64::from(self.pool.buffers.count().saturating_sub(self.pool.limits.write_buffers)) * block,
-            index_share: self.partition.share,
-            counts: self.partition.counts,
+            index_share: self.jobs.partition.share,
+            counts: self.jobs.partition.counts,
         }
     }
 
     /// The last changes of the division, the oldest first.
     pub fn cache_history(&self) -> impl Iterator<Item = DivisionChange> + '_ {
-        self.partition.controller.history.iter().copied()
+        self.jobs.partition.controller.history.iter().copied()
     }
 
     // ---- counting ----
 
     /// Counts what a write found in the index.
     pub(crate) fn note_lookups(&mut self, id: RequestId, policy: Policy) {
-        let Engine { pool: Pool { limits, .. }, requests, partition, .. } = self;
+        let Engine { pool: Pool { limits, .. }, requests, jobs, .. } = self;
+        let partition = &mut jobs.partition;
         let request = requests.get(id);
         if request.kind != Kind::Write {
             return;
@@ -240,7 +241,8 @@ impl Engine {
 
     /// Counts the blocks of a read.
     pub(crate) fn note_read(&mut self, id: RequestId) {
-        let Engine { requests, partition, .. } = self;
+        let Engine { requests, jobs, .. } = self;
+        let partition = &mut jobs.partition;
         partition.controller.count_request();
         let lru = partition.setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
         for block in &requests.get(id).blocks {
@@ -258,20 +260,20 @@ impl Engine {
     /// Limits or setting have changed: where the boundary is to be.
     fn aim(&mut self) {
         let setting = self.cache_setting();
-        self.partition.setting = setting;
-        self.partition.is_new = false;
+        self.jobs.partition.setting = setting;
+        self.jobs.partition.is_new = false;
         let lru = setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
         self.pool.cache.set_lru(lru);
-        self.partition.share = match setting.map(|setting| setting.division) {
+        self.jobs.partition.share = match setting.map(|setting| setting.division) {
             None => self.pool.limits.index_share(self.pool.store.geometry.block()),
             Some(Division::Fixed(percent)) => u32::from(percent) * 10,
-            Some(Division::Adaptive(_)) => self.partition.share.clamp(LEAST, 1000 - LEAST),
+            Some(Division::Adaptive(_)) => self.jobs.partition.share.clamp(LEAST, 1000 - LEAST),
         };
-        self.partition.goal = match setting {
+        self.jobs.partition.goal = match setting {
             None => self.pool.index.chunks_for(u64::from(self.pool.limits.index_entries)),
-            Some(_) => self.pool.chunks_of_share(self.partition.share),
+            Some(_) => self.pool.chunks_of_share(self.jobs.partition.share),
         };
-        self.partition.controller.note(self.pool.now, self.partition.share);
+        self.jobs.partition.controller.note(self.pool.now, self.jobs.partition.share);
     }
 
     /// New limits are in force: what is too much goes at once, as far as it can; what there is more comes step by step.
@@ -283,21 +285,21 @@ impl Engine {
         if starts_anew {
             self.pool.index = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
         }
-        if self.partition.setting.is_none() {
-            self.partition.share = self.pool.limits.index_share(block);
+        if self.jobs.partition.setting.is_none() {
+            self.jobs.partition.share = self.pool.limits.index_share(block);
         }
         self.aim();
-        let goal = self.partition.goal;
-        if starts_anew || goal < self.pool.index.chunks() || self.partition.setting.is_none() {
+        let goal = self.jobs.partition.goal;
+        if starts_anew || goal < self.pool.index.chunks() || self.jobs.partition.setting.is_none() {
             self.pool.index.resize(goal);
         }
         if starts_anew && !matches!(self.pool.phase, Phase::Recovering | Phase::Dead) {
-            self.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
+            self.jobs.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
         }
-        self.partition.index_ghosts.resize(self.pool.limits.index_ghosts(block));
-        self.partition.read_ghosts.resize(self.pool.limits.read_ghosts(block));
-        self.partition.blocks.clear();
-        self.partition.leaves.clear();
+        self.jobs.partition.index_ghosts.resize(self.pool.limits.index_ghosts(block));
+        self.jobs.partition.read_ghosts.resize(self.pool.limits.read_ghosts(block));
+        self.jobs.partition.blocks.clear();
+        self.jobs.partition.leaves.clear();
         let reads = self.pool.read_buffers_beside(goal.max(self.pool.index.chunks()));
         self.pool.buffers.set_count(
             self.pool.limits.write_buffers + reads,
@@ -314,47 +316,47 @@ impl Engine {
 
     /// Blocks that the read cache may hold: none if all memory is to be the index. (Reads need buffers all the same.)
     fn cache_capacity(&self, reads: u32) -> usize {
-        let none = self.partition.setting.is_some_and(|setting| setting.division == Division::Fixed(100));
+        let none = self.jobs.partition.setting.is_some_and(|setting| setting.division == Division::Fixed(100));
         if none { 0 } else { reads as usize }
     }
 
     /// Looks at the hits if it is time, and moves the boundary by a step if it is not where it should be.
     pub(crate) fn step_partition(&mut self) {
-        self.partition.work_left = false;
-        if self.partition.is_new || self.cache_setting() != self.partition.setting {
+        self.jobs.partition.work_left = false;
+        if self.jobs.partition.is_new || self.cache_setting() != self.jobs.partition.setting {
             let before = self.pool.index.chunks();
             self.aim();
             let reads = self.pool.buffers.count().saturating_sub(self.pool.limits.write_buffers);
             self.set_read_buffers(reads);
-            if before == 0 && self.partition.goal > 0 {
-                self.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
+            if before == 0 && self.jobs.partition.goal > 0 {
+                self.jobs.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
             }
         }
         self.copy_out_of_retired();
-        if self.pool.index.chunks() == self.partition.goal {
+        if self.pool.index.chunks() == self.jobs.partition.goal {
             self.look_at_hits();
         }
         self.step_boundary();
     }
 
     fn look_at_hits(&mut self) {
-        let Some(CacheSetting { division: Division::Adaptive(rule), .. }) = self.partition.setting else { return };
-        if !self.partition.controller.is_due(&self.pool.limits.cache) {
+        let Some(CacheSetting { division: Division::Adaptive(rule), .. }) = self.jobs.partition.setting else { return };
+        if !self.jobs.partition.controller.is_due(&self.pool.limits.cache) {
             return;
         }
-        let before = self.partition.share;
-        let share = self.partition.controller.look(rule, &self.pool.limits.cache, before);
+        let before = self.jobs.partition.share;
+        let share = self.jobs.partition.controller.look(rule, &self.pool.limits.cache, before);
         if share != before {
-            self.partition.share = share;
-            self.partition.goal = self.pool.chunks_of_share(share);
-            self.partition.counts.moves += 1;
-            self.partition.controller.note(self.pool.now, share);
+            self.jobs.partition.share = share;
+            self.jobs.partition.goal = self.pool.chunks_of_share(share);
+            self.jobs.partition.counts.moves += 1;
+            self.jobs.partition.controller.note(self.pool.now, share);
             self.choose_ghosts(before, share);
         }
     }
 
     fn step_boundary(&mut self) {
-        let (goal, chunks) = (self.partition.goal, self.pool.index.chunks());
+        let (goal, chunks) = (self.jobs.partition.goal, self.pool.index.chunks());
         if goal == chunks {
             return;
         }
@@ -386,7 +388,7 @@ impl Engine {
                 self.pool.index.step(near);
             }
         }
-        self.partition.work_left = self.pool.index.chunks() != goal;
+        self.jobs.partition.work_left = self.pool.index.chunks() != goal;
     }
 
     /// Whether so many buffers beside those for what comes in leave enough that no answer under way holds: a client that is slow
@@ -396,7 +398,7 @@ impl Engine {
         let incoming = self.pool.limits.write_buffers.saturating_sub(self.pool.buffers.incoming());
         let least = self.pool.limits.least_read_buffers(&self.pool.store.geometry);
         fewer == 0 || {
-            let needed = fewer + incoming + least / 2 + self.partition.answering;
+            let needed = fewer + incoming + least / 2 + self.jobs.partition.answering;
             self.pool.buffers.free() + self.pool.cache.len() >= needed as usize
         }
     }
@@ -417,7 +419,7 @@ impl Engine {
         for number in self.pool.buffers.count()..self.pool.buffers.numbers() {
             let from = BufferId(number);
             let Some(slot) = self.pool.cache.in_buffer(from) else { continue };
-            if self.partition.copies.contains_key(&slot) {
+            if self.jobs.partition.copies.contains_key(&slot) {
                 continue;
             }
             let Some(into) = self.pool.buffers.take() else {
@@ -426,7 +428,7 @@ impl Engine {
                 continue;
             };
             self.pool.buffers.hold(from);
-            self.partition.copies.insert(slot, Copy { from, into });
+            self.jobs.partition.copies.insert(slot, Copy { from, into });
             // Nothing of the new buffer is kept.
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
             self.pool.store.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
@@ -435,7 +437,7 @@ impl Engine {
 
     /// A block has been copied: the cache has it there from now on, if it still has it at all.
     pub(crate) fn copied(&mut self, slot: Slot, result: Result<Outcome<'_>, IoError>) {
-        let Copy { from, into } = self.partition.copies.remove(&slot).expect("a copy ends once");
+        let Copy { from, into } = self.jobs.partition.copies.remove(&slot).expect("a copy ends once");
         let check = self.pool.buffers.check(from);
         let good =
             matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && check_bits(content.digest) == check);
@@ -447,7 +449,7 @@ impl Engine {
         if good {
             self.pool.buffers.set_check(into, check);
             self.pool.cache.set_buffer(slot, into);
-            self.partition.counts.copied_blocks += 1;
+            self.jobs.partition.counts.copied_blocks += 1;
         } else {
             self.pool.cache.remove(slot);
             self.pool.buffers.release(into);
@@ -459,7 +461,8 @@ impl Engine {
     /// Chooses the ghosts that are to come into what grows, the newest first.
     fn choose_ghosts(&mut self, before: u32, share: u32) {
         let segment = |share: u32| (share as usize * SEGMENTS).div_ceil(1000).min(SEGMENTS);
-        let Engine { pool: Pool { store, .. }, partition, .. } = self;
+        let Engine { pool: Pool { store, .. }, jobs, .. } = self;
+        let partition = &mut jobs.partition;
         partition.blocks.clear();
         partition.leaves.clear();
         if share < before {
@@ -479,15 +482,15 @@ impl Engine {
 
     /// Whether ghosts can be fetched, when their turn comes.
     pub(crate) fn fetch_can_step(&self) -> bool {
-        let has_ghosts = !(self.partition.blocks.is_empty() && self.partition.leaves.is_empty());
-        let waits = self.partition.waiting.is_some_and(|key| self.pool.store.pages.is_loading(key));
+        let has_ghosts = !(self.jobs.partition.blocks.is_empty() && self.jobs.partition.leaves.is_empty());
+        let waits = self.jobs.partition.waiting.is_some_and(|key| self.pool.store.pages.is_loading(key));
         has_ghosts
             && self.pool.phase == Phase::Serving
             && !waits
-            && self.pool.index.chunks() == self.partition.goal
-            && self.partition.fetching.len() < FETCHED_AT_ONCE
-            && self.checkpoint.is_none()
-            && self.rebuild.is_none()
+            && self.pool.index.chunks() == self.jobs.partition.goal
+            && self.jobs.partition.fetching.len() < FETCHED_AT_ONCE
+            && self.jobs.checkpoint.is_none()
+            && self.jobs.rebuild.is_none()
     }
 
     /// Fetches some ghosts, if it is a time for background work.
@@ -496,24 +499,25 @@ impl Engine {
             return;
         }
         self.begin_burst();
-        self.partition.waiting = None;
-        for _ in 0..FETCHED_AT_ONCE - self.partition.fetching.len() {
-            let missing = if let Some(slot) = self.partition.blocks.pop_front() {
-                self.fetch_block(slot).err().inspect(|_| self.partition.blocks.push_front(slot))
-            } else if let Some(leaf) = self.partition.leaves.pop_front() {
+        self.jobs.partition.waiting = None;
+        for _ in 0..FETCHED_AT_ONCE - self.jobs.partition.fetching.len() {
+            let missing = if let Some(slot) = self.jobs.partition.blocks.pop_front() {
+                self.fetch_block(slot).err().inspect(|_| self.jobs.partition.blocks.push_front(slot))
+            } else if let Some(leaf) = self.jobs.partition.leaves.pop_front() {
                 let noted = self.pool.note_summaries(leaf);
-                self.partition.counts.prefetched_entries += noted.unwrap_or(0);
-                noted.err().inspect(|_| self.partition.leaves.push_front(leaf))
+                self.jobs.partition.counts.prefetched_entries += noted.unwrap_or(0);
+                noted.err().inspect(|_| self.jobs.partition.leaves.push_front(leaf))
             } else {
                 None
             };
             let Some(missing) = missing else { continue };
             if self.pool.failed_pages.contains(&missing.key) {
                 // Whatever needs this page is left.
-                let _ = self.partition.blocks.pop_front().is_some() || self.partition.leaves.pop_front().is_some();
+                let _ = self.jobs.partition.blocks.pop_front().is_some()
+                    || self.jobs.partition.leaves.pop_front().is_some();
                 continue;
             }
-            self.partition.waiting = Some(missing.key);
+            self.jobs.partition.waiting = Some(missing.key);
             return self.pool.store.load(missing, None);
         }
     }
@@ -522,8 +526,8 @@ impl Engine {
     fn fetch_block(&mut self, slot: Slot) -> Result<(), Missing> {
         let is_here = self.pool.in_memory(slot).is_some()
             || self.pool.fills.contains_key(&slot)
-            || self.mends.contains_key(&slot);
-        if is_here || self.partition.is_fetching(slot) || !self.pool.space.contains(slot) {
+            || self.care.mends.contains_key(&slot);
+        if is_here || self.jobs.partition.is_fetching(slot) || !self.pool.space.contains(slot) {
             return Ok(());
         }
         let Some((digest, _)) = self.pool.proven_digest(slot)? else { return Ok(()) };
@@ -531,10 +535,10 @@ impl Engine {
             return Ok(());
         }
         let Some(buffer) = self.pool.buffers.take() else {
-            self.partition.blocks.clear();
+            self.jobs.partition.blocks.clear();
             return Ok(());
         };
-        self.partition.fetching.insert(slot, (buffer, digest));
+        self.jobs.partition.fetching.insert(slot, (buffer, digest));
         let (offset, block) = (self.pool.slot_offset(slot), self.pool.store.geometry.block());
         self.pool.store.io.begin(IoOp::ReadBlocks, offset, block, [Segment::Buffer(buffer)], Purpose::Fetch(slot));
         Ok(())
@@ -542,14 +546,14 @@ impl Engine {
 
     /// A block has been read ahead.
     pub(crate) fn fetched(&mut self, slot: Slot, result: Result<Outcome<'_>, IoError>) {
-        let (buffer, digest) = self.partition.fetching.remove(&slot).expect("a fetch ends once");
+        let (buffer, digest) = self.jobs.partition.fetching.remove(&slot).expect("a fetch ends once");
         let good = matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && content.digest == digest);
         // What fails is not reported: whoever needs it will read it again.
         if !good || self.pool.in_memory(slot).is_some() {
             return self.pool.buffers.release(buffer);
         }
         self.pool.buffers.set_check(buffer, check_bits(digest));
-        self.partition.counts.prefetched_blocks += 1;
+        self.jobs.partition.counts.prefetched_blocks += 1;
         self.pool.keep_cached(slot, buffer);
         self.pool.release_evicted();
     }

@@ -50,11 +50,11 @@ impl Pool {
 impl Engine {
     pub(crate) fn rebuild_can_step(&self) -> bool {
         let waits = |job: &Rebuild| job.waiting.is_some_and(|key| self.pool.store.pages.is_loading(key));
-        self.checkpoint.is_none() && self.rebuild.as_ref().is_some_and(|job| !waits(job))
+        self.jobs.checkpoint.is_none() && self.jobs.rebuild.as_ref().is_some_and(|job| !waits(job))
     }
 
     pub(crate) fn step_rebuild(&mut self) {
-        let Some(mut job) = self.rebuild.take() else { return };
+        let Some(mut job) = self.jobs.rebuild.take() else { return };
         job.waiting = None;
         let budget = if self.is_at_full_speed() { BUDGET } else { 1 };
         for _ in 0..budget {
@@ -80,6 +80,6 @@ impl Engine {
                 }
             }
         }
-        self.rebuild = Some(job);
+        self.jobs.rebuild = Some(job);
     }
 }

@@ -147,7 +147,7 @@ impl Pool {
 impl Engine {
     /// What is known of replicas and their making.
     pub(crate) fn reorder_status(&self) -> ReorderStatus {
-        let reorder = &self.reorder;
+        let reorder = &self.jobs.reorder;
         let (dropped, read) = self.pool.replicas.counts();
         ReorderStatus {
             budget_bytes: self.pool.replica_budget() * self.pool.store.geometry.block(),
@@ -168,13 +168,13 @@ impl Engine {
             return;
         }
         let noted = Noted { first: request.blocks[0].key, blocks: blocks as u64 };
-        if self.reorder.noted.contains(&noted) {
+        if self.jobs.reorder.noted.contains(&noted) {
             return;
         }
-        if self.reorder.noted.len() == NOTED {
-            self.reorder.noted.pop_front();
+        if self.jobs.reorder.noted.len() == NOTED {
+            self.jobs.reorder.noted.pop_front();
         }
-        self.reorder.noted.push_back(noted);
+        self.jobs.reorder.noted.push_back(noted);
     }
 
     // ---- reads ----
@@ -182,7 +182,7 @@ impl Engine {
     /// The replica of a slot, if a read may go there.
     pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
         let replica = self.pool.replicas.of(slot)?;
-        (!self.pool.dirty.contains_key(&replica) && !self.mends.contains_key(&replica)).then_some(replica)
+        (!self.pool.dirty.contains_key(&replica) && !self.care.mends.contains_key(&replica)).then_some(replica)
     }
 
     /// Replicas have come. One that is not what it must be is given up, and its slot read instead.
@@ -210,7 +210,7 @@ impl Engine {
 
     /// Whether the job has something to do when the pool is idle.
     pub(crate) fn reorder_waits(&self) -> bool {
-        let reorder = &self.reorder;
+        let reorder = &self.jobs.reorder;
         self.pool.takes_changes()
             && (!reorder.noted.is_empty()
                 || self.pool.replicas.stale().is_some()
@@ -221,7 +221,7 @@ impl Engine {
 
     /// Whether something has to happen before the job goes on.
     pub(crate) fn reorder_is_stuck(&self) -> bool {
-        self.reorder.is_stuck
+        self.jobs.reorder.is_stuck
     }
 
     /// Moves the job on, while the pool is idle. What has been read already is written in any case.
@@ -229,17 +229,17 @@ impl Engine {
         let may_write =
             self.pool.takes_changes() && !self.pool.untouched && !self.pool.metadata_full && !self.pool.host_full;
         if !may_write {
-            self.reorder.noted.clear();
+            self.jobs.reorder.noted.clear();
             return self.end_work(false);
         }
         if !self.blocked.is_empty() || !self.starved.is_empty() {
             return self.end_work(false);
         }
-        if self.reorder.work.is_some() {
+        if self.jobs.reorder.work.is_some() {
             return self.end_work(true);
         }
-        self.reorder.is_stuck = true;
-        if !self.reorder_waits() || !self.is_idle() || self.checkpoint.is_some() {
+        self.jobs.reorder.is_stuck = true;
+        if !self.reorder_waits() || !self.is_idle() || self.jobs.checkpoint.is_some() {
             return;
         }
         let at = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume));
@@ -256,7 +256,7 @@ impl Engine {
                 self.pool.needs_pump = true;
                 if self.pool.enter_hidden_volume(Keeps::Replicas).is_err() {
                     // There are too many volumes.
-                    self.reorder.noted.clear();
+                    self.jobs.reorder.noted.clear();
                 }
                 return;
             }
@@ -266,22 +266,22 @@ impl Engine {
         }
         self.pool.replicas.drop_oldest_beyond(self.pool.replica_budget());
         self.drop_stale();
-        self.reorder.is_stuck = self.pool.replicas.stale().is_some();
+        self.jobs.reorder.is_stuck = self.pool.replicas.stale().is_some();
         if self.pool.space.free() < self.pool.slots_to_spare(ROOM_TO_KEEP) {
-            self.reorder.noted.clear();
+            self.jobs.reorder.noted.clear();
             self.give_back_replicas();
             return;
         }
-        while let Some(noted) = self.reorder.noted.pop_front() {
+        while let Some(noted) = self.jobs.reorder.noted.pop_front() {
             match self.gather(noted) {
                 Ok(Some(work)) => {
-                    self.reorder.work = Some(work);
+                    self.jobs.reorder.work = Some(work);
                     return self.end_work(true);
                 }
                 Ok(None) => {}
                 Err(missing) => {
-                    self.reorder.noted.push_front(noted);
-                    self.reorder.is_stuck = true;
+                    self.jobs.reorder.noted.push_front(noted);
+                    self.jobs.reorder.is_stuck = true;
                     return self.pool.store.load(missing, None);
                 }
             }
@@ -334,7 +334,7 @@ impl Engine {
             let Some(slot) = entry.slot() else { continue };
             let is_moving = self.pool.dirty.contains_key(&slot)
                 || self.pool.in_journal.contains_key(&slot)
-                || self.mends.contains_key(&slot)
+                || self.care.mends.contains_key(&slot)
                 || self.pool.fills.contains_key(&slot);
             if is_moving {
                 return Ok(None);
@@ -353,14 +353,14 @@ impl Engine {
         }
         if end < noted.blocks {
             let rest = Noted { first: Key(noted.first.0 + end), blocks: noted.blocks - end };
-            self.reorder.noted.push_front(rest);
+            self.jobs.reorder.noted.push_front(rest);
         }
         self.pool.begin_reading(blocks).map_or(Ok(None), |work| Ok(Some(work)))
     }
 
     /// Blocks to be put in order have come.
     pub(crate) fn reorder_read(&mut self, first: usize, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
-        let work = self.reorder.work.as_mut().expect("work stays until its reads are done");
+        let work = self.jobs.reorder.work.as_mut().expect("work stays until its reads are done");
         work.in_flight -= 1;
         let blocks = &work.blocks[first..first + segments.len()];
         let good = match result {
@@ -379,14 +379,14 @@ impl Engine {
 
     /// Ends the work under way when its reads are done: with replicas, if that is wanted and nothing came between.
     fn end_work(&mut self, wanted: bool) {
-        let Some(work) = &mut self.reorder.work else { return };
+        let Some(work) = &mut self.jobs.reorder.work else { return };
         work.is_over |= !wanted;
         if work.in_flight > 0 {
             return;
         }
         let (is_over, count) = (work.is_over, work.blocks.len());
         let fits = !is_over && self.make_room_for_replicas(count);
-        let Some(work) = self.reorder.work.take() else { return };
+        let Some(work) = self.jobs.reorder.work.take() else { return };
         let volume = self.pool.replicas.volume.filter(|_| fits);
         for (slot, digest, buffer) in work.blocks {
             let Some(buffer) = buffer else { continue };
@@ -405,7 +405,7 @@ impl Engine {
                 continue;
             };
             self.pool.replicas.add(slot, replica);
-            self.reorder.made += 1;
+            self.jobs.reorder.made += 1;
         }
         self.pool.needs_pump = true;
     }

@@ -210,11 +210,11 @@ impl Pool {
 impl Engine {
     /// The driver's clock, as far as a command has told it.
     fn wall_clock(&self) -> u64 {
-        self.wall_clock.map_or(0, |(seconds, then)| seconds + (self.pool.now - then) / 1_000_000_000)
+        self.jobs.wall_clock.map_or(0, |(seconds, then)| seconds + (self.pool.now - then) / 1_000_000_000)
     }
 
     pub(crate) fn scrub_status(&self) -> ScrubStatus {
-        let record = &self.scrub.record;
+        let record = &self.jobs.scrub.record;
         let all = self.pool.space.data_used + u64::from(self.pool.store.meta.used()) + 2;
         let under_way = matches!(record.state, ScrubState::Running | ScrubState::Paused);
         ScrubStatus {
@@ -230,42 +230,42 @@ impl Engine {
 
     /// Carries out a command; it is done when so many checkpoints are.
     pub(crate) fn command_scrub(&mut self, command: ScrubCommand, seconds: u64) -> Result<u64, ControlError> {
-        self.wall_clock = (seconds > 0).then_some((seconds, self.pool.now));
+        self.jobs.wall_clock = (seconds > 0).then_some((seconds, self.pool.now));
         if self.pool.phase != Phase::Serving {
             return Err(ControlError::ReadOnly);
         }
-        let state = self.scrub.record.state;
+        let state = self.jobs.scrub.record.state;
         match (command, state) {
             (ScrubCommand::Start, ScrubState::Running) => return Ok(self.pool.checkpoints_done),
-            (ScrubCommand::Start, ScrubState::Paused) => self.scrub.record.state = ScrubState::Running,
+            (ScrubCommand::Start, ScrubState::Paused) => self.jobs.scrub.record.state = ScrubState::Running,
             (ScrubCommand::Start, _) => {
-                self.scrub.stale = self.scrub.next.is_some();
-                self.scrub.record =
+                self.jobs.scrub.stale = self.jobs.scrub.next.is_some();
+                self.jobs.scrub.record =
                     ScrubRecord { state: ScrubState::Running, started: self.wall_clock(), ..ScrubRecord::default() };
             }
-            (ScrubCommand::Pause, ScrubState::Running) => self.scrub.record.state = ScrubState::Paused,
+            (ScrubCommand::Pause, ScrubState::Running) => self.jobs.scrub.record.state = ScrubState::Paused,
             (ScrubCommand::Stop, ScrubState::Running | ScrubState::Paused) => {
-                self.scrub.stale = self.scrub.next.is_some();
-                self.scrub.record.state = ScrubState::Stopped;
-                self.scrub.record.finished = self.wall_clock();
+                self.jobs.scrub.stale = self.jobs.scrub.next.is_some();
+                self.jobs.scrub.record.state = ScrubState::Stopped;
+                self.jobs.scrub.record.finished = self.wall_clock();
             }
             (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(ControlError::NoScrub),
         }
         let durable = if self.pool.may_mend() { self.pool.after_next_checkpoint() } else { self.pool.checkpoints_done };
         if command == ScrubCommand::Start {
-            self.scrub.begins = durable;
+            self.jobs.scrub.begins = durable;
         }
         Ok(durable)
     }
 
     pub(crate) fn scrub_can_step(&self) -> bool {
-        let scrub = &self.scrub;
-        let between = self.checkpoint.is_none() || self.pool.read_only || scrub.record.phase >= BLOCKS;
+        let scrub = &self.jobs.scrub;
+        let between = self.jobs.checkpoint.is_none() || self.pool.read_only || scrub.record.phase >= BLOCKS;
         scrub.record.state == ScrubState::Running
             && self.pool.phase == Phase::Serving
             && scrub.next.is_none()
             && (self.pool.read_only || self.pool.checkpoints_done >= scrub.begins)
-            && (self.rebuild.is_none() || !self.pool.may_mend())
+            && (self.jobs.rebuild.is_none() || !self.pool.may_mend())
             && self.starved.is_empty()
             && self.pool.buffers.free() + self.pool.cache.len() > 0
             && between
@@ -275,7 +275,7 @@ impl Engine {
     /// Moves the batch on that is under way.
     pub(crate) fn step_scrub(&mut self) {
         self.step_items();
-        while let Some((slot, digest, buffer)) = self.scrub.copies.pop() {
+        while let Some((slot, digest, buffer)) = self.jobs.scrub.copies.pop() {
             self.make_copy(slot, digest, buffer);
         }
         self.end_batch();
@@ -287,8 +287,8 @@ impl Engine {
             self.begin_burst();
             self.begin_batch();
             self.end_batch();
-            if self.pool.now >= self.scrub.saved + SAVE_PERIOD && self.pool.may_mend() {
-                self.scrub.saved = self.pool.now;
+            if self.pool.now >= self.jobs.scrub.saved + SAVE_PERIOD && self.pool.may_mend() {
+                self.jobs.scrub.saved = self.pool.now;
                 self.pool.want_checkpoint = true;
                 self.pool.needs_pump = true;
             }
@@ -298,10 +298,10 @@ impl Engine {
     // ---- batches ----
 
     fn begin_batch(&mut self) {
-        self.scrub.waiting = None;
-        self.scrub.again = false;
-        self.scrub.checkpoints = self.pool.checkpoints_done;
-        let mut next = self.scrub.record;
+        self.jobs.scrub.waiting = None;
+        self.jobs.scrub.again = false;
+        self.jobs.scrub.checkpoints = self.pool.checkpoints_done;
+        let mut next = self.jobs.scrub.record;
         let gathered = match next.phase {
             // A pool that has just failed has pages that were never written.
             SUPERBLOCKS | PAGES if self.pool.read_only => Gathered::All,
@@ -313,9 +313,9 @@ impl Engine {
         if let Gathered::All = gathered {
             (next.phase, next.tree, next.level, next.index) = (next.phase + 1, 0, u8::MAX, 0);
         }
-        next.blocks_done += (self.scrub.items.len() + self.scrub.blocks.len()) as u64;
-        self.scrub.next = Some(next);
-        for number in 0..self.scrub.items.len() {
+        next.blocks_done += (self.jobs.scrub.items.len() + self.jobs.scrub.blocks.len()) as u64;
+        self.jobs.scrub.next = Some(next);
+        for number in 0..self.jobs.scrub.items.len() {
             self.read_item(number);
         }
         self.read_blocks();
@@ -323,7 +323,7 @@ impl Engine {
 
     /// A batch has been verified: the next one begins behind it.
     fn end_batch(&mut self) {
-        let scrub = &mut self.scrub;
+        let scrub = &mut self.jobs.scrub;
         let busy = scrub.reads > 0
             || !scrub.copies.is_empty()
             || scrub.mending > 0
@@ -344,7 +344,7 @@ impl Engine {
         if record.phase > SEARCH {
             record.phase = SUPERBLOCKS;
             record.state = ScrubState::Finished;
-            self.scrub.record.finished = self.wall_clock();
+            self.jobs.scrub.record.finished = self.wall_clock();
             if self.pool.may_mend() {
                 self.pool.want_checkpoint = true;
                 self.pool.needs_pump = true;
@@ -357,7 +357,7 @@ impl Engine {
         if self.pool.failed_pages.contains(&missing.key) || !self.pool.store.is_valid(missing.key) {
             return false;
         }
-        self.scrub.waiting = Some(missing.key);
+        self.jobs.scrub.waiting = Some(missing.key);
         self.pool.store.load(missing, None);
         true
     }
@@ -372,13 +372,13 @@ impl Engine {
     }
 
     fn push_item(&mut self, target: Target, what: Damaged, owner: Option<(VolumeId, u64)>) {
-        self.scrub.items.push(Item { target, what, owner, at: At::First, in_flight: false, good: false });
+        self.jobs.scrub.items.push(Item { target, what, owner, at: At::First, in_flight: false, good: false });
     }
 
     fn gather_pages(&mut self, next: &mut ScrubRecord) -> Gathered {
         let fanout = self.pool.store.geometry.fanout();
         for _ in 0..BUDGET {
-            if self.scrub.items.len() == PAGES_AT_ONCE {
+            if self.jobs.scrub.items.len() == PAGES_AT_ONCE {
                 break;
             }
             let Some((tree, root, volume)) = self.pool.tree_from(next.tree) else { return Gathered::All };
@@ -426,20 +426,20 @@ impl Engine {
     }
 
     fn read_item(&mut self, number: usize) {
-        let item = self.scrub.items[number];
+        let item = self.jobs.scrub.items[number];
         if let Target::Page(key, _) = item.target
             && !self.pool.store.is_valid(key)
         {
             return self.end_item(number, Found::Left);
         }
-        self.scrub.items[number].in_flight = true;
+        self.jobs.scrub.items[number].in_flight = true;
         let (offset, block) = (self.pool.item_offset(item.target), self.pool.store.geometry.block());
         self.pool.store.io.begin(IoOp::ReadPages, offset, block, [], Purpose::ScrubItem(number as u32));
     }
 
     /// An I/O of a page or a superblock is done.
     pub(crate) fn scrub_item_done(&mut self, number: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
-        let item = self.scrub.items[number as usize];
+        let item = self.jobs.scrub.items[number as usize];
         let good = match (item.at, item.target, result) {
             (At::Write, target, _) => {
                 match (target, segments.first()) {
@@ -458,34 +458,34 @@ impl Engine {
             }
             _ => false,
         };
-        let item = &mut self.scrub.items[number as usize];
+        let item = &mut self.jobs.scrub.items[number as usize];
         (item.in_flight, item.good) = (false, good);
     }
 
     fn step_items(&mut self) {
-        let moved =
-            self.checkpoint.is_some() && !self.pool.read_only || self.pool.checkpoints_done != self.scrub.checkpoints;
-        for number in 0..self.scrub.items.len() {
-            let item = self.scrub.items[number];
+        let moved = self.jobs.checkpoint.is_some() && !self.pool.read_only
+            || self.pool.checkpoints_done != self.jobs.scrub.checkpoints;
+        for number in 0..self.jobs.scrub.items.len() {
+            let item = self.jobs.scrub.items[number];
             if item.in_flight {
                 continue;
             }
             match item.at {
                 At::Done => {}
-                At::First | At::Again if item.good => self.scrub.items[number].at = At::Done,
+                At::First | At::Again if item.good => self.jobs.scrub.items[number].at = At::Done,
                 // It may be no part of anything any more.
                 At::First | At::Again | At::Look(_) if moved => {
-                    self.scrub.again = true;
-                    self.scrub.items[number].at = At::Done;
+                    self.jobs.scrub.again = true;
+                    self.jobs.scrub.items[number].at = At::Done;
                 }
                 At::First => {
-                    self.scrub.items[number].at = At::Again;
+                    self.jobs.scrub.items[number].at = At::Again;
                     self.read_item(number);
                 }
                 // What fails may be what another has written who has the pool now.
                 At::Again => {
                     let look = self.pool.look_at_owner();
-                    self.scrub.items[number].at = At::Look(look);
+                    self.jobs.scrub.items[number].at = At::Look(look);
                     if self.pool.is_ours(look) {
                         self.rewrite_item(number);
                     }
@@ -495,13 +495,13 @@ impl Engine {
                 At::Write if item.good => {
                     let barrier = self.pool.syncs.submitted + 1;
                     self.pool.syncs.wanted = self.pool.syncs.wanted.max(barrier);
-                    self.scrub.items[number].at = At::Sync(barrier);
+                    self.jobs.scrub.items[number].at = At::Sync(barrier);
                 }
                 At::Write => self.end_item(number, Found::Left),
                 At::Sync(_) if self.pool.read_only => self.end_item(number, Found::Left),
                 At::Sync(barrier) if self.pool.syncs.finished < barrier => {}
                 At::Sync(_) => {
-                    self.scrub.items[number].at = At::ReadBack;
+                    self.jobs.scrub.items[number].at = At::ReadBack;
                     self.read_item(number);
                 }
                 At::ReadBack => self.end_item(number, if item.good { Found::Repaired } else { Found::Left }),
@@ -512,7 +512,7 @@ impl Engine {
     /// Writes what is known for certain in its place: the superblock in force, or a page that is in memory.
     fn rewrite_item(&mut self, number: usize) {
         let purpose = Purpose::ScrubItem(number as u32);
-        let item = self.scrub.items[number];
+        let item = self.jobs.scrub.items[number];
         let begun = self.pool.may_mend()
             && match item.target {
                 Target::Superblock(place) => {
@@ -526,20 +526,20 @@ impl Engine {
                 Target::Page(key, pointer) => self.pool.rewrite_page(key, pointer, purpose),
             };
         if begun {
-            self.scrub.items[number].at = At::Write;
-            self.scrub.items[number].in_flight = true;
+            self.jobs.scrub.items[number].at = At::Write;
+            self.jobs.scrub.items[number].in_flight = true;
         } else {
             self.end_item(number, Found::Left);
         }
     }
 
     fn end_item(&mut self, number: usize, found: Found) {
-        let item = &mut self.scrub.items[number];
+        let item = &mut self.jobs.scrub.items[number];
         item.at = At::Done;
         let item = *item;
         let repaired = found == Found::Repaired;
-        self.damages.found += 1;
-        self.damages.repaired += u64::from(repaired);
+        self.care.damages.found += 1;
+        self.care.damages.repaired += u64::from(repaired);
         let offset = match item.target {
             Target::Page(key, _) if !self.pool.store.is_valid(key) => 0,
             target => self.pool.item_offset(target),
@@ -549,8 +549,8 @@ impl Engine {
     }
 
     fn count_scrubbed(&mut self, found: u32, repaired: u32) {
-        if !self.scrub.stale {
-            let record = &mut self.scrub.record;
+        if !self.jobs.scrub.stale {
+            let record = &mut self.jobs.scrub.record;
             record.found = record.found.saturating_add(found);
             record.repaired = record.repaired.saturating_add(repaired);
         }
@@ -591,19 +591,19 @@ impl Engine {
                 return Gathered::All;
             }
             let Some(slots) = self.leaf_of_slots(next) else {
-                if self.scrub.waiting.is_some() {
+                if self.jobs.scrub.waiting.is_some() {
                     break;
                 }
                 continue;
             };
             for slot in slots.map(Slot) {
-                if self.scrub.blocks.len() == most {
+                if self.jobs.scrub.blocks.len() == most {
                     return Gathered::Some;
                 }
                 let proven = self.pool.proven_digest(slot).ok().flatten();
                 match self.pool.copying(slot, proven.map(|(digest, _)| digest)) {
                     Ok(Copying::Leave) => {}
-                    Ok(Copying::Make) => self.scrub.to_copy.push(slot),
+                    Ok(Copying::Make) => self.jobs.scrub.to_copy.push(slot),
                     Ok(Copying::Drop) => self.drop_copy(slot),
                     Err(missing) if self.await_page(missing) => return Gathered::Some,
                     Err(_) => {}
@@ -613,7 +613,7 @@ impl Engine {
                     && !self.pool.in_journal.contains_key(&slot)
                 {
                     let Some(buffer) = self.pool.any_buffer() else { return Gathered::Some };
-                    self.scrub.blocks.push((slot, digest, buffer));
+                    self.jobs.scrub.blocks.push((slot, digest, buffer));
                 }
                 next.index = slot.0 + 1;
             }
@@ -625,18 +625,18 @@ impl Engine {
     fn read_blocks(&mut self) {
         let block = self.pool.store.geometry.block();
         let mut at = 0;
-        while let Some(&(first, ..)) = self.scrub.blocks.get(at) {
+        while let Some(&(first, ..)) = self.jobs.scrub.blocks.get(at) {
             let follows = |i: usize| {
                 let slot = Slot(first.0 + i as u64);
-                self.scrub.blocks.get(at + i).is_some_and(|&(next, ..)| next == slot)
+                self.jobs.scrub.blocks.get(at + i).is_some_and(|&(next, ..)| next == slot)
                     && self.pool.space.container_of(slot) == self.pool.space.container_of(first)
             };
             let length = (1..BLOCKS_AT_ONCE).find(|&i| !follows(i)).unwrap_or(BLOCKS_AT_ONCE);
             let offset = self.pool.store.geometry.slot_block(first.0) * block;
-            let segments = self.scrub.blocks[at..at + length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
+            let segments = self.jobs.scrub.blocks[at..at + length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
             let purpose = Purpose::ScrubBlocks { first };
             self.pool.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, purpose);
-            self.scrub.reads += 1;
+            self.jobs.scrub.reads += 1;
             at += length;
         }
     }
@@ -648,31 +648,31 @@ impl Engine {
         segments: &[Segment],
         result: Result<Outcome<'_>, IoError>,
     ) {
-        self.scrub.reads -= 1;
+        self.jobs.scrub.reads -= 1;
         for i in 0..segments.len() {
             let slot = Slot(first.0 + i as u64);
-            let at = self.scrub.blocks.binary_search_by_key(&slot, |&(held, ..)| held);
-            let (_, digest, buffer) = self.scrub.blocks[at.expect("a block of the batch")];
+            let at = self.jobs.scrub.blocks.binary_search_by_key(&slot, |&(held, ..)| held);
+            let (_, digest, buffer) = self.jobs.scrub.blocks[at.expect("a block of the batch")];
             let good = match result {
                 Ok(Outcome::Blocks(contents)) => {
                     contents.get(i).is_some_and(|content| !content.zero && content.digest == digest)
                 }
                 _ => false,
             };
-            if good && self.scrub.to_copy.contains(&slot) {
-                self.scrub.copies.push((slot, digest, buffer));
+            if good && self.jobs.scrub.to_copy.contains(&slot) {
+                self.jobs.scrub.copies.push((slot, digest, buffer));
             } else if good {
                 self.pool.buffers.release(buffer);
             } else {
                 self.mend_for_scrub(slot, buffer, For::Scrub, None);
-                self.scrub.mending += 1;
+                self.jobs.scrub.mending += 1;
             }
         }
     }
 
     /// The repair of a block has come to its end.
     pub(crate) fn scrub_mended(&mut self, whom: For, found: Found) {
-        self.scrub.mending -= 1;
+        self.jobs.scrub.mending -= 1;
         let repaired = u32::from(found == Found::Repaired);
         let counts = u32::from(whom == For::Scrub && found != Found::Good);
         self.count_scrubbed(counts, repaired);
@@ -681,11 +681,14 @@ impl Engine {
     /// Looks for other slots with the content of blocks that were lost.
     fn search(&mut self, next: &mut ScrubRecord) -> Gathered {
         for _ in 0..BUDGET / 8 {
-            if self.damages.lost.is_empty() || next.index >= self.pool.store.geometry.slots() || !self.pool.may_mend() {
+            if self.care.damages.lost.is_empty()
+                || next.index >= self.pool.store.geometry.slots()
+                || !self.pool.may_mend()
+            {
                 return Gathered::All;
             }
             let Some(slots) = self.leaf_of_slots(next) else {
-                if self.scrub.waiting.is_some() {
+                if self.jobs.scrub.waiting.is_some() {
                     break;
                 }
                 continue;
@@ -696,9 +699,9 @@ impl Engine {
                     continue;
                 }
                 let Ok(Some((digest, _))) = self.pool.proven_digest(slot) else { continue };
-                for at in 0..self.damages.lost.len() {
-                    let (lost, wanted) = self.damages.lost[at];
-                    if lost == slot || wanted != digest || self.mends.contains_key(&lost) {
+                for at in 0..self.care.damages.lost.len() {
+                    let (lost, wanted) = self.care.damages.lost[at];
+                    if lost == slot || wanted != digest || self.care.mends.contains_key(&lost) {
                         continue;
                     }
                     let Some(buffer) = self.pool.any_buffer() else {
@@ -706,10 +709,10 @@ impl Engine {
                         return Gathered::Some;
                     };
                     self.mend_for_scrub(lost, buffer, For::Again, Some(slot));
-                    self.scrub.mending += 1;
+                    self.jobs.scrub.mending += 1;
                 }
             }
-            if self.scrub.mending > 0 {
+            if self.jobs.scrub.mending > 0 {
                 break;
             }
         }

@@ -58,19 +58,19 @@ impl Engine {
     /// When background work may take its next steps.
     pub(crate) fn turn(&mut self) -> Turn {
         if self.is_at_full_speed() {
-            self.pace = Pace::Rest(self.pool.now);
+            self.jobs.pace = Pace::Rest(self.pool.now);
             return Turn::Now;
         }
-        if let Pace::Burst(began) = self.pace {
-            if self.pool.store.pages.writes + self.pool.store.pages.background_loads() + self.scrub.in_flight() > 0
-                || self.partition.fetches_in_flight() > 0
+        if let Pace::Burst(began) = self.jobs.pace {
+            if self.pool.store.pages.writes + self.pool.store.pages.background_loads() + self.jobs.scrub.in_flight() > 0
+                || self.jobs.partition.fetches_in_flight() > 0
             {
                 return Turn::AfterIo;
             }
             // Steps that needed no I/O are bounded by their budget alone.
-            self.pace = Pace::Rest(self.pool.now + ((self.pool.now - began) * REST).min(REST_MAX));
+            self.jobs.pace = Pace::Rest(self.pool.now + ((self.pool.now - began) * REST).min(REST_MAX));
         }
-        match self.pace {
+        match self.jobs.pace {
             Pace::Rest(until) if until > self.pool.now => Turn::At(until),
             _ => Turn::Now,
         }
@@ -78,7 +78,7 @@ impl Engine {
 
     /// Background work takes steps.
     pub(crate) fn begin_burst(&mut self) {
-        self.pace = Pace::Burst(self.pool.now);
+        self.jobs.pace = Pace::Burst(self.pool.now);
     }
 }
 

@@ -622,7 +622,7 @@ impl Engine {
         self.pool.disk_index.record = self.pool.superblock.disk_index;
         self.pool.pool_cache = self.pool.superblock.cache;
         self.pool.replicas.budget = self.pool.superblock.replicas;
-        self.scrub.record =
+        self.jobs.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
         self.pool.store.epoch = self.pool.superblock.epoch;
         recovery.report.clean = self.pool.superblock.clean;
@@ -727,7 +727,7 @@ impl Engine {
                         return None;
                     }
                     match volume.keeps {
-                        Some(Keeps::SecondCopies) => (self.pool.copies, self.has_copies) = (Some(volume.id), true),
+                        Some(Keeps::SecondCopies) => (self.pool.copies, self.care.has_copies) = (Some(volume.id), true),
                         Some(Keeps::Replicas) => self.pool.replicas.volume = Some(volume.id),
                         None => {}
                     }
@@ -766,7 +766,7 @@ impl Engine {
         self.pool.review_room();
         self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && !self.pool.reads_only;
         if !self.pool.reads_only {
-            self.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
+            self.jobs.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
         }
         self.pool.open_disk_index();
         self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));

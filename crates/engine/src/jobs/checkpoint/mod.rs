@@ -321,7 +321,7 @@ impl Pool {
 
 impl Engine {
     pub(crate) fn checkpoint_can_step(&self) -> bool {
-        self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
+        self.jobs.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
     }
 
     fn checkpoint_is_due(&self) -> bool {
@@ -351,7 +351,7 @@ impl Engine {
         self.pool.disk_index_is_unfinished()
             && self.pool.phase == Phase::Serving
             && !self.pool.reads_only
-            && self.rebuild.is_none()
+            && self.jobs.rebuild.is_none()
             && self.pending_commands.is_empty()
     }
 
@@ -361,9 +361,9 @@ impl Engine {
     }
 
     pub(crate) fn step_checkpoint(&mut self) {
-        if self.checkpoint.is_none()
+        if self.jobs.checkpoint.is_none()
             && self.checkpoint_is_due()
-            && !self.scrub.writes_metadata()
+            && !self.jobs.scrub.writes_metadata()
             && self.pool.may_begin()
         {
             self.cut();
@@ -519,7 +519,7 @@ impl Engine {
     pub(crate) fn reserve_metadata(&mut self) {
         let geometry = &self.pool.store.geometry;
         let meta = &self.pool.store.meta;
-        let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room as u64);
+        let index = self.jobs.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room as u64);
         let pages = self.pool.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
             .min(u64::from(geometry.metadata_blocks)) as u32;
@@ -541,7 +541,7 @@ impl Engine {
                 // Where a growth begins, the rest takes a reservation of its own.
                 self.reserve_metadata();
             }
-            None => match &mut self.checkpoint {
+            None => match &mut self.jobs.checkpoint {
                 // The index on disk is the first to do without.
                 Some(checkpoint) if checkpoint.index_room > 0 => {
                     checkpoint.index_room = 0;
@@ -564,7 +564,7 @@ impl Engine {
 
     /// Goes on if there was room; if the host is full, tries again with the next tick.
     fn checkpoint_metadata_reserved(&mut self, good: bool) {
-        let waiting = self.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == Stage::Reserve);
+        let waiting = self.jobs.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == Stage::Reserve);
         // One that comes late has nothing to say any more.
         self.pool.metadata_full = !good && waiting.is_some();
         if let Some(checkpoint) = waiting
@@ -577,12 +577,12 @@ impl Engine {
     /// Between two steps: others know what it lends.
     pub(crate) fn lend_checkpoint(&mut self, mut checkpoint: Box<Checkpoint>) {
         self.pool.under_way = Some(core::mem::take(&mut checkpoint.shared));
-        self.checkpoint = Some(checkpoint);
+        self.jobs.checkpoint = Some(checkpoint);
     }
 
     /// For a step: it has all that is its own.
     pub(crate) fn take_checkpoint(&mut self) -> Option<Box<Checkpoint>> {
-        let mut checkpoint = self.checkpoint.take()?;
+        let mut checkpoint = self.jobs.checkpoint.take()?;
         checkpoint.shared = self.pool.under_way.take().unwrap_or_default();
         Some(checkpoint)
     }
@@ -620,7 +620,7 @@ impl Engine {
 
     /// A batch of carried blocks is in its slots.
     pub(crate) fn checkpoint_carried_written(&mut self, sequence: u64) {
-        if let Some(checkpoint) = &mut self.checkpoint
+        if let Some(checkpoint) = &mut self.jobs.checkpoint
             && sequence <= checkpoint.upto
         {
             checkpoint.carried -= 1;
@@ -658,7 +658,7 @@ impl Engine {
             index_copy: self.pool.index_copy,
             cache: self.pool.pool_cache,
             replicas: self.pool.replicas.budget,
-            scrub: self.scrub.record,
+            scrub: self.jobs.scrub.record,
             disk_index: self.pool.disk_index.record,
             roots: self.pool.roots,
             ..self.pool.superblock
@@ -678,7 +678,7 @@ impl Engine {
         }
         self.pool.superblocks_in_flight -= 1;
         if self.check_written(result)
-            && let Some(checkpoint) = &mut self.checkpoint
+            && let Some(checkpoint) = &mut self.jobs.checkpoint
         {
             checkpoint.superblocks -= 1;
         }
