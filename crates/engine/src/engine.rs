@@ -20,7 +20,7 @@ use crate::data_path::turns::Turns;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::Parameters;
 use crate::jobs::Jobs;
-use crate::jobs::throttle::Turn;
+use crate::jobs::throttle::{IDLE_AFTER, Turn};
 use crate::limits::Limits;
 use crate::opening::Recovery;
 use crate::pool::Pool;
@@ -180,7 +180,18 @@ impl Engine {
 
     /// What jobs and care are told of requests.
     pub(crate) fn facts(&self) -> Facts {
-        Facts { is_idle: self.is_idle(), are_waiting: !self.blocked.is_empty() || !self.pending_commands.is_empty() }
+        let are_active = self.requests.active() > 0;
+        let idle_from = self.last_request + IDLE_AFTER;
+        let writes_wait = !self.blocked.is_empty();
+        Facts {
+            is_idle: !are_active && self.pool.now >= idle_from,
+            idle_from,
+            are_active,
+            are_waiting: writes_wait || !self.pending_commands.is_empty(),
+            writes_wait,
+            are_starved: !self.starved.is_empty(),
+            clears_left: self.has_clears_left(),
+        }
     }
 
     // ---- pumping ----
@@ -200,7 +211,8 @@ impl Engine {
             self.retry_blocked();
             self.run_turns();
             self.step_read_ahead();
-            self.step_mends();
+            self.care.step_mends(&mut self.pool);
+            self.answer_mended();
             self.step_scrub();
             if self.pool.phase == Phase::Serving {
                 self.step_partition();
@@ -209,7 +221,8 @@ impl Engine {
                 self.step_failure();
             } else if !self.pool.untouched {
                 self.step_jobs();
-                self.step_copies();
+                let facts = self.facts();
+                self.care.step_copies(&mut self.pool, &facts);
                 self.step_neighbours();
                 self.commit();
                 self.relieve_pressure();

@@ -1,5 +1,6 @@
 //! What the engine answers when it is asked what is set, who has the pool and how parts of it are.
 
+use crate::care::mend::Damage;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::volume::Volume;
@@ -7,6 +8,16 @@ use crate::jobs::neighbours::NeighbourCounts;
 use crate::pool::disk_index::DiskIndexStatus;
 
 impl Engine {
+    /// The damages found last, in order; at most 64.
+    pub fn damages(&self) -> impl Iterator<Item = &Damage> {
+        self.care.damages().list.iter()
+    }
+
+    /// Blocks that are under repair: a read of one waits for what comes of that.
+    pub fn blocks_under_repair(&self) -> usize {
+        self.care.under_repair().len()
+    }
+
     /// References beyond which a block is kept twice; 0: none is.
     pub fn second_copies_above(&self) -> u32 {
         self.pool.second_copies

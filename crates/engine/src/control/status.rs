@@ -114,8 +114,8 @@ impl Engine {
             memory_bytes: self.memory(),
             checkpoints: self.pool.checkpoints_done,
             checkpoint_under_way: self.jobs.checkpoint.is_some(),
-            damaged_blocks_found: self.care.damages.found,
-            repaired_blocks: self.care.damages.repaired,
+            damaged_blocks_found: self.care.damages().found,
+            repaired_blocks: self.care.damages().repaired,
             scrub: self.scrub_status(),
             mode: match self.pool.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,

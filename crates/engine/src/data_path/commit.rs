@@ -115,7 +115,7 @@ impl Engine {
         let busy = |slot| {
             dirty.contains_key(&slot)
                 || fills.contains_key(&slot)
-                || care.mends.contains_key(&slot)
+                || care.mends(slot)
                 || scrub.holds(slot)
                 || partition.is_fetching(slot)
                 || replicas.holds(slot)
@@ -249,7 +249,8 @@ impl Engine {
             let tried = done >= since.max(self.pool.walked_in) + SPACE_ATTEMPTS
                 && !self.pool.has_discards()
                 && !self.pool.has_to_flush();
-            if self.give_back_replicas() || self.give_back_copies() {
+            let facts = self.facts();
+            if self.give_back_replicas() || self.care.give_back_copies(&mut self.pool, &facts) {
                 // What they held comes back as what a discard frees does.
                 self.requests.get_mut(id).waits_since = Some(done);
             } else if self.pool.metadata_full
@@ -387,7 +388,7 @@ impl Engine {
             Turn::AfterIo => (false, None),
         };
         if self.reorder_waits() && self.requests.active() == 0 {
-            let due = self.idle_from();
+            let due = self.facts().idle_from;
             match due <= self.pool.now {
                 true => self.jobs.work_left |= !self.reorder_is_stuck(),
                 false => self.jobs.timer = Some(self.jobs.timer.map_or(due, |timer| timer.min(due))),

@@ -74,7 +74,10 @@ impl Engine {
             }
             Purpose::ScrubItem(number) => self.scrub_item_done(number, &segments, result),
             Purpose::ScrubBlocks { first } => self.scrub_blocks_read(first, &segments, result),
-            Purpose::Mend(slot) => self.mended(slot, result),
+            Purpose::Mend(slot) => {
+                self.care.mended(&mut self.pool, slot, result);
+                self.answer_mended();
+            }
             Purpose::CopyBlock(slot) => self.copied(slot, result),
             Purpose::Fetch(slot) => self.fetched(slot, result),
             Purpose::Superblock => self.superblock_written(&segments, result),

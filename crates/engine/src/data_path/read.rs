@@ -2,6 +2,7 @@
 //! gives), Reply. See docs/read-path.md.
 
 use crate::canary::Canary;
+use crate::care::Arrived;
 use crate::contract::*;
 use crate::counters::ReadCounts;
 use crate::engine::Engine;
@@ -213,7 +214,7 @@ impl Engine {
         let begun = if let Some(fill) = self.pool.fills.get_mut(&slot) {
             fill.add_waiter((id, at), &mut self.pool.spare_fill_lists);
             Begun::Joined
-        } else if !self.care.mends.is_empty() && self.join_mend(slot, entry.check(), id, at) {
+        } else if self.care.join_mend(slot, entry.check(), id, at) {
             Begun::Joined
         } else {
             let Some(buffer) = self.pool.any_buffer() else { return Begun::NoBuffer };
@@ -249,6 +250,25 @@ impl Engine {
         }
     }
 
+    /// Requests get the blocks that repairs have for them, or an error.
+    pub(crate) fn answer_mended(&mut self) {
+        let arrived = self.care.take_arrived();
+        for &Arrived { request: id, at, buffer } in &arrived {
+            let request = self.requests.get_mut(id);
+            if let Some(buffer) = buffer {
+                let block = &mut request.blocks[at as usize];
+                match request.kind {
+                    Kind::Read => block.buffer = Some(buffer),
+                    _ => block.base_buffer = Some(buffer),
+                }
+            }
+            // What would prove a known block is no reason to fail.
+            let proves = request.stage == Stage::Verify;
+            self.arrived(id, buffer.is_none() && !proves);
+        }
+        self.care.give_list_back(arrived);
+    }
+
     /// A slot's content has come: whether it is what it must be.
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
         let fill = self.pool.fills.remove(&slot).expect("a fill ends once");
@@ -261,7 +281,8 @@ impl Engine {
         let waiters = fill.waiters();
         if !good {
             // Before anyone gets an error, the other copies.
-            self.mend_for(slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
+            self.care.mend_for(&mut self.pool, slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
+            self.answer_mended();
             return false;
         }
         for (id, at) in waiters {

@@ -153,7 +153,7 @@ impl Engine {
     fn is_at_hand(&self, slot: Slot) -> bool {
         self.pool.in_memory(slot).is_some()
             || self.pool.fills.contains_key(&slot)
-            || self.care.mends.contains_key(&slot)
+            || self.care.mends(slot)
             || self.jobs.partition.is_fetching(slot)
     }
 

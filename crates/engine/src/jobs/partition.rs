@@ -524,14 +524,13 @@ impl Engine {
 
     /// Reads a block ahead, if it is not in memory and a buffer is free; fails if its digest is not at hand.
     fn fetch_block(&mut self, slot: Slot) -> Result<(), Missing> {
-        let is_here = self.pool.in_memory(slot).is_some()
-            || self.pool.fills.contains_key(&slot)
-            || self.care.mends.contains_key(&slot);
+        let is_here =
+            self.pool.in_memory(slot).is_some() || self.pool.fills.contains_key(&slot) || self.care.mends(slot);
         if is_here || self.jobs.partition.is_fetching(slot) || !self.pool.space.contains(slot) {
             return Ok(());
         }
         let Some((digest, _)) = self.pool.proven_digest(slot)? else { return Ok(()) };
-        if self.is_lost(slot, digest) {
+        if self.care.is_lost(slot, digest) {
             return Ok(());
         }
         let Some(buffer) = self.pool.buffers.take() else {

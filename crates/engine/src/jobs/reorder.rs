@@ -182,7 +182,7 @@ impl Engine {
     /// The replica of a slot, if a read may go there.
     pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
         let replica = self.pool.replicas.of(slot)?;
-        (!self.pool.dirty.contains_key(&replica) && !self.care.mends.contains_key(&replica)).then_some(replica)
+        (!self.pool.dirty.contains_key(&replica) && !self.care.mends(replica)).then_some(replica)
     }
 
     /// Replicas have come. One that is not what it must be is given up, and its slot read instead.
@@ -239,13 +239,14 @@ impl Engine {
             return self.end_work(true);
         }
         self.jobs.reorder.is_stuck = true;
-        if !self.reorder_waits() || !self.is_idle() || self.jobs.checkpoint.is_some() {
+        if !self.reorder_waits() || !self.facts().is_idle || self.jobs.checkpoint.is_some() {
             return;
         }
         let at = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume));
         match at {
             Some(at) if self.pool.replicas.are_left() => {
-                if !self.clear_hidden(at) {
+                let facts = self.facts();
+                if !self.pool.clear_hidden(at, &facts) {
                     return;
                 }
                 self.pool.replicas.begin_anew();
@@ -305,7 +306,8 @@ impl Engine {
         let at = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume));
         let is_empty = self.pool.replicas.len() == 0 && self.pool.replicas.stale().is_none();
         let Some(at) = at.filter(|_| !is_empty || self.pool.replicas.are_left()) else { return false };
-        if !self.clear_hidden(at) {
+        let facts = self.facts();
+        if !self.pool.clear_hidden(at, &facts) {
             return false;
         }
         self.pool.replicas.clear();
@@ -334,7 +336,7 @@ impl Engine {
             let Some(slot) = entry.slot() else { continue };
             let is_moving = self.pool.dirty.contains_key(&slot)
                 || self.pool.in_journal.contains_key(&slot)
-                || self.care.mends.contains_key(&slot)
+                || self.care.mends(slot)
                 || self.pool.fills.contains_key(&slot);
             if is_moving {
                 return Ok(None);

@@ -16,6 +16,7 @@
 
 use alloc::vec::Vec;
 
+use crate::care::Care;
 use crate::care::copies::Copying;
 use crate::care::mend::{Damaged, For, Found};
 use crate::contract::*;
@@ -274,9 +275,13 @@ impl Engine {
 
     /// Moves the batch on that is under way.
     pub(crate) fn step_scrub(&mut self) {
+        while let Some((whom, found)) = self.care.take_ended() {
+            self.scrub_mended(whom, found);
+        }
         self.step_items();
         while let Some((slot, digest, buffer)) = self.jobs.scrub.copies.pop() {
-            self.make_copy(slot, digest, buffer);
+            let facts = self.facts();
+            self.care.make_copy(&mut self.pool, &facts, slot, digest, buffer);
         }
         self.end_batch();
     }
@@ -538,13 +543,11 @@ impl Engine {
         item.at = At::Done;
         let item = *item;
         let repaired = found == Found::Repaired;
-        self.care.damages.found += 1;
-        self.care.damages.repaired += u64::from(repaired);
         let offset = match item.target {
             Target::Page(key, _) if !self.pool.store.is_valid(key) => 0,
             target => self.pool.item_offset(target),
         };
-        self.note_damage(item.what, offset, item.owner, repaired);
+        self.care.note_found(item.what, offset, item.owner, repaired);
         self.count_scrubbed(1, u32::from(repaired));
     }
 
@@ -604,7 +607,10 @@ impl Engine {
                 match self.pool.copying(slot, proven.map(|(digest, _)| digest)) {
                     Ok(Copying::Leave) => {}
                     Ok(Copying::Make) => self.jobs.scrub.to_copy.push(slot),
-                    Ok(Copying::Drop) => self.drop_copy(slot),
+                    Ok(Copying::Drop) => {
+                        let facts = self.facts();
+                        Care::drop_copy(&mut self.pool, &facts, slot);
+                    }
                     Err(missing) if self.await_page(missing) => return Gathered::Some,
                     Err(_) => {}
                 }
@@ -664,14 +670,14 @@ impl Engine {
             } else if good {
                 self.pool.buffers.release(buffer);
             } else {
-                self.mend_for_scrub(slot, buffer, For::Scrub, None);
+                self.care.mend_for_scrub(&mut self.pool, slot, buffer, For::Scrub, None);
                 self.jobs.scrub.mending += 1;
             }
         }
     }
 
     /// The repair of a block has come to its end.
-    pub(crate) fn scrub_mended(&mut self, whom: For, found: Found) {
+    fn scrub_mended(&mut self, whom: For, found: Found) {
         self.jobs.scrub.mending -= 1;
         let repaired = u32::from(found == Found::Repaired);
         let counts = u32::from(whom == For::Scrub && found != Found::Good);
@@ -681,7 +687,7 @@ impl Engine {
     /// Looks for other slots with the content of blocks that were lost.
     fn search(&mut self, next: &mut ScrubRecord) -> Gathered {
         for _ in 0..BUDGET / 8 {
-            if self.care.damages.lost.is_empty()
+            if self.care.damages().lost.is_empty()
                 || next.index >= self.pool.store.geometry.slots()
                 || !self.pool.may_mend()
             {
@@ -699,16 +705,16 @@ impl Engine {
                     continue;
                 }
                 let Ok(Some((digest, _))) = self.pool.proven_digest(slot) else { continue };
-                for at in 0..self.care.damages.lost.len() {
-                    let (lost, wanted) = self.care.damages.lost[at];
-                    if lost == slot || wanted != digest || self.care.mends.contains_key(&lost) {
+                for at in 0..self.care.damages().lost.len() {
+                    let (lost, wanted) = self.care.damages().lost[at];
+                    if lost == slot || wanted != digest || self.care.mends(lost) {
                         continue;
                     }
                     let Some(buffer) = self.pool.any_buffer() else {
                         next.index = slot.0;
                         return Gathered::Some;
                     };
-                    self.mend_for_scrub(lost, buffer, For::Again, Some(slot));
+                    self.care.mend_for_scrub(&mut self.pool, lost, buffer, For::Again, Some(slot));
                     self.jobs.scrub.mending += 1;
                 }
             }

@@ -15,7 +15,7 @@ use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 
 /// A pool without a request in flight for so long is idle.
-const IDLE_AFTER: Nanos = 100_000_000;
+pub(crate) const IDLE_AFTER: Nanos = 100_000_000;
 /// A burst is followed by a rest of so many times its length,
 const REST: Nanos = 3;
 /// but of no more than this.
@@ -40,16 +40,6 @@ pub(crate) enum Pace {
 }
 
 impl Engine {
-    /// Whether nobody would notice background work. The one definition of idle.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.requests.active() == 0 && self.pool.now >= self.idle_from()
-    }
-
-    /// When the pool is idle, if no request comes.
-    pub(crate) fn idle_from(&self) -> Nanos {
-        self.last_request + IDLE_AFTER
-    }
-
     /// Whether background work goes at full speed.
     pub(crate) fn is_at_full_speed(&self) -> bool {
         self.pool.is_at_full_speed(&self.facts())

@@ -727,7 +727,10 @@ impl Engine {
                         return None;
                     }
                     match volume.keeps {
-                        Some(Keeps::SecondCopies) => (self.pool.copies, self.care.has_copies) = (Some(volume.id), true),
+                        Some(Keeps::SecondCopies) => {
+                            self.pool.copies = Some(volume.id);
+                            self.care.found_copies();
+                        }
                         Some(Keeps::Replicas) => self.pool.replicas.volume = Some(volume.id),
                         None => {}
                     }
