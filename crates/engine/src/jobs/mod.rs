@@ -4,15 +4,15 @@
 //! throttle    when background work may go on
 //! checkpoint  the delta into the trees
 //! rebuild     the index, after opening
-//! partition   the boundary between index and read cache, and blocks that come back over it
+//! boundary    the boundary between index and read cache, and blocks that come back over it
 //! reorder     replicas of what reads find scattered
 //! scrub       reads everything and mends it
 //! neighbours  digests beside one that was found
 //! ```
 
+pub(crate) mod boundary;
 pub(crate) mod checkpoint;
 pub(crate) mod neighbours;
-pub(crate) mod partition;
 pub(crate) mod rebuild;
 pub(crate) mod reorder;
 pub(crate) mod scrub;
@@ -21,9 +21,9 @@ pub(crate) mod throttle;
 use alloc::boxed::Box;
 
 use crate::contract::Nanos;
+use crate::jobs::boundary::Partition;
 use crate::jobs::checkpoint::Checkpoint;
 use crate::jobs::neighbours::Neighbours;
-use crate::jobs::partition::Partition;
 use crate::jobs::rebuild::Rebuild;
 use crate::jobs::reorder::Reorder;
 use crate::jobs::scrub::Scrub;
