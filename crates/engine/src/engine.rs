@@ -19,8 +19,8 @@ use crate::data_path::readahead::ReadAhead;
 use crate::data_path::turns::Turns;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::Parameters;
-use crate::jobs::Jobs;
-use crate::jobs::throttle::{IDLE_AFTER, Turn};
+use crate::jobs::throttle::IDLE_AFTER;
+use crate::jobs::{Jobs, Place, Work};
 use crate::limits::Limits;
 use crate::opening::Recovery;
 use crate::pool::Pool;
@@ -123,12 +123,12 @@ impl Engine {
 
     /// When [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
     pub fn next_timer(&self) -> Option<Nanos> {
-        let moves = self.jobs.partition.work_left && self.pool.phase == Phase::Serving;
-        if self.jobs.work_left || moves { Some(self.pool.now) } else { self.timers() }
+        let moves = self.jobs.boundary.has_work_left() && self.pool.phase == Phase::Serving;
+        if self.jobs.is_work_left() || moves { Some(self.pool.now) } else { self.timers() }
     }
 
     fn timers(&self) -> Option<Nanos> {
-        self.tick.into_iter().chain(self.jobs.timer).chain(self.no_room.due()).min()
+        self.tick.into_iter().chain(self.jobs.due()).chain(self.no_room.due()).min()
     }
 
     /// What an I/O is: operation, byte offset, byte length, segments, class.
@@ -213,9 +213,9 @@ impl Engine {
             self.step_read_ahead();
             self.care.step_mends(&mut self.pool);
             self.answer_mended();
-            self.step_scrub();
+            self.pass_jobs(Place::First);
             if self.pool.phase == Phase::Serving {
-                self.step_partition();
+                self.jobs.move_boundary(&mut self.pool);
             }
             if self.pool.read_only {
                 self.step_failure();
@@ -223,13 +223,12 @@ impl Engine {
                 self.step_jobs();
                 let facts = self.facts();
                 self.care.step_copies(&mut self.pool, &facts);
-                self.step_neighbours();
+                self.jobs.neighbours.step(&mut self.pool);
                 self.commit();
                 self.relieve_pressure();
                 self.pool.reserve_ahead();
             }
-            self.step_reorder();
-            self.begin_scrub();
+            self.pass_jobs(Place::Last);
             self.step_commands();
             self.set_tick();
         }
@@ -254,7 +253,7 @@ impl Engine {
         }
     }
 
-    /// One scheduler for jobs: each moves a bounded number of steps; a checkpoint comes before the rebuild of the index.
+    /// The checkpoint moves a bounded number of steps, then the jobs that change what the pool is written with.
     fn step_jobs(&mut self) {
         if self.pool.closes_early {
             return;
@@ -263,21 +262,19 @@ impl Engine {
             self.mature();
         }
         self.step_checkpoint();
-        if self.jobs.checkpoint.is_none() && self.jobs.rebuild.is_some() && self.turn() == Turn::Now {
-            self.begin_burst();
-            let (visits, reads) = (self.pool.store.page_visits, self.pool.store.io.in_flight());
-            self.step_rebuild();
-            self.pool.counters.rebuild_page_visits += self.pool.store.page_visits - visits;
-            self.pool.counters.rebuild_loads += (self.pool.store.io.in_flight() - reads) as u64;
-        }
-        if self.jobs.checkpoint.is_none() && self.jobs.rebuild.is_none() {
-            self.step_fetch();
-        }
+        self.pass_jobs(Place::Middle);
+    }
+
+    /// Jobs go on that have their place here.
+    fn pass_jobs(&mut self, place: Place) {
+        let facts = self.facts();
+        let Engine { pool, care, jobs, .. } = self;
+        jobs.pass(place, &mut Work { pool, care, facts });
     }
 
     fn timer(&mut self) {
         self.begin_turn();
-        self.jobs.timer = self.jobs.timer.filter(|&due| due > self.pool.now);
+        self.jobs.forget_due(self.pool.now);
         if self.tick.is_some_and(|tick| tick <= self.pool.now) {
             self.tick = None;
             if matches!(self.pool.phase, Phase::Serving | Phase::Closing)

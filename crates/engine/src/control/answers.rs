@@ -4,6 +4,8 @@ use crate::care::mend::Damage;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::volume::Volume;
+use crate::icache::rule::DivisionChange;
+use crate::jobs::boundary::CacheStatus;
 use crate::jobs::neighbours::NeighbourCounts;
 use crate::pool::disk_index::DiskIndexStatus;
 
@@ -33,9 +35,19 @@ impl Engine {
         self.jobs.neighbours.counts
     }
 
+    /// The division of memory between index and read cache, and what was hit.
+    pub fn cache_status(&self) -> CacheStatus {
+        self.jobs.boundary.status(&self.pool, &self.jobs.fetch)
+    }
+
+    /// The last changes of the division, the oldest first.
+    pub fn cache_history(&self) -> impl Iterator<Item = DivisionChange> + '_ {
+        self.jobs.boundary.history()
+    }
+
     /// What is in force.
     pub fn cache_setting(&self) -> Option<CacheSetting> {
-        self.pool.pool_cache.or(self.pool.limits.cache.setting)
+        self.pool.cache_setting()
     }
 
     /// What the pool was set to, if it was.

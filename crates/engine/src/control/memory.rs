@@ -20,7 +20,7 @@ impl Engine {
     /// size that it was not made for.
     pub fn set_limits(&mut self, limits: Limits) {
         self.pool.limits = limits;
-        self.divide_anew();
+        self.jobs.divide_anew(&mut self.pool);
         self.pool.dirty.shrink_to(limits.write_buffers as usize);
         self.pool.store.pages.set_count(limits.pages);
         self.requests.set_limit(limits.requests);
@@ -73,7 +73,7 @@ impl Engine {
             + self.pool.space.memory()
             + self.pool.index.memory()
             + self.pool.cache.memory()
-            + self.jobs.partition.memory()
+            + self.jobs.boundary.memory()
             + table_bytes(&self.pool.dirty)
             + self.pool.delta.memory()
             + self.pool.frozen.memory()

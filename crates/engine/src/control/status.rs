@@ -103,7 +103,7 @@ impl Engine {
             data_blocks_used: self.pool.space.data_used,
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.pool.second_copies_used(),
-            reorder: self.reorder_status(),
+            reorder: self.jobs.reorder.status(&self.pool),
             overhead_blocks_used: fixed + u64::from(self.pool.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
             metadata_blocks_used: u64::from(self.pool.store.meta.used()),
@@ -116,7 +116,7 @@ impl Engine {
             checkpoint_under_way: self.jobs.checkpoint.is_some(),
             damaged_blocks_found: self.care.damages().found,
             repaired_blocks: self.care.damages().repaired,
-            scrub: self.scrub_status(),
+            scrub: self.jobs.scrub.status(&self.pool),
             mode: match self.pool.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
                 _ if self.pool.read_only || self.pool.reads_only => Mode::ReadOnly,

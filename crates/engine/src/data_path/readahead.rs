@@ -154,7 +154,7 @@ impl Engine {
         self.pool.in_memory(slot).is_some()
             || self.pool.fills.contains_key(&slot)
             || self.care.mends(slot)
-            || self.jobs.partition.is_fetching(slot)
+            || self.jobs.fetch.is_fetching(slot)
     }
 
     /// Reads the first of these blocks, as many as come in a few reads: up to which block of the volume, unless it is all.

@@ -286,7 +286,7 @@ impl Engine {
             request.attempts += 1;
             request.stage = Stage::Verify;
         } else {
-            self.want_neighbours(id);
+            self.jobs.neighbours.want_beside(&self.requests.get(id).blocks, &self.pool);
         }
         !waits
     }
@@ -397,7 +397,7 @@ impl Engine {
         self.pool.retire_dead();
         self.name_copies(id);
         self.count_write(id, volume, policy);
-        self.note_lookups(id, policy);
+        self.jobs.boundary.note_lookups(self.requests.get(id), policy, &self.pool.limits);
         self.pool.last_change = self.pool.now;
         self.pool.forget_wrapped();
         let unwritten = &self.pool.journal.unwritten;
@@ -493,7 +493,7 @@ impl Engine {
             if good && (self.pool.replicas.was_written(slot) || !stays) {
                 self.pool.evicted.push(buffer);
             } else if good {
-                self.jobs.partition.note_written(slot);
+                self.jobs.boundary.note_written(slot);
                 self.pool.keep_cached(slot, buffer);
             } else {
                 // The pool is read-only from here on: keep the only copy readable.

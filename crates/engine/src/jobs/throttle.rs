@@ -9,8 +9,8 @@
 //! ghosts that are fetched into what has grown, and the scrub; and what puts scattered blocks in order, which goes while the pool is idle
 //! only.
 
+use super::Jobs;
 use crate::contract::Nanos;
-use crate::engine::Engine;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 
@@ -32,43 +32,50 @@ pub(crate) enum Turn {
 
 /// What the throttle remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pace {
+enum Pace {
     /// Nothing before this time.
     Rest(Nanos),
     /// A burst that began then; its I/O may be in flight.
     Burst(Nanos),
 }
 
-impl Engine {
-    /// Whether background work goes at full speed.
-    pub(crate) fn is_at_full_speed(&self) -> bool {
-        self.pool.is_at_full_speed(&self.facts())
-    }
+/// The throttle of background work.
+pub(crate) struct Throttle(Pace);
 
+impl Throttle {
+    /// Nothing has been done so far.
+    pub(crate) fn new(now: Nanos) -> Throttle {
+        Throttle(Pace::Rest(now))
+    }
+}
+
+impl Jobs {
     /// When background work may take its next steps.
-    pub(crate) fn turn(&mut self) -> Turn {
-        if self.is_at_full_speed() {
-            self.jobs.pace = Pace::Rest(self.pool.now);
+    pub(crate) fn turn(&mut self, pool: &Pool, facts: &Facts) -> Turn {
+        if pool.is_at_full_speed(facts) {
+            self.throttle.0 = Pace::Rest(pool.now);
             return Turn::Now;
         }
-        if let Pace::Burst(began) = self.jobs.pace {
-            if self.pool.store.pages.writes + self.pool.store.pages.background_loads() + self.jobs.scrub.in_flight() > 0
-                || self.jobs.partition.fetches_in_flight() > 0
-            {
+        if let Pace::Burst(began) = self.throttle.0 {
+            if pool.store.pages.writes + pool.store.pages.background_loads() + self.in_flight() > 0 {
                 return Turn::AfterIo;
             }
             // Steps that needed no I/O are bounded by their budget alone.
-            self.jobs.pace = Pace::Rest(self.pool.now + ((self.pool.now - began) * REST).min(REST_MAX));
+            self.throttle.0 = Pace::Rest(pool.now + ((pool.now - began) * REST).min(REST_MAX));
         }
-        match self.jobs.pace {
-            Pace::Rest(until) if until > self.pool.now => Turn::At(until),
+        match self.throttle.0 {
+            Pace::Rest(until) if until > pool.now => Turn::At(until),
             _ => Turn::Now,
         }
     }
 
-    /// Background work takes steps.
-    pub(crate) fn begin_burst(&mut self) {
-        self.jobs.pace = Pace::Burst(self.pool.now);
+    /// Background work takes steps, if it is its turn.
+    pub(crate) fn begins_burst(&mut self, pool: &Pool, facts: &Facts) -> bool {
+        let is_turn = self.turn(pool, facts) == Turn::Now;
+        if is_turn {
+            self.throttle.0 = Pace::Burst(pool.now);
+        }
+        is_turn
     }
 }
 

@@ -31,7 +31,6 @@ use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Superblock, TreeId, VERSION};
 use crate::format::volume::{self, Keeps, MAX_VOLUMES, VOLUME_BYTES, most_blocks};
-use crate::jobs::rebuild::Rebuild;
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
 use crate::map::map_buffer::{self, MapBuffer};
@@ -769,7 +768,7 @@ impl Engine {
         self.pool.review_room();
         self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && !self.pool.reads_only;
         if !self.pool.reads_only {
-            self.jobs.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
+            self.jobs.fill_index(&self.pool);
         }
         self.pool.open_disk_index();
         self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));

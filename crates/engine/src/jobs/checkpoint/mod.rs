@@ -42,8 +42,8 @@ use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
+use crate::jobs::Steps;
 use crate::jobs::checkpoint::plan::Plan;
-use crate::jobs::throttle::Turn;
 use crate::map::map_buffer::{Leaf, Pass};
 use crate::pool::Pool;
 use crate::pool::disk_index::Update;
@@ -324,7 +324,7 @@ impl Engine {
         self.jobs.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
     }
 
-    fn checkpoint_is_due(&self) -> bool {
+    fn checkpoint_is_due(&self, facts: &Facts) -> bool {
         let limit = self.pool.limits.delta_entries as usize;
         self.pool.want_checkpoint
             || self.pool.delta.len() >= limit / 2
@@ -333,13 +333,13 @@ impl Engine {
             || self.pool.journal.is_half_full()
             || self.pool.journal.entries >= 2 * limit as u64
             || self.pool.may_run_short()
-            || self.discards_are_due()
-            || self.disk_index_is_due() && self.has_rested()
+            || self.discards_are_due(facts)
+            || self.disk_index_is_due() && self.has_rested(facts)
     }
 
     /// Whether a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
-    fn discards_are_due(&self) -> bool {
-        let rested = self.has_rested();
+    fn discards_are_due(&self, facts: &Facts) -> bool {
+        let rested = self.has_rested(facts);
         let many = self.pool.discards.len() as u64 >= u64::from(self.pool.limits.discards) / 2;
         let any = self.pool.has_discards() || self.pool.delta.cuts > 0;
         any && self.pool.phase == Phase::Serving && !self.pool.has_much_pending() && (rested || many)
@@ -351,18 +351,19 @@ impl Engine {
         self.pool.disk_index_is_unfinished()
             && self.pool.phase == Phase::Serving
             && !self.pool.reads_only
-            && self.jobs.rebuild.is_none()
+            && !self.jobs.rebuild.is_under_way()
             && self.pending_commands.is_empty()
     }
 
     /// Whether a checkpoint may begin that only goes on with what is done in the background.
-    fn has_rested(&self) -> bool {
-        self.is_at_full_speed() || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
+    fn has_rested(&self, facts: &Facts) -> bool {
+        self.pool.is_at_full_speed(facts) || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
     }
 
     pub(crate) fn step_checkpoint(&mut self) {
+        let facts = self.facts();
         if self.jobs.checkpoint.is_none()
-            && self.checkpoint_is_due()
+            && self.checkpoint_is_due(&facts)
             && !self.jobs.scrub.writes_metadata()
             && self.pool.may_begin()
         {
@@ -370,16 +371,14 @@ impl Engine {
         }
         let Some(mut checkpoint) = self.take_checkpoint() else { return };
         checkpoint.yielded = false;
-        checkpoint.facts = self.facts();
-        if checkpoint.stage < Stage::Drain && !self.pool.read_only {
-            if self.turn() != Turn::Now {
-                checkpoint.yielded = true;
-                self.lend_checkpoint(checkpoint);
-                return;
-            }
-            self.begin_burst();
+        checkpoint.facts = facts;
+        let needs_turn = checkpoint.stage < Stage::Drain && !self.pool.read_only;
+        if needs_turn && !self.jobs.begins_burst(&self.pool, &checkpoint.facts) {
+            checkpoint.yielded = true;
+            self.lend_checkpoint(checkpoint);
+            return;
         }
-        let mut budget = if self.is_at_full_speed() { BUDGET } else { BUDGET / 4 };
+        let mut budget = if self.pool.is_at_full_speed(&checkpoint.facts) { BUDGET } else { BUDGET / 4 };
         loop {
             if self.pool.read_only {
                 return self.pool.abandon_checkpoint(&mut checkpoint);
