@@ -179,6 +179,7 @@ impl Engine {
     }
 
     /// What jobs and care are told of requests.
+    #[inline]
     pub(crate) fn facts(&self) -> Facts {
         let are_active = self.requests.active() > 0;
         let idle_from = self.last_request + IDLE_AFTER;
@@ -213,22 +214,23 @@ impl Engine {
             self.step_read_ahead();
             self.care.step_mends(&mut self.pool);
             self.answer_mended();
-            self.pass_jobs(Place::First);
+            let facts = self.facts();
+            self.pass_jobs(Place::First, facts);
             if self.pool.phase == Phase::Serving {
                 self.jobs.move_boundary(&mut self.pool);
             }
             if self.pool.read_only {
                 self.step_failure();
             } else if !self.pool.untouched {
-                self.step_jobs();
-                let facts = self.facts();
+                self.step_jobs(facts);
                 self.care.step_copies(&mut self.pool, &facts);
                 self.jobs.neighbours.step(&mut self.pool);
                 self.commit();
                 self.relieve_pressure();
                 self.pool.reserve_ahead();
             }
-            self.pass_jobs(Place::Last);
+            let facts = self.facts();
+            self.pass_jobs(Place::Last, facts);
             self.step_commands();
             self.set_tick();
         }
@@ -254,20 +256,20 @@ impl Engine {
     }
 
     /// The checkpoint moves a bounded number of steps, then the jobs that change what the pool is written with.
-    fn step_jobs(&mut self) {
+    fn step_jobs(&mut self, facts: Facts) {
         if self.pool.closes_early {
             return;
         }
         if self.pool.mature_left {
             self.mature();
         }
-        self.step_checkpoint();
-        self.pass_jobs(Place::Middle);
+        self.step_checkpoint(facts);
+        self.pass_jobs(Place::Middle, facts);
     }
 
     /// Jobs go on that have their place here.
-    fn pass_jobs(&mut self, place: Place) {
-        let facts = self.facts();
+    #[inline(always)]
+    fn pass_jobs(&mut self, place: Place, facts: Facts) {
         let Engine { pool, care, jobs, .. } = self;
         jobs.pass(place, &mut Work { pool, care, facts });
     }

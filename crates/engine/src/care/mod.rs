@@ -43,6 +43,12 @@ impl Care {
         self.mends.contains_key(&slot)
     }
 
+    /// Whether any slot is.
+    #[inline]
+    pub(crate) fn mends_any(&self) -> bool {
+        !self.mends.is_empty()
+    }
+
     /// Slots under repair, in order.
     pub(crate) fn under_repair(&self) -> impl ExactSizeIterator<Item = &Slot> {
         self.mends.keys()
@@ -56,6 +62,12 @@ impl Care {
     /// Whether a slot is known to hold this content no longer, and there was no other copy. Who writes the content again has one.
     pub(crate) fn is_lost(&self, slot: Slot, digest: Digest) -> bool {
         self.damages.lost.contains(&(slot, digest))
+    }
+
+    /// Whether blocks for requests have come.
+    #[inline]
+    pub(crate) fn has_arrived(&self) -> bool {
+        !self.arrived.is_empty()
     }
 
     /// Blocks for requests that have come since this was asked last; the list is to be given back.

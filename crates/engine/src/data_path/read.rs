@@ -214,7 +214,7 @@ impl Engine {
         let begun = if let Some(fill) = self.pool.fills.get_mut(&slot) {
             fill.add_waiter((id, at), &mut self.pool.spare_fill_lists);
             Begun::Joined
-        } else if self.care.join_mend(slot, entry.check(), id, at) {
+        } else if self.care.mends_any() && self.care.join_mend(slot, entry.check(), id, at) {
             Begun::Joined
         } else {
             let Some(buffer) = self.pool.any_buffer() else { return Begun::NoBuffer };
@@ -251,7 +251,14 @@ impl Engine {
     }
 
     /// Requests get the blocks that repairs have for them, or an error.
+    #[inline]
     pub(crate) fn answer_mended(&mut self) {
+        if self.care.has_arrived() {
+            self.answer_arrived();
+        }
+    }
+
+    fn answer_arrived(&mut self) {
         let arrived = self.care.take_arrived();
         for &Arrived { request: id, at, buffer } in &arrived {
             let request = self.requests.get_mut(id);

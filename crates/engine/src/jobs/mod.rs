@@ -14,7 +14,7 @@
 //! Jobs of one shape ([`Steps`]) are listed here and nowhere else: each has a field of [`Jobs`], an arm of `ask` and a row of [`RULES`].
 //! They get the pool, care and facts about requests ([`Work`]): they cannot reach a request, nor the engine. The scheduler passes them in the
 //! order of the rows, three times a pump ([`Place`]), and hands them their I/O. Checkpoint, boundary and neighbours are no such jobs: a
-//! checkpoint answers requests when it ends or fails, the two others are bounded by themselves and need no turn.
+//! checkpoint closes records and may fail the pool, the two others are bounded by themselves and need no turn.
 
 pub(crate) mod boundary;
 pub(crate) mod checkpoint;
@@ -93,17 +93,24 @@ const RULES: [Rules; 4] = [
     },
 ];
 
-/// What is asked of a job: of the one in this field.
+/// Asks something of a job: of the one in this field.
 macro_rules! ask {
-    (($($of:tt)+) $job:expr, $it:ident => $what:expr) => {
+    ($jobs:expr, $job:expr, $verb:ident $with:tt) => {
         match $job {
-            Job::Rebuild => { let $it = $($of)+.rebuild; $what }
-            Job::Fetch => { let $it = $($of)+.fetch; $what }
-            Job::Reorder => { let $it = $($of)+.reorder; $what }
-            Job::Scrub => { let $it = $($of)+.scrub; $what }
+            Job::Rebuild => $jobs.rebuild.$verb $with,
+            Job::Fetch => $jobs.fetch.$verb $with,
+            Job::Reorder => $jobs.reorder.$verb $with,
+            Job::Scrub => $jobs.scrub.$verb $with,
         }
     };
 }
+
+/// Does something with each row. Written out, not in a loop: what a row says is known to the compiler then, and most of it costs nothing.
+macro_rules! each_row {
+    ($row:ident => $what:expr) => { each_row!(0 1 2 3 4 5 6 7 8 9 10 11; $row => $what) };
+    ($($number:literal)+; $row:ident => $what:expr) => { $( if let Some($row) = RULES.get($number) { $what } )+ };
+}
+const _: () = assert!(RULES.len() <= 12, "each_row! has a number for each row");
 
 /// When the scheduler lets a job take steps.
 struct Rules {
@@ -232,33 +239,40 @@ impl Jobs {
     }
 
     /// Lets jobs go on that have their place here.
+    #[inline(always)]
     pub(crate) fn pass(&mut self, place: Place, work: &mut Work<'_>) {
-        for rules in RULES.iter().filter(|rules| rules.advances == place || rules.steps == place) {
-            // A job whose work ends now begins the next with another pump.
-            let can_step = rules.steps == place && self.can_step(rules, work.pool, &work.facts);
-            if rules.advances == place {
-                ask!((&mut self) rules.job, job => job.advance(work));
-            }
-            let has_turn = match rules.runs {
-                _ if !can_step => false,
-                Runs::WhenIdle => work.facts.is_idle,
-                Runs::InBursts => self.begins_burst(work.pool, &work.facts),
-            };
-            if has_turn {
-                ask!((&mut self) rules.job, job => job.step(work));
-            }
+        each_row!(rules => self.pass_one(rules, place, work));
+    }
+
+    #[inline(always)]
+    fn pass_one(&mut self, rules: &Rules, place: Place, work: &mut Work<'_>) {
+        // A job whose work ends now begins the next with another pump.
+        let can_step = rules.steps == place && self.can_step(rules, work.pool, &work.facts);
+        if rules.advances == place {
+            ask!(self, rules.job, advance(work));
+        }
+        let has_turn = match rules.runs {
+            _ if !can_step => false,
+            Runs::WhenIdle => work.facts.is_idle,
+            Runs::InBursts => self.begins_burst(work.pool, &work.facts),
+        };
+        if has_turn {
+            ask!(self, rules.job, step(work));
         }
     }
 
-    /// Whether a job may take steps, by its rules and by itself.
+    /// Whether a job may take steps, by itself and by its rules.
+    #[inline(always)]
     fn can_step(&self, rules: &Rules, pool: &Pool, facts: &Facts) -> bool {
+        if !ask!(self, rules.job, can_step(pool, facts)) {
+            return false;
+        }
         let is_written = !pool.read_only && !pool.untouched && !pool.closes_early;
         let waits_for_none = rules.also_unwritten && !pool.may_mend();
-        let may = (rules.also_unwritten || is_written)
+        (rules.also_unwritten || is_written)
             && (waits_for_none
                 || (!rules.between_checkpoints || pool.under_way.is_none())
-                    && rules.after.is_none_or(|before| !ask!((&self) before, job => job.is_under_way())));
-        may && ask!((&self) rules.job, job => job.can_step(pool, facts))
+                    && rules.after.is_none_or(|before| !ask!(self, before, is_under_way())))
     }
 
     /// An I/O of a job is done.
@@ -269,26 +283,33 @@ impl Jobs {
         segments: &[Segment],
         result: Result<Outcome<'_>, IoError>,
     ) {
-        ask!((&mut self) RULES[job as usize].job, job => job.done(work, part, segments, result));
+        ask!(self, RULES[job as usize].job, done(work, part, segments, result));
     }
 
     /// I/O of blocks in flight, of jobs that go in bursts.
     fn in_flight(&self) -> usize {
-        let in_bursts = RULES.iter().filter(|rules| rules.runs == Runs::InBursts);
-        in_bursts.map(|rules| ask!((&self) rules.job, job => job.in_flight())).sum()
+        let mut all = 0;
+        each_row!(rules => if rules.runs == Runs::InBursts {
+            all += ask!(self, rules.job, in_flight());
+        });
+        all
     }
 
     /// Whether a slot must not be reused yet, because a job works on it.
+    #[inline]
     pub(crate) fn hold(&self, slot: Slot) -> bool {
-        RULES.iter().any(|rules| ask!((&self) rules.job, job => job.holds(slot)))
+        let mut any = false;
+        each_row!(rules => any |= ask!(self, rules.job, holds(slot)));
+        any
     }
 
     /// Decides when jobs go on, at the end of a pump; `others` can go on at once when they have a turn.
+    #[inline]
     pub(crate) fn set_timer(&mut self, pool: &Pool, facts: &Facts, others: bool) {
-        let in_bursts = |rules: &&Rules| rules.runs == Runs::InBursts;
-        let goes_on =
-            |rules: &Rules| self.can_step(rules, pool, facts) && !ask!((&self) rules.job, job => job.is_stuck(pool));
-        let any = others || RULES.iter().filter(in_bursts).any(goes_on);
+        let mut any = others;
+        each_row!(rules => if rules.runs == Runs::InBursts {
+            any |= self.can_step(rules, pool, facts) && !ask!(self, rules.job, is_stuck(pool));
+        });
         (self.work_left, self.timer) = match self.turn(pool, facts) {
             _ if !any || pool.phase == Phase::Closed => (false, None),
             Turn::Now => (true, None),
@@ -299,14 +320,12 @@ impl Jobs {
             return;
         }
         // By the time that the pool is idle, what such a job waits for may be over: its rules are looked at then.
-        for rules in RULES.iter().filter(|rules| rules.runs == Runs::WhenIdle) {
-            let (waits, is_stuck) = ask!((&self) rules.job, job => (job.can_step(pool, facts), job.is_stuck(pool)));
+        each_row!(rules => if rules.runs == Runs::WhenIdle && ask!(self, rules.job, can_step(pool, facts)) {
             match facts.idle_from <= pool.now {
-                _ if !waits => {}
-                true => self.work_left |= !is_stuck,
+                true => self.work_left |= !ask!(self, rules.job, is_stuck(pool)),
                 false => self.timer = Some(self.timer.map_or(facts.idle_from, |timer| timer.min(facts.idle_from))),
             }
-        }
+        });
     }
 
     /// Fills the index anew, from the summaries.

@@ -360,8 +360,7 @@ impl Engine {
         self.pool.is_at_full_speed(facts) || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
     }
 
-    pub(crate) fn step_checkpoint(&mut self) {
-        let facts = self.facts();
+    pub(crate) fn step_checkpoint(&mut self, facts: Facts) {
         if self.jobs.checkpoint.is_none()
             && self.checkpoint_is_due(&facts)
             && !self.jobs.scrub.writes_metadata()
