@@ -158,8 +158,8 @@ impl Engine {
     fn is_at_hand(&self, slot: Slot) -> bool {
         self.pool.in_memory(slot).is_some()
             || self.pool.fills.contains_key(&slot)
-            || self.mends.contains_key(&slot)
-            || self.partition.is_fetching(slot)
+            || self.care.mends(slot)
+            || self.jobs.fetch.is_fetching(slot)
     }
 
     /// Reads the first of these blocks, as many as come in a few reads: up to which block of the volume, unless it is all.

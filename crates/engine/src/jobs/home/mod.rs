@@ -25,13 +25,14 @@ pub(crate) mod plan;
 use alloc::vec::Vec;
 
 use crate::canary::Canary;
+use crate::care::Care;
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
+use crate::jobs::{Job, Steps, Work};
 use crate::pool::Pool;
 use crate::pool::room::{Asked, Room};
+use crate::pool::standing::Facts;
 use crate::space::SlotState;
-use crate::store::io::Purpose;
 use crate::store::pages::PageKey;
 use crate::store::tree::{LastLeaf, Missing, Unresolved};
 use plan::{Lies, Plan};
@@ -141,11 +142,6 @@ impl Home {
         }
     }
 
-    /// Whether a slot must not be reused yet.
-    pub(crate) fn holds(&self, slot: Slot) -> bool {
-        self.batch.as_ref().is_some_and(|batch| batch.sources.binary_search(&slot).is_ok())
-    }
-
     /// Blocks that may be moved now.
     fn allowance(&self, pool: &Pool) -> u64 {
         match pool.tidy {
@@ -171,96 +167,107 @@ impl Home {
     }
 }
 
-impl Engine {
+impl Home {
     /// What is known of regions that come home.
-    pub(crate) fn home_status(&self) -> HomeStatus {
+    pub(crate) fn status(&self, pool: &Pool) -> HomeStatus {
         HomeStatus {
-            tidy: self.pool.tidy,
-            noted_regions: self.pool.regions.scattered() as u64 + u64::from(self.home.batch.is_some()),
-            regions: self.home.done,
-            given_up_regions: self.home.given_up,
-            moved_blocks: self.home.moved,
-            allowance_blocks: self.home.allowance(&self.pool),
+            tidy: pool.tidy,
+            noted_regions: pool.regions.scattered() as u64 + u64::from(self.batch.is_some()),
+            regions: self.done,
+            given_up_regions: self.given_up,
+            moved_blocks: self.moved,
+            allowance_blocks: self.allowance(pool),
+        }
+    }
+}
+
+impl Steps for Home {
+    fn is_under_way(&self) -> bool {
+        self.batch.is_some()
+    }
+
+    fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
+        pool.regions.scattered() > 0 && self.batch.is_none() && pool.takes_changes() && self.allowance(pool) > 0
+    }
+
+    /// A batch comes to its end even if the pool is no longer idle.
+    fn advance(&mut self, work: &mut Work<'_>) {
+        if self.batch.is_some() {
+            self.go_on(work.pool, &work.facts);
+        } else {
+            self.is_stuck = true;
+            self.has_settled &= work.facts.is_idle;
         }
     }
 
-    /// Whether the job has something to do when the pool is idle.
-    pub(crate) fn home_waits(&self) -> bool {
-        self.pool.takes_changes()
-            && self.home.batch.is_none()
-            && self.pool.regions.scattered() > 0
-            && self.home.allowance(&self.pool) > 0
-    }
-
-    /// Whether something has to happen before the job goes on.
-    pub(crate) fn home_is_stuck(&self) -> bool {
-        self.home.is_stuck
-    }
-
-    /// Moves the job on. A batch comes to its end even if the pool is no longer idle.
-    pub(crate) fn step_home(&mut self) {
-        self.home.at_open.get_or_insert(self.pool.space.data_used);
-        if self.home.batch.is_some() {
-            return self.step_move();
+    fn step(&mut self, work: &mut Work<'_>) {
+        let Work { pool, care, facts } = work;
+        if !pool.may_be_reordered() || !pool.has_slots_to_move() {
+            return pool.regions.clear();
         }
-        self.home.is_stuck = false;
-        if !self.home_waits() {
+        if facts.writes_wait || facts.are_starved {
             return;
         }
-        if !self.may_move() || !self.has_slots_to_move() {
-            return self.pool.regions.clear();
-        }
-        self.home.is_stuck = true;
-        if !self.is_idle() {
-            self.home.has_settled = false;
-            return;
-        }
-        if self.checkpoint.is_some() || !self.blocked.is_empty() || !self.starved.is_empty() {
-            return;
-        }
-        if self.home.waits_for.is_some_and(|page| self.pool.store.pages.is_loading(page)) {
+        if self.waits_for.is_some_and(|page| pool.store.pages.is_loading(page)) {
             return;
         }
         // The places at home are those that were freed last.
-        self.home.has_settled |= self.pool.delta.is_empty() && self.pool.space.pending().is_empty();
-        if !self.home.has_settled {
+        self.has_settled |= pool.delta.is_empty() && pool.space.pending().is_empty();
+        if !self.has_settled {
             return;
         }
-        while let Some((first, noted)) = self.pool.regions.next() {
-            match self.begin_region(first, noted.home) {
-                Ok(true) => return self.step_move(),
+        while let Some((first, noted)) = pool.regions.next() {
+            match self.begin_region(pool, care, first, noted.home) {
+                Ok(true) => return self.go_on(pool, facts),
                 Ok(false) => {
-                    self.home.done += 1;
-                    self.pool.regions.in_order(first);
+                    self.done += 1;
+                    pool.regions.in_order(first);
                 }
-                Err(Stop::Waits) if noted.tries < TRIES => return self.pool.regions.tried(first),
+                Err(Stop::Waits) if noted.tries < TRIES => return pool.regions.tried(first),
                 Err(_) => {
-                    self.home.given_up += 1;
-                    self.pool.regions.in_order(first);
+                    self.given_up += 1;
+                    pool.regions.in_order(first);
                 }
             }
         }
-        self.home.is_stuck = false;
+        self.is_stuck = false;
     }
 
-    /// Whether blocks may be moved at all.
-    fn may_move(&self) -> bool {
-        let pool = &self.pool;
-        pool.takes_changes() && !pool.untouched && !pool.metadata_full && !pool.host_full
+    fn is_stuck(&self, _: &Pool) -> bool {
+        self.is_stuck
     }
 
-    /// Whether nobody misses the slots that a batch takes until the old ones are free.
-    fn has_slots_to_move(&self) -> bool {
-        let geometry = &self.pool.store.geometry;
-        self.pool.space.free() >= (geometry.spare_slots() / 2 + AT_ONCE as u64).min(geometry.slots() / 8)
+    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        let batch = self.batch.as_mut().expect("a batch stays until its I/O is done");
+        batch.in_flight -= 1;
+        let good = match (batch.at, result) {
+            (At::Read, Ok(Outcome::Blocks(contents))) => {
+                let blocks = batch.blocks[part as usize..].iter().take(segments.len());
+                let is_right =
+                    |(content, block): (&BlockContent, &Moved)| !content.zero && content.digest == block.digest;
+                contents.len() == segments.len() && contents.iter().zip(blocks).all(is_right)
+            }
+            (At::Read, _) => false,
+            // Who finds a place that cannot be written is whoever needs it: what is moved stays where it is.
+            (_, result) => result.is_ok(),
+        };
+        // What is wrong with a source a read or a scrub will find.
+        batch.is_over |= !good;
+        work.pool.needs_pump = true;
     }
 
+    fn holds(&self, slot: Slot) -> bool {
+        self.batch.as_ref().is_some_and(|batch| batch.sources.binary_search(&slot).is_ok())
+    }
+}
+
+impl Home {
     // ---- gathering ----
 
     /// Looks at a region and begins to move what is to be moved; false if it is in order.
-    fn begin_region(&mut self, first: Key, home: Option<i64>) -> Result<bool, Stop> {
-        let region = self.look_at(first)?;
-        let container = self.pool.store.geometry.slots_per_container.into();
+    fn begin_region(&mut self, pool: &mut Pool, care: &Care, first: Key, home: Option<i64>) -> Result<bool, Stop> {
+        let region = self.look_at(pool, care, first)?;
+        let container = pool.store.geometry.slots_per_container.into();
         let lies: Vec<Lies> = region.iter().map(|&(lies, _)| lies).collect();
         let home = match home {
             Some(home) => home,
@@ -268,14 +275,14 @@ impl Engine {
                 Plan::Leave => return Ok(false),
                 Plan::Return(home) => home,
                 Plan::Move => {
-                    let Some(empty) = self.pool.space.empty_container() else {
-                        return Err(if self.pool.ask_for_fresh() { Stop::Waits } else { Stop::GivenUp });
+                    let Some(empty) = pool.space.empty_container() else {
+                        return Err(if pool.ask_for_fresh() { Stop::Waits } else { Stop::GivenUp });
                     };
-                    self.pool.space.slots_of(empty).start as i64
+                    pool.space.slots_of(empty).start as i64
                 }
             },
         };
-        let most = AT_ONCE.min(self.pool.limits.buffers as usize / 8).min(self.home.allowance(&self.pool) as usize);
+        let most = AT_ONCE.min(pool.limits.buffers as usize / 8).min(self.allowance(pool) as usize);
         let (mut blocks, mut more) = (Vec::new(), false);
         let mut missing = Missings::default();
         for (lies, to) in plan::displaced(&lies, home) {
@@ -283,12 +290,12 @@ impl Engine {
                 more = true;
                 break;
             }
-            let open = self.pool.canary(Canary::MoveIntoOpen) && self.pool.space.contains(to);
-            if !(self.pool.space.may_claim(to) || open && !self.pool.space.is_taken(to)) {
+            let open = pool.canary(Canary::MoveIntoOpen) && pool.space.contains(to);
+            if !(pool.space.may_claim(to) || open && !pool.space.is_taken(to)) {
                 continue;
             }
-            let Some(is_free) = missing.or(self.pool.slot_state(to)) else { continue };
-            let Some(proven) = missing.or(self.pool.proven_digest(lies.slot)) else { continue };
+            let Some(is_free) = missing.or(pool.slot_state(to)) else { continue };
+            let Some(proven) = missing.or(pool.proven_digest(lies.slot)) else { continue };
             let at = region.partition_point(|(other, _)| other.place < lies.place);
             let seen = region[at].1;
             if let Some((digest, _)) = proven
@@ -299,31 +306,31 @@ impl Engine {
                 blocks.push(Moved { key, seen, from: lies.slot, digest, to, buffer: None });
             }
         }
-        self.load(missing)?;
+        self.load(pool, missing)?;
         if blocks.is_empty() {
             return Err(Stop::GivenUp);
         }
         let moved = blocks.len();
-        if !self.begin_move(blocks) {
+        if !self.begin_move(pool, blocks) {
             return Err(Stop::GivenUp);
         }
-        self.pool.regions.goes_home(first, home, moved);
+        pool.regions.goes_home(first, home, moved);
         if !more {
-            self.home.done += 1;
-            self.pool.regions.in_order(first);
+            self.done += 1;
+            pool.regions.in_order(first);
         }
         Ok(true)
     }
 
     /// The blocks of a region that have slots, and what leads there.
-    fn look_at(&mut self, first: Key) -> Result<Vec<(Lies, Entry)>, Stop> {
-        let volume = self.pool.volume_index(first.volume()).ok_or(Stop::GivenUp)?;
-        let end = self.pool.volumes[volume].size.div_ceil(self.pool.store.geometry.block());
-        let blocks = self.pool.regions.blocks().min(end.saturating_sub(first.lba()));
+    fn look_at(&mut self, pool: &mut Pool, care: &Care, first: Key) -> Result<Vec<(Lies, Entry)>, Stop> {
+        let volume = pool.volume_index(first.volume()).ok_or(Stop::GivenUp)?;
+        let end = pool.volumes[volume].size.div_ceil(pool.store.geometry.block());
+        let blocks = pool.regions.blocks().min(end.saturating_sub(first.lba()));
         let mut region = Vec::with_capacity(blocks as usize);
         let (mut leaf, mut missing) = (LastLeaf::default(), Missings::default());
         for place in 0..blocks {
-            let entry = match self.pool.resolve_after(volume, Key(first.0 + place), &mut leaf) {
+            let entry = match pool.resolve_after(volume, Key(first.0 + place), &mut leaf) {
                 Ok(entry) => entry,
                 Err(Unresolved::Damaged) => return Err(Stop::GivenUp),
                 Err(Unresolved::Missing(page)) => {
@@ -332,59 +339,59 @@ impl Engine {
                 }
             };
             let Some(slot) = entry.slot() else { continue };
-            let is_moving = self.pool.dirty.contains_key(&slot)
-                || self.pool.in_journal.contains_key(&slot)
-                || self.pool.fills.contains_key(&slot)
-                || self.mends.contains_key(&slot);
-            let is_alone = match self.pool.recent(slot) {
-                _ if is_moving || self.pool.replicas.of(slot).is_some() => false,
+            let is_moving = pool.dirty.contains_key(&slot)
+                || pool.in_journal.contains_key(&slot)
+                || pool.fills.contains_key(&slot)
+                || care.mends(slot);
+            let is_alone = match pool.recent(slot) {
+                _ if is_moving || pool.replicas.of(slot).is_some() => false,
                 Some(recent) => recent.fresh && recent.refs == 1,
-                None => missing.or(self.pool.slot_state(slot)) == Some(SlotState::Single),
+                None => missing.or(pool.slot_state(slot)) == Some(SlotState::Single),
             };
             region.push((Lies { place, slot, is_alone }, entry));
         }
-        self.load(missing)?;
+        self.load(pool, missing)?;
         Ok(region)
     }
 
     /// Asks for pages that are missing, if there are any.
-    fn load(&mut self, missing: Missings) -> Result<(), Stop> {
+    fn load(&mut self, pool: &mut Pool, missing: Missings) -> Result<(), Stop> {
         for page in &missing.pages {
-            if self.pool.failed_pages.contains(&page.key) {
+            if pool.failed_pages.contains(&page.key) {
                 return Err(Stop::GivenUp);
             }
-            self.pool.store.load(*page, None);
+            pool.store.load(*page, None);
         }
-        self.home.waits_for = missing.pages.last().map(|page| page.key);
+        self.waits_for = missing.pages.last().map(|page| page.key);
         if missing.pages.is_empty() { Ok(()) } else { Err(Stop::Waits) }
     }
 
     // ---- the batch ----
 
     /// Claims the places of a batch and begins to read it; false if there are not enough buffers.
-    fn begin_move(&mut self, mut blocks: Vec<Moved>) -> bool {
+    fn begin_move(&mut self, pool: &mut Pool, mut blocks: Vec<Moved>) -> bool {
         for at in 0..blocks.len() {
             // A buffer of the read cache belongs to its slot: what is moved has one of its own.
-            blocks[at].buffer = self.pool.any_buffer();
+            blocks[at].buffer = pool.any_buffer();
             if blocks[at].buffer.is_none() {
-                blocks.iter().filter_map(|block| block.buffer).for_each(|buffer| self.pool.buffers.release(buffer));
+                blocks.iter().filter_map(|block| block.buffer).for_each(|buffer| pool.buffers.release(buffer));
                 return false;
             }
         }
         let mut places: Vec<Slot> = blocks.iter().map(|block| block.to).collect();
         places.sort_unstable();
-        let space = &mut self.pool.space;
+        let space = &mut pool.space;
         let per_container = space.slots_of(0).end;
         for places in places.chunk_by(|one, next| one.0 / per_container == next.0 / per_container) {
             space.claim(places).expect("each of them may be claimed");
         }
-        self.pool.forget_wrapped();
+        pool.forget_wrapped();
         blocks.sort_unstable_by_key(|block| block.from);
         let sources = blocks.iter().map(|block| block.from).collect();
         let mut batch = Batch { blocks, sources, at: At::Read, in_flight: 0, is_over: false };
         let mut at = 0;
         while at < batch.blocks.len() {
-            let (rest, pool) = (&batch.blocks[at..], &mut self.pool);
+            let rest = &batch.blocks[at..];
             let mut length = 1;
             while rest.get(length).is_some_and(|block| pool.continues(rest[0].from, length, block.from)) {
                 length += 1;
@@ -393,137 +400,122 @@ impl Engine {
             batch.in_flight += 1;
             at += length;
         }
-        self.home.batch = Some(batch);
+        self.batch = Some(batch);
         true
     }
 
-    /// Blocks of the batch have been read or written.
-    pub(crate) fn home_done(&mut self, first: usize, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
-        let batch = self.home.batch.as_mut().expect("a batch stays until its I/O is done");
-        batch.in_flight -= 1;
-        let good = match (batch.at, result) {
-            (At::Read, Ok(Outcome::Blocks(contents))) => {
-                let blocks = &batch.blocks[first..first + segments.len()];
-                let is_right =
-                    |(content, block): (&BlockContent, &Moved)| !content.zero && content.digest == block.digest;
-                contents.len() == blocks.len() && contents.iter().zip(blocks).all(is_right)
-            }
-            (At::Read, _) => false,
-            (_, result) => result.is_ok(),
-        };
-        // What is wrong with a source a read or a scrub will find.
-        batch.is_over |= !good;
-        self.pool.needs_pump = true;
-        if batch.at == At::Write {
-            self.check_written(result);
-        }
-    }
-
-    fn step_move(&mut self) {
-        let goes_on = self.may_move() && self.blocked.is_empty() && self.starved.is_empty();
-        let Some(batch) = &mut self.home.batch else { return };
+    /// Moves the batch on.
+    fn go_on(&mut self, pool: &mut Pool, facts: &Facts) {
+        let goes_on = pool.may_be_reordered() && !facts.writes_wait && !facts.are_starved;
+        let Some(batch) = &mut self.batch else { return };
         batch.is_over |= !goes_on;
         if batch.in_flight > 0 {
             return;
         }
         if batch.is_over {
-            return self.end_move(0);
+            return self.end_move(pool, 0);
         }
         match batch.at {
-            At::Read => self.write_moved(),
+            At::Read => self.write_moved(pool),
             At::Write => {
                 // It covers what is complete when it is submitted.
-                let barrier = self.pool.syncs.submitted + 1;
-                self.pool.syncs.wanted = self.pool.syncs.wanted.max(barrier);
+                let barrier = pool.syncs.submitted + 1;
+                pool.syncs.wanted = pool.syncs.wanted.max(barrier);
                 batch.at = At::Sync(barrier);
-                self.pool.needs_pump = true;
-                if self.pool.canary(Canary::UnsyncedMove) {
+                pool.needs_pump = true;
+                if pool.canary(Canary::UnsyncedMove) {
                     batch.at = At::Sync(0);
                 }
             }
             At::Sync(barrier) => {
-                if self.pool.syncs.finished >= barrier {
+                if pool.syncs.finished >= barrier {
                     batch.at = At::Remap(0);
-                    self.remap_moved(0);
+                    self.remap_moved(pool, facts, 0);
                 }
             }
-            At::Remap(from) => self.remap_moved(from),
+            At::Remap(from) => self.remap_moved(pool, facts, from),
         }
     }
 
-    fn write_moved(&mut self) {
-        let Some(batch) = &mut self.home.batch else { return };
+    fn write_moved(&mut self, pool: &mut Pool) {
+        let Some(batch) = &mut self.batch else { return };
         batch.at = At::Write;
         batch.blocks.sort_unstable_by_key(|block| block.to);
-        let (block, geometry) = (self.pool.store.geometry.block(), self.pool.store.geometry);
+        let (block, geometry) = (pool.store.geometry.block(), pool.store.geometry);
         let mut rest = &batch.blocks[..];
         while let Some(first) = rest.first() {
             let follows = |pair: &&[Moved]| {
                 pair[1].to.0 == pair[0].to.0 + 1
                     && geometry.slot_block(pair[1].to.0) == geometry.slot_block(pair[0].to.0) + 1
-                    && self.pool.space.container_of(pair[0].to) == self.pool.space.container_of(pair[1].to)
+                    && pool.space.container_of(pair[0].to) == pool.space.container_of(pair[1].to)
             };
             let length = 1 + rest.windows(2).take_while(follows).count();
-            self.pool.home_io(IoOp::Write, geometry.slot_block(first.to.0) * block, &rest[..length], 0);
+            pool.home_io(IoOp::Write, geometry.slot_block(first.to.0) * block, &rest[..length], 0);
             batch.in_flight += 1;
             rest = &rest[length..];
         }
     }
 
     /// Lets blocks lead to their new slots, from this one on.
-    fn remap_moved(&mut self, from: usize) {
-        let Some(mut batch) = self.home.batch.take() else { return };
+    fn remap_moved(&mut self, pool: &mut Pool, facts: &Facts, from: usize) {
+        let Some(mut batch) = self.batch.take() else { return };
         let end = batch.blocks.len().min(from + REMAPS_AT_ONCE);
-        let room = self.pool.room_for(&Asked::scattered(end - from), self.has_clears_left());
+        let room = pool.room_for(&Asked::scattered(end - from), facts.clears_left);
         let mut at = from;
         let mut is_over = room == Room::Never;
         while room == Room::Enough && at < end {
             let Moved { key, seen, digest, to, .. } = batch.blocks[at];
-            match self.pool.relocate(key, seen, digest, to) {
-                Ok(true) => self.home.count_moved(self.pool.now),
-                Ok(false) => self.pool.space.retire(to, 0),
-                Err(missing) if self.pool.failed_pages.contains(&missing.key) => {
+            match pool.relocate(key, seen, digest, to) {
+                Ok(true) => self.count_moved(pool.now),
+                Ok(false) => pool.space.retire(to, 0),
+                Err(missing) if pool.failed_pages.contains(&missing.key) => {
                     is_over = true;
                     break;
                 }
                 Err(missing) => {
-                    self.pool.store.load(missing, None);
+                    pool.store.load(missing, None);
                     break;
                 }
             }
             at += 1;
         }
         is_over |= at == batch.blocks.len();
-        self.pool.needs_pump |= at == end;
+        pool.needs_pump |= at == end;
         batch.at = At::Remap(at);
-        self.home.batch = Some(batch);
+        self.batch = Some(batch);
         if is_over {
-            self.end_move(at);
+            self.end_move(pool, at);
         }
     }
 
     /// Gives back what the batch holds, and the places of its blocks from this one on.
-    fn end_move(&mut self, from: usize) {
-        let Some(batch) = self.home.batch.take() else { return };
+    fn end_move(&mut self, pool: &mut Pool, from: usize) {
+        let Some(batch) = self.batch.take() else { return };
         let from = if let At::Remap(at) = batch.at { at.max(from) } else { from };
         for (at, block) in batch.blocks.iter().enumerate() {
             if let Some(buffer) = block.buffer {
-                self.pool.buffers.release(buffer);
+                pool.buffers.release(buffer);
             }
             if at >= from {
-                self.pool.space.retire(block.to, 0);
+                pool.space.retire(block.to, 0);
             }
         }
-        self.pool.needs_pump = true;
+        pool.needs_pump = true;
     }
 }
 
 impl Pool {
+    /// Whether nobody misses the slots that a batch takes until the old ones are free.
+    fn has_slots_to_move(&self) -> bool {
+        let geometry = &self.store.geometry;
+        self.space.free() >= (geometry.spare_slots() / 2 + AT_ONCE as u64).min(geometry.slots() / 8)
+    }
+
     /// Reads blocks from their old slots, or writes them to their new ones.
     fn home_io(&mut self, op: IoOp, offset: u64, blocks: &[Moved], first: usize) {
         let bytes = blocks.len() as u64 * self.store.geometry.block();
         let segments = blocks.iter().filter_map(|block| block.buffer).map(Segment::Buffer);
-        self.store.io.begin(op, offset, bytes, segments, Purpose::Home { first });
+        self.store.io.begin(op, offset, bytes, segments, Job::Home.io(first));
     }
 }
 
