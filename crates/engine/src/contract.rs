@@ -13,7 +13,7 @@
 use core::fmt;
 
 pub use crate::settings::CacheSetting;
-pub use crate::settings::{IndexCopy, Policy};
+pub use crate::settings::{IndexCopy, Policy, Tidy};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -179,6 +179,8 @@ pub struct PoolChange {
     pub replicas: Option<Option<u64>>,
     /// Which copy the index names of a block that is written again.
     pub index_copy: Option<IndexCopy>,
+    /// How much is moved to put what readers found scattered in order again.
+    pub tidy: Option<Tidy>,
     /// How index and read cache share memory; `Some(None)` for the default.
     pub cache: Option<Option<CacheSetting>>,
 }

@@ -6,27 +6,21 @@
 
 use crate::pool::standing::{Facts, Phase};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 #[cfg(feature = "canaries")]
 use crate::canary::Canary;
-use crate::care::mend::{Damages, Mend};
+use crate::care::Care;
 use crate::contract::*;
 use crate::control::commands::Pending;
 use crate::data_path::no_room::NoRoom;
 use crate::data_path::readahead::ReadAhead;
 use crate::data_path::turns::Turns;
-use crate::format::entry::Slot;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::Parameters;
-use crate::jobs::checkpoint::Checkpoint;
-use crate::jobs::neighbours::Neighbours;
-use crate::jobs::partition::Partition;
-use crate::jobs::rebuild::Rebuild;
-use crate::jobs::reorder::Reorder;
-use crate::jobs::scrub::Scrub;
-use crate::jobs::throttle::{Pace, Turn};
+use crate::jobs::throttle::IDLE_AFTER;
+use crate::jobs::{Jobs, Place, Work};
 use crate::limits::Limits;
 use crate::opening::Recovery;
 use crate::pool::Pool;
@@ -40,10 +34,8 @@ pub struct Engine {
     pub(crate) pool: Pool,
     /// Opened to be audited: after recovery it rests.
     to_audit: bool,
-    /// Replicas of blocks that reads found scattered.
-    pub(crate) reorder: Reorder,
-    /// Whether there may be second copies.
-    pub(crate) has_copies: bool,
+    pub(crate) care: Care,
+    pub(crate) jobs: Jobs,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) requests: Requests,
     /// Requests that can run.
@@ -58,31 +50,14 @@ pub struct Engine {
     pub(crate) starved: VecDeque<RequestId>,
     /// Requests that wait until a record is durable, in order.
     pub(crate) committing: VecDeque<(u64, RequestId)>,
-    pub(crate) checkpoint: Option<Box<Checkpoint>>,
     pub(crate) deciding: Deciding,
-    pub(crate) neighbours: Neighbours,
     pub(crate) recovery: Option<Box<Recovery>>,
-    pub(crate) rebuild: Option<Rebuild>,
-    pub(crate) scrub: Scrub,
-    /// Blocks under repair.
-    pub(crate) mends: BTreeMap<Slot, Mend>,
-    pub(crate) damages: Damages,
-    /// What the driver's clock showed, and when.
-    pub(crate) wall_clock: Option<(u64, Nanos)>,
     /// Writes that found no room.
     pub(crate) no_room: NoRoom,
     pub(crate) pending_commands: Vec<Pending>,
-    /// A job stopped at its budget and can go on at once.
-    pub(crate) work_left: bool,
-    /// The throttle of background work.
-    pub(crate) pace: Pace,
     /// When a request last came or was answered.
     pub(crate) last_request: Nanos,
     pub(crate) tick: Option<Nanos>,
-    /// When a job that rests goes on.
-    pub(crate) job_timer: Option<Nanos>,
-    /// The boundary between index and read cache.
-    pub(crate) partition: Partition,
 }
 
 impl Engine {
@@ -93,8 +68,8 @@ impl Engine {
         Engine {
             pool: Pool::new(parameters, limits, now),
             to_audit: false,
-            reorder: Reorder::new(),
-            has_copies: false,
+            care: Care::default(),
+            jobs: Jobs::new(&limits, geometry.block(), now),
             read_ahead: ReadAhead::new(),
             requests: Requests::new(limits.requests),
             ready: VecDeque::new(),
@@ -103,23 +78,12 @@ impl Engine {
             retried: VecDeque::new(),
             starved: VecDeque::new(),
             committing: VecDeque::new(),
-            checkpoint: None,
             deciding: Deciding::default(),
-            neighbours: Neighbours::new(),
             recovery: Some(Box::new(Recovery::new())),
-            rebuild: None,
-            scrub: Scrub::new(now),
-            mends: BTreeMap::new(),
-            damages: Damages::default(),
-            wall_clock: None,
             no_room: NoRoom::default(),
             pending_commands: Vec::new(),
-            work_left: false,
-            pace: Pace::Rest(now),
             last_request: now,
             tick: None,
-            job_timer: None,
-            partition: Partition::new(&limits, geometry.block()),
         }
     }
 
@@ -159,12 +123,12 @@ impl Engine {
 
     /// When [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
     pub fn next_timer(&self) -> Option<Nanos> {
-        let moves = self.partition.work_left && self.pool.phase == Phase::Serving;
-        if self.work_left || moves { Some(self.pool.now) } else { self.timers() }
+        let moves = self.jobs.boundary.has_work_left() && self.pool.phase == Phase::Serving;
+        if self.jobs.is_work_left() || moves { Some(self.pool.now) } else { self.timers() }
     }
 
     fn timers(&self) -> Option<Nanos> {
-        self.tick.into_iter().chain(self.job_timer).chain(self.no_room.due()).min()
+        self.tick.into_iter().chain(self.jobs.due()).chain(self.no_room.due()).min()
     }
 
     /// What an I/O is: operation, byte offset, byte length, segments, class.
@@ -215,8 +179,20 @@ impl Engine {
     }
 
     /// What jobs and care are told of requests.
+    #[inline]
     pub(crate) fn facts(&self) -> Facts {
-        Facts { is_idle: self.is_idle(), are_waiting: !self.blocked.is_empty() || !self.pending_commands.is_empty() }
+        let are_active = self.requests.active() > 0;
+        let idle_from = self.last_request + IDLE_AFTER;
+        let writes_wait = !self.blocked.is_empty();
+        Facts {
+            is_idle: !are_active && self.pool.now >= idle_from,
+            idle_from,
+            are_active,
+            are_waiting: writes_wait || !self.pending_commands.is_empty(),
+            writes_wait,
+            are_starved: !self.starved.is_empty(),
+            clears_left: self.has_clears_left(),
+        }
     }
 
     // ---- pumping ----
@@ -236,23 +212,25 @@ impl Engine {
             self.retry_blocked();
             self.run_turns();
             self.step_read_ahead();
-            self.step_mends();
-            self.step_scrub();
+            self.care.step_mends(&mut self.pool);
+            self.answer_mended();
+            let facts = self.facts();
+            self.pass_jobs(Place::First, facts);
             if self.pool.phase == Phase::Serving {
-                self.step_partition();
+                self.jobs.move_boundary(&mut self.pool);
             }
             if self.pool.read_only {
                 self.step_failure();
             } else if !self.pool.untouched {
-                self.step_jobs();
-                self.step_copies();
-                self.step_neighbours();
+                self.step_jobs(facts);
+                self.care.step_copies(&mut self.pool, &facts);
+                self.jobs.neighbours.step(&mut self.pool);
                 self.commit();
                 self.relieve_pressure();
                 self.pool.reserve_ahead();
             }
-            self.step_reorder();
-            self.begin_scrub();
+            let facts = self.facts();
+            self.pass_jobs(Place::Last, facts);
             self.step_commands();
             self.set_tick();
         }
@@ -277,30 +255,28 @@ impl Engine {
         }
     }
 
-    /// One scheduler for jobs: each moves a bounded number of steps; a checkpoint comes before the rebuild of the index.
-    fn step_jobs(&mut self) {
+    /// The checkpoint moves a bounded number of steps, then the jobs that change what the pool is written with.
+    fn step_jobs(&mut self, facts: Facts) {
         if self.pool.closes_early {
             return;
         }
         if self.pool.mature_left {
             self.mature();
         }
-        self.step_checkpoint();
-        if self.checkpoint.is_none() && self.rebuild.is_some() && self.turn() == Turn::Now {
-            self.begin_burst();
-            let (visits, reads) = (self.pool.store.page_visits, self.pool.store.io.in_flight());
-            self.step_rebuild();
-            self.pool.counters.rebuild_page_visits += self.pool.store.page_visits - visits;
-            self.pool.counters.rebuild_loads += (self.pool.store.io.in_flight() - reads) as u64;
-        }
-        if self.checkpoint.is_none() && self.rebuild.is_none() {
-            self.step_fetch();
-        }
+        self.step_checkpoint(facts);
+        self.pass_jobs(Place::Middle, facts);
+    }
+
+    /// Jobs go on that have their place here.
+    #[inline(always)]
+    fn pass_jobs(&mut self, place: Place, facts: Facts) {
+        let Engine { pool, care, jobs, .. } = self;
+        jobs.pass(place, &mut Work { pool, care, facts });
     }
 
     fn timer(&mut self) {
         self.begin_turn();
-        self.job_timer = self.job_timer.filter(|&due| due > self.pool.now);
+        self.jobs.forget_due(self.pool.now);
         if self.tick.is_some_and(|tick| tick <= self.pool.now) {
             self.tick = None;
             if matches!(self.pool.phase, Phase::Serving | Phase::Closing)

@@ -57,8 +57,9 @@ pub use format::volume::{HIDDEN_NAMES, MAX_VOLUMES, NAME_BYTES, Volume, is_name}
 pub use format::{encode, geometry, superblock};
 pub use icache::monitor::Monitor;
 pub use icache::rule::{CacheLimits, DivisionChange};
+pub use jobs::boundary::{CacheCounts, CacheStatus};
+pub use jobs::home::HomeStatus;
 pub use jobs::neighbours::NeighbourCounts;
-pub use jobs::partition::{CacheCounts, CacheStatus};
 pub use jobs::reorder::ReorderStatus;
 pub use jobs::scrub::ScrubStatus;
 pub use limits::Limits;

@@ -304,6 +304,9 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
+    /// How fast a volume is read in order that is overwritten at random every day, against how fast it was when it was new: docs/performance.md.
+    /// Fails if that is less than 0.8 from the second day on, or more blocks are moved than written.
+    Aged(lab::studies::aged::command::Arguments),
     /// Traces of block devices: what is in them, and made ones.
     Trace(lab::traces::command::Arguments),
     /// Replays a trace under one of the papers' schemes on models of disks: response times and what they are made of, what is removed,
@@ -369,6 +372,7 @@ fn main() -> ExitCode {
         }
         Command::Disk(arguments) => lab::disks::command::run(arguments),
         Command::Window { size, write } => run_window(size, write.as_deref()),
+        Command::Aged(arguments) => lab::studies::aged::command::run(&arguments),
         Command::Trace(arguments) => lab::traces::command::run(&arguments),
         Command::Replay(arguments) => lab::replay::command::run(&arguments),
         Command::Workload(arguments) => lab::dedis::command::run(&arguments),

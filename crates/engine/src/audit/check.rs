@@ -281,7 +281,7 @@ impl<'a> Audit<'a> {
             return;
         }
         let busy = [
-            (engine.checkpoint.is_some(), "a checkpoint is under way"),
+            (engine.jobs.checkpoint.is_some(), "a checkpoint is under way"),
             (!engine.pool.frozen.is_empty(), "changes are being merged"),
             (engine.requests.active() > 0, "requests are not answered"),
             (engine.pool.store.io.in_flight() > 0, "I/O is in flight"),
@@ -667,7 +667,7 @@ impl<'a> Audit<'a> {
             holds[buffer.0 as usize] += 1;
         }
         let waiting = engine.pool.journal.unwritten.len() + engine.pool.carried.len();
-        let mended = engine.mends.keys().filter(|&slot| engine.pool.dirty.contains_key(slot)).count();
+        let mended = engine.care.under_repair().filter(|&slot| engine.pool.dirty.contains_key(slot)).count();
         let dirty = engine.pool.dirty.len() - mended;
         if dirty != waiting && !engine.pool.read_only {
             self.violation(format!("{dirty} blocks are dirty, {waiting} wait to be written"));

@@ -13,8 +13,8 @@
 //! The volume is truth like any other: journaled, checkpointed, counted. That its block n equals slot n is a hint, and proven by
 //! the digest before anything is made of it: slots are freed and filled again without a look at their second copies.
 
+use super::Care;
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::entry::{Key, Slot};
 use crate::format::record::Change;
 use crate::format::superblock::TreeId;
@@ -23,7 +23,7 @@ use crate::pool::Pool;
 use crate::pool::change::Put;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
-use crate::pool::standing::Phase;
+use crate::pool::standing::{Facts, Phase};
 use crate::pool::volumes::VolumeChange;
 use crate::space::SlotState;
 use crate::store::pages::Region;
@@ -125,78 +125,78 @@ impl Pool {
             Walk::Missing(missing) => Err(missing),
         }
     }
+
+    /// Gives back all blocks of a volume that nobody sees, the one at this place of the list; false if there is no room to say so.
+    pub(crate) fn clear_hidden(&mut self, at: usize, facts: &Facts) -> bool {
+        let volume = &self.volumes[at];
+        let end = volume.size / self.store.geometry.block();
+        let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
+        let cleared = self.cleared(start, stop);
+        if !matches!(self.room_for(&Asked::clear(1, cleared), facts.clears_left), Room::Enough) {
+            return false;
+        }
+        self.journal.changes.push(Change::Clear { key: start, end });
+        self.clear_keys(start, stop);
+        self.last_change = self.now;
+        self.want_checkpoint = true;
+        true
+    }
 }
 
-impl Engine {
+impl Care {
     /// Sees to the volume of second copies: it is as large as the pool, and goes when it is not wanted any more; what is in it is
     /// given back when slots run short.
-    pub(crate) fn step_copies(&mut self) {
-        let Some(at) = self.pool.copies_volume() else { return };
-        if self.pool.phase != Phase::Serving || !self.pool.takes_changes() || !self.blocked.is_empty() {
+    pub(crate) fn step_copies(&mut self, pool: &mut Pool, facts: &Facts) {
+        let Some(at) = pool.copies_volume() else { return };
+        if pool.phase != Phase::Serving || !pool.takes_changes() || facts.writes_wait {
             return;
         }
-        let (volume, slots) = (self.pool.volumes[at].id, self.pool.store.geometry.slots());
-        if self.pool.second_copies == 0 {
-            let _ = self.pool.change_volume(VolumeChange::Delete { volume }, self.has_clears_left());
-        } else if self.pool.volumes[at].size < slots * self.pool.store.geometry.block() {
-            let _ = self.pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, self.has_clears_left());
-        } else if self.pool.space.free() < self.pool.slots_to_spare(ROOM_TO_KEEP) {
-            self.give_back_copies();
+        let (volume, slots) = (pool.volumes[at].id, pool.store.geometry.slots());
+        if pool.second_copies == 0 {
+            let _ = pool.change_volume(VolumeChange::Delete { volume }, facts.clears_left);
+        } else if pool.volumes[at].size < slots * pool.store.geometry.block() {
+            let _ = pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, facts.clears_left);
+        } else if pool.space.free() < pool.slots_to_spare(ROOM_TO_KEEP) {
+            self.give_back_copies(pool, facts);
         }
     }
 
     /// Drops all second copies; false if there are none, or no room to say so.
-    pub(crate) fn give_back_copies(&mut self) -> bool {
+    pub(crate) fn give_back_copies(&mut self, pool: &mut Pool, facts: &Facts) -> bool {
         if !self.has_copies {
             return false;
         }
-        let Some(at) = self.pool.copies_volume() else { return false };
-        if !self.clear_hidden(at) {
+        let Some(at) = pool.copies_volume() else { return false };
+        if !pool.clear_hidden(at, facts) {
             return false;
         }
         self.has_copies = false;
         true
     }
 
-    /// Gives back all blocks of a volume that nobody sees, the one at this place of the list; false if there is no room to say so.
-    pub(crate) fn clear_hidden(&mut self, at: usize) -> bool {
-        let volume = &self.pool.volumes[at];
-        let end = volume.size / self.pool.store.geometry.block();
-        let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
-        let cleared = self.pool.cleared(start, stop);
-        if !matches!(self.pool.room_for(&Asked::clear(1, cleared), self.has_clears_left()), Room::Enough) {
-            return false;
-        }
-        self.pool.journal.changes.push(Change::Clear { key: start, end });
-        self.pool.clear_keys(start, stop);
-        self.pool.last_change = self.pool.now;
-        self.pool.want_checkpoint = true;
-        true
-    }
-
     /// Writes a second copy of a slot from a buffer with its verified content, which is the copy's from here on; or gives the buffer
     /// back, if there is no room.
-    pub(crate) fn make_copy(&mut self, slot: Slot, digest: Digest, buffer: BufferId) {
-        let room = self.pool.space.free() >= self.pool.slots_to_spare(ROOM_TO_MAKE) && self.pool.space.ready() > 0;
-        let Some(volume) = self.room_for_copies(room).filter(|_| self.blocked.is_empty()) else {
-            return self.pool.buffers.release(buffer);
+    pub(crate) fn make_copy(&mut self, pool: &mut Pool, facts: &Facts, slot: Slot, digest: Digest, buffer: BufferId) {
+        let room = pool.space.free() >= pool.slots_to_spare(ROOM_TO_MAKE) && pool.space.ready() > 0;
+        let Some(volume) = Care::room_for_copies(pool, facts, room).filter(|_| !facts.writes_wait) else {
+            return pool.buffers.release(buffer);
         };
         // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
-        self.pool.put_alone(Key::new(volume, slot.0), Put::Fresh { digest, buffer, may_travel: false });
+        pool.put_alone(Key::new(volume, slot.0), Put::Fresh { digest, buffer, may_travel: false });
         self.has_copies = true;
     }
 
     /// Drops the second copy of a slot, if there is room to say so.
-    pub(crate) fn drop_copy(&mut self, slot: Slot) {
-        if let Some(volume) = self.room_for_copies(true) {
-            self.pool.put_alone(Key::new(volume, slot.0), Put::Zero);
+    pub(crate) fn drop_copy(pool: &mut Pool, facts: &Facts, slot: Slot) {
+        if let Some(volume) = Care::room_for_copies(pool, facts, true) {
+            pool.put_alone(Key::new(volume, slot.0), Put::Zero);
         }
     }
 
     /// The volume of second copies, if its map can be changed without waiting.
-    fn room_for_copies(&mut self, room: bool) -> Option<VolumeId> {
-        let at = self.pool.copies_volume().filter(|_| room && self.pool.takes_changes())?;
-        let volume = self.pool.volumes[at].id;
-        matches!(self.pool.room_for(&Asked::scattered(2), self.has_clears_left()), Room::Enough).then_some(volume)
+    fn room_for_copies(pool: &mut Pool, facts: &Facts, room: bool) -> Option<VolumeId> {
+        let at = pool.copies_volume().filter(|_| room && pool.takes_changes())?;
+        let volume = pool.volumes[at].id;
+        matches!(pool.room_for(&Asked::scattered(2), facts.clears_left), Room::Enough).then_some(volume)
     }
 }

@@ -20,12 +20,11 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::{Arrived, Care};
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::pool::Pool;
 use crate::pool::standing::Look;
-use crate::requests::request::{Kind, Stage};
 use crate::store::io::Purpose;
 use crate::store::tree::Unresolved;
 
@@ -234,42 +233,45 @@ impl Pool {
     }
 }
 
-impl Engine {
-    /// The damages found last, in order; at most 64.
-    pub fn damages(&self) -> impl Iterator<Item = &Damage> {
-        self.damages.list.iter()
-    }
-
-    /// Blocks that are under repair: a read of one waits for what comes of that.
-    pub fn blocks_under_repair(&self) -> usize {
-        self.mends.len()
-    }
-
+impl Care {
     /// Requests wait for a block that has failed; the buffer is the block's from here on.
-    pub(crate) fn mend_for(&mut self, slot: Slot, buffer: BufferId, waiters: impl Iterator<Item = Waiter>) {
+    pub(crate) fn mend_for(
+        &mut self,
+        pool: &mut Pool,
+        slot: Slot,
+        buffer: BufferId,
+        waiters: impl Iterator<Item = Waiter>,
+    ) {
         let mut mend = self.mends.remove(&slot).unwrap_or_else(|| Mend::new(None, For::Reads, None));
         mend.waiters.extend(waiters);
         if mend.buffer.is_none() {
             // One that is over but for the report begins again after that.
             mend.buffer = Some(buffer);
         } else {
-            self.pool.buffers.release(buffer);
+            pool.buffers.release(buffer);
             if matches!(mend.at, At::Write | At::Sync(_) | At::ReadBack) {
-                self.answer_waiters(&mut mend);
+                self.answer_waiters(pool, &mut mend);
             }
         }
         self.mends.insert(slot, mend);
     }
 
     /// The scrub has found a block that fails. The buffer is the block's from here on.
-    pub(crate) fn mend_for_scrub(&mut self, slot: Slot, buffer: BufferId, whom: For, other: Option<Slot>) {
+    pub(crate) fn mend_for_scrub(
+        &mut self,
+        pool: &mut Pool,
+        slot: Slot,
+        buffer: BufferId,
+        whom: For,
+        other: Option<Slot>,
+    ) {
         // The search comes after the repairs have had their turn.
-        self.pool.needs_pump = true;
+        pool.needs_pump = true;
         match self.mends.get_mut(&slot) {
             // A read has been faster.
             Some(mend) => {
                 mend.whom = whom;
-                self.pool.buffers.release(buffer);
+                pool.buffers.release(buffer);
             }
             None => drop(self.mends.insert(slot, Mend::new(Some(buffer), whom, other))),
         }
@@ -286,7 +288,7 @@ impl Engine {
     }
 
     /// Moves the repairs on.
-    pub(crate) fn step_mends(&mut self) {
+    pub(crate) fn step_mends(&mut self, pool: &mut Pool) {
         if self.mends.is_empty() {
             return;
         }
@@ -295,7 +297,7 @@ impl Engine {
             let Some(mut mend) = self.mends.remove(&slot) else { continue };
             let mut ended = false;
             while !mend.in_flight && !ended {
-                match self.step_mend(slot, &mut mend) {
+                match self.step_mend(pool, slot, &mut mend) {
                     MendStep::On => {}
                     MendStep::Wait => break,
                     MendStep::End => ended = true,
@@ -303,78 +305,78 @@ impl Engine {
             }
             if ended {
                 // Others may have their turn.
-                self.pool.needs_pump = true;
+                pool.needs_pump = true;
             } else {
                 self.mends.insert(slot, mend);
             }
         }
     }
 
-    fn step_mend(&mut self, slot: Slot, mend: &mut Mend) -> MendStep {
+    fn step_mend(&mut self, pool: &mut Pool, slot: Slot, mend: &mut Mend) -> MendStep {
         match mend.at {
-            At::Prove => match self.pool.proven_digest(slot) {
+            At::Prove => match pool.proven_digest(slot) {
                 Ok(Some((digest, owner))) if mend.buffer.is_some() => {
                     (mend.digest, mend.owner) = (Some(digest), Some(owner));
                     mend.at = At::Again;
-                    self.pool.read_for_mend(slot, slot, mend.buffer);
+                    pool.read_for_mend(slot, slot, mend.buffer);
                     mend.in_flight = true;
                     MendStep::On
                 }
-                Err(missing) if !self.pool.failed_pages.contains(&missing.key) => {
-                    self.pool.store.load(missing, None);
+                Err(missing) if !pool.failed_pages.contains(&missing.key) => {
+                    pool.store.load(missing, None);
                     MendStep::Wait
                 }
                 // Nothing says what it must hold. One that is no longer in use is no damage.
-                Ok(None) => self.give_up(mend, Found::Good),
-                _ => self.give_up(mend, Found::Left),
+                Ok(None) => self.give_up(pool, mend, Found::Good),
+                _ => self.give_up(pool, mend, Found::Left),
             },
             // These are in flight until they have failed.
-            At::Again => self.pool.look_into_memory(slot, mend),
-            At::Memory => self.pool.look_into_journal(slot, mend),
-            At::Journal => self.pool.look_elsewhere(slot, mend),
-            At::Other => self.pool.look_for_copy(slot, mend),
+            At::Again => pool.look_into_memory(slot, mend),
+            At::Memory => pool.look_into_journal(slot, mend),
+            At::Journal => pool.look_elsewhere(slot, mend),
+            At::Other => pool.look_for_copy(slot, mend),
             At::Copy => {
                 if let Some(digest) = mend.digest {
                     // Nobody shall share it: what is written with this content from here on is a new copy.
-                    self.pool.index.remove(self.pool.sharing_digest(digest), slot);
+                    pool.index.remove(pool.sharing_digest(digest), slot);
                 }
-                self.give_up(mend, Found::Left)
+                self.give_up(pool, mend, Found::Left)
             }
             At::Write => {
-                if !self.pool.may_mend() {
-                    self.pool.keep_mended(slot, mend);
-                    return self.give_up(mend, Found::Left);
+                if !pool.may_mend() {
+                    pool.keep_mended(slot, mend);
+                    return self.give_up(pool, mend, Found::Left);
                 }
-                let Some(buffer) = mend.buffer else { return self.give_up(mend, Found::Left) };
+                let Some(buffer) = mend.buffer else { return self.give_up(pool, mend, Found::Left) };
                 // What failed may be what another has written who has the pool now.
-                let look = *mend.look.get_or_insert_with(|| self.pool.look_at_owner());
-                if !self.pool.is_ours(look) {
+                let look = *mend.look.get_or_insert_with(|| pool.look_at_owner());
+                if !pool.is_ours(look) {
                     return MendStep::Wait;
                 }
-                let block = self.pool.store.geometry.block();
-                let offset = self.pool.store.geometry.slot_block(slot.0) * block;
-                self.pool.dirty.insert(slot, buffer);
-                self.pool.store.io.begin(IoOp::Write, offset, block, [Segment::Buffer(buffer)], Purpose::Mend(slot));
+                let block = pool.store.geometry.block();
+                let offset = pool.store.geometry.slot_block(slot.0) * block;
+                pool.dirty.insert(slot, buffer);
+                pool.store.io.begin(IoOp::Write, offset, block, [Segment::Buffer(buffer)], Purpose::Mend(slot));
                 mend.in_flight = true;
                 MendStep::On
             }
-            At::Sync(_) if self.pool.read_only => self.pool.end_mending(slot, mend, Found::Left),
-            At::Sync(barrier) if self.pool.syncs.finished < barrier => MendStep::Wait,
+            At::Sync(_) if pool.read_only => pool.end_mending(slot, mend, Found::Left),
+            At::Sync(barrier) if pool.syncs.finished < barrier => MendStep::Wait,
             At::Sync(_) => {
-                let Some(second) = self.pool.any_buffer() else { return MendStep::Wait };
+                let Some(second) = pool.any_buffer() else { return MendStep::Wait };
                 mend.second = Some(second);
                 mend.at = At::ReadBack;
-                self.pool.read_for_mend(slot, slot, mend.second);
+                pool.read_for_mend(slot, slot, mend.second);
                 mend.in_flight = true;
                 MendStep::On
             }
-            At::ReadBack => self.pool.end_mending(slot, mend, Found::Left),
-            At::Owner(found) => self.report_mend(slot, mend, found),
+            At::ReadBack => pool.end_mending(slot, mend, Found::Left),
+            At::Owner(found) => self.report_mend(pool, slot, mend, found),
         }
     }
 
     /// An I/O of a repair is done.
-    pub(crate) fn mended(&mut self, slot: Slot, result: Result<Outcome<'_>, IoError>) {
+    pub(crate) fn mended(&mut self, pool: &mut Pool, slot: Slot, result: Result<Outcome<'_>, IoError>) {
         let Some(mut mend) = self.mends.remove(&slot) else { return };
         mend.in_flight = false;
         let good = match result {
@@ -384,27 +386,27 @@ impl Engine {
         if matches!(mend.at, At::Memory | At::ReadBack)
             && let Some(second) = mend.second.take()
         {
-            self.pool.buffers.release(second);
+            pool.buffers.release(second);
         }
         match mend.at {
             At::Again if good => {
-                let matched = self.answer_waiters(&mut mend);
+                let matched = self.answer_waiters(pool, &mut mend);
                 // It holds what its summary says: then it is the map that leads to the wrong slot.
                 mend.at = At::Owner(if matched { Found::Good } else { Found::Left });
-                self.pool.keep_mended(slot, &mut mend);
+                pool.keep_mended(slot, &mut mend);
             }
             At::Memory | At::Journal | At::Other | At::Copy if good => {
-                self.answer_waiters(&mut mend);
+                self.answer_waiters(pool, &mut mend);
                 mend.at = At::Write;
             }
             At::Write if result.is_ok() => {
-                let barrier = self.pool.syncs.submitted + 1;
-                self.pool.syncs.wanted = self.pool.syncs.wanted.max(barrier);
+                let barrier = pool.syncs.submitted + 1;
+                pool.syncs.wanted = pool.syncs.wanted.max(barrier);
                 mend.at = At::Sync(barrier);
             }
-            At::Write => self.pool.take_from_dirty(slot, &mut mend, Found::Left),
+            At::Write => pool.take_from_dirty(slot, &mut mend, Found::Left),
             At::ReadBack => {
-                self.pool.take_from_dirty(slot, &mut mend, if good { Found::Repaired } else { Found::Left });
+                pool.take_from_dirty(slot, &mut mend, if good { Found::Repaired } else { Found::Left });
             }
             _ => {}
         }
@@ -412,53 +414,44 @@ impl Engine {
     }
 
     /// The content is proven: whoever waits gets it. Whether the map of all of them agrees with it.
-    fn answer_waiters(&mut self, mend: &mut Mend) -> bool {
+    fn answer_waiters(&mut self, pool: &mut Pool, mend: &mut Mend) -> bool {
         let (Some(buffer), Some(digest)) = (mend.buffer, mend.digest) else { return false };
         let check = check_bits(digest);
-        self.pool.buffers.set_check(buffer, check);
+        pool.buffers.set_check(buffer, check);
         let mut all = true;
         for (id, at, expected) in core::mem::take(&mut mend.waiters) {
             let good = expected == check;
             all &= good;
             if good {
-                self.pool.buffers.hold(buffer);
-                let request = self.requests.get_mut(id);
-                let block = &mut request.blocks[at as usize];
-                match request.kind {
-                    Kind::Read => block.buffer = Some(buffer),
-                    _ => block.base_buffer = Some(buffer),
-                }
+                pool.buffers.hold(buffer);
             }
-            let proves = self.requests.get(id).stage == Stage::Verify;
-            self.arrived(id, !good && !proves);
+            self.arrived.push(Arrived { request: id, at, buffer: good.then_some(buffer) });
         }
         all
     }
 
     /// There is no other copy, or it cannot be written: whoever still waits gets an error.
-    fn give_up(&mut self, mend: &mut Mend, found: Found) -> MendStep {
+    fn give_up(&mut self, pool: &mut Pool, mend: &mut Mend, found: Found) -> MendStep {
         if let Some(buffer) = mend.buffer.take() {
-            self.pool.buffers.release(buffer);
+            pool.buffers.release(buffer);
         }
-        for (id, ..) in core::mem::take(&mut mend.waiters) {
-            let proves = self.requests.get(id).stage == Stage::Verify;
-            self.arrived(id, !proves);
-        }
+        let waiters = core::mem::take(&mut mend.waiters);
+        self.arrived.extend(waiters.iter().map(|&(request, at, _)| Arrived { request, at, buffer: None }));
         mend.at = At::Owner(found);
         MendStep::On
     }
 
     /// Finds the owner, and tells.
-    fn report_mend(&mut self, slot: Slot, mend: &mut Mend, found: Found) -> MendStep {
+    fn report_mend(&mut self, pool: &mut Pool, slot: Slot, mend: &mut Mend, found: Found) -> MendStep {
         let mut owner = None;
         if found != Found::Good
             && let Some(key) = mend.owner
-            && let Some(volume) = self.pool.volume_index(key.volume())
+            && let Some(volume) = pool.volume_index(key.volume())
         {
-            match self.pool.resolve(volume, key) {
+            match pool.resolve(volume, key) {
                 Ok(entry) if entry.slot() == Some(slot) => owner = Some((key.volume(), key.lba())),
-                Err(Unresolved::Missing(missing)) if !self.pool.failed_pages.contains(&missing.key) => {
-                    self.pool.store.load(missing, None);
+                Err(Unresolved::Missing(missing)) if !pool.failed_pages.contains(&missing.key) => {
+                    pool.store.load(missing, None);
                     return MendStep::Wait;
                 }
                 _ => {}
@@ -466,7 +459,7 @@ impl Engine {
         }
         let known = self.damages.lost.iter().any(|&(lost, digest)| lost == slot && Some(digest) == mend.digest);
         let counts = !known && mend.whom != For::Again;
-        let offset = self.pool.store.geometry.slot_block(slot.0) * self.pool.store.geometry.block();
+        let offset = pool.store.geometry.slot_block(slot.0) * pool.store.geometry.block();
         match found {
             Found::Good => self.damages.lost.retain(|&(lost, _)| lost != slot),
             Found::Repaired => {
@@ -490,7 +483,7 @@ impl Engine {
             }
         }
         if mend.whom != For::Reads {
-            self.scrub_mended(mend.whom, found);
+            self.ended.push_back((mend.whom, found));
         }
         if mend.buffer.is_some() {
             // A read that was under way has failed meanwhile.
@@ -500,8 +493,15 @@ impl Engine {
         MendStep::End
     }
 
+    /// The scrub has found a damage that is no block: it is counted and listed.
+    pub(crate) fn note_found(&mut self, what: Damaged, offset: u64, owner: Option<(VolumeId, u64)>, repaired: bool) {
+        self.damages.found += 1;
+        self.damages.repaired += u64::from(repaired);
+        self.note_damage(what, offset, owner, repaired);
+    }
+
     /// Lists a damage.
-    pub(crate) fn note_damage(&mut self, what: Damaged, offset: u64, owner: Option<(VolumeId, u64)>, repaired: bool) {
+    fn note_damage(&mut self, what: Damaged, offset: u64, owner: Option<(VolumeId, u64)>, repaired: bool) {
         let damages = &mut self.damages;
         if damages.list.len() == LISTED {
             damages.list.pop_front();

@@ -1,12 +1,25 @@
 //! What the engine answers when it is asked what is set, who has the pool and how parts of it are.
 
+use crate::care::mend::Damage;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::volume::Volume;
+use crate::icache::rule::DivisionChange;
+use crate::jobs::boundary::CacheStatus;
 use crate::jobs::neighbours::NeighbourCounts;
 use crate::pool::disk_index::DiskIndexStatus;
 
 impl Engine {
+    /// The damages found last, in order; at most 64.
+    pub fn damages(&self) -> impl Iterator<Item = &Damage> {
+        self.care.damages().list.iter()
+    }
+
+    /// Blocks that are under repair: a read of one waits for what comes of that.
+    pub fn blocks_under_repair(&self) -> usize {
+        self.care.under_repair().len()
+    }
+
     /// References beyond which a block is kept twice; 0: none is.
     pub fn second_copies_above(&self) -> u32 {
         self.pool.second_copies
@@ -19,12 +32,22 @@ impl Engine {
 
     /// What came of putting digests into the index ahead of need.
     pub fn neighbour_counts(&self) -> NeighbourCounts {
-        self.neighbours.counts
+        self.jobs.neighbours.counts
+    }
+
+    /// The division of memory between index and read cache, and what was hit.
+    pub fn cache_status(&self) -> CacheStatus {
+        self.jobs.boundary.status(&self.pool, &self.jobs.fetch)
+    }
+
+    /// The last changes of the division, the oldest first.
+    pub fn cache_history(&self) -> impl Iterator<Item = DivisionChange> + '_ {
+        self.jobs.boundary.history()
     }
 
     /// What is in force.
     pub fn cache_setting(&self) -> Option<CacheSetting> {
-        self.pool.pool_cache.or(self.pool.limits.cache.setting)
+        self.pool.cache_setting()
     }
 
     /// What the pool was set to, if it was.

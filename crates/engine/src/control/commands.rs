@@ -52,7 +52,9 @@ impl Engine {
             Command::DeleteVolume { volume } => Ok(What::Change(VolumeChange::Delete { volume })),
             Command::ResizeVolume { volume, size } => self.pool.resizing(volume, size).map(What::Change),
             Command::Grow { capacity } => Ok(What::Grow { capacity }),
-            Command::Scrub { command, seconds } => self.command_scrub(command, seconds).map(checkpoint),
+            Command::Scrub { command, seconds } => {
+                self.jobs.scrub.command(&mut self.pool, command, seconds).map(checkpoint)
+            }
             Command::Settle if self.pool.read_only || self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Settle => {
                 // What found no room before may find some now.
@@ -123,9 +125,9 @@ impl Engine {
         if self.pool.untouched {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }
-        if unmerged || self.checkpoint.is_some() {
+        if unmerged || self.jobs.checkpoint.is_some() {
             self.pool.ask_to_flush();
-            if unmerged && self.checkpoint.is_none() && !self.pool.want_checkpoint {
+            if unmerged && self.jobs.checkpoint.is_none() && !self.pool.want_checkpoint {
                 if buffered && self.pool.flush_is_stuck {
                     return Some(Err(ControlError::NoSpace));
                 }
@@ -145,7 +147,7 @@ impl Engine {
     /// No checkpoint will end any more: what waits for one is refused.
     fn give_up_checkpoint(&mut self) {
         self.pool.closes_early = true;
-        self.rebuild = None;
+        self.jobs.stop_filling_index();
         if let Some(mut checkpoint) = self.take_checkpoint() {
             self.pool.abandon_checkpoint(&mut checkpoint);
             // Requests in flight still ask it for the states of slots.

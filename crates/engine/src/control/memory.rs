@@ -20,7 +20,7 @@ impl Engine {
     /// size that it was not made for.
     pub fn set_limits(&mut self, limits: Limits) {
         self.pool.limits = limits;
-        self.divide_anew();
+        self.jobs.divide_anew(&mut self.pool);
         self.pool.dirty.shrink_to(limits.write_buffers as usize);
         self.pool.store.pages.set_count(limits.pages);
         self.requests.set_limit(limits.requests);
@@ -29,10 +29,10 @@ impl Engine {
         if self.pool.delta.is_empty() {
             self.pool.delta.fit(entries);
         }
-        if self.pool.frozen.is_empty() && self.checkpoint.is_none() {
+        if self.pool.frozen.is_empty() && self.jobs.checkpoint.is_none() {
             self.pool.frozen.fit(entries);
         }
-        if self.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.stage != Stage::Buffer) {
+        if self.jobs.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.stage != Stage::Buffer) {
             self.pool.buffer.fit(limits.buffered_places().max(self.pool.buffer.used()));
         }
         let is_over = !self.pool.delta.fits(entries) || self.pool.has_too_much_buffered();
@@ -62,7 +62,7 @@ impl Engine {
 
     /// Bytes of memory in use: everything that [`Limits::for_memory`] divides.
     pub(crate) fn memory(&self) -> u64 {
-        let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.memory());
+        let checkpoint = self.jobs.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.memory());
         let lent = self.pool.under_way.as_ref().map_or(0, |under_way| list_bytes(&under_way.changes));
         u64::from(self.pool.buffers.numbers()) * self.pool.geometry().block()
             + self.pool.buffers.memory()
@@ -73,11 +73,12 @@ impl Engine {
             + self.pool.space.memory()
             + self.pool.index.memory()
             + self.pool.cache.memory()
-            + self.partition.memory()
+            + self.jobs.boundary.memory()
             + table_bytes(&self.pool.dirty)
             + self.pool.delta.memory()
             + self.pool.frozen.memory()
             + self.pool.replicas.memory()
+            + self.pool.regions.memory()
             + self.requests.memory()
             + self.pool.buffer.memory()
             + list_bytes(&self.pool.discards)

@@ -5,6 +5,7 @@ use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::contract::Failure;
 use crate::engine::Engine;
 use crate::format::volume::Keeps;
+use crate::jobs::home::HomeStatus;
 use crate::jobs::reorder::ReorderStatus;
 use crate::jobs::scrub::ScrubStatus;
 use crate::pool::disk_index::NO_VOLUME;
@@ -37,6 +38,8 @@ pub struct Status {
     pub second_copies: u64,
     /// Replicas of blocks that reads found scattered.
     pub reorder: ReorderStatus,
+    /// Regions that come home.
+    pub home: HomeStatus,
     /// Blocks of metadata in use: superblocks, journal, metadata pages.
     pub overhead_blocks_used: u64,
     /// Blocks of metadata that there are for maps, summaries and tables,
@@ -103,7 +106,8 @@ impl Engine {
             data_blocks_used: self.pool.space.data_used,
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.pool.second_copies_used(),
-            reorder: self.reorder_status(),
+            reorder: self.jobs.reorder.status(&self.pool),
+            home: self.jobs.home.status(&self.pool),
             overhead_blocks_used: fixed + u64::from(self.pool.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
             metadata_blocks_used: u64::from(self.pool.store.meta.used()),
@@ -113,10 +117,10 @@ impl Engine {
             buffered_entries: self.pool.buffer.len() as u64,
             memory_bytes: self.memory(),
             checkpoints: self.pool.checkpoints_done,
-            checkpoint_under_way: self.checkpoint.is_some(),
-            damaged_blocks_found: self.damages.found,
-            repaired_blocks: self.damages.repaired,
-            scrub: self.scrub_status(),
+            checkpoint_under_way: self.jobs.checkpoint.is_some(),
+            damaged_blocks_found: self.care.damages().found,
+            repaired_blocks: self.care.damages().repaired,
+            scrub: self.jobs.scrub.status(&self.pool),
             mode: match self.pool.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
                 _ if self.pool.read_only || self.pool.reads_only => Mode::ReadOnly,

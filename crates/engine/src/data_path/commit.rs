@@ -11,7 +11,6 @@ use crate::contract::Failure;
 use crate::contract::*;
 use crate::data_path::write::SCATTERED_CARRIED;
 use crate::engine::Engine;
-use crate::jobs::throttle::Turn;
 use crate::pool::Pool;
 use crate::pool::records::are_enough;
 use crate::pool::room::{Asked, Who};
@@ -109,21 +108,18 @@ impl Engine {
     pub(crate) fn mature(&mut self) {
         let early = self.pool.canary(Canary::EarlyReuse);
         let published = if early { self.pool.journal.durable } else { self.pool.journal.published };
-        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, mends, scrub, partition, reorder, .. } =
-            self;
+        let Engine { pool: Pool { space, dirty, fills, dead, replicas, .. }, care, jobs, .. } = self;
         let busy = |slot| {
             dirty.contains_key(&slot)
                 || fills.contains_key(&slot)
-                || mends.contains_key(&slot)
-                || scrub.holds(slot)
-                || partition.is_fetching(slot)
+                || care.mends(slot)
                 || replicas.holds(slot)
-                || reorder.holds(slot)
+                || jobs.hold(slot)
         };
         self.pool.mature_left = space.mature(published, MATURE_AT_ONCE, busy, dead);
         self.pool.forget_wrapped();
         while let Some(slot) = self.pool.dead.pop() {
-            self.partition.forget(slot);
+            self.jobs.boundary.forget(slot);
             self.pool.replicas.forget(slot);
             if let Some(buffer) = self.pool.cache.remove(slot) {
                 self.pool.buffers.release(buffer);
@@ -248,7 +244,8 @@ impl Engine {
             let tried = done >= since.max(self.pool.walked_in) + SPACE_ATTEMPTS
                 && !self.pool.has_discards()
                 && !self.pool.has_to_flush();
-            if self.give_back_replicas() || self.give_back_copies() {
+            let facts = self.facts();
+            if self.pool.give_back_replicas(&facts) || self.care.give_back_copies(&mut self.pool, &facts) {
                 // What they held comes back as what a discard frees does.
                 self.requests.get_mut(id).waits_since = Some(done);
             } else if self.pool.metadata_full
@@ -376,23 +373,11 @@ impl Engine {
             || self.pool.host_full;
         let open = self.pool.phase != Phase::Closed;
         let writes = !self.pool.read_only && !self.pool.untouched;
-        let jobs =
-            !self.pool.closes_early && (self.checkpoint_can_step() || self.rebuild_can_step() || self.fetch_can_step());
-        let work = open && (writes && jobs || self.scrub_can_step());
-        (self.work_left, self.job_timer) = match self.turn() {
-            _ if !work => (false, None),
-            Turn::Now => (true, None),
-            Turn::At(due) => (false, Some(due)),
-            Turn::AfterIo => (false, None),
-        };
-        if self.reorder_waits() && self.requests.active() == 0 {
-            let due = self.idle_from();
-            match due <= self.pool.now {
-                true => self.work_left |= !self.reorder_is_stuck(),
-                false => self.job_timer = Some(self.job_timer.map_or(due, |timer| timer.min(due))),
-            }
-        }
-        self.work_left |= self.pool.mature_left && open && writes && !self.pool.closes_early || self.has_turns_left();
+        let facts = self.facts();
+        let checkpoint = writes && !self.pool.closes_early && self.checkpoint_can_step();
+        self.jobs.set_timer(&self.pool, &facts, checkpoint);
+        let matures = self.pool.mature_left && open && writes && !self.pool.closes_early;
+        self.jobs.note_work_left(matures || self.has_turns_left());
         if !waits || !writes || self.pool.phase == Phase::Closed {
             self.tick = None;
         } else {

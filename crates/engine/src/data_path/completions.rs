@@ -5,6 +5,7 @@ use crate::contract::Failure;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::bytes::checksum;
+use crate::jobs::Work;
 use crate::requests::request::Stage;
 use crate::space::RESERVE_CONTAINERS;
 use crate::store::io::Purpose;
@@ -49,7 +50,6 @@ impl Engine {
             Purpose::Fill { first } => self.filled(first, &segments, result),
             Purpose::ReadAhead { first } => self.was_read_ahead(first, &segments, result),
             Purpose::FillFromReplicas { first } => self.filled_from_replicas(first, &segments, result),
-            Purpose::Reorder { first } => self.reorder_read(first, &segments, result),
             Purpose::Merge { request, block } => self.merged(request, block, result),
             Purpose::Compare { request, block } => self.compared(request, block, result),
             Purpose::ReserveContainers(count) => {
@@ -72,11 +72,16 @@ impl Engine {
                 let good = self.check_reserved(result);
                 self.pool.homes_reserved(good);
             }
-            Purpose::ScrubItem(number) => self.scrub_item_done(number, &segments, result),
-            Purpose::ScrubBlocks { first } => self.scrub_blocks_read(first, &segments, result),
-            Purpose::Mend(slot) => self.mended(slot, result),
-            Purpose::CopyBlock(slot) => self.copied(slot, result),
-            Purpose::Fetch(slot) => self.fetched(slot, result),
+            Purpose::Mend(slot) => {
+                self.care.mended(&mut self.pool, slot, result);
+                self.answer_mended();
+            }
+            Purpose::CopyBlock(slot) => self.jobs.boundary.copied(&mut self.pool, slot, result),
+            Purpose::Job(job, part) => {
+                let facts = self.facts();
+                let Engine { pool, care, jobs, .. } = self;
+                jobs.done(&mut Work { pool, care, facts }, (job, part), &segments, result);
+            }
             Purpose::Superblock => self.superblock_written(&segments, result),
             Purpose::Owner(number) => self.owner_looked_at(number, result),
             Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),

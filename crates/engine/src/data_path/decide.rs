@@ -38,12 +38,7 @@ impl Engine {
             Some(found) => found,
             None => self.pool.summary(slot).ok()??,
         };
-        (found == digest && !self.is_lost(slot, digest)).then_some(slot)
-    }
-
-    /// Whether a slot is known to hold this content no longer, and there was no other copy. Who writes the content again has one.
-    pub(crate) fn is_lost(&self, slot: Slot, digest: Digest) -> bool {
-        self.damages.lost.contains(&(slot, digest))
+        (found == digest && !self.care.is_lost(slot, digest)).then_some(slot)
     }
 
     /// Everything that can be known of the blocks is known: decides what becomes of them.

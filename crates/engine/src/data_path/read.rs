@@ -2,6 +2,7 @@
 //! gives), Reply. See docs/read-path.md.
 
 use crate::canary::Canary;
+use crate::care::Arrived;
 use crate::contract::*;
 use crate::counters::ReadCounts;
 use crate::engine::Engine;
@@ -123,7 +124,7 @@ impl Engine {
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(buffer) => {
-                        self.partition.counts.read_hits += u64::from(buffer.is_some());
+                        self.jobs.boundary.counts.read_hits += u64::from(buffer.is_some());
                         let block = &mut self.requests.get_mut(id).blocks[at];
                         (block.buffer, block.was_ahead) = (buffer, self.pool.reads.ahead_used > used);
                         ahead += u64::from(block.was_ahead);
@@ -133,14 +134,14 @@ impl Engine {
             }
         }
         // What was read ahead came from the device: it has not been kept for an earlier use.
-        self.partition.counts.read_hits -= ahead;
-        self.partition.counts.read_misses += ahead;
+        self.jobs.boundary.counts.read_hits -= ahead;
+        self.jobs.boundary.counts.read_misses += ahead;
         let mut run = Run::default();
         let mut short = false;
         for at in 0..count {
             let block = self.requests.get(id).blocks[at];
             let Some(slot) = block.entry.slot().filter(|_| block.buffer.is_none()) else { continue };
-            self.partition.counts.read_misses += 1;
+            self.jobs.boundary.counts.read_misses += 1;
             match self.begin_fill(slot, block.entry, id, at as u32) {
                 Begun::Joined => {}
                 Begun::New => {
@@ -155,7 +156,7 @@ impl Engine {
             }
         }
         self.read_all_of(&mut run);
-        self.note_split(id);
+        self.jobs.reorder.note_split(&mut self.pool, self.requests.get(id));
         if short {
             // What could be evicted is held elsewhere. The request runs again from its first stage.
             let Engine { pool: Pool { buffers, .. }, requests, .. } = self;
@@ -213,7 +214,7 @@ impl Engine {
         let begun = if let Some(fill) = self.pool.fills.get_mut(&slot) {
             fill.add_waiter((id, at), &mut self.pool.spare_fill_lists);
             Begun::Joined
-        } else if !self.mends.is_empty() && self.join_mend(slot, entry.check(), id, at) {
+        } else if self.care.mends_any() && self.care.join_mend(slot, entry.check(), id, at) {
             Begun::Joined
         } else {
             let Some(buffer) = self.pool.any_buffer() else { return Begun::NoBuffer };
@@ -249,6 +250,59 @@ impl Engine {
         }
     }
 
+    /// Requests get the blocks that repairs have for them, or an error.
+    #[inline]
+    pub(crate) fn answer_mended(&mut self) {
+        if self.care.has_arrived() {
+            self.answer_arrived();
+        }
+    }
+
+    fn answer_arrived(&mut self) {
+        let arrived = self.care.take_arrived();
+        for &Arrived { request: id, at, buffer } in &arrived {
+            let request = self.requests.get_mut(id);
+            if let Some(buffer) = buffer {
+                let block = &mut request.blocks[at as usize];
+                match request.kind {
+                    Kind::Read => block.buffer = Some(buffer),
+                    _ => block.base_buffer = Some(buffer),
+                }
+            }
+            // What would prove a known block is no reason to fail.
+            let proves = request.stage == Stage::Verify;
+            self.arrived(id, buffer.is_none() && !proves);
+        }
+        self.care.give_list_back(arrived);
+    }
+
+    /// The replica of a slot, if a read may go there.
+    pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
+        let replica = self.pool.replicas.of(slot)?;
+        (!self.pool.dirty.contains_key(&replica) && !self.care.mends(replica)).then_some(replica)
+    }
+
+    /// Replicas have come. One that is not what it must be is given up, and its slot read instead.
+    pub(crate) fn filled_from_replicas(
+        &mut self,
+        first: Slot,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
+        for i in 0..segments.len() {
+            let replica = Slot(first.0 + i as u64);
+            let slot = self.pool.replicas.end_read(replica);
+            let content = match result {
+                Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
+                _ => None,
+            };
+            if !self.fill_ends(slot, content) {
+                self.pool.replicas.give_up(slot, replica);
+            }
+        }
+        self.pool.needs_pump = true;
+    }
+
     /// A slot's content has come: whether it is what it must be.
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
         let fill = self.pool.fills.remove(&slot).expect("a fill ends once");
@@ -261,7 +315,8 @@ impl Engine {
         let waiters = fill.waiters();
         if !good {
             // Before anyone gets an error, the other copies.
-            self.mend_for(slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
+            self.care.mend_for(&mut self.pool, slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
+            self.answer_mended();
             return false;
         }
         for (id, at) in waiters {
@@ -303,7 +358,7 @@ impl Engine {
     }
 
     fn finish_read(&mut self, id: RequestId) {
-        self.note_read(id);
+        self.jobs.boundary.note_read(self.requests.get(id));
         let request = self.requests.get_mut(id);
         let device_reads = u64::from(request.device_reads);
         self.pool.reads += ReadCounts {
@@ -315,7 +370,7 @@ impl Engine {
         };
         request.stage = Stage::Reply;
         for block in request.blocks.drain(..) {
-            self.partition.answering += u32::from(block.buffer.is_some());
+            self.jobs.boundary.answering += u32::from(block.buffer.is_some());
             request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });
         }
         let token = request.token;

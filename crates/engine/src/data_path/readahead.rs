@@ -129,6 +129,11 @@ impl Engine {
         let end = self.read_wanted(&mut wanted).unwrap_or(lba);
         let reads = self.read_ahead.reads_in_flight - before;
         let is_scattered = reads * SCATTERED > wanted.len();
+        if end > ahead && self.pool.notes_regions() {
+            let in_order = 1 + wanted.len() / RUN_BLOCKS as usize;
+            let middle = Key::new(id, ahead + (end - ahead) / 2);
+            self.pool.regions.read(middle, reads.saturating_sub(in_order) as u32);
+        }
         self.read_ahead.wanted = wanted;
         let stream = self.pool.read_streams.get(at);
         stream.is_scattered = is_scattered;
@@ -153,8 +158,8 @@ impl Engine {
     fn is_at_hand(&self, slot: Slot) -> bool {
         self.pool.in_memory(slot).is_some()
             || self.pool.fills.contains_key(&slot)
-            || self.mends.contains_key(&slot)
-            || self.partition.is_fetching(slot)
+            || self.care.mends(slot)
+            || self.jobs.fetch.is_fetching(slot)
     }
 
     /// Reads the first of these blocks, as many as come in a few reads: up to which block of the volume, unless it is all.

@@ -162,7 +162,7 @@ impl Engine {
 
     /// Releases every buffer that a request holds.
     fn drop_blocks(&mut self, id: RequestId) {
-        let Engine { pool: Pool { buffers, .. }, requests, partition, .. } = self;
+        let Engine { pool: Pool { buffers, .. }, requests, jobs, .. } = self;
         let request: &mut Request = requests.get_mut(id);
         for block in request.blocks.drain(..) {
             for buffer in [block.buffer, block.base_buffer].into_iter().flatten() {
@@ -171,7 +171,7 @@ impl Engine {
         }
         for segment in request.data.drain(..) {
             if let Some(buffer) = segment.buffer {
-                partition.answering -= 1;
+                jobs.boundary.answering -= 1;
                 buffers.release(buffer);
             }
         }

@@ -256,7 +256,7 @@ impl Engine {
                 known => known,
             };
             let lookup = match known {
-                Known::Yes(slot, digest) if self.is_lost(slot, digest) => Lookup::Nothing,
+                Known::Yes(slot, digest) if self.care.is_lost(slot, digest) => Lookup::Nothing,
                 Known::Yes(slot, digest) => match self.prove(id, at, slot, digest) {
                     Proof::Equal if block.entry.slot() == Some(slot) => Lookup::SamePlace(slot.0),
                     Proof::Equal => Lookup::Known(slot.0),
@@ -286,7 +286,7 @@ impl Engine {
             request.attempts += 1;
             request.stage = Stage::Verify;
         } else {
-            self.want_neighbours(id);
+            self.jobs.neighbours.want_beside(&self.requests.get(id).blocks, &self.pool);
         }
         !waits
     }
@@ -350,7 +350,7 @@ impl Engine {
     fn known(&mut self, digest: Digest) -> Known {
         let wanted = self.pool.sharing_digest(digest);
         let hint = self.pool.index.lookup(wanted);
-        self.neighbours.asked(wanted, hint.is_some());
+        self.jobs.neighbours.asked(wanted, hint.is_some());
         let Some(hint) = hint else { return Known::No };
         let slot = hint.slot;
         if !self.pool.space.contains(slot) {
@@ -397,7 +397,7 @@ impl Engine {
         self.pool.retire_dead();
         self.name_copies(id);
         self.count_write(id, volume, policy);
-        self.note_lookups(id, policy);
+        self.jobs.boundary.note_lookups(self.requests.get(id), policy, &self.pool.limits);
         self.pool.last_change = self.pool.now;
         self.pool.forget_wrapped();
         let unwritten = &self.pool.journal.unwritten;
@@ -493,7 +493,7 @@ impl Engine {
             if good && (self.pool.replicas.was_written(slot) || !stays) {
                 self.pool.evicted.push(buffer);
             } else if good {
-                self.partition.note_written(slot);
+                self.jobs.boundary.note_written(slot);
                 self.pool.keep_cached(slot, buffer);
             } else {
                 // The pool is read-only from here on: keep the only copy readable.

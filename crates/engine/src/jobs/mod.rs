@@ -1,19 +1,376 @@
-//! Background work and its throttle. A job goes on in small steps, in turn, and never holds up a request for longer than one of them.
+//! Background work. A job goes on in small steps, when the throttle gives it a turn, and never holds up a request for longer than one of them.
 //!
 //! ```text
-//! throttle    when background work may go on
 //! checkpoint  the delta into the trees
 //! rebuild     the index, after opening
-//! partition   the boundary between index and read cache, and blocks that come back over it
+//! boundary    moves memory between index and read cache
+//! fetch       blocks that come back over the boundary
+//! home        regions that readers found scattered, back in order
 //! reorder     replicas of what reads find scattered
 //! scrub       reads everything and mends it
 //! neighbours  digests beside one that was found
+//! throttle    when background work may go on
 //! ```
+//!
+//! Jobs of one shape ([`Steps`]) are listed here and nowhere else: each has a field of [`Jobs`], an arm of `ask` and a row of [`RULES`].
+//! They get the pool, care and facts about requests ([`Work`]): they cannot reach a request, nor the engine. The scheduler passes them in the
+//! order of the rows, three times a pump ([`Place`]), and hands them their I/O. Checkpoint, boundary and neighbours are no such jobs: a
+//! checkpoint closes records and may fail the pool, the two others are bounded by themselves and need no turn.
 
+pub(crate) mod boundary;
 pub(crate) mod checkpoint;
+pub(crate) mod fetch;
+pub(crate) mod home;
 pub(crate) mod neighbours;
-pub(crate) mod partition;
 pub(crate) mod rebuild;
 pub(crate) mod reorder;
 pub(crate) mod scrub;
 pub(crate) mod throttle;
+
+use alloc::boxed::Box;
+
+use crate::care::Care;
+use crate::contract::{IoError, Nanos, Outcome, Segment};
+use crate::format::entry::Slot;
+use crate::limits::Limits;
+use crate::pool::Pool;
+use crate::pool::standing::{Facts, Phase};
+use crate::store::io::Purpose;
+use boundary::Boundary;
+use checkpoint::Checkpoint;
+use fetch::Fetch;
+use home::Home;
+use neighbours::Neighbours;
+use rebuild::Rebuild;
+use reorder::Reorder;
+use scrub::Scrub;
+use throttle::{Throttle, Turn};
+
+/// A job of the common shape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Job {
+    Rebuild,
+    Fetch,
+    Home,
+    Reorder,
+    Scrub,
+}
+
+/// What the scheduler knows of them: a row each, in the order in which it passes them.
+const RULES: [Rules; 5] = [
+    Rules {
+        job: Job::Rebuild,
+        runs: Runs::InBursts,
+        between_checkpoints: true,
+        after: None,
+        also_unwritten: false,
+        advances: Place::Middle,
+        steps: Place::Middle,
+    },
+    Rules {
+        job: Job::Fetch,
+        runs: Runs::InBursts,
+        between_checkpoints: true,
+        after: Some(Job::Rebuild),
+        also_unwritten: false,
+        advances: Place::Middle,
+        steps: Place::Middle,
+    },
+    Rules {
+        job: Job::Home,
+        runs: Runs::WhenIdle,
+        between_checkpoints: true,
+        after: None,
+        also_unwritten: false,
+        advances: Place::Last,
+        steps: Place::Last,
+    },
+    Rules {
+        job: Job::Reorder,
+        runs: Runs::WhenIdle,
+        between_checkpoints: true,
+        after: None,
+        also_unwritten: false,
+        advances: Place::Last,
+        steps: Place::Last,
+    },
+    Rules {
+        job: Job::Scrub,
+        runs: Runs::InBursts,
+        // Blocks are read while a checkpoint is under way; when it must not be, the scrub sees to itself.
+        between_checkpoints: false,
+        after: Some(Job::Rebuild),
+        also_unwritten: true,
+        advances: Place::First,
+        steps: Place::Last,
+    },
+];
+
+/// Asks something of a job: of the one in this field.
+macro_rules! ask {
+    ($jobs:expr, $job:expr, $verb:ident $with:tt) => {
+        match $job {
+            Job::Rebuild => $jobs.rebuild.$verb $with,
+            Job::Fetch => $jobs.fetch.$verb $with,
+            Job::Home => $jobs.home.$verb $with,
+            Job::Reorder => $jobs.reorder.$verb $with,
+            Job::Scrub => $jobs.scrub.$verb $with,
+        }
+    };
+}
+
+/// Does something with each row. Written out, not in a loop: what a row says is known to the compiler then, and most of it costs nothing.
+macro_rules! each_row {
+    ($row:ident => $what:expr) => { each_row!(0 1 2 3 4 5 6 7 8 9 10 11; $row => $what) };
+    ($($number:literal)+; $row:ident => $what:expr) => { $( if let Some($row) = RULES.get($number) { $what } )+ };
+}
+const _: () = assert!(RULES.len() <= 12, "each_row! has a number for each row");
+
+/// When the scheduler lets a job take steps.
+struct Rules {
+    job: Job,
+    runs: Runs,
+    /// Not while a checkpoint is under way.
+    between_checkpoints: bool,
+    /// Not before this one is done.
+    after: Option<Job>,
+    /// Also in a pool that is not written; there it waits for no other job.
+    also_unwritten: bool,
+    /// Where in a pump what is under way goes on,
+    advances: Place,
+    /// and where it takes a step.
+    steps: Place,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Runs {
+    /// When the throttle gives it a turn.
+    InBursts,
+    /// Only while the pool is idle.
+    WhenIdle,
+}
+
+/// Where in a pump jobs are passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Behind the repairs of blocks,
+    First,
+    /// behind the checkpoint, before records are closed and synced; only while the pool is written,
+    Middle,
+    /// when all else has been done.
+    Last,
+}
+
+/// What a job works on.
+pub(crate) struct Work<'a> {
+    pub pool: &'a mut Pool,
+    pub care: &'a mut Care,
+    /// What is so of requests while it works.
+    pub facts: Facts,
+}
+
+/// A job.
+pub(crate) trait Steps {
+    /// Whether it has not come to its end: others may wait for that.
+    fn is_under_way(&self) -> bool;
+
+    /// Whether a step would come to something, as far as it knows itself.
+    fn can_step(&self, pool: &Pool, facts: &Facts) -> bool;
+
+    /// What is under way goes on, turn or not.
+    fn advance(&mut self, _work: &mut Work<'_>) {}
+
+    /// It has its turn: the next step.
+    fn step(&mut self, work: &mut Work<'_>);
+
+    /// Whether it has tried, and tries again with the next pump: it needs no timer.
+    fn is_stuck(&self, _pool: &Pool) -> bool {
+        false
+    }
+
+    /// An I/O that it began is done: the part of its work that it said then.
+    fn done(&mut self, _work: &mut Work<'_>, _part: u32, _segments: &[Segment], _result: Result<Outcome<'_>, IoError>) {
+    }
+
+    /// I/O of blocks in flight: a burst lasts until it is 0. (The throttle sees pages by itself.)
+    fn in_flight(&self) -> usize {
+        0
+    }
+
+    /// Whether a slot must not be reused yet.
+    fn holds(&self, _slot: Slot) -> bool {
+        false
+    }
+}
+
+impl Job {
+    /// The purpose of an I/O for a part of its work.
+    pub(crate) fn io(self, part: usize) -> Purpose {
+        Purpose::Job(self as u8, part as u32)
+    }
+}
+
+// A job's number is that of its row.
+const _: () = {
+    let mut at = 0;
+    while at < RULES.len() {
+        assert!(RULES[at].job as usize == at);
+        at += 1;
+    }
+};
+
+/// All background work.
+pub(crate) struct Jobs {
+    pub(crate) checkpoint: Option<Box<Checkpoint>>,
+    rebuild: Rebuild,
+    pub(crate) boundary: Boundary,
+    pub(crate) fetch: Fetch,
+    pub(crate) home: Home,
+    pub(crate) reorder: Reorder,
+    pub(crate) scrub: Scrub,
+    pub(crate) neighbours: Neighbours,
+    throttle: Throttle,
+    /// A job stopped at its budget and can go on at once.
+    work_left: bool,
+    /// When a job that rests goes on.
+    timer: Option<Nanos>,
+}
+
+impl Jobs {
+    /// No job is under way.
+    pub(crate) fn new(limits: &Limits, block: u64, now: Nanos) -> Jobs {
+        Jobs {
+            checkpoint: None,
+            rebuild: Rebuild::default(),
+            boundary: Boundary::new(limits, block),
+            fetch: Fetch::default(),
+            home: Home::new(),
+            reorder: Reorder::new(),
+            scrub: Scrub::new(now),
+            neighbours: Neighbours::new(),
+            throttle: Throttle::new(now),
+            work_left: false,
+            timer: None,
+        }
+    }
+
+    /// Lets jobs go on that have their place here.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, place: Place, work: &mut Work<'_>) {
+        each_row!(rules => self.pass_one(rules, place, work));
+    }
+
+    #[inline(always)]
+    fn pass_one(&mut self, rules: &Rules, place: Place, work: &mut Work<'_>) {
+        // A job whose work ends now begins the next with another pump.
+        let can_step = rules.steps == place && self.can_step(rules, work.pool, &work.facts);
+        if rules.advances == place {
+            ask!(self, rules.job, advance(work));
+        }
+        let has_turn = match rules.runs {
+            _ if !can_step => false,
+            Runs::WhenIdle => work.facts.is_idle,
+            Runs::InBursts => self.begins_burst(work.pool, &work.facts),
+        };
+        if has_turn {
+            ask!(self, rules.job, step(work));
+        }
+    }
+
+    /// Whether a job may take steps, by itself and by its rules.
+    #[inline(always)]
+    fn can_step(&self, rules: &Rules, pool: &Pool, facts: &Facts) -> bool {
+        if !ask!(self, rules.job, can_step(pool, facts)) {
+            return false;
+        }
+        let is_written = !pool.read_only && !pool.untouched && !pool.closes_early;
+        let waits_for_none = rules.also_unwritten && !pool.may_mend();
+        (rules.also_unwritten || is_written)
+            && (waits_for_none
+                || (!rules.between_checkpoints || pool.under_way.is_none())
+                    && rules.after.is_none_or(|before| !ask!(self, before, is_under_way())))
+    }
+
+    /// An I/O of a job is done.
+    pub(crate) fn done(
+        &mut self,
+        work: &mut Work<'_>,
+        (job, part): (u8, u32),
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
+        ask!(self, RULES[job as usize].job, done(work, part, segments, result));
+    }
+
+    /// I/O of blocks in flight, of jobs that go in bursts.
+    fn in_flight(&self) -> usize {
+        let mut all = 0;
+        each_row!(rules => if rules.runs == Runs::InBursts {
+            all += ask!(self, rules.job, in_flight());
+        });
+        all
+    }
+
+    /// Whether a slot must not be reused yet, because a job works on it.
+    #[inline]
+    pub(crate) fn hold(&self, slot: Slot) -> bool {
+        let mut any = false;
+        each_row!(rules => any |= ask!(self, rules.job, holds(slot)));
+        any
+    }
+
+    /// Decides when jobs go on, at the end of a pump; `others` can go on at once when they have a turn.
+    #[inline]
+    pub(crate) fn set_timer(&mut self, pool: &Pool, facts: &Facts, others: bool) {
+        let mut any = others;
+        each_row!(rules => if rules.runs == Runs::InBursts {
+            any |= self.can_step(rules, pool, facts) && !ask!(self, rules.job, is_stuck(pool));
+        });
+        (self.work_left, self.timer) = match self.turn(pool, facts) {
+            _ if !any || pool.phase == Phase::Closed => (false, None),
+            Turn::Now => (true, None),
+            Turn::At(due) => (false, Some(due)),
+            Turn::AfterIo => (false, None),
+        };
+        if facts.are_active {
+            return;
+        }
+        // By the time that the pool is idle, what such a job waits for may be over: its rules are looked at then.
+        each_row!(rules => if rules.runs == Runs::WhenIdle && ask!(self, rules.job, can_step(pool, facts)) {
+            match facts.idle_from <= pool.now {
+                true => self.work_left |= !ask!(self, rules.job, is_stuck(pool)),
+                false => self.timer = Some(self.timer.map_or(facts.idle_from, |timer| timer.min(facts.idle_from))),
+            }
+        });
+    }
+
+    /// Fills the index anew, from the summaries.
+    pub(crate) fn fill_index(&mut self, pool: &Pool) {
+        self.rebuild.begin(pool.store.geometry.summary_leaves());
+    }
+
+    /// Does without what the index has not been filled with.
+    pub(crate) fn stop_filling_index(&mut self) {
+        self.rebuild.end();
+    }
+
+    /// Something else than a job can go on at once.
+    pub(crate) fn note_work_left(&mut self, is_left: bool) {
+        self.work_left |= is_left;
+    }
+
+    /// Whether work can go on at once.
+    pub(crate) fn is_work_left(&self) -> bool {
+        self.work_left
+    }
+
+    /// When a job that rests goes on.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        self.timer
+    }
+
+    /// That time has come.
+    pub(crate) fn forget_due(&mut self, now: Nanos) {
+        self.timer = self.timer.filter(|&due| due > now);
+    }
+}

@@ -12,11 +12,11 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::contract::{Digest, Nanos, RequestId};
-use crate::engine::Engine;
+use crate::contract::{Digest, Nanos};
 use crate::format::entry::Slot;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;
+use crate::requests::request::Block;
 use crate::sharing::policy::Lookup;
 use crate::store::pages::PageKey;
 use crate::store::tree::Missing;
@@ -136,56 +136,52 @@ impl Neighbours {
         }
         self.recent.push_back((leaf, now));
     }
-}
 
-impl Engine {
     /// All blocks of a write have been looked up: wants the page of the last block of each run of hits.
-    pub(crate) fn want_neighbours(&mut self, id: RequestId) {
-        let per_leaf = self.pool.store.geometry.summary_leaf_slots();
-        let blocks = &self.requests.get(id).blocks;
+    pub(crate) fn want_beside(&mut self, blocks: &[Block], pool: &Pool) {
+        let per_leaf = pool.store.geometry.summary_leaf_slots();
         for (at, block) in blocks.iter().enumerate() {
             let Lookup::Known(slot) = block.lookup else { continue };
             if blocks.get(at + 1).is_none_or(|next| next.lookup != Lookup::Known(slot + 1)) {
-                self.neighbours.want(slot / per_leaf, self.pool.now);
+                self.want(slot / per_leaf, pool.now);
             }
         }
     }
 
     /// Goes through the pages that are there, and loads others. Not during a checkpoint: what the summaries and the space map say
     /// is of one merge then.
-    pub(crate) fn step_neighbours(&mut self) {
-        if self.neighbours.wanted.is_empty() || self.checkpoint.is_some() || self.pool.phase != Phase::Serving {
+    pub(crate) fn step(&mut self, pool: &mut Pool) {
+        if self.wanted.is_empty() || pool.under_way.is_some() || pool.phase != Phase::Serving {
             return;
         }
-        let is_loading = |wanted: &&Wanted| wanted.page.is_some_and(|page| self.pool.store.pages.is_loading(page));
-        let mut loading = self.neighbours.wanted.iter().filter(is_loading).count();
-        for _ in 0..self.neighbours.wanted.len() {
-            let Some(mut wanted) = self.neighbours.wanted.pop_front() else { break };
-            match self.go_through(wanted.leaf) {
+        let is_loading = |wanted: &&Wanted| wanted.page.is_some_and(|page| pool.store.pages.is_loading(page));
+        let mut loading = self.wanted.iter().filter(is_loading).count();
+        for _ in 0..self.wanted.len() {
+            let Some(mut wanted) = self.wanted.pop_front() else { break };
+            match self.go_through(pool, wanted.leaf) {
                 Ok(()) => {
-                    self.neighbours.counts.pages += 1;
-                    self.neighbours.done(wanted.leaf, self.pool.now);
+                    self.counts.pages += 1;
+                    self.done(wanted.leaf, pool.now);
                 }
-                Err(_) if wanted.loads == LOADS_EACH => self.neighbours.done(wanted.leaf, self.pool.now),
+                Err(_) if wanted.loads == LOADS_EACH => self.done(wanted.leaf, pool.now),
                 Err(missing) => {
-                    if loading < LOADS && !self.pool.store.pages.is_loading(missing.key) {
-                        self.pool.store.load(missing, None);
+                    if loading < LOADS && !pool.store.pages.is_loading(missing.key) {
+                        pool.store.load(missing, None);
                         (wanted.page, wanted.loads) = (Some(missing.key), wanted.loads + 1);
-                        self.neighbours.counts.loads += 1;
+                        self.counts.loads += 1;
                         loading += 1;
                     }
-                    self.neighbours.wanted.push_back(wanted);
+                    self.wanted.push_back(wanted);
                 }
             }
         }
     }
 
     /// Puts the digests of live slots of a leaf of the summaries into the index.
-    fn go_through(&mut self, leaf: u64) -> Result<(), Missing> {
-        let Engine { pool, neighbours, .. } = self;
+    fn go_through(&mut self, pool: &mut Pool, leaf: u64) -> Result<(), Missing> {
         pool.each_block_of_leaf(leaf, |pool, slot, state, digest| {
             if state.is_used() {
-                neighbours.offer(pool, digest, slot);
+                self.offer(pool, digest, slot);
             }
         })?;
         Ok(())

@@ -3,10 +3,11 @@
 
 use alloc::vec::Vec;
 
+use super::{Steps, Work};
 use crate::contract::Digest;
-use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::pool::Pool;
+use crate::pool::standing::Facts;
 use crate::store::pages::PageKey;
 use crate::store::tree::Missing;
 
@@ -14,8 +15,9 @@ use crate::store::tree::Missing;
 const BUDGET: u32 = 8;
 
 /// The job's progress.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(crate) struct Rebuild {
+    is_under_way: bool,
     leaf: u64,
     leaves: u64,
     /// Slots that the index has been told of: no more than it has room for.
@@ -27,9 +29,62 @@ pub(crate) struct Rebuild {
 }
 
 impl Rebuild {
-    /// A rebuild from so many leaves of summaries.
-    pub(crate) fn new(leaves: u64) -> Rebuild {
-        Rebuild { leaf: 0, leaves, noted: 0, found: Vec::new(), waiting: None }
+    /// Begins anew, from so many leaves of summaries.
+    pub(crate) fn begin(&mut self, leaves: u64) {
+        *self = Rebuild { is_under_way: true, leaves, ..Rebuild::default() };
+    }
+
+    /// Does without the rest.
+    pub(crate) fn end(&mut self) {
+        *self = Rebuild::default();
+    }
+
+    fn fill(&mut self, pool: &mut Pool, budget: u32) {
+        self.waiting = None;
+        for _ in 0..budget {
+            if self.leaf >= self.leaves || self.noted >= pool.index.capacity() {
+                return self.end();
+            }
+            self.found.clear();
+            let next = pool.each_block_of_leaf(self.leaf, |pool, slot, state, digest| {
+                if state.is_used() {
+                    self.found.push((pool.sharing_digest(digest), slot));
+                }
+            });
+            pool.index.warm(self.found.iter().map(|&(digest, _)| digest));
+            for &(digest, slot) in &self.found {
+                self.noted += u64::from(pool.index.offer(digest, slot, pool.space.generation(slot)));
+            }
+            match next {
+                Ok(next) => self.leaf = next,
+                Err(missing) => {
+                    self.waiting = Some(missing.key);
+                    return pool.store.load(missing, None);
+                }
+            }
+        }
+    }
+}
+
+impl Steps for Rebuild {
+    fn is_under_way(&self) -> bool {
+        self.is_under_way
+    }
+
+    fn can_step(&self, _: &Pool, _: &Facts) -> bool {
+        self.is_under_way
+    }
+
+    fn is_stuck(&self, pool: &Pool) -> bool {
+        self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+    }
+
+    fn step(&mut self, work: &mut Work<'_>) {
+        let pool = &mut *work.pool;
+        let (visits, reads) = (pool.store.page_visits, pool.store.io.in_flight());
+        self.fill(pool, if pool.is_at_full_speed(&work.facts) { BUDGET } else { 1 });
+        pool.counters.rebuild_page_visits += pool.store.page_visits - visits;
+        pool.counters.rebuild_loads += (pool.store.io.in_flight() - reads) as u64;
     }
 }
 
@@ -44,42 +99,5 @@ impl Pool {
             }
         })?;
         Ok(noted)
-    }
-}
-
-impl Engine {
-    pub(crate) fn rebuild_can_step(&self) -> bool {
-        let waits = |job: &Rebuild| job.waiting.is_some_and(|key| self.pool.store.pages.is_loading(key));
-        self.checkpoint.is_none() && self.rebuild.as_ref().is_some_and(|job| !waits(job))
-    }
-
-    pub(crate) fn step_rebuild(&mut self) {
-        let Some(mut job) = self.rebuild.take() else { return };
-        job.waiting = None;
-        let budget = if self.is_at_full_speed() { BUDGET } else { 1 };
-        for _ in 0..budget {
-            if job.leaf >= job.leaves || job.noted >= self.pool.index.capacity() {
-                return;
-            }
-            job.found.clear();
-            let next = self.pool.each_block_of_leaf(job.leaf, |pool, slot, state, digest| {
-                if state.is_used() {
-                    job.found.push((pool.sharing_digest(digest), slot));
-                }
-            });
-            self.pool.index.warm(job.found.iter().map(|&(digest, _)| digest));
-            for &(digest, slot) in &job.found {
-                job.noted += u64::from(self.pool.index.offer(digest, slot, self.pool.space.generation(slot)));
-            }
-            match next {
-                Ok(next) => job.leaf = next,
-                Err(missing) => {
-                    job.waiting = Some(missing.key);
-                    self.pool.store.load(missing, None);
-                    break;
-                }
-            }
-        }
-        self.rebuild = Some(job);
     }
 }

@@ -25,14 +25,17 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::{Job, Steps, Work};
+use crate::care::Care;
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
+use crate::pool::standing::Facts;
+use crate::requests::request::Request;
 use crate::store::io::Purpose;
 use crate::store::tree::Missing;
 use crate::store::tree::{LastLeaf, Unresolved};
@@ -72,7 +75,7 @@ struct Noted {
 }
 
 /// Blocks that are being put in order.
-struct Work {
+struct Batch {
     blocks: Vec<(Slot, Digest, Option<BufferId>)>,
     in_flight: usize,
     /// Something came between: what it holds is given back when its reads are done.
@@ -82,7 +85,7 @@ struct Work {
 /// What it takes to make replicas.
 pub(crate) struct Reorder {
     noted: VecDeque<Noted>,
-    work: Option<Work>,
+    work: Option<Batch>,
     /// The job waits for something that moves the engine on when it comes.
     is_stuck: bool,
     made: u64,
@@ -93,15 +96,47 @@ impl Reorder {
         Reorder { noted: VecDeque::new(), work: None, is_stuck: false, made: 0 }
     }
 
-    /// Whether a slot must not be reused yet.
-    pub(crate) fn holds(&self, slot: Slot) -> bool {
-        let works_on = |work: &Work| work.blocks.iter().any(|&(of, ..)| of == slot);
-        self.work.as_ref().is_some_and(works_on)
+    /// What is known of replicas and their making.
+    pub(crate) fn status(&self, pool: &Pool) -> ReorderStatus {
+        let (dropped, read) = pool.replicas.counts();
+        ReorderStatus {
+            budget_bytes: pool.replica_budget() * pool.store.geometry.block(),
+            replicas: pool.hidden_blocks_used(Keeps::Replicas),
+            noted: self.noted.len() as u64 + u64::from(self.work.is_some()),
+            made: self.made,
+            dropped,
+            read,
+        }
+    }
+
+    /// A read is on its way: it is noted if it takes many device reads.
+    pub(crate) fn note_split(&mut self, pool: &mut Pool, request: &Request) {
+        let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
+        let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
+        if pays && pool.notes_regions() {
+            pool.regions.read(request.blocks[0].key, reads as u32 - 1);
+        }
+        if !pays || pool.replica_budget() == 0 || !pool.takes_changes() {
+            return;
+        }
+        let noted = Noted { first: request.blocks[0].key, blocks: blocks as u64 };
+        if self.noted.contains(&noted) {
+            return;
+        }
+        if self.noted.len() == NOTED {
+            self.noted.pop_front();
+        }
+        self.noted.push_back(noted);
     }
 }
 
 impl Pool {
-    fn begin_reading(&mut self, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<Work> {
+    /// Whether blocks may be written only to be in order.
+    pub(super) fn may_be_reordered(&self) -> bool {
+        self.takes_changes() && !self.untouched && !self.metadata_full && !self.host_full
+    }
+
+    fn begin_reading(&mut self, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<Batch> {
         for at in 0..blocks.len() {
             // A buffer of the read cache belongs to its slot: what becomes a replica has one of its own.
             let Some(buffer) = self.any_buffer() else {
@@ -123,11 +158,11 @@ impl Pool {
             let offset = self.slot_offset(blocks[at].0);
             let bytes = length as u64 * self.store.geometry.block();
             let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
-            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::Reorder { first: at });
+            self.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Job::Reorder.io(at));
             in_flight += 1;
             at += length;
         }
-        Some(Work { blocks, in_flight, is_over: false })
+        Some(Batch { blocks, in_flight, is_over: false })
     }
 }
 
@@ -142,207 +177,83 @@ impl Pool {
         let purpose = Purpose::FillFromReplicas { first };
         self.store.io.begin(IoOp::ReadBlocks, offset, slots.len() as u64 * block, segments, purpose);
     }
-}
-
-impl Engine {
-    /// What is known of replicas and their making.
-    pub(crate) fn reorder_status(&self) -> ReorderStatus {
-        let reorder = &self.reorder;
-        let (dropped, read) = self.pool.replicas.counts();
-        ReorderStatus {
-            budget_bytes: self.pool.replica_budget() * self.pool.store.geometry.block(),
-            replicas: self.pool.hidden_blocks_used(Keeps::Replicas),
-            noted: reorder.noted.len() as u64 + u64::from(reorder.work.is_some()),
-            made: reorder.made,
-            dropped,
-            read,
-        }
-    }
-
-    /// A read is on its way: it is noted if it takes many device reads.
-    pub(crate) fn note_split(&mut self, id: RequestId) {
-        let request = self.requests.get(id);
-        let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
-        let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
-        if !pays || self.pool.replica_budget() == 0 || !self.pool.takes_changes() {
-            return;
-        }
-        let noted = Noted { first: request.blocks[0].key, blocks: blocks as u64 };
-        if self.reorder.noted.contains(&noted) {
-            return;
-        }
-        if self.reorder.noted.len() == NOTED {
-            self.reorder.noted.pop_front();
-        }
-        self.reorder.noted.push_back(noted);
-    }
-
-    // ---- reads ----
-
-    /// The replica of a slot, if a read may go there.
-    pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
-        let replica = self.pool.replicas.of(slot)?;
-        (!self.pool.dirty.contains_key(&replica) && !self.mends.contains_key(&replica)).then_some(replica)
-    }
-
-    /// Replicas have come. One that is not what it must be is given up, and its slot read instead.
-    pub(crate) fn filled_from_replicas(
-        &mut self,
-        first: Slot,
-        segments: &[Segment],
-        result: Result<Outcome<'_>, IoError>,
-    ) {
-        for i in 0..segments.len() {
-            let replica = Slot(first.0 + i as u64);
-            let slot = self.pool.replicas.end_read(replica);
-            let content = match result {
-                Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
-                _ => None,
-            };
-            if !self.fill_ends(slot, content) {
-                self.pool.replicas.give_up(slot, replica);
-            }
-        }
-        self.pool.needs_pump = true;
-    }
-
-    // ---- the job ----
-
-    /// Whether the job has something to do when the pool is idle.
-    pub(crate) fn reorder_waits(&self) -> bool {
-        let reorder = &self.reorder;
-        self.pool.takes_changes()
-            && (!reorder.noted.is_empty()
-                || self.pool.replicas.stale().is_some()
-                || self.pool.replicas.are_left()
-                || self.pool.replicas.len() > self.pool.replica_budget())
-            && reorder.work.is_none()
-    }
-
-    /// Whether something has to happen before the job goes on.
-    pub(crate) fn reorder_is_stuck(&self) -> bool {
-        self.reorder.is_stuck
-    }
-
-    /// Moves the job on, while the pool is idle. What has been read already is written in any case.
-    pub(crate) fn step_reorder(&mut self) {
-        let may_write =
-            self.pool.takes_changes() && !self.pool.untouched && !self.pool.metadata_full && !self.pool.host_full;
-        if !may_write {
-            self.reorder.noted.clear();
-            return self.end_work(false);
-        }
-        if !self.blocked.is_empty() || !self.starved.is_empty() {
-            return self.end_work(false);
-        }
-        if self.reorder.work.is_some() {
-            return self.end_work(true);
-        }
-        self.reorder.is_stuck = true;
-        if !self.reorder_waits() || !self.is_idle() || self.checkpoint.is_some() {
-            return;
-        }
-        let at = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume));
-        match at {
-            Some(at) if self.pool.replicas.are_left() => {
-                if !self.clear_hidden(at) {
-                    return;
-                }
-                self.pool.replicas.begin_anew();
-                self.pool.needs_pump = true;
-            }
-            None if self.pool.replicas.volume.is_none() => {
-                self.pool.replicas.begin_anew();
-                self.pool.needs_pump = true;
-                if self.pool.enter_hidden_volume(Keeps::Replicas).is_err() {
-                    // There are too many volumes.
-                    self.reorder.noted.clear();
-                }
-                return;
-            }
-            // Its creation becomes durable first.
-            None => return,
-            Some(_) => {}
-        }
-        self.pool.replicas.drop_oldest_beyond(self.pool.replica_budget());
-        self.drop_stale();
-        self.reorder.is_stuck = self.pool.replicas.stale().is_some();
-        if self.pool.space.free() < self.pool.slots_to_spare(ROOM_TO_KEEP) {
-            self.reorder.noted.clear();
-            self.give_back_replicas();
-            return;
-        }
-        while let Some(noted) = self.reorder.noted.pop_front() {
-            match self.gather(noted) {
-                Ok(Some(work)) => {
-                    self.reorder.work = Some(work);
-                    return self.end_work(true);
-                }
-                Ok(None) => {}
-                Err(missing) => {
-                    self.reorder.noted.push_front(noted);
-                    self.reorder.is_stuck = true;
-                    return self.pool.store.load(missing, None);
-                }
-            }
-        }
-    }
 
     /// Drops what the volume has of slots that are free again, as far as there is room to say so.
-    fn drop_stale(&mut self) {
-        while let (Some(volume), Some(slot)) = (self.pool.replicas.volume, self.pool.replicas.stale()) {
-            if !matches!(self.pool.room_for(&Asked::scattered(2), self.has_clears_left()), Room::Enough) {
+    fn drop_stale_replicas(&mut self, facts: &Facts) {
+        while let (Some(volume), Some(slot)) = (self.replicas.volume, self.replicas.stale()) {
+            if !matches!(self.room_for(&Asked::scattered(2), facts.clears_left), Room::Enough) {
                 return;
             }
-            if self.pool.replicas.end_stale() {
-                self.pool.put_alone(Key::new(volume, slot.0), Put::Zero);
+            if self.replicas.end_stale() {
+                self.put_alone(Key::new(volume, slot.0), Put::Zero);
             }
         }
     }
 
     /// Gives all replicas back; false if there are none, or no room to say so.
-    pub(crate) fn give_back_replicas(&mut self) -> bool {
-        let at = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume));
-        let is_empty = self.pool.replicas.len() == 0 && self.pool.replicas.stale().is_none();
-        let Some(at) = at.filter(|_| !is_empty || self.pool.replicas.are_left()) else { return false };
-        if !self.clear_hidden(at) {
+    pub(crate) fn give_back_replicas(&mut self, facts: &Facts) -> bool {
+        let at = self.replicas.volume.and_then(|volume| self.volume_index(volume));
+        let is_empty = self.replicas.len() == 0 && self.replicas.stale().is_none();
+        let Some(at) = at.filter(|_| !is_empty || self.replicas.are_left()) else { return false };
+        if !self.clear_hidden(at, facts) {
             return false;
         }
-        self.pool.replicas.clear();
-        self.pool.replicas.begin_anew();
+        self.replicas.clear();
+        self.replicas.begin_anew();
         true
     }
 
+    /// Whether there is room for so many replicas that follow each other, in the pool, in the budget and in a record; sees to it that
+    /// there is.
+    fn make_room_for_replicas(&mut self, facts: &Facts, count: usize) -> bool {
+        let Some(at) = self.replicas.volume.and_then(|volume| self.volume_index(volume)) else {
+            return false;
+        };
+        if self.volumes[at].size < self.store.geometry.slots() * self.store.geometry.block() {
+            // The pool has grown; the volume follows when it is made anew.
+            return false;
+        }
+        let volume = self.volumes[at].id;
+        self.replicas.drop_oldest_beyond(self.replica_budget().saturating_sub(count as u64));
+        self.drop_stale_replicas(facts);
+        let room = self.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.replicas.stale().is_none();
+        room && self.space.ready() >= count as u64
+            && self.volume_index(volume).is_some()
+            && matches!(self.room_for(&Asked::scattered(2 * count), facts.clears_left), Room::Enough)
+    }
+}
+
+impl Reorder {
     /// Finds out what a read needs to be in order, and begins to read it. `None`: there is nothing to do, or not now.
-    fn gather(&mut self, noted: Noted) -> Result<Option<Work>, Missing> {
-        let Some(volume) = self.pool.volume_index(noted.first.volume()) else { return Ok(None) };
+    fn gather(&mut self, pool: &mut Pool, care: &Care, noted: Noted) -> Result<Option<Batch>, Missing> {
+        let Some(volume) = pool.volume_index(noted.first.volume()) else { return Ok(None) };
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
         // What is left of the open container is used up first; one slot is not worth a stop.
-        let run = if self.pool.space.run() > 1 { self.pool.space.run() as usize } else { AT_ONCE };
-        let most = AT_ONCE.min(self.pool.replica_budget() as usize).min(run);
+        let run = if pool.space.run() > 1 { pool.space.run() as usize } else { AT_ONCE };
+        let most = AT_ONCE.min(pool.replica_budget() as usize).min(run);
         let (mut end, mut leaf) = (noted.blocks, LastLeaf::default());
         for i in 0..noted.blocks {
             if blocks.len() == most {
                 end = i;
                 break;
             }
-            let entry = match self.pool.resolve_after(volume, Key(noted.first.0 + i), &mut leaf) {
+            let entry = match pool.resolve_after(volume, Key(noted.first.0 + i), &mut leaf) {
                 Ok(entry) => entry,
                 Err(Unresolved::Missing(missing)) => return Err(missing),
                 Err(Unresolved::Damaged) => return Ok(None),
             };
             let Some(slot) = entry.slot() else { continue };
-            let is_moving = self.pool.dirty.contains_key(&slot)
-                || self.pool.in_journal.contains_key(&slot)
-                || self.mends.contains_key(&slot)
-                || self.pool.fills.contains_key(&slot);
+            let is_moving = pool.dirty.contains_key(&slot)
+                || pool.in_journal.contains_key(&slot)
+                || care.mends(slot)
+                || pool.fills.contains_key(&slot);
             if is_moving {
                 return Ok(None);
             }
-            if self.pool.replicas.of(slot).is_some() || blocks.iter().any(|&(of, ..)| of == slot) {
+            if pool.replicas.of(slot).is_some() || blocks.iter().any(|&(of, ..)| of == slot) {
                 continue;
             }
-            match self.pool.proven_digest(slot)? {
+            match pool.proven_digest(slot)? {
                 Some((digest, _)) if check_bits(digest) == entry.check() => blocks.push((slot, digest, None)),
                 _ => return Ok(None),
             }
@@ -353,16 +264,134 @@ impl Engine {
         }
         if end < noted.blocks {
             let rest = Noted { first: Key(noted.first.0 + end), blocks: noted.blocks - end };
-            self.reorder.noted.push_front(rest);
+            self.noted.push_front(rest);
         }
-        self.pool.begin_reading(blocks).map_or(Ok(None), |work| Ok(Some(work)))
+        pool.begin_reading(blocks).map_or(Ok(None), |work| Ok(Some(work)))
     }
 
-    /// Blocks to be put in order have come.
-    pub(crate) fn reorder_read(&mut self, first: usize, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
-        let work = self.reorder.work.as_mut().expect("work stays until its reads are done");
-        work.in_flight -= 1;
-        let blocks = &work.blocks[first..first + segments.len()];
+    /// Ends the work under way when its reads are done: with replicas, if that is wanted and nothing came between.
+    fn end_work(&mut self, pool: &mut Pool, facts: &Facts, wanted: bool) {
+        let Some(work) = &mut self.work else { return };
+        work.is_over |= !wanted;
+        if work.in_flight > 0 {
+            return;
+        }
+        let (is_over, count) = (work.is_over, work.blocks.len());
+        let fits = !is_over && pool.make_room_for_replicas(facts, count);
+        let Some(work) = self.work.take() else { return };
+        let volume = pool.replicas.volume.filter(|_| fits);
+        for (slot, digest, buffer) in work.blocks {
+            let Some(buffer) = buffer else { continue };
+            // A slot that was freed meanwhile needs none.
+            let (seen, to) = (Seen(slot, digest), Put::Fresh { digest, buffer, may_travel: false });
+            let entry = match volume {
+                Some(volume) => pool.remap(Key::new(volume, slot.0), seen, to),
+                // Looked at all the same: which pages stay in memory, and so what recorded runs do, depends on it.
+                None => {
+                    pool.still_holds(seen);
+                    None
+                }
+            };
+            let Some(replica) = entry.and_then(|entry| entry.slot()) else {
+                pool.buffers.release(buffer);
+                continue;
+            };
+            pool.replicas.add(slot, replica);
+            self.made += 1;
+        }
+        pool.needs_pump = true;
+    }
+}
+
+impl Steps for Reorder {
+    fn is_under_way(&self) -> bool {
+        self.work.is_some()
+    }
+
+    fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
+        pool.takes_changes()
+            && (!self.noted.is_empty()
+                || pool.replicas.stale().is_some()
+                || pool.replicas.are_left()
+                || pool.replicas.len() > pool.replica_budget())
+            && self.work.is_none()
+    }
+
+    /// What has been read already is written in any case.
+    fn advance(&mut self, work: &mut Work<'_>) {
+        let Work { pool, facts, .. } = work;
+        if !pool.may_be_reordered() {
+            self.noted.clear();
+            self.end_work(pool, facts, false);
+        } else if facts.writes_wait || facts.are_starved {
+            self.end_work(pool, facts, false);
+        } else if self.work.is_some() {
+            self.end_work(pool, facts, true);
+        } else {
+            self.is_stuck = true;
+        }
+    }
+
+    fn step(&mut self, work: &mut Work<'_>) {
+        let Work { pool, care, facts } = work;
+        if !pool.may_be_reordered() || facts.writes_wait || facts.are_starved {
+            return;
+        }
+        let at = pool.replicas.volume.and_then(|volume| pool.volume_index(volume));
+        match at {
+            Some(at) if pool.replicas.are_left() => {
+                if !pool.clear_hidden(at, facts) {
+                    return;
+                }
+                pool.replicas.begin_anew();
+                pool.needs_pump = true;
+            }
+            None if pool.replicas.volume.is_none() => {
+                pool.replicas.begin_anew();
+                pool.needs_pump = true;
+                if pool.enter_hidden_volume(Keeps::Replicas).is_err() {
+                    // There are too many volumes.
+                    self.noted.clear();
+                }
+                return;
+            }
+            // Its creation becomes durable first.
+            None => return,
+            Some(_) => {}
+        }
+        pool.replicas.drop_oldest_beyond(pool.replica_budget());
+        pool.drop_stale_replicas(facts);
+        self.is_stuck = pool.replicas.stale().is_some();
+        if pool.space.free() < pool.slots_to_spare(ROOM_TO_KEEP) {
+            self.noted.clear();
+            pool.give_back_replicas(facts);
+            return;
+        }
+        while let Some(noted) = self.noted.pop_front() {
+            match self.gather(pool, care, noted) {
+                Ok(Some(work)) => {
+                    self.work = Some(work);
+                    return self.end_work(pool, facts, true);
+                }
+                Ok(None) => {}
+                Err(missing) => {
+                    self.noted.push_front(noted);
+                    self.is_stuck = true;
+                    return pool.store.load(missing, None);
+                }
+            }
+        }
+    }
+
+    fn is_stuck(&self, _: &Pool) -> bool {
+        self.is_stuck
+    }
+
+    /// Blocks to be put in order have come: the part is the first of them.
+    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        let batch = self.work.as_mut().expect("work stays until its reads are done");
+        batch.in_flight -= 1;
+        let blocks = &batch.blocks[part as usize..][..segments.len()];
         let good = match result {
             Ok(Outcome::Blocks(contents)) => {
                 let is_right = |(content, block): (&BlockContent, &(Slot, Digest, Option<BufferId>))| {
@@ -373,60 +402,12 @@ impl Engine {
             _ => false,
         };
         // What is wrong with one of them a read or a scrub will find.
-        work.is_over |= !good;
-        self.pool.needs_pump = true;
+        batch.is_over |= !good;
+        work.pool.needs_pump = true;
     }
 
-    /// Ends the work under way when its reads are done: with replicas, if that is wanted and nothing came between.
-    fn end_work(&mut self, wanted: bool) {
-        let Some(work) = &mut self.reorder.work else { return };
-        work.is_over |= !wanted;
-        if work.in_flight > 0 {
-            return;
-        }
-        let (is_over, count) = (work.is_over, work.blocks.len());
-        let fits = !is_over && self.make_room_for_replicas(count);
-        let Some(work) = self.reorder.work.take() else { return };
-        let volume = self.pool.replicas.volume.filter(|_| fits);
-        for (slot, digest, buffer) in work.blocks {
-            let Some(buffer) = buffer else { continue };
-            // A slot that was freed meanwhile needs none.
-            let (seen, to) = (Seen(slot, digest), Put::Fresh { digest, buffer, may_travel: false });
-            let entry = match volume {
-                Some(volume) => self.pool.remap(Key::new(volume, slot.0), seen, to),
-                // Looked at all the same: which pages stay in memory, and so what recorded runs do, depends on it.
-                None => {
-                    self.pool.still_holds(seen);
-                    None
-                }
-            };
-            let Some(replica) = entry.and_then(|entry| entry.slot()) else {
-                self.pool.buffers.release(buffer);
-                continue;
-            };
-            self.pool.replicas.add(slot, replica);
-            self.reorder.made += 1;
-        }
-        self.pool.needs_pump = true;
-    }
-
-    /// Whether there is room for so many replicas that follow each other, in the pool, in the budget and in a record; sees to it that
-    /// there is.
-    fn make_room_for_replicas(&mut self, count: usize) -> bool {
-        let Some(at) = self.pool.replicas.volume.and_then(|volume| self.pool.volume_index(volume)) else {
-            return false;
-        };
-        if self.pool.volumes[at].size < self.pool.store.geometry.slots() * self.pool.store.geometry.block() {
-            // The pool has grown; the volume follows when it is made anew.
-            return false;
-        }
-        let volume = self.pool.volumes[at].id;
-        self.pool.replicas.drop_oldest_beyond(self.pool.replica_budget().saturating_sub(count as u64));
-        self.drop_stale();
-        let room =
-            self.pool.space.free() >= self.pool.slots_to_spare(ROOM_TO_MAKE) && self.pool.replicas.stale().is_none();
-        room && self.pool.space.ready() >= count as u64
-            && self.pool.volume_index(volume).is_some()
-            && matches!(self.pool.room_for(&Asked::scattered(2 * count), self.has_clears_left()), Room::Enough)
+    fn holds(&self, slot: Slot) -> bool {
+        let works_on = |work: &Batch| work.blocks.iter().any(|&(of, ..)| of == slot);
+        self.work.as_ref().is_some_and(works_on)
     }
 }

@@ -16,17 +16,16 @@
 
 use alloc::vec::Vec;
 
+use super::{Job, Steps, Work};
+use crate::care::Care;
 use crate::care::copies::Copying;
 use crate::care::mend::{Damaged, For, Found};
 use crate::contract::*;
-use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::format::superblock::{Pointer, Root, ScrubRecord, ScrubState, Superblock, TREES, TreeId};
-use crate::jobs::throttle::Turn;
 use crate::opening::table_name;
 use crate::pool::Pool;
-use crate::pool::standing::Look;
-use crate::pool::standing::Phase;
+use crate::pool::standing::{Facts, Look, Phase};
 use crate::space::SlotState;
 use crate::store::io::Purpose;
 use crate::store::pages::{PageKey, Region};
@@ -122,6 +121,8 @@ pub(crate) struct Scrub {
     /// The page that it waits for.
     waiting: Option<PageKey>,
     saved: Nanos,
+    /// What the driver's clock showed, and when.
+    wall_clock: Option<(u64, Nanos)>,
 }
 
 impl Scrub {
@@ -141,22 +142,13 @@ impl Scrub {
             begins: 0,
             waiting: None,
             saved: now,
+            wall_clock: None,
         }
-    }
-
-    /// Whether a slot is being read.
-    pub(crate) fn holds(&self, slot: Slot) -> bool {
-        self.blocks.binary_search_by_key(&slot, |&(held, ..)| held).is_ok()
     }
 
     /// Whether a page or a superblock is being written in its place.
     pub(crate) fn writes_metadata(&self) -> bool {
         self.items.iter().any(|item| matches!(item.at, At::Write | At::Sync(_) | At::ReadBack))
-    }
-
-    /// I/O in flight.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.reads + self.items.iter().filter(|item| item.in_flight).count()
     }
 }
 
@@ -207,15 +199,16 @@ impl Pool {
     }
 }
 
-impl Engine {
+impl Scrub {
     /// The driver's clock, as far as a command has told it.
-    fn wall_clock(&self) -> u64 {
-        self.wall_clock.map_or(0, |(seconds, then)| seconds + (self.pool.now - then) / 1_000_000_000)
+    fn seconds(&self, now: Nanos) -> u64 {
+        self.wall_clock.map_or(0, |(seconds, then)| seconds + (now - then) / 1_000_000_000)
     }
 
-    pub(crate) fn scrub_status(&self) -> ScrubStatus {
-        let record = &self.scrub.record;
-        let all = self.pool.space.data_used + u64::from(self.pool.store.meta.used()) + 2;
+    /// How it goes, or how the last one went.
+    pub(crate) fn status(&self, pool: &Pool) -> ScrubStatus {
+        let record = &self.record;
+        let all = pool.space.data_used + u64::from(pool.store.meta.used()) + 2;
         let under_way = matches!(record.state, ScrubState::Running | ScrubState::Paused);
         ScrubStatus {
             state: record.state,
@@ -229,101 +222,73 @@ impl Engine {
     }
 
     /// Carries out a command; it is done when so many checkpoints are.
-    pub(crate) fn command_scrub(&mut self, command: ScrubCommand, seconds: u64) -> Result<u64, ControlError> {
-        self.wall_clock = (seconds > 0).then_some((seconds, self.pool.now));
-        if self.pool.phase != Phase::Serving {
+    pub(crate) fn command(
+        &mut self,
+        pool: &mut Pool,
+        command: ScrubCommand,
+        seconds: u64,
+    ) -> Result<u64, ControlError> {
+        self.wall_clock = (seconds > 0).then_some((seconds, pool.now));
+        if pool.phase != Phase::Serving {
             return Err(ControlError::ReadOnly);
         }
-        let state = self.scrub.record.state;
+        let state = self.record.state;
         match (command, state) {
-            (ScrubCommand::Start, ScrubState::Running) => return Ok(self.pool.checkpoints_done),
-            (ScrubCommand::Start, ScrubState::Paused) => self.scrub.record.state = ScrubState::Running,
+            (ScrubCommand::Start, ScrubState::Running) => return Ok(pool.checkpoints_done),
+            (ScrubCommand::Start, ScrubState::Paused) => self.record.state = ScrubState::Running,
             (ScrubCommand::Start, _) => {
-                self.scrub.stale = self.scrub.next.is_some();
-                self.scrub.record =
-                    ScrubRecord { state: ScrubState::Running, started: self.wall_clock(), ..ScrubRecord::default() };
+                self.stale = self.next.is_some();
+                self.record = ScrubRecord {
+                    state: ScrubState::Running,
+                    started: self.seconds(pool.now),
+                    ..ScrubRecord::default()
+                };
             }
-            (ScrubCommand::Pause, ScrubState::Running) => self.scrub.record.state = ScrubState::Paused,
+            (ScrubCommand::Pause, ScrubState::Running) => self.record.state = ScrubState::Paused,
             (ScrubCommand::Stop, ScrubState::Running | ScrubState::Paused) => {
-                self.scrub.stale = self.scrub.next.is_some();
-                self.scrub.record.state = ScrubState::Stopped;
-                self.scrub.record.finished = self.wall_clock();
+                self.stale = self.next.is_some();
+                self.record.state = ScrubState::Stopped;
+                self.record.finished = self.seconds(pool.now);
             }
             (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(ControlError::NoScrub),
         }
-        let durable = if self.pool.may_mend() { self.pool.after_next_checkpoint() } else { self.pool.checkpoints_done };
+        let durable = if pool.may_mend() { pool.after_next_checkpoint() } else { pool.checkpoints_done };
         if command == ScrubCommand::Start {
-            self.scrub.begins = durable;
+            self.begins = durable;
         }
         Ok(durable)
     }
 
-    pub(crate) fn scrub_can_step(&self) -> bool {
-        let scrub = &self.scrub;
-        let between = self.checkpoint.is_none() || self.pool.read_only || scrub.record.phase >= BLOCKS;
-        scrub.record.state == ScrubState::Running
-            && self.pool.phase == Phase::Serving
-            && scrub.next.is_none()
-            && (self.pool.read_only || self.pool.checkpoints_done >= scrub.begins)
-            && (self.rebuild.is_none() || !self.pool.may_mend())
-            && self.starved.is_empty()
-            && self.pool.buffers.free() + self.pool.cache.len() > 0
-            && between
-            && !scrub.waiting.is_some_and(|key| self.pool.store.pages.is_loading(key))
-    }
-
-    /// Moves the batch on that is under way.
-    pub(crate) fn step_scrub(&mut self) {
-        self.step_items();
-        while let Some((slot, digest, buffer)) = self.scrub.copies.pop() {
-            self.make_copy(slot, digest, buffer);
-        }
-        self.end_batch();
-    }
-
-    /// Begins the next batch, if it is its turn.
-    pub(crate) fn begin_scrub(&mut self) {
-        if self.scrub_can_step() && self.turn() == Turn::Now {
-            self.begin_burst();
-            self.begin_batch();
-            self.end_batch();
-            if self.pool.now >= self.scrub.saved + SAVE_PERIOD && self.pool.may_mend() {
-                self.scrub.saved = self.pool.now;
-                self.pool.want_checkpoint = true;
-                self.pool.needs_pump = true;
-            }
-        }
-    }
-
     // ---- batches ----
 
-    fn begin_batch(&mut self) {
-        self.scrub.waiting = None;
-        self.scrub.again = false;
-        self.scrub.checkpoints = self.pool.checkpoints_done;
-        let mut next = self.scrub.record;
+    fn begin_batch(&mut self, work: &mut Work<'_>) {
+        let Work { pool, care, facts } = work;
+        self.waiting = None;
+        self.again = false;
+        self.checkpoints = pool.checkpoints_done;
+        let mut next = self.record;
         let gathered = match next.phase {
             // A pool that has just failed has pages that were never written.
-            SUPERBLOCKS | PAGES if self.pool.read_only => Gathered::All,
+            SUPERBLOCKS | PAGES if pool.read_only => Gathered::All,
             SUPERBLOCKS => self.gather_superblocks(),
-            PAGES => self.gather_pages(&mut next),
-            BLOCKS => self.gather_blocks(&mut next),
-            _ => self.search(&mut next),
+            PAGES => self.gather_pages(pool, &mut next),
+            BLOCKS => self.gather_blocks(pool, facts, &mut next),
+            _ => self.search(pool, care, &mut next),
         };
         if let Gathered::All = gathered {
             (next.phase, next.tree, next.level, next.index) = (next.phase + 1, 0, u8::MAX, 0);
         }
-        next.blocks_done += (self.scrub.items.len() + self.scrub.blocks.len()) as u64;
-        self.scrub.next = Some(next);
-        for number in 0..self.scrub.items.len() {
-            self.read_item(number);
+        next.blocks_done += (self.items.len() + self.blocks.len()) as u64;
+        self.next = Some(next);
+        for number in 0..self.items.len() {
+            self.read_item(pool, care, number);
         }
-        self.read_blocks();
+        self.read_blocks(pool);
     }
 
     /// A batch has been verified: the next one begins behind it.
-    fn end_batch(&mut self) {
-        let scrub = &mut self.scrub;
+    fn end_batch(&mut self, pool: &mut Pool) {
+        let scrub = &mut *self;
         let busy = scrub.reads > 0
             || !scrub.copies.is_empty()
             || scrub.mending > 0
@@ -344,21 +309,21 @@ impl Engine {
         if record.phase > SEARCH {
             record.phase = SUPERBLOCKS;
             record.state = ScrubState::Finished;
-            self.scrub.record.finished = self.wall_clock();
-            if self.pool.may_mend() {
-                self.pool.want_checkpoint = true;
-                self.pool.needs_pump = true;
+            self.record.finished = self.seconds(pool.now);
+            if pool.may_mend() {
+                pool.want_checkpoint = true;
+                pool.needs_pump = true;
             }
         }
     }
 
     /// Lets the scrub wait for a page; false if that has failed already.
-    fn await_page(&mut self, missing: Missing) -> bool {
-        if self.pool.failed_pages.contains(&missing.key) || !self.pool.store.is_valid(missing.key) {
+    fn await_page(&mut self, pool: &mut Pool, missing: Missing) -> bool {
+        if pool.failed_pages.contains(&missing.key) || !pool.store.is_valid(missing.key) {
             return false;
         }
-        self.scrub.waiting = Some(missing.key);
-        self.pool.store.load(missing, None);
+        self.waiting = Some(missing.key);
+        pool.store.load(missing, None);
         true
     }
 
@@ -372,22 +337,22 @@ impl Engine {
     }
 
     fn push_item(&mut self, target: Target, what: Damaged, owner: Option<(VolumeId, u64)>) {
-        self.scrub.items.push(Item { target, what, owner, at: At::First, in_flight: false, good: false });
+        self.items.push(Item { target, what, owner, at: At::First, in_flight: false, good: false });
     }
 
-    fn gather_pages(&mut self, next: &mut ScrubRecord) -> Gathered {
-        let fanout = self.pool.store.geometry.fanout();
+    fn gather_pages(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Gathered {
+        let fanout = pool.store.geometry.fanout();
         for _ in 0..BUDGET {
-            if self.scrub.items.len() == PAGES_AT_ONCE {
+            if self.items.len() == PAGES_AT_ONCE {
                 break;
             }
-            let Some((tree, root, volume)) = self.pool.tree_from(next.tree) else { return Gathered::All };
+            let Some((tree, root, volume)) = pool.tree_from(next.tree) else { return Gathered::All };
             if tree != next.tree {
                 (next.tree, next.level, next.index) = (tree, u8::MAX, 0);
             }
             next.level = next.level.min(root.height);
             let region = if tree == TreeId::MetaMap as u32 { Region::MetaMap } else { Region::Metadata };
-            match locate(&mut self.pool.store, region, root, next.level, next.index) {
+            match locate(&mut pool.store, region, root, next.level, next.index) {
                 Place::At(pointer) => {
                     let what = match tree {
                         _ if (tree as usize) < TREES => table_name(TABLES[tree as usize]),
@@ -395,8 +360,7 @@ impl Engine {
                         _ => "a map that was discarded",
                     };
                     let span = fanout.saturating_pow(next.level.into());
-                    let first =
-                        next.index.saturating_mul(span).saturating_mul(self.pool.store.geometry.map_leaf_entries());
+                    let first = next.index.saturating_mul(span).saturating_mul(pool.store.geometry.map_leaf_entries());
                     let key = PageKey { region, location: pointer.location };
                     let owner = volume.map(|id| (id, first));
                     self.push_item(Target::Page(key, pointer), Damaged::Page(what), owner);
@@ -407,7 +371,7 @@ impl Engine {
                     next.index = (next.index / span).saturating_add(1).saturating_mul(span);
                 }
                 Place::Missing(missing) => {
-                    if self.await_page(missing) {
+                    if self.await_page(pool, missing) {
                         break;
                     }
                     // What it leads to is out of reach. It has been reported itself.
@@ -425,132 +389,135 @@ impl Engine {
         Gathered::Some
     }
 
-    fn read_item(&mut self, number: usize) {
-        let item = self.scrub.items[number];
+    fn read_item(&mut self, pool: &mut Pool, care: &mut Care, number: usize) {
+        let item = self.items[number];
         if let Target::Page(key, _) = item.target
-            && !self.pool.store.is_valid(key)
+            && !pool.store.is_valid(key)
         {
-            return self.end_item(number, Found::Left);
+            return self.end_item(pool, care, number, Found::Left);
         }
-        self.scrub.items[number].in_flight = true;
-        let (offset, block) = (self.pool.item_offset(item.target), self.pool.store.geometry.block());
-        self.pool.store.io.begin(IoOp::ReadPages, offset, block, [], Purpose::ScrubItem(number as u32));
+        self.items[number].in_flight = true;
+        let (offset, block) = (pool.item_offset(item.target), pool.store.geometry.block());
+        pool.store.io.begin(IoOp::ReadPages, offset, block, [], Job::Scrub.io(number));
     }
 
     /// An I/O of a page or a superblock is done.
-    pub(crate) fn scrub_item_done(&mut self, number: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
-        let item = self.scrub.items[number as usize];
+    fn item_done(
+        &mut self,
+        pool: &mut Pool,
+        number: usize,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
+        let item = self.items[number];
         let good = match (item.at, item.target, result) {
             (At::Write, target, _) => {
                 match (target, segments.first()) {
-                    (Target::Page(key, _), Some(&Segment::Page(page))) => self.pool.store.pages.written(key, page),
-                    (_, Some(&Segment::Page(page))) => self.pool.store.pages.release(page),
+                    (Target::Page(key, _), Some(&Segment::Page(page))) => pool.store.pages.written(key, page),
+                    (_, Some(&Segment::Page(page))) => pool.store.pages.release(page),
                     _ => {}
                 }
                 result.is_ok()
             }
             (_, Target::Page(_, pointer), Ok(Outcome::Bytes(bytes))) => {
-                bytes.len() as u64 == self.pool.store.geometry.block()
-                    && crate::format::bytes::checksum(self.pool.store.page_seed, bytes) == pointer.checksum
+                bytes.len() as u64 == pool.store.geometry.block()
+                    && crate::format::bytes::checksum(pool.store.page_seed, bytes) == pointer.checksum
             }
-            (_, Target::Superblock(_), Ok(Outcome::Bytes(bytes))) => {
-                Superblock::decode(bytes) == Ok(self.pool.superblock)
-            }
+            (_, Target::Superblock(_), Ok(Outcome::Bytes(bytes))) => Superblock::decode(bytes) == Ok(pool.superblock),
             _ => false,
         };
-        let item = &mut self.scrub.items[number as usize];
+        let item = &mut self.items[number];
         (item.in_flight, item.good) = (false, good);
     }
 
-    fn step_items(&mut self) {
-        let moved =
-            self.checkpoint.is_some() && !self.pool.read_only || self.pool.checkpoints_done != self.scrub.checkpoints;
-        for number in 0..self.scrub.items.len() {
-            let item = self.scrub.items[number];
+    fn step_items(&mut self, pool: &mut Pool, care: &mut Care) {
+        let moved = pool.under_way.is_some() && !pool.read_only || pool.checkpoints_done != self.checkpoints;
+        for number in 0..self.items.len() {
+            let item = self.items[number];
             if item.in_flight {
                 continue;
             }
             match item.at {
                 At::Done => {}
-                At::First | At::Again if item.good => self.scrub.items[number].at = At::Done,
+                At::First | At::Again if item.good => self.items[number].at = At::Done,
                 // It may be no part of anything any more.
                 At::First | At::Again | At::Look(_) if moved => {
-                    self.scrub.again = true;
-                    self.scrub.items[number].at = At::Done;
+                    self.again = true;
+                    self.items[number].at = At::Done;
                 }
                 At::First => {
-                    self.scrub.items[number].at = At::Again;
-                    self.read_item(number);
+                    self.items[number].at = At::Again;
+                    self.read_item(pool, care, number);
                 }
                 // What fails may be what another has written who has the pool now.
                 At::Again => {
-                    let look = self.pool.look_at_owner();
-                    self.scrub.items[number].at = At::Look(look);
-                    if self.pool.is_ours(look) {
-                        self.rewrite_item(number);
+                    let look = pool.look_at_owner();
+                    self.items[number].at = At::Look(look);
+                    if pool.is_ours(look) {
+                        self.rewrite_item(pool, care, number);
                     }
                 }
-                At::Look(look) if self.pool.is_ours(look) || self.pool.read_only => self.rewrite_item(number),
+                At::Look(look) if pool.is_ours(look) || pool.read_only => self.rewrite_item(pool, care, number),
                 At::Look(_) => {}
                 At::Write if item.good => {
-                    let barrier = self.pool.syncs.submitted + 1;
-                    self.pool.syncs.wanted = self.pool.syncs.wanted.max(barrier);
-                    self.scrub.items[number].at = At::Sync(barrier);
+                    let barrier = pool.syncs.submitted + 1;
+                    pool.syncs.wanted = pool.syncs.wanted.max(barrier);
+                    self.items[number].at = At::Sync(barrier);
                 }
-                At::Write => self.end_item(number, Found::Left),
-                At::Sync(_) if self.pool.read_only => self.end_item(number, Found::Left),
-                At::Sync(barrier) if self.pool.syncs.finished < barrier => {}
+                At::Write => self.end_item(pool, care, number, Found::Left),
+                At::Sync(_) if pool.read_only => self.end_item(pool, care, number, Found::Left),
+                At::Sync(barrier) if pool.syncs.finished < barrier => {}
                 At::Sync(_) => {
-                    self.scrub.items[number].at = At::ReadBack;
-                    self.read_item(number);
+                    self.items[number].at = At::ReadBack;
+                    self.read_item(pool, care, number);
                 }
-                At::ReadBack => self.end_item(number, if item.good { Found::Repaired } else { Found::Left }),
+                At::ReadBack => {
+                    self.end_item(pool, care, number, if item.good { Found::Repaired } else { Found::Left })
+                }
             }
         }
     }
 
     /// Writes what is known for certain in its place: the superblock in force, or a page that is in memory.
-    fn rewrite_item(&mut self, number: usize) {
-        let purpose = Purpose::ScrubItem(number as u32);
-        let item = self.scrub.items[number];
-        let begun = self.pool.may_mend()
+    fn rewrite_item(&mut self, pool: &mut Pool, care: &mut Care, number: usize) {
+        let purpose = Job::Scrub.io(number);
+        let item = self.items[number];
+        let begun = pool.may_mend()
             && match item.target {
                 Target::Superblock(place) => {
-                    let superblock = self.pool.superblock;
-                    if self.pool.submit_superblock(&superblock, &[place], purpose).is_none() {
+                    let superblock = pool.superblock;
+                    if pool.submit_superblock(&superblock, &[place], purpose).is_none() {
                         // No page is free: with the next event.
                         return;
                     }
                     true
                 }
-                Target::Page(key, pointer) => self.pool.rewrite_page(key, pointer, purpose),
+                Target::Page(key, pointer) => pool.rewrite_page(key, pointer, purpose),
             };
         if begun {
-            self.scrub.items[number].at = At::Write;
-            self.scrub.items[number].in_flight = true;
+            self.items[number].at = At::Write;
+            self.items[number].in_flight = true;
         } else {
-            self.end_item(number, Found::Left);
+            self.end_item(pool, care, number, Found::Left);
         }
     }
 
-    fn end_item(&mut self, number: usize, found: Found) {
-        let item = &mut self.scrub.items[number];
+    fn end_item(&mut self, pool: &Pool, care: &mut Care, number: usize, found: Found) {
+        let item = &mut self.items[number];
         item.at = At::Done;
         let item = *item;
         let repaired = found == Found::Repaired;
-        self.damages.found += 1;
-        self.damages.repaired += u64::from(repaired);
         let offset = match item.target {
-            Target::Page(key, _) if !self.pool.store.is_valid(key) => 0,
-            target => self.pool.item_offset(target),
+            Target::Page(key, _) if !pool.store.is_valid(key) => 0,
+            target => pool.item_offset(target),
         };
-        self.note_damage(item.what, offset, item.owner, repaired);
+        care.note_found(item.what, offset, item.owner, repaired);
         self.count_scrubbed(1, u32::from(repaired));
     }
 
     fn count_scrubbed(&mut self, found: u32, repaired: u32) {
-        if !self.scrub.stale {
-            let record = &mut self.scrub.record;
+        if !self.stale {
+            let record = &mut self.record;
             record.found = record.found.saturating_add(found);
             record.repaired = record.repaired.saturating_add(repaired);
         }
@@ -559,17 +526,17 @@ impl Engine {
     // ---- blocks ----
 
     /// The slots of the leaf of summaries that `index` is in, from there on, if all that they need is in memory.
-    fn leaf_of_slots(&mut self, next: &mut ScrubRecord) -> Option<core::ops::Range<u64>> {
-        let per_leaf = self.pool.store.geometry.summary_leaf_slots();
-        let (root, leaf) = (self.pool.roots[TreeId::Summaries as usize], next.index / per_leaf);
-        let end = ((leaf + 1) * per_leaf).min(self.pool.store.geometry.slots());
-        let missing = match lookup(&mut self.pool.store, Region::Metadata, root, leaf) {
+    fn leaf_of_slots(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Option<core::ops::Range<u64>> {
+        let per_leaf = pool.store.geometry.summary_leaf_slots();
+        let (root, leaf) = (pool.roots[TreeId::Summaries as usize], next.index / per_leaf);
+        let end = ((leaf + 1) * per_leaf).min(pool.store.geometry.slots());
+        let missing = match lookup(&mut pool.store, Region::Metadata, root, leaf) {
             Walk::Leaf(_) => {
                 let ends = [next.index, end - 1];
-                ends.into_iter().find_map(|slot| self.pool.slot_state(Slot(slot)).err())
+                ends.into_iter().find_map(|slot| pool.slot_state(Slot(slot)).err())
             }
             Walk::Absent(level) => {
-                let span = self.pool.store.geometry.fanout().saturating_pow(level.into());
+                let span = pool.store.geometry.fanout().saturating_pow(level.into());
                 next.index = (leaf / span).saturating_add(1).saturating_mul(span).saturating_mul(per_leaf);
                 return None;
             }
@@ -577,43 +544,43 @@ impl Engine {
         };
         match missing {
             None => return Some(next.index..end),
-            Some(missing) if self.await_page(missing) => {}
+            Some(missing) if self.await_page(pool, missing) => {}
             // Its page has been reported; what it says of these slots is lost.
             Some(_) => next.index = end,
         }
         None
     }
 
-    fn gather_blocks(&mut self, next: &mut ScrubRecord) -> Gathered {
-        let most = BLOCKS_AT_ONCE.min(self.pool.limits.buffers as usize / 8).max(1);
+    fn gather_blocks(&mut self, pool: &mut Pool, facts: &Facts, next: &mut ScrubRecord) -> Gathered {
+        let most = BLOCKS_AT_ONCE.min(pool.limits.buffers as usize / 8).max(1);
         for _ in 0..BUDGET / 8 {
-            if next.index >= self.pool.store.geometry.slots() {
+            if next.index >= pool.store.geometry.slots() {
                 return Gathered::All;
             }
-            let Some(slots) = self.leaf_of_slots(next) else {
-                if self.scrub.waiting.is_some() {
+            let Some(slots) = self.leaf_of_slots(pool, next) else {
+                if self.waiting.is_some() {
                     break;
                 }
                 continue;
             };
             for slot in slots.map(Slot) {
-                if self.scrub.blocks.len() == most {
+                if self.blocks.len() == most {
                     return Gathered::Some;
                 }
-                let proven = self.pool.proven_digest(slot).ok().flatten();
-                match self.pool.copying(slot, proven.map(|(digest, _)| digest)) {
+                let proven = pool.proven_digest(slot).ok().flatten();
+                match pool.copying(slot, proven.map(|(digest, _)| digest)) {
                     Ok(Copying::Leave) => {}
-                    Ok(Copying::Make) => self.scrub.to_copy.push(slot),
-                    Ok(Copying::Drop) => self.drop_copy(slot),
-                    Err(missing) if self.await_page(missing) => return Gathered::Some,
+                    Ok(Copying::Make) => self.to_copy.push(slot),
+                    Ok(Copying::Drop) => Care::drop_copy(pool, facts, slot),
+                    Err(missing) if self.await_page(pool, missing) => return Gathered::Some,
                     Err(_) => {}
                 }
                 if let Some((digest, _)) = proven
-                    && !self.pool.dirty.contains_key(&slot)
-                    && !self.pool.in_journal.contains_key(&slot)
+                    && !pool.dirty.contains_key(&slot)
+                    && !pool.in_journal.contains_key(&slot)
                 {
-                    let Some(buffer) = self.pool.any_buffer() else { return Gathered::Some };
-                    self.scrub.blocks.push((slot, digest, buffer));
+                    let Some(buffer) = pool.any_buffer() else { return Gathered::Some };
+                    self.blocks.push((slot, digest, buffer));
                 }
                 next.index = slot.0 + 1;
             }
@@ -622,98 +589,160 @@ impl Engine {
     }
 
     /// Reads the blocks of the batch, consecutive ones together.
-    fn read_blocks(&mut self) {
-        let block = self.pool.store.geometry.block();
+    fn read_blocks(&mut self, pool: &mut Pool) {
+        let block = pool.store.geometry.block();
         let mut at = 0;
-        while let Some(&(first, ..)) = self.scrub.blocks.get(at) {
+        while let Some(&(first, ..)) = self.blocks.get(at) {
             let follows = |i: usize| {
                 let slot = Slot(first.0 + i as u64);
-                self.scrub.blocks.get(at + i).is_some_and(|&(next, ..)| next == slot)
-                    && self.pool.space.container_of(slot) == self.pool.space.container_of(first)
+                self.blocks.get(at + i).is_some_and(|&(next, ..)| next == slot)
+                    && pool.space.container_of(slot) == pool.space.container_of(first)
             };
             let length = (1..BLOCKS_AT_ONCE).find(|&i| !follows(i)).unwrap_or(BLOCKS_AT_ONCE);
-            let offset = self.pool.store.geometry.slot_block(first.0) * block;
-            let segments = self.scrub.blocks[at..at + length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
-            let purpose = Purpose::ScrubBlocks { first };
-            self.pool.store.io.begin(IoOp::ReadBlocks, offset, length as u64 * block, segments, purpose);
-            self.scrub.reads += 1;
+            let offset = pool.store.geometry.slot_block(first.0) * block;
+            let segments = self.blocks[at..at + length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
+            pool.store.io.begin(
+                IoOp::ReadBlocks,
+                offset,
+                length as u64 * block,
+                segments,
+                Job::Scrub.io(PAGES_AT_ONCE + at),
+            );
+            self.reads += 1;
             at += length;
         }
     }
 
-    /// Blocks of the batch have come.
-    pub(crate) fn scrub_blocks_read(
+    /// Blocks of the batch have come, from this one on.
+    fn blocks_read(
         &mut self,
-        first: Slot,
+        work: &mut Work<'_>,
+        first: usize,
         segments: &[Segment],
         result: Result<Outcome<'_>, IoError>,
     ) {
-        self.scrub.reads -= 1;
+        self.reads -= 1;
         for i in 0..segments.len() {
-            let slot = Slot(first.0 + i as u64);
-            let at = self.scrub.blocks.binary_search_by_key(&slot, |&(held, ..)| held);
-            let (_, digest, buffer) = self.scrub.blocks[at.expect("a block of the batch")];
+            let (slot, digest, buffer) = self.blocks[first + i];
             let good = match result {
                 Ok(Outcome::Blocks(contents)) => {
                     contents.get(i).is_some_and(|content| !content.zero && content.digest == digest)
                 }
                 _ => false,
             };
-            if good && self.scrub.to_copy.contains(&slot) {
-                self.scrub.copies.push((slot, digest, buffer));
+            if good && self.to_copy.contains(&slot) {
+                self.copies.push((slot, digest, buffer));
             } else if good {
-                self.pool.buffers.release(buffer);
+                work.pool.buffers.release(buffer);
             } else {
-                self.mend_for_scrub(slot, buffer, For::Scrub, None);
-                self.scrub.mending += 1;
+                work.care.mend_for_scrub(work.pool, slot, buffer, For::Scrub, None);
+                self.mending += 1;
             }
         }
     }
 
     /// The repair of a block has come to its end.
-    pub(crate) fn scrub_mended(&mut self, whom: For, found: Found) {
-        self.scrub.mending -= 1;
+    fn mended(&mut self, whom: For, found: Found) {
+        self.mending -= 1;
         let repaired = u32::from(found == Found::Repaired);
         let counts = u32::from(whom == For::Scrub && found != Found::Good);
         self.count_scrubbed(counts, repaired);
     }
 
     /// Looks for other slots with the content of blocks that were lost.
-    fn search(&mut self, next: &mut ScrubRecord) -> Gathered {
+    fn search(&mut self, pool: &mut Pool, care: &mut Care, next: &mut ScrubRecord) -> Gathered {
         for _ in 0..BUDGET / 8 {
-            if self.damages.lost.is_empty() || next.index >= self.pool.store.geometry.slots() || !self.pool.may_mend() {
+            if care.damages().lost.is_empty() || next.index >= pool.store.geometry.slots() || !pool.may_mend() {
                 return Gathered::All;
             }
-            let Some(slots) = self.leaf_of_slots(next) else {
-                if self.scrub.waiting.is_some() {
+            let Some(slots) = self.leaf_of_slots(pool, next) else {
+                if self.waiting.is_some() {
                     break;
                 }
                 continue;
             };
             for slot in slots.map(Slot) {
                 next.index = slot.0 + 1;
-                if !self.pool.slot_state(slot).is_ok_and(SlotState::is_used) {
+                if !pool.slot_state(slot).is_ok_and(SlotState::is_used) {
                     continue;
                 }
-                let Ok(Some((digest, _))) = self.pool.proven_digest(slot) else { continue };
-                for at in 0..self.damages.lost.len() {
-                    let (lost, wanted) = self.damages.lost[at];
-                    if lost == slot || wanted != digest || self.mends.contains_key(&lost) {
+                let Ok(Some((digest, _))) = pool.proven_digest(slot) else { continue };
+                for at in 0..care.damages().lost.len() {
+                    let (lost, wanted) = care.damages().lost[at];
+                    if lost == slot || wanted != digest || care.mends(lost) {
                         continue;
                     }
-                    let Some(buffer) = self.pool.any_buffer() else {
+                    let Some(buffer) = pool.any_buffer() else {
                         next.index = slot.0;
                         return Gathered::Some;
                     };
-                    self.mend_for_scrub(lost, buffer, For::Again, Some(slot));
-                    self.scrub.mending += 1;
+                    care.mend_for_scrub(pool, lost, buffer, For::Again, Some(slot));
+                    self.mending += 1;
                 }
             }
-            if self.scrub.mending > 0 {
+            if self.mending > 0 {
                 break;
             }
         }
         Gathered::Some
+    }
+}
+
+impl Steps for Scrub {
+    fn is_under_way(&self) -> bool {
+        self.record.state == ScrubState::Running
+    }
+
+    fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
+        let between = pool.under_way.is_none() || pool.read_only || self.record.phase >= BLOCKS;
+        self.is_under_way()
+            && pool.phase == Phase::Serving
+            && self.next.is_none()
+            && (pool.read_only || pool.checkpoints_done >= self.begins)
+            && !facts.are_starved
+            && pool.buffers.free() + pool.cache.len() > 0
+            && between
+            && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+    }
+
+    /// Moves the batch on that is under way.
+    fn advance(&mut self, work: &mut Work<'_>) {
+        while let Some((whom, found)) = work.care.take_ended() {
+            self.mended(whom, found);
+        }
+        self.step_items(work.pool, work.care);
+        while let Some((slot, digest, buffer)) = self.copies.pop() {
+            work.care.make_copy(work.pool, &work.facts, slot, digest, buffer);
+        }
+        self.end_batch(work.pool);
+    }
+
+    /// Begins the next batch.
+    fn step(&mut self, work: &mut Work<'_>) {
+        self.begin_batch(work);
+        let pool = &mut *work.pool;
+        self.end_batch(pool);
+        if pool.now >= self.saved + SAVE_PERIOD && pool.may_mend() {
+            self.saved = pool.now;
+            pool.want_checkpoint = true;
+            pool.needs_pump = true;
+        }
+    }
+
+    /// The part is the number of an item, or of the first block behind them.
+    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        match (part as usize).checked_sub(PAGES_AT_ONCE) {
+            None => self.item_done(work.pool, part as usize, segments, result),
+            Some(first) => self.blocks_read(work, first, segments, result),
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.reads + self.items.iter().filter(|item| item.in_flight).count()
+    }
+
+    fn holds(&self, slot: Slot) -> bool {
+        self.blocks.binary_search_by_key(&slot, |&(held, ..)| held).is_ok()
     }
 }
 

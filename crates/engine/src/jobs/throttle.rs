@@ -9,13 +9,13 @@
 //! ghosts that are fetched into what has grown, and the scrub; and what puts scattered blocks in order, which goes while the pool is idle
 //! only.
 
+use super::Jobs;
 use crate::contract::Nanos;
-use crate::engine::Engine;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 
 /// A pool without a request in flight for so long is idle.
-const IDLE_AFTER: Nanos = 100_000_000;
+pub(crate) const IDLE_AFTER: Nanos = 100_000_000;
 /// A burst is followed by a rest of so many times its length,
 const REST: Nanos = 3;
 /// but of no more than this.
@@ -32,53 +32,50 @@ pub(crate) enum Turn {
 
 /// What the throttle remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pace {
+enum Pace {
     /// Nothing before this time.
     Rest(Nanos),
     /// A burst that began then; its I/O may be in flight.
     Burst(Nanos),
 }
 
-impl Engine {
-    /// Whether nobody would notice background work. The one definition of idle.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.requests.active() == 0 && self.pool.now >= self.idle_from()
-    }
+/// The throttle of background work.
+pub(crate) struct Throttle(Pace);
 
-    /// When the pool is idle, if no request comes.
-    pub(crate) fn idle_from(&self) -> Nanos {
-        self.last_request + IDLE_AFTER
+impl Throttle {
+    /// Nothing has been done so far.
+    pub(crate) fn new(now: Nanos) -> Throttle {
+        Throttle(Pace::Rest(now))
     }
+}
 
-    /// Whether background work goes at full speed.
-    pub(crate) fn is_at_full_speed(&self) -> bool {
-        self.pool.is_at_full_speed(&self.facts())
-    }
-
+impl Jobs {
     /// When background work may take its next steps.
-    pub(crate) fn turn(&mut self) -> Turn {
-        if self.is_at_full_speed() {
-            self.pace = Pace::Rest(self.pool.now);
+    pub(crate) fn turn(&mut self, pool: &Pool, facts: &Facts) -> Turn {
+        if pool.is_at_full_speed(facts) {
+            self.throttle.0 = Pace::Rest(pool.now);
             return Turn::Now;
         }
-        if let Pace::Burst(began) = self.pace {
-            if self.pool.store.pages.writes + self.pool.store.pages.background_loads() + self.scrub.in_flight() > 0
-                || self.partition.fetches_in_flight() > 0
-            {
+        if let Pace::Burst(began) = self.throttle.0 {
+            if pool.store.pages.writes + pool.store.pages.background_loads() + self.in_flight() > 0 {
                 return Turn::AfterIo;
             }
             // Steps that needed no I/O are bounded by their budget alone.
-            self.pace = Pace::Rest(self.pool.now + ((self.pool.now - began) * REST).min(REST_MAX));
+            self.throttle.0 = Pace::Rest(pool.now + ((pool.now - began) * REST).min(REST_MAX));
         }
-        match self.pace {
-            Pace::Rest(until) if until > self.pool.now => Turn::At(until),
+        match self.throttle.0 {
+            Pace::Rest(until) if until > pool.now => Turn::At(until),
             _ => Turn::Now,
         }
     }
 
-    /// Background work takes steps.
-    pub(crate) fn begin_burst(&mut self) {
-        self.pace = Pace::Burst(self.pool.now);
+    /// Background work takes steps, if it is its turn.
+    pub(crate) fn begins_burst(&mut self, pool: &Pool, facts: &Facts) -> bool {
+        let is_turn = self.turn(pool, facts) == Turn::Now;
+        if is_turn {
+            self.throttle.0 = Pace::Burst(pool.now);
+        }
+        is_turn
     }
 }
 

@@ -31,7 +31,6 @@ use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Superblock, TreeId, VERSION};
 use crate::format::volume::{self, Keeps, MAX_VOLUMES, VOLUME_BYTES, most_blocks};
-use crate::jobs::rebuild::Rebuild;
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
 use crate::map::map_buffer::{self, MapBuffer};
@@ -619,10 +618,11 @@ impl Engine {
             (self.pool.superblock.pool_policy, self.pool.superblock.memory);
         self.pool.second_copies = self.pool.superblock.second_copies;
         self.pool.index_copy = self.pool.superblock.index_copy;
+        self.pool.tidy = self.pool.superblock.tidy;
         self.pool.disk_index.record = self.pool.superblock.disk_index;
         self.pool.pool_cache = self.pool.superblock.cache;
         self.pool.replicas.budget = self.pool.superblock.replicas;
-        self.scrub.record =
+        self.jobs.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
         self.pool.store.epoch = self.pool.superblock.epoch;
         recovery.report.clean = self.pool.superblock.clean;
@@ -727,7 +727,10 @@ impl Engine {
                         return None;
                     }
                     match volume.keeps {
-                        Some(Keeps::SecondCopies) => (self.pool.copies, self.has_copies) = (Some(volume.id), true),
+                        Some(Keeps::SecondCopies) => {
+                            self.pool.copies = Some(volume.id);
+                            self.care.found_copies();
+                        }
                         Some(Keeps::Replicas) => self.pool.replicas.volume = Some(volume.id),
                         None => {}
                     }
@@ -766,7 +769,7 @@ impl Engine {
         self.pool.review_room();
         self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && !self.pool.reads_only;
         if !self.pool.reads_only {
-            self.rebuild = Some(Rebuild::new(self.pool.store.geometry.summary_leaves()));
+            self.jobs.fill_index(&self.pool);
         }
         self.pool.open_disk_index();
         self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));

@@ -5,6 +5,11 @@ use crate::contract::*;
 use crate::format::entry::Slot;
 
 impl Pool {
+    /// How index and read cache share their memory, as it was set.
+    pub(crate) fn cache_setting(&self) -> Option<CacheSetting> {
+        self.pool_cache.or(self.limits.cache.setting)
+    }
+
     /// The buffer that holds a slot's content, if one does.
     pub(crate) fn in_memory(&self, slot: Slot) -> Option<BufferId> {
         self.dirty.get(&slot).copied().or_else(|| self.cache.peek(slot))

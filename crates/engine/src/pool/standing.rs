@@ -1,5 +1,7 @@
 //! Whether the pool serves, and what it is on its way to.
 
+use crate::contract::Nanos;
+
 /// What the engine is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -32,6 +34,16 @@ pub(crate) struct Look(pub u64);
 pub(crate) struct Facts {
     /// No request has been in flight for a while.
     pub is_idle: bool,
+    /// When that will be so, if no request comes.
+    pub idle_from: Nanos,
+    /// Requests are in flight.
+    pub are_active: bool,
     /// Writes wait for room, or commands for what they asked for.
     pub are_waiting: bool,
+    /// Writes wait for room.
+    pub writes_wait: bool,
+    /// Requests wait for buffers.
+    pub are_starved: bool,
+    /// Long clears have been begun that will go on.
+    pub clears_left: bool,
 }

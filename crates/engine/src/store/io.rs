@@ -40,8 +40,6 @@ pub(crate) enum Purpose {
     ReadAhead { first: Slot },
     /// Blocks for reads, from the replicas from this slot on.
     FillFromReplicas { first: Slot },
-    /// Blocks that are to be put in order, from this one of them on.
-    Reorder { first: usize },
     /// A partial block has been completed.
     Merge { request: RequestId, block: u32 },
     /// A block has been compared with the known block that it may share.
@@ -52,16 +50,12 @@ pub(crate) enum Purpose {
     ReserveMetadata(u32),
     /// Space for the homes of the meta map that come with a growth is reserved.
     ReserveHomes,
-    /// The scrub has read a page or a superblock, or written it in its place.
-    ScrubItem(u32),
-    /// The scrub has read blocks from consecutive slots.
-    ScrubBlocks { first: Slot },
     /// A step of the repair of a slot.
     Mend(Slot),
     /// A block of the read cache has been copied to another buffer.
     CopyBlock(Slot),
-    /// A block has been read ahead.
-    Fetch(Slot),
+    /// A part of the work of a background job: the number of the job, and its own of the part.
+    Job(u8, u32),
     /// A copy of a superblock has been written.
     Superblock,
     /// The record of the owner has been read: the look of this number.

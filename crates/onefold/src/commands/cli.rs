@@ -63,12 +63,14 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// policy, memory, second-copies, replicas, index-copy or cache
+        /// policy, memory, second-copies, replicas, index-copy, tidy or cache
         key: String,
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
         /// replicas: a size that copies may take which make scattered blocks sequential again when the pool is idle, off or default;
         /// index-copy: the copy that is known of a block that was written again: sequential (the default), oldest or newest;
+        /// tidy: how much is moved when the pool is idle to put in order what readers found scattered: auto (the default: 1.5 blocks for
+        /// each that is written), off, or a size that may be moved in a day;
         /// cache: how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or
         /// read, each also with ,lru
         value: String,
@@ -78,7 +80,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// Only this property: policy, memory, second-copies, replicas, index-copy or cache
+        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy or cache
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

@@ -42,8 +42,8 @@ use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
+use crate::jobs::Steps;
 use crate::jobs::checkpoint::plan::Plan;
-use crate::jobs::throttle::Turn;
 use crate::map::map_buffer::{Leaf, Pass};
 use crate::pool::Pool;
 use crate::pool::disk_index::Update;
@@ -321,10 +321,10 @@ impl Pool {
 
 impl Engine {
     pub(crate) fn checkpoint_can_step(&self) -> bool {
-        self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
+        self.jobs.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.yielded)
     }
 
-    fn checkpoint_is_due(&self) -> bool {
+    fn checkpoint_is_due(&self, facts: &Facts) -> bool {
         let limit = self.pool.limits.delta_entries as usize;
         self.pool.want_checkpoint
             || self.pool.delta.len() >= limit / 2
@@ -333,13 +333,13 @@ impl Engine {
             || self.pool.journal.is_half_full()
             || self.pool.journal.entries >= 2 * limit as u64
             || self.pool.may_run_short()
-            || self.discards_are_due()
-            || self.disk_index_is_due() && self.has_rested()
+            || self.discards_are_due(facts)
+            || self.disk_index_is_due() && self.has_rested(facts)
     }
 
     /// Whether a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
-    fn discards_are_due(&self) -> bool {
-        let rested = self.has_rested();
+    fn discards_are_due(&self, facts: &Facts) -> bool {
+        let rested = self.has_rested(facts);
         let many = self.pool.discards.len() as u64 >= u64::from(self.pool.limits.discards) / 2;
         let any = self.pool.has_discards() || self.pool.delta.cuts > 0;
         any && self.pool.phase == Phase::Serving && !self.pool.has_much_pending() && (rested || many)
@@ -351,35 +351,33 @@ impl Engine {
         self.pool.disk_index_is_unfinished()
             && self.pool.phase == Phase::Serving
             && !self.pool.reads_only
-            && self.rebuild.is_none()
+            && !self.jobs.rebuild.is_under_way()
             && self.pending_commands.is_empty()
     }
 
     /// Whether a checkpoint may begin that only goes on with what is done in the background.
-    fn has_rested(&self) -> bool {
-        self.is_at_full_speed() || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
+    fn has_rested(&self, facts: &Facts) -> bool {
+        self.pool.is_at_full_speed(facts) || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
     }
 
-    pub(crate) fn step_checkpoint(&mut self) {
-        if self.checkpoint.is_none()
-            && self.checkpoint_is_due()
-            && !self.scrub.writes_metadata()
+    pub(crate) fn step_checkpoint(&mut self, facts: Facts) {
+        if self.jobs.checkpoint.is_none()
+            && self.checkpoint_is_due(&facts)
+            && !self.jobs.scrub.writes_metadata()
             && self.pool.may_begin()
         {
             self.cut();
         }
         let Some(mut checkpoint) = self.take_checkpoint() else { return };
         checkpoint.yielded = false;
-        checkpoint.facts = self.facts();
-        if checkpoint.stage < Stage::Drain && !self.pool.read_only {
-            if self.turn() != Turn::Now {
-                checkpoint.yielded = true;
-                self.lend_checkpoint(checkpoint);
-                return;
-            }
-            self.begin_burst();
+        checkpoint.facts = facts;
+        let needs_turn = checkpoint.stage < Stage::Drain && !self.pool.read_only;
+        if needs_turn && !self.jobs.begins_burst(&self.pool, &checkpoint.facts) {
+            checkpoint.yielded = true;
+            self.lend_checkpoint(checkpoint);
+            return;
         }
-        let mut budget = if self.is_at_full_speed() { BUDGET } else { BUDGET / 4 };
+        let mut budget = if self.pool.is_at_full_speed(&checkpoint.facts) { BUDGET } else { BUDGET / 4 };
         loop {
             if self.pool.read_only {
                 return self.pool.abandon_checkpoint(&mut checkpoint);
@@ -519,7 +517,7 @@ impl Engine {
     pub(crate) fn reserve_metadata(&mut self) {
         let geometry = &self.pool.store.geometry;
         let meta = &self.pool.store.meta;
-        let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room as u64);
+        let index = self.jobs.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_room as u64);
         let pages = self.pool.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
             .min(u64::from(geometry.metadata_blocks)) as u32;
@@ -541,7 +539,7 @@ impl Engine {
                 // Where a growth begins, the rest takes a reservation of its own.
                 self.reserve_metadata();
             }
-            None => match &mut self.checkpoint {
+            None => match &mut self.jobs.checkpoint {
                 // The index on disk is the first to do without.
                 Some(checkpoint) if checkpoint.index_room > 0 => {
                     checkpoint.index_room = 0;
@@ -564,7 +562,7 @@ impl Engine {
 
     /// Goes on if there was room; if the host is full, tries again with the next tick.
     fn checkpoint_metadata_reserved(&mut self, good: bool) {
-        let waiting = self.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == Stage::Reserve);
+        let waiting = self.jobs.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == Stage::Reserve);
         // One that comes late has nothing to say any more.
         self.pool.metadata_full = !good && waiting.is_some();
         if let Some(checkpoint) = waiting
@@ -577,12 +575,12 @@ impl Engine {
     /// Between two steps: others know what it lends.
     pub(crate) fn lend_checkpoint(&mut self, mut checkpoint: Box<Checkpoint>) {
         self.pool.under_way = Some(core::mem::take(&mut checkpoint.shared));
-        self.checkpoint = Some(checkpoint);
+        self.jobs.checkpoint = Some(checkpoint);
     }
 
     /// For a step: it has all that is its own.
     pub(crate) fn take_checkpoint(&mut self) -> Option<Box<Checkpoint>> {
-        let mut checkpoint = self.checkpoint.take()?;
+        let mut checkpoint = self.jobs.checkpoint.take()?;
         checkpoint.shared = self.pool.under_way.take().unwrap_or_default();
         Some(checkpoint)
     }
@@ -620,7 +618,7 @@ impl Engine {
 
     /// A batch of carried blocks is in its slots.
     pub(crate) fn checkpoint_carried_written(&mut self, sequence: u64) {
-        if let Some(checkpoint) = &mut self.checkpoint
+        if let Some(checkpoint) = &mut self.jobs.checkpoint
             && sequence <= checkpoint.upto
         {
             checkpoint.carried -= 1;
@@ -656,9 +654,10 @@ impl Engine {
             memory: self.pool.pool_memory,
             second_copies: self.pool.second_copies,
             index_copy: self.pool.index_copy,
+            tidy: self.pool.tidy,
             cache: self.pool.pool_cache,
             replicas: self.pool.replicas.budget,
-            scrub: self.scrub.record,
+            scrub: self.jobs.scrub.record,
             disk_index: self.pool.disk_index.record,
             roots: self.pool.roots,
             ..self.pool.superblock
@@ -678,7 +677,7 @@ impl Engine {
         }
         self.pool.superblocks_in_flight -= 1;
         if self.check_written(result)
-            && let Some(checkpoint) = &mut self.checkpoint
+            && let Some(checkpoint) = &mut self.jobs.checkpoint
         {
             checkpoint.superblocks -= 1;
         }

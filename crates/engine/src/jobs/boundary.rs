@@ -1,0 +1,460 @@
+//! The boundary between the index and the read cache: carries out what `icache/rule.rs` decides, while everything is served.
+//!
+//! What is divided are the chunks of the index and the payload buffers that are not for what comes in. A move goes step by step,
+//! a few chunks at a time, and memory is given up on one side before it is taken on the other:
+//!
+//! - *the index shrinks*: chunks go, and the number of buffers rises;
+//! - *the index grows*: the number of buffers falls. The read cache evicts what it needs least; blocks that it keeps and that
+//!   are in buffers that go are copied to others. When the last of these buffers is released, the chunks come.
+//!
+//! What has grown is filled with the newest of its ghosts (`fetch.rs`).
+
+use alloc::collections::BTreeMap;
+
+use super::Jobs;
+use super::fetch::Fetch;
+use super::rebuild::Rebuild;
+use crate::contract::*;
+use crate::format::entry::{Slot, check_bits};
+use crate::icache::ghosts::{Ghosts, Key, ReadGhosts, SEGMENTS};
+use crate::icache::rule::{Controller, DivisionChange, Hits, LEAST};
+use crate::limits::Limits;
+use crate::pool::Pool;
+use crate::pool::standing::Phase;
+use crate::requests::request::{Decision, Kind, Request};
+use crate::settings::{Division, Replacement};
+use crate::sharing::index::first_bits;
+use crate::sharing::index::{Index, Size};
+use crate::sharing::policy::Lookup;
+use crate::store::io::Purpose;
+
+/// Chunks of the index that one step moves.
+const STEP_CHUNKS: u64 = 2;
+
+/// Figures of the read cache, and of the index what [`crate::WriteCounts`] does not have. Hits and misses count blocks, since the pool
+/// was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheCounts {
+    /// Of the hits and misses of the index, those that one of another size would have had, deeper than the one that there is. (An
+    /// estimate from a sample.)
+    pub index_ghost_hits: u64,
+    /// Blocks read that were in memory,
+    pub read_hits: u64,
+    /// and those that came from the device.
+    pub read_misses: u64,
+    /// Blocks that a larger read cache would have had.
+    pub read_ghost_hits: u64,
+    /// Moves of the boundary that were decided.
+    pub moves: u64,
+    /// Blocks that were copied, because their buffers went.
+    pub copied_blocks: u64,
+    /// Blocks that were read ahead into a read cache that had grown,
+    pub prefetched_blocks: u64,
+    /// and entries that were put into an index that had grown.
+    pub prefetched_entries: u64,
+}
+
+/// The division as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheStatus {
+    /// Bytes that index and read cache share.
+    pub shared_bytes: u64,
+    /// Bytes of the index,
+    pub index_bytes: u64,
+    /// and the entries that there is room for.
+    pub index_entries: u64,
+    /// Bytes of the buffers of the read cache (and of reads under way).
+    pub read_bytes: u64,
+    /// Thousandths of the shared bytes that are to be the index: where the boundary is, or is moving to.
+    pub index_share: u32,
+    /// Counts.
+    pub counts: CacheCounts,
+}
+
+/// A block that is copied to another buffer.
+struct Copy {
+    from: BufferId,
+    into: BufferId,
+}
+
+/// What the engine knows of the division.
+pub(crate) struct Boundary {
+    /// The setting that `goal` is for.
+    setting: Option<CacheSetting>,
+    /// Nothing has been aimed at yet.
+    is_new: bool,
+    /// Chunks of the index that there are to be.
+    goal: u64,
+    /// Thousandths.
+    share: u32,
+    controller: Controller,
+    index_ghosts: Ghosts,
+    read_ghosts: ReadGhosts,
+    copies: BTreeMap<Slot, Copy>,
+    /// Blocks of answers that are being sent, and hold their buffers.
+    pub(crate) answering: u32,
+    /// A step can be taken at once.
+    work_left: bool,
+    pub(crate) counts: CacheCounts,
+}
+
+impl Boundary {
+    pub(crate) fn new(limits: &Limits, block: u64) -> Boundary {
+        Boundary {
+            setting: None,
+            is_new: true,
+            goal: 0,
+            share: limits.index_share(block),
+            controller: Controller::new(),
+            index_ghosts: Ghosts::new(limits.index_ghosts(block)),
+            read_ghosts: ReadGhosts::new(limits.read_ghosts(block)),
+            copies: BTreeMap::new(),
+            answering: 0,
+            work_left: false,
+            counts: CacheCounts::default(),
+        }
+    }
+
+    /// Whether a step can be taken at once.
+    pub(crate) fn has_work_left(&self) -> bool {
+        self.work_left
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        self.index_ghosts.memory() + self.read_ghosts.memory()
+    }
+
+    /// The slot is free: its content is no ghost of anything any more.
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        self.read_ghosts.forget(slot);
+    }
+
+    /// A block is in its slot, and in the read cache.
+    pub(crate) fn note_written(&mut self, slot: Slot) {
+        let lru = self.setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
+        self.read_ghosts.touch(slot, lru);
+    }
+}
+
+impl Pool {
+    // ---- moving ----
+
+    /// Buffers beside those for what comes in, when the index has so many chunks.
+    fn read_buffers_beside(&self, chunks: u64) -> u32 {
+        let block = self.store.geometry.block();
+        let index = chunks * self.index.chunk_entries() * 16;
+        let least = self.limits.least_read_buffers(&self.store.geometry);
+        (self.limits.shared_bytes(block).saturating_sub(index) / block).max(u64::from(least)) as u32
+    }
+
+    /// Chunks of an index with so many thousandths of what is shared. The buffers that reads need are left.
+    fn chunks_of_share(&self, share: u32) -> u64 {
+        let block = self.store.geometry.block();
+        let shared = self.limits.shared_bytes(block);
+        let for_reads = u64::from(self.limits.least_read_buffers(&self.store.geometry)) * block;
+        let bytes = (shared * u64::from(share) / 1000).min(shared.saturating_sub(for_reads));
+        let chunks = self.index.chunks_for(bytes / 16);
+        // The smallest table there is may be too large.
+        if chunks * self.index.chunk_entries() * 16 > shared.saturating_sub(for_reads) { 0 } else { chunks }
+    }
+}
+
+impl Boundary {
+    // ---- counting ----
+
+    /// Counts what a write found in the index.
+    pub(crate) fn note_lookups(&mut self, request: &Request, policy: Policy, limits: &Limits) {
+        if request.kind != Kind::Write {
+            return;
+        }
+        self.controller.count_request();
+        if !policy.looks_up() {
+            return;
+        }
+        for block in &request.blocks {
+            let Some(content) = block.content.filter(|content| !content.zero) else { continue };
+            let slot = match (block.lookup, block.decision) {
+                // Found by what the block maps to, not by the index.
+                (Lookup::SamePlace(_), _) => continue,
+                (Lookup::Known(slot), _) => Some(Slot(slot)),
+                (Lookup::Nothing, Decision::Twin) => continue,
+                (Lookup::Nothing, _) => block.entry.slot(),
+            };
+            let one_in = limits.cache.sampled_one_in;
+            let digest = first_bits(content.digest, limits.sharing_digest_bits);
+            let Some(key) = slot.and_then(|slot| Key::of_digest(digest, slot, one_in)) else { continue };
+            if let Some(segment) = self.index_ghosts.touch(key) {
+                let hits = u64::from(one_in);
+                self.controller.count_hits(Hits::Index, segment, hits);
+                if segment as u64 * 1000 >= u64::from(self.share) * SEGMENTS as u64 {
+                    self.counts.index_ghost_hits += hits;
+                }
+            }
+        }
+    }
+
+    /// Counts the blocks of a read.
+    pub(crate) fn note_read(&mut self, request: &Request) {
+        self.controller.count_request();
+        let lru = self.setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
+        for block in &request.blocks {
+            let Some(slot) = block.entry.slot() else { continue };
+            // What came ahead would not have come sooner from a larger cache.
+            if let Some((list, segment)) = self.read_ghosts.touch(slot, lru).filter(|_| !block.was_ahead) {
+                self.controller.count_hits(list, segment, 1);
+                if segment as u64 * 1000 >= u64::from(1000 - self.share) * SEGMENTS as u64 {
+                    self.counts.read_ghost_hits += 1;
+                }
+            }
+        }
+    }
+
+    /// Limits or setting have changed: where the boundary is to be.
+    fn aim(&mut self, pool: &mut Pool) {
+        let setting = pool.cache_setting();
+        self.setting = setting;
+        self.is_new = false;
+        let lru = setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
+        pool.cache.set_lru(lru);
+        self.share = match setting.map(|setting| setting.division) {
+            None => pool.limits.index_share(pool.store.geometry.block()),
+            Some(Division::Fixed(percent)) => u32::from(percent) * 10,
+            Some(Division::Adaptive(_)) => self.share.clamp(LEAST, 1000 - LEAST),
+        };
+        self.goal = match setting {
+            None => pool.index.chunks_for(u64::from(pool.limits.index_entries)),
+            Some(_) => pool.chunks_of_share(self.share),
+        };
+        self.controller.note(pool.now, self.share);
+    }
+
+    /// New limits are in force: what is too much goes at once, as far as it can; what there is more comes step by step.
+    fn divide_anew(&mut self, pool: &mut Pool, rebuild: &mut Rebuild, fetch: &mut Fetch) {
+        let block = pool.store.geometry.block();
+        let (size, slots) = (pool.limits.index_size(block), pool.store.geometry.slots());
+        let tag_bits = pool.limits.index_tag_bits;
+        let starts_anew = !pool.index.can_become(size, slots, tag_bits);
+        if starts_anew {
+            pool.index = Index::new(Size { entries: 0, ..size }, slots, tag_bits);
+        }
+        if self.setting.is_none() {
+            self.share = pool.limits.index_share(block);
+        }
+        self.aim(pool);
+        let goal = self.goal;
+        if starts_anew || goal < pool.index.chunks() || self.setting.is_none() {
+            pool.index.resize(goal);
+        }
+        if starts_anew && !matches!(pool.phase, Phase::Recovering | Phase::Dead) {
+            rebuild.begin(pool.store.geometry.summary_leaves());
+        }
+        self.index_ghosts.resize(pool.limits.index_ghosts(block));
+        self.read_ghosts.resize(pool.limits.read_ghosts(block));
+        fetch.forget_all();
+        let reads = pool.read_buffers_beside(goal.max(pool.index.chunks()));
+        pool.buffers.set_count(
+            pool.limits.write_buffers + reads,
+            pool.limits.write_buffers,
+            pool.limits.most_buffers(block),
+        );
+        let most = pool.limits.most_cached(block);
+        let capacity = self.cache_capacity(reads);
+        let Pool { cache, buffers, evicted, .. } = pool;
+        cache.resize(capacity, most, |buffer| !buffers.is_retired(buffer), evicted);
+        pool.release_evicted();
+        pool.evicted.shrink_to(0);
+    }
+
+    /// Blocks that the read cache may hold: none if all memory is to be the index. (Reads need buffers all the same.)
+    fn cache_capacity(&self, reads: u32) -> usize {
+        let none = self.setting.is_some_and(|setting| setting.division == Division::Fixed(100));
+        if none { 0 } else { reads as usize }
+    }
+
+    /// Looks at the hits if it is time, and moves the boundary by a step if it is not where it should be.
+    fn step(&mut self, pool: &mut Pool, rebuild: &mut Rebuild, fetch: &mut Fetch) {
+        self.work_left = false;
+        if self.is_new || pool.cache_setting() != self.setting {
+            let before = pool.index.chunks();
+            self.aim(pool);
+            let reads = pool.buffers.count().saturating_sub(pool.limits.write_buffers);
+            self.set_read_buffers(pool, reads);
+            if before == 0 && self.goal > 0 {
+                rebuild.begin(pool.store.geometry.summary_leaves());
+            }
+        }
+        self.copy_out_of_retired(pool);
+        if pool.index.chunks() == self.goal {
+            self.look_at_hits(pool, fetch);
+        }
+        self.step_chunks(pool);
+        fetch.hold_back(pool.index.chunks() != self.goal);
+    }
+
+    fn look_at_hits(&mut self, pool: &Pool, fetch: &mut Fetch) {
+        let Some(CacheSetting { division: Division::Adaptive(rule), .. }) = self.setting else { return };
+        if !self.controller.is_due(&pool.limits.cache) {
+            return;
+        }
+        let before = self.share;
+        let share = self.controller.look(rule, &pool.limits.cache, before);
+        if share != before {
+            self.share = share;
+            self.goal = pool.chunks_of_share(share);
+            self.counts.moves += 1;
+            self.controller.note(pool.now, share);
+            self.choose_ghosts(pool, fetch, before);
+        }
+    }
+
+    fn step_chunks(&mut self, pool: &mut Pool) {
+        let (goal, chunks) = (self.goal, pool.index.chunks());
+        if goal == chunks {
+            return;
+        }
+        if goal < chunks {
+            let near = goal.max(chunks.saturating_sub(STEP_CHUNKS));
+            while pool.index.chunks() > near {
+                pool.index.step(near);
+            }
+            pool.index.fit();
+        }
+        // From none the smallest table comes at once.
+        let near = if chunks == 0 { goal } else { goal.min(chunks + STEP_CHUNKS) };
+        let chunks = pool.index.chunks();
+        let reads = pool.read_buffers_beside(near.max(chunks));
+        if pool.buffers.count() != pool.limits.write_buffers + reads {
+            if !self.can_have(pool, reads) {
+                return;
+            }
+            self.set_read_buffers(pool, reads);
+        }
+        if near > chunks {
+            let room = pool.limits.write_buffers + pool.read_buffers_beside(near);
+            if pool.buffers.numbers() > room {
+                // The step after this one comes when these have been released.
+                return;
+            }
+            pool.index.reserve(near);
+            while pool.index.chunks() < near {
+                pool.index.step(near);
+            }
+        }
+        self.work_left = pool.index.chunks() != goal;
+    }
+
+    /// Whether so many buffers beside those for what comes in leave enough that no answer under way holds: a client that is slow
+    /// to take its answers must not leave the others without.
+    fn can_have(&self, pool: &Pool, reads: u32) -> bool {
+        let fewer = (pool.buffers.count() - pool.limits.write_buffers).saturating_sub(reads);
+        let incoming = pool.limits.write_buffers.saturating_sub(pool.buffers.incoming());
+        let least = pool.limits.least_read_buffers(&pool.store.geometry);
+        fewer == 0 || {
+            let needed = fewer + incoming + least / 2 + self.answering;
+            pool.buffers.free() + pool.cache.len() >= needed as usize
+        }
+    }
+
+    /// There are to be so many buffers beside those for what comes in.
+    fn set_read_buffers(&mut self, pool: &mut Pool, reads: u32) {
+        let write_buffers = pool.limits.write_buffers;
+        let most = pool.limits.most_buffers(pool.store.geometry.block());
+        pool.buffers.set_count(write_buffers + reads, write_buffers, most);
+        let capacity = self.cache_capacity(reads);
+        pool.cache.set_capacity(capacity, &mut pool.evicted);
+        pool.release_evicted();
+        self.copy_out_of_retired(pool);
+    }
+
+    /// What the read cache keeps in buffers that go, moves to others.
+    fn copy_out_of_retired(&mut self, pool: &mut Pool) {
+        for number in pool.buffers.count()..pool.buffers.numbers() {
+            let from = BufferId(number);
+            let Some(slot) = pool.cache.in_buffer(from) else { continue };
+            if self.copies.contains_key(&slot) {
+                continue;
+            }
+            let Some(into) = pool.buffers.take() else {
+                pool.cache.remove(slot);
+                pool.buffers.release(from);
+                continue;
+            };
+            pool.buffers.hold(from);
+            self.copies.insert(slot, Copy { from, into });
+            // Nothing of the new buffer is kept.
+            let op = IoOp::Merge { from: 0, to: 0, zero: false };
+            pool.store.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
+        }
+    }
+
+    /// A block has been copied: the cache has it there from now on, if it still has it at all.
+    pub(crate) fn copied(&mut self, pool: &mut Pool, slot: Slot, result: Result<Outcome<'_>, IoError>) {
+        let Copy { from, into } = self.copies.remove(&slot).expect("a copy ends once");
+        let check = pool.buffers.check(from);
+        let good =
+            matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && check_bits(content.digest) == check);
+        pool.buffers.release(from);
+        if pool.cache.peek(slot) != Some(from) {
+            return pool.buffers.release(into);
+        }
+        pool.buffers.release(from);
+        if good {
+            pool.buffers.set_check(into, check);
+            pool.cache.set_buffer(slot, into);
+            self.counts.copied_blocks += 1;
+        } else {
+            pool.cache.remove(slot);
+            pool.buffers.release(into);
+        }
+    }
+
+    /// Chooses the ghosts that are to come into what grows, the newest first.
+    fn choose_ghosts(&self, pool: &Pool, fetch: &mut Fetch, before: u32) {
+        let segment = |share: u32| (share as usize * SEGMENTS).div_ceil(1000).min(SEGMENTS);
+        if self.share < before {
+            let (from, to) = ((1000 - before) as usize * SEGMENTS / 1000, segment(1000 - self.share));
+            fetch.want_blocks(self.read_ghosts.slots(from..to));
+        } else {
+            let from = before as usize * SEGMENTS / 1000;
+            let per_leaf = pool.store.geometry.summary_leaf_slots();
+            fetch.want_digests(self.index_ghosts.slots(from..segment(self.share)), per_leaf);
+        }
+    }
+
+    /// Where the boundary is, and what was hit.
+    pub(crate) fn status(&self, pool: &Pool, fetch: &Fetch) -> CacheStatus {
+        let block = pool.store.geometry.block();
+        CacheStatus {
+            shared_bytes: pool.limits.shared_bytes(block),
+            index_bytes: pool.index.memory(),
+            index_entries: pool.index.capacity(),
+            read_bytes: u64::from(pool.buffers.count().saturating_sub(pool.limits.write_buffers)) * block,
+            index_share: self.share,
+            counts: CacheCounts {
+                prefetched_blocks: fetch.fetched_blocks,
+                prefetched_entries: fetch.fetched_entries,
+                ..self.counts
+            },
+        }
+    }
+
+    /// The last changes of the division, the oldest first.
+    pub(crate) fn history(&self) -> impl Iterator<Item = DivisionChange> + '_ {
+        self.controller.history.iter().copied()
+    }
+}
+
+impl Jobs {
+    /// Looks at the hits if it is time, and moves the boundary by a step if it is not where it should be.
+    pub(crate) fn move_boundary(&mut self, pool: &mut Pool) {
+        let Jobs { boundary, rebuild, fetch, .. } = self;
+        boundary.step(pool, rebuild, fetch);
+    }
+
+    /// New limits are in force: what is too much goes at once, as far as it can; what there is more comes step by step.
+    pub(crate) fn divide_anew(&mut self, pool: &mut Pool) {
+        let Jobs { boundary, rebuild, fetch, .. } = self;
+        boundary.divide_anew(pool, rebuild, fetch);
+    }
+}

@@ -1,0 +1,155 @@
+//! Fetches the newest ghosts of what has grown when the boundary between index and read cache has moved (`boundary.rs`): blocks are read and
+//! compared with their digests; for the index the summaries around the ghosts' slots are read.
+//!
+//! What it has not fetched is forgotten with the next move, and on a restart.
+
+use alloc::collections::VecDeque;
+
+use super::{Job, Steps, Work};
+use crate::care::Care;
+use crate::contract::*;
+use crate::format::entry::{Slot, check_bits};
+use crate::pool::Pool;
+use crate::pool::standing::{Facts, Phase};
+use crate::store::pages::PageKey;
+use crate::store::tree::Missing;
+
+/// Ghosts that are fetched after a move, at most: blocks, and leaves of summaries.
+const BLOCKS: usize = 256;
+const LEAVES: usize = 64;
+/// Ghosts that are fetched at a time.
+const AT_ONCE: usize = 8;
+
+/// What is to be fetched, and what is on its way.
+#[derive(Default)]
+pub(crate) struct Fetch {
+    blocks: VecDeque<Slot>,
+    leaves: VecDeque<u64>,
+    /// The page that it waits for.
+    waiting: Option<PageKey>,
+    /// Blocks on their way: their buffers and digests. The place is the part of the work that their I/O names.
+    reads: [Option<(Slot, BufferId, Digest)>; AT_ONCE],
+    in_flight: usize,
+    /// The boundary is on its way: there may be no room yet.
+    is_held_back: bool,
+    /// Blocks that have come,
+    pub(super) fetched_blocks: u64,
+    /// and entries that were put into the index.
+    pub(super) fetched_entries: u64,
+}
+
+impl Fetch {
+    /// These blocks are to come into the read cache, in this order; nothing else any more.
+    pub(super) fn want_blocks(&mut self, slots: impl Iterator<Item = Slot>) {
+        self.forget_all();
+        self.blocks.extend(slots.take(BLOCKS));
+    }
+
+    /// What lies around these slots is to come into the index, in this order; nothing else any more.
+    pub(super) fn want_digests(&mut self, slots: impl Iterator<Item = Slot>, per_leaf: u64) {
+        self.forget_all();
+        for slot in slots.take(4 * LEAVES) {
+            let leaf = slot.0 / per_leaf;
+            if !self.leaves.contains(&leaf) && self.leaves.len() < LEAVES {
+                self.leaves.push_back(leaf);
+            }
+        }
+    }
+
+    /// Nothing is to come that is not on its way.
+    pub(super) fn forget_all(&mut self) {
+        self.blocks.clear();
+        self.leaves.clear();
+    }
+
+    /// Whether the boundary is on its way.
+    pub(super) fn hold_back(&mut self, is_moving: bool) {
+        self.is_held_back = is_moving;
+    }
+
+    /// Whether the slot's content is being read ahead.
+    pub(crate) fn is_fetching(&self, slot: Slot) -> bool {
+        self.in_flight > 0 && self.reads.iter().flatten().any(|&(of, ..)| of == slot)
+    }
+
+    /// Reads a block ahead, if it is not in memory and a buffer is free; fails if its digest is not at hand.
+    fn fetch_block(&mut self, pool: &mut Pool, care: &Care, slot: Slot) -> Result<(), Missing> {
+        let is_here = pool.in_memory(slot).is_some() || pool.fills.contains_key(&slot) || care.mends(slot);
+        if is_here || self.is_fetching(slot) || !pool.space.contains(slot) {
+            return Ok(());
+        }
+        let Some((digest, _)) = pool.proven_digest(slot)? else { return Ok(()) };
+        let place = self.reads.iter().position(Option::is_none);
+        let Some(place) = place.filter(|_| !care.is_lost(slot, digest)) else { return Ok(()) };
+        let Some(buffer) = pool.buffers.take() else {
+            self.blocks.clear();
+            return Ok(());
+        };
+        self.reads[place] = Some((slot, buffer, digest));
+        self.in_flight += 1;
+        let (offset, block) = (pool.slot_offset(slot), pool.store.geometry.block());
+        pool.store.io.begin(IoOp::ReadBlocks, offset, block, [Segment::Buffer(buffer)], Job::Fetch.io(place));
+        Ok(())
+    }
+}
+
+impl Steps for Fetch {
+    fn is_under_way(&self) -> bool {
+        !(self.blocks.is_empty() && self.leaves.is_empty())
+    }
+
+    fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
+        self.is_under_way()
+            && pool.phase == Phase::Serving
+            && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+            && !self.is_held_back
+            && self.in_flight < AT_ONCE
+    }
+
+    fn step(&mut self, work: &mut Work<'_>) {
+        let Work { pool, care, .. } = work;
+        self.waiting = None;
+        for _ in 0..AT_ONCE - self.in_flight {
+            let missing = if let Some(slot) = self.blocks.pop_front() {
+                self.fetch_block(pool, care, slot).err().inspect(|_| self.blocks.push_front(slot))
+            } else if let Some(leaf) = self.leaves.pop_front() {
+                let noted = pool.note_summaries(leaf);
+                self.fetched_entries += noted.unwrap_or(0);
+                noted.err().inspect(|_| self.leaves.push_front(leaf))
+            } else {
+                None
+            };
+            let Some(missing) = missing else { continue };
+            if pool.failed_pages.contains(&missing.key) {
+                // Whatever needs this page is left.
+                let _ = self.blocks.pop_front().is_some() || self.leaves.pop_front().is_some();
+                continue;
+            }
+            self.waiting = Some(missing.key);
+            return pool.store.load(missing, None);
+        }
+    }
+
+    fn done(&mut self, work: &mut Work<'_>, part: u32, _: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        let pool = &mut *work.pool;
+        let (slot, buffer, digest) = self.reads[part as usize].take().expect("a fetch ends once");
+        self.in_flight -= 1;
+        let good = matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && content.digest == digest);
+        // What fails is not reported: whoever needs it will read it again.
+        if !good || pool.in_memory(slot).is_some() {
+            return pool.buffers.release(buffer);
+        }
+        pool.buffers.set_check(buffer, check_bits(digest));
+        self.fetched_blocks += 1;
+        pool.keep_cached(slot, buffer);
+        pool.release_evicted();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn holds(&self, slot: Slot) -> bool {
+        self.is_fetching(slot)
+    }
+}
