@@ -157,7 +157,8 @@ pub enum Outcome<'a> {
 }
 
 /// An I/O failed. Which way does not matter to the engine, only whether space ran out: reservations and writes for which there is
-/// none are made again. All else that changes the store and fails makes the pool read-only, syncs in any case.
+/// none are made again. A write of a block that is only moved is given up. All else that changes the store and fails makes the pool read-only,
+/// syncs in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoError {
     /// The backing store has no room, or a quota is used up. Of a write: some of it may be there, and nothing else is lost.

@@ -107,7 +107,7 @@ impl Engine {
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.pool.second_copies_used(),
             reorder: self.jobs.reorder.status(&self.pool),
-            home: self.jobs.home.status(&self.pool),
+            home: self.jobs.home_status(&self.pool),
             overhead_blocks_used: fixed + u64::from(self.pool.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
             metadata_blocks_used: u64::from(self.pool.store.meta.used()),

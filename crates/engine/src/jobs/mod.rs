@@ -39,7 +39,7 @@ use crate::store::io::Purpose;
 use boundary::Boundary;
 use checkpoint::Checkpoint;
 use fetch::Fetch;
-use home::Home;
+use home::{Home, HomeStatus};
 use neighbours::Neighbours;
 use rebuild::Rebuild;
 use reorder::Reorder;
@@ -225,7 +225,7 @@ pub(crate) struct Jobs {
     rebuild: Rebuild,
     pub(crate) boundary: Boundary,
     pub(crate) fetch: Fetch,
-    pub(crate) home: Home,
+    home: Home,
     pub(crate) reorder: Reorder,
     pub(crate) scrub: Scrub,
     pub(crate) neighbours: Neighbours,
@@ -342,6 +342,11 @@ impl Jobs {
                 false => self.timer = Some(self.timer.map_or(facts.idle_from, |timer| timer.min(facts.idle_from))),
             }
         });
+    }
+
+    /// What is known of regions that come home.
+    pub(crate) fn home_status(&self, pool: &Pool) -> HomeStatus {
+        self.home.status(pool)
     }
 
     /// Fills the index anew, from the summaries.

@@ -114,7 +114,7 @@ impl Reorder {
         let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
         let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
         if pays && pool.notes_regions() {
-            pool.regions.read(request.blocks[0].key, reads as u32 - 1);
+            pool.regions_mut().read(request.blocks[0].key, reads as u32 - 1);
         }
         if !pays || pool.replica_budget() == 0 || !pool.takes_changes() {
             return;

@@ -103,9 +103,7 @@ pub(crate) struct Pool {
     /// The volume of second copies, if there is one that is not deleted.
     pub(crate) copies: Option<VolumeId>,
     pub(crate) index_copy: IndexCopy,
-    /// How much is moved to put scattered regions in order.
-    pub(crate) tidy: Tidy,
-    pub(crate) regions: Regions,
+    regions: Regions,
     pub(crate) replicas: Replicas,
     pub(crate) delta: Delta,
     /// What the checkpoint under way merges; empty if there is none.
@@ -235,7 +233,6 @@ impl Pool {
             second_copies: 0,
             copies: None,
             index_copy: IndexCopy::default(),
-            tidy: Tidy::default(),
             regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
             replicas: Replicas::default(),
             delta: Delta::with_capacity(entries),

@@ -13,6 +13,8 @@
 
 use alloc::collections::BTreeMap;
 
+use super::Pool;
+use crate::contract::Tidy;
 use crate::format::entry::Key;
 use crate::limits::REGION_BYTES;
 
@@ -51,12 +53,24 @@ pub(crate) struct Regions {
     /// Blocks of a region.
     blocks: u64,
     most: usize,
+    /// How much may be moved to put them in order.
+    tidy: Tidy,
 }
 
 impl Regions {
     /// For at most so many regions, of so many blocks each.
     pub(crate) fn new(most: usize, blocks: u64) -> Regions {
-        Regions { table: BTreeMap::new(), scattered: 0, blocks, most }
+        Regions { table: BTreeMap::new(), scattered: 0, blocks, most, tidy: Tidy::default() }
+    }
+
+    /// How much may be moved to put regions in order.
+    pub(crate) fn tidy(&self) -> Tidy {
+        self.tidy
+    }
+
+    /// Sets it.
+    pub(crate) fn set_tidy(&mut self, tidy: Tidy) {
+        self.tidy = tidy;
     }
 
     /// Blocks of a region.
@@ -154,6 +168,20 @@ impl Regions {
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
         self.table.len() as u64 * REGION_BYTES
+    }
+}
+
+impl Pool {
+    /// Which regions are read in order.
+    #[inline]
+    pub(crate) fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    /// The same, for who knows more of them.
+    #[inline]
+    pub(crate) fn regions_mut(&mut self) -> &mut Regions {
+        &mut self.regions
     }
 }
 

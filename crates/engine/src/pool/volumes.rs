@@ -116,7 +116,7 @@ impl Pool {
 
     /// Whether it is of use to know which regions are read in order.
     pub(crate) fn notes_regions(&self) -> bool {
-        self.tidy != Tidy::Off && self.takes_changes()
+        self.regions().tidy() != Tidy::Off && self.takes_changes()
     }
 
     /// Enters a volume; it is created when so many checkpoints are done.
@@ -210,7 +210,8 @@ impl Pool {
         self.replicas.budget = replicas.unwrap_or(self.replicas.budget);
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
         // As it will be read from the superblock.
-        self.tidy = change.tidy.map_or(self.tidy, |tidy| Tidy::decode(tidy.encode()));
+        let tidy = change.tidy.map_or(self.regions().tidy(), |tidy| Tidy::decode(tidy.encode()));
+        self.regions_mut().set_tidy(tidy);
         self.pool_policy = change.policy.unwrap_or(self.pool_policy);
         self.pool_memory = change.memory.unwrap_or(self.pool_memory);
         self.pool_cache = change.cache.unwrap_or(self.pool_cache);

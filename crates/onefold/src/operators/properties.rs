@@ -251,7 +251,10 @@ mod tests {
         }
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
         let error = pool_request("size", "1").unwrap_err();
-        assert!(error.contains("policy or memory or second-copies or replicas or index-copy or cache"), "{error}");
+        assert!(
+            error.contains("policy or memory or second-copies or replicas or index-copy or tidy or cache"),
+            "{error}"
+        );
         let set = |memory_bytes, second_copies| {
             Ok(Request::SetPool(PoolSettings { memory_bytes, second_copies, ..PoolSettings::default() }))
         };
@@ -259,6 +262,9 @@ mod tests {
         assert!(pool_request("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));
         assert!(pool_request("replicas", "1G").is_ok() && pool_request("replicas", "off").is_ok());
         assert!(pool_request("replicas", "many").unwrap_err().contains("off or default"));
+        assert!(["auto", "off", "50G"].iter().all(|value| pool_request("tidy", value).is_ok()));
+        assert!(pool_request("tidy", "0").unwrap_err().contains("tidy=off"));
+        assert!(pool_request("tidy", "much").unwrap_err().contains("auto, or off"));
         let memory = |memory_bytes| set(Some(memory_bytes), None);
         let copies = |above| pool_request("second-copies", above);
         assert_eq!((copies("16"), copies("off")), (set(None, Some(16)), set(None, Some(0))));

@@ -328,7 +328,7 @@ impl Pool {
                 continue;
             }
             // Of the one pass that there is of each group, or the second.
-            self.regions.overwritten(first, new);
+            self.regions_mut().overwritten(first, new);
             let is_full = new + old > plan.threshold || new + old == plan.threshold && plan.quota > 0;
             if is_full && new + old == plan.threshold {
                 plan.quota -= 1;

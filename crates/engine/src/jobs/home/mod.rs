@@ -144,7 +144,7 @@ impl Home {
 
     /// Blocks that may be moved now.
     fn allowance(&self, pool: &Pool) -> u64 {
-        match pool.tidy {
+        match pool.regions().tidy() {
             Tidy::Off => 0,
             Tidy::Auto => {
                 let written = pool.writes.written_blocks / 2 * MOVED_FOR_TWO;
@@ -171,8 +171,8 @@ impl Home {
     /// What is known of regions that come home.
     pub(crate) fn status(&self, pool: &Pool) -> HomeStatus {
         HomeStatus {
-            tidy: pool.tidy,
-            noted_regions: pool.regions.scattered() as u64 + u64::from(self.batch.is_some()),
+            tidy: pool.regions().tidy(),
+            noted_regions: pool.regions().scattered() as u64 + u64::from(self.batch.is_some()),
             regions: self.done,
             given_up_regions: self.given_up,
             moved_blocks: self.moved,
@@ -187,7 +187,7 @@ impl Steps for Home {
     }
 
     fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
-        pool.regions.scattered() > 0 && self.batch.is_none() && pool.takes_changes() && self.allowance(pool) > 0
+        pool.regions().scattered() > 0 && self.batch.is_none() && pool.takes_changes() && self.allowance(pool) > 0
     }
 
     /// A batch comes to its end even if the pool is no longer idle.
@@ -203,7 +203,7 @@ impl Steps for Home {
     fn step(&mut self, work: &mut Work<'_>) {
         let Work { pool, care, facts } = work;
         if !pool.may_be_reordered() || !pool.has_slots_to_move() {
-            return pool.regions.clear();
+            return pool.regions_mut().clear();
         }
         if facts.writes_wait || facts.are_starved {
             return;
@@ -216,17 +216,17 @@ impl Steps for Home {
         if !self.has_settled {
             return;
         }
-        while let Some((first, noted)) = pool.regions.next() {
+        while let Some((first, noted)) = pool.regions().next() {
             match self.begin_region(pool, care, first, noted.home) {
                 Ok(true) => return self.go_on(pool, facts),
                 Ok(false) => {
                     self.done += 1;
-                    pool.regions.in_order(first);
+                    pool.regions_mut().in_order(first);
                 }
-                Err(Stop::Waits) if noted.tries < TRIES => return pool.regions.tried(first),
+                Err(Stop::Waits) if noted.tries < TRIES => return pool.regions_mut().tried(first),
                 Err(_) => {
                     self.given_up += 1;
-                    pool.regions.in_order(first);
+                    pool.regions_mut().in_order(first);
                 }
             }
         }
@@ -314,10 +314,10 @@ impl Home {
         if !self.begin_move(pool, blocks) {
             return Err(Stop::GivenUp);
         }
-        pool.regions.goes_home(first, home, moved);
+        pool.regions_mut().goes_home(first, home, moved);
         if !more {
             self.done += 1;
-            pool.regions.in_order(first);
+            pool.regions_mut().in_order(first);
         }
         Ok(true)
     }
@@ -326,7 +326,7 @@ impl Home {
     fn look_at(&mut self, pool: &mut Pool, care: &Care, first: Key) -> Result<Vec<(Lies, Entry)>, Stop> {
         let volume = pool.volume_index(first.volume()).ok_or(Stop::GivenUp)?;
         let end = pool.volumes[volume].size.div_ceil(pool.store.geometry.block());
-        let blocks = pool.regions.blocks().min(end.saturating_sub(first.lba()));
+        let blocks = pool.regions().blocks().min(end.saturating_sub(first.lba()));
         let mut region = Vec::with_capacity(blocks as usize);
         let (mut leaf, mut missing) = (LastLeaf::default(), Missings::default());
         for place in 0..blocks {
