@@ -21,7 +21,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 20;
+pub const FIXED: u64 = 21;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -90,6 +90,11 @@ pub fn scenario(number: u64) -> Scenario {
         17 => ("a scrub under load, with volumes that change", scrubbing()),
         18 => ("second copies come and go", copying()),
         19 => ("policies change between duplicates of all kinds", policies()),
+        20 => ("regions come home, and are written meanwhile", {
+            config.parameters.geometry.containers = 9;
+            config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
+            coming_home()
+        }),
         _ => {
             let mut config = Config::swarm(number);
             for (size_blocks, _) in config.volumes.iter_mut().filter(|(size_blocks, _)| *size_blocks <= HUGE) {
@@ -342,6 +347,33 @@ fn timed() -> Vec<Operation> {
         trim(1, 0, 24),
         Operation::Idle(3 * SECONDS),
     ]
+}
+
+/// A volume in order is overwritten here and there, read from end to end, and comes home in the idle time that follows: at first with
+/// empty containers, later without. Writes come in the middle of that, each round a little later, some of them to be durable at once.
+fn coming_home() -> Vec<Operation> {
+    let whole = |block: u64, content: u32, fua: bool| Operation::Write {
+        place: place(0, block, 1),
+        contents: vec![content],
+        fua,
+    };
+    let mut operations: Vec<Operation> = (0..3).map(|n| write(0, 8 * n, 8, 1 + 8 * n as u32)).collect();
+    operations.push(Operation::Flush);
+    for round in 0..4u32 {
+        for (n, block) in (0..).zip([1, 11, 5, 22, 3, 14, 6, 17]) {
+            operations.push(whole(block, 1000 * (round + 1) + n, false));
+            operations.push(write(1, u64::from(5 * n + round) % 20, 3, 1000 * (round + 1) + 100 + 3 * n));
+        }
+        operations.extend([Operation::Drain, Operation::Idle(4 * SECONDS)]);
+        operations.push(Operation::ReadOn { place: place(0, 0, 24), blocks: 8, swapped: false });
+        operations.extend([Operation::Drain, Operation::Idle(SECONDS / 10 + u64::from(round) * SECONDS / 1000)]);
+        operations.push(whole(5, 1000 * (round + 1) + 500, true));
+        operations.push(whole(14, 1000 * (round + 1) + 501, false));
+        operations.extend([Operation::Drain, Operation::Idle(SECONDS)]);
+        operations.push(whole(20, 1000 * (round + 1) + 502, true));
+        operations.push(Operation::Drain);
+    }
+    operations
 }
 
 /// The checkpoint is given up before it begins, while it merges, and about when its superblocks are written.
