@@ -98,6 +98,7 @@ impl Steps for Fetch {
         !(self.blocks.is_empty() && self.leaves.is_empty())
     }
 
+    #[inline]
     fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
         self.is_under_way()
             && pool.phase == Phase::Serving
