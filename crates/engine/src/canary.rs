@@ -74,6 +74,12 @@ pub enum Canary {
     RoomCountedLow,
     /// Superblocks are written without a look at who has the pool.
     OwnerNotLookedAt,
+    /// Blocks lead to where they were moved before that is durable.
+    UnsyncedMove,
+    /// A block that was moved leads there whatever was written to it meanwhile.
+    BlindMove,
+    /// Blocks are moved to slots of containers that writes are being put into.
+    MoveIntoOpen,
     /// Long requests take as many steps as they like.
     EndlessTurn,
 }

@@ -13,7 +13,7 @@
 use core::fmt;
 
 pub use crate::settings::CacheSetting;
-pub use crate::settings::{IndexCopy, Policy};
+pub use crate::settings::{IndexCopy, Policy, Tidy};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -157,7 +157,8 @@ pub enum Outcome<'a> {
 }
 
 /// An I/O failed. Which way does not matter to the engine, only whether space ran out: reservations and writes for which there is
-/// none are made again. All else that changes the store and fails makes the pool read-only, syncs in any case.
+/// none are made again. A write of a block that is only moved is given up. All else that changes the store and fails makes the pool read-only,
+/// syncs in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoError {
     /// The backing store has no room, or a quota is used up. Of a write: some of it may be there, and nothing else is lost.
@@ -179,6 +180,8 @@ pub struct PoolChange {
     pub replicas: Option<Option<u64>>,
     /// Which copy the index names of a block that is written again.
     pub index_copy: Option<IndexCopy>,
+    /// How much is moved to put what readers found scattered in order again.
+    pub tidy: Option<Tidy>,
     /// How index and read cache share memory; `Some(None)` for the default.
     pub cache: Option<Option<CacheSetting>>,
 }

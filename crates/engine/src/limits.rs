@@ -41,6 +41,8 @@ pub struct Limits {
 
 /// What the tables of I/Os, records, carried blocks and volumes take, and what an allocator keeps beside.
 const FIXED_BYTES: u64 = 4 << 20;
+/// Bytes that a region which is to come home takes in its table, with the table's own.
+pub(crate) const REGION_BYTES: u64 = 64;
 /// Bytes that a request can take for each of its blocks.
 const REQUEST_BLOCK_BYTES: u64 = 136;
 /// Requests in flight, and where there is little memory.
@@ -96,12 +98,18 @@ fn page_bytes(count: u64, block: u64) -> u64 {
 }
 
 /// Both deltas, each with points and slots; what a checkpoint makes of one: its points, new slots, six changes of counts and
-/// four freed slots for each, replaced pages; slots that are taken: new in both deltas, and pending; and replicas, one for eight.
+/// four freed slots for each, replaced pages; slots that are taken: new in both deltas, and pending; replicas, one for eight; and regions
+/// that are to come home.
 fn delta_bytes(entries: u64) -> u64 {
     let tables = 2 * (table(entries, 16) + table(entries, 40));
     let checkpoint = entries * (16 + 8 + 6 * 16 + 4 * 8 + 24);
     let replicas = busy_table(entries / 8, 16) + entries / 8 * 16;
-    tables + checkpoint + busy_table(4 * entries, 8) + 4 * entries * 16 + replicas
+    tables + checkpoint + busy_table(4 * entries, 8) + 4 * entries * 16 + replicas + regions(entries) * REGION_BYTES
+}
+
+/// The most regions that are noted.
+fn regions(entries: u64) -> u64 {
+    (entries / 8).max(16)
 }
 
 /// The map buffer: its mappings and room for those of a delta, with its list of fences; and what a checkpoint makes of those that it
@@ -267,6 +275,11 @@ impl Limits {
     /// The most that they can come to: the last request begins when one step is left.
     pub fn most_turn_steps(&self, geometry: &Geometry) -> u64 {
         6 * self.turn_steps() + 4 * u64::from(geometry.piece_blocks) + 64
+    }
+
+    /// The most regions that readers found scattered and that are to come home.
+    pub(crate) fn regions(&self) -> usize {
+        regions(self.delta_entries.into()) as usize
     }
 
     /// The most replicas of blocks that reads found scattered.

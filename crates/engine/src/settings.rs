@@ -5,6 +5,38 @@ use core::fmt;
 use core::num::NonZeroU8;
 use core::str::FromStr;
 
+/// How much is moved to put what readers found scattered in order again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Tidy {
+    /// What was there when the pool was opened once, and from then on at most 1.5 blocks for each that is written.
+    #[default]
+    Auto,
+    /// Nothing.
+    Off,
+    /// At most so many bytes a day.
+    PerDay(u64),
+}
+
+impl Tidy {
+    /// In the superblock: MiB a day, rounded up.
+    pub(crate) fn encode(self) -> u32 {
+        match self {
+            Tidy::Auto => 0,
+            Tidy::Off => u32::MAX,
+            Tidy::PerDay(bytes) => bytes.div_ceil(1 << 20).clamp(1, u64::from(u32::MAX) - 1) as u32,
+        }
+    }
+
+    /// See [`Tidy::encode`].
+    pub(crate) fn decode(number: u32) -> Tidy {
+        match number {
+            0 => Tidy::Auto,
+            u32::MAX => Tidy::Off,
+            mib => Tidy::PerDay(u64::from(mib) << 20),
+        }
+    }
+}
+
 /// From so many on: 1 to 255. (The paper's "exceeds the threshold T" is T + 1 here.)
 pub type Threshold = NonZeroU8;
 

@@ -2,13 +2,16 @@
 //!
 //! A run is a pure function of (config, seed): nothing here reads a clock, spawns a thread or iterates a container in an
 //! order that is not fixed. (Many runs go at once in `parallel`, each in one thread; `scale` makes its pools with all cores; what comes
-//! out is the same whoever does which part.) Two safety nets judge it: [`oracle::model`] knows the exact set of contents that each block may
+//! out is the same whoever does which part. `bench` is a client of live servers, in real time.) Two safety nets judge it: [`oracle::model`] knows the exact set of contents that each block may
 //! legally have, and the engine's own audit accounts for its whole state whenever it is at rest.
 
 pub mod allocations;
+pub mod bench;
 pub mod content;
+pub mod dedis;
 pub mod disks;
 pub mod figures;
+pub mod flash_cache;
 pub mod fuzz;
 pub mod oracle;
 pub mod parallel;

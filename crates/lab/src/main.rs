@@ -304,11 +304,18 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
+    /// How fast a volume is read in order that is overwritten at random every day, against how fast it was when it was new: docs/performance.md.
+    /// Fails if that is less than 0.8 from the second day on, or more blocks are moved than written.
+    Aged(lab::studies::aged::command::Arguments),
     /// Traces of block devices: what is in them, and made ones.
     Trace(lab::traces::command::Arguments),
     /// Replays a trace under one of the papers' schemes on models of disks: response times and what they are made of, what is removed,
     /// memory, energy.
     Replay(Box<lab::replay::command::Arguments>),
+    /// Loads with contents from a distribution file, as DEDISbench makes them: docs/workloads.md.
+    Workload(lab::dedis::command::Arguments),
+    /// The same loads against a live NBD device, in real time: docs/workloads.md. Prints JSON.
+    Bench(Box<lab::bench::command::Arguments>),
     /// Figures of the papers: what they show, and what comes out here. 'lab figure list' names them.
     Figure(lab::figures::command::Arguments),
     /// What requests of each kind allocate in the engine; under callgrind, by `tests/instructions`, also the instructions that they
@@ -365,8 +372,11 @@ fn main() -> ExitCode {
         }
         Command::Disk(arguments) => lab::disks::command::run(arguments),
         Command::Window { size, write } => run_window(size, write.as_deref()),
+        Command::Aged(arguments) => lab::studies::aged::command::run(&arguments),
         Command::Trace(arguments) => lab::traces::command::run(&arguments),
         Command::Replay(arguments) => lab::replay::command::run(&arguments),
+        Command::Workload(arguments) => lab::dedis::command::run(&arguments),
+        Command::Bench(arguments) => lab::bench::command::run(&arguments),
         Command::Figure(arguments) => lab::figures::command::run(arguments),
         Command::Paths { only, plain } => run_paths(&only, plain),
         Command::Cost { index_entries, rounds, blocks, request_blocks, only, write } => {

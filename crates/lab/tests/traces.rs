@@ -1,6 +1,8 @@
 //! Traces, through their door: files as users have them.
 //!
-//! The samples are in `../shared/data`, seen from the root of the project; without them the tests say so and pass.
+//! The samples are those of `samples`; without them the tests say so and pass.
+
+mod samples;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -10,6 +12,8 @@ use lab::random::mix;
 use lab::traces::stat::{Figures, Stat};
 use lab::traces::synthetic::{self, Profile, targets};
 use lab::traces::{BadLines, Format, Options, Request, TraceError, ZEROES, open};
+
+use samples::{Words, joined, of_homes, of_mail, sample};
 
 /// A directory that goes away with the test.
 struct Scratch(PathBuf);
@@ -34,15 +38,6 @@ impl Drop for Scratch {
     }
 }
 
-fn sample(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
-    if !path.exists() {
-        eprintln!("skipped: there is no sample at {}", path.display());
-        return None;
-    }
-    Some(path)
-}
-
 fn figures(path: &Path) -> Figures {
     let mut reader = open(&[path.to_path_buf()], &Options::default()).expect("it can be read");
     let mut stat = Stat::default();
@@ -56,28 +51,9 @@ fn read(paths: &[PathBuf], options: &Options) -> Result<Vec<Request>, TraceError
     open(paths, options)?.collect()
 }
 
-/// A record of FIU's text, from the words of its line.
-struct Words {
-    ns: u64,
-    pid: String,
-    op: String,
-    lba: u64,
-    digest: String,
-}
-
 /// The figures of records of 4 KiB, the slow way: requests are lists of records, and everything is looked for in lists of all that was before.
 fn agrees_with_the_slow_way(records: &[Words], figures: &Figures) {
-    let mut requests: Vec<Vec<&Words>> = Vec::new();
-    for record in records {
-        let follows = requests.last().and_then(|request| request.last()).is_some_and(|before| {
-            (&before.pid, &before.op, before.lba + 8) == (&record.pid, &record.op, record.lba)
-                && record.ns - before.ns <= 1_000_000
-        });
-        match requests.last_mut() {
-            Some(request) if follows => request.push(record),
-            _ => requests.push(vec![record]),
-        }
-    }
+    let requests = joined(records);
     let writes: Vec<_> = requests.iter().filter(|request| request[0].op == "W").collect();
     let kib = |requests: f64, blocks: usize| blocks as f64 * 4.0 / requests.max(1.0);
     let close = |ours: f64, theirs: f64| assert!((ours - theirs).abs() <= 1e-9 * theirs.abs(), "{ours} for {theirs}");
@@ -153,13 +129,7 @@ fn classes(figures: &Figures) -> Vec<(u64, u64, u64)> {
 fn the_sample_of_mail_has_the_figures_that_its_lines_have() {
     let Some(path) = sample("fiu/mail_day1_first10000.csv") else { return };
     let figures = figures(&path);
-    let text = std::fs::read_to_string(&path).expect("it is text");
-    let words = |line: &str| {
-        let words: Vec<&str> = line.split('\t').collect();
-        let number = |index: usize| words[index].parse().expect("a number");
-        Words { ns: number(1), pid: words[2].into(), op: words[6].into(), lba: number(4), digest: words[9].into() }
-    };
-    agrees_with_the_slow_way(&text.lines().skip(1).map(words).collect::<Vec<_>>(), &figures);
+    agrees_with_the_slow_way(&of_mail(&path), &figures);
     // What was known of it before: records, requests by size, bursts.
     let lines = figures.lines.as_ref().expect("it came from a file");
     assert_eq!((lines.records, figures.write_blocks, figures.read_blocks), (10_000, 1_095, 8_905));
@@ -175,13 +145,7 @@ fn the_sample_of_mail_has_the_figures_that_its_lines_have() {
 fn the_sample_of_homes_has_the_figures_that_its_lines_have() {
     let Some(path) = sample("fiu/homes-sample.1.blkparse") else { return };
     let figures = figures(&path);
-    let text = std::fs::read_to_string(&path).expect("it is text");
-    let words = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let number = |index: usize| words[index].parse().expect("a number");
-        Words { ns: number(0), pid: words[1].into(), op: words[5].into(), lba: number(3), digest: words[8].into() }
-    };
-    agrees_with_the_slow_way(&text.lines().map(words).collect::<Vec<_>>(), &figures);
+    agrees_with_the_slow_way(&of_homes(&path), &figures);
     let lines = figures.lines.as_ref().expect("it came from a file");
     assert_eq!((lines.records, figures.write_blocks, figures.read_blocks), (1_000, 1_000, 0));
     assert_eq!(classes(&figures), [(113, 0, 413), (16, 8, 55), (4, 0, 56), (0, 0, 13), (0, 2, 16)]);

@@ -6,6 +6,7 @@
 //! reactor     one thread: waits, takes in, lets the engine decide, carries out
 //!   clients   ... for NBD clients
 //!   report    ... figures
+//! transfer    whole images in and out of a volume
 //! memory      one number, divided
 //! store       the file or device, which nobody else may have
 //! io          the kernel's side: the only unsafe code (and one descriptor in operators/service.rs)
@@ -26,6 +27,7 @@ mod reactor;
 mod report;
 mod size;
 mod store;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -33,7 +35,7 @@ use clap::Parser;
 use serde_json::json;
 
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
-use commands::{check, create, estimate, offline, repair, scrub, serve};
+use commands::{check, connect, create, estimate, images, offline, repair, scrub, serve};
 use io::heap;
 use log::Level;
 use operators::control::Request;
@@ -128,6 +130,9 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             serve::serve(arguments, inherited?)
         }
         Command::Status(arguments) => show_status(arguments),
+        Command::Connect(arguments) => connect::connect(arguments),
+        Command::Import(arguments) => images::import(arguments),
+        Command::Export(arguments) => images::export(arguments),
         Command::Scrub(arguments) => scrub::scrub(arguments),
         Command::Check(arguments) => {
             let clean = check::check(arguments)?;

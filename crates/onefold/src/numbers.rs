@@ -33,7 +33,7 @@ fn written() -> impl Strategy<Value = String> {
 }
 
 /// Command lines, with a number each.
-const LINES: [&str; 26] = [
+const LINES: [&str; 27] = [
     "create p --capacity @",
     "grow p --capacity @",
     "grow p --capacity @ --memory @",
@@ -46,6 +46,7 @@ const LINES: [&str; 26] = [
     "set p second-copies @",
     "set p replicas @",
     "set p index-copy @",
+    "set p tidy @",
     "set p cache @",
     "set p policy @",
     "serve p --create --size @",
@@ -82,7 +83,15 @@ fn request() -> impl Strategy<Value = Request> {
     );
     let settings = settings.prop_map(|(policy, memory_bytes, second_copies, replicas, cache)| {
         let replicas = replicas.map(Budget::Bytes);
-        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy: None, cache })
+        Request::SetPool(PoolSettings {
+            policy,
+            memory_bytes,
+            second_copies,
+            replicas,
+            index_copy: None,
+            tidy: None,
+            cache,
+        })
     });
     prop_oneof![
         settings,

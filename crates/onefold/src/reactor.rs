@@ -249,7 +249,9 @@ impl Reactor {
         let engine = &self.core.engine;
         let served = (self.division.memory, self.memory_source);
         let memory = if self.serving { served } else { memory::of_pool(engine.pool_memory()) };
-        Report::new(engine, memory, |volume| self.server.clients_of(volume))
+        let mut report = Report::new(engine, memory, |volume| self.server.clients_of(volume));
+        report.addresses = self.server.listeners().iter().map(Listener::address).collect();
+        report
     }
 
     /// The engine.

@@ -78,6 +78,7 @@ impl Engine {
             + self.pool.delta.memory()
             + self.pool.frozen.memory()
             + self.pool.replicas.memory()
+            + self.pool.regions().memory()
             + self.requests.memory()
             + self.pool.buffer.memory()
             + list_bytes(&self.pool.discards)

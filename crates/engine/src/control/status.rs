@@ -5,6 +5,7 @@ use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::contract::Failure;
 use crate::engine::Engine;
 use crate::format::volume::Keeps;
+use crate::jobs::home::HomeStatus;
 use crate::jobs::reorder::ReorderStatus;
 use crate::jobs::scrub::ScrubStatus;
 use crate::pool::disk_index::NO_VOLUME;
@@ -37,6 +38,8 @@ pub struct Status {
     pub second_copies: u64,
     /// Replicas of blocks that reads found scattered.
     pub reorder: ReorderStatus,
+    /// Regions that come home.
+    pub home: HomeStatus,
     /// Blocks of metadata in use: superblocks, journal, metadata pages.
     pub overhead_blocks_used: u64,
     /// Blocks of metadata that there are for maps, summaries and tables,
@@ -104,6 +107,7 @@ impl Engine {
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.pool.second_copies_used(),
             reorder: self.jobs.reorder.status(&self.pool),
+            home: self.jobs.home_status(&self.pool),
             overhead_blocks_used: fixed + u64::from(self.pool.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
             metadata_blocks_used: u64::from(self.pool.store.meta.used()),

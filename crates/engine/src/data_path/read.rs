@@ -156,7 +156,7 @@ impl Engine {
             }
         }
         self.read_all_of(&mut run);
-        self.jobs.reorder.note_split(&self.pool, self.requests.get(id));
+        self.jobs.reorder.note_split(&mut self.pool, self.requests.get(id));
         if short {
             // What could be evicted is held elsewhere. The request runs again from its first stage.
             let Engine { pool: Pool { buffers, .. }, requests, .. } = self;

@@ -129,6 +129,11 @@ impl Engine {
         let end = self.read_wanted(&mut wanted).unwrap_or(lba);
         let reads = self.read_ahead.reads_in_flight - before;
         let is_scattered = reads * SCATTERED > wanted.len();
+        if end > ahead && self.pool.notes_regions() {
+            let in_order = 1 + wanted.len() / RUN_BLOCKS as usize;
+            let middle = Key::new(id, ahead + (end - ahead) / 2);
+            self.pool.regions_mut().read(middle, reads.saturating_sub(in_order) as u32);
+        }
         self.read_ahead.wanted = wanted;
         let stream = self.pool.read_streams.get(at);
         stream.is_scattered = is_scattered;

@@ -7,7 +7,7 @@ use core::fmt;
 
 use crate::contract::BadGeometry;
 use crate::contract::Failure;
-use crate::contract::{IndexCopy, Policy};
+use crate::contract::{IndexCopy, Policy, Tidy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
@@ -33,8 +33,9 @@ const POLICY_THRESHOLD_AT: usize = 248;
 const INDEX_COPY_AT: usize = 249;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 17;
+const TIDY_AT: usize = 412;
+const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= TIDY_AT);
 const DISK_INDEX_AT: usize = 416;
-const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= DISK_INDEX_AT);
 const PROVEN_AT: usize = DISK_INDEX_AT + 8;
 /// The greatest epoch, or number of a record: 146 years at a billion a second.
 pub(crate) const MOST_COUNTED: u64 = 1 << 62;
@@ -342,6 +343,8 @@ pub struct Superblock {
     pub cache: Option<CacheSetting>,
     /// Bytes that replicas of blocks may take which reads found scattered; `None`: as many as go without saying.
     pub replicas: Option<u64>,
+    /// How much is moved to put scattered regions in order.
+    pub tidy: Tidy,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubRecord,
     /// The complete index on disk.
@@ -415,6 +418,7 @@ impl Superblock {
             index_copy: IndexCopy::default(),
             cache: None,
             replicas: None,
+            tidy: Tidy::default(),
             scrub: ScrubRecord::default(),
             disk_index: DiskIndexRecord::default(),
             roots: [Root::default(); TREES],
@@ -469,6 +473,7 @@ impl Superblock {
             root.pointer.write(b, at);
             b[at + 16] = root.height;
         }
+        put_u32(b, TIDY_AT, self.tidy.encode());
         put_u32(b, DISK_INDEX_AT, self.disk_index.buckets);
         put_u32(b, DISK_INDEX_AT + 4, self.disk_index.built);
         put_u64(b, PROVEN_AT, self.proven);
@@ -626,6 +631,7 @@ impl Superblock {
             index_copy,
             cache,
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
+            tidy: Tidy::decode(u32_at(b, TIDY_AT)),
             scrub: ScrubRecord::read(b, SCRUB_AT),
             disk_index,
             roots,
@@ -669,6 +675,7 @@ mod tests {
             index_copy: IndexCopy::Newest,
             cache: "fixed:40,lru".parse().ok(),
             replicas: Some(77),
+            tidy: Tidy::PerDay(5 << 20),
             ..superblock
         };
         Superblock {

@@ -107,6 +107,10 @@ impl Steps for Fetch {
             && self.in_flight < AT_ONCE
     }
 
+    fn can_advance(&self) -> bool {
+        false
+    }
+
     fn step(&mut self, work: &mut Work<'_>) {
         let Work { pool, care, .. } = work;
         self.waiting = None;

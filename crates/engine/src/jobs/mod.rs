@@ -5,6 +5,7 @@
 //! rebuild     the index, after opening
 //! boundary    moves memory between index and read cache
 //! fetch       blocks that come back over the boundary
+//! home        regions that readers found scattered, back in order
 //! reorder     replicas of what reads find scattered
 //! scrub       reads everything and mends it
 //! neighbours  digests beside one that was found
@@ -19,6 +20,7 @@
 pub(crate) mod boundary;
 pub(crate) mod checkpoint;
 pub(crate) mod fetch;
+pub(crate) mod home;
 pub(crate) mod neighbours;
 pub(crate) mod rebuild;
 pub(crate) mod reorder;
@@ -37,6 +39,7 @@ use crate::store::io::Purpose;
 use boundary::Boundary;
 use checkpoint::Checkpoint;
 use fetch::Fetch;
+use home::{Home, HomeStatus};
 use neighbours::Neighbours;
 use rebuild::Rebuild;
 use reorder::Reorder;
@@ -48,12 +51,13 @@ use throttle::{Throttle, Turn};
 pub(crate) enum Job {
     Rebuild,
     Fetch,
+    Home,
     Reorder,
     Scrub,
 }
 
 /// What the scheduler knows of them: a row each, in the order in which it passes them.
-const RULES: [Rules; 4] = [
+const RULES: [Rules; 5] = [
     Rules {
         job: Job::Rebuild,
         runs: Runs::InBursts,
@@ -71,6 +75,15 @@ const RULES: [Rules; 4] = [
         also_unwritten: false,
         advances: Place::Middle,
         steps: Place::Middle,
+    },
+    Rules {
+        job: Job::Home,
+        runs: Runs::WhenIdle,
+        between_checkpoints: true,
+        after: None,
+        also_unwritten: false,
+        advances: Place::Last,
+        steps: Place::Last,
     },
     Rules {
         job: Job::Reorder,
@@ -99,6 +112,7 @@ macro_rules! ask {
         match $job {
             Job::Rebuild => $jobs.rebuild.$verb $with,
             Job::Fetch => $jobs.fetch.$verb $with,
+            Job::Home => $jobs.home.$verb $with,
             Job::Reorder => $jobs.reorder.$verb $with,
             Job::Scrub => $jobs.scrub.$verb $with,
         }
@@ -163,11 +177,9 @@ pub(crate) trait Steps {
     /// Whether a step would come to something, as far as it knows itself.
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool;
 
-    /// Whether `advance` would come to something: who has that says so here. Asked with every pump, like `can_step`, so it comes to a few
+    /// Whether `advance` would come to something; false for who has none. Asked with every pump, like `can_step`, so it comes to a few
     /// comparisons where there is nothing to do.
-    fn can_advance(&self) -> bool {
-        false
-    }
+    fn can_advance(&self) -> bool;
 
     /// What is under way goes on, turn or not.
     fn advance(&mut self, _work: &mut Work<'_>) {}
@@ -217,6 +229,7 @@ pub(crate) struct Jobs {
     rebuild: Rebuild,
     pub(crate) boundary: Boundary,
     pub(crate) fetch: Fetch,
+    home: Home,
     pub(crate) reorder: Reorder,
     pub(crate) scrub: Scrub,
     pub(crate) neighbours: Neighbours,
@@ -235,6 +248,7 @@ impl Jobs {
             rebuild: Rebuild::default(),
             boundary: Boundary::new(limits, block),
             fetch: Fetch::default(),
+            home: Home::new(),
             reorder: Reorder::new(),
             scrub: Scrub::new(now),
             neighbours: Neighbours::new(),
@@ -343,6 +357,11 @@ impl Jobs {
                 false => self.timer = Some(self.timer.map_or(facts.idle_from, |timer| timer.min(facts.idle_from))),
             }
         });
+    }
+
+    /// What is known of regions that come home.
+    pub(crate) fn home_status(&self, pool: &Pool) -> HomeStatus {
+        self.home.status(pool)
     }
 
     /// Fills the index anew, from the summaries.

@@ -110,9 +110,12 @@ impl Reorder {
     }
 
     /// A read is on its way: it is noted if it takes many device reads.
-    pub(crate) fn note_split(&mut self, pool: &Pool, request: &Request) {
+    pub(crate) fn note_split(&mut self, pool: &mut Pool, request: &Request) {
         let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
         let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
+        if pays && pool.notes_regions() {
+            pool.regions_mut().read(request.blocks[0].key, reads as u32 - 1);
+        }
         if !pays || pool.replica_budget() == 0 || !pool.takes_changes() {
             return;
         }
@@ -129,7 +132,7 @@ impl Reorder {
 
 impl Pool {
     /// Whether blocks may be written only to be in order.
-    fn may_be_reordered(&self) -> bool {
+    pub(super) fn may_be_reordered(&self) -> bool {
         self.takes_changes() && !self.untouched && !self.metadata_full && !self.host_full
     }
 
@@ -314,7 +317,7 @@ impl Steps for Reorder {
         is_wanted && pool.takes_changes() && self.work.is_none()
     }
 
-    /// Once it has nothing to do, it says once that it is stuck.
+    /// Without work it says once that it is stuck.
     #[inline]
     fn can_advance(&self) -> bool {
         self.work.is_some() || !self.noted.is_empty() || !self.is_stuck

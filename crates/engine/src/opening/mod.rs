@@ -618,6 +618,8 @@ impl Engine {
             (self.pool.superblock.pool_policy, self.pool.superblock.memory);
         self.pool.second_copies = self.pool.superblock.second_copies;
         self.pool.index_copy = self.pool.superblock.index_copy;
+        let tidy = self.pool.superblock.tidy;
+        self.pool.regions_mut().set_tidy(tidy);
         self.pool.disk_index.record = self.pool.superblock.disk_index;
         self.pool.pool_cache = self.pool.superblock.cache;
         self.pool.replicas.budget = self.pool.superblock.replicas;

@@ -6,4 +6,5 @@
 pub(crate) mod buffers;
 pub(crate) mod cache;
 pub(crate) mod fills;
+pub(crate) mod flash;
 pub(crate) mod streams;

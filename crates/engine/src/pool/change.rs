@@ -4,12 +4,13 @@
 //! [`Pool::retire_dead`]; a job changes one at a time, and goes by what it has seen before its I/O.
 
 use super::Pool;
+use crate::canary::Canary;
 use crate::contract::{BufferId, Digest};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
 use crate::journal::Unwritten;
 use crate::pool::room::Cleared;
-use crate::store::tree::subtrees;
+use crate::store::tree::{Missing, Unresolved, subtrees};
 
 /// What becomes of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +21,8 @@ pub(crate) enum Put {
     Share(Slot, Digest),
     /// It gets the next slot, from a buffer that is the slot's from here on. Its bytes travel in the journal if they may.
     Fresh { digest: Digest, buffer: BufferId, may_travel: bool },
+    /// It is in a slot that a job has claimed and written, and that a sync has covered since: the record has nothing to wait for.
+    Placed(Slot, Digest),
 }
 
 /// What a job has read before its I/O: a slot, and the digest of what it held.
@@ -46,6 +49,10 @@ impl Pool {
                 let before = self.dirty.insert(slot, buffer);
                 assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
                 self.journal.add_block(Unwritten { slot, buffer }, !may_travel);
+                self.journal.changes.push(Change::Fresh { key, slot, digest });
+                (Entry::whole(slot, digest), digest, true)
+            }
+            Put::Placed(slot, digest) => {
                 self.journal.changes.push(Change::Fresh { key, slot, digest });
                 (Entry::whole(slot, digest), digest, true)
             }
@@ -78,6 +85,28 @@ impl Pool {
     /// nobody can say; the buffer stays the job's.
     pub(crate) fn remap(&mut self, key: Key, seen: Seen, to: Put) -> Option<Entry> {
         self.still_holds(seen).then(|| self.put_alone(key, to))
+    }
+
+    /// Lets a block lead to another slot that holds the same: only while it leads to what the job has seen, and that is what has this
+    /// digest. Whether it did.
+    pub(crate) fn relocate(&mut self, key: Key, seen: Entry, digest: Digest, to: Slot) -> Result<bool, Missing> {
+        let (Some(volume), Some(slot)) = (self.volume_index(key.volume()), seen.slot()) else { return Ok(false) };
+        match self.resolve(volume, key) {
+            Ok(entry) if entry == seen => {}
+            Ok(_) if self.canary(Canary::BlindMove) => {}
+            Ok(_) | Err(Unresolved::Damaged) => return Ok(false),
+            Err(Unresolved::Missing(missing)) => return Err(missing),
+        }
+        if self.proven_digest(slot)?.is_none_or(|(found, _)| found != digest) {
+            return Ok(false);
+        }
+        let known = self.sharing_digest(digest);
+        let is_named = self.index.lookup(known).is_some_and(|hint| hint.slot == slot);
+        self.put_alone(key, Put::Placed(to, digest));
+        if is_named {
+            self.note_known(digest, to);
+        }
+        Ok(true)
     }
 
     /// The index forgets what generations can no longer tell apart.

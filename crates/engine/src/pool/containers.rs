@@ -79,6 +79,12 @@ impl Pool {
         Ok(())
     }
 
+    /// Asks for a container whose space is not reserved yet; false if there is none.
+    pub(crate) fn ask_for_fresh(&mut self) -> bool {
+        self.wants_fresh = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
+        self.wants_fresh
+    }
+
     /// Keeps space reserved ahead of the allocator.
     pub(crate) fn reserve_ahead(&mut self) {
         if self.reserving || self.host_full {

@@ -4,6 +4,7 @@
 //! resolve     what a block maps to: deltas, map buffer, leaf
 //! change      changing the map
 //! contents    what slots hold, and where it can be read
+//! regions     which are read in order, and what has been written there since
 //! replicas    where they are, and what they may take
 //! containers  opened and reserved ahead
 //! records     closing a record, and the way of its blocks to their slots
@@ -23,6 +24,7 @@ pub(crate) mod growth;
 pub(crate) mod memory;
 pub mod owner;
 pub(crate) mod records;
+pub(crate) mod regions;
 pub(crate) mod replicas;
 pub(crate) mod resolve;
 pub(crate) mod room;
@@ -53,6 +55,7 @@ use crate::payload::streams::Streams;
 use crate::pool::disk_index::DiskIndex;
 use crate::pool::growth::Growing;
 use crate::pool::owner::Ownership;
+use crate::pool::regions::Regions;
 use crate::pool::replicas::Replicas;
 use crate::pool::room::MetadataRoom;
 use crate::pool::standing::{Mark, Phase};
@@ -100,6 +103,7 @@ pub(crate) struct Pool {
     /// The volume of second copies, if there is one that is not deleted.
     pub(crate) copies: Option<VolumeId>,
     pub(crate) index_copy: IndexCopy,
+    regions: Regions,
     pub(crate) replicas: Replicas,
     pub(crate) delta: Delta,
     /// What the checkpoint under way merges; empty if there is none.
@@ -229,6 +233,7 @@ impl Pool {
             second_copies: 0,
             copies: None,
             index_copy: IndexCopy::default(),
+            regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
             replicas: Replicas::default(),
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),

@@ -114,6 +114,11 @@ impl Pool {
         self.phase == Phase::Serving && !self.read_only && !self.reads_only
     }
 
+    /// Whether it is of use to know which regions are read in order.
+    pub(crate) fn notes_regions(&self) -> bool {
+        self.regions().tidy() != Tidy::Off && self.takes_changes()
+    }
+
     /// Enters a volume; it is created when so many checkpoints are done.
     pub(crate) fn create_volume(&mut self, name: &str, size: u64, policy: Option<Policy>) -> Result<u64, ControlError> {
         if !self.takes_changes() {
@@ -204,6 +209,9 @@ impl Pool {
         let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(MOST_BUDGET)));
         self.replicas.budget = replicas.unwrap_or(self.replicas.budget);
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
+        // As it will be read from the superblock.
+        let tidy = change.tidy.map_or(self.regions().tidy(), |tidy| Tidy::decode(tidy.encode()));
+        self.regions_mut().set_tidy(tidy);
         self.pool_policy = change.policy.unwrap_or(self.pool_policy);
         self.pool_memory = change.memory.unwrap_or(self.pool_memory);
         self.pool_cache = change.cache.unwrap_or(self.pool_cache);

@@ -275,8 +275,12 @@ impl Decoder {
                     0 => None,
                     number => Some((number - 1).checked_sub(1)),
                 };
+                let tidy = match reader.number()? {
+                    0 => None,
+                    code => Some(Tidy::decode(u32::try_from(code - 1).map_err(|_| Stop::Damaged)?)),
+                };
                 let memory = is_set.then_some(memory);
-                Command::SetPool(PoolChange { policy, memory, second_copies, replicas, index_copy, cache })
+                Command::SetPool(PoolChange { policy, memory, second_copies, replicas, index_copy, tidy, cache })
             }
             6 => Command::Grow { capacity: reader.number()? },
             7 => Command::Settle,

@@ -214,7 +214,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             put_policy_change(out, policy);
             out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
         }
-        Command::SetPool(PoolChange { policy, memory, second_copies, replicas, index_copy, cache }) => {
+        Command::SetPool(PoolChange { policy, memory, second_copies, replicas, index_copy, tidy, cache }) => {
             out.push(5);
             put_policy_change(out, policy);
             out.push(u8::from(memory.is_some()));
@@ -224,6 +224,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             let code = |setting: Option<CacheSetting>| u64::from(setting.map_or(0, CacheSetting::encode));
             number(out, cache.map_or(0, |setting| code(setting) + 1));
             number(out, replicas.map_or(0, |bytes| bytes.map_or(1, |bytes| bytes.saturating_add(2))));
+            number(out, tidy.map_or(0, |tidy| u64::from(tidy.encode()) + 1));
         }
         Command::Grow { capacity } => fields(out, &[6, capacity]),
         Command::Settle => out.push(7),

@@ -4,3 +4,4 @@
 
 pub(crate) mod index;
 pub mod policy;
+pub mod timing;

@@ -349,6 +349,29 @@ impl Space {
         self.reserved += count;
     }
 
+    // ---- places that a job asks for by name ----
+
+    /// Whether a job may have a slot, if the space map shows it free: its container is not open, and nobody else has it.
+    pub(crate) fn may_claim(&self, slot: Slot) -> bool {
+        let container = self.container_of(slot);
+        self.contains(slot)
+            && container < self.reserved
+            && !self.closed_to.contains(&container)
+            && !self.taken.contains(&slot)
+            && self.containers[container as usize].free > 0
+    }
+
+    /// Takes slots of one container for a job, which all may be claimed and which the space map shows free. What was known of the
+    /// container's slots has to be verified again, as when it is opened. A slot that is not used after all is given up with
+    /// [`Space::retire`].
+    pub(crate) fn claim(&mut self, slots: &[Slot]) -> Option<()> {
+        let &first = slots.first()?;
+        debug_assert!(slots.iter().all(|&slot| self.container_of(slot) == self.container_of(first)));
+        slots.iter().try_for_each(|&slot| self.take(slot))?;
+        self.grow_generation(self.container_of(first));
+        Some(())
+    }
+
     // ---- opening ----
 
     /// The greatest number of free slots among the containers of a group that can be opened.
@@ -373,9 +396,8 @@ impl Space {
         containers.into_iter().find(fits)
     }
 
-    /// The container to open next, by the `log` placement: an empty one after the last, else the emptiest. Where fresh ones
-    /// can be reserved, one that is more than half full is no choice: its holes make small writes.
-    pub(crate) fn choose(&mut self, fresh: bool) -> Option<u32> {
+    /// An empty container that can be opened: the next one after the last that was.
+    pub(crate) fn empty_container(&mut self) -> Option<u32> {
         let groups = self.reserved.div_ceil(GROUP);
         let reserved = self.reserved;
         let end = |group: u32| ((group + 1) * GROUP).min(reserved);
@@ -391,6 +413,18 @@ impl Space {
                 return Some(empty);
             }
         }
+        None
+    }
+
+    /// The container to open next, by the `log` placement: an empty one after the last, else the emptiest. Where fresh ones
+    /// can be reserved, one that is more than half full is no choice: its holes make small writes.
+    pub(crate) fn choose(&mut self, fresh: bool) -> Option<u32> {
+        let empty = self.empty_container();
+        if empty.is_some() {
+            return empty;
+        }
+        let groups = self.reserved.div_ceil(GROUP);
+        let end = |group: u32| ((group + 1) * GROUP).min(self.reserved);
         let best = (0..groups).max_by_key(|&group| self.groups[group as usize].most)?;
         let most = self.groups[best as usize].most;
         if fresh && u32::from(most) < self.per_container / 2 {
@@ -630,6 +664,22 @@ mod tests {
         assert_eq!(open_next(&mut space), Some(1));
         assert_eq!((space.ready(), space.generation(Slot(4))), (2, generation + 1));
         assert_eq!((space.allocate(), space.allocate(), space.choose(false)), (Some(Slot(5)), Some(Slot(7)), None));
+    }
+
+    #[test]
+    fn a_job_gets_the_slots_that_it_names_but_none_of_an_open_container() {
+        let mut space = space();
+        allocate(&mut space).unwrap();
+        assert_eq!([0, 1, 4, 8].map(|slot| space.may_claim(Slot(slot))), [false, false, true, false]);
+        let generation = space.generation(Slot(5));
+        space.claim(&[Slot(5), Slot(6)]).unwrap();
+        assert_eq!((space.generation(Slot(5)), space.available()), (generation + 1, 5));
+        assert!(!space.may_claim(Slot(5)));
+        space.retire(Slot(6), 0);
+        assert_eq!(mature(&mut space, 0, false), 1);
+        assert_eq!((space.available(), space.may_claim(Slot(6))), (6, true));
+        let all: Vec<_> = core::iter::from_fn(|| allocate(&mut space)).collect();
+        assert_eq!(all, [1, 2, 3, 4, 6, 7].map(Slot));
     }
 
     #[test]

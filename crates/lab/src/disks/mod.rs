@@ -81,6 +81,15 @@ impl Breakdown {
     pub fn total(&self) -> Nanos {
         self.queue + self.seek + self.rotation + self.transfer + self.overhead
     }
+
+    /// And another.
+    pub fn add(&mut self, other: &Breakdown) {
+        self.queue += other.queue;
+        self.seek += other.seek;
+        self.rotation += other.rotation;
+        self.transfer += other.transfer;
+        self.overhead += other.overhead;
+    }
 }
 
 /// A command that has completed.

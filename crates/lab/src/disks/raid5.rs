@@ -81,6 +81,8 @@ pub struct Array {
     unit: u64,
     failed: Option<usize>,
     rows: HashMap<u64, Row>,
+    /// At most so many of them.
+    stripe_cache: usize,
     /// Rows with nothing to do, by when they were last used.
     idle: BTreeMap<u64, u64>,
     /// Rows to be decided.
@@ -112,6 +114,7 @@ impl Array {
             unit,
             failed: None,
             rows: HashMap::new(),
+            stripe_cache: STRIPE_CACHE,
             idle: BTreeMap::new(),
             plugged: BTreeSet::new(),
             plug: None,
@@ -123,6 +126,11 @@ impl Array {
             completed: VecDeque::new(),
             rebuild: None,
         })
+    }
+
+    /// The same with a stripe cache of so many rows, at least one. Linux allows 17 to 32,768.
+    pub fn with_stripe_cache(self, rows: usize) -> Array {
+        Array { stripe_cache: rows.max(1), ..self }
     }
 
     /// A member of a RAID 5 fails. What it has under way completes still. Says no if one has failed before, or if there is no such
@@ -262,7 +270,7 @@ impl Array {
     /// Takes a block to write into its row, or lets it wait until a row is free.
     fn admit(&mut self, piece: Piece) -> bool {
         if !self.rows.contains_key(&piece.row) {
-            if self.rows.len() >= STRIPE_CACHE {
+            if self.rows.len() >= self.stripe_cache {
                 let Some((_, row)) = self.idle.pop_first() else {
                     self.blocked.push_back(piece);
                     return false;

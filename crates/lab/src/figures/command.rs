@@ -9,7 +9,8 @@ use clap::{Args, Subcommand};
 
 use super::page::page;
 use super::runs::{Stopped, run_all};
-use super::{Entry, all};
+use super::sources::{Given, Sources};
+use super::{Entry, Made, all};
 use crate::parallel::cores;
 
 /// What of `lab figure`.
@@ -24,9 +25,12 @@ pub struct Arguments {
     /// Where NAME.json, NAME.csv, NAME.svg, NAME.png and index.html go.
     #[arg(long, required = true)]
     out: Option<PathBuf>,
-    /// Shorter forms: one day before the one that is measured, and two hours of that.
+    /// Shorter forms: of each trace one day, and then two hours of the next.
     #[arg(long)]
     quick: bool,
+    /// A user's own files in place of a stand-in, as `mail=FILE[,FILE...]`: days in order, the last is measured. Also for web-vm and homes.
+    #[arg(long = "trace", value_name = "NAME=FILE[,FILE...]")]
+    traces: Vec<Given>,
     /// How many replays at once. All cores, if not given.
     #[arg(long)]
     threads: Option<usize>,
@@ -40,7 +44,7 @@ enum What {
 
 /// Does it.
 pub fn run(arguments: Arguments) -> ExitCode {
-    let Arguments { what, name, out, quick, threads } = arguments;
+    let Arguments { what, name, out, quick, traces, threads } = arguments;
     let (Some(name), Some(out), None) = (name, out, what) else {
         for entry in all() {
             println!("{:16} {}", entry.name, entry.about);
@@ -52,6 +56,13 @@ pub fn run(arguments: Arguments) -> ExitCode {
         eprintln!("there is no figure {name:?}: 'lab figure list' names them");
         return ExitCode::from(2);
     }
+    let sources = match Sources::new(traces) {
+        Ok(sources) => sources,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    };
     if let Err(error) = std::fs::create_dir_all(&out) {
         eprintln!("{} cannot be made: {error}", out.display());
         return ExitCode::FAILURE;
@@ -63,18 +74,19 @@ pub fn run(arguments: Arguments) -> ExitCode {
         }
     }
     let runs: Vec<_> = wanted.iter().flat_map(|entry| (entry.runs)()).collect();
-    let results = match run_all(&runs, quick, threads.unwrap_or_else(cores).max(1), &stop) {
+    let results = match run_all(&runs, &sources, quick, threads.unwrap_or_else(cores).max(1), &stop) {
         Ok(results) => results,
         Err(why) => {
             eprintln!("{why}");
             return if why == Stopped::Interrupted { ExitCode::from(130) } else { ExitCode::FAILURE };
         }
     };
-    let commit = commit();
+    let made = Made { quick, options: options(quick, &sources), commit: commit() };
     let mut figures = Vec::new();
     for entry in wanted {
-        let figure = (entry.make)(&results);
-        if let Err(error) = figure.write(&out, quick, &commit) {
+        let mut figure = (entry.make)(&results);
+        figure.mark(|trace| sources.data(trace));
+        if let Err(error) = figure.write(&out, &made) {
             eprintln!("{} cannot be written to {}: {error}", figure.name, out.display());
             return ExitCode::FAILURE;
         }
@@ -83,12 +95,22 @@ pub fn run(arguments: Arguments) -> ExitCode {
         figures.push(figure);
     }
     let path = out.join("index.html");
-    if let Err(error) = std::fs::write(&path, page(&figures, quick, &commit)) {
+    if let Err(error) = std::fs::write(&path, page(&figures, &made)) {
         eprintln!("{} cannot be written: {error}", path.display());
         return ExitCode::FAILURE;
     }
     println!("{}", path.display());
     ExitCode::SUCCESS
+}
+
+/// What else stood on the command line that changes what comes out.
+fn options(quick: bool, sources: &Sources) -> String {
+    let mut options = String::from(if quick { " --quick" } else { "" });
+    for given in sources.given() {
+        let files: Vec<_> = given.files.iter().map(|file| file.display().to_string()).collect();
+        options += &format!(" --trace {}={}", given.trace.name(), files.join(","));
+    }
+    options
 }
 
 /// `pod` means all that begin with `pod-`.

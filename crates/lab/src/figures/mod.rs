@@ -5,10 +5,13 @@
 //! [`page`] as one page. A figure is a file below a folder for its paper.
 
 pub mod command;
+pub mod hiods;
 pub mod page;
+pub mod plc;
 pub mod plot;
 pub mod pod;
 pub mod runs;
+pub mod sources;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -17,6 +20,7 @@ use serde::Serialize;
 
 use self::plot::Chart;
 use self::runs::{Results, Run};
+use crate::traces::synthetic::Profile;
 
 /// One figure.
 #[derive(Clone, Debug)]
@@ -38,7 +42,7 @@ pub struct Figure {
 /// One value of a figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What it is of.
+    /// What it is of. It begins with the name of a trace, if the value is of that trace alone.
     pub label: String,
     /// What it is in.
     pub unit: &'static str,
@@ -156,7 +160,18 @@ pub struct Entry {
 
 /// All figures, by paper.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    pod::FIGURES.iter()
+    pod::FIGURES.iter().chain(plc::FIGURES).chain(hiods::FIGURES)
+}
+
+/// How figures were made, for who reads them later.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// Whether these are the short forms.
+    pub quick: bool,
+    /// What stood behind the name on the command line, each with a blank before it.
+    pub options: String,
+    /// The commit that was checked out.
+    pub commit: String,
 }
 
 #[derive(Serialize)]
@@ -172,14 +187,13 @@ struct Json<'a> {
 
 impl Figure {
     /// As JSON.
-    pub fn json(&self, quick: bool, commit: &str) -> String {
-        let quick = if quick { " --quick" } else { "" };
+    pub fn json(&self, made: &Made) -> String {
         let json = Json {
             figure: self.name,
             source: self.source,
             title: &self.title,
-            command: format!("lab figure {} --out DIR{quick}", self.name),
-            commit,
+            command: format!("lab figure {} --out DIR{}", self.name, made.options),
+            commit: &made.commit,
             rows: &self.rows,
             notes: &self.notes,
         };
@@ -197,12 +211,30 @@ impl Figure {
     }
 
     /// Writes `NAME.json`, `NAME.csv`, `NAME.svg` and `NAME.png`.
-    pub fn write(&self, directory: &Path, quick: bool, commit: &str) -> io::Result<()> {
+    pub fn write(&self, directory: &Path, made: &Made) -> io::Result<()> {
         let path = |extension: &str| directory.join(format!("{}.{extension}", self.name));
-        for (extension, text) in [("json", self.json(quick, commit)), ("csv", self.csv()), ("svg", self.chart.svg())] {
+        for (extension, text) in [("json", self.json(made)), ("csv", self.csv()), ("svg", self.chart.svg())] {
             std::fs::File::create(path(extension))?.write_all(text.as_bytes())?;
         }
         self.chart.png(&path("png")).map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// Says of which rows the trace is a real one. Nothing was fitted to that.
+    pub fn mark(&mut self, data: impl Fn(Profile) -> Data) {
+        let traces = [Profile::WebVm, Profile::Homes, Profile::Mail];
+        for row in self.rows.iter_mut().filter(|row| row.data == Data::Synthetic) {
+            let mut of = traces.into_iter().filter(|trace| row.label.starts_with(trace.name()));
+            let is_real = match of.next() {
+                Some(trace) => data(trace) == Data::Real,
+                None => traces.into_iter().all(|trace| data(trace) == Data::Real),
+            };
+            if is_real {
+                row.data = Data::Real;
+                if row.kind == Kind::Fitted {
+                    (row.kind, row.notes) = (Kind::Predicted, String::new());
+                }
+            }
+        }
     }
 
     /// How many of its values that count are in their bands, and how many there are.
@@ -226,6 +258,35 @@ mod tests {
         let row = Row::new("homes", "%", 50.0).against(21.2, gain_band(21.2));
         assert_eq!(row.within, Some(true));
         assert_eq!(Row::new("homes", "%", f64::NAN).against(21.2, gain_band(21.2)).within, Some(false));
+    }
+
+    #[test]
+    fn rows_of_a_real_trace_say_so_and_are_not_fitted() {
+        let rows = vec![
+            Row::new("mail: requests", "", 1.0).fitted().note("a target"),
+            Row::new("homes: requests", "", 1.0).fitted(),
+            Row::new("mean of all", "", 1.0),
+            Row::new("mail, a model", "", 1.0).of(Data::Model),
+        ];
+        let chart = plot::Chart {
+            title: String::new(),
+            x_label: String::new(),
+            y_label: String::new(),
+            y: (0.0, 1.0),
+            log: false,
+            content: plot::Drawn::Bars { groups: Vec::new(), series: Vec::new() },
+        };
+        let mut figure = Figure { name: "none", source: "none", title: String::new(), rows, chart, notes: Vec::new() };
+        figure.mark(|trace| if trace == Profile::Mail { Data::Real } else { Data::Synthetic });
+        let seen: Vec<_> = figure.rows.iter().map(|row| (row.data, row.kind)).collect();
+        let expected = [
+            (Data::Real, Kind::Predicted),
+            (Data::Synthetic, Kind::Fitted),
+            (Data::Synthetic, Kind::Predicted),
+            (Data::Model, Kind::Predicted),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(figure.rows[0].notes, "");
     }
 
     #[test]

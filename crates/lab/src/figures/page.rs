@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Data, Figure, Kind, Row};
+use super::{Data, Figure, Kind, Made, Row};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
 table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}\
@@ -12,7 +12,7 @@ svg{max-width:100%;height:auto}.yes{color:#00703c}.no{color:#b00020}.fitted{colo
 nav li{margin:.1rem 0}h2{margin-top:3rem;border-top:1px solid #ddd;padding-top:1rem}small{color:#555}";
 
 /// The page.
-pub fn page(figures: &[Figure], quick: bool, commit: &str) -> String {
+pub fn page(figures: &[Figure], made: &Made) -> String {
     let mut html = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
     let _ = write!(
         html,
@@ -21,10 +21,10 @@ pub fn page(figures: &[Figure], quick: bool, commit: &str) -> String {
          <p>Made by <code>lab figure all{}</code> of commit <code>{}</code>, in virtual time: every machine gets the same values. A value \
          counts as reproduced if it is in its band; bands were stated before anything ran. <b>Fitted</b> values are properties that the \
          synthetic traces were made to have: they count for nothing.</p>\n",
-        if quick { " --quick" } else { "" },
-        escaped(commit)
+        escaped(&made.options),
+        escaped(&made.commit)
     );
-    if quick {
+    if made.quick {
         html.push_str("<p><b>This is the short form: it replays a part of each day only.</b></p>\n");
     }
     html.push_str("<nav><ul>\n");
@@ -90,7 +90,11 @@ fn verdict(row: &Row) -> (&'static str, &'static str) {
 
 fn value(value: Option<f64>) -> String {
     let Some(value) = value else { return "\u{2013}".into() };
-    if value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 10.0 || value.fract() == 0.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
 }
 
 fn escaped(text: &str) -> String {

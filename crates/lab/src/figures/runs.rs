@@ -1,6 +1,7 @@
 //! Replays that figures are made of: each is done once, whichever figures want it. Days before the one that is measured are gone through
 //! once for a trace, and every replay of it begins there.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,37 +9,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use engine::Nanos;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::sources::{Sources, When};
 use crate::Violation;
 use crate::disks::Disk;
 use crate::disks::drive::{Drive, WriteCache};
 use crate::disks::hdd::{Hdd, Options};
-use crate::disks::raid5::{Array, Level};
+use crate::disks::raid5::{Array, Level, STRIPE_CACHE};
 use crate::parallel::in_order;
 use crate::replay::driver::{Fold, Replay, Setup};
 use crate::replay::in_place::{InPlace, Layout, Warm};
 use crate::replay::onefold::{Onefold, Warmed};
 pub use crate::replay::outcome::Outcome;
 use crate::replay::scheme::Scheme;
-use crate::traces::synthetic::{self, Profile};
+use crate::traces::stat::{Figures as Stated, Stat};
+use crate::traces::synthetic::Profile;
 use crate::traces::{BLOCK, Request};
 
-/// What chance begins with in the traces of figures.
-pub const SEED: u64 = 1;
-/// The day that is measured (POD, section 4.1).
-pub const DAY: u32 = 15;
-/// In the short form, so many days before it are gone through,
-const QUICK_DAYS: u32 = 1;
-/// and of it so much is replayed.
+/// In the short form, so much of the day is replayed.
 const QUICK_UNTIL: Nanos = 2 * 3600 * 1_000_000_000;
 /// Linux md's bounds for a rebuild, in KB/s of each disk: POD's 10 MB/s, and md's default.
 const SPEED_MIN: u64 = 10_240;
 const SPEED_MAX: u64 = 200_000;
-const DAY_NANOS: Nanos = 24 * 3600 * 1_000_000_000;
 
 /// The most memory that a replay has, in percent of the paper's.
 pub const MOST_MEMORY_PERCENT: u64 = 400;
-/// Onefold's pool is written in order, and then has so many days of the trace: its state is larger than the schemes'.
-const ONEFOLD_DAYS: u32 = 1;
 
 /// The disks of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -47,6 +41,8 @@ pub struct Disks {
     pub members: usize,
     /// Bytes of a stripe on one disk.
     pub stripe_unit: u64,
+    /// Rows of the array's stripe cache: writes wait for a place there, reads do not.
+    pub stripe_cache: usize,
     /// Whether disks acknowledge writes from their caches.
     pub write_cache: bool,
     /// Bytes of each disk that are used; none: all.
@@ -57,7 +53,14 @@ pub struct Disks {
 
 impl Disks {
     /// POD's: a RAID5 of four disks, 64 KiB of a stripe on each (section 4.2).
-    pub const POD: Disks = Disks { members: 4, stripe_unit: 64 << 10, write_cache: false, size: None, rebuilds: false };
+    pub const POD: Disks = Disks {
+        members: 4,
+        stripe_unit: 64 << 10,
+        stripe_cache: STRIPE_CACHE,
+        write_cache: false,
+        size: None,
+        rebuilds: false,
+    };
     /// POD's rebuild: four disks of 10 GB (section 4.4).
     pub const POD_REBUILD: Disks = Disks { size: Some(10_000_000_000), rebuilds: true, ..Disks::POD };
 }
@@ -105,7 +108,10 @@ pub fn paper_memory(trace: Profile) -> u64 {
 pub struct Results {
     /// Whether this is the short form.
     pub quick: bool,
+    /// What replaces the stand-ins.
+    pub sources: Sources,
     outcomes: Vec<(Run, Outcome)>,
+    days: [OnceCell<Stated>; 3],
 }
 
 impl Results {
@@ -113,6 +119,18 @@ impl Results {
     pub fn of(&self, run: Run) -> &Outcome {
         let found = self.outcomes.iter().find(|(done, _)| *done == run);
         &found.unwrap_or_else(|| panic!("the figure did not ask for {run:?}")).1
+    }
+
+    /// What the measured day of a trace has.
+    pub fn day(&self, trace: Profile) -> &Stated {
+        let make = || self.sources.stated(trace, self.quick, &AtomicBool::new(false));
+        // Files of a user have been read before; a stand-in can always be made.
+        self.days[trace as usize].get_or_init(|| make().expect("a stand-in can be made"))
+    }
+
+    /// Of these it is so.
+    fn has_day(&self, trace: Profile, stated: Stated) {
+        let _ = self.days[trace as usize].set(stated);
     }
 }
 
@@ -123,12 +141,30 @@ pub enum Stopped {
     Interrupted,
     /// A disk does not exist as it was asked for.
     Disk(String),
+    /// A file cannot be read, or is not what it has to be.
+    Trace(String),
     /// The engine does something that it must not do, or cannot have such a pool.
     Engine(String),
 }
 
 /// Does the replays, in so many threads.
-pub fn run_all(runs: &[Run], quick: bool, threads: usize, stop: &AtomicBool) -> Result<Results, Stopped> {
+pub fn run_all(
+    runs: &[Run],
+    sources: &Sources,
+    quick: bool,
+    threads: usize,
+    stop: &AtomicBool,
+) -> Result<Results, Stopped> {
+    let mut results = Results {
+        quick,
+        sources: sources.clone(),
+        outcomes: Vec::new(),
+        days: std::array::from_fn(|_| OnceCell::new()),
+    };
+    // A user's files: what is wrong with them is said before hours have passed.
+    for given in sources.given() {
+        results.has_day(given.trace, sources.stated(given.trace, quick, stop)?);
+    }
     let mut wanted: Vec<Run> = Vec::new();
     for run in runs {
         if !wanted.contains(run) {
@@ -141,14 +177,13 @@ pub fn run_all(runs: &[Run], quick: bool, threads: usize, stop: &AtomicBool) -> 
     bar.set_style(
         ProgressStyle::with_template("{msg:12} {wide_bar} {pos}/{len} replays, {eta} left").expect("a good template"),
     );
-    let mut outcomes = Vec::new();
     for runs in wanted.chunk_by(|one, other| start(one) == start(other)) {
         bar.set_message(runs[0].trace.name());
-        let done = group(runs, quick, threads, stop, &bar)?;
-        outcomes.extend(done);
+        let done = group(runs, &results, threads, stop, &bar)?;
+        results.outcomes.extend(done);
     }
     bar.finish_and_clear();
-    Ok(Results { quick, outcomes })
+    Ok(results)
 }
 
 /// What a replay begins with.
@@ -158,34 +193,40 @@ fn start(run: &Run) -> (Profile, Option<u64>, bool) {
 
 fn group(
     runs: &[Run],
-    quick: bool,
+    results: &Results,
     threads: usize,
     stop: &AtomicBool,
     bar: &ProgressBar,
 ) -> Result<Vec<(Run, Outcome)>, Stopped> {
-    let trace = runs[0].trace;
+    let (trace, quick) = (runs[0].trace, results.quick);
     // The same whatever figures are made together: where things are on the disk depends on it.
     let most_memory = paper_memory(trace) * MOST_MEMORY_PERCENT / 100;
     let disk = disk(&runs[0].disks)?;
     let capacity = runs[0].disks.size.map_or(disk.capacity(), |size| (runs[0].disks.members as u64 - 1) * size);
     let layout = Layout::of(capacity / BLOCK, most_memory);
-    let fold = fold(&runs[0]);
+    let fold = match runs[0].squeezes {
+        true => Fold::Squeeze { span: results.sources.span(trace, quick, stop)? },
+        false => Fold::Wrap,
+    };
     let mut start = Warm::new(layout.data, most_memory);
-    let first = if quick { DAY - QUICK_DAYS } else { 1 };
     let (mut recent, mut measured) = (Vec::new(), Vec::new());
+    let mut stat = Stat::default();
     let wants_onefold = runs.iter().any(|run| run.onefold.is_some());
-    for request in synthetic::days(trace, SEED, first..=DAY) {
-        let mut request = until_stopped(request, stop)?;
-        fold.fold(&mut request, layout.data);
-        if request.at < u64::from(DAY - 1) * DAY_NANOS {
-            start.request(&request);
-            if wants_onefold && request.at >= u64::from(DAY - 1 - ONEFOLD_DAYS) * DAY_NANOS {
-                recent.push(request);
-            }
-        } else {
-            measured.push(request);
+    results.sources.days(trace, quick, stop, |when, mut request| {
+        if when == When::Measured {
+            stat.add(&request);
         }
-    }
+        fold.fold(&mut request, layout.data);
+        if when == When::Measured {
+            return measured.push(request);
+        }
+        start.request(&request);
+        // Onefold's pool is written in order, and then has only this: its state is larger than the schemes'.
+        if wants_onefold && when == When::Recent {
+            recent.push(request);
+        }
+    })?;
+    results.has_day(trace, stat.finish(None));
     // Onefold's replays are one piece of work, the longest: its pool is made once, in the thread that uses it.
     let (engines, schemes): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.onefold.is_some());
     let pieces = u64::from(wants_onefold) + schemes.len() as u64;
@@ -248,7 +289,7 @@ impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Stopped::Interrupted => f.write_str("interrupted: nothing was written"),
-            Stopped::Disk(why) | Stopped::Engine(why) => f.write_str(why),
+            Stopped::Disk(why) | Stopped::Trace(why) | Stopped::Engine(why) => f.write_str(why),
         }
     }
 }
@@ -261,16 +302,13 @@ fn until_stopped<T>(request: T, stop: &AtomicBool) -> Result<T, Stopped> {
     if stop.load(Ordering::Relaxed) { Err(Stopped::Interrupted) } else { Ok(request) }
 }
 
-fn fold(run: &Run) -> Fold {
-    if run.squeezes { Fold::Squeeze { span: synthetic::span(run.trace) } } else { Fold::Wrap }
-}
-
 fn disk(disks: &Disks) -> Result<Disk, Stopped> {
     let drive = Arc::new(Drive::wd1600aajs_like());
     let write_cache = Some(if disks.write_cache { WriteCache::On } else { WriteCache::Off });
     let member = || Disk::Hdd(Box::new(Hdd::new(Arc::clone(&drive), Options { write_cache, ..Options::default() })));
     let members = (0..disks.members).map(|_| member()).collect();
-    let mut array = Array::new(Level::Raid5, members, disks.stripe_unit).map_err(Stopped::Disk)?;
+    let array = Array::new(Level::Raid5, members, disks.stripe_unit).map_err(Stopped::Disk)?;
+    let mut array = array.with_stripe_cache(disks.stripe_cache);
     if disks.rebuilds {
         array.fail(0);
         array.replace(0, member(), disks.size.unwrap_or(u64::MAX), SPEED_MIN, SPEED_MAX);

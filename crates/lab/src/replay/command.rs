@@ -13,7 +13,8 @@ use super::outcome::{Outcome, Times};
 use super::scheme::{Division, Scheme};
 use crate::disks::spec::size;
 use crate::disks::{Disk, power};
-use crate::figures::runs::{DAY, SEED, paper_memory};
+use crate::figures::runs::paper_memory;
+use crate::figures::sources::{DAY, SEED};
 use crate::traces::command::Reading;
 use crate::traces::synthetic::{self, Profile};
 use crate::traces::{self, BLOCK, Request};
@@ -30,7 +31,7 @@ pub struct Arguments {
     /// The paper's values for a trace: memory, disks, division.
     #[arg(long, value_enum)]
     preset: Option<Preset>,
-    /// What is shared: native, native-uncached, full, full-free, idedup-2, idedup, idedup-8, select, select-count, select-above, pod or
+    /// What is shared: native, native-half, native-uncached, full, full-free, idedup-2, idedup, idedup-8, select, select-count, select-above, pod or
     /// curves (select with the engine's own iCache).
     #[arg(long, default_value = "select")]
     scheme: Scheme,

@@ -101,6 +101,8 @@ struct UnderWay {
     processor: Nanos,
     /// Pieces that are not answered yet.
     pieces: u64,
+    /// When the engine took the last piece.
+    taken: Nanos,
 }
 
 struct Clients {
@@ -169,8 +171,10 @@ impl Clients {
         let outcome = &mut self.outcome;
         outcome.counts.write_requests = now.requests - then.requests;
         outcome.counts.removed_requests = now.removed.requests - then.removed.requests;
-        outcome.counts.written_blocks = now.written_blocks - then.written_blocks;
         outcome.counts.shared_blocks = now.removed.blocks - then.removed.blocks;
+        // The engine counts by what became of them.
+        outcome.counts.written_blocks = now.written_blocks - then.written_blocks + now.zero_blocks - then.zero_blocks
+            + outcome.counts.shared_blocks;
         let (now, then) = (self.machine.engine.read_counts(), reads);
         outcome.counts.read_requests = now.requests - then.requests;
         outcome.counts.split_reads = now.split - then.split;
@@ -226,8 +230,17 @@ impl Clients {
         if under_way.pieces == 0
             && let Some(under_way) = self.under_way.remove(&token)
         {
-            let parts = Parts { processor: under_way.processor, ..Parts::default() };
-            let (at, since) = (self.machine.now - self.begin, under_way.since - self.begin);
+            let UnderWay { since, processor, taken, .. } = under_way;
+            let waited = self.machine.path.waited(taken, self.machine.now);
+            let parts = Parts {
+                processor,
+                lookup: waited.tables,
+                journal: waited.journal,
+                waiting: taken - since - processor + waited.other,
+                disk: waited.data,
+                splits: 0,
+            };
+            let (at, since) = (self.machine.now - self.begin, since - self.begin);
             self.outcome.answered(at, since, under_way.request.writes, parts);
         }
         Ok(())
@@ -246,7 +259,7 @@ impl Clients {
         self.outcome.arrived(now - self.begin, 0);
         let token = self.next_token;
         self.next_token += 1;
-        self.under_way.insert(token, UnderWay { request, since: now, processor: ready - now, pieces: 0 });
+        self.under_way.insert(token, UnderWay { request, since: now, processor: ready - now, pieces: 0, taken: ready });
         self.digested.push(Reverse((ready, token)));
     }
 
@@ -279,6 +292,9 @@ impl Clients {
                 self.machine.submit(submit);
             }
             self.blocked.pop_front();
+            if let Some(under_way) = self.under_way.get_mut(&token) {
+                under_way.taken = self.machine.now;
+            }
         }
     }
 }

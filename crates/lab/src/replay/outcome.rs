@@ -11,8 +11,12 @@ use crate::disks::{Breakdown, Disk, Statistics};
 pub struct Parts {
     /// Waiting for the processor, and digests.
     pub processor: Nanos,
-    /// Looks at the index on the disk.
+    /// Looks at the index on the disk; of Onefold, at its tables there.
     pub lookup: Nanos,
+    /// Of Onefold: records of its journal, and syncs.
+    pub journal: Nanos,
+    /// Of Onefold: a place among the engine's requests, and timers.
+    pub waiting: Nanos,
     /// The disk, for the data: of the command that completed last.
     pub disk: Breakdown,
     /// Of this, what passed after the first piece of a read that was split because its blocks are not at home.
@@ -24,11 +28,9 @@ impl Parts {
         self.processor += other.processor;
         self.lookup += other.lookup;
         self.splits += other.splits;
-        self.disk.queue += other.disk.queue;
-        self.disk.seek += other.disk.seek;
-        self.disk.rotation += other.disk.rotation;
-        self.disk.transfer += other.disk.transfer;
-        self.disk.overhead += other.disk.overhead;
+        self.journal += other.journal;
+        self.waiting += other.waiting;
+        self.disk.add(&other.disk);
     }
 }
 

@@ -48,6 +48,8 @@ impl Scheme {
         caches: true,
         relinearises: false,
     };
+    /// The same with a read cache of half the memory: what the other schemes have.
+    pub const NATIVE_HALF: Scheme = Scheme { name: "native-half", division: Division::Fixed(500), ..Scheme::NATIVE };
     /// The bare device.
     pub const NATIVE_UNCACHED: Scheme = Scheme { name: "native-uncached", caches: false, ..Scheme::NATIVE };
     /// Everything that is known is shared, whoever has to look on the disk for it.
@@ -92,8 +94,9 @@ impl Scheme {
         Scheme { name: "curves", division: Division::Adaptive(Rule::Curves, default_limits()), ..Scheme::SELECT };
 
     /// All that have a name.
-    pub const ALL: [Scheme; 12] = [
+    pub const ALL: [Scheme; 13] = [
         Scheme::NATIVE,
+        Scheme::NATIVE_HALF,
         Scheme::NATIVE_UNCACHED,
         Scheme::FULL,
         Scheme::FULL_FREE,

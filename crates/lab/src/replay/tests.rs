@@ -2,6 +2,7 @@
 
 use super::driver::{Fold, Replay, Setup};
 use super::in_place::{InPlace, Layout, Warm};
+use super::onefold::{Onefold, Warmed};
 use super::outcome::Outcome;
 use super::scheme::Scheme;
 use crate::disks::ssd::{Queue, SSD};
@@ -111,4 +112,35 @@ fn addresses_are_folded_into_the_disk() {
         (0, 1024, 1024),
         "a request that the disk has no room for"
     );
+}
+
+#[test]
+fn parts_of_a_response_of_onefold_add_up_to_it() {
+    let mut random = crate::random::Random::new(9);
+    let trace: Vec<Request> = (0..400)
+        .map(|number| {
+            let (at, block, blocks) = (number * 300_000, random.below(90_000), 1 + random.below(40));
+            match random.one_in(3) {
+                true => read(at, block, blocks as u32),
+                false => write(at, block, &(number * 50 % 700..).take(blocks as usize).collect::<Vec<_>>()),
+            }
+        })
+        .collect();
+    fn each(requests: &[Request]) -> impl Iterator<Item = Result<Request, String>> {
+        requests.iter().cloned().map(Ok)
+    }
+    let warmed = Warmed::new(4 << 30, 64 << 20, Setup::default(), each(&trace[..50])).expect("a small pool");
+    for (through, nvram) in [(true, false), (true, true), (false, false)] {
+        let disk = Disk::from_spec("raid5:4:65536:hdd:wd1600aajs,write-cache=off").expect("such a disk");
+        let how = Onefold { through, nvram };
+        let outcome = warmed.replay(how, disk, Setup::default(), each(&trace)).expect("nothing fails");
+        assert_eq!(outcome.requests(), 400);
+        for times in [&outcome.reads, &outcome.writes] {
+            let parts = times.parts;
+            let of_engine = parts.processor + parts.lookup + parts.journal + parts.waiting;
+            assert_eq!(u128::from(of_engine + parts.disk.total()), times.sum, "{}", how.name());
+        }
+        let waits_for_journal = outcome.writes.parts.journal > 0;
+        assert_eq!(waits_for_journal, through, "{}: {:?}", how.name(), outcome.writes.parts);
+    }
 }

@@ -22,7 +22,7 @@ use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 35] = [
+pub const CANARIES: [(Canary, u64); 38] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -57,6 +57,9 @@ pub const CANARIES: [(Canary, u64); 35] = [
     (Canary::ForgottenWrite, 10),
     (Canary::RoomCountedLow, 10),
     (Canary::OwnerNotLookedAt, 10),
+    (Canary::UnsyncedMove, 60),
+    (Canary::BlindMove, 60),
+    (Canary::MoveIntoOpen, 60),
     (Canary::EndlessTurn, 10),
 ];
 

@@ -68,6 +68,11 @@ impl Run {
         self.audit()?;
         self.finish_copying()?;
         self.settle()?;
+        // What it has merged may be out of order.
+        while self.copies_are_due() {
+            self.finish_copying()?;
+            self.settle()?;
+        }
         if !self.is_unsettled {
             self.figures()?;
         }
@@ -86,13 +91,19 @@ impl Run {
         while copies && self.world.engine.status().scrub.state == ScrubState::Running {
             self.wait()?;
         }
-        let noted = |run: &Self| run.world.engine.status().reorder.noted;
-        while !self.has_failed() && noted(self) > 0 {
-            if self.step(Nanos::MAX)? == Step::Quiet && noted(self) > 0 {
-                return violated(format!("{} reads are noted, and nothing puts their blocks in order", noted(self)));
+        while self.copies_are_due() {
+            if self.step(Nanos::MAX)? == Step::Quiet && self.copies_are_due() {
+                return violated("reads and regions are noted, and nothing puts their blocks in order");
             }
         }
         Ok(())
+    }
+
+    /// Whether blocks are to be put in order that readers found scattered.
+    fn copies_are_due(&self) -> bool {
+        let status = self.world.engine.status();
+        let moves = status.home.allowance_blocks > 0 && status.home.noted_regions > 0;
+        !self.has_failed() && (status.reorder.noted > 0 || moves)
     }
 
     /// Where no page was ever lost, the index on disk names no slot that holds something else; and once it is complete, every

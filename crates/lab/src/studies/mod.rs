@@ -1,5 +1,6 @@
 //! What was measured with the lab, a subject each.
 
+pub mod aged;
 pub mod cost;
 pub mod icache;
 pub mod scale;

@@ -20,6 +20,7 @@ use engine::{
 use crate::content::{Cells, Content, ZERO, describe};
 use crate::disks::ssd::{Queue, SSD};
 use crate::disks::{Breakdown, Class, Command, Disk, Op, Statistics};
+use crate::timed::path::{Begun, Path, Purpose};
 use crate::timed::pool::Pool;
 use crate::{Checked, allocations, violated};
 
@@ -140,6 +141,7 @@ struct Flight {
     contents: Vec<Content>,
     /// What a sync covers.
     covers: u64,
+    begun: Begun,
 }
 
 /// Time of the processor in calls of the engine: real time, different on every machine and in every run.
@@ -207,8 +209,8 @@ pub struct Machine {
     disk: Disk,
     /// Whether all but slots is on a device of its own that takes no time: the papers' NVRAM.
     has_nvram: bool,
-    /// Of the command that the disk completed last: what its time was spent on.
-    pub last: Breakdown,
+    /// What led to the answers.
+    pub path: Path,
     calendar: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
     sequence: u64,
     flights: HashMap<IoId, Flight>,
@@ -233,7 +235,7 @@ impl Machine {
             allocations: 0,
             disk,
             has_nvram,
-            last: Breakdown::default(),
+            path: Path::default(),
             calendar: BinaryHeap::new(),
             sequence: 0,
             flights: HashMap::new(),
@@ -295,14 +297,13 @@ impl Machine {
         if disk < calendar {
             // A step of the disk need not be a completion.
             if let Some(done) = self.disk.pop(self.now) {
-                self.last = done.breakdown;
-                self.complete(IoId(done.tag as u32))?;
+                self.complete(IoId(done.tag as u32), done.breakdown)?;
             }
             return Ok(Step::Other);
         }
         let Some(Reverse((_, _, happening))) = self.calendar.pop() else { return Ok(Step::Quiet) };
         match happening {
-            Happening::Done(id) => self.complete(id)?,
+            Happening::Done(id) => self.complete(id, Breakdown::default())?,
             Happening::Sent(request) => self.handle(Event::Sent(request)),
         }
         Ok(Step::Other)
@@ -453,30 +454,32 @@ impl Machine {
             Segment::Buffer(buffer) => Content::Payload(self.buffers[buffer.0 as usize]),
         });
         let contents = contents.collect();
-        let op = match io.op {
+        let (op, purpose) = match io.op {
             IoOp::ReadBlocks => {
                 self.io.slot_reads += 1;
-                Op::Read
+                (Op::Read, Purpose::Data)
             }
             IoOp::ReadPages => {
                 self.io.metadata_reads += 1;
-                Op::Read
+                (Op::Read, Purpose::Tables)
             }
             IoOp::Write | IoOp::WriteDurable => {
                 let in_journal = geometry.journal_start()..geometry.meta_map_start();
-                match block {
-                    _ if block >= geometry.data_start() => self.io.slot_writes += 1,
-                    _ if in_journal.contains(&block) => self.io.journal_writes += 1,
-                    _ => self.io.metadata_writes += 1,
-                }
-                Op::Write
+                let (count, purpose) = match block {
+                    _ if block >= geometry.data_start() => (&mut self.io.slot_writes, Purpose::Data),
+                    _ if in_journal.contains(&block) => (&mut self.io.journal_writes, Purpose::Journal),
+                    _ => (&mut self.io.metadata_writes, Purpose::Tables),
+                };
+                *count += 1;
+                (Op::Write, purpose)
             }
             IoOp::Sync => {
                 self.io.syncs += 1;
-                Op::Flush
+                (Op::Flush, Purpose::Journal)
             }
             IoOp::Reserve | IoOp::Merge { .. } | IoOp::Compare => {
-                self.flights.insert(id, Flight { io, contents, covers: 0 });
+                let begun = self.path.begin(self.now, Purpose::Data);
+                self.flights.insert(id, Flight { io, contents, covers: 0, begun });
                 self.schedule(self.now + MEMORY_NANOS, Happening::Done(id));
                 return Ok(());
             }
@@ -485,7 +488,8 @@ impl Machine {
         // A sync is for both devices; on one that has nothing to make durable it takes no time.
         let is_instant = self.has_nvram && op != Op::Flush && block < geometry.data_start();
         let command = Command { op, offset: io.offset, bytes: io.length, class: Class::Foreground };
-        self.flights.insert(id, Flight { io, contents, covers });
+        let begun = self.path.begin(self.now, purpose);
+        self.flights.insert(id, Flight { io, contents, covers, begun });
         if is_instant {
             self.schedule(self.now + MEMORY_NANOS, Happening::Done(id));
         } else {
@@ -499,10 +503,11 @@ impl Machine {
         self.disk.statistics()
     }
 
-    fn complete(&mut self, id: IoId) -> Checked {
-        let Some(Flight { io, contents, covers }) = self.flights.remove(&id) else {
+    fn complete(&mut self, id: IoId, breakdown: Breakdown) -> Checked {
+        let Some(Flight { io, contents, covers, begun }) = self.flights.remove(&id) else {
             return violated(format!("{id:?} completes twice"));
         };
+        self.path.complete(begun, self.now, breakdown);
         let block = self.block_of(&io);
         let size = self.store.pool.parameters.geometry.block();
         let blocks = block..block + io.length / size;

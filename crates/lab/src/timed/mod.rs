@@ -2,4 +2,5 @@
 
 pub mod load;
 pub mod machine;
+pub mod path;
 pub mod pool;

@@ -10,6 +10,7 @@ mod copies;
 mod disk_index;
 mod failures;
 mod full_host;
+mod home;
 mod map_buffer;
 mod metadata;
 mod numbers;

@@ -64,6 +64,16 @@ impl Address {
         }
         Ok(Address::Tcp { host: host.to_string(), port })
     }
+
+    /// The NBD URI of an export there (doc/uri.md of the NBD project).
+    pub fn uri(&self, export: &str) -> String {
+        let export = encode(export.as_bytes(), "");
+        match self {
+            Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", encode(path.as_os_str().as_bytes(), "/")),
+            Address::Tcp { host, port } if host.contains(':') => format!("nbd://[{host}]:{port}/{export}"),
+            Address::Tcp { host, port } => format!("nbd://{host}:{port}/{export}"),
+        }
+    }
 }
 
 impl fmt::Display for Address {
@@ -201,12 +211,17 @@ impl Listener {
         }
     }
 
+    /// Where it listens.
+    pub fn place(&self) -> Address {
+        match self {
+            Listener::Unix { path, .. } => Address::Unix(path.clone()),
+            Listener::Tcp { address, .. } => Address::Tcp { host: address.ip().to_string(), port: address.port() },
+        }
+    }
+
     /// What it listens on, in the words of the command line.
     pub fn address(&self) -> String {
-        match self {
-            Listener::Unix { path, .. } => format!("unix:{}", path.display()),
-            Listener::Tcp { address, .. } => format!("tcp:{address}"),
-        }
+        self.place().to_string()
     }
 
     /// Whether connections are TCP.
@@ -214,15 +229,9 @@ impl Listener {
         matches!(self, Listener::Tcp { .. })
     }
 
-    /// The NBD URI of an export on this listener (doc/uri.md of the NBD project).
+    /// The NBD URI of an export on this listener.
     pub fn uri(&self, export: &str) -> String {
-        match self {
-            Listener::Unix { path, .. } => {
-                let (export, path) = (encode(export.as_bytes(), ""), encode(path.as_os_str().as_bytes(), "/"));
-                format!("nbd+unix:///{export}?socket={path}")
-            }
-            Listener::Tcp { address, .. } => format!("nbd://{address}/{}", encode(export.as_bytes(), "")),
-        }
+        self.place().uri(export)
     }
 }
 

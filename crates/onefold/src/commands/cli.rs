@@ -10,6 +10,7 @@ use crate::commands::estimate;
 use crate::log::Level;
 use crate::operators::properties::policy_value;
 use crate::size;
+use crate::transfer::format;
 
 /// A block device that stores every block once, served over NBD.
 #[derive(Parser, Debug)]
@@ -62,12 +63,14 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// policy, memory, second-copies, replicas, index-copy or cache
+        /// policy, memory, second-copies, replicas, index-copy, tidy or cache
         key: String,
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
         /// replicas: a size that copies may take which make scattered blocks sequential again when the pool is idle, off or default;
         /// index-copy: the copy that is known of a block that was written again: sequential (the default), oldest or newest;
+        /// tidy: how much is moved when the pool is idle to put in order what readers found scattered: auto (the default: 1.5 blocks for
+        /// each that is written), off, or a size that may be moved in a day;
         /// cache: how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or
         /// read, each also with ,lru
         value: String,
@@ -77,14 +80,20 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// Only this property: policy, memory, second-copies, replicas, index-copy or cache
+        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy or cache
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]
         json: bool,
     },
+    /// Bring an image (raw, qcow2 and others) into a volume, which is made if it is missing; also while the pool is served
+    Import(ImportArgs),
+    /// Make an image of a volume; also while the pool is served
+    Export(ExportArgs),
     /// Show what a pool holds and what it saves
     Status(StatusArgs),
+    /// Print what to paste to connect a client to a volume that is being served
+    Connect(ConnectArgs),
     /// Read and verify everything, and repair what has another copy; also while the pool is served
     Scrub(ScrubArgs),
     /// Audit everything that can be checked at rest; reads only
@@ -247,7 +256,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86400), default_value_t = 30)]
     pub stop_timeout: u64,
     /// How much to log, to the error output
-    #[arg(long, value_name = "LEVEL", value_enum, env = "ONEFOLD_LOG", default_value_t = Level::Info)]
+    #[arg(long, value_name = "LEVEL", value_enum, env = "ONEFOLD_LOG", hide_env_values = true, default_value_t = Level::Info)]
     pub log: Level,
     /// Serve every volume read-only. A pool that was closed cleanly is not written at all, and may be in a file that cannot
     /// be written; one that was not is recovered first, which writes to it
@@ -287,6 +296,114 @@ pub struct StatusArgs {
     /// Recover a pool that was not closed cleanly and that no server has, and close it. Without this, looking writes nothing
     #[arg(long)]
     pub recover: bool,
+}
+
+/// `onefold connect`.
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("form"))]
+pub struct ConnectArgs {
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// Which volume
+    pub volume: String,
+    /// Options of a command line of QEMU
+    #[arg(long, group = "form")]
+    pub qemu: bool,
+    /// A <disk> of a domain of libvirt
+    #[arg(long, group = "form")]
+    pub libvirt: bool,
+    /// Commands that make it /dev/nbd0 with the Linux kernel's client
+    #[arg(long, group = "form")]
+    pub nbd_client: bool,
+    /// Lines of /etc/nbdtab and /etc/fstab that mount it at every start
+    #[arg(long, group = "form")]
+    pub fstab: bool,
+    /// Commands that make it a file, without root, through FUSE
+    #[arg(long, group = "form")]
+    pub nbdfuse: bool,
+    /// By TCP, where the server listens on a Unix socket too
+    #[arg(long)]
+    pub tcp: bool,
+}
+
+/// Where something is pasted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// The NBD URI alone.
+    Uri,
+    /// QEMU's command line.
+    Qemu,
+    /// libvirt's XML.
+    Libvirt,
+    /// A shell, with the kernel's client.
+    NbdClient,
+    /// nbdtab and fstab.
+    Fstab,
+    /// A shell, with FUSE.
+    Nbdfuse,
+}
+
+impl ConnectArgs {
+    /// What is asked for: the URI, unless something else is.
+    pub fn form(&self) -> Form {
+        let asked = [
+            (self.qemu, Form::Qemu),
+            (self.libvirt, Form::Libvirt),
+            (self.nbd_client, Form::NbdClient),
+            (self.fstab, Form::Fstab),
+            (self.nbdfuse, Form::Nbdfuse),
+        ];
+        asked.into_iter().find_map(|(asked, form)| asked.then_some(form)).unwrap_or(Form::Uri)
+    }
+}
+
+/// `onefold import`.
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// Which volume; a new one is as large as the image
+    pub volume: String,
+    /// File or block device of the image; formats other than raw are read by qemu-nbd
+    pub image: PathBuf,
+    /// What the image is [default: what it begins with says]. Say raw of a raw image from somebody you do not trust
+    #[arg(long, value_name = "FORMAT", value_parser = clap::builder::PossibleValuesParser::new(format::FORMATS))]
+    pub format: Option<String>,
+    /// Go on with an import of this image that was interrupted; what else the volume holds is not overwritten
+    #[arg(long, conflicts_with = "overwrite")]
+    pub resume: bool,
+    /// Overwrite whatever the volume holds
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onefold export`.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// Which volume
+    pub volume: String,
+    /// File to make, or block device; .qcow2, .vmdk, .vdi and .vhdx say the format, everything else is raw
+    pub image: PathBuf,
+    /// The format of the image [default: as its name says]
+    #[arg(long, value_name = "FORMAT", value_parser = clap::builder::PossibleValuesParser::new(format::MADE))]
+    pub format: Option<String>,
+    /// Go on with an export of this volume that was interrupted; what else the file holds is not overwritten
+    #[arg(long, conflicts_with = "overwrite")]
+    pub resume: bool,
+    /// Overwrite the file or device
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `onefold scrub`.

@@ -2,11 +2,16 @@
 
 pub mod check;
 pub mod cli;
+pub mod connect;
 pub mod create;
 pub mod estimate;
 pub mod explain;
+pub mod images;
 pub mod look;
 pub mod offline;
+pub mod private;
+#[cfg(test)]
+mod reference;
 pub mod repair;
 pub mod scrub;
 pub mod serve;

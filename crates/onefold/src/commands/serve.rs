@@ -102,7 +102,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
 }
 
 /// Names the pool, and where more memory would do the command: how much a server takes is for its operator to say.
-fn explain_opening(path: &Path, error: anyhow::Error) -> anyhow::Error {
+pub fn explain_opening(path: &Path, error: anyhow::Error) -> anyhow::Error {
     let path = path.display();
     match error.downcast_ref::<TooLittle>().and_then(TooLittle::argument) {
         Some(enough) => error.context(format!(
@@ -207,7 +207,7 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, u64)> {
 }
 
 /// Opens a store that is only read, unless its pool has to be recovered first.
-fn open_to_read(path: &Path) -> anyhow::Result<Store> {
+pub fn open_to_read(path: &Path) -> anyhow::Result<Store> {
     let store = Store::open(path, Access::Read)?;
     let superblock = probe::require_pool(&store)?;
     if superblock.clean || superblock.failed.is_some() {

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use engine::{CacheSetting, Command, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Volume, VolumeId};
+use engine::{CacheSetting, Command, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy, Volume, VolumeId};
 use tracing::error;
 
 use crate::operators::control::{Budget, PoolSettings, Request, ScrubAction};
@@ -57,13 +57,14 @@ pub fn wanted<'a>(
         }
         Request::Scrub { action } => scrub_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
-        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, cache }) => {
+        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, tidy, cache }) => {
             Command::SetPool(PoolChange {
                 policy: policy.as_deref().map(inheritable).transpose()?,
                 memory: *memory_bytes,
                 second_copies: *second_copies,
                 replicas: replicas.map(Budget::bytes),
                 index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
+                tidy: tidy.as_deref().map(tidy_value).transpose()?,
                 cache: cache.as_deref().map(cache_setting).transpose()?,
             })
         }
@@ -131,6 +132,7 @@ pub fn done(request: &Request) -> Option<String> {
             format!("the pool: set second-copies={}", crate::operators::properties::second_copies_text(*above))
         }
         Request::SetPool(PoolSettings { index_copy: Some(copy), .. }) => format!("the pool: set index-copy={copy}"),
+        Request::SetPool(PoolSettings { tidy: Some(tidy), .. }) => format!("the pool: set tidy={tidy}"),
         Request::SetPool(PoolSettings { cache: Some(cache), .. }) => format!("the pool: set cache={cache}"),
         Request::SetPool(PoolSettings { policy, .. }) => {
             format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
@@ -170,6 +172,21 @@ pub fn inheritable(text: &str) -> Result<Option<Policy>, String> {
 /// Which copy the index names.
 pub fn index_copy_value(text: &str) -> Result<IndexCopy, String> {
     text.parse().map_err(|error| format!("index-copy={text} is not possible: {error}"))
+}
+
+/// How much is moved to put scattered regions in order.
+pub fn tidy_value(text: &str) -> Result<Tidy, String> {
+    match text {
+        "auto" => Ok(Tidy::Auto),
+        "off" => Ok(Tidy::Off),
+        _ => match size::parse(text) {
+            Ok(bytes) if bytes > 0 => Ok(Tidy::PerDay(bytes)),
+            Ok(_) => Err("tidy=0 is not possible: to move nothing, say tidy=off".into()),
+            Err(error) => {
+                Err(format!("tidy={text} is not possible: {error} (moved at most in a day); or auto, or off"))
+            }
+        },
+    }
 }
 
 /// So many clients, in words.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::operators::command::{cache_setting, index_copy_value, inheritable};
+use crate::operators::command::{cache_setting, index_copy_value, inheritable, tidy_value};
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
 use crate::size;
@@ -72,6 +72,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
         },
         Property {
             name: name.into(),
+            property: "tidy",
+            value: tidy_text(report.tidy.bytes_per_day),
+            source: if report.tidy.bytes_per_day.is_none() { DEFAULT } else { "pool" },
+        },
+        Property {
+            name: name.into(),
             property: "cache",
             value: report.cache.setting.clone(),
             source: if report.cache.is_set { "pool" } else { DEFAULT },
@@ -88,6 +94,15 @@ pub fn second_copies_text(above: u32) -> String {
 pub fn replicas_text(bytes: Option<u64>) -> String {
     match bytes {
         None => DEFAULT.into(),
+        Some(0) => "off".into(),
+        Some(bytes) => exact(bytes),
+    }
+}
+
+/// Bytes that may be moved in a day.
+fn tidy_text(bytes: Option<u64>) -> String {
+    match bytes {
+        None => "auto".into(),
         Some(0) => "off".into(),
         Some(bytes) => exact(bytes),
     }
@@ -136,7 +151,7 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
 }
 
 /// Properties of a pool.
-const POOL_KEYS: [&str; 6] = ["policy", "memory", "second-copies", "replicas", "index-copy", "cache"];
+const POOL_KEYS: [&str; 7] = ["policy", "memory", "second-copies", "replicas", "index-copy", "tidy", "cache"];
 
 /// What `set` asks for.
 pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
@@ -169,6 +184,10 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
         "index-copy" => {
             index_copy_value(value)?;
             settings.index_copy = Some(value.into());
+        }
+        "tidy" => {
+            tidy_value(value)?;
+            settings.tidy = Some(value.into());
         }
         "cache" => {
             cache_setting(value)?;
@@ -232,7 +251,10 @@ mod tests {
         }
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
         let error = pool_request("size", "1").unwrap_err();
-        assert!(error.contains("policy or memory or second-copies or replicas or index-copy or cache"), "{error}");
+        assert!(
+            error.contains("policy or memory or second-copies or replicas or index-copy or tidy or cache"),
+            "{error}"
+        );
         let set = |memory_bytes, second_copies| {
             Ok(Request::SetPool(PoolSettings { memory_bytes, second_copies, ..PoolSettings::default() }))
         };
@@ -240,6 +262,9 @@ mod tests {
         assert!(pool_request("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));
         assert!(pool_request("replicas", "1G").is_ok() && pool_request("replicas", "off").is_ok());
         assert!(pool_request("replicas", "many").unwrap_err().contains("off or default"));
+        assert!(["auto", "off", "50G"].iter().all(|value| pool_request("tidy", value).is_ok()));
+        assert!(pool_request("tidy", "0").unwrap_err().contains("tidy=off"));
+        assert!(pool_request("tidy", "much").unwrap_err().contains("auto, or off"));
         let memory = |memory_bytes| set(Some(memory_bytes), None);
         let copies = |above| pool_request("second-copies", above);
         assert_eq!((copies("16"), copies("off")), (set(None, Some(16)), set(None, Some(0))));

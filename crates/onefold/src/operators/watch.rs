@@ -226,6 +226,7 @@ mod tests {
             redirected_blocks: 0,
             second_copies: 0,
             reorder: engine::ReorderStatus::default(),
+            home: engine::HomeStatus::default(),
             memory_bytes: 0,
             checkpoints,
             checkpoint_under_way,

@@ -243,6 +243,17 @@ const METRICS: &[Metric] = &[
     counter("onefold_replicas_read_blocks_total", "Blocks that reads got from replicas.", |report| {
         one(report.replicas.read_blocks)
     }),
+    gauge("onefold_tidy_noted_regions", "Scattered regions that wait to be put in order.", |report| {
+        one(report.tidy.noted_regions)
+    }),
+    counter("onefold_tidy_regions_total", "Regions that were put in order.", |report| one(report.tidy.regions)),
+    counter("onefold_tidy_given_up_regions_total", "Regions that could not be put in order.", |report| {
+        one(report.tidy.given_up_regions)
+    }),
+    counter("onefold_tidy_moved_blocks_total", "Blocks moved to put regions in order.", |report| {
+        one(report.tidy.moved_blocks)
+    }),
+    gauge("onefold_tidy_allowance_blocks", "Blocks that may be moved now.", |report| one(report.tidy.allowance_blocks)),
     gauge("onefold_disk_index_buckets", "Pages of the complete index on disk.", |report| {
         one(report.disk_index.buckets)
     }),

@@ -1,8 +1,8 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
 use engine::{
-    Damage, Damaged, DiskIndexStatus, Engine, Failure, Mode, PagesWritten, ReorderStatus, ScrubState, ScrubStatus,
-    VolumeId,
+    Damage, Damaged, DiskIndexStatus, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubState,
+    ScrubStatus, Tidy, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +68,9 @@ pub struct Report {
     /// Replicas of blocks that reads found scattered.
     #[serde(default)]
     pub replicas: ReplicasReport,
+    /// Regions that are put in order again.
+    #[serde(default)]
+    pub tidy: TidyReport,
     /// Who said so: `default`, `pool` or `command line`.
     pub memory_source: String,
     /// Whether memory that is in use beyond the cap is still to be given back.
@@ -106,6 +109,9 @@ pub struct Report {
     /// The complete index on disk.
     #[serde(default)]
     pub disk_index: DiskIndexReport,
+    /// Where clients connect, as `--listen` takes it; nowhere if it is not served.
+    #[serde(default)]
+    pub addresses: Vec<String>,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
 }
@@ -367,6 +373,40 @@ impl ReplicasReport {
     }
 }
 
+/// Regions that readers found scattered, and what was moved to put them in order.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct TidyReport {
+    /// Bytes that may be moved in a day: 0 where nothing is moved, none where it goes by what is written.
+    pub bytes_per_day: Option<u64>,
+    /// Regions that wait to be put in order when the pool is idle.
+    pub noted_regions: u64,
+    /// Since the pool was opened: regions that were put in order,
+    pub regions: u64,
+    /// regions for which there was no place, or that could not be read,
+    pub given_up_regions: u64,
+    /// and blocks that were moved.
+    pub moved_blocks: u64,
+    /// Blocks that may be moved now.
+    pub allowance_blocks: u64,
+}
+
+impl TidyReport {
+    fn new(status: &HomeStatus) -> TidyReport {
+        TidyReport {
+            bytes_per_day: match status.tidy {
+                Tidy::Auto => None,
+                Tidy::Off => Some(0),
+                Tidy::PerDay(bytes) => Some(bytes),
+            },
+            noted_regions: status.noted_regions,
+            regions: status.regions,
+            given_up_regions: status.given_up_regions,
+            moved_blocks: status.moved_blocks,
+            allowance_blocks: status.allowance_blocks,
+        }
+    }
+}
+
 impl Report {
     /// The engine's figures now.
     pub fn new(engine: &Engine, memory: (u64, Source), clients: impl Fn(VolumeId) -> usize) -> Report {
@@ -409,6 +449,7 @@ impl Report {
             second_copies: status.second_copies,
             index_copy: engine.index_copy().to_string(),
             replicas: ReplicasReport::new(engine, &status.reorder),
+            tidy: TidyReport::new(&status.home),
             memory_source: memory.1.name().into(),
             memory_resizing: engine.is_resizing(),
             cache: CacheReport::new(engine),
@@ -424,6 +465,7 @@ impl Report {
             reads: engine.read_counts().into(),
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
+            addresses: Vec::new(),
             volumes: volumes.collect(),
         }
     }
@@ -459,6 +501,11 @@ impl Report {
             let budget = size::show(self.replicas.budget_bytes);
             let what = format!("of it once more, in the order in which it is read; at most {budget}");
             row("replicas", format!("{:<12}{what}", blocks(self.replicas.blocks)));
+        }
+        if self.tidy.noted_regions > 0 || self.tidy.moved_blocks > 0 {
+            let TidyReport { noted_regions, regions, .. } = self.tidy;
+            let what = format!("moved into order: {regions} regions, and {noted_regions} wait for idle time");
+            row("tidy", format!("{:<12}{what}", blocks(self.tidy.moved_blocks)));
         }
         row("saving", format!("{:.1} %", self.saving_percent));
         row("overhead", format!("{:<12}the pool's own tables", blocks(self.overhead_blocks_used)));

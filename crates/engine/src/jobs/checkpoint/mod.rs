@@ -656,6 +656,7 @@ impl Engine {
             memory: self.pool.pool_memory,
             second_copies: self.pool.second_copies,
             index_copy: self.pool.index_copy,
+            tidy: self.pool.regions().tidy(),
             cache: self.pool.pool_cache,
             replicas: self.pool.replicas.budget,
             scrub: self.jobs.scrub.record,

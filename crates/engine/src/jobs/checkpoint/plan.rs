@@ -327,6 +327,8 @@ impl Pool {
                 plan.total += new + old;
                 continue;
             }
+            // Of the one pass that there is of each group, or the second.
+            self.regions_mut().overwritten(first, new);
             let is_full = new + old > plan.threshold || new + old == plan.threshold && plan.quota > 0;
             if is_full && new + old == plan.threshold {
                 plan.quota -= 1;

@@ -7,8 +7,10 @@
 mod capacity;
 mod division;
 mod onefold;
+mod parts;
 mod rebuild;
 mod response;
+mod restore;
 mod sweeps;
 mod workload;
 
@@ -23,6 +25,7 @@ pub const FIGURES: &[Entry] = &[
     workload::FIG_1,
     workload::FIG_2,
     division::FIG_3,
+    restore::RESTORE,
     workload::TABLE_3,
     response::FIG_11,
     response::FIG_12_WRITES,
@@ -64,6 +67,7 @@ fn gain(results: &Results, trace: Profile, scheme: Scheme, base: Scheme, value: 
 fn title(scheme: Scheme) -> &'static str {
     match scheme.name {
         "native" => "Native",
+        "native-half" => "Native with half the memory",
         "native-uncached" => "Native without cache",
         "full" => "Full-Dedupe",
         "full-free" => "Full-Dedupe, free lookups",

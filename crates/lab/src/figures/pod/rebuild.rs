@@ -86,6 +86,9 @@ fn fig_16(results: &Results, squeezes: bool, name: &'static str) -> Figure {
             "The rebuild begins with the day, and the replay ends with it. The paper does not say from when it replayed, nor how a trace of \
              hundreds of GiB went onto disks of 30 GB: both ways to fold addresses are shown."
                 .into(),
+            "The disks are idle most of the time, also under Native. So the rebuild goes at the speed of the disks under every scheme, and hardly \
+             gets shorter."
+                .into(),
         ],
     }
 }

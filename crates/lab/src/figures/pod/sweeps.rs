@@ -4,7 +4,7 @@ use engine::policy::IndexCopy;
 use engine::{CacheLimits, Rule};
 
 use super::{TRACES, each, gain, title};
-use crate::figures::plot::{COLOURS, Chart, Drawn, Line, round_up};
+use crate::figures::plot::{Bars, COLOURS, Chart, Drawn, Line, round_up};
 use crate::figures::runs::{Disks, Outcome, Results, Run};
 use crate::figures::{Entry, Figure, Row};
 use crate::replay::scheme::{Division, Scheme};
@@ -57,7 +57,11 @@ fn memory(results: &Results) -> Figure {
                 let native = results.of(with_memory(trace, Scheme::NATIVE, 100)).mean_ms();
                 let points = points.into_iter().map(|(x, y)| (x - 100f64.log2(), 100.0 * y / native)).collect();
                 lines.push(Line {
-                    name: format!("{}, {}", trace.name(), scheme.name),
+                    name: format!(
+                        "{}, {}",
+                        trace.name(),
+                        if scheme == Scheme::CURVES { "ours" } else { title(scheme) }
+                    ),
                     colour: COLOURS[trace_at],
                     dashed: scheme_at == 2,
                     marked: scheme_at == 1,
@@ -178,14 +182,14 @@ fn decision_runs() -> Vec<Run> {
 
 fn decisions(results: &Results) -> Figure {
     let mut rows = Vec::new();
-    let mut lines = Vec::new();
+    let mut series = Vec::new();
     for (at, trace) in TRACES.into_iter().enumerate() {
-        let mut points = Vec::new();
+        let mut heights = Vec::new();
         for (number, (what, base, variant)) in VARIANTS.into_iter().enumerate() {
             let less = gain(results, trace, variant, base, Outcome::mean_ms);
-            points.push((number as f64 + 1.0, -less));
+            heights.push(-less);
             let label = format!("{}, {}: {what}", trace.name(), title(base));
-            rows.push(Row::new(label, "% longer", -less).note(format!("{}", number + 1)));
+            rows.push(Row::new(label, "% longer", -less).note(format!("number {} of the picture", number + 1)));
         }
         for scheme in [Scheme::FULL, Scheme::IDEDUP, Scheme::SELECT] {
             let of = |scheme| results.of(with_write_cache(trace, scheme)).mean_ms();
@@ -194,9 +198,9 @@ fn decisions(results: &Results) -> Figure {
             rows.push(Row::new(label, "% less than Native", share));
         }
         let name = trace.name().to_string();
-        lines.push(Line { name, colour: COLOURS[at], dashed: false, marked: true, points });
+        series.push(Bars { name, colour: COLOURS[at], heights, papers: Vec::new() });
     }
-    let values = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+    let values = || series.iter().flat_map(|bars: &Bars| bars.heights.iter().copied());
     let (least, most) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
     Figure {
         name: "pod-decisions",
@@ -205,11 +209,11 @@ fn decisions(results: &Results) -> Figure {
         rows,
         chart: Chart {
             title: "Mean response time against the scheme as it is built".into(),
-            x_label: "decision (numbers in the table)".into(),
+            x_label: "decision (the table says which number is which)".into(),
             y_label: "% longer".into(),
             y: (-round_up(-least), round_up(most)),
             log: false,
-            content: Drawn::Lines { x: (0.0, VARIANTS.len() as f64 + 1.0), bands: Vec::new(), lines },
+            content: Drawn::Bars { groups: (1..=VARIANTS.len()).map(|number| number.to_string()).collect(), series },
         },
         notes: Vec::new(),
     }

@@ -2,10 +2,10 @@
 
 use super::TRACES;
 use crate::figures::plot::{Bars, COLOURS, Chart, Drawn, round_up};
-use crate::figures::runs::{DAY, Results, SEED};
+use crate::figures::runs::Results;
 use crate::figures::{Entry, Figure, Row};
-use crate::traces::stat::{Figures as Stated, Stat};
-use crate::traces::synthetic::{self, Profile};
+use crate::traces::stat::Figures as Stated;
+use crate::traces::synthetic::Profile;
 
 pub(super) const TABLE_3: Entry =
     Entry { name: "pod-table-3", about: "POD, Table 3: the traces", runs: Vec::new, make: table_3 };
@@ -18,14 +18,7 @@ pub(super) const FIG_2: Entry = Entry {
     make: fig_2,
 };
 
-/// What the day that is measured has.
-fn of_the_day(trace: Profile) -> Stated {
-    let mut stat = Stat::default();
-    synthetic::day(trace, SEED, DAY).for_each(|request| stat.add(&request));
-    stat.finish(None)
-}
-
-fn table_3(_: &Results) -> Figure {
+fn table_3(results: &Results) -> Figure {
     let paper = |trace| match trace {
         Profile::WebVm => (69.8, 154_105.0, 14.8),
         Profile::Homes => (80.5, 64_819.0, 13.1),
@@ -35,7 +28,7 @@ fn table_3(_: &Results) -> Figure {
     let mut rows = Vec::new();
     let mut heights = [Vec::new(), Vec::new()];
     for trace in TRACES {
-        let (stated, (ratio, requests, mean)) = (of_the_day(trace), paper(trace));
+        let (stated, (ratio, requests, mean)) = (results.day(trace), paper(trace));
         let name = trace.name();
         let all = [
             ("write ratio", "%", 100.0 * stated.write_ratio, ratio),
@@ -77,12 +70,12 @@ fn chart(title: &str, y_label: &str, highest: f64, groups: Vec<String>, series: 
     }
 }
 
-fn fig_1(_: &Results) -> Figure {
+fn fig_1(results: &Results) -> Figure {
     let mut rows = Vec::new();
     let mut series = Vec::new();
     let mut groups = Vec::new();
     for (at, trace) in TRACES.into_iter().enumerate() {
-        let stated = of_the_day(trace);
+        let stated = results.day(trace);
         let of = |part: u64, class: u64| 100.0 * part as f64 / class.max(1) as f64;
         groups = stated.by_size.iter().map(|class| format!("{} blocks", class.blocks)).collect();
         for class in &stated.by_size {
@@ -125,8 +118,8 @@ fn fig_1(_: &Results) -> Figure {
     }
 }
 
-fn fig_2(_: &Results) -> Figure {
-    let stated = TRACES.map(of_the_day);
+fn fig_2(results: &Results) -> Figure {
+    let stated = TRACES.map(|trace| results.day(trace));
     let mut rows = Vec::new();
     for (trace, stated) in TRACES.iter().zip(&stated) {
         rows.push(Row::new(
@@ -141,7 +134,7 @@ fn fig_2(_: &Results) -> Figure {
         ));
     }
     let points = stated.iter().map(|stated| 100.0 * stated.same_place_share).sum::<f64>() / 3.0;
-    let above = |stated: &Stated| 100.0 * stated.same_place_share / stated.elsewhere_share.max(1e-9);
+    let above = |stated: &&Stated| 100.0 * stated.same_place_share / stated.elsewhere_share.max(1e-9);
     let relative = stated.iter().map(above).sum::<f64>() / 3.0;
     let label = "I/O redundancy above capacity redundancy, mean of the three";
     rows.push(Row::new(label, "points", points).against(21.9, (16.9, 26.9)).fitted());

@@ -1,0 +1,126 @@
+//! Where the blocks of a region go: pure.
+//!
+//! ```text
+//! home      the slot of the region's first block; block n of it is at home n slots further on. Where most of the region lies in a row
+//!           already, that row says where its home is
+//! return    blocks that are elsewhere go to their places there, if these are free: one write for each displaced block
+//! move      where there is no such row, all of it goes to an empty container: one write for each block
+//! stays     blocks that other blocks share: who moves one would have to move it for all of them
+//! ```
+
+use alloc::vec::Vec;
+
+use crate::format::entry::Slot;
+
+/// Slots that a device read goes over (`data_path/readahead.rs`).
+const GAP_SLOTS: u64 = 8;
+
+/// A block of a region: how far from its first one, its slot, and whether it is the only block that has that slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Lies {
+    pub place: u64,
+    pub slot: Slot,
+    pub is_alone: bool,
+}
+
+impl Lies {
+    /// Where the region's first block would be if all of it lay in a row with this one.
+    fn home(&self) -> i64 {
+        self.slot.0 as i64 - self.place as i64
+    }
+}
+
+/// What to do about a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Plan {
+    /// It is in order, or what is not cannot be moved.
+    Leave,
+    /// What is elsewhere goes home: the slot of its first block.
+    Return(i64),
+    /// All of it goes to an empty container.
+    Move,
+}
+
+/// Pieces in which the region lies: each takes one device read, or several where it is long. None goes on into another container, of so
+/// many slots.
+fn pieces(region: &[Lies], container: u64) -> usize {
+    let mut slots: Vec<u64> = region.iter().map(|block| block.slot.0).collect();
+    slots.sort_unstable();
+    let breaks = |pair: &&[u64]| pair[1] - pair[0] > GAP_SLOTS + 1 || pair[0] / container != pair[1] / container;
+    usize::from(!slots.is_empty()) + slots.windows(2).filter(breaks).count()
+}
+
+/// Decides about a region of these blocks, which are in order of their places. Containers have so many slots.
+pub(crate) fn plan(region: &[Lies], container: u64) -> Plan {
+    // A home that begins within a container ends in the next one.
+    if pieces(region, container) <= 2 {
+        return Plan::Leave;
+    }
+    let mut homes: Vec<i64> = region.iter().map(Lies::home).collect();
+    homes.sort_unstable();
+    let row = homes.chunk_by(|one, next| one == next).max_by_key(|row| row.len());
+    let Some((home, length)) = row.map(|row| (row[0], row.len())) else { return Plan::Leave };
+    let displaced = region.iter().filter(|block| block.is_alone && block.home() != home).count();
+    let alone = region.iter().filter(|block| block.is_alone).count();
+    match () {
+        () if 2 * length >= region.len() && displaced > 0 => Plan::Return(home),
+        // Half of it in order is worth a write for each block of that half; less is not.
+        () if 2 * length < region.len() && 2 * alone >= region.len() => Plan::Move,
+        () => Plan::Leave,
+    }
+}
+
+/// The blocks that are not at home, each with its place there. A home at the edge of the pool has no place for some of them.
+pub(crate) fn displaced(region: &[Lies], home: i64) -> impl Iterator<Item = (Lies, Slot)> + '_ {
+    region.iter().filter(move |block| block.is_alone && block.home() != home).filter_map(move |&block| {
+        let to = u64::try_from(home + block.place as i64).ok()?;
+        Some((block, Slot(to)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONTAINER: u64 = 1024;
+
+    fn region(slots: impl IntoIterator<Item = u64>) -> Vec<Lies> {
+        let lies = |(place, slot)| Lies { place, slot: Slot(slot), is_alone: true };
+        (0..).zip(slots).map(lies).collect()
+    }
+
+    #[test]
+    fn what_lies_in_order_stays_wherever_its_holes_are() {
+        assert_eq!(plan(&region(100..200), CONTAINER), Plan::Leave);
+        assert_eq!(plan(&region((100..300).step_by(2)), CONTAINER), Plan::Leave);
+        assert_eq!(plan(&[], CONTAINER), Plan::Leave);
+    }
+
+    #[test]
+    fn what_was_overwritten_goes_back_to_its_place() {
+        let region = region((100..200).map(|slot| if slot % 10 == 3 { 20 * slot } else { slot }));
+        assert_eq!(plan(&region, CONTAINER), Plan::Return(100));
+        let places: Vec<_> = displaced(&region, 100).map(|(block, to)| (block.place, to.0)).collect();
+        assert_eq!(places, (0..10).map(|n| (10 * n + 3, 100 + 10 * n + 3)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_lies_everywhere_goes_to_an_empty_container() {
+        assert_eq!(plan(&region((0..100).map(|place| 7919 * place % 1009 * 16)), CONTAINER), Plan::Move);
+    }
+
+    #[test]
+    fn shared_blocks_stay() {
+        let mut region = region((0..100).map(|place| 7919 * place % 1009 * 16));
+        region.iter_mut().for_each(|block| block.is_alone = false);
+        assert_eq!(plan(&region, CONTAINER), Plan::Leave);
+    }
+
+    #[test]
+    fn a_home_that_would_begin_before_the_pool_has_no_place_for_its_first_blocks() {
+        let region = region([900, 901, 902, 0, 1, 2, 3]);
+        let places: Vec<_> = displaced(&region, -3).map(|(block, to)| (block.place, to.0)).collect();
+        assert_eq!(places, []);
+        assert_eq!(displaced(&region, -1).map(|(_, to)| to.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    }
+}

@@ -1,0 +1,309 @@
+//! Which containers are on flash (PLC-Cache, MSST 2014, slides; `Rules::PAPER` is what they print, `Rules::for_drive` ours).
+//!
+//! Each read of a container is an [`Admission::access`]. If it is not on flash, [`Admission::offer`] says whether it shall be, and in
+//! which place. Three modules stand in the way of a write, in this order, and each can be left out:
+//!
+//! 1. **Popularity filter**: only who was read often enough goes on.
+//! 2. **Delayed eviction**: a clock goes over the places. It takes one from the priority of each that it passes; hits give one. Where none is
+//!    left is the victim; but its delay goes first, one with each offer, and until it is gone the offer is refused and the hand stays.
+//!    Without this module the places are victims in turn.
+//! 3. **In-out comparison**: the offer must be better than the victim. If it is not, the victim gets its delay back and the hand goes on.
+//!
+//! What must hold: a container has at most one place, and a place is free or has one container. While a place is free, no module but
+//! the filter is asked. Memory: 2 bytes a container of the pool; 16 bytes a place, and its
+//! entry of a table of fixed size.
+
+use alloc::vec::Vec;
+
+use super::budget::Budget;
+use crate::contract::Nanos;
+use crate::slot_map::NearMap;
+
+/// The highest threshold that a budget sets.
+const HIGHEST_THRESHOLD: u8 = 20;
+/// The priorities that one offer takes at most with bounded steps: see [`Rules::most_steps`].
+const MOST_STEPS: u32 = 4096;
+
+/// Who may pass the popularity filter, by reads so far; the one in question counts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Filter {
+    /// Everyone.
+    Off,
+    /// Who was read so often (the slides' PF.thr).
+    Threshold(u8),
+    /// Everyone while a place is free. Then a threshold that rises from 1 to 20 as the budget goes down, and no one when it is gone.
+    Budget {
+        /// Bytes that may be written to flash in a day. One filling of all places comes on top, once.
+        bytes_per_day: u64,
+    },
+}
+
+/// When an offer is better than a victim.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Comparison {
+    /// Always.
+    Off,
+    /// If more files refer to it, or if it was read more than so many tenths as often (the slides: `b.rc > a.rc or b.ac > m * a.ac`).
+    Either {
+        /// The slides' IOC.m, in tenths.
+        tenths: u16,
+    },
+    /// If it was read more often, by `margin` at least; one less is enough if more files refer to it.
+    Counts {
+        /// At least 1.
+        margin: u8,
+    },
+}
+
+/// When all counts are halved, so that what was popular once gives way.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Ageing {
+    /// Never.
+    Never,
+    /// After so many accesses for each place.
+    Always(u32),
+    /// After so many accesses for each place, of which only those count that come while no place is free.
+    WhileFull(u32),
+}
+
+/// What decides.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Rules {
+    /// The popularity filter.
+    pub filter: Filter,
+    /// Delayed eviction: how often a victim is asked for until it goes (the slides' delay_count). 0: the module is off.
+    pub delay: u8,
+    /// The in-out comparison.
+    pub comparison: Comparison,
+    /// Ageing of counts.
+    pub ageing: Ageing,
+    /// Reads of a container within so many nanoseconds count once. 0: each counts.
+    pub tick: Nanos,
+    /// So many places one offer passes at most; if there is no victim among them, it is refused.
+    pub most_steps: u32,
+}
+
+impl Rules {
+    /// As the slides have it: PF.thr = 5, m = 1.5. They do not say what delay_count begins with (3 here) and have no ageing.
+    pub const PAPER: Rules = Rules {
+        filter: Filter::Threshold(5),
+        delay: 3,
+        comparison: Comparison::Either { tenths: 15 },
+        ageing: Ageing::Never,
+        tick: 0,
+        most_steps: u32::MAX,
+    };
+    /// No module: the oldest goes.
+    pub const NONE: Rules = Rules { filter: Filter::Off, delay: 0, comparison: Comparison::Off, ..Rules::PAPER };
+
+    /// Ours, for flash of so many bytes, which may be written once a day.
+    pub const fn for_drive(bytes: u64) -> Rules {
+        Rules {
+            filter: Filter::Budget { bytes_per_day: bytes },
+            delay: 1,
+            comparison: Comparison::Counts { margin: 1 },
+            ageing: Ageing::WhileFull(300),
+            tick: 1_000_000_000,
+            most_steps: MOST_STEPS,
+        }
+    }
+}
+
+/// What becomes of a container that was read and is not on flash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It has this place now; what it held before is no longer there.
+    Admitted {
+        /// From 0.
+        place: u32,
+        /// The container that was there.
+        evicted: Option<u32>,
+    },
+    /// It was not read often enough, or the budget is gone.
+    Filtered,
+    /// The victim stays for now.
+    Delayed,
+    /// The victim is as good.
+    NotBetter,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Heat {
+    /// Reads, halved by ageing.
+    count: u8,
+    /// The tick of the last read that counted; its lowest bits.
+    tick: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    container: Option<u32>,
+    /// Files that refer to it.
+    references: u16,
+    /// The slides' inter_priority.
+    priority: u8,
+    /// The slides' delay_count.
+    delay: u8,
+}
+
+/// Decides for one flash device before one pool.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    rules: Rules,
+    container_bytes: u64,
+    heats: Vec<Heat>,
+    places: Vec<Place>,
+    place_of: NearMap<u64, u32>,
+    free: Vec<u32>,
+    hand: usize,
+    /// Accesses that count for ageing, since the last.
+    accesses: u64,
+    budget: Budget,
+}
+
+impl Admission {
+    /// Empty flash of so many places, before a pool of so many containers.
+    pub fn new(rules: Rules, containers: u32, places: u32, container_bytes: u64) -> Admission {
+        let bytes_per_day = match rules.filter {
+            Filter::Budget { bytes_per_day } => bytes_per_day,
+            Filter::Off | Filter::Threshold(_) => 0,
+        };
+        let empty = Place { container: None, references: 0, priority: 0, delay: 0 };
+        Admission {
+            rules,
+            container_bytes,
+            heats: alloc::vec![Heat::default(); containers as usize],
+            places: alloc::vec![empty; places as usize],
+            place_of: NearMap::with_capacity_and_hasher(places as usize, Default::default()),
+            free: (0..places).rev().collect(),
+            hand: 0,
+            accesses: 0,
+            budget: Budget::new(bytes_per_day, container_bytes.saturating_mul(u64::from(places))),
+        }
+    }
+
+    /// Where a container is on flash.
+    pub fn place(&self, container: u32) -> Option<u32> {
+        self.place_of.get(&u64::from(container)).copied()
+    }
+
+    /// A container is read: where it is on flash, if it is. A container that the pool does not have is read without effect.
+    pub fn access(&mut self, now: Nanos, container: u32) -> Option<u32> {
+        let tick = now.checked_div(self.rules.tick).unwrap_or_default() as u8;
+        let heat = self.heats.get_mut(container as usize)?;
+        let counts = self.rules.tick == 0 || heat.count == 0 || heat.tick != tick;
+        if counts {
+            *heat = Heat { count: heat.count.saturating_add(1), tick };
+            self.age();
+        }
+        let place = self.place(container)?;
+        if counts {
+            let priority = &mut self.places[place as usize].priority;
+            *priority = priority.saturating_add(1);
+        }
+        Some(place)
+    }
+
+    /// A container that was just read and is not on flash, with the number of files that refer to it: shall it be?
+    pub fn offer(&mut self, now: Nanos, container: u32, references: u16) -> Verdict {
+        let Some(heat) = self.heats.get(container as usize).copied() else { return Verdict::Filtered };
+        self.budget.pass(now);
+        if self.places.is_empty() || self.place(container).is_some() || heat.count < self.threshold() {
+            return Verdict::Filtered;
+        }
+        if let Some(place) = self.free.pop() {
+            return self.admit(place as usize, container, references, None);
+        }
+        let Some(victim) = self.victim() else { return Verdict::Delayed };
+        let Place { container: Some(evicted), references: its_references, .. } = self.places[victim] else {
+            unreachable!("no place is free, but place {victim} is empty")
+        };
+        let its_count = self.heats[evicted as usize].count;
+        self.step();
+        if !self.rules.comparison.prefers((heat.count, references), (its_count, its_references)) {
+            self.places[victim].delay = self.rules.delay;
+            return Verdict::NotBetter;
+        }
+        self.place_of.remove(&u64::from(evicted));
+        self.admit(victim, container, references, Some(evicted))
+    }
+
+    /// A container is no longer what it was: its place is free.
+    pub fn remove(&mut self, container: u32) {
+        if let Some(place) = self.place_of.remove(&u64::from(container)) {
+            self.places[place as usize].container = None;
+            self.free.push(place);
+        }
+    }
+
+    /// Reads that the filter asks for now.
+    pub fn threshold(&self) -> u8 {
+        match self.rules.filter {
+            Filter::Off => 0,
+            Filter::Threshold(threshold) => threshold,
+            Filter::Budget { .. } if self.budget.left() < self.container_bytes => u8::MAX,
+            Filter::Budget { .. } if !self.free.is_empty() => 0,
+            Filter::Budget { .. } => self.budget.spent(HIGHEST_THRESHOLD).max(1),
+        }
+    }
+
+    /// Halves all counts when it is time.
+    fn age(&mut self) {
+        let accesses = match self.rules.ageing {
+            Ageing::Never => return,
+            Ageing::WhileFull(_) if !self.free.is_empty() => return,
+            Ageing::Always(accesses) | Ageing::WhileFull(accesses) => accesses,
+        };
+        self.accesses += 1;
+        if self.accesses >= u64::from(accesses) * self.places.len() as u64 {
+            self.accesses = 0;
+            self.heats.iter_mut().for_each(|heat| heat.count /= 2);
+        }
+    }
+
+    /// The place whose container may go, at which the hand then stands.
+    fn victim(&mut self) -> Option<usize> {
+        if self.rules.delay == 0 {
+            return Some(self.hand);
+        }
+        let mut steps = self.rules.most_steps;
+        loop {
+            let place = &mut self.places[self.hand];
+            place.priority = place.priority.saturating_sub(1);
+            if place.priority == 0 {
+                place.delay = place.delay.saturating_sub(1);
+                return (place.delay == 0).then_some(self.hand);
+            }
+            self.step();
+            steps = steps.checked_sub(1)?;
+        }
+    }
+
+    fn step(&mut self) {
+        self.hand = (self.hand + 1) % self.places.len();
+    }
+
+    fn admit(&mut self, place: usize, container: u32, references: u16, evicted: Option<u32>) -> Verdict {
+        // The filter has asked for it.
+        let _ = self.budget.take(self.container_bytes);
+        self.places[place] = Place { container: Some(container), references, priority: 1, delay: self.rules.delay };
+        self.place_of.insert(u64::from(container), place as u32);
+        Verdict::Admitted { place: place as u32, evicted }
+    }
+}
+
+impl Comparison {
+    /// Whether an offer is better than a victim, by reads and references of both.
+    fn prefers(self, (count, references): (u8, u16), (its_count, its_references): (u8, u16)) -> bool {
+        match self {
+            Comparison::Off => true,
+            Comparison::Either { tenths } => {
+                references > its_references || u32::from(count) * 10 > u32::from(tenths) * u32::from(its_count)
+            }
+            Comparison::Counts { margin } => {
+                let margin = if references > its_references { margin.saturating_sub(1) } else { margin };
+                count >= its_count.saturating_add(margin)
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! HIODS' feedback loop (section 4.3.1, listing 4.1): the delay before each block of the background, from the error in requests a second.
+//!
+//! As published: no bound, no limit on the integral. What is ours: a delay below 0 is none, since nothing can wait less than not at all.
+
+use crate::contract::Nanos;
+
+/// Millionths in a unit of the gains.
+const UNIT: i128 = 1_000_000;
+const SECOND: i128 = 1_000_000_000;
+
+/// Nanoseconds of delay for each request a second that is missing, in millionths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gains {
+    /// Of the error.
+    pub proportional: i64,
+    /// Of its integral over seconds.
+    pub integral: i64,
+    /// Of its change in a second.
+    pub derivative: i64,
+}
+
+/// The gains of listing 4.1.
+pub const LISTING: Gains = Gains { proportional: 5_000_000, integral: 150_000, derivative: 250_000 };
+/// Those of the experiment with a goal of 35,000 requests a second: a smaller integral.
+pub const EXPERIMENT: Gains = Gains { integral: 1_000, ..LISTING };
+
+/// The loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Paper {
+    gains: Gains,
+    /// In requests a second times nanoseconds.
+    integral: i128,
+    previous: i64,
+    /// The delay before each block, in nanoseconds.
+    pub delay: Nanos,
+}
+
+impl Paper {
+    /// Nothing was measured yet: no delay.
+    pub fn new(gains: Gains) -> Paper {
+        Paper { gains, integral: 0, previous: 0, delay: 0 }
+    }
+
+    /// After one more measurement over `time` nanoseconds, in requests a second.
+    pub fn next(self, goal: u64, measured: u64, time: Nanos) -> Paper {
+        let bounded = |rate: u64| rate.min(u32::MAX.into()) as i64;
+        let error = bounded(goal) - bounded(measured);
+        let time = i128::from(time.max(1));
+        let integral = self.integral.saturating_add(i128::from(error) * time);
+        let derivative = i128::from(error - self.previous) * SECOND / time;
+        let sum = i128::from(self.gains.proportional) * i128::from(error)
+            + i128::from(self.gains.integral).saturating_mul(integral) / SECOND
+            + i128::from(self.gains.derivative) * derivative;
+        let delay = (sum / UNIT).clamp(0, i128::from(Nanos::MAX)) as Nanos;
+        Paper { integral, previous: error, delay, ..self }
+    }
+}

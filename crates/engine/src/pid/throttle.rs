@@ -1,0 +1,103 @@
+//! Our feedback loop: the share of the device that background work may have, from how far the foreground is from its goal.
+//!
+//! The error is relative, so the same gains do for any goal and any device. What keeps it steady:
+//!
+//! - *bounds*: never below the least share, so background work ends some day, and never above the most;
+//! - *anti-windup*: at a bound the integral does not move further that way, so it leaves the bound as soon as the error turns;
+//! - *a slew limit*: up by at most a twentieth of the device each second, so nothing bursts, also not when the mode of a volume changes. Down
+//!   may be ten times as fast: the foreground does not wait.
+
+use super::WHOLE;
+use crate::contract::Nanos;
+
+/// Of the room that the foreground leaves, in millionths: at once,
+const PROPORTIONAL: i64 = 300_000;
+/// for each second that it is there,
+const INTEGRAL: i64 = 200_000;
+/// and of its change in a second.
+const DERIVATIVE: i64 = 50_000;
+/// A goal that is missed by more than this is urgent: what is beyond it counts so many times more.
+const URGENT: i64 = 50_000;
+const URGENCY: i64 = 3;
+/// The share grows by no more than this in a second,
+const UP: i64 = 50_000;
+/// and falls by no more than this.
+const DOWN: i64 = 500_000;
+/// Longer times count as this.
+const LONGEST: Nanos = 10_000_000_000;
+const SECOND: i64 = 1_000_000_000;
+
+/// Between which shares, in millionths of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Background work always gets this.
+    pub least: i64,
+    /// And never more than this.
+    pub most: i64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { least: 20_000, most: WHOLE }
+    }
+}
+
+/// The loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Throttle {
+    bounds: Bounds,
+    /// What the integral has come to.
+    integral: i64,
+    previous: i64,
+    /// The share, in millionths of the device.
+    pub share: i64,
+}
+
+impl Default for Throttle {
+    fn default() -> Throttle {
+        Throttle::new(Bounds::default())
+    }
+}
+
+impl Throttle {
+    /// With the least share to begin with. Bounds that are none (below 0, above the whole, or in the wrong order) are made ones.
+    pub fn new(bounds: Bounds) -> Throttle {
+        let most = bounds.most.clamp(0, WHOLE);
+        let bounds = Bounds { least: bounds.least.clamp(0, most), most };
+        Throttle { bounds, integral: bounds.least, previous: 0, share: bounds.least }
+    }
+
+    /// Whether there is nothing left to take from the background.
+    pub fn is_at_least(&self) -> bool {
+        self.share <= self.bounds.least
+    }
+
+    /// After one more measurement over `time` nanoseconds: `miss` is how far the goal was missed, in millionths of it; below 0 is room
+    /// (`Measurement::miss` of `sharing/timing`).
+    pub fn next(self, miss: i64, time: Nanos) -> Throttle {
+        let miss = miss.clamp(-WHOLE, WHOLE);
+        let room = -(miss + URGENCY * (miss - URGENT).max(0)).min(WHOLE);
+        let time = time.clamp(1, LONGEST) as i64;
+        let change = INTEGRAL * room / WHOLE * (time / 1000) / (SECOND / 1000);
+        // At a bound it moves back alone.
+        let integral = (self.integral + change).clamp(self.bounds.least, self.bounds.most);
+        let derivative = (room - self.previous).saturating_mul(SECOND / 1000) / (time / 1000).max(1);
+        let wanted = integral + PROPORTIONAL * room / WHOLE + DERIVATIVE * derivative.clamp(-WHOLE, WHOLE) / WHOLE;
+        let limit = |a_second: i64| a_second * (time / 1000) / (SECOND / 1000);
+        let share = wanted.clamp(self.share - limit(DOWN), self.share + limit(UP));
+        let share = share.clamp(self.bounds.least, self.bounds.most);
+        // The integral does not run away from a share that may not follow.
+        let reach = PROPORTIONAL;
+        let integral = integral.clamp(share - reach, share + reach).clamp(self.bounds.least, self.bounds.most);
+        Throttle { integral, previous: room, share, ..self }
+    }
+
+    /// The rest after a piece of background work that took so long, in nanoseconds, so that it has its share.
+    pub fn rest(&self, work: Nanos) -> Nanos {
+        if self.share <= 0 {
+            return Nanos::MAX;
+        }
+        let rest = u128::from(work) * (WHOLE - self.share) as u128 / self.share as u128;
+        rest.min(u128::from(Nanos::MAX)) as Nanos
+    }
+}

@@ -1,0 +1,248 @@
+//! Regions that are read in order: a hint, for whoever puts them in order again (`jobs/home/`).
+//!
+//! A region is as many blocks of a volume as a container has slots, from a multiple of that on. What is known of it is how often readers went
+//! through it in order, how many device reads they could have been saved, and how many of its blocks have been written since it was last put in
+//! order. Only regions that somebody reads in order are known at all. Nothing of it is on disk: a restart forgets it, and readers note it
+//! again.
+//!
+//! ```text
+//! read         noted by read-ahead, a window at a time, and by requests that took many device reads
+//! overwritten  noted by checkpoints, a leaf of the map at a time, for known regions alone
+//! in order     what was noted counts half each time: a region that nobody reads any more is forgotten
+//! ```
+
+use alloc::collections::BTreeMap;
+
+use super::Pool;
+use crate::contract::Tidy;
+use crate::format::entry::Key;
+use crate::limits::REGION_BYTES;
+
+/// More than so often nobody needs to know that a region was read.
+const MOST_SCANS: u16 = 64;
+
+/// What is known of a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Noted {
+    /// How often readers went through a part of it in order, of late.
+    scans: u16,
+    /// Device reads that they could have been saved since it was last put in order.
+    reads: u32,
+    /// Blocks written since then; those that are on their way home count against it, for they are written, too.
+    displaced: i64,
+    /// The slot where its first block is at home, if some of it has gone there.
+    pub home: Option<i64>,
+    /// How often it was looked at in vain.
+    pub tries: u8,
+}
+
+impl Noted {
+    /// How much it would help its readers to have it in order.
+    fn gain(&self) -> u64 {
+        let scattered = u64::from(self.reads).max(self.displaced.max(0) as u64);
+        u64::from(self.scans) * scattered
+    }
+}
+
+/// See above.
+pub(crate) struct Regions {
+    /// By the first block of each.
+    table: BTreeMap<Key, Noted>,
+    /// Of these there is something to be put in order.
+    scattered: usize,
+    /// Blocks of a region.
+    blocks: u64,
+    most: usize,
+    /// How much may be moved to put them in order.
+    tidy: Tidy,
+}
+
+impl Regions {
+    /// For at most so many regions, of so many blocks each.
+    pub(crate) fn new(most: usize, blocks: u64) -> Regions {
+        Regions { table: BTreeMap::new(), scattered: 0, blocks, most, tidy: Tidy::default() }
+    }
+
+    /// How much may be moved to put regions in order.
+    pub(crate) fn tidy(&self) -> Tidy {
+        self.tidy
+    }
+
+    /// Sets it.
+    pub(crate) fn set_tidy(&mut self, tidy: Tidy) {
+        self.tidy = tidy;
+    }
+
+    /// Blocks of a region.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The first block of the region that a block is in.
+    fn first(&self, key: Key) -> Key {
+        Key::new(key.volume(), key.lba() - key.lba() % self.blocks)
+    }
+
+    fn change(&mut self, first: Key, change: impl FnOnce(&mut Noted)) {
+        let Some(noted) = self.table.get_mut(&first) else { return };
+        let before = noted.gain() > 0;
+        change(noted);
+        self.scattered = self.scattered + usize::from(noted.gain() > 0) - usize::from(before);
+    }
+
+    /// A reader went through blocks of the region of this one in order. It took so many device reads more than if they had lain so.
+    pub(crate) fn read(&mut self, key: Key, more_reads: u32) {
+        let first = self.first(key);
+        if !self.table.contains_key(&first) {
+            if self.table.len() >= self.most {
+                self.age();
+                if self.table.len() >= self.most {
+                    return;
+                }
+            }
+            self.table.insert(first, Noted::default());
+        }
+        self.change(first, |noted| {
+            noted.scans = (noted.scans + 1).min(MOST_SCANS);
+            noted.reads = noted.reads.saturating_add(more_reads);
+        });
+    }
+
+    /// So many blocks of the region of this one have been written, in whatever order.
+    pub(crate) fn overwritten(&mut self, key: Key, blocks: usize) {
+        if !self.table.is_empty() {
+            self.change(self.first(key), |noted| noted.displaced += blocks as i64);
+        }
+    }
+
+    /// How often readers went through regions counts half, and what is then nothing is forgotten.
+    fn age(&mut self) {
+        self.table.retain(|_, noted| {
+            noted.scans /= 2;
+            noted.scans > 0
+        });
+        self.scattered = self.table.values().filter(|noted| noted.gain() > 0).count();
+    }
+
+    /// The region that it helps most to put in order.
+    pub(crate) fn next(&self) -> Option<(Key, Noted)> {
+        // Of equal ones the first.
+        let best = self.table.iter().max_by_key(|(first, noted)| (noted.gain(), core::cmp::Reverse(**first)))?;
+        Some((*best.0, *best.1)).filter(|(_, noted)| noted.gain() > 0)
+    }
+
+    /// Blocks of a region are on their way home, which is here; there may be more of them.
+    pub(crate) fn goes_home(&mut self, first: Key, home: i64, moved: usize) {
+        self.change(first, |noted| {
+            noted.displaced -= moved as i64;
+            (noted.home, noted.tries) = (Some(home), 0);
+        });
+    }
+
+    /// A region was looked at in vain.
+    pub(crate) fn tried(&mut self, first: Key) {
+        self.change(first, |noted| noted.tries += 1);
+    }
+
+    /// A region is in order, as far as it can be.
+    pub(crate) fn in_order(&mut self, first: Key) {
+        self.change(first, |noted| {
+            let (scans, displaced) = (noted.scans / 2, noted.displaced.min(0));
+            *noted = Noted { scans, displaced, ..Noted::default() };
+        });
+        if self.table.get(&first).is_some_and(|noted| noted.scans == 0) {
+            self.table.remove(&first);
+        }
+    }
+
+    /// Regions of which something is to be put in order.
+    pub(crate) fn scattered(&self) -> usize {
+        self.scattered
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.table.clear();
+        self.scattered = 0;
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        self.table.len() as u64 * REGION_BYTES
+    }
+}
+
+impl Pool {
+    /// Which regions are read in order.
+    #[inline]
+    pub(crate) fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    /// The same, for who knows more of them.
+    #[inline]
+    pub(crate) fn regions_mut(&mut self) -> &mut Regions {
+        &mut self.regions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::VolumeId;
+
+    fn key(lba: u64) -> Key {
+        Key::new(VolumeId(1), lba)
+    }
+
+    fn next(regions: &Regions) -> Option<u64> {
+        regions.next().map(|(first, _)| first.lba())
+    }
+
+    #[test]
+    fn the_region_that_costs_the_most_reads_comes_first() {
+        let mut regions = Regions::new(8, 16);
+        regions.read(key(3), 5);
+        regions.read(key(40), 4);
+        regions.read(key(47), 4);
+        assert_eq!((next(&regions), regions.scattered()), (Some(32), 2));
+        regions.in_order(key(32));
+        assert_eq!(next(&regions), Some(0));
+        regions.in_order(key(0));
+        assert_eq!((next(&regions), regions.scattered()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_overwritten_is_noted_only_where_somebody_reads() {
+        let mut regions = Regions::new(8, 16);
+        regions.overwritten(key(1), 3);
+        assert_eq!((next(&regions), regions.scattered()), (None, 0));
+        regions.read(key(1), 0);
+        assert_eq!(next(&regions), None, "it lies in order");
+        regions.overwritten(key(2), 3);
+        assert_eq!((next(&regions), regions.scattered()), (Some(0), 1));
+    }
+
+    #[test]
+    fn what_goes_home_is_not_taken_for_what_clients_write() {
+        let mut regions = Regions::new(8, 16);
+        (0..4).for_each(|_| regions.read(key(0), 0));
+        regions.overwritten(key(0), 5);
+        regions.goes_home(key(0), 7, 5);
+        regions.in_order(key(0));
+        regions.overwritten(key(0), 5);
+        assert_eq!(next(&regions), None);
+        regions.overwritten(key(0), 1);
+        assert_eq!(next(&regions), Some(0));
+    }
+
+    #[test]
+    fn a_full_table_forgets_what_is_read_seldom() {
+        let mut regions = Regions::new(2, 16);
+        regions.read(key(0), 1);
+        (0..3).for_each(|_| regions.read(key(16), 1));
+        regions.read(key(32), 9);
+        assert_eq!(next(&regions), Some(32));
+        regions.in_order(key(32));
+        assert_eq!(next(&regions), Some(16));
+    }
+}

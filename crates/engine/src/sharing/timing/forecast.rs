@@ -1,0 +1,174 @@
+//! Our controller: it knows what inline can do, because it has seen it.
+//!
+//! While inline, it notes how much the foreground got done in the time that it was busy. That is what inline can do, or less. While
+//! offline it compares this with what the clients want:
+//!
+//! - **inline to offline** when the goal is missed three times in a row, twice if it is missed by much, while the throttle has nothing
+//!   left to take from the background;
+//! - **offline to inline** when the forecast says five times in a row that inline would have room to spare. That the load is low is not
+//!   asked for. What clients want is what they got, if they did not wait for the device, and else the goal;
+//! - **offline that does not help** ends by itself: where clients get no more than inline gave them, it goes back, and stays there for
+//!   a minute, the next time for two, and so on up to an hour.
+//!
+//! Without a goal, the p99 that the foreground usually has is protected: twice as much is a miss.
+//!
+//! Nothing of it needs tuning: all it knows are ratios of what it measured.
+
+use super::{Goal, Measurement, Mode, WHOLE};
+use crate::contract::Nanos;
+
+/// A goal that is missed by less, in millionths, is met.
+const TOLERANCE: i64 = 20_000;
+/// Missed by more, it counts twice.
+const MUCH: i64 = 100_000;
+/// So many misses in a row: offline. A large one counts 2.
+const MISSES: u8 = 3;
+/// So many good forecasts in a row: inline.
+const FORECASTS: u8 = 5;
+/// So many measurements it stays offline at least.
+const STAYS: u32 = 10;
+/// What clients want may be this percentage of what inline can do,
+const ROOM_PERCENT: u128 = 85;
+/// and less where the goal is a latency, which grows as room is used up.
+const LATENCY_ROOM_PERCENT: u128 = 70;
+/// Before inline was ever seen, it is taken to do this percentage of what offline does: HIODS measured 43 to 68 (tables 13 and 14).
+const UNSEEN_PERCENT: u64 = 40;
+/// Offline helps if it does this percentage of what inline does.
+const HELPS_PERCENT: u128 = 105;
+/// Measurements that offline is not tried again after it did not help: at first, and at most.
+const FIRST_BAR: u32 = 60;
+const LONGEST_BAR: u32 = 3600;
+/// Foreground that was busy for less of the time, in millionths, says nothing of what can be done.
+const ENOUGH_BUSY: i64 = 100_000;
+
+/// The controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Forecast {
+    /// What it has chosen.
+    pub mode: Mode,
+    /// What each mode gets done in a busy second, inline first: bytes if the goal is in bytes, else requests; 0: not seen yet.
+    done: [u64; 2],
+    /// The usual p99; 0: not known yet.
+    usual: Nanos,
+    /// The p99 while inline had room; 0: not known yet.
+    inline_p99: Nanos,
+    /// Points against this mode, in a row.
+    against: u8,
+    /// Measurements since the mode changed.
+    stayed: u32,
+    /// Offline is not tried for so many measurements,
+    barred: u32,
+    /// and for so many the next time that it does not help.
+    bar: u32,
+}
+
+impl Default for Forecast {
+    fn default() -> Forecast {
+        Forecast::new(Mode::Inline)
+    }
+}
+
+impl Forecast {
+    /// In a mode to begin with; inline, unless there is a reason.
+    pub fn new(mode: Mode) -> Forecast {
+        Forecast { mode, done: [0; 2], usual: 0, inline_p99: 0, against: 0, stayed: 0, barred: 0, bar: FIRST_BAR }
+    }
+
+    /// By how much the goal was missed: what the throttle goes by. In millionths; below 0 is room.
+    pub fn miss(&self, goal: Goal, measured: &Measurement) -> i64 {
+        measured.miss(goal, self.usual)
+    }
+
+    /// What inline is expected to do in a second, in requests or in bytes.
+    pub fn inline_forecast(&self) -> u64 {
+        match self.done {
+            [0, offline] => (u128::from(offline) * u128::from(UNSEEN_PERCENT) / 100) as u64,
+            [inline, _] => inline,
+        }
+    }
+
+    /// After one more measurement. `spent`: whether the background has no more than its least share, or nothing to do.
+    pub fn next(self, goal: Goal, measured: &Measurement, spent: bool) -> Forecast {
+        let miss = self.miss(goal, measured);
+        let mut next = Forecast { stayed: self.stayed.saturating_add(1), ..self };
+        next.note(goal, measured, spent);
+        next.barred = next.barred.saturating_sub(1);
+        match self.mode {
+            Mode::Inline => {
+                next.against = match miss {
+                    _ if !spent || next.barred > 0 => 0,
+                    miss if miss > MUCH => self.against + 2,
+                    miss if miss > TOLERANCE => self.against + 1,
+                    _ => 0,
+                };
+                if next.against >= MISSES {
+                    next.change_to(Mode::Offline);
+                }
+            }
+            Mode::Offline => {
+                next.against = if next.inline_meets(goal, measured) { self.against + 1 } else { 0 };
+                let helps = u128::from(next.done[1]) * 100 > u128::from(next.done[0]) * HELPS_PERCENT;
+                if next.stayed < STAYS {
+                    next.against = next.against.min(FORECASTS - 1);
+                } else if next.against >= FORECASTS {
+                    next.change_to(Mode::Inline);
+                } else if !helps && next.done[0] > 0 && spent && measured.is_saturated() {
+                    next.change_to(Mode::Inline);
+                    next.barred = self.bar;
+                    next.bar = (self.bar * 2).min(LONGEST_BAR);
+                } else if helps {
+                    next.bar = FIRST_BAR;
+                }
+            }
+        }
+        next
+    }
+
+    fn change_to(&mut self, mode: Mode) {
+        (self.mode, self.against, self.stayed) = (mode, 0, 0);
+    }
+
+    /// What can be learnt from a measurement.
+    fn note(&mut self, goal: Goal, measured: &Measurement, spent: bool) {
+        if measured.busy_share() < ENOUGH_BUSY || measured.requests == 0 {
+            return;
+        }
+        let count = if matches!(goal, Goal::Bytes(_)) { measured.bytes } else { measured.requests };
+        let rate = (u128::from(count) * 1_000_000_000 / u128::from(measured.busy.max(1))) as u64;
+        let done = &mut self.done[self.mode as usize];
+        // Clients that do not keep the device busy see less than it can do. Full load shows what it does now, unless the background had a
+        // part of it.
+        *done = match *done {
+            0 => rate,
+            seen if measured.is_saturated() && spent => seen - seen / 8 + rate / 8,
+            seen => seen.max(rate),
+        };
+        if !measured.is_saturated() {
+            self.usual = match self.usual {
+                0 => measured.p99,
+                usual if measured.p99 < usual => usual - (usual - measured.p99) / 8,
+                usual => usual + (measured.p99 - usual) / 64,
+            };
+            if self.mode == Mode::Inline {
+                self.inline_p99 =
+                    if self.inline_p99 == 0 { measured.p99 } else { self.inline_p99.midpoint(measured.p99) };
+            }
+        }
+    }
+
+    /// Whether inline would meet the goal, with room to spare.
+    fn inline_meets(&self, goal: Goal, measured: &Measurement) -> bool {
+        let rate = measured.rate(goal);
+        let can = u128::from(self.inline_forecast());
+        let fits = |wanted: u64, percent: u128| u128::from(wanted) * 100 <= can * percent;
+        match goal {
+            _ if measured.requests == 0 => true,
+            Goal::Operations(least) | Goal::Bytes(least) if measured.is_saturated() => fits(least, ROOM_PERCENT),
+            Goal::Operations(least) | Goal::Bytes(least) => fits(rate.min(least), ROOM_PERCENT),
+            Goal::P99(most) => self.inline_p99 <= most && fits(rate, LATENCY_ROOM_PERCENT),
+            Goal::None => fits(rate, LATENCY_ROOM_PERCENT),
+        }
+    }
+}
+
+const _: () = assert!(TOLERANCE < MUCH && MUCH < WHOLE);

@@ -1,0 +1,231 @@
+//! When the duplicates of a volume are found: at once (inline), later in the background (offline), or whichever the load allows (hybrid).
+//!
+//! Owns the words for it and the two controllers that choose the mode of a hybrid volume. All of it is pure: a controller is a value, a
+//! measurement goes in, the next value comes out; nothing here reads a clock or knows the engine. Integers alone, so every machine decides
+//! the same.
+//!
+//! - [`paper::Paper`]: HIODS' controller (sections 3.5 and 4.3), as a preset.
+//! - [`forecast::Forecast`]: ours, the default. It goes back to inline when its forecast says that inline meets the goal.
+//! - [`meter::Meter`]: counts requests and makes the [`Measurement`]s that both go by.
+//!
+//! What must hold: a controller never asks for a burst. The pace of the background is the throttle's (`pid`), whatever the mode.
+//!
+//! Who calls it: so far the lab, with a model of what both modes cost (`lab figure hiods-*`). The engine's background pass will.
+
+pub mod forecast;
+pub mod meter;
+pub mod paper;
+
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::contract::Nanos;
+
+/// When duplicates of a volume are found.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Timing {
+    /// Before a write is answered.
+    Inline,
+    /// In the background.
+    Offline,
+    /// A controller chooses.
+    #[default]
+    Hybrid,
+}
+
+/// What a controller has chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mode {
+    /// Duplicates are found before a write is answered.
+    Inline,
+    /// Writes are answered without a look for duplicates; the background finds them.
+    Offline,
+}
+
+/// What the foreground is to have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Goal {
+    /// Nothing is stated: the p99 that it has had lately is protected.
+    #[default]
+    None,
+    /// Requests a second.
+    Operations(u64),
+    /// Bytes a second.
+    Bytes(u64),
+    /// Of a hundred requests 99 take no longer.
+    P99(Nanos),
+}
+
+/// What the foreground had, over a time of about a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Measurement {
+    /// How long was measured, in nanoseconds; not 0.
+    pub time: Nanos,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long at least one request was under way, at most `time`.
+    pub busy: Nanos,
+    /// The time that 99 of 100 of them did not exceed; 0 without requests.
+    pub p99: Nanos,
+    /// Requests that came, as HIODS counts them,
+    pub entered: u64,
+    /// and of these the ones that came less than [`paper::STRESS_GAP`] after the one before had left.
+    pub stressed: u64,
+    /// Time since the last request came.
+    pub since_last: Nanos,
+}
+
+/// A whole, where shares and misses are in millionths.
+pub const WHOLE: i64 = 1_000_000;
+/// The foreground waits for the device all the time if it has requests under way for more than this part of it.
+const SATURATED: i64 = 950_000;
+/// What it gets beyond its goal then counts as room for one part in so many.
+const MAKES_UP: i64 = 4;
+
+impl Measurement {
+    /// Whether there was a request under way nearly all the time, so that clients may want more than they got.
+    pub fn is_saturated(&self) -> bool {
+        self.busy_share() >= SATURATED
+    }
+
+    /// The part of the time in which a request was under way, in millionths.
+    fn busy_share(&self) -> i64 {
+        (u128::from(self.busy.min(self.time)) * WHOLE as u128 / u128::from(self.time.max(1))) as i64
+    }
+
+    /// A number of the whole time for each second.
+    fn each_second(&self, count: u64) -> u64 {
+        (u128::from(count) * 1_000_000_000 / u128::from(self.time.max(1))) as u64
+    }
+
+    /// Requests a second.
+    pub fn operations(&self) -> u64 {
+        self.each_second(self.requests)
+    }
+
+    /// What the goal counts, for each second: bytes, or else requests.
+    fn rate(&self, goal: Goal) -> u64 {
+        match goal {
+            Goal::Bytes(_) => self.each_second(self.bytes),
+            _ => self.operations(),
+        }
+    }
+
+    /// By how much the goal was missed, in millionths of it: below 0 is room that is left.
+    ///
+    /// Clients that did not wait for the device got what they asked for, however little that is: what is left then is the part of the time
+    /// without a request. `usual` is the p99 that counts where no goal is stated; 0 if it is not known yet.
+    pub fn miss(&self, goal: Goal, usual: Nanos) -> i64 {
+        let idle = self.busy_share() - SATURATED;
+        let latency = |most: Nanos| {
+            let miss = (i128::from(self.p99) - i128::from(most)) * i128::from(WHOLE) / i128::from(most.max(1));
+            miss.clamp(i128::from(-WHOLE), i128::from(WHOLE)) as i64
+        };
+        match goal {
+            _ if self.requests == 0 && self.busy == 0 => -WHOLE,
+            Goal::P99(most) => latency(most),
+            Goal::None if usual == 0 => idle.min(0),
+            // What is usual varies: twice as long is noticed.
+            Goal::None => latency(2 * usual),
+            Goal::Operations(_) | Goal::Bytes(_) if idle < 0 => idle,
+            Goal::Operations(least) | Goal::Bytes(least) => {
+                let miss = (i128::from(least) - i128::from(self.rate(goal))) * i128::from(WHOLE);
+                let miss = (miss / i128::from(least.max(1))).clamp(i128::from(-WHOLE), i128::from(WHOLE)) as i64;
+                // Clients that get more than the goal and still wait make up for what they missed: there is less room than it seems.
+                if miss < 0 { miss / MAKES_UP } else { miss }
+            }
+        }
+    }
+}
+
+/// What several volumes' misses come to for the pool's throttle: the largest.
+pub fn largest_miss(misses: impl IntoIterator<Item = i64>) -> i64 {
+    misses.into_iter().max().unwrap_or(-WHOLE)
+}
+
+impl fmt::Display for Timing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Timing::Inline => "inline",
+            Timing::Offline => "offline",
+            Timing::Hybrid => "hybrid",
+        })
+    }
+}
+
+impl FromStr for Timing {
+    type Err = BadTiming;
+
+    fn from_str(text: &str) -> Result<Timing, BadTiming> {
+        let all = [("inline", Timing::Inline), ("offline", Timing::Offline), ("hybrid", Timing::Hybrid)];
+        all.into_iter().find(|(name, _)| *name == text).map(|(_, timing)| timing).ok_or(BadTiming)
+    }
+}
+
+/// There is no such timing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadTiming;
+
+impl fmt::Display for BadTiming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a timing is inline, offline or hybrid")
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MIB: u64 = 1 << 20;
+        match *self {
+            Goal::None => f.write_str("none"),
+            Goal::Operations(count) => write!(f, "{count}iops"),
+            Goal::Bytes(bytes) if bytes.is_multiple_of(MIB) => write!(f, "{}MiB/s", bytes / MIB),
+            Goal::Bytes(bytes) => write!(f, "{bytes}B/s"),
+            Goal::P99(nanos) if nanos.is_multiple_of(1_000_000) => write!(f, "p99={}ms", nanos / 1_000_000),
+            Goal::P99(nanos) if nanos.is_multiple_of(1_000) => write!(f, "p99={}us", nanos / 1_000),
+            Goal::P99(nanos) => write!(f, "p99={nanos}ns"),
+        }
+    }
+}
+
+impl FromStr for Goal {
+    type Err = BadGoal;
+
+    /// Reads `none`, `20000iops`, `200MiB/s` (also KiB, GiB, B), `p99=2ms` (also s, us, ns). A goal is not 0.
+    fn from_str(text: &str) -> Result<Goal, BadGoal> {
+        if text == "none" {
+            return Ok(Goal::None);
+        }
+        let (latency, text) = text.strip_prefix("p99=").map_or((false, text), |rest| (true, rest));
+        let end = text.find(|c: char| !c.is_ascii_digit()).ok_or(BadGoal)?;
+        let (digits, unit) = text.split_at(end);
+        let number: u64 = digits.parse().map_err(|_| BadGoal)?;
+        let times = |factor: u64| number.checked_mul(factor).filter(|&value| value > 0).ok_or(BadGoal);
+        match (latency, unit) {
+            (true, "s") => times(1_000_000_000).map(Goal::P99),
+            (true, "ms") => times(1_000_000).map(Goal::P99),
+            (true, "us") => times(1_000).map(Goal::P99),
+            (true, "ns") => times(1).map(Goal::P99),
+            (false, "iops") => times(1).map(Goal::Operations),
+            (false, "GiB/s") => times(1 << 30).map(Goal::Bytes),
+            (false, "MiB/s") => times(1 << 20).map(Goal::Bytes),
+            (false, "KiB/s") => times(1 << 10).map(Goal::Bytes),
+            (false, "B/s") => times(1).map(Goal::Bytes),
+            _ => Err(BadGoal),
+        }
+    }
+}
+
+/// There is no such goal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadGoal;
+
+impl fmt::Display for BadGoal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a goal is none, or a number with its unit, such as 20000iops, 200MiB/s or p99=2ms")
+    }
+}

@@ -1,0 +1,57 @@
+//! HIODS' controller (sections 3.5 and 4.3), with the paper's constants.
+//!
+//! A request is in stress if it comes less than 3 ms after the one before has left. The system is under stress if that is so of 90 % of
+//! the requests, and the last one came at most a second ago. Three measurements in a row under stress and below the goal: offline. Three in a
+//! row without stress: inline. How often is measured the paper does not say; here it is once a second.
+//!
+//! What it cannot know: whether inline would meet the goal. Load alone decides about the way back, so a load that inline could carry
+//! with ease, of requests less than 3 ms apart, keeps it offline.
+
+use super::{Measurement, Mode};
+use crate::contract::Nanos;
+
+/// A request that comes this soon after the one before has left is in stress.
+pub const STRESS_GAP: Nanos = 3_000_000;
+/// The system is under stress if so many percent of the requests are.
+const STRESSED_PERCENT: u64 = 90;
+/// The last request is no older.
+const RECENT: Nanos = 1_000_000_000;
+/// So many measurements in a row.
+const IN_A_ROW: u8 = 3;
+
+/// The controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Paper {
+    /// What it has chosen.
+    pub mode: Mode,
+    /// Measurements in a row that speak for the other mode.
+    against: u8,
+}
+
+impl Paper {
+    /// In a mode to begin with.
+    pub fn new(mode: Mode) -> Paper {
+        Paper { mode, against: 0 }
+    }
+
+    /// After one more measurement, with a goal in requests a second.
+    pub fn next(self, goal: u64, measured: &Measurement) -> Paper {
+        let stressed = is_stressed(measured);
+        let is_against = match self.mode {
+            Mode::Inline => stressed && measured.operations() < goal,
+            Mode::Offline => !stressed,
+        };
+        match (is_against, self.against + 1, self.mode) {
+            (false, _, mode) => Paper { mode, against: 0 },
+            (true, IN_A_ROW.., Mode::Inline) => Paper::new(Mode::Offline),
+            (true, IN_A_ROW.., Mode::Offline) => Paper::new(Mode::Inline),
+            (true, against, mode) => Paper { mode, against },
+        }
+    }
+}
+
+/// Whether the system is under stress.
+pub fn is_stressed(measured: &Measurement) -> bool {
+    let share = measured.stressed * 100 >= measured.entered * STRESSED_PERCENT;
+    measured.entered > 0 && share && measured.since_last <= RECENT
+}

@@ -1,0 +1,97 @@
+//! Not in the paper: its controller and ours beside both static timings, at rates from a fifth to twice what inline can do.
+//!
+//! Each rate is written for 8 GiB, after 8 GiB at a fifth of what inline can do, and followed by the same. Bands: ours may miss a goal that can
+//! be met for ten seconds a phase, and takes at most as much extra space as the preset; where inline can do the rate, both hold at 0.
+
+use super::NOTE;
+use super::model::{Account, How, PAPER, Path, account, run};
+use crate::figures::plot::{COLOURS, Chart, Drawn, Line, round_up};
+use crate::figures::{Data, Entry, Figure, Row};
+use engine::timing::Mode;
+
+pub(super) const CONTROLLER: Entry = Entry {
+    name: "hiods-controller",
+    about: "HIODS' controller and ours, by the rate that is asked for (model)",
+    runs: Vec::new,
+    make: |_| figure(),
+};
+
+/// 8 GiB.
+const REQUESTS: u64 = 1 << 21;
+/// What inline can do, of the paper's costs.
+const INLINE: u64 = 1_000_000_000 / 66_000;
+/// Rates, in tenths of that.
+const TENTHS: [u64; 10] = [2, 4, 6, 8, 9, 11, 13, 15, 18, 20];
+const HOWS: [(&str, How); 4] = [
+    ("static inline", How::Inline),
+    ("static offline", How::Offline),
+    ("hybrid, preset", How::Preset(Mode::Inline)),
+    ("hybrid, ours", How::Ours),
+];
+
+fn figure() -> Figure {
+    let low = INLINE / 5;
+    let mut rows = Vec::new();
+    let mut lines: Vec<Vec<(f64, f64)>> = vec![Vec::new(); HOWS.len()];
+    for tenths in TENTHS {
+        let rate = INLINE * tenths / 10;
+        let sums = HOWS.map(|(_, how)| account(&run(PAPER, &[low, rate, low], REQUESTS, Path::Direct, how)));
+        let [.., preset, ours] = sums;
+        let label = format!("{}.{} of inline, {rate} requests a second", tenths / 10, tenths % 10);
+        let most = if tenths < 10 { 0.0 } else { 30.0 };
+        rows.push(
+            Row::new(format!("{label}: ours, avoidable seconds of missed goal"), "s", ours.avoidable as f64)
+                .within_band((0.0, most)),
+        );
+        rows.push(
+            Row::new(format!("{label}: ours, extra space"), "GiB h", ours.space).within_band((0.0, preset.space)),
+        );
+        for (((name, _), sum), line) in HOWS.iter().zip(sums).zip(&mut lines) {
+            rows.extend(of(&label, name, sum));
+            line.push((rate as f64, sum.missed as f64));
+        }
+    }
+    for row in &mut rows {
+        row.data = Data::Model;
+    }
+    let highest = lines.iter().flatten().map(|point| point.1).fold(1.0, f64::max);
+    let line = |at: usize, points: Vec<(f64, f64)>| Line {
+        name: HOWS[at].0.into(),
+        colour: COLOURS[at],
+        dashed: at < 2,
+        marked: true,
+        points,
+    };
+    Figure {
+        name: "hiods-controller",
+        source: "HIODS, section 5.4 (not a figure of it)",
+        title: "seconds of missed goal by the rate that is asked for".into(),
+        rows,
+        chart: Chart {
+            title: "8 GiB at a rate, between 8 GiB at a fifth of inline: seconds of missed goal (model)".into(),
+            x_label: "requests a second".into(),
+            y_label: "seconds in which the goal was missed".into(),
+            y: (0.0, round_up(highest)),
+            log: false,
+            content: Drawn::Lines {
+                x: (0.0, (2 * INLINE) as f64 * 1.02),
+                bands: Vec::new(),
+                lines: lines.into_iter().enumerate().map(|(at, points)| line(at, points)).collect(),
+            },
+        },
+        notes: vec![
+            NOTE.into(),
+            "Requests reach the device as the client makes them. The preset then never finds the way back: see 'hiods-valley'. At a rate that \
+             inline cannot do, the extra space is the price of the goal."
+                .into(),
+        ],
+    }
+}
+
+fn of(label: &str, name: &str, sum: Account) -> [Row; 2] {
+    [
+        Row::new(format!("{label}: {name}, seconds of missed goal"), "s", sum.missed as f64)
+            .note(format!("{} of them avoidable, {} s offline, {} changes", sum.avoidable, sum.offline, sum.switches)),
+        Row::new(format!("{label}: {name}, extra space"), "GiB h", sum.space),
+    ]
+}

@@ -1,0 +1,135 @@
+//! The frontier: hits against bytes written to flash, of all policies, for caches from 0.5 to 50 % of the data. The less is written for as
+//! many hits, the better.
+//!
+//! Containers are read by themselves (Zipf) for two days. The first begins with an empty cache, the second with what the first has left.
+
+use super::super::plot::{COLOURS, Chart, Drawn, Line};
+use super::super::runs::Results;
+use super::super::{Entry, Figure, Row};
+use super::{PAPER, Workload, ours, percent, sized};
+use crate::flash_cache::policies::Policy;
+use crate::flash_cache::workload::{Shape, Unit};
+use crate::flash_cache::{Outcome, Setup};
+
+const fn entry(name: &'static str, about: &'static str, make: fn(&Results) -> Figure) -> Entry {
+    Entry { name, about, runs: Vec::new, make }
+}
+
+pub(super) const FLAT: Entry =
+    entry("plc-frontier-06", "beyond PLC: hits against bytes written, all policies, alpha 0.6", |results| {
+        frontier(results, "plc-frontier-06", 0.6)
+    });
+pub(super) const MODERATE: Entry =
+    entry("plc-frontier-08", "beyond PLC: hits against bytes written, all policies, alpha 0.8", |results| {
+        frontier(results, "plc-frontier-08", 0.8)
+    });
+pub(super) const USUAL: Entry =
+    entry("plc-frontier-10", "beyond PLC: hits against bytes written, all policies, alpha 1.0", |results| {
+        frontier(results, "plc-frontier-10", 1.0)
+    });
+pub(super) const STEEP: Entry =
+    entry("plc-frontier-12", "beyond PLC: hits against bytes written, all policies, alpha 1.2", |results| {
+        frontier(results, "plc-frontier-12", 1.2)
+    });
+
+/// Caches in thousandths of the data.
+const SIZES: [u64; 7] = [5, 10, 20, 50, 100, 200, 500];
+/// The short form leaves out the smallest, of which nothing is left.
+const QUICK_SIZES: [u64; 3] = [20, 50, 200];
+
+fn policies(cache: u64) -> [Policy; 10] {
+    [
+        Policy::Fifo,
+        Policy::Lru,
+        Policy::Lfu,
+        Policy::Larc,
+        Policy::Arc,
+        Policy::S3Fifo,
+        PAPER,
+        ours(cache),
+        Policy::DLru,
+        Policy::DArc,
+    ]
+}
+
+fn frontier(results: &Results, name: &'static str, alpha: f64) -> Figure {
+    let shape = sized(Shape { unit: Unit::Containers, alpha, ..Shape::SLIDES }, results.quick);
+    let workload = Workload::new(Shape { read_bytes: 2 * shape.read_bytes, ..shape });
+    let sizes: &[u64] = if results.quick { &QUICK_SIZES } else { &SIZES };
+    let mut setups = Vec::new();
+    for &permille in sizes {
+        let cache = workload.cache(permille);
+        setups.extend(policies(cache).map(|policy| Setup { days: 2, ..Setup::new(policy, cache) }));
+    }
+    let outcomes = workload.run_in_parts(&setups, 2);
+    let mut rows = Vec::new();
+    for (setup, days) in setups.iter().zip(&outcomes) {
+        let [first, second] = days[..] else { continue };
+        let of = format!("cache {}, {}", percent(setup.cache_bytes * 1000 / workload.shape.bytes), setup.policy.name());
+        let note = format!("second day {:.2} %", second.hit_percent());
+        rows.push(Row::new(format!("{of}: hits"), "%", first.hit_percent()).note(note));
+        let note = format!("second day {:.1} GB", second.written_gib());
+        rows.push(Row::new(format!("{of}: written"), "GB", first.written_gib()).note(note));
+    }
+    for (at, &permille) in sizes.iter().enumerate() {
+        for (day, title) in ["first day", "second day"].into_iter().enumerate() {
+            let of = |policy: usize| &outcomes[at * 10 + policy][day];
+            judge(&mut rows, &format!("cache {}, {title}", percent(permille)), permille, of(1), of(6), of(7));
+        }
+    }
+    Figure {
+        name,
+        source: "beyond PLC",
+        title: format!("hits against bytes written, alpha {alpha}"),
+        rows,
+        chart: picture(alpha, sizes.len(), &setups, &outcomes),
+        notes: vec![
+            "Each line goes from the smallest cache to the largest. A policy is better the further its line is to the left and the higher. \
+             Without shared contents D-LRU is LRU, and D-ARC close to ARC; they are in the table."
+                .into(),
+            "On the first day every cache must be filled. Where LRU's hits are so many that it writes little more than a filling, no policy can \
+             write half of that and hit as much: that is so with alpha 1.2. On the second day the cache is full."
+                .into(),
+        ],
+    }
+}
+
+/// What ours must do: at least LRU's and PLC-Cache's hits; from 1 to 5 % an eighth of LRU's bytes at most, at 20 % a half.
+fn judge(rows: &mut Vec<Row>, title: &str, permille: u64, lru: &Outcome, plc: &Outcome, ours: &Outcome) {
+    let more = |other: &Outcome| ours.hit_percent() - other.hit_percent();
+    rows.push(Row::new(format!("{title}: ours hits more than LRU by"), "points", more(lru)).within_band((0.0, 100.0)));
+    rows.push(
+        Row::new(format!("{title}: ours hits more than PLC-Cache by"), "points", more(plc)).within_band((0.0, 100.0)),
+    );
+    let most = match permille {
+        10..=50 => 12.5,
+        200 => 50.0,
+        _ => return,
+    };
+    let share = 100.0 * ours.written_bytes as f64 / lru.written_bytes as f64;
+    rows.push(Row::new(format!("{title}: ours writes, of LRU's bytes"), "%", share).within_band((0.0, most)));
+}
+
+fn picture(alpha: f64, sizes: usize, setups: &[Setup], outcomes: &[Vec<Outcome>]) -> Chart {
+    let line = |policy: usize| Line {
+        name: setups[policy].policy.name().into(),
+        colour: COLOURS[policy],
+        dashed: policy == 0,
+        marked: true,
+        points: (0..sizes)
+            .map(|size| outcomes[size * 10 + policy][0])
+            .map(|first| (first.written_gib().max(0.01).log10(), first.hit_percent()))
+            .collect(),
+    };
+    let lines: Vec<Line> = (0..8).map(line).collect();
+    let points = || lines.iter().flat_map(|line| &line.points).map(|point| point.0);
+    let (left, right) = (points().fold(3.0, f64::min), points().fold(0.0, f64::max));
+    Chart {
+        title: format!("Hits against bytes written on the first day, alpha {alpha}"),
+        x_label: "GB written: ten to the power of".into(),
+        y_label: "% of reads that hit".into(),
+        y: (0.0, 100.0),
+        log: false,
+        content: Drawn::Lines { x: ((left * 4.0).floor() / 4.0, (right * 4.0).ceil() / 4.0), bands: Vec::new(), lines },
+    }
+}

@@ -1,0 +1,170 @@
+//! D-LRU and D-ARC (CacheDedup, FAST 2016): caches that know addresses and contents apart, so that one copy serves many addresses.
+//!
+//! A read hits if its address is known and its content cached. An address that is not known is a miss even where the content is cached: only
+//! the content, once it is there, says so; but then nothing is written to flash.
+
+use std::collections::VecDeque;
+
+use super::Outcome;
+use super::classic::{OFTEN, OFTEN_GHOSTS, ONCE, ONCE_GHOSTS, Queue};
+use super::lists::Lists;
+
+/// D-LRU: an LRU list of addresses and one of contents.
+#[derive(Clone, Debug)]
+pub struct DLru {
+    addresses: Queue,
+    contents: Queue,
+}
+
+impl DLru {
+    /// An empty cache. There are so many addresses known for each place as in the paper's sizing of 100 %: as many as places, and again as many.
+    pub fn new(addresses: u32, contents: u32, places: u32) -> DLru {
+        DLru { addresses: Queue::lru(addresses, places.saturating_mul(2)), contents: Queue::lru(contents, places) }
+    }
+
+    /// A read.
+    pub fn access(&mut self, address: u32, content: u32) -> Outcome {
+        let known = self.addresses.access(address).hit;
+        let outcome = self.contents.access(content);
+        Outcome { hit: known && outcome.hit, ..outcome }
+    }
+}
+
+/// ARC's lists are of addresses here; D-ARC has one more: addresses that are about to be forgotten.
+const STAGED: u32 = 4;
+
+/// D-ARC: ARC over addresses. A content stays as long as an address of T1 or T2 has it, and after that until its place is needed.
+#[derive(Clone, Debug)]
+pub struct DArc {
+    lists: Lists,
+    /// The content that an address had when it was last read.
+    content_of: Vec<u32>,
+    contents: Vec<Content>,
+    /// Contents without an address in T1 or T2, the oldest first. Those that have one again, or are gone, are passed over.
+    orphans: VecDeque<(u32, u32)>,
+    cached: usize,
+    places: usize,
+    target: usize,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Content {
+    cached: bool,
+    /// Addresses in T1 and T2.
+    addresses: u32,
+    /// Grows with each time that it becomes an orphan: which of its entries among them is valid.
+    orphaned: u32,
+}
+
+impl DArc {
+    /// An empty cache.
+    pub fn new(addresses: u32, contents: u32, places: u32) -> DArc {
+        DArc {
+            lists: Lists::new(addresses, 5),
+            content_of: vec![u32::MAX; addresses as usize],
+            contents: vec![Content::default(); contents as usize],
+            orphans: VecDeque::new(),
+            cached: 0,
+            places: places as usize,
+            target: 0,
+        }
+    }
+
+    /// A read.
+    pub fn access(&mut self, address: u32, content: u32) -> Outcome {
+        let found = self.lists.list_of(address);
+        let is_cached = self.contents[content as usize].cached;
+        let hit = is_cached && matches!(found, Some(ONCE | OFTEN));
+        match found {
+            Some(ONCE_GHOSTS) => self.target = (self.target + 1).min(self.places),
+            Some(OFTEN_GHOSTS) => self.target = self.target.saturating_sub(1),
+            _ => {}
+        }
+        if found.is_none_or(|list| list >= ONCE_GHOSTS) {
+            self.make_room_for_address();
+        }
+        let mut evicted = None;
+        if !is_cached {
+            if self.cached >= self.places {
+                evicted = self.evict(found == Some(OFTEN_GHOSTS));
+            }
+            self.contents[content as usize].cached = true;
+            self.cached += 1;
+        }
+        // What made room may have moved the address itself on.
+        let list = if matches!(found, None | Some(STAGED)) { ONCE } else { OFTEN };
+        self.enter(list, address, content);
+        Outcome { hit, inserted: !is_cached, evicted }
+    }
+
+    /// The address is in T1 or T2 now, with this content.
+    fn enter(&mut self, list: u32, address: u32, content: u32) {
+        self.contents[content as usize].addresses += 1;
+        if matches!(self.lists.list_of(address), Some(ONCE | OFTEN)) {
+            self.leave(address);
+        }
+        self.content_of[address as usize] = content;
+        self.lists.push_front(list, address);
+    }
+
+    /// The address is no longer in T1 or T2.
+    fn leave(&mut self, address: u32) {
+        let number = self.content_of[address as usize];
+        let content = &mut self.contents[number as usize];
+        content.addresses -= 1;
+        if content.addresses == 0 {
+            content.orphaned += 1;
+            self.orphans.push_back((number, content.orphaned));
+        }
+    }
+
+    /// At most twice as many addresses are known with their contents as there are places.
+    fn make_room_for_address(&mut self) {
+        if self.lists.len(ONCE) + self.lists.len(OFTEN) + self.lists.len(STAGED) < 2 * self.places {
+            return;
+        }
+        if self.lists.len(STAGED) == 0 {
+            self.retire(false);
+        }
+        self.lists.pop_back(STAGED);
+    }
+
+    /// Frees a place: of the oldest orphan; if there is none, addresses are retired until there is.
+    fn evict(&mut self, from_often_ghosts: bool) -> Option<u32> {
+        loop {
+            while let Some((number, orphaned)) = self.orphans.pop_front() {
+                let content = &mut self.contents[number as usize];
+                if content.cached && content.addresses == 0 && content.orphaned == orphaned {
+                    content.cached = false;
+                    self.cached -= 1;
+                    return Some(number);
+                }
+            }
+            if self.lists.len(ONCE) + self.lists.len(OFTEN) == 0 {
+                return None;
+            }
+            self.retire(from_often_ghosts);
+        }
+    }
+
+    /// Makes a ghost of an address of T1 or T2, as ARC does; ghosts beyond their number are staged.
+    fn retire(&mut self, from_often_ghosts: bool) {
+        let len = |list| self.lists.len(list);
+        if len(ONCE) + len(ONCE_GHOSTS) >= self.places {
+            if let Some(last) = self.lists.back(ONCE_GHOSTS) {
+                self.lists.push_front(STAGED, last);
+            }
+        } else if len(ONCE_GHOSTS) + len(OFTEN_GHOSTS) >= self.places
+            && let Some(last) = self.lists.back(OFTEN_GHOSTS)
+        {
+            self.lists.push_front(STAGED, last);
+        }
+        let (once, often) = (self.lists.len(ONCE), self.lists.len(OFTEN));
+        let exceeds = once > self.target || (from_often_ghosts && once == self.target);
+        let (from, to) = if once > 0 && (exceeds || often == 0) { (ONCE, ONCE_GHOSTS) } else { (OFTEN, OFTEN_GHOSTS) };
+        if let Some(last) = self.lists.back(from) {
+            self.leave(last);
+            self.lists.push_front(to, last);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The policies: what each of them does with a read, for things of one size.
+//!
+//! A policy knows numbers of things only. It says whether a read hits, whether the thing is written to flash now, and what it displaces.
+
+mod classic;
+mod deduplicated;
+mod lists;
+#[cfg(test)]
+mod tests;
+
+use engine::Nanos;
+use engine::admission::{Admission, Rules, Verdict};
+
+use classic::{Arc, Lfu, Queue, S3Fifo};
+use deduplicated::{DArc, DLru};
+
+/// A read of a thing: a container, or an extent of chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// When.
+    pub now: Nanos,
+    /// What is read: the content, after deduplication.
+    pub thing: u32,
+    /// Through which address: the same content may have several.
+    pub address: u32,
+    /// Files that refer to it.
+    pub references: u16,
+    /// Whether it is a small part of its file by itself, away from the rest.
+    pub is_fragment: bool,
+}
+
+/// What a read comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// It is read from flash.
+    pub hit: bool,
+    /// It is written to flash.
+    pub inserted: bool,
+    /// What is no longer there.
+    pub evicted: Option<u32>,
+}
+
+impl Outcome {
+    const HIT: Outcome = Outcome { hit: true, inserted: false, evicted: None };
+    const PASSED_BY: Outcome = Outcome { hit: false, inserted: false, evicted: None };
+
+    fn inserted(evicted: Option<u32>) -> Outcome {
+        Outcome { hit: false, inserted: true, evicted }
+    }
+}
+
+/// Every policy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Policy {
+    /// No flash.
+    None,
+    /// First in, first out.
+    Fifo,
+    /// Least recently used.
+    Lru,
+    /// Least frequently used.
+    Lfu,
+    /// SAR (NAS 2012): what several files share, and fragments; least recently used of these goes. Its papers leave the victim open.
+    Sar,
+    /// LARC (MSST 2013): LRU behind a filter of what was read once.
+    Larc,
+    /// ARC (FAST 2003).
+    Arc,
+    /// CacheDedup's D-LRU (FAST 2016).
+    DLru,
+    /// CacheDedup's D-ARC.
+    DArc,
+    /// S3-FIFO (SOSP 2023).
+    S3Fifo,
+    /// PLC-Cache, or ours: the engine's own code.
+    Plc(Rules),
+}
+
+impl Policy {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::None => "HDD only",
+            Policy::Fifo => "FIFO",
+            Policy::Lru => "LRU",
+            Policy::Lfu => "LFU",
+            Policy::Sar => "SAR",
+            Policy::Larc => "LARC",
+            Policy::Arc => "ARC",
+            Policy::DLru => "D-LRU",
+            Policy::DArc => "D-ARC",
+            Policy::S3Fifo => "S3-FIFO",
+            Policy::Plc(Rules::PAPER) => "PLC-Cache",
+            Policy::Plc(_) => "ours",
+        }
+    }
+}
+
+/// A cache at work.
+#[derive(Clone, Debug)]
+pub enum Cache {
+    /// No flash.
+    None,
+    /// FIFO, LRU, LARC; whether only what SAR wants is let in.
+    Queue(Queue, bool),
+    /// LFU.
+    Lfu(Lfu),
+    /// ARC.
+    Arc(Arc),
+    /// D-LRU.
+    DLru(DLru),
+    /// D-ARC.
+    DArc(DArc),
+    /// S3-FIFO.
+    S3Fifo(S3Fifo),
+    /// PLC-Cache and ours.
+    Plc(Box<Admission>),
+}
+
+/// How much there is to cache, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    /// Things.
+    pub things: u32,
+    /// Addresses that lead to them.
+    pub addresses: u32,
+    /// Things that fit on flash; at least 1.
+    pub places: u32,
+    /// Bytes of a thing.
+    pub bytes: u64,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub fn new(policy: Policy, size: Size) -> Cache {
+        let Size { things, addresses, places, bytes } = size;
+        assert!(places > 0, "a cache has room for something");
+        match policy {
+            Policy::None => Cache::None,
+            Policy::Fifo => Cache::Queue(Queue::fifo(things, places), false),
+            Policy::Lru => Cache::Queue(Queue::lru(things, places), false),
+            Policy::Sar => Cache::Queue(Queue::lru(things, places), true),
+            Policy::Larc => Cache::Queue(Queue::larc(things, places), false),
+            Policy::Lfu => Cache::Lfu(Lfu::new(things, places)),
+            Policy::Arc => Cache::Arc(Arc::new(things, places)),
+            Policy::DLru => Cache::DLru(DLru::new(addresses, things, places)),
+            Policy::DArc => Cache::DArc(DArc::new(addresses, things, places)),
+            Policy::S3Fifo => Cache::S3Fifo(S3Fifo::new(things, places)),
+            Policy::Plc(rules) => Cache::Plc(Box::new(Admission::new(rules, things, places, bytes))),
+        }
+    }
+
+    /// A read.
+    pub fn access(&mut self, access: Access) -> Outcome {
+        let Access { now, thing, address, references, is_fragment } = access;
+        match self {
+            Cache::None => Outcome::PASSED_BY,
+            Cache::Queue(queue, true) if !(references > 1 || is_fragment) => queue.access_cached_only(thing),
+            Cache::Queue(queue, _) => queue.access(thing),
+            Cache::Lfu(lfu) => lfu.access(thing),
+            Cache::Arc(arc) => arc.access(thing),
+            Cache::DLru(cache) => cache.access(address, thing),
+            Cache::DArc(cache) => cache.access(address, thing),
+            Cache::S3Fifo(cache) => cache.access(thing),
+            Cache::Plc(admission) => {
+                if admission.access(now, thing).is_some() {
+                    return Outcome::HIT;
+                }
+                match admission.offer(now, thing, references) {
+                    Verdict::Admitted { evicted, .. } => Outcome::inserted(evicted),
+                    Verdict::Filtered | Verdict::Delayed | Verdict::NotBetter => Outcome::PASSED_BY,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `lab aged`: a table, a line each day.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use engine::Tidy;
+
+use super::{Month, Setup, measure};
+use crate::disks::Disk;
+use crate::disks::spec::size;
+
+/// From the second day on the reader gets so many thousandths of what the first one got, or more,
+const LEAST_PERMILLE: u64 = 800;
+/// and so many blocks are moved for a thousand that are written, or fewer.
+const MOST_MOVED_PERMILLE: u64 = 1000;
+
+/// What is moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Moves {
+    /// As a pool does by itself.
+    Auto,
+    /// Nothing.
+    Off,
+}
+
+/// What ages, and on what.
+#[derive(Args)]
+pub struct Arguments {
+    /// The disks: docs/disks.md has the names.
+    #[arg(long, value_delimiter = ';', default_value = "ssd;hdd:wd1600aajs")]
+    disks: Vec<String>,
+    /// Bytes of the volume: a number with M, G or T.
+    #[arg(long, default_value = "1G", value_parser = size)]
+    data: u64,
+    /// Bytes of the pool beyond that.
+    #[arg(long, default_value = "256M", value_parser = size)]
+    room: u64,
+    /// Memory of the engine.
+    #[arg(long, default_value = "64M", value_parser = size)]
+    memory: u64,
+    /// Days.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    days: u64,
+    /// Blocks overwritten each day, of a thousand.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    permille: u64,
+    /// What is moved.
+    #[arg(long, value_enum, default_value = "auto")]
+    tidy: Moves,
+}
+
+/// Runs it.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let &Arguments { data, room, memory, days, permille, tidy, .. } = arguments;
+    let tidy = if tidy == Moves::Off { Tidy::Off } else { Tidy::Auto };
+    let setup = Setup { data, room, memory, days, permille, tidy };
+    let mut good = true;
+    for spec in &arguments.disks {
+        let disk = match Disk::from_spec(spec) {
+            Ok(disk) => disk,
+            Err(error) => {
+                eprintln!("lab aged: {error}");
+                return ExitCode::FAILURE;
+            }
+        };
+        println!(
+            "{spec}\n{:>4} {:>12} {:>9} {:>10} {:>9} {:>15}",
+            "day", "read MB/s", "of fresh", "writes/s", "moved", "moved/written"
+        );
+        let month = match measure(setup, disk, show_last) {
+            Ok(month) => month,
+            Err(violation) => {
+                eprintln!("lab aged: {violation}");
+                return ExitCode::FAILURE;
+            }
+        };
+        good &= tidy == Tidy::Off || is_good(&month);
+    }
+    if !good {
+        println!("too much: a reader got less than 0.8 of the first one's speed, or more was moved than written");
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn show_last(month: &Month) {
+    let number = month.days.len();
+    if number == 1 {
+        println!("{:>4} {:>12.1} {:>9.3}", 0, month.fresh as f64 / 1e6, 1.0);
+    }
+    let day = &month.days[number - 1];
+    let (of_fresh, moved) = (month.permille(day) as f64 / 1e3, day.moved as f64 / day.written.max(1) as f64);
+    let read = day.read as f64 / 1e6;
+    println!("{number:>4} {read:>12.1} {of_fresh:>9.3} {:>10} {:>9} {moved:>15.2}", day.writes, day.moved);
+}
+
+fn is_good(month: &Month) -> bool {
+    let is_read = |day| month.permille(day) >= LEAST_PERMILLE;
+    let last = month.days.last();
+    month.days.iter().skip(1).all(is_read)
+        && last.is_none_or(|day| day.moved * 1000 <= day.written * MOST_MOVED_PERMILLE)
+}

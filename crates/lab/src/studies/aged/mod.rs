@@ -1,0 +1,187 @@
+//! A volume that ages: overwritten at random by day, read from end to end by night.
+//!
+//! The pool is one that nobody wrote (`timed/pool.rs`), its volume in order. Each day a share of the blocks is overwritten one by one, four
+//! of five writes in a fifth of the volume; then the pool rests; then somebody reads all of it in order, and the pool rests again. How fast
+//! the first reader was, before anything was overwritten, is what all others are held against. Times are those of a model of a disk: the
+//! processor takes none.
+
+pub mod command;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use engine::{Command, Limits, Nanos, Operation, PoolChange, Submit, Tidy};
+
+use crate::content::Cells;
+use crate::disks::Disk;
+use crate::random::Random;
+use crate::timed::machine::{Machine, Step, Store};
+use crate::timed::pool::{Pool, VOLUME};
+use crate::{Checked, Violation, violated};
+
+/// Blocks of a request of the reader, and requests that it has under way.
+const READ_BLOCKS: u64 = 32;
+const READERS: usize = 4;
+/// Writes under way.
+const WRITERS: usize = 32;
+/// The pool rests so long, each time.
+const REST: Nanos = 4 * 3600 * 1_000_000_000;
+/// So many of a hundred writes go to so many hundredths of the volume.
+const SKEW: (u64, u64) = (80, 20);
+/// Numbers of contents from here on are new.
+const FIRST_NUMBER: u32 = 1 << 28;
+
+/// What ages.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Bytes of the volume,
+    pub data: u64,
+    /// and of the pool beyond them.
+    pub room: u64,
+    /// Bytes of memory of the engine.
+    pub memory: u64,
+    /// Days.
+    pub days: u64,
+    /// Blocks overwritten each day, of a thousand.
+    pub permille: u64,
+    /// What may be moved.
+    pub tidy: Tidy,
+}
+
+/// A day.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Day {
+    /// Bytes a second that the reader got.
+    pub read: u64,
+    /// Writes a second of the day.
+    pub writes: u64,
+    /// Blocks moved up to the end of the day, in all.
+    pub moved: u64,
+    /// Blocks written up to then, in all.
+    pub written: u64,
+}
+
+/// How it went.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Month {
+    /// Bytes a second that the first reader got.
+    pub fresh: u64,
+    /// The days.
+    pub days: Vec<Day>,
+}
+
+struct Life {
+    machine: Machine,
+    random: Random,
+    blocks: u64,
+    written: HashMap<u64, Cells>,
+    next_number: u32,
+}
+
+/// Lets a pool on a disk age; `each` sees every day when it is over.
+pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checked<Month> {
+    let pool = Pool::new(setup.data, setup.room).map_err(|why| Violation(format!("no such pool: {why}")))?;
+    let limits = Limits::for_memory(setup.memory, &pool.parameters.geometry)
+        .map_err(|needed| Violation(format!("the engine needs {needed} bytes of memory for such a pool")))?;
+    let blocks = pool.mapped;
+    let mut machine = Machine::on(disk, false, Store::new(Rc::new(pool)), limits, 0);
+    machine.opened()?;
+    let change = PoolChange { tidy: Some(setup.tidy), replicas: Some(Some(0)), ..PoolChange::default() };
+    machine.command(Command::SetPool(change))?;
+    let mut life = Life { machine, random: Random::new(1), blocks, written: HashMap::new(), next_number: FIRST_NUMBER };
+    life.rest()?;
+    let fresh = life.read_all()?;
+    life.rest()?;
+    let mut month = Month { fresh, days: Vec::new() };
+    for _ in 0..setup.days {
+        let writes = life.overwrite(blocks * setup.permille / 1000)?;
+        life.rest()?;
+        let read = life.read_all()?;
+        life.rest()?;
+        let moved = life.machine.engine.status().home.moved_blocks;
+        month.days.push(Day { read, writes, moved, written: u64::from(life.next_number - FIRST_NUMBER) });
+        each(&month);
+    }
+    Ok(month)
+}
+
+impl Life {
+    /// Nobody asks for anything.
+    fn rest(&mut self) -> Checked {
+        let morning = self.machine.now + REST;
+        while !matches!(self.machine.step(morning)?, Step::Quiet) {}
+        Ok(())
+    }
+
+    fn request<'a>(token: u64, first: u64, blocks: u64, operation: Operation<'a>) -> Submit<'a> {
+        Submit { token, volume: VOLUME, offset: first * 4096, length: blocks * 4096, fua: false, operation }
+    }
+
+    /// Reads all of the volume in order, and holds it against what was written: bytes a second.
+    fn read_all(&mut self) -> Checked<u64> {
+        let begin = self.machine.now;
+        let (mut next, mut under_way) = (0, 0);
+        while next < self.blocks || under_way > 0 {
+            while next < self.blocks && under_way < READERS && self.machine.engine.can_submit() {
+                let count = READ_BLOCKS.min(self.blocks - next);
+                self.machine.submit(Life::request(next, next, count, Operation::Read { object: 0 }));
+                (next, under_way) = (next + count, under_way + 1);
+            }
+            match self.machine.step(Nanos::MAX)? {
+                Step::Reply(first, Ok(blocks)) => {
+                    under_way -= 1;
+                    for (lba, cells) in (first..).zip(&blocks) {
+                        let expected = self.written.get(&lba).copied();
+                        if *cells != expected.unwrap_or_else(|| self.machine.store.pool.cells(lba)) {
+                            return violated(format!("block {lba} has {cells:?}"));
+                        }
+                    }
+                }
+                Step::Reply(first, Err(error)) => return violated(format!("reading block {first}: {error:?}")),
+                Step::Quiet => return violated("a read does not end"),
+                _ => {}
+            }
+        }
+        let nanos = (self.machine.now - begin).max(1);
+        Ok((u128::from(self.blocks * 4096) * 1_000_000_000 / u128::from(nanos)) as u64)
+    }
+
+    /// Overwrites so many blocks one by one: writes a second.
+    fn overwrite(&mut self, count: u64) -> Checked<u64> {
+        let begin = self.machine.now;
+        let (mut left, mut under_way) = (count, Vec::new());
+        while left > 0 || !under_way.is_empty() {
+            while left > 0 && under_way.len() < WRITERS && self.machine.engine.can_submit() {
+                let hot = self.blocks * SKEW.1 / 100;
+                let is_hot = self.random.below(100) < SKEW.0;
+                let lba = if is_hot { self.random.below(hot) } else { self.random.between(hot, self.blocks - 1) };
+                if under_way.contains(&lba) {
+                    continue;
+                }
+                let cells = [self.next_number; crate::content::CELLS];
+                let request = Life::request(lba, lba, 1, Operation::Write(&[]));
+                if !self.machine.write(lba, request, &[cells]) {
+                    break;
+                }
+                self.written.insert(lba, cells);
+                (self.next_number, left) = (self.next_number + 1, left - 1);
+                under_way.push(lba);
+            }
+            match self.machine.step(Nanos::MAX)? {
+                Step::Reply(lba, Ok(_)) => under_way.retain(|&other| other != lba),
+                Step::Reply(lba, Err(error)) => return violated(format!("writing block {lba}: {error:?}")),
+                Step::Quiet => return violated("a write does not end"),
+                _ => {}
+            }
+        }
+        let nanos = (self.machine.now - begin).max(1);
+        Ok((u128::from(count) * 1_000_000_000 / u128::from(nanos)) as u64)
+    }
+}
+
+impl Month {
+    /// Of a day's reader, thousandths of the first one's speed.
+    pub fn permille(&self, day: &Day) -> u64 {
+        day.read * 1000 / self.fresh.max(1)
+    }
+}

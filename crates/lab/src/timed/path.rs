@@ -1,0 +1,147 @@
+//! What a request waited for: the commands to the drive that led to its answer, from the last one backwards.
+//!
+//! A command is entered when the engine gives it, with the completion that the engine was told of last: that one is its cause. The answer to
+//! a request follows from a completion, too. So there is one row of commands without gaps of the drive's making, and every nanosecond
+//! of a response is of exactly one kind.
+
+use std::collections::VecDeque;
+
+use engine::Nanos;
+
+use crate::disks::Breakdown;
+
+/// So many completions are remembered. What is older counts as other waiting.
+const REMEMBERED: usize = 1 << 16;
+
+/// What a command is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// Data of clients.
+    Data,
+    /// Pages of the trees, and superblocks.
+    Tables,
+    /// Records of the journal, and syncs.
+    Journal,
+}
+
+/// A command under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Begun {
+    at: Nanos,
+    purpose: Purpose,
+    cause: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Completed {
+    begun: Begun,
+    at: Nanos,
+    breakdown: Breakdown,
+}
+
+/// The completions of a drive, each with its cause.
+#[derive(Clone, Debug, Default)]
+pub struct Path {
+    completed: VecDeque<Completed>,
+    /// The number of the first that is remembered.
+    first: u64,
+}
+
+/// What a stretch of time was spent on. The sum of all is its length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Waited {
+    /// Commands for data, by their parts.
+    pub data: Breakdown,
+    /// Commands for tables.
+    pub tables: Nanos,
+    /// Commands for the journal.
+    pub journal: Nanos,
+    /// No command that led to the end: a timer, or a place among the engine's requests.
+    pub other: Nanos,
+}
+
+impl Path {
+    /// A command begins. The engine gave it because of what it was told of last.
+    pub fn begin(&self, at: Nanos, purpose: Purpose) -> Begun {
+        let cause = (!self.completed.is_empty()).then(|| self.first + self.completed.len() as u64 - 1);
+        Begun { at, purpose, cause }
+    }
+
+    /// A command is complete.
+    pub fn complete(&mut self, begun: Begun, at: Nanos, breakdown: Breakdown) {
+        if self.completed.len() == REMEMBERED {
+            self.completed.pop_front();
+            self.first += 1;
+        }
+        self.completed.push_back(Completed { begun, at, breakdown });
+    }
+
+    /// What led from `since` to `now`, where the engine has just answered.
+    pub fn waited(&self, since: Nanos, now: Nanos) -> Waited {
+        let mut waited = Waited::default();
+        let mut cursor = now;
+        let mut cause = self.begin(now, Purpose::Data).cause;
+        while cursor > since {
+            let found = cause.and_then(|number| self.completed.get(number.checked_sub(self.first)? as usize));
+            let Some(Completed { begun, at, breakdown }) = found.filter(|completed| completed.at > since) else {
+                break;
+            };
+            waited.other += cursor - at;
+            let from = begun.at.max(since);
+            let span = at - from;
+            match begun.purpose {
+                Purpose::Data => waited.data.add(&within(*breakdown, span)),
+                Purpose::Tables => waited.tables += span,
+                Purpose::Journal => waited.journal += span,
+            }
+            (cursor, cause) = (from, begun.cause);
+        }
+        waited.other += cursor - since;
+        waited
+    }
+}
+
+impl Waited {
+    /// All of it.
+    pub fn total(&self) -> Nanos {
+        self.data.total() + self.tables + self.journal + self.other
+    }
+}
+
+/// The end of a command's time. What is missing at the front was mostly its queue.
+fn within(mut breakdown: Breakdown, span: Nanos) -> Breakdown {
+    let mut too_much = breakdown.total().saturating_sub(span);
+    let Breakdown { queue, overhead, seek, rotation, transfer } = &mut breakdown;
+    for part in [queue, overhead, seek, rotation, transfer] {
+        let less = too_much.min(*part);
+        *part -= less;
+        too_much -= less;
+    }
+    breakdown.queue += span - breakdown.total();
+    breakdown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_nanosecond_of_an_answer_is_of_one_kind() {
+        let mut path = Path::default();
+        let of = |queue, seek, transfer| Breakdown { queue, seek, transfer, ..Breakdown::default() };
+        // A page of a table is read from 10 to 30; because of it a block, from 30 to 70; then a timer at 80 lets the journal be written.
+        let table = path.begin(10, Purpose::Tables);
+        path.complete(table, 30, of(5, 10, 5));
+        let block = path.begin(30, Purpose::Data);
+        path.complete(block, 70, of(15, 20, 5));
+        let journal = path.begin(80, Purpose::Journal);
+        path.complete(journal, 95, of(0, 10, 5));
+        let all = Waited { data: of(15, 20, 5), tables: 20, journal: 15, other: 15 };
+        assert_eq!(path.waited(5, 95), all);
+        assert_eq!(all.total(), 90);
+        // Who came when the block was half read waited for its end alone.
+        assert_eq!(path.waited(50, 95), Waited { data: of(0, 15, 5), tables: 0, journal: 15, other: 10 });
+        assert_eq!(path.waited(95, 95), Waited::default());
+        assert_eq!(path.waited(95, 99), Waited { other: 4, ..Waited::default() });
+    }
+}

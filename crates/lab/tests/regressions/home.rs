@@ -1,0 +1,168 @@
+//! Regions that readers found scattered come home when the pool is idle: by the writes that they need, and no more; whatever comes between.
+
+use engine::{Command, HomeStatus, PoolChange, ReadCounts, Tidy};
+use lab::content::CELLS;
+use lab::runs::config::Config;
+use lab::world::Answer;
+use lab::world::disk::Cut;
+
+use crate::bench::{Bench, SECOND};
+
+/// Blocks of a region, and slots of a container.
+const REGION: u64 = 64;
+const BLOCKS: u64 = 4 * REGION;
+/// Blocks of a region that are overwritten: in order of place they lie far from each other.
+const OVERWRITTEN: [u64; 8] = [5, 60, 12, 49, 23, 38, 30, 17];
+
+impl Bench {
+    fn home(&self) -> HomeStatus {
+        self.world.engine.status().home
+    }
+
+    fn set_tidy(&mut self, tidy: Tidy) {
+        self.command(Command::SetPool(PoolChange {
+            tidy: Some(tidy),
+            replicas: Some(Some(0)),
+            ..PoolChange::default()
+        }));
+    }
+
+    /// Reads the first region in requests of so many blocks, from a cold cache: the device reads that it takes.
+    fn read_region(&mut self, blocks: u64, expected: &[u32]) -> u64 {
+        self.cool();
+        let ReadCounts { device_reads: before, .. } = self.world.engine.read_counts();
+        for first in (0..REGION).step_by(blocks as usize) {
+            let token = self.begin_read(first, blocks);
+            let Ok(Answer::Data(cells)) = self.wait(token) else { panic!("it can be read") };
+            for (block, cells) in (first..).zip(cells.chunks(CELLS)) {
+                assert_eq!(cells, [expected[block as usize]; CELLS], "block {block}");
+            }
+        }
+        self.world.engine.read_counts().device_reads - before
+    }
+}
+
+/// A pool with much room, where the first region was written in order, and blocks of it were overwritten, with others in between.
+fn overwritten() -> (Bench, Vec<u32>) {
+    let mut config = Config::small(1);
+    (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, REGION as u32);
+    // Nobody reads on into the next region.
+    config.limits.read_ahead = 0;
+    let mut bench = Bench::new(config, BLOCKS);
+    bench.set_tidy(Tidy::Auto);
+    let mut contents: Vec<u32> = (0..REGION as u32).map(|block| 100 + block).collect();
+    for first in (0..REGION).step_by(8) {
+        bench.write(first, &contents[first as usize..first as usize + 8]);
+    }
+    bench.settle();
+    for (n, &block) in (0..).zip(&OVERWRITTEN) {
+        contents[block as usize] = 500 + n;
+        bench.write(block, &[500 + n]);
+        for other in 0..12 {
+            bench.write(REGION + 12 * u64::from(n) + other, &[1000 + 12 * n + other as u32]);
+        }
+    }
+    bench.settle();
+    (bench, contents)
+}
+
+#[test]
+fn what_was_overwritten_goes_back_to_its_place_with_one_write_each() {
+    let (mut bench, contents) = overwritten();
+    let scattered = bench.read_region(8, &contents);
+    assert!(scattered > 8, "{scattered}");
+    bench.pass(10 * SECOND);
+    let home = bench.home();
+    assert_eq!((home.moved_blocks, home.noted_regions), (OVERWRITTEN.len() as u64, 0), "{home:?}");
+    bench.settle();
+    assert_eq!(bench.read_region(8, &contents), REGION / 8, "one for each request");
+    bench.audit();
+    // Nobody finds anything scattered now: nothing more is moved.
+    bench.pass(10 * SECOND);
+    assert_eq!(bench.home().moved_blocks, home.moved_blocks);
+}
+
+#[test]
+fn a_region_that_lies_everywhere_goes_to_an_empty_container() {
+    let (mut bench, mut contents) = overwritten();
+    for block in (0..REGION).rev() {
+        contents[block as usize] = 2000 + block as u32;
+        bench.write(block, &[2000 + block as u32]);
+        bench.write(REGION + block, &[3000 + block as u32]);
+    }
+    bench.settle();
+    bench.read_region(8, &contents);
+    bench.pass(10 * SECOND);
+    bench.settle();
+    assert_eq!(bench.home().moved_blocks, REGION, "{:?}", bench.home());
+    assert_eq!(bench.read_region(8, &contents), REGION / 8, "one for each request");
+    bench.audit();
+}
+
+#[test]
+fn off_moves_nothing_and_a_budget_for_the_day_is_kept() {
+    for (tidy, moved) in [(Tidy::Off, 0), (Tidy::PerDay(1 << 20), OVERWRITTEN.len() as u64)] {
+        let (mut bench, contents) = overwritten();
+        bench.set_tidy(tidy);
+        bench.read_region(8, &contents);
+        bench.pass(10 * SECOND);
+        assert_eq!(bench.home().moved_blocks, moved, "{tidy:?}");
+        assert_eq!(bench.home().tidy, tidy);
+        bench.crash(Cut::Kept).unwrap();
+        assert_eq!(bench.home().tidy, tidy, "it is kept");
+    }
+}
+
+/// A pool that nobody reads in order moves nothing, however it was written.
+#[test]
+fn blocks_that_are_read_one_by_one_stay_where_they_are() {
+    let (mut bench, contents) = overwritten();
+    for round in 0..3 {
+        for n in 0..REGION {
+            let block = n * 11 % REGION;
+            let token = bench.begin_read(block, 1);
+            let Ok(Answer::Data(cells)) = bench.wait(token) else { panic!("it can be read") };
+            assert_eq!(cells, [contents[block as usize]; CELLS], "round {round}");
+        }
+        bench.cool();
+    }
+    bench.pass(10 * SECOND);
+    assert_eq!((bench.home().noted_regions, bench.home().moved_blocks), (0, 0));
+}
+
+/// A write that comes while its block is being moved wins, at whatever step of the move it comes.
+#[test]
+fn a_write_in_the_middle_of_a_move_is_what_is_read() {
+    let mut moved = Vec::new();
+    for step in 0..40 {
+        let (mut bench, mut contents) = overwritten();
+        bench.read_region(8, &contents);
+        bench.pass(SECOND / 10 + step * SECOND / 10_000);
+        moved.push(bench.home().moved_blocks);
+        for (n, block) in (0..).zip([5, 60, 30]) {
+            contents[block] = 7000 + n;
+            bench.write(block as u64, &[7000 + n]);
+        }
+        bench.pass(10 * SECOND);
+        bench.settle();
+        bench.read_region(8, &contents);
+        bench.audit();
+    }
+    assert!(moved[2] == 0 && moved[39] > 0, "some of them before, some after: {moved:?}");
+}
+
+/// A power cut at any time of a move leaves each block as it was.
+#[test]
+fn a_crash_in_the_middle_of_a_move_loses_nothing() {
+    for step in 0..40 {
+        for cut in [Cut::Lost, Cut::Kept] {
+            let (mut bench, contents) = overwritten();
+            bench.read_region(8, &contents);
+            bench.pass(SECOND / 10 + step * SECOND / 10_000);
+            bench.crash(cut).unwrap();
+            bench.read_region(8, &contents);
+            bench.settle();
+            bench.audit();
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The real samples of FIU's traces, read from the words of their lines and by nothing else.
+//!
+//! They are in `../shared/data`, seen from the root of the project; without them tests say so and pass.
+
+use std::path::{Path, PathBuf};
+
+/// Where a sample is, if it is there.
+pub fn sample(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
+    if !path.exists() {
+        eprintln!("skipped: there is no sample at {}", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+/// A record of FIU's text, from the words of its line.
+pub struct Words {
+    pub ns: u64,
+    pub pid: String,
+    pub op: String,
+    pub lba: u64,
+    pub digest: String,
+}
+
+/// The records of mail's sample, which has tabs, a row number and a row of headings.
+pub fn of_mail(path: &Path) -> Vec<Words> {
+    let text = std::fs::read_to_string(path).expect("it is text");
+    text.lines().skip(1).map(|line| words(&line.split('\t').skip(1).collect::<Vec<_>>())).collect()
+}
+
+/// The records of homes' sample.
+pub fn of_homes(path: &Path) -> Vec<Words> {
+    let text = std::fs::read_to_string(path).expect("it is text");
+    text.lines().map(|line| words(&line.split(' ').collect::<Vec<_>>())).collect()
+}
+
+fn words(words: &[&str]) -> Words {
+    let number = |index: usize| words[index].parse().expect("a number");
+    Words { ns: number(0), pid: words[1].into(), op: words[5].into(), lba: number(3), digest: words[8].into() }
+}
+
+/// The records of each request: one process, one operation, one place after the other, at most 1 ms apart.
+pub fn joined(records: &[Words]) -> Vec<Vec<&Words>> {
+    let mut requests: Vec<Vec<&Words>> = Vec::new();
+    for record in records {
+        let follows = requests.last().and_then(|request| request.last()).is_some_and(|before| {
+            (&before.pid, &before.op, before.lba + 8) == (&record.pid, &record.op, record.lba)
+                && record.ns - before.ns <= 1_000_000
+        });
+        match requests.last_mut() {
+            Some(request) if follows => request.push(record),
+            _ => requests.push(vec![record]),
+        }
+    }
+    requests
+}

@@ -1,0 +1,257 @@
+//! `onefold import` and `onefold export`: images into volumes and volumes into images.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::clients::listen::Address;
+use crate::commands::cli::{ExportArgs, ImportArgs};
+use crate::commands::private::{Work, with_pool};
+use crate::operators::command;
+use crate::operators::control::Request;
+use crate::print::{complain, print, print_json};
+use crate::report::status::{Report, VERSION, VolumeReport};
+use crate::size;
+use crate::transfer::copy::{self, Before, Interrupted, Outcome, Transfer};
+use crate::transfer::disk::Place;
+use crate::transfer::format;
+use crate::transfer::tool::{self, Tool};
+
+/// A block, as the figures count them.
+const BLOCK: u64 = 4096;
+
+/// Blocks of writes since the pool was opened: what got a slot, and what was known already.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    new: u64,
+    known: u64,
+}
+
+impl Written {
+    fn of(volume: &VolumeReport) -> Written {
+        let writes = &volume.writes;
+        Written { new: writes.written_blocks, known: writes.removed_blocks + writes.same_place_blocks }
+    }
+}
+
+/// What an import finds.
+struct Plan {
+    before: Before,
+    size: u64,
+    written: Written,
+}
+
+/// Brings an image into a volume.
+pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
+    let ImportArgs { target, volume, image, .. } = arguments;
+    let stop = stop_flag()?;
+    let format = match &arguments.format {
+        Some(format) => format.as_str(),
+        None => format::of_content(image)?,
+    };
+    let tool = (format != "raw").then(|| Tool::serve(image, format, false)).transpose()?;
+    let source = tool.as_ref().map_or_else(|| Place::File(image.clone()), Tool::place);
+    let length = source.open(false)?.size();
+    ensure!(length > 0, "the image {} is empty", image.display());
+    let needed = length.checked_next_multiple_of(BLOCK).context("the image is too large")?;
+    let prepare = |report: &Report| {
+        let Some(known) = report.volumes.iter().find(|known| known.name == *volume) else {
+            let request = Request::CreateVolume { name: volume.clone(), size_bytes: needed, policy: "inherit".into() };
+            let plan = Plan { before: Before::Empty, size: needed, written: Written::default() };
+            return Ok((plan, Some(request)));
+        };
+        let before = check_destination(known, needed, arguments)?;
+        Ok((Plan { before, size: known.size_bytes, written: Written::of(known) }, None))
+    };
+    let job = |address: &Address, plan: Plan| {
+        let destination = &Place::Export(address.clone(), volume.clone());
+        let Plan { before, size, written } = plan;
+        ensure!(
+            before != Before::Empty || copy::is_empty(destination, size)?,
+            "the volume '{volume}' holds data already: --resume goes on with an import that was interrupted, --overwrite replaces \
+             everything in it"
+        );
+        let transfer = Transfer { source: &source, destination, size, before, what: "importing", stop: &stop };
+        transfer.run().map(|outcome| (outcome, size, written))
+    };
+    let result = with_pool(target, Work { writes: true, prepare, job });
+    let ((outcome, size, before), report) = result.map_err(|error| {
+        explain(error, &format!("onefold import {} {volume} {} --resume", target.pool.display(), image.display()))
+    })?;
+    let after = report.volumes.iter().find(|known| known.name == *volume).map_or(before, Written::of);
+    let new = after.new.saturating_sub(before.new);
+    let known = after.known.saturating_sub(before.known);
+    if arguments.json {
+        print_json(&json!({
+            "version": VERSION, "volume": volume, "image": image.display().to_string(), "format": format,
+            "size_bytes": size, "data_bytes": outcome.data, "sent_bytes": outcome.written,
+            "new_blocks": new, "known_blocks": known, "verified": true,
+        }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(format_args!(
+        "imported {} ({format}) into the volume '{volume}': {}, {} of it data\n",
+        image.display(),
+        size::show(length),
+        size::show(outcome.data)
+    ));
+    if outcome.written < outcome.data {
+        print(format_args!("sent:      {}; the rest was there already\n", size::show(outcome.written)));
+    }
+    let percent = (known * 100).checked_div(new + known).unwrap_or(0);
+    print(format_args!(
+        "stored:    {} new; {} ({percent} %) needed no space, because the pool had it\n\
+         verified:  every block was read back and compared\n",
+        size::show(new * BLOCK),
+        size::show(known * BLOCK)
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a volume can take an image of this size, and what it may hold before.
+fn check_destination(volume: &VolumeReport, needed: u64, arguments: &ImportArgs) -> anyhow::Result<Before> {
+    let (name, pool) = (&volume.name, arguments.target.pool.display());
+    ensure!(
+        volume.size_bytes >= needed,
+        "the volume '{name}' has {}, and the image needs {}: 'onefold volume resize {pool} {name} {needed}' makes it larger",
+        size::show(volume.size_bytes),
+        size::show(needed)
+    );
+    ensure!(
+        !volume.read_only,
+        "the volume '{name}' is read-only: 'onefold volume set {pool} {name} read-only=off' lifts it"
+    );
+    ensure!(
+        volume.clients == 0,
+        "the volume '{name}' is in use by {}: disconnect first, or import into another volume",
+        command::plural(volume.clients)
+    );
+    Ok(match (arguments.overwrite, arguments.resume) {
+        (true, _) => Before::Anything,
+        (_, true) => Before::Part,
+        _ => Before::Empty,
+    })
+}
+
+/// Makes an image of a volume.
+pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
+    let ExportArgs { target, volume, image, .. } = arguments;
+    let stop = stop_flag()?;
+    let format = match &arguments.format {
+        Some(format) => format.as_str(),
+        None => format::of_name(image).map_err(anyhow::Error::msg)?,
+    };
+    let before = check_image(image, arguments)?;
+    let prepare = |report: &Report| {
+        let known = report.volumes.iter().find(|known| known.name == *volume);
+        let known = known.ok_or_else(|| anyhow::Error::msg(command::no_volume(volume)))?;
+        if known.clients > 0 {
+            complain(format_args!(
+                "note: '{volume}' is in use by {}: what is written to it meanwhile may be in the image or not",
+                command::plural(known.clients)
+            ));
+        }
+        Ok((known.size_bytes, None))
+    };
+    let job = |address: &Address, size: u64| {
+        let source = &Place::Export(address.clone(), volume.clone());
+        let tool = make_image(image, format, size, before)?;
+        let destination = &tool.as_ref().map_or_else(|| Place::File(image.clone()), Tool::place);
+        let room = destination.open(true)?.size();
+        ensure!(
+            room >= size,
+            "{} has {}, and the volume '{volume}' needs {}",
+            image.display(),
+            size::show(room),
+            size::show(size)
+        );
+        let outcome = Transfer { source, destination, size, before, what: "exporting", stop: &stop }.run()?;
+        tool.map_or(Ok(()), Tool::finish)?;
+        Ok((outcome, size))
+    };
+    let result = with_pool(target, Work { writes: false, prepare, job });
+    let ((outcome, size), _): ((Outcome, u64), _) = result.map_err(|error| {
+        explain(error, &format!("onefold export {} {volume} {} --resume", target.pool.display(), image.display()))
+    })?;
+    if arguments.json {
+        print_json(&json!({
+            "version": VERSION, "volume": volume, "image": image.display().to_string(), "format": format,
+            "size_bytes": size, "data_bytes": outcome.data, "sent_bytes": outcome.written, "verified": true,
+        }));
+    } else {
+        print(format_args!(
+            "exported the volume '{volume}' to {} ({format}): {}, {} of it data\n\
+             verified:  every block was read back and compared\n",
+            image.display(),
+            size::show(size),
+            size::show(outcome.data)
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the image may be written, and what it holds before.
+fn check_image(image: &Path, arguments: &ExportArgs) -> anyhow::Result<Before> {
+    let kind = match fs::metadata(image) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            ensure!(!arguments.resume, "{} does not exist: there is nothing to go on with", image.display());
+            return Ok(Before::Empty);
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", image.display())),
+    };
+    ensure!(
+        kind.is_file() || kind.is_block_device(),
+        "{} is neither a file nor a block device: name one",
+        image.display()
+    );
+    match (arguments.resume, arguments.overwrite) {
+        (true, _) => Ok(Before::Part),
+        (_, true) if kind.is_file() => Ok(Before::Empty),
+        (_, true) => Ok(Before::Anything),
+        _ => bail!(
+            "{} exists: --overwrite replaces it, --resume goes on with an export that was interrupted",
+            image.display()
+        ),
+    }
+}
+
+/// Makes the file that the volume goes to, unless it is there; for a format other than raw, what serves it.
+fn make_image(image: &Path, format: &str, size: u64, before: Before) -> anyhow::Result<Option<Tool>> {
+    if format == "raw" {
+        if before == Before::Empty {
+            let file = OpenOptions::new().write(true).create(true).truncate(true).open(image);
+            let file = file.with_context(|| format!("cannot make {}", image.display()))?;
+            file.set_len(size).with_context(|| format!("cannot make {} {size} bytes long", image.display()))?;
+        }
+        return Ok(None);
+    }
+    if before == Before::Empty {
+        tool::create(image, format, size)?;
+    }
+    Tool::serve(image, format, true).map(Some)
+}
+
+/// Set when the end is asked for.
+fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
+    }
+    Ok(stop)
+}
+
+/// Says how to go on after an interruption.
+fn explain(error: anyhow::Error, again: &str) -> anyhow::Error {
+    if error.is::<Interrupted>() {
+        return anyhow::anyhow!("interrupted; what is copied is kept. It goes on with: {again}");
+    }
+    error
+}

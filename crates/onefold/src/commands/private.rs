@@ -1,0 +1,181 @@
+//! A pool for a command that works through NBD: the server that has it, or one that lives as long as the command.
+//!
+//! The one of our own is found by other commands as any server is (`onefold status` shows it), and is reached by clients only through a
+//! socket in a folder that nobody else can enter.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+use crate::clients::listen::{Address, Listener, Purpose as Socket};
+use crate::commands::cli::Target;
+use crate::commands::explain::explain_control;
+use crate::commands::offline;
+use crate::commands::serve::{catch_signals, explain_opening, open_to_read};
+use crate::memory::{self, Source};
+use crate::operators::command::{self, Wanted};
+use crate::operators::control::{self, Message, Request, Sending};
+use crate::operators::service::Manager;
+use crate::reactor::{Opening, Reactor};
+use crate::report::status::Report;
+use crate::store::backing::{Access, Store};
+use crate::store::owner::{self, Purpose};
+use crate::store::place::Sockets;
+use crate::store::probe;
+use crate::transfer::tool::Folder;
+
+/// Clients of a server of our own: the workers of a transfer.
+const CLIENTS: u32 = 32;
+
+/// What is done with a pool: what has to be made of it before, and the work on it.
+pub struct Work<Prepare, Job> {
+    /// Whether the pool is written to.
+    pub writes: bool,
+    /// From the figures to a plan, and a request that comes first, if one is needed; an error ends it before anything has changed.
+    pub prepare: Prepare,
+    /// What is done through NBD, by that plan.
+    pub job: Job,
+}
+
+/// Does it, and returns the figures after it, too.
+pub fn with_pool<T, Plan, Prepare, Job>(target: &Target, work: Work<Prepare, Job>) -> anyhow::Result<(T, Report)>
+where
+    T: Send,
+    Plan: Send,
+    Prepare: FnOnce(&Report) -> anyhow::Result<(Plan, Option<Request>)>,
+    Job: FnOnce(&Address, Plan) -> anyhow::Result<T> + Send,
+{
+    let (path, control) = (&target.pool, target.control.as_deref());
+    let status = Request::Status { settle: false };
+    let Some(report) = control::call_server_of(path, control, &status)? else { return alone(path, work) };
+    let (plan, request) = (work.prepare)(&report)?;
+    if let Some(request) = request {
+        offline::request(target, &request)?;
+    }
+    let read = |address: &String| Address::parse(address).map_err(anyhow::Error::msg);
+    let mut addresses = report.addresses.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
+    addresses.sort_by_key(|address| matches!(address, Address::Tcp { .. }));
+    let address = addresses.into_iter().next().context("the server of the pool does not say where it listens")?;
+    let result = (work.job)(&local(address), plan)?;
+    let report = control::call_server_of(path, control, &status)?;
+    Ok((result, report.context("the server of the pool has stopped")?))
+}
+
+/// The address of a server on this machine, as a client here reaches it.
+fn local(address: Address) -> Address {
+    match address {
+        Address::Tcp { host, port } if host == "0.0.0.0" => Address::Tcp { host: "127.0.0.1".into(), port },
+        Address::Tcp { host, port } if host == "::" => Address::Tcp { host: "::1".into(), port },
+        other => other,
+    }
+}
+
+/// Serves the pool for the time of it.
+fn alone<T, Plan, Prepare, Job>(path: &Path, work: Work<Prepare, Job>) -> anyhow::Result<(T, Report)>
+where
+    T: Send,
+    Plan: Send,
+    Prepare: FnOnce(&Report) -> anyhow::Result<(Plan, Option<Request>)>,
+    Job: FnOnce(&Address, Plan) -> anyhow::Result<T> + Send,
+{
+    let store = if work.writes { Store::open(path, Access::Write)? } else { open_to_read(path)? };
+    let pool_memory = probe::require_pool(&store)?.memory;
+    let folder = Folder::new()?;
+    let address = Address::Unix(folder.join("pool.sock"));
+    let Address::Unix(socket) = &address else { bail!("the socket is a Unix socket") };
+    let listeners = vec![Listener::bind_unix(socket, Socket::Control)?];
+    let (mailbox, sending) = control::mailbox()?;
+    // Without a place for it the transfer goes on all the same.
+    let control = Sockets::of(path).ok().flatten().and_then(|sockets| {
+        sockets.prepare().ok()?;
+        control::listen(&sockets.control, store.share().ok()?, sending.clone()).ok()
+    });
+    catch_signals(sending.clone())?;
+    let memory = memory::given().map_or_else(|| memory::of_pool(pool_memory), |given| (given, Source::CommandLine));
+    let purpose = if store.is_writable() { Purpose::Use } else { Purpose::Read };
+    let (superblock, owned) = owner::claim(&store, purpose)?;
+    let opening = Opening {
+        store: &store,
+        owned,
+        parameters: superblock.parameters,
+        memory,
+        listeners,
+        connections: CLIENTS,
+        manager: Manager::none(),
+        mailbox,
+        read_only: !work.writes,
+        record: None,
+        poll: 0,
+    };
+    let mut reactor = Reactor::new(opening)?;
+    if reactor.open().map_err(|error| explain_opening(path, error))?.is_none() {
+        bail!("interrupted before the pool was open");
+    }
+    let result = carry_out(reactor, work, &address, sending);
+    drop(control);
+    result
+}
+
+fn carry_out<T, Plan, Prepare, Job>(
+    mut reactor: Reactor,
+    work: Work<Prepare, Job>,
+    address: &Address,
+    sending: Sending,
+) -> anyhow::Result<(T, Report)>
+where
+    T: Send,
+    Plan: Send,
+    Prepare: FnOnce(&Report) -> anyhow::Result<(Plan, Option<Request>)>,
+    Job: FnOnce(&Address, Plan) -> anyhow::Result<T> + Send,
+{
+    let prepared = (work.prepare)(&reactor.report())
+        .and_then(|(plan, request)| request.map_or(Ok(()), |request| ask(&mut reactor, &request)).map(|()| plan));
+    let plan = match prepared {
+        Ok(plan) => plan,
+        Err(error) => {
+            reactor.close(None)?;
+            return Err(error);
+        }
+    };
+    let job = work.job;
+    std::thread::scope(|scope| {
+        let job = scope.spawn(move || {
+            let _end = End(sending);
+            job(address, plan)
+        });
+        // The reactor ends before its clients are waited for: whatever happens to it, they come to their ends.
+        let served = serve(reactor);
+        let result = job.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a defect of this program: please report it")));
+        let report = served?;
+        Ok((result?, report))
+    })
+}
+
+/// Asks for the end of serving when the work is done, however it ends.
+struct End(Sending);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.send(Message::Stop);
+    }
+}
+
+/// Serves until the work is done, and closes the pool.
+fn serve(mut reactor: Reactor) -> anyhow::Result<Report> {
+    reactor.serve("")?;
+    let report = reactor.report();
+    reactor.drain()?;
+    reactor.close(None)?;
+    Ok(report)
+}
+
+/// Carries out a request on the pool that we have.
+fn ask(reactor: &mut Reactor, request: &Request) -> anyhow::Result<()> {
+    match command::wanted(request, reactor.engine(), |_| 0).map_err(anyhow::Error::msg)? {
+        Wanted::Command(command, _) => {
+            reactor.prepare(&command)?;
+            reactor.command(command)?.map_err(|error| anyhow::anyhow!(explain_control(error)))
+        }
+        Wanted::Figures | Wanted::Stop => Ok(()),
+    }
+}

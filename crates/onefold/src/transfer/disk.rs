@@ -1,0 +1,144 @@
+//! An end of a transfer: a raw file or device, or an NBD export, read and written at offsets.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::clients::listen::Address;
+use crate::transfer::client::{Client, Extent};
+
+/// Where an end is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// A raw file or device.
+    File(PathBuf),
+    /// An export.
+    Export(Address, String),
+}
+
+/// An end that is open. Each worker of a transfer has its own.
+pub enum Disk {
+    /// A raw file or device.
+    File {
+        /// The file.
+        file: File,
+        /// Bytes in it.
+        size: u64,
+        /// For messages.
+        path: PathBuf,
+    },
+    /// An export.
+    Export(Box<Client>),
+}
+
+impl Place {
+    /// Opens it.
+    pub fn open(&self, writes: bool) -> anyhow::Result<Disk> {
+        match self {
+            Place::File(path) => open_file(path, writes),
+            Place::Export(address, export) => {
+                let client = Client::connect(address, export)?;
+                ensure!(!writes || !client.is_read_only(), "'{export}' is read-only: nothing can be written to it");
+                Ok(Disk::Export(Box::new(client)))
+            }
+        }
+    }
+}
+
+fn open_file(path: &Path, writes: bool) -> anyhow::Result<Disk> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(writes)
+        .open(path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    // The length of a device is where its end is.
+    let size = file.seek(SeekFrom::End(0)).with_context(|| format!("cannot find the end of {}", path.display()))?;
+    Ok(Disk::File { file, size, path: path.into() })
+}
+
+impl Disk {
+    /// Bytes in it.
+    pub fn size(&self) -> u64 {
+        match self {
+            Disk::File { size, .. } => *size,
+            Disk::Export(client) => client.size(),
+        }
+    }
+
+    /// Reads from an offset on; beyond the end there are zeroes.
+    pub fn read(&mut self, offset: u64, data: &mut [u8]) -> anyhow::Result<()> {
+        let there = self.size().saturating_sub(offset).min(data.len() as u64) as usize;
+        let (data, beyond) = data.split_at_mut(there);
+        beyond.fill(0);
+        if data.is_empty() {
+            return Ok(());
+        }
+        match self {
+            Disk::File { file, path, .. } => file
+                .read_exact_at(data, offset)
+                .with_context(|| format!("cannot read {} at byte {offset}", path.display())),
+            Disk::Export(client) => client.read(offset, data),
+        }
+    }
+
+    /// Writes from an offset on.
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> anyhow::Result<()> {
+        match self {
+            Disk::File { file, path, .. } => file
+                .write_all_at(data, offset)
+                .with_context(|| format!("cannot write {} at byte {offset}", path.display())),
+            Disk::Export(client) => client.write(offset, data),
+        }
+    }
+
+    /// Makes a range zeroes, without room for them where that can be.
+    pub fn zero(&mut self, offset: u64, length: usize) -> anyhow::Result<()> {
+        let done = match self {
+            Disk::File { file, .. } => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(&*file, flags, offset, length as u64).is_ok()
+            }
+            Disk::Export(client) => client.zero(offset, length as u32)?,
+        };
+        if done { Ok(()) } else { self.write(offset, &vec![0; length]) }
+    }
+
+    /// What a range that is not empty begins with: where data is, and where zeroes are.
+    pub fn extents(&mut self, offset: u64, length: u64) -> anyhow::Result<Vec<Extent>> {
+        let there = self.size().saturating_sub(offset);
+        if there == 0 {
+            return Ok(vec![Extent { length, is_zero: true }]);
+        }
+        let length = length.min(there);
+        match self {
+            Disk::File { file, .. } => {
+                let begin = |whence: fn(u64) -> rustix::fs::SeekFrom| rustix::fs::seek(&*file, whence(offset));
+                Ok(vec![match begin(rustix::fs::SeekFrom::Data) {
+                    Ok(data) if data > offset => Extent { length: length.min(data - offset), is_zero: true },
+                    Ok(_) => {
+                        let hole = begin(rustix::fs::SeekFrom::Hole).unwrap_or(offset + length);
+                        Extent { length: length.min(hole.saturating_sub(offset).max(1)), is_zero: false }
+                    }
+                    // No data beyond; or the file does not know.
+                    Err(rustix::io::Errno::NXIO) => Extent { length, is_zero: true },
+                    Err(_) => Extent { length, is_zero: false },
+                }])
+            }
+            Disk::Export(client) => client.extents(offset, length as u32),
+        }
+    }
+
+    /// Makes durable what was written.
+    pub fn flush(&mut self) -> anyhow::Result<()> {
+        match self {
+            Disk::File { file, path, .. } => {
+                file.sync_all().with_context(|| format!("cannot make {} durable", path.display()))
+            }
+            Disk::Export(client) => client.flush(),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! qemu-nbd and qemu-img: images of other formats than raw, as exports.
+
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::clients::listen::Address;
+use crate::transfer::client::Client;
+use crate::transfer::disk::Place;
+
+/// How long qemu-nbd may take to open an image.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Clients that it serves: the workers of a transfer, and a few more.
+const CLIENTS: u32 = 16;
+
+/// A folder for sockets that nobody else can enter; it goes with what is in it.
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// A new one.
+    pub fn new() -> anyhow::Result<Folder> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
+        let path = std::env::temp_dir().join(format!("onefold-{:016x}", u64::from_ne_bytes(random)));
+        fs::DirBuilder::new().mode(0o700).create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Folder { path })
+    }
+
+    /// A name in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// An image that qemu-nbd serves as long as this lives. It ends with its last client, so it cannot outlive us.
+pub struct Tool {
+    child: Child,
+    client: Option<Client>,
+    socket: PathBuf,
+    _folder: Folder,
+}
+
+impl Tool {
+    /// Serves an image.
+    pub fn serve(image: &Path, format: &str, writes: bool) -> anyhow::Result<Tool> {
+        let folder = Folder::new()?;
+        let socket = folder.join("image.sock");
+        let image = std::path::absolute(image).with_context(|| format!("cannot use the path {}", image.display()))?;
+        let mut command = Command::new("qemu-nbd");
+        command.arg(format!("--shared={CLIENTS}")).arg(format!("--format={format}"));
+        command.arg("--socket").arg(&socket);
+        if writes {
+            command.arg("--discard=unmap");
+        } else {
+            command.arg("--read-only");
+        }
+        command.arg("--").arg(&image).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().map_err(|error| missing(error, "qemu-nbd", format))?;
+        let mut tool = Tool { child, client: None, socket, _folder: folder };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Ok(client) = Client::connect(&tool.address(), "") {
+                tool.client = Some(client);
+                return Ok(tool);
+            }
+            if tool.child.try_wait().context("cannot wait for qemu-nbd")?.is_some() {
+                let mut said = String::new();
+                if let Some(mut errors) = tool.child.stderr.take() {
+                    let _ = errors.read_to_string(&mut said);
+                }
+                bail!("{} as {format}: {}", image.display(), said.trim());
+            }
+            if Instant::now() > deadline {
+                bail!("qemu-nbd does not open {} within {} s", image.display(), PATIENCE.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn address(&self) -> Address {
+        Address::Unix(self.socket.clone())
+    }
+
+    /// Where the image is found now.
+    pub fn place(&self) -> Place {
+        Place::Export(self.address(), String::new())
+    }
+
+    /// Lets it write what it still has, and waits for its end.
+    pub fn finish(mut self) -> anyhow::Result<()> {
+        self.client = None;
+        let status = self.child.wait().context("cannot wait for qemu-nbd")?;
+        anyhow::ensure!(status.success(), "qemu-nbd failed ({status})");
+        Ok(())
+    }
+}
+
+impl Drop for Tool {
+    fn drop(&mut self) {
+        if self.client.take().is_some() {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Makes an empty image.
+pub fn create(image: &Path, format: &str, size: u64) -> anyhow::Result<()> {
+    let path = std::path::absolute(image).with_context(|| format!("cannot use the path {}", image.display()))?;
+    let mut command = Command::new("qemu-img");
+    command.args(["create", "-q", "-f", format, "--"]).arg(&path).arg(size.to_string()).stdin(Stdio::null());
+    let done = command.output().map_err(|error| missing(error, "qemu-img", format))?;
+    if !done.status.success() {
+        bail!("cannot make {}: {}", image.display(), String::from_utf8_lossy(&done.stderr).trim());
+    }
+    Ok(())
+}
+
+/// Words for a program that cannot be started.
+fn missing(error: std::io::Error, program: &str, format: &str) -> anyhow::Error {
+    if error.kind() == ErrorKind::NotFound {
+        return anyhow::anyhow!(
+            "images of the format {format} need {program}, which is not installed: 'apt-get install qemu-utils' (or qemu-img), \
+             or convert the image to raw elsewhere"
+        );
+    }
+    anyhow::Error::new(error).context(format!("cannot start {program}"))
+}

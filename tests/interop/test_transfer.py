@@ -1,0 +1,236 @@
+"""`onefold import` and `onefold export`: an image comes out as it went in, whoever has the pool; interruptions, refusals, figures."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+import unittest
+
+from server import BLOCK, ONEFOLD, Pool, onefold, run
+
+MIB = 1 << 20
+
+
+def make_image(path, size=24 * MIB + 512, seed=1):
+    """Data, holes, zeroes that are written, the same blocks twice, an odd end."""
+    generator = random.Random(seed)
+    with open(path, "wb") as file:
+        file.truncate(size)
+        shared = generator.randbytes(2 * MIB)
+        for at, data in [(0, shared), (5 * MIB + 4096, generator.randbytes(3 * MIB)), (10 * MIB, bytes(2 * MIB)), (16 * MIB, shared),
+                         (size - 600, b"the end" * 80)]:
+            file.seek(at)
+            file.write(data)
+    return path
+
+
+def padded(path):
+    """What a volume holds of an image: whole blocks."""
+    with open(path, "rb") as file:
+        data = file.read()
+    return data + bytes(-len(data) % BLOCK)
+
+
+def content(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class Transfer(unittest.TestCase):
+    def path(self, pool, name):
+        return os.path.join(pool.folder, name)
+
+    def round_trip(self, pool):
+        image, out = make_image(self.path(pool, "in.raw")), self.path(pool, "out.raw")
+        report = json.loads(onefold("import", pool.path, "disk", image, "--json").stdout)
+        self.assertEqual((report["format"], report["size_bytes"], report["verified"]), ("raw", len(padded(image)), True))
+        # What stands twice in the image is stored once, or is left where `select` writes it again.
+        self.assertGreater(report["new_blocks"], 5 * MIB // BLOCK)
+        text = onefold("export", pool.path, "disk", out).stdout
+        self.assertIn("every block was read back and compared", text)
+        self.assertEqual(content(out), padded(image))
+        self.assertLess(os.stat(out).st_blocks * 512, 12 * MIB, "holes stay holes")
+        # Again into the same pool: everything is known.
+        text = onefold("import", pool.path, "again", image).stdout
+        self.assertIn("because the pool had it", text)
+        self.assertIn("imported", text)
+
+    def has_begun(self, pool):
+        """Whether something is written to the volume of a server that lives as long as its import."""
+        if not os.path.exists(pool.path + ".ctl"):
+            return False
+        done = onefold("status", pool.path, "--json", check=False)
+        volumes = json.loads(done.stdout)["volumes"] if done.returncode == 0 else []
+        return any(volume["name"] == "disk" and volume["writes"]["requests"] > 0 for volume in volumes)
+
+    def test_an_image_comes_out_as_it_went_in_while_the_pool_is_served(self):
+        with Pool("128M").serve("--memory", "64M") as pool:
+            self.round_trip(pool)
+            pool.stop()
+            pool.check()
+
+    def test_and_while_nobody_serves_it(self):
+        with Pool("128M") as pool:
+            onefold("create", pool.path, "--capacity", "128M")
+            self.round_trip(pool)
+            self.assertFalse([name for name in os.listdir(pool.folder) if name.endswith((".sock", ".ctl"))])
+            pool.check()
+            self.assertFalse(pool.status()["needs_recovery"])
+            before = content(pool.path)
+            onefold("export", pool.path, "again", self.path(pool, "other.raw"))
+            self.assertEqual(content(pool.path), before, "an export writes nothing to a pool that was closed cleanly")
+
+    def test_and_over_tcp(self):
+        with Pool("128M") as pool:
+            pool.server = subprocess.Popen([ONEFOLD, "serve", pool.path, "--create", "--size", "64M", "--memory", "64M", "--listen",
+                                            "tcp:127.0.0.1:18131"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            deadline = time.time() + 30
+            while run("nbdinfo", "--size", "nbd://127.0.0.1:18131/default", check=False).returncode and time.time() < deadline:
+                time.sleep(0.05)
+            image, out = make_image(self.path(pool, "in.raw")), self.path(pool, "out")
+            onefold("import", pool.path, "disk", image)
+            onefold("export", pool.path, "disk", out)
+            self.assertEqual(content(out), padded(image))
+
+    def test_other_formats_go_through_qemu(self):
+        with Pool("256M") as pool:
+            onefold("create", pool.path, "--capacity", "256M")
+            raw = make_image(self.path(pool, "in.raw"), 24 * MIB)
+            for extension in ["qcow2", "vmdk", "vdi", "vhdx"]:
+                image, out = self.path(pool, f"in.{extension}"), self.path(pool, f"out.{extension}")
+                run("qemu-img", "convert", "-f", "raw", "-O", extension, raw, image)
+                report = json.loads(onefold("import", pool.path, extension, image, "--json").stdout)
+                self.assertEqual((report["format"], report["size_bytes"]), (extension, 24 * MIB))
+                onefold("export", pool.path, extension, out)
+                run("qemu-img", "compare", "-f", extension, "-F", "raw", out, raw)
+                run("qemu-img", "check", "-f", extension, out, check=extension in ("qcow2", "vdi"))
+            # A name says nothing of what is read; --format does.
+            disguised = self.path(pool, "disguised.img")
+            os.rename(self.path(pool, "in.qcow2"), disguised)
+            self.assertIn("(qcow2)", onefold("import", pool.path, "disguised", disguised).stdout)
+            onefold("import", pool.path, "as-it-is", disguised, "--format", "raw")
+            out = self.path(pool, "as-it-is")
+            onefold("export", pool.path, "as-it-is", out)
+            self.assertEqual(content(out), padded(disguised))
+            pool.check()
+
+    def test_an_import_that_ended_in_the_middle_goes_on(self):
+        for served in [False, True]:
+            with Pool("256M") as pool:
+                onefold("create", pool.path, "--capacity", "256M")
+                onefold("volume", "create", pool.path, "disk", "--size", "64M")
+                if served:
+                    onefold("volume", "create", pool.path, "default", "--size", "256M")
+                    pool.serve("--memory", "64M")
+                image, part = self.path(pool, "whole.raw"), self.path(pool, "part.raw")
+                for path, size in [(image, 64 * MIB), (part, 40 * MIB)]:
+                    with open(path, "wb") as file:
+                        file.write(random.Random(2).randbytes(64 * MIB)[:size])
+                onefold("import", pool.path, "disk", part)
+                refused = onefold("import", pool.path, "disk", image, check=False)
+                self.assertEqual(refused.returncode, 1, refused.stdout)
+                self.assertIn("--resume goes on", refused.stderr)
+                report = json.loads(onefold("import", pool.path, "disk", image, "--resume", "--json").stdout)
+                self.assertEqual((report["data_bytes"], report["sent_bytes"]), (64 * MIB, 24 * MIB))
+                out = self.path(pool, "out")
+                onefold("export", pool.path, "disk", out)
+                self.assertEqual(content(out), content(image))
+
+    def test_an_interruption_leaves_a_sound_pool_and_says_how_to_go_on(self):
+        with Pool("1G") as pool:
+            onefold("create", pool.path, "--capacity", "1G")
+            image = self.path(pool, "in.raw")
+            with open(image, "wb") as file:
+                for _ in range(8):
+                    file.write(os.urandom(64 * MIB))
+            for _ in range(5):
+                client = subprocess.Popen([ONEFOLD, "import", pool.path, "disk", image, "--overwrite"], stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, text=True)
+                while client.poll() is None and not self.has_begun(pool):
+                    time.sleep(0.01)
+                client.send_signal(signal.SIGINT)
+                said = client.communicate(timeout=60)[1]
+                pool.check()
+                if client.returncode == 1 and "--resume" in said:
+                    break
+                onefold("volume", "delete", pool.path, "disk", check=False)
+            else:
+                self.skipTest(f"the import was faster than every interruption: {said}")
+            onefold("import", pool.path, "disk", image, "--resume")
+            out = self.path(pool, "out")
+            onefold("export", pool.path, "disk", out)
+            run("cmp", image, out)
+
+    def test_what_is_there_is_not_overwritten_by_accident(self):
+        with Pool("128M").serve("--memory", "64M") as pool:
+            one, two = make_image(self.path(pool, "one"), seed=1), make_image(self.path(pool, "two"), seed=2)
+            onefold("import", pool.path, "disk", one)
+            for arguments, words in [([], "holds data already"), (["--resume"], "not from this image")]:
+                done = onefold("import", pool.path, "disk", two, *arguments, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(words, done.stderr)
+            onefold("import", pool.path, "disk", two, "--overwrite")
+            out = self.path(pool, "out")
+            onefold("export", pool.path, "disk", out)
+            self.assertEqual(content(out), padded(two))
+            done = onefold("export", pool.path, "disk", out, check=False)
+            self.assertIn("exists: --overwrite", done.stderr)
+            with open(out, "r+b") as file:
+                file.truncate(8 * MIB)
+                file.truncate(len(padded(two)))
+            report = json.loads(onefold("export", pool.path, "disk", out, "--resume", "--json").stdout)
+            self.assertTrue(0 < report["sent_bytes"] < report["data_bytes"])
+            self.assertEqual(content(out), padded(two))
+            pool.stop()
+
+    def test_errors_say_what_to_do(self):
+        import nbd
+
+        with Pool("128M").serve("--memory", "64M") as pool:
+            image = make_image(self.path(pool, "in.raw"))
+            onefold("volume", "create", pool.path, "small", "--size", "1M")
+            onefold("volume", "create", pool.path, "locked", "--size", "64M")
+            onefold("volume", "set", pool.path, "locked", "read-only=on")
+            broken = self.path(pool, "broken.qcow2")
+            with open(broken, "wb") as file:
+                file.write(b"QFI\xfb" + bytes(1000))
+            for arguments, words in [
+                (["import", pool.path, "small", image], "onefold volume resize"),
+                (["import", pool.path, "locked", image], "read-only=off"),
+                (["import", pool.path, "a bad name", image], "name"),
+                (["import", pool.path, "disk", image + ".missing"], "cannot open the image"),
+                (["import", pool.path, "disk", broken], "as qcow2"),
+                (["export", pool.path, "missing", self.path(pool, "out")], "there is no volume 'missing'"),
+                (["export", pool.path, "small", self.path(pool, "out.qcow")], "--format"),
+                (["export", pool.path, "small", pool.folder], "neither a file nor"),
+                (["export", pool.path + ".not", "small", self.path(pool, "out")], ".not"),
+            ]:
+                done = onefold(*arguments, check=False)
+                self.assertEqual((done.returncode, done.stdout), (1, ""), arguments)
+                self.assertIn(words, done.stderr)
+                self.assertNotIn("panicked", done.stderr)
+            done = subprocess.run([ONEFOLD, "import", pool.path, "disk", broken], capture_output=True, text=True, env={"PATH": pool.folder})
+            self.assertIn("qemu-utils", done.stderr)
+            client = nbd.NBD()
+            client.connect_uri(pool.uri())
+            done = onefold("import", pool.path, "default", image, check=False)
+            self.assertIn("is in use by 1 client", done.stderr)
+            client.shutdown()
+            pool.stop()
+
+    def test_a_full_pool_ends_an_import_and_the_rest_stays_as_it_was(self):
+        with Pool("64M") as pool:
+            onefold("create", pool.path, "--capacity", "16M")
+            image = self.path(pool, "in.raw")
+            with open(image, "wb") as file:
+                file.write(os.urandom(64 * MIB))
+            done = onefold("import", pool.path, "disk", image, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("no space", done.stderr)
+            pool.check()
+
+
+if __name__ == "__main__":
+    unittest.main()
