@@ -20,7 +20,7 @@ use crate::data_path::turns::Turns;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::Parameters;
 use crate::jobs::throttle::IDLE_AFTER;
-use crate::jobs::{Jobs, Place, Work};
+use crate::jobs::{Jobs, Place};
 use crate::limits::Limits;
 use crate::opening::Recovery;
 use crate::pool::Pool;
@@ -215,24 +215,27 @@ impl Engine {
             self.care.step_mends(&mut self.pool);
             self.answer_mended();
             let facts = self.facts();
-            self.pass_jobs(Place::First, facts);
+            self.pass_jobs(Place::First, &facts);
             if self.pool.phase == Phase::Serving {
                 self.jobs.move_boundary(&mut self.pool);
             }
             if self.pool.read_only {
                 self.step_failure();
             } else if !self.pool.untouched {
-                self.step_jobs(facts);
+                self.step_jobs(&facts);
                 self.care.step_copies(&mut self.pool, &facts);
                 self.jobs.neighbours.step(&mut self.pool);
                 self.commit();
                 self.relieve_pressure();
                 self.pool.reserve_ahead();
             }
-            let facts = self.facts();
-            self.pass_jobs(Place::Last, facts);
-            self.step_commands();
-            self.set_tick();
+            let mut facts = self.facts();
+            self.pass_jobs(Place::Last, &facts);
+            if !self.pending_commands.is_empty() {
+                self.step_commands();
+                facts = self.facts();
+            }
+            self.set_tick(&facts);
         }
     }
 
@@ -256,7 +259,7 @@ impl Engine {
     }
 
     /// The checkpoint moves a bounded number of steps, then the jobs that change what the pool is written with.
-    fn step_jobs(&mut self, facts: Facts) {
+    fn step_jobs(&mut self, facts: &Facts) {
         if self.pool.closes_early {
             return;
         }
@@ -269,9 +272,8 @@ impl Engine {
 
     /// Jobs go on that have their place here.
     #[inline(always)]
-    fn pass_jobs(&mut self, place: Place, facts: Facts) {
-        let Engine { pool, care, jobs, .. } = self;
-        jobs.pass(place, &mut Work { pool, care, facts });
+    fn pass_jobs(&mut self, place: Place, facts: &Facts) {
+        self.jobs.pass(place, &mut self.pool, &mut self.care, facts);
     }
 
     fn timer(&mut self) {

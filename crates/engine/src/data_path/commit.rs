@@ -15,7 +15,7 @@ use crate::pool::Pool;
 use crate::pool::records::are_enough;
 use crate::pool::room::{Asked, Who};
 use crate::pool::room::{Cleared, Room};
-use crate::pool::standing::Phase;
+use crate::pool::standing::{Facts, Phase};
 use crate::requests::request::{Kind, Stage};
 use crate::store::io::Purpose;
 use crate::store::pages::Region;
@@ -298,7 +298,14 @@ impl Engine {
     }
 
     /// Runs the writes that wait for room, in order, until one still has to.
+    #[inline]
     pub(crate) fn retry_blocked(&mut self) {
+        if !self.blocked.is_empty() {
+            self.run_blocked();
+        }
+    }
+
+    fn run_blocked(&mut self) {
         let mut others = core::mem::take(&mut self.retried);
         core::mem::swap(&mut self.blocked, &mut others);
         while self.blocked.is_empty()
@@ -358,7 +365,8 @@ impl Engine {
         }
     }
 
-    pub(crate) fn set_tick(&mut self) {
+    /// Decides, at the end of a pump, when the engine goes on by itself.
+    pub(crate) fn set_tick(&mut self, facts: &Facts) {
         let unsafe_records = self.pool.journal.last() > self.pool.journal.durable;
         let waits = unsafe_records
             || self.pool.journal.last_filled > self.pool.journal.published
@@ -373,9 +381,8 @@ impl Engine {
             || self.pool.host_full;
         let open = self.pool.phase != Phase::Closed;
         let writes = !self.pool.read_only && !self.pool.untouched;
-        let facts = self.facts();
         let checkpoint = writes && !self.pool.closes_early && self.checkpoint_can_step();
-        self.jobs.set_timer(&self.pool, &facts, checkpoint);
+        self.jobs.set_timer(&self.pool, facts, checkpoint);
         let matures = self.pool.mature_left && open && writes && !self.pool.closes_early;
         self.jobs.note_work_left(matures || self.has_turns_left());
         if !waits || !writes || self.pool.phase == Phase::Closed {

@@ -22,7 +22,7 @@ use crate::limits::Limits;
 use crate::pool::Pool;
 use crate::pool::standing::Phase;
 use crate::requests::request::{Decision, Kind, Request};
-use crate::settings::{Division, Replacement};
+use crate::settings::{Division, Replacement, Rule};
 use crate::sharing::index::first_bits;
 use crate::sharing::index::{Index, Size};
 use crate::sharing::policy::Lookup;
@@ -273,30 +273,45 @@ impl Boundary {
     }
 
     /// Looks at the hits if it is time, and moves the boundary by a step if it is not where it should be.
+    #[inline]
     fn step(&mut self, pool: &mut Pool, rebuild: &mut Rebuild, fetch: &mut Fetch) {
         self.work_left = false;
         if self.is_new || pool.cache_setting() != self.setting {
-            let before = pool.index.chunks();
-            self.aim(pool);
-            let reads = pool.buffers.count().saturating_sub(pool.limits.write_buffers);
-            self.set_read_buffers(pool, reads);
-            if before == 0 && self.goal > 0 {
-                rebuild.begin(pool.store.geometry.summary_leaves());
-            }
+            self.follow_setting(pool, rebuild);
         }
-        self.copy_out_of_retired(pool);
+        if pool.buffers.count() < pool.buffers.numbers() {
+            self.copy_out_of_retired(pool);
+        }
         if pool.index.chunks() == self.goal {
             self.look_at_hits(pool, fetch);
         }
-        self.step_chunks(pool);
+        if pool.index.chunks() != self.goal {
+            self.step_chunks(pool);
+        }
         fetch.hold_back(pool.index.chunks() != self.goal);
     }
 
+    #[inline(never)]
+    fn follow_setting(&mut self, pool: &mut Pool, rebuild: &mut Rebuild) {
+        let before = pool.index.chunks();
+        self.aim(pool);
+        let reads = pool.buffers.count().saturating_sub(pool.limits.write_buffers);
+        self.set_read_buffers(pool, reads);
+        if before == 0 && self.goal > 0 {
+            rebuild.begin(pool.store.geometry.summary_leaves());
+        }
+    }
+
+    #[inline]
     fn look_at_hits(&mut self, pool: &Pool, fetch: &mut Fetch) {
         let Some(CacheSetting { division: Division::Adaptive(rule), .. }) = self.setting else { return };
-        if !self.controller.is_due(&pool.limits.cache) {
-            return;
+        if self.controller.is_due(&pool.limits.cache) {
+            self.decide(pool, fetch, rule);
         }
+    }
+
+    #[inline(never)]
+    fn decide(&mut self, pool: &Pool, fetch: &mut Fetch, rule: Rule) {
         let before = self.share;
         let share = self.controller.look(rule, &pool.limits.cache, before);
         if share != before {
@@ -310,9 +325,6 @@ impl Boundary {
 
     fn step_chunks(&mut self, pool: &mut Pool) {
         let (goal, chunks) = (self.goal, pool.index.chunks());
-        if goal == chunks {
-            return;
-        }
         if goal < chunks {
             let near = goal.max(chunks.saturating_sub(STEP_CHUNKS));
             while pool.index.chunks() > near {

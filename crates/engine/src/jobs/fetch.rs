@@ -98,12 +98,17 @@ impl Steps for Fetch {
         !(self.blocks.is_empty() && self.leaves.is_empty())
     }
 
+    #[inline]
     fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
         self.is_under_way()
             && pool.phase == Phase::Serving
             && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
             && !self.is_held_back
             && self.in_flight < AT_ONCE
+    }
+
+    fn can_advance(&self) -> bool {
+        false
     }
 
     fn step(&mut self, work: &mut Work<'_>) {

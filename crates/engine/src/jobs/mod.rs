@@ -177,6 +177,10 @@ pub(crate) trait Steps {
     /// Whether a step would come to something, as far as it knows itself.
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool;
 
+    /// Whether `advance` would come to something; false for who has none. Asked with every pump, like `can_step`, so it comes to a few
+    /// comparisons where there is nothing to do.
+    fn can_advance(&self) -> bool;
+
     /// What is under way goes on, turn or not.
     fn advance(&mut self, _work: &mut Work<'_>) {}
 
@@ -254,27 +258,38 @@ impl Jobs {
         }
     }
 
-    /// Lets jobs go on that have their place here.
+    /// Lets jobs go on that have their place here. Where none has anything to do, it comes to a few comparisons for each.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, place: Place, work: &mut Work<'_>) {
-        each_row!(rules => self.pass_one(rules, place, work));
+    pub(crate) fn pass(&mut self, place: Place, pool: &mut Pool, care: &mut Care, facts: &Facts) {
+        each_row!(rules => self.pass_one(rules, place, pool, care, facts));
     }
 
     #[inline(always)]
-    fn pass_one(&mut self, rules: &Rules, place: Place, work: &mut Work<'_>) {
+    fn pass_one(&mut self, rules: &Rules, place: Place, pool: &mut Pool, care: &mut Care, facts: &Facts) {
         // A job whose work ends now begins the next with another pump.
-        let can_step = rules.steps == place && self.can_step(rules, work.pool, &work.facts);
-        if rules.advances == place {
-            ask!(self, rules.job, advance(work));
+        let can_step = rules.steps == place && self.can_step(rules, pool, facts);
+        if rules.advances == place && ask!(self, rules.job, can_advance()) {
+            self.advance(rules.job, &mut Work { pool, care, facts: *facts });
         }
         let has_turn = match rules.runs {
             _ if !can_step => false,
-            Runs::WhenIdle => work.facts.is_idle,
-            Runs::InBursts => self.begins_burst(work.pool, &work.facts),
+            Runs::WhenIdle => facts.is_idle,
+            Runs::InBursts => self.begins_burst(pool, facts),
         };
         if has_turn {
-            ask!(self, rules.job, step(work));
+            self.step(rules.job, &mut Work { pool, care, facts: *facts });
         }
+    }
+
+    // Apart, as these are rare: the scheduler itself stays small.
+    #[inline(never)]
+    fn advance(&mut self, job: Job, work: &mut Work<'_>) {
+        ask!(self, job, advance(work));
+    }
+
+    #[inline(never)]
+    fn step(&mut self, job: Job, work: &mut Work<'_>) {
+        ask!(self, job, step(work));
     }
 
     /// Whether a job may take steps, by itself and by its rules.

@@ -75,6 +75,10 @@ impl Steps for Rebuild {
         self.is_under_way
     }
 
+    fn can_advance(&self) -> bool {
+        false
+    }
+
     fn is_stuck(&self, pool: &Pool) -> bool {
         self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
     }

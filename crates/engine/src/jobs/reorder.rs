@@ -308,13 +308,19 @@ impl Steps for Reorder {
         self.work.is_some()
     }
 
+    #[inline]
     fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
-        pool.takes_changes()
-            && (!self.noted.is_empty()
-                || pool.replicas.stale().is_some()
-                || pool.replicas.are_left()
-                || pool.replicas.len() > pool.replica_budget())
-            && self.work.is_none()
+        let is_wanted = !self.noted.is_empty()
+            || pool.replicas.stale().is_some()
+            || pool.replicas.are_left()
+            || pool.replicas.len() > 0 && pool.replicas.len() > pool.replica_budget();
+        is_wanted && pool.takes_changes() && self.work.is_none()
+    }
+
+    /// Without work it says once that it is stuck.
+    #[inline]
+    fn can_advance(&self) -> bool {
+        self.work.is_some() || !self.noted.is_empty() || !self.is_stuck
     }
 
     /// What has been read already is written in any case.

@@ -261,6 +261,17 @@ impl Scrub {
 
     // ---- batches ----
 
+    /// Whether the next batch may begin.
+    fn can_begin(&self, pool: &Pool, facts: &Facts) -> bool {
+        let between = pool.under_way.is_none() || pool.read_only || self.record.phase >= BLOCKS;
+        pool.phase == Phase::Serving
+            && (pool.read_only || pool.checkpoints_done >= self.begins)
+            && !facts.are_starved
+            && pool.buffers.free() + pool.cache.len() > 0
+            && between
+            && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+    }
+
     fn begin_batch(&mut self, work: &mut Work<'_>) {
         let Work { pool, care, facts } = work;
         self.waiting = None;
@@ -693,16 +704,15 @@ impl Steps for Scrub {
         self.record.state == ScrubState::Running
     }
 
+    #[inline]
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
-        let between = pool.under_way.is_none() || pool.read_only || self.record.phase >= BLOCKS;
-        self.is_under_way()
-            && pool.phase == Phase::Serving
-            && self.next.is_none()
-            && (pool.read_only || pool.checkpoints_done >= self.begins)
-            && !facts.are_starved
-            && pool.buffers.free() + pool.cache.len() > 0
-            && between
-            && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+        self.is_under_way() && self.next.is_none() && self.can_begin(pool, facts)
+    }
+
+    /// Repairs end, and copies come, while a batch is under way only.
+    #[inline]
+    fn can_advance(&self) -> bool {
+        self.next.is_some()
     }
 
     /// Moves the batch on that is under way.

@@ -51,7 +51,16 @@ impl Throttle {
 
 impl Jobs {
     /// When background work may take its next steps.
+    #[inline]
     pub(crate) fn turn(&mut self, pool: &Pool, facts: &Facts) -> Turn {
+        match self.throttle.0 {
+            // A rest that is over is no rest, at any speed.
+            Pace::Rest(until) if until <= pool.now => Turn::Now,
+            _ => self.turn_by_speed(pool, facts),
+        }
+    }
+
+    fn turn_by_speed(&mut self, pool: &Pool, facts: &Facts) -> Turn {
         if pool.is_at_full_speed(facts) {
             self.throttle.0 = Pace::Rest(pool.now);
             return Turn::Now;
@@ -70,6 +79,7 @@ impl Jobs {
     }
 
     /// Background work takes steps, if it is its turn.
+    #[inline]
     pub(crate) fn begins_burst(&mut self, pool: &Pool, facts: &Facts) -> bool {
         let is_turn = self.turn(pool, facts) == Turn::Now;
         if is_turn {

@@ -338,11 +338,13 @@ impl Engine {
     }
 
     /// Whether a checkpoint is due only to walk what discards cut off, or will cut off when it merges them.
+    #[inline]
     fn discards_are_due(&self, facts: &Facts) -> bool {
-        let rested = self.has_rested(facts);
-        let many = self.pool.discards.len() as u64 >= u64::from(self.pool.limits.discards) / 2;
         let any = self.pool.has_discards() || self.pool.delta.cuts > 0;
-        any && self.pool.phase == Phase::Serving && !self.pool.has_much_pending() && (rested || many)
+        let are_many = || self.pool.discards.len() as u64 >= u64::from(self.pool.limits.discards) / 2;
+        any && self.pool.phase == Phase::Serving
+            && !self.pool.has_much_pending()
+            && (are_many() || self.has_rested(facts))
     }
 
     /// Whether a checkpoint is due only to go on with the index on disk.
@@ -360,9 +362,9 @@ impl Engine {
         self.pool.is_at_full_speed(facts) || self.pool.now >= self.pool.last_checkpoint + DISCARD_INTERVAL
     }
 
-    pub(crate) fn step_checkpoint(&mut self, facts: Facts) {
+    pub(crate) fn step_checkpoint(&mut self, facts: &Facts) {
         if self.jobs.checkpoint.is_none()
-            && self.checkpoint_is_due(&facts)
+            && self.checkpoint_is_due(facts)
             && !self.jobs.scrub.writes_metadata()
             && self.pool.may_begin()
         {
@@ -370,7 +372,7 @@ impl Engine {
         }
         let Some(mut checkpoint) = self.take_checkpoint() else { return };
         checkpoint.yielded = false;
-        checkpoint.facts = facts;
+        checkpoint.facts = *facts;
         let needs_turn = checkpoint.stage < Stage::Drain && !self.pool.read_only;
         if needs_turn && !self.jobs.begins_burst(&self.pool, &checkpoint.facts) {
             checkpoint.yielded = true;

@@ -186,8 +186,15 @@ impl Steps for Home {
         self.batch.is_some()
     }
 
+    #[inline]
     fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
         pool.regions().scattered() > 0 && self.batch.is_none() && pool.takes_changes() && self.allowance(pool) > 0
+    }
+
+    /// Without a batch it says once that it is stuck, and once that idle time is over.
+    #[inline]
+    fn can_advance(&self) -> bool {
+        self.batch.is_some() || !self.is_stuck || self.has_settled
     }
 
     /// A batch comes to its end even if the pool is no longer idle.
