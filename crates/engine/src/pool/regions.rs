@@ -28,8 +28,10 @@ pub(crate) struct Noted {
     scans: u16,
     /// Device reads that they could have been saved since it was last put in order.
     reads: u32,
-    /// Blocks written since then; those that are on their way home count against it, for they are written, too.
-    displaced: i64,
+    /// Blocks that clients have written since then.
+    displaced: u32,
+    /// Blocks that have gone home, and that a checkpoint will find among those that were written.
+    gone_home: u32,
     /// The slot where its first block is at home, if some of it has gone there.
     pub home: Option<i64>,
     /// How often it was looked at in vain.
@@ -39,8 +41,8 @@ pub(crate) struct Noted {
 impl Noted {
     /// How much it would help its readers to have it in order.
     fn gain(&self) -> u64 {
-        let scattered = u64::from(self.reads).max(self.displaced.max(0) as u64);
-        u64::from(self.scans) * scattered
+        let scattered = self.reads.max(self.displaced);
+        u64::from(self.scans) * u64::from(scattered)
     }
 }
 
@@ -111,7 +113,12 @@ impl Regions {
     /// So many blocks of the region of this one have been written, in whatever order.
     pub(crate) fn overwritten(&mut self, key: Key, blocks: usize) {
         if !self.table.is_empty() {
-            self.change(self.first(key), |noted| noted.displaced += blocks as i64);
+            self.change(self.first(key), |noted| {
+                let blocks = blocks as u32;
+                let moved = blocks.min(noted.gone_home);
+                noted.gone_home -= moved;
+                noted.displaced = noted.displaced.saturating_add(blocks - moved);
+            });
         }
     }
 
@@ -134,7 +141,7 @@ impl Regions {
     /// Blocks of a region are on their way home, which is here; there may be more of them.
     pub(crate) fn goes_home(&mut self, first: Key, home: i64, moved: usize) {
         self.change(first, |noted| {
-            noted.displaced -= moved as i64;
+            noted.gone_home = noted.gone_home.saturating_add(moved as u32);
             (noted.home, noted.tries) = (Some(home), 0);
         });
     }
@@ -147,8 +154,7 @@ impl Regions {
     /// A region is in order, as far as it can be.
     pub(crate) fn in_order(&mut self, first: Key) {
         self.change(first, |noted| {
-            let (scans, displaced) = (noted.scans / 2, noted.displaced.min(0));
-            *noted = Noted { scans, displaced, ..Noted::default() };
+            *noted = Noted { scans: noted.scans / 2, gone_home: noted.gone_home, ..Noted::default() };
         });
         if self.table.get(&first).is_some_and(|noted| noted.scans == 0) {
             self.table.remove(&first);

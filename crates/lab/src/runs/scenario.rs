@@ -91,7 +91,6 @@ pub fn scenario(number: u64) -> Scenario {
         18 => ("second copies come and go", copying()),
         19 => ("policies change between duplicates of all kinds", policies()),
         20 => ("regions come home, and are written meanwhile", {
-            config.parameters.geometry.containers = 9;
             config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
             coming_home()
         }),
