@@ -426,13 +426,10 @@ impl Home {
             At::Read => self.write_moved(pool),
             At::Write => {
                 // It covers what is complete when it is submitted.
-                let barrier = pool.syncs.submitted + 1;
+                let barrier = if pool.canary(Canary::UnsyncedMove) { 0 } else { pool.syncs.submitted + 1 };
                 pool.syncs.wanted = pool.syncs.wanted.max(barrier);
                 batch.at = At::Sync(barrier);
                 pool.needs_pump = true;
-                if pool.canary(Canary::UnsyncedMove) {
-                    batch.at = At::Sync(0);
-                }
             }
             At::Sync(barrier) => {
                 if pool.syncs.finished >= barrier {
