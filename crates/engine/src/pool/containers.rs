@@ -81,8 +81,11 @@ impl Pool {
 
     /// Asks for a container whose space is not reserved yet; false if there is none.
     pub(crate) fn ask_for_fresh(&mut self) -> bool {
-        self.wants_fresh = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
-        self.wants_fresh
+        let is_one = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
+        if is_one && !self.reserving {
+            (self.wants_fresh, self.needs_pump) = (true, true);
+        }
+        is_one
     }
 
     /// Keeps space reserved ahead of the allocator.
