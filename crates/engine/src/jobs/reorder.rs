@@ -258,6 +258,12 @@ impl Reorder {
                 _ => return Ok(None),
             }
         }
+        // What has come home meanwhile needs no replicas.
+        let mut slots: Vec<u64> = blocks.iter().map(|(slot, ..)| slot.0).collect();
+        slots.sort_unstable();
+        if slots.windows(2).filter(|pair| pair[1] != pair[0] + 1).count() * BLOCKS_FOR_A_READ < blocks.len() {
+            return Ok(None);
+        }
         // What is in order for another read stays so; a few blocks in between are not worth a copy.
         if blocks.len() < 2 || (blocks.len() as u64) * 2 < end.min(noted.blocks) {
             return Ok(None);
