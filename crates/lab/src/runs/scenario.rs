@@ -358,14 +358,14 @@ fn coming_home() -> Vec<Operation> {
     };
     let mut operations: Vec<Operation> = (0..3).map(|n| write(0, 8 * n, 8, 1 + 8 * n as u32)).collect();
     operations.push(Operation::Flush);
-    for round in 0..4u32 {
+    for round in 0..2u32 {
         for (n, block) in (0..).zip([1, 11, 5, 22, 3, 14, 6, 17]) {
             operations.push(whole(block, 1000 * (round + 1) + n, false));
             operations.push(write(1, u64::from(5 * n + round) % 20, 3, 1000 * (round + 1) + 100 + 3 * n));
         }
         operations.extend([Operation::Drain, Operation::Idle(4 * SECONDS)]);
         operations.push(Operation::ReadOn { place: place(0, 0, 24), blocks: 8, swapped: false });
-        operations.extend([Operation::Drain, Operation::Idle(SECONDS / 10 + u64::from(round) * SECONDS / 1000)]);
+        operations.extend([Operation::Drain, Operation::Idle(SECONDS / 10 + u64::from(round) * SECONDS / 500)]);
         operations.push(whole(5, 1000 * (round + 1) + 500, true));
         operations.push(whole(14, 1000 * (round + 1) + 501, false));
         operations.extend([Operation::Drain, Operation::Idle(SECONDS)]);
