@@ -332,6 +332,8 @@ impl Steps for Reorder {
     /// What has been read already is written in any case.
     fn advance(&mut self, work: &mut Work<'_>) {
         let Work { pool, facts, .. } = work;
+        // What it waits for moves the engine on; a step that comes to something says otherwise.
+        self.is_stuck = true;
         if !pool.may_be_reordered() {
             self.noted.clear();
             self.end_work(pool, facts, false);
@@ -339,8 +341,6 @@ impl Steps for Reorder {
             self.end_work(pool, facts, false);
         } else if self.work.is_some() {
             self.end_work(pool, facts, true);
-        } else {
-            self.is_stuck = true;
         }
     }
 

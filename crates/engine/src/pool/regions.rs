@@ -142,7 +142,7 @@ impl Regions {
     pub(crate) fn goes_home(&mut self, first: Key, home: i64, moved: usize) {
         self.change(first, |noted| {
             noted.gone_home = noted.gone_home.saturating_add(moved as u32);
-            (noted.home, noted.tries) = (Some(home), 0);
+            (noted.home, noted.tries) = (Some(home), noted.tries + 1);
         });
     }
 

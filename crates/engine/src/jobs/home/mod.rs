@@ -224,14 +224,17 @@ impl Steps for Home {
             return;
         }
         while let Some((first, noted)) = pool.regions().next() {
-            match self.begin_region(pool, care, first, noted.home) {
+            // However often its batches come to nothing, that ends.
+            let begun =
+                if noted.tries < TRIES { self.begin_region(pool, care, first, noted.home) } else { Err(Stop::GivenUp) };
+            match begun {
                 Ok(true) => return self.go_on(pool, facts),
                 Ok(false) => {
                     self.done += 1;
                     pool.regions_mut().in_order(first);
                 }
-                Err(Stop::Waits) if noted.tries < TRIES => return pool.regions_mut().tried(first),
-                Err(_) => {
+                Err(Stop::Waits) => return pool.regions_mut().tried(first),
+                Err(Stop::GivenUp) => {
                     self.given_up += 1;
                     pool.regions_mut().in_order(first);
                 }
