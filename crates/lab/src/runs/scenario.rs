@@ -365,7 +365,7 @@ fn coming_home() -> Vec<Operation> {
         }
         operations.extend([Operation::Drain, Operation::Idle(4 * SECONDS)]);
         operations.push(Operation::ReadOn { place: place(0, 0, 24), blocks: 8, swapped: false });
-        operations.extend([Operation::Drain, Operation::Idle(SECONDS / 10 + u64::from(round) * SECONDS / 500)]);
+        operations.extend([Operation::Drain, Operation::Idle(SECONDS / 10 + (2 + u64::from(round)) * SECONDS / 1000)]);
         operations.push(whole(5, 1000 * (round + 1) + 500, true));
         operations.push(whole(14, 1000 * (round + 1) + 501, false));
         operations.extend([Operation::Drain, Operation::Idle(SECONDS)]);

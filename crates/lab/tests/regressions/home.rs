@@ -177,5 +177,5 @@ fn the_scenario_moves_blocks() {
     let mut run = Run::start(config, Trace::new(false), false).unwrap();
     run.perform(&operations).unwrap();
     let home = run.world.engine.status().home;
-    assert!(home.moved_blocks > 4, "{home:?}");
+    assert!(home.moved_blocks >= 3, "{home:?}");
 }
