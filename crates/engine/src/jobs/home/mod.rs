@@ -121,7 +121,7 @@ pub(crate) struct Home {
 /// Why a region is not put in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stop {
-    /// Not now: pages are being loaded.
+    /// Not now: pages are being loaded, or a container is being reserved.
     Waits,
     /// There is no place for it, or it cannot be read.
     GivenUp,
@@ -199,6 +199,8 @@ impl Steps for Home {
 
     /// A batch comes to its end even if the pool is no longer idle.
     fn advance(&mut self, work: &mut Work<'_>) {
+        // With the first pump of a pool that serves.
+        self.at_open.get_or_insert(work.pool.space.data_used);
         if self.batch.is_some() {
             self.go_on(work.pool, &work.facts);
         } else {
