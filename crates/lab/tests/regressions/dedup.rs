@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::{Command, DedupCommand, DedupState, DedupStatus, Nanos, Policy, VolumeId};
+use engine::{Command, DedupCommand, DedupState, DedupStatus, Nanos, Policy, PoolChange, Tidy, VolumeId};
 use lab::random::Random;
 use lab::runs::config::Config;
 use lab::world::disk::Cut;
@@ -59,6 +59,9 @@ fn config(random: &mut Random) -> Config {
 
 /// Writes contents of a small alphabet, under one policy after the other; what they come to.
 fn fill(bench: &mut Bench, random: &mut Random, contents: &mut [u32], writes: u64) {
+    // Replicas are no blocks of data.
+    let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+    bench.command(Command::SetPool(change));
     for _ in 0..writes {
         if random.one_in(8) {
             bench.share_by(random.pick(&[Policy::Native, Policy::Full, Policy::Native]));

@@ -402,6 +402,12 @@ impl Dedup {
     }
 
     fn end(&mut self, pool: &mut Pool) {
+        // What a leaf still leads to is not free: changes go into their leaves first.
+        if pool.has_to_flush() {
+            pool.ask_to_flush();
+            self.begins = pool.after_next_checkpoint();
+            return;
+        }
         self.record = DedupRecord { state: DedupState::Finished, next: 0 };
         self.rest();
         pool.want_checkpoint = true;
@@ -454,6 +460,8 @@ impl Steps for Dedup {
             }
         }
         let pool = &mut *work.pool;
+        // A checkpoint that it asked for begins with the next pump.
+        pool.needs_pump |= pool.checkpoints_done < self.begins;
         if self.is_under_way() && pool.now >= self.saved + SAVE_PERIOD {
             self.saved = pool.now;
             pool.want_checkpoint = true;
