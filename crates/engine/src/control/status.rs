@@ -124,7 +124,7 @@ impl Engine {
             damaged_blocks_found: self.care.damages().found,
             repaired_blocks: self.care.damages().repaired,
             scrub: self.jobs.scrub.status(&self.pool),
-            dedup: self.jobs.dedup.status(&self.pool),
+            dedup: self.jobs.dedup().status(&self.pool),
             mode: match self.pool.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
                 _ if self.pool.read_only || self.pool.reads_only => Mode::ReadOnly,

@@ -246,7 +246,7 @@ pub(crate) struct Jobs {
     home: Home,
     pub(crate) reorder: Reorder,
     pub(crate) scrub: Scrub,
-    pub(crate) dedup: Dedup,
+    dedup: Dedup,
     pub(crate) neighbours: Neighbours,
     throttle: Throttle,
     /// A job stopped at its budget and can go on at once.
@@ -378,6 +378,16 @@ impl Jobs {
     /// What is known of regions that come home.
     pub(crate) fn home_status(&self, pool: &Pool) -> HomeStatus {
         self.home.status(pool)
+    }
+
+    /// The pass that finds all duplicates.
+    pub(crate) fn dedup(&self) -> &Dedup {
+        &self.dedup
+    }
+
+    /// The same, to change how it goes on.
+    pub(crate) fn dedup_mut(&mut self) -> &mut Dedup {
+        &mut self.dedup
     }
 
     /// Fills the index anew, from the summaries.

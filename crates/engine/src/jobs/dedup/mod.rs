@@ -110,7 +110,7 @@ impl From<Missing> for Stop {
 
 /// The job.
 pub(crate) struct Dedup {
-    pub record: DedupRecord,
+    record: DedupRecord,
     at: At,
     range: Range,
     spares: Vec<Spare>,
@@ -157,6 +157,16 @@ impl Dedup {
             map_walks: 0,
             is_short_of_room: false,
         }
+    }
+
+    /// Where it is, for the superblock.
+    pub(crate) fn record(&self) -> DedupRecord {
+        self.record
+    }
+
+    /// It goes on from where the superblock says.
+    pub(crate) fn found(&mut self, record: DedupRecord) {
+        self.record = record;
     }
 
     /// How it goes, or how the last one went.

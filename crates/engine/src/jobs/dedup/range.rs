@@ -128,6 +128,7 @@ impl Range {
 mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     fn digest(content: u64) -> Digest {
