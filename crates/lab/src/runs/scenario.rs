@@ -307,7 +307,7 @@ fn scrubbing() -> Vec<Operation> {
 fn passes(volumes_change: bool) -> Vec<Operation> {
     let full = |volume| Operation::SetVolume { volume, policy: Some(Some(policy("full"))), read_only: None };
     let dedup = Operation::Dedup;
-    let mut operations = vec![write(0, 0, 12, 1), write(1, 0, 12, 1), write(0, 14, 6, 3), write(1, 14, 4, 5)];
+    let mut operations = vec![write(0, 0, 8, 1), write(1, 0, 8, 1), write(0, 8, 8, 3), write(1, 14, 4, 5)];
     operations.extend([Operation::Drain, full(0), full(1), Operation::Drain]);
     for (round, content) in (0..3).zip([100, 200, 300]) {
         operations.extend([dedup(DedupCommand::Start), write(0, 4 * round, 2, content), Operation::Flush]);

@@ -82,7 +82,7 @@ mod tests {
             shared_blocks: 256,
             ..DedupStatus::default()
         };
-        assert_eq!(DedupReport::new(&status).text(), "running: 12.3 % done, 9 s left, 1.0 MiB shared");
+        assert_eq!(DedupReport::new(&status).text(), "running: 12.3 % done, 9 s left, 1 MiB shared");
         assert_eq!(DedupReport::new(&DedupStatus::default()).text(), "never");
     }
 }
