@@ -29,6 +29,7 @@ mod payload;
 pub mod pid;
 mod pool;
 pub mod recording;
+pub mod relocation;
 mod requests;
 mod settings;
 mod sharing;

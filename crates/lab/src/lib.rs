@@ -16,6 +16,7 @@ pub mod fuzz;
 pub mod oracle;
 pub mod parallel;
 pub mod random;
+pub mod relocation;
 pub mod replay;
 pub mod rerun;
 pub mod runs;

@@ -10,6 +10,7 @@ pub mod page;
 pub mod plc;
 pub mod plot;
 pub mod pod;
+pub mod rededup;
 pub mod runs;
 pub mod sources;
 
@@ -160,7 +161,7 @@ pub struct Entry {
 
 /// All figures, by paper.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    pod::FIGURES.iter().chain(plc::FIGURES).chain(hiods::FIGURES)
+    pod::FIGURES.iter().chain(plc::FIGURES).chain(hiods::FIGURES).chain(rededup::FIGURES)
 }
 
 /// How figures were made, for who reads them later.

@@ -1,0 +1,90 @@
+//! What a plan would do to the reads of a profile: the device reads before and after it, object by object.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::plan::Plan;
+use super::{Extent, Object, Run};
+
+/// Where slots are after a plan.
+#[derive(Clone, Debug, Default)]
+pub struct Moved {
+    /// Where extents were, in ascending order, and where they begin now.
+    places: Vec<(Extent, u64)>,
+}
+
+impl Moved {
+    /// The moves of a plan, one after another from this slot on.
+    pub fn new(plan: &Plan, first: u64) -> Moved {
+        let mut at = first;
+        let mut places = Vec::new();
+        for extent in plan.moves.iter().flat_map(|one| &one.extents) {
+            places.push((*extent, at));
+            at += extent.blocks;
+        }
+        places.sort_unstable();
+        Moved { places }
+    }
+
+    /// Where a slot is, and how many from there on lie behind it as they did before.
+    pub fn of(&self, slot: u64) -> (u64, u64) {
+        let next = self.places.partition_point(|(extent, _)| extent.slot <= slot);
+        let until_next = self.places.get(next).map_or(u64::MAX, |(extent, _)| extent.slot) - slot;
+        match next.checked_sub(1).map(|at| self.places[at]) {
+            Some((extent, place)) if slot < extent.end() => (place + (slot - extent.slot), extent.end() - slot),
+            _ => (slot, until_next),
+        }
+    }
+}
+
+/// Device reads of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reads {
+    /// Before the plan.
+    pub before: u64,
+    /// After it.
+    pub after: u64,
+}
+
+/// What is to be expected, if what was read once is read again.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Forecast {
+    /// By object, in ascending order.
+    pub objects: Vec<(Object, Reads)>,
+}
+
+impl Forecast {
+    /// Of a profile.
+    pub fn new(runs: &[Run], moved: &Moved) -> Forecast {
+        // Reads so far, and where the last one ended: before and after.
+        let mut objects: BTreeMap<Object, (Reads, u64, u64)> = BTreeMap::new();
+        for run in runs {
+            let (reads, before, after) = objects.entry(run.object).or_insert((Reads::default(), u64::MAX, u64::MAX));
+            reads.before += u64::from(*before != run.slot);
+            *before = run.end();
+            let mut slot = run.slot;
+            while slot < run.end() {
+                let (place, together) = moved.of(slot);
+                let blocks = together.min(run.end() - slot);
+                reads.after += u64::from(*after != place);
+                *after = place + blocks;
+                slot += blocks;
+            }
+        }
+        Forecast { objects: objects.into_iter().map(|(object, (reads, ..))| (object, reads)).collect() }
+    }
+
+    /// Of all objects.
+    pub fn all(&self) -> Reads {
+        let add = |sum: Reads, (_, one): &(Object, Reads)| Reads {
+            before: sum.before + one.before,
+            after: sum.after + one.after,
+        };
+        self.objects.iter().fold(Reads::default(), add)
+    }
+
+    /// Reads that objects need more than before, summed over those that do.
+    pub fn harm(&self) -> u64 {
+        self.objects.iter().map(|(_, reads)| reads.after.saturating_sub(reads.before)).sum()
+    }
+}

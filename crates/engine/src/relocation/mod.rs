@@ -1,0 +1,87 @@
+//! Relocation: which shared blocks should lie together, and for whose sake (ReDedup, CBD 2013).
+//!
+//! A block that several objects share can be next to its neighbours for only one of them. The three steps of the paper say for which one:
+//!
+//! 1. [`profile`]: runs of device reads, by slot and object, in bounded memory.
+//! 2. [`assess`]: what an object would gain from lying in order (its randomness R), and what that would cost the others (its sharing S).
+//! 3. [`plan`]: the objects one after another, best first. Each moves only blocks that no earlier one has moved.
+//!
+//! [`forecast`] then counts the device reads of a profile before and after a plan.
+//!
+//! An *object* is whatever is read as one: a file of a trace, a file of a guest by a manifest, a stream, a volume. The caller says which.
+//!
+//! It owns no state of the pool and moves nothing. All of it is a pure function of what it is given, in integers alone; nothing here is quadratic.
+//! What must hold: a plan moves each slot once at most; every slot that it moves is in the contents it was given.
+//!
+//! Who calls it: so far the lab (`lab figure rededup-*`, docs/relocation.md). The pool has no job yet that runs a plan.
+
+pub mod assess;
+pub mod forecast;
+mod labels;
+pub mod plan;
+pub mod profile;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+/// The number of an object. The caller gives it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Object(pub u32);
+
+/// Blocks that were read one after another from the device for one object. 16 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Run {
+    /// The first slot.
+    pub slot: u64,
+    /// How many blocks; at least 1.
+    pub blocks: u32,
+    /// For whom.
+    pub object: Object,
+}
+
+impl Run {
+    /// The slot behind the last.
+    pub fn end(&self) -> u64 {
+        self.slot + u64::from(self.blocks)
+    }
+
+    /// The slots, without the object.
+    pub fn extent(&self) -> Extent {
+        Extent { slot: self.slot, blocks: u64::from(self.blocks) }
+    }
+}
+
+/// Slots in a row.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Extent {
+    /// The first slot.
+    pub slot: u64,
+    /// How many; at least 1.
+    pub blocks: u64,
+}
+
+impl Extent {
+    /// The slot behind the last.
+    pub fn end(&self) -> u64 {
+        self.slot + self.blocks
+    }
+}
+
+/// What an object consists of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Content {
+    /// The object.
+    pub object: Object,
+    /// Its slots in the order in which it is read.
+    pub extents: Vec<Extent>,
+}
+
+/// Adds an extent to a list; it joins the last one if it follows it.
+fn push(extents: &mut Vec<Extent>, extent: Extent) {
+    match extents.last_mut() {
+        Some(last) if last.end() == extent.slot => last.blocks += extent.blocks,
+        _ => extents.push(extent),
+    }
+}

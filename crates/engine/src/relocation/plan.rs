@@ -1,0 +1,143 @@
+//! Which objects move, in which order (section IV.C).
+//!
+//! The candidates are the objects that share content, best first. An object labels its slots and moves those that no earlier one has labelled;
+//! they are to lie one after another in the order in which the object is read. So an earlier object is never taken apart by a later one.
+//!
+//! As printed ([`Rules::PAPER`]) that goes on until there are no candidates. Ours ([`Rules::OURS`]) stops where the value is no longer above 0, leaves
+//! an object where it is if its slots lie in one piece, and can have a budget.
+
+use alloc::vec::Vec;
+
+use super::assess::Assessment;
+use super::labels::Labels;
+use super::{Content, Extent, Object, push};
+
+/// Who comes first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Order {
+    /// The highest value, as printed.
+    Value,
+    /// The highest value for each block that the object has.
+    ValuePerBlock,
+}
+
+/// How to plan.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Rules {
+    /// Who comes first.
+    pub order: Order,
+    /// Whether only objects with a value above 0 move.
+    pub gains_only: bool,
+    /// Whether an object whose unlabelled slots lie in one piece stays there; it labels them all the same.
+    pub keeps_whole: bool,
+    /// Blocks that may be moved. An object that does not fit is passed over, and labels nothing.
+    pub most_blocks: u64,
+}
+
+impl Rules {
+    /// As printed.
+    pub const PAPER: Rules =
+        Rules { order: Order::Value, gains_only: false, keeps_whole: false, most_blocks: u64::MAX };
+    /// Ours.
+    pub const OURS: Rules =
+        Rules { order: Order::ValuePerBlock, gains_only: true, keeps_whole: true, most_blocks: u64::MAX };
+}
+
+/// Slots that shall lie one after another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Move {
+    /// For whom.
+    pub assessment: Assessment,
+    /// Where they are now, in the order in which they shall lie.
+    pub extents: Vec<Extent>,
+    /// How many.
+    pub blocks: u64,
+    /// Slots of the object that an earlier one labelled: it goes on reading those elsewhere.
+    pub taken: u64,
+}
+
+/// What shall be done.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Plan {
+    /// In this order.
+    pub moves: Vec<Move>,
+    /// Objects that share content.
+    pub candidates: u64,
+    /// Of these: without a value above 0.
+    pub worthless: u64,
+    /// Of these: all their slots were labelled before.
+    pub taken: u64,
+    /// Of these: they lie in one piece.
+    pub whole: u64,
+    /// Of these: too large for what was left of the budget.
+    pub too_large: u64,
+}
+
+impl Plan {
+    /// Blocks that are moved.
+    pub fn blocks(&self) -> u64 {
+        self.moves.iter().map(|one| one.blocks).sum()
+    }
+}
+
+/// Makes a plan. `contents` are in ascending order of objects; an object without any is no candidate.
+pub fn plan(assessments: &[Assessment], contents: &[Content], rules: Rules) -> Plan {
+    let mut plan = Plan::default();
+    let mut labels = Labels::default();
+    let mut left = rules.most_blocks;
+    for (assessment, content) in ranked(assessments, contents, rules.order) {
+        plan.candidates += 1;
+        if rules.gains_only && assessment.value() <= 0 {
+            plan.worthless += 1;
+            continue;
+        }
+        // An object may have a slot twice: only the first counts.
+        let (mut own, mut extents) = (Labels::default(), Vec::new());
+        for extent in content.extents.iter().flat_map(|&extent| own.insert(extent)) {
+            labels.missing(extent).into_iter().for_each(|extent| push(&mut extents, extent));
+        }
+        let blocks: u64 = extents.iter().map(|extent| extent.blocks).sum();
+        let all: u64 = own.extents().map(|extent| extent.blocks).sum();
+        if extents.is_empty() {
+            plan.taken += 1;
+        } else if rules.keeps_whole && extents.len() == 1 {
+            plan.whole += 1;
+        } else if blocks > left {
+            plan.too_large += 1;
+            continue;
+        } else {
+            left -= blocks;
+            plan.moves.push(Move { assessment: *assessment, extents, blocks, taken: all - blocks });
+        }
+        own.extents().for_each(|extent| drop(labels.insert(extent)));
+    }
+    plan
+}
+
+/// The candidates, best first. Of equals, the one that is read in more runs; then the one with the lower number.
+fn ranked<'a>(
+    assessments: &'a [Assessment],
+    contents: &'a [Content],
+    order: Order,
+) -> Vec<(&'a Assessment, &'a Content)> {
+    let content = |object: Object| contents.binary_search_by_key(&object, |content| content.object).ok();
+    let mut ranked: Vec<_> = assessments
+        .iter()
+        .filter(|one| one.is_shared())
+        .filter_map(|one| content(one.object).map(|at| (one, &contents[at])))
+        .filter(|(_, content)| !content.extents.is_empty())
+        .map(|(one, content)| (one, content, content.extents.iter().map(|extent| extent.blocks).sum::<u64>()))
+        .collect();
+    ranked.sort_by(|(one, _, one_blocks), (other, _, other_blocks)| {
+        let by_value = match order {
+            Order::Value => other.value().cmp(&one.value()),
+            // a / b before c / d is a * d before c * b.
+            Order::ValuePerBlock => {
+                let weight = |value: i64, blocks: u64| i128::from(value) * i128::from(blocks);
+                weight(other.value(), *one_blocks).cmp(&weight(one.value(), *other_blocks))
+            }
+        };
+        by_value.then(other.randomness.cmp(&one.randomness)).then(one.object.cmp(&other.object))
+    });
+    ranked.into_iter().map(|(one, content, _)| (one, content)).collect()
+}

@@ -1,0 +1,113 @@
+//! Runs of device reads, in bounded memory (the paper's LBA-to-FILE table, section IV.A).
+//!
+//! A read that goes on where the last one of its object ended makes that run longer. With [`Merge::Adjacent`] another object's read in between
+//! ends the run: so it is printed. Interleaved streams then never merge. [`Merge::ByObject`] keeps the last runs of 64 objects open.
+//!
+//! Memory: 16 bytes a run; 1,048,576 runs are 16 MiB. When there is no room the oldest run goes, and [`Profile::dropped`] counts it: what was read last says most about
+//! what is read next.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::{Content, Extent, Object, Run, labels::Labels, push};
+
+/// Runs that are kept open with [`Merge::ByObject`].
+const MOST_OPEN: usize = 64;
+
+/// What ends a run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Merge {
+    /// Any read that does not go on where it ended, of whatever object: only adjacent records merge, as printed.
+    Adjacent,
+    /// A read of the same object elsewhere. Reads of others may come in between.
+    ByObject,
+}
+
+/// What was read from the device.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    most: usize,
+    most_open: usize,
+    runs: VecDeque<Run>,
+    /// Runs that may become longer; the one that was read last is at the end.
+    open: Vec<Run>,
+    reads: u64,
+    dropped: u64,
+}
+
+impl Profile {
+    /// An empty one, which keeps so many runs at most; at least 1.
+    pub fn new(merge: Merge, most_runs: usize) -> Profile {
+        let most_open = match merge {
+            Merge::Adjacent => 1,
+            Merge::ByObject => MOST_OPEN,
+        };
+        Profile { most: most_runs.max(1), most_open, runs: VecDeque::new(), open: Vec::new(), reads: 0, dropped: 0 }
+    }
+
+    /// Notes a read of the device. One of no blocks is not noted.
+    pub fn note(&mut self, object: Object, slot: u64, blocks: u32) {
+        if blocks == 0 {
+            return;
+        }
+        self.reads += 1;
+        let mut run = Run { slot, blocks, object };
+        if let Some(at) = self.open.iter().rposition(|open| open.object == object) {
+            let open = self.open.remove(at);
+            match open.blocks.checked_add(blocks) {
+                Some(all) if open.end() == slot => run = Run { blocks: all, ..open },
+                _ => self.close(open),
+            }
+        } else if self.open.len() == self.most_open {
+            let oldest = self.open.remove(0);
+            self.close(oldest);
+        }
+        self.open.push(run);
+    }
+
+    fn close(&mut self, run: Run) {
+        if self.runs.len() == self.most {
+            self.runs.pop_front();
+            self.dropped += 1;
+        }
+        self.runs.push_back(run);
+    }
+
+    /// The runs so far, in the order in which they ended. Open ones end (the paper's listing forgets the last).
+    pub fn runs(&mut self) -> &[Run] {
+        for run in core::mem::take(&mut self.open) {
+            self.close(run);
+        }
+        self.runs.make_contiguous()
+    }
+
+    /// Reads that were noted.
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+
+    /// Runs that were forgotten for want of room.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Bytes that the runs take at most.
+    pub fn most_bytes(&self) -> usize {
+        (self.most + self.most_open) * size_of::<Run>()
+    }
+}
+
+/// What each object was seen to consist of, in the order of its first reads: for who has no manifest. In ascending order of objects.
+pub fn contents(runs: &[Run]) -> Vec<Content> {
+    let mut by_object: Vec<(Object, usize)> = runs.iter().enumerate().map(|(at, run)| (run.object, at)).collect();
+    by_object.sort_unstable();
+    by_object
+        .chunk_by(|one, other| one.0 == other.0)
+        .map(|part| {
+            let (mut seen, mut extents) = (Labels::default(), Vec::new());
+            let new = part.iter().flat_map(|&(_, at)| seen.insert(runs[at].extent()));
+            new.for_each(|extent: Extent| push(&mut extents, extent));
+            Content { object: part[0].0, extents }
+        })
+        .collect()
+}

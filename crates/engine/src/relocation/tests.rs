@@ -1,0 +1,199 @@
+use alloc::vec;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::assess::{Assessment, Sharing, assess};
+use super::forecast::{Forecast, Moved, Reads};
+use super::plan::{Order, Rules, plan};
+use super::profile::{Merge, Profile, contents};
+use super::{Content, Extent, Object, Run};
+
+fn run(object: u32, slot: u64, blocks: u32) -> Run {
+    Run { slot, blocks, object: Object(object) }
+}
+
+fn extent(slot: u64, blocks: u64) -> Extent {
+    Extent { slot, blocks }
+}
+
+/// Fig. 1: A1 A2 A3 lie at 0 to 2, B2 B3 at 3 and 4, and B1 is A3. Each file is read once for each number.
+fn figure_1(reads_of_1: usize, reads_of_2: usize) -> Vec<Run> {
+    let mut profile = Profile::new(Merge::Adjacent, 100);
+    // What is between the reads of a file ends its run.
+    let other = |profile: &mut Profile| profile.note(Object(9), 1000, 1);
+    for _ in 0..reads_of_1 {
+        (0..3).for_each(|slot| profile.note(Object(1), slot, 1));
+        other(&mut profile);
+    }
+    for _ in 0..reads_of_2 {
+        [2, 103, 104].into_iter().for_each(|slot| profile.note(Object(2), slot, 1));
+        other(&mut profile);
+    }
+    profile.runs().to_vec()
+}
+
+fn figure_1_contents() -> Vec<Content> {
+    vec![
+        Content { object: Object(1), extents: vec![extent(0, 3)] },
+        Content { object: Object(2), extents: vec![extent(2, 1), extent(103, 2)] },
+    ]
+}
+
+#[test]
+fn figure_1_of_the_paper() {
+    // B1 is A3 and lies with File 1: File 1 is read in one run, File 2 in two.
+    let runs = figure_1(1, 1);
+    let [one, two, _] = assess(&runs, Sharing::Pairs)[..] else { panic!("three objects") };
+    assert_eq!((one.randomness, one.sharing, one.value()), (1, 1, 0));
+    assert_eq!((two.randomness, two.sharing, two.value()), (2, 1, 1));
+    // Case 2: File 2 in order makes fragments of File 1.
+    let case_2 = plan(&[one, two], &figure_1_contents(), Rules::PAPER);
+    assert_eq!(case_2.moves[0].assessment.object, Object(2));
+    assert_eq!(case_2.moves[0].extents, [extent(2, 1), extent(103, 2)]);
+    // File 1 moves only what is not labelled.
+    assert_eq!((case_2.moves[1].extents.as_slice(), case_2.moves[1].taken), (&[extent(0, 2)][..], 1));
+    let moved = Moved::new(&case_2, 500);
+    let forecast = Forecast::new(&runs, &moved);
+    assert_eq!(forecast.objects[0], (Object(1), Reads { before: 1, after: 2 }));
+    assert_eq!(forecast.objects[1], (Object(2), Reads { before: 2, after: 1 }));
+    assert_eq!(forecast.harm(), 1);
+}
+
+#[test]
+fn figure_1_with_a_hot_file_keeps_the_blocks_with_it() {
+    // File 1 is read ten times as often: as printed both have the same S, so R decides.
+    let [one, two, _] = assess(&figure_1(20, 2), Sharing::Pairs)[..] else { panic!("three objects") };
+    assert_eq!((one.randomness, one.sharing, two.randomness, two.sharing), (20, 40, 4, 40));
+    // By runs of others it is the hot file that comes first.
+    let [one, two, _] = assess(&figure_1(20, 2), Sharing::OthersRuns)[..] else { panic!("three objects") };
+    assert_eq!((one.value(), two.value()), (20 - 2, 4 - 20));
+    // It lies in one piece: it stays and keeps the shared block.
+    let stays = plan(&[one, two], &figure_1_contents(), Rules::OURS);
+    assert_eq!((stays.moves.len(), stays.whole, stays.worthless), (0, 1, 1));
+}
+
+#[test]
+fn printed_sharing_grows_with_the_square_of_the_reads() {
+    let reads =
+        |times: u32| -> Vec<Run> { (0..times).flat_map(|_| [run(1, 0, 4), run(2, 2, 4), run(3, 3, 4)]).collect() };
+    let sharing = |times, how| assess(&reads(times), how)[0].sharing;
+    assert_eq!((sharing(1, Sharing::Pairs), sharing(10, Sharing::Pairs)), (2, 200));
+    assert_eq!((sharing(1, Sharing::OwnRuns), sharing(10, Sharing::OwnRuns)), (1, 10));
+    assert_eq!((sharing(1, Sharing::OthersRuns), sharing(10, Sharing::OthersRuns)), (2, 20));
+}
+
+#[test]
+fn a_profile_merges_what_is_adjacent() {
+    let reads = [(1, 0), (1, 1), (2, 50), (1, 2), (2, 51), (1, 7)];
+    let all = |merge| {
+        let mut profile = Profile::new(merge, 100);
+        reads.iter().for_each(|&(object, slot)| profile.note(Object(object), slot, 1));
+        profile.note(Object(3), 5, 0);
+        assert_eq!(profile.reads(), 6);
+        profile.runs().to_vec()
+    };
+    assert_eq!(all(Merge::Adjacent), [run(1, 0, 2), run(2, 50, 1), run(1, 2, 1), run(2, 51, 1), run(1, 7, 1)]);
+    assert_eq!(all(Merge::ByObject), [run(1, 0, 3), run(2, 50, 2), run(1, 7, 1)]);
+}
+
+#[test]
+fn a_full_profile_forgets_the_oldest() {
+    let mut profile = Profile::new(Merge::Adjacent, 3);
+    (0..10).for_each(|number| profile.note(Object(number), u64::from(number) * 10, 1));
+    assert_eq!(profile.runs(), [run(7, 70, 1), run(8, 80, 1), run(9, 90, 1)]);
+    assert_eq!((profile.dropped(), profile.most_bytes()), (7, 64));
+    // A run of as many blocks as its counter holds ends there.
+    let mut profile = Profile::new(Merge::Adjacent, 3);
+    profile.note(Object(1), 0, u32::MAX);
+    profile.note(Object(1), u64::from(u32::MAX), 1);
+    assert_eq!(profile.runs(), [run(1, 0, u32::MAX), run(1, u64::from(u32::MAX), 1)]);
+}
+
+#[test]
+fn contents_are_in_the_order_of_first_reads() {
+    let runs = [run(2, 8, 2), run(1, 0, 4), run(2, 0, 2), run(2, 1, 3), run(2, 9, 3)];
+    let found = contents(&runs);
+    assert_eq!(found[0], Content { object: Object(1), extents: vec![extent(0, 4)] });
+    assert_eq!(found[1], Content { object: Object(2), extents: vec![extent(8, 2), extent(0, 4), extent(10, 2)] });
+}
+
+#[test]
+fn a_budget_passes_over_what_is_too_large() {
+    let one = |object, randomness| Assessment { object: Object(object), randomness, sharing: 1 };
+    let content = |object: u32, blocks| {
+        let first = u64::from(object) * 1000;
+        Content { object: Object(object), extents: vec![extent(first + 500, blocks), extent(first, blocks)] }
+    };
+    let contents = [content(1, 10), content(2, 100), content(3, 20)];
+    let assessments = [one(1, 5), one(2, 100), one(3, 6)];
+    let made = |order, most_blocks| {
+        let made = plan(&assessments, &contents, Rules { order, most_blocks, ..Rules::OURS });
+        let objects: Vec<u32> = made.moves.iter().map(|one| one.assessment.object.0).collect();
+        (objects, made.too_large, made.blocks())
+    };
+    assert_eq!(made(Order::Value, u64::MAX), (vec![2, 3, 1], 0, 260));
+    assert_eq!(made(Order::Value, 60), (vec![3, 1], 1, 60));
+    // 99 / 200, 4 / 20, 5 / 40.
+    assert_eq!(made(Order::ValuePerBlock, 200), (vec![2], 2, 200));
+    assert_eq!(made(Order::ValuePerBlock, u64::MAX), (vec![2, 1, 3], 0, 260));
+}
+
+/// All pairs, as printed.
+fn naive(runs: &[Run], sharing: Sharing) -> Vec<Assessment> {
+    let mut objects: Vec<Object> = runs.iter().map(|run| run.object).collect();
+    objects.sort_unstable();
+    objects.dedup();
+    let overlap =
+        |one: &Run, other: &Run| one.object != other.object && one.slot < other.end() && other.slot < one.end();
+    let own = |object| runs.iter().filter(move |run| run.object == object);
+    let assess = |&object: &Object| {
+        let sharing = match sharing {
+            Sharing::Pairs => own(object).map(|one| runs.iter().filter(|other| overlap(one, other)).count()).sum(),
+            Sharing::OwnRuns => own(object).filter(|one| runs.iter().any(|other| overlap(one, other))).count(),
+            Sharing::OthersRuns => runs.iter().filter(|other| own(object).any(|one| overlap(one, other))).count(),
+        };
+        Assessment { object, randomness: own(object).count() as u64, sharing: sharing as u64 }
+    };
+    objects.iter().map(assess).collect()
+}
+
+proptest! {
+    #[test]
+    fn sharing_is_what_all_pairs_say(drawn in proptest::collection::vec((0u32..6, 0u64..60, 1u32..9), 0..60)) {
+        let runs: Vec<Run> = drawn.into_iter().map(|(object, slot, blocks)| run(object, slot, blocks)).collect();
+        for sharing in [Sharing::Pairs, Sharing::OwnRuns, Sharing::OthersRuns] {
+            prop_assert_eq!(assess(&runs, sharing), naive(&runs, sharing));
+        }
+    }
+
+    #[test]
+    fn a_plan_moves_each_slot_once_and_to_one_place(
+        drawn in proptest::collection::vec((0u32..6, 0u64..60, 1u32..9), 0..60),
+        most_blocks in 0u64..80,
+    ) {
+        let runs: Vec<Run> = drawn.into_iter().map(|(object, slot, blocks)| run(object, slot, blocks)).collect();
+        let contents = contents(&runs);
+        for rules in [Rules::PAPER, Rules::OURS] {
+            let made = plan(&assess(&runs, Sharing::OthersRuns), &contents, Rules { most_blocks, ..rules });
+            prop_assert!(made.blocks() <= most_blocks);
+            let mut slots: Vec<u64> = Vec::new();
+            for one in &made.moves {
+                let content = contents.iter().find(|content| content.object == one.assessment.object).unwrap();
+                for extent in &one.extents {
+                    let inside = |slot| content.extents.iter().any(|own| (own.slot..own.end()).contains(&slot));
+                    prop_assert!((extent.slot..extent.end()).all(inside));
+                    slots.extend(extent.slot..extent.end());
+                }
+            }
+            let moved = Moved::new(&made, 1000);
+            let places: Vec<u64> = slots.iter().map(|&slot| moved.of(slot).0).collect();
+            prop_assert!(places.iter().copied().eq(1000..1000 + slots.len() as u64));
+            slots.sort_unstable();
+            let before = slots.len();
+            slots.dedup();
+            prop_assert_eq!(slots.len(), before);
+            prop_assert!((0..70).filter(|slot| slots.binary_search(slot).is_err()).all(|slot| moved.of(slot).0 == slot));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! How long a read takes (Fig. 5), and what the ways to assess are worth.
+
+use engine::relocation::assess::Sharing;
+use engine::relocation::plan::{Order, Rules};
+use engine::relocation::profile::Merge;
+
+use super::super::runs::Results;
+use super::super::{Entry, Figure, Row, gain_band};
+use super::{Basis, SHAPES, bars, less, sized};
+use crate::relocation::planning::Planner;
+
+pub(super) const LATENCY: Entry = Entry {
+    name: "rededup-latency",
+    about: "ReDedup fig. 5: mean time of a read, against deduplication that keeps the oldest copy",
+    runs: Vec::new,
+    make: latency,
+};
+pub(super) const ASSESS: Entry = Entry {
+    name: "rededup-assess",
+    about: "beyond ReDedup: ways to count sharing, to merge reads and to rank, with all blocks moved and with a tenth",
+    runs: Vec::new,
+    make: assess,
+};
+
+/// Mail, research: percent (section V.A).
+const PAPER: [f64; 2] = [28.0, 40.0];
+const PLANNERS: [(&str, Planner); 3] =
+    [("as printed", Planner::PRINTED), ("normalised", Planner::NORMALISED), ("ours", Planner::OURS)];
+
+fn latency(results: &Results) -> Figure {
+    let mut rows = Vec::new();
+    let mut heights = vec![Vec::new(); 1 + PLANNERS.len()];
+    for (shape, paper) in SHAPES.into_iter().zip(PAPER) {
+        let basis = Basis::new(sized(shape, results.quick));
+        rows.push(Row::new(format!("{}: basic deduplication", shape.name), "ms", basis.basic.latency()));
+        heights[0].push(basis.basic.latency());
+        for (at, (name, planner)) in PLANNERS.into_iter().enumerate() {
+            let planned = basis.relocate(&basis.oldest, planner);
+            let ours = basis.measure(&planned.layout);
+            let gain = less(ours.latency(), basis.basic.latency());
+            let note = format!(
+                "{:.2} ms; {} objects and {} blocks moved; {:.2} device reads for 128 KiB, before {:.2}",
+                ours.latency(),
+                planned.plan.moves.len(),
+                planned.plan.blocks(),
+                ours.reads_per_128_kib(),
+                basis.basic.reads_per_128_kib()
+            );
+            let row = Row::new(format!("{}: less with ReDedup, {name}", shape.name), "%", gain).note(note);
+            rows.push(row.against(paper, gain_band(paper)));
+            heights[at + 1].push(ours.latency());
+        }
+    }
+    let names = std::iter::once("basic").chain(PLANNERS.map(|(name, _)| name));
+    Figure {
+        name: "rededup-latency",
+        source: "ReDedup fig. 5",
+        title: "mean time of a read".into(),
+        rows,
+        chart: bars(
+            "Mean time of a read",
+            "ms",
+            SHAPES.map(|shape| shape.name.to_string()).to_vec(),
+            names.zip(heights).map(|(name, heights)| (name, heights, Vec::new())).collect(),
+        ),
+        notes: vec![
+            "Requests of 32 KiB, one after another without pause. The paper's 0.1 to 0.7 ms are of smaller requests on a faster disk: only the \
+             ratio is compared."
+                .into(),
+        ],
+    }
+}
+
+fn assess(results: &Results) -> Figure {
+    let sharings = [(Sharing::Pairs, "pairs"), (Sharing::OwnRuns, "own runs"), (Sharing::OthersRuns, "others' runs")];
+    let merges = [(Merge::Adjacent, "adjacent"), (Merge::ByObject, "by object")];
+    let orders = [(Order::Value, "value"), (Order::ValuePerBlock, "value for a block")];
+    let mut rows = Vec::new();
+    let mut heights = vec![Vec::new(); sharings.len()];
+    for shape in SHAPES {
+        let basis = Basis::new(sized(shape, results.quick));
+        let tenth = u64::from(basis.oldest.free) / 10;
+        for (most_blocks, amount) in [(u64::MAX, "all"), (tenth, "a tenth")] {
+            let gain = |sharing, merge, order| {
+                let rules = Rules { order, most_blocks, ..Rules::PAPER };
+                basis.gain(Planner { merge, sharing, rules })
+            };
+            let mut by_sharing = Vec::new();
+            for (merge, merged) in merges {
+                for (order, ordered) in orders {
+                    let gains = sharings.map(|(sharing, _)| gain(sharing, merge, order));
+                    for (gain, (_, counted)) in gains.into_iter().zip(sharings) {
+                        let label = format!("{}, {amount} moved: {counted}, merged {merged}, by {ordered}", shape.name);
+                        rows.push(Row::new(label, "%", gain));
+                    }
+                    by_sharing.push(gains);
+                }
+            }
+            let [pairs, own, _] = by_sharing[0];
+            rows.push(Row::holds(
+                format!("{}, {amount} moved: normalised is better than printed", shape.name),
+                own > pairs,
+            ));
+            for (heights, gain) in heights.iter_mut().zip(by_sharing[0]) {
+                heights.push(gain);
+            }
+        }
+    }
+    let groups = SHAPES.iter().flat_map(|shape| ["all", "a tenth"].map(|amount| format!("{}, {amount}", shape.name)));
+    Figure {
+        name: "rededup-assess",
+        source: "ReDedup section IV.B, and beyond",
+        title: "ways to assess".into(),
+        rows,
+        chart: bars(
+            "Time of a read less than basic, merged as printed",
+            "% less",
+            groups.collect(),
+            sharings.into_iter().zip(heights).map(|((_, name), heights)| (name, heights, Vec::new())).collect(),
+        ),
+        notes: vec!["All candidates are taken here, also those with a value below 0, as printed.".into()],
+    }
+}

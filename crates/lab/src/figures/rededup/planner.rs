@@ -1,0 +1,51 @@
+//! How long planning takes (Fig. 9).
+
+use std::time::Instant;
+
+use super::super::runs::Results;
+use super::super::{Entry, Figure, Row};
+use super::{lines, sized};
+use crate::relocation::World;
+use crate::relocation::layouts::Layout;
+use crate::relocation::planning::{Planner, relocate};
+use crate::relocation::population::Shape;
+
+pub(super) const PLANNER: Entry = Entry {
+    name: "rededup-planner",
+    about: "ReDedup fig. 9: time of the planner for each day, research",
+    runs: Vec::new,
+    make: planner,
+};
+
+const DAYS: usize = 7;
+
+fn planner(results: &Results) -> Figure {
+    let world = World::new(sized(Shape::RESEARCH, results.quick), DAYS);
+    let oldest = Layout::oldest(&world.population);
+    let mut rows = Vec::new();
+    let mut series = Vec::new();
+    for (name, planner) in [("as printed", Planner::PRINTED), ("ours", Planner::OURS)] {
+        let mut points = Vec::new();
+        for day in 0..DAYS {
+            let begun = Instant::now();
+            let planned = relocate(&world.population, &oldest, &world.days[day..=day], planner);
+            let seconds = begun.elapsed().as_secs_f64();
+            // Less than half an hour for the whole server; for the part that is made, its part of that.
+            let most = 1800.0 / world.shape.part as f64;
+            let row = Row::new(format!("research, {name}, day {}", day + 1), "s", seconds).within_band((0.0, most));
+            rows.push(row.note(format!("{} runs, {} candidates", planned.runs, planned.plan.candidates)));
+            points.push(((day + 1) as f64, seconds));
+        }
+        series.push((name.to_string(), points));
+    }
+    Figure {
+        name: "rededup-planner",
+        source: "ReDedup fig. 9",
+        title: "time of the planner".into(),
+        rows,
+        chart: lines("Time of the planner", ("day", "s"), series),
+        notes: vec![
+            "Real time on the machine that made the figure: profile, assessment, plan and the new layout in memory. Moving is not part of it.".into(),
+        ],
+    }
+}

@@ -1,0 +1,91 @@
+//! How far the arm goes (Figs. 6, 7 and 8).
+
+use super::super::runs::Results;
+use super::super::{Entry, Figure, Row, gain_band};
+use super::{Basis, SHAPES, bars, less, lines, sized};
+use crate::relocation::measure::Outcome;
+use crate::relocation::planning::Planner;
+use crate::relocation::population::Shape;
+
+pub(super) const MAIL: Entry = Entry {
+    name: "rededup-seeks-mail",
+    about: "ReDedup fig. 6: distances of seeks over a day, mail",
+    runs: Vec::new,
+    make: |results| over_time("rededup-seeks-mail", "ReDedup fig. 6", Shape::MAIL, results),
+};
+pub(super) const RESEARCH: Entry = Entry {
+    name: "rededup-seeks-research",
+    about: "ReDedup fig. 7: distances of seeks over a day, research",
+    runs: Vec::new,
+    make: |results| over_time("rededup-seeks-research", "ReDedup fig. 7", Shape::RESEARCH, results),
+};
+pub(super) const MEAN: Entry =
+    Entry { name: "rededup-seek-mean", about: "ReDedup fig. 8: mean distance of seeks", runs: Vec::new, make: mean };
+
+/// Mail, research: percent (section V.B).
+const PAPER: [f64; 2] = [19.0, 41.0];
+
+fn over_time(name: &'static str, source: &'static str, shape: Shape, results: &Results) -> Figure {
+    let basis = Basis::new(sized(shape, results.quick));
+    let printed = basis.measure(&basis.relocate(&basis.oldest, Planner::PRINTED).layout);
+    let ours = basis.measure(&basis.relocate(&basis.oldest, Planner::OURS).layout);
+    let all = [("basic", &basis.basic), ("ReDedup as printed", &printed), ("ReDedup, ours", &ours)];
+    let mut rows = Vec::new();
+    for (name, outcome) in all {
+        rows.push(Row::new(format!("{}, {name}: seeks of 1 GiB or more", shape.name), "", outcome.long as f64));
+        rows.push(Row::new(format!("{}, {name}: shorter ones", shape.name), "", outcome.short as f64));
+    }
+    rows.push(Row::holds(format!("{}: fewer long seeks", shape.name), printed.long < basis.basic.long));
+    rows.push(Row::holds(format!("{}: more short seeks", shape.name), printed.short > basis.basic.short));
+    let points = |outcome: &Outcome| {
+        let parts = outcome.by_part.len().max(1) as f64;
+        outcome.by_part.iter().enumerate().map(|(at, sectors)| (at as f64 / parts, sectors / 1e6)).collect()
+    };
+    Figure {
+        name,
+        source,
+        title: format!("seeks over a day, {}", shape.name),
+        rows,
+        chart: lines(
+            "Mean distance of seeks",
+            ("part of the day", "millions of sectors"),
+            all.map(|(name, outcome)| (name.to_string(), points(outcome))).to_vec(),
+        ),
+        notes: vec!["The paper draws each seek; the lines here are means over a fiftieth of the day.".into()],
+    }
+}
+
+fn mean(results: &Results) -> Figure {
+    let planners = [("as printed", Planner::PRINTED), ("ours", Planner::OURS)];
+    let mut rows = Vec::new();
+    let mut heights = vec![Vec::new(); planners.len()];
+    for (shape, paper) in SHAPES.into_iter().zip(PAPER) {
+        let basis = Basis::new(sized(shape, results.quick));
+        rows.push(Row::new(format!("{}: basic deduplication", shape.name), "sectors", basis.basic.seek()));
+        for ((name, planner), heights) in planners.into_iter().zip(&mut heights) {
+            let ours = basis.measure(&basis.relocate(&basis.oldest, planner).layout);
+            let gain = less(ours.seek(), basis.basic.seek());
+            let of_day = less(ours.sectors as f64, basis.basic.sectors as f64);
+            let row = Row::new(format!("{}: less with ReDedup, {name}", shape.name), "%", gain);
+            rows.push(row.against(paper, gain_band(paper)).note(format!("the sum of the day is {of_day:.1} % less")));
+            heights.push(gain);
+        }
+    }
+    let mut papers = vec![PAPER.map(Some).to_vec(), Vec::new()].into_iter();
+    Figure {
+        name: "rededup-seek-mean",
+        source: "ReDedup fig. 8",
+        title: "mean distance of seeks".into(),
+        rows,
+        chart: bars(
+            "Mean distance of seeks less than basic",
+            "% less",
+            SHAPES.map(|shape| shape.name.to_string()).to_vec(),
+            planners.into_iter().zip(heights).map(|((name, _), h)| (name, h, papers.next().unwrap_or_default())).collect(),
+        ),
+        notes: vec![
+            "A mean for each read of the device. ReDedup makes fewer of them: what it saves are pieces. So the mean can rise while the sum falls."
+                .into(),
+        ],
+    }
+}

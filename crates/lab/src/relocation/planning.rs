@@ -1,0 +1,77 @@
+//! ReDedup on a layout: the engine's profile, assessment and plan, of some days' reads.
+
+use engine::relocation::assess::{Sharing, assess};
+use engine::relocation::forecast::{Forecast, Moved, Reads};
+use engine::relocation::plan::{Plan, Rules, plan};
+use engine::relocation::profile::{Merge, Profile};
+use engine::relocation::{Content, Extent, Object, Run};
+
+use super::layouts::{Layout, stretches};
+use super::population::Population;
+use super::reads::Request;
+
+/// Runs that a profile keeps: 16 MiB.
+const MOST_RUNS: usize = 1 << 20;
+
+/// How ReDedup plans.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Planner {
+    /// What makes a run.
+    pub merge: Merge,
+    /// How sharing is counted.
+    pub sharing: Sharing,
+    /// Who moves.
+    pub rules: Rules,
+}
+
+impl Planner {
+    /// As printed.
+    pub const PRINTED: Planner = Planner { merge: Merge::Adjacent, sharing: Sharing::Pairs, rules: Rules::PAPER };
+    /// As printed, but each read counts once.
+    pub const NORMALISED: Planner = Planner { sharing: Sharing::OwnRuns, ..Planner::PRINTED };
+    /// Ours.
+    pub const OURS: Planner = Planner { merge: Merge::ByObject, sharing: Sharing::OthersRuns, rules: Rules::OURS };
+}
+
+/// A plan, and the layout after it.
+pub struct Planned {
+    /// What is done.
+    pub plan: Plan,
+    /// Where blocks are then.
+    pub layout: Layout,
+    /// Runs of the profile.
+    pub runs: u64,
+    /// What the engine expects of it.
+    pub expected: Reads,
+}
+
+/// The reads of some days on a layout.
+pub fn profile(population: &Population, layout: &Layout, days: &[Vec<Request>], merge: Merge) -> Vec<Run> {
+    let mut profile = Profile::new(merge, MOST_RUNS);
+    for &request in days.iter().flatten() {
+        for (place, blocks) in layout.stretches(population, request) {
+            profile.note(Object(request.file), u64::from(place), blocks);
+        }
+    }
+    profile.runs().to_vec()
+}
+
+/// Plans by the reads of some days, and does it.
+pub fn relocate(population: &Population, layout: &Layout, days: &[Vec<Request>], planner: Planner) -> Planned {
+    let runs = profile(population, layout, days, planner.merge);
+    let contents: Vec<Content> = (0..population.files() as u32)
+        .map(|file| {
+            let places = stretches(&layout.places[population.blocks(file)]).into_iter();
+            let extents = places.map(|(slot, blocks)| Extent { slot: u64::from(slot), blocks: u64::from(blocks) });
+            Content { object: Object(file), extents: extents.collect() }
+        })
+        .collect();
+    let plan = plan(&assess(&runs, planner.sharing), &contents, planner.rules);
+    let moved = Moved::new(&plan, u64::from(layout.free));
+    let mut after = layout.clone();
+    after.places.iter_mut().for_each(|place| *place = moved.of(u64::from(*place)).0 as u32);
+    after.free += plan.blocks() as u32;
+    after.moved += plan.blocks();
+    let expected = Forecast::new(&runs, &moved).all();
+    Planned { layout: after, runs: runs.len() as u64, expected, plan }
+}
