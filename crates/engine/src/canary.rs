@@ -80,6 +80,10 @@ pub enum Canary {
     UnsyncedMove,
     /// A block that was moved leads there whatever was written to it meanwhile.
     BlindMove,
+    /// A block that is stored twice shares the other slot whatever was written to it meanwhile.
+    BlindShare,
+    /// The same, whatever the other slot holds by now.
+    ShareWithFreed,
     /// Blocks are moved to slots of containers that writes are being put into.
     MoveIntoOpen,
     /// Long requests take as many steps as they like.
