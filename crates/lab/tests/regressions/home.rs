@@ -4,7 +4,7 @@ use engine::{Command, HomeStatus, PoolChange, ReadCounts, Tidy};
 use lab::content::CELLS;
 use lab::runs::config::Config;
 use lab::runs::run::Run;
-use lab::runs::scenario::{FIXED, Scenario, scenario};
+use lab::runs::scenario::{Scenario, scenario};
 use lab::transcript::Trace;
 use lab::world::Answer;
 use lab::world::disk::Cut;
@@ -176,7 +176,7 @@ fn a_crash_in_the_middle_of_a_move_loses_nothing() {
 /// The scenario of which every I/O is a crash moves blocks.
 #[test]
 fn the_scenario_moves_blocks() {
-    let Scenario { config, operations, .. } = scenario(FIXED - 1);
+    let Scenario { config, operations, .. } = scenario(20);
     let mut run = Run::start(config, Trace::new(false), false).unwrap();
     run.perform(&operations).unwrap();
     let home = run.world.engine.status().home;

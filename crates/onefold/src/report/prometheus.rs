@@ -132,8 +132,8 @@ const METRICS: &[Metric] = &[
         "1 for the state of the last pass that finds duplicates, 0 for the others.",
         |report| states("state", &DEDUP_STATES, &report.dedup.state),
     ),
-    gauge("onefold_dedup_done_ratio", "The part of the pass that is done.", |report| {
-        one(f64::from(report.dedup.done_ppm) / 1e6)
+    gauge("onefold_dedup_done_ppm", "Of a million parts of the pass, those that are done.", |report| {
+        one(report.dedup.done_ppm)
     }),
     counter("onefold_dedup_shared_blocks_total", "Blocks that the pass has let share a slot.", |report| {
         one(report.dedup.shared_blocks)
