@@ -12,6 +12,8 @@ pub enum Canary {
     UnforcedRecord,
     /// A record that was written durably counts as durable though what was before it is not.
     LoneRecord,
+    /// A sync and a durable write that overlap are believed one by one: where the other fails, both may have come to nothing.
+    LoneSuccess,
     /// A sync covers records whose blocks are still being written.
     UnseenCompletion,
     /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.
@@ -78,6 +80,10 @@ pub enum Canary {
     UnsyncedMove,
     /// A block that was moved leads there whatever was written to it meanwhile.
     BlindMove,
+    /// A block that is stored twice shares the other slot whatever was written to it meanwhile.
+    BlindShare,
+    /// The same, whatever the other slot holds by now.
+    ShareWithFreed,
     /// Blocks are moved to slots of containers that writes are being put into.
     MoveIntoOpen,
     /// Long requests take as many steps as they like.

@@ -236,6 +236,11 @@ pub enum Command<'a> {
         /// What the driver's clock shows, in seconds: only for what the status says. 0: not known.
         seconds: u64,
     },
+    /// Let all blocks share a slot that are stored more than once, in the background. Answered when the change is durable.
+    Dedup {
+        /// What to do.
+        command: DedupCommand,
+    },
     /// Answer when nothing is unmerged or pending, so that all figures of the status are exact.
     Settle,
     /// Finish what is in flight, checkpoint, mark the pool as cleanly closed. Nothing is served afterwards.
@@ -243,6 +248,17 @@ pub enum Command<'a> {
     /// Close without the checkpoint, or end a close that is under way without it: what was answered is made durable in the
     /// journal, and that is all. Writes that wait for room are refused. A close that was waiting is answered, too.
     CloseEarly,
+}
+
+/// What to do about the pass that finds all duplicates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DedupCommand {
+    /// Begin one, or go on with the one that rests.
+    Start,
+    /// Rest until the next start.
+    Pause,
+    /// End it.
+    Stop,
 }
 
 /// What to do about the scrub.
@@ -342,6 +358,8 @@ pub enum ControlError {
     NoVolume,
     /// No scrub is under way.
     NoScrub,
+    /// No pass that finds duplicates is under way.
+    NoDedup,
     /// The pool's tables have no room for the change, after everything reclaimable has been reclaimed.
     NoSpace,
     /// The pool is read-only, or being closed.

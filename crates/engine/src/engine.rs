@@ -106,7 +106,11 @@ impl Engine {
         self.pool.needs_pump = true;
         match event {
             Event::Submit(submit) => self.submit(submit),
-            Event::Done { io, result } => self.done(io, result),
+            Event::Done { io, result } => {
+                self.pool.store.io.came_back(io);
+                self.done(io, result);
+                self.believe_sync();
+            }
             Event::Sent(request) => self.sent(request),
             Event::Timer => self.timer(),
             Event::Control { token, command } => self.command(token, command),

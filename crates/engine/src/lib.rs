@@ -52,13 +52,15 @@ pub use format::create::{Format, format};
 pub use format::geometry::{Geometry, Growth, UNGROWN};
 pub use format::record::begins_as_record;
 pub use format::superblock::{
-    DigestFunction, DiskIndexRecord, Parameters, ScrubRecord, ScrubState, Superblock, SuperblockError,
+    DedupRecord, DedupState, DigestFunction, DiskIndexRecord, Parameters, ScrubRecord, ScrubState, Superblock,
+    SuperblockError,
 };
 pub use format::volume::{HIDDEN_NAMES, MAX_VOLUMES, NAME_BYTES, Volume, is_name};
 pub use format::{encode, geometry, superblock};
 pub use icache::monitor::Monitor;
 pub use icache::rule::{CacheLimits, DivisionChange};
 pub use jobs::boundary::{CacheCounts, CacheStatus};
+pub use jobs::dedup::DedupStatus;
 pub use jobs::home::HomeStatus;
 pub use jobs::neighbours::NeighbourCounts;
 pub use jobs::reorder::ReorderStatus;

@@ -35,7 +35,7 @@ use clap::Parser;
 use serde_json::json;
 
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
-use commands::{check, connect, create, estimate, images, offline, repair, scrub, serve};
+use commands::{check, connect, create, dedup, estimate, images, offline, repair, scrub, serve};
 use io::heap;
 use log::Level;
 use operators::control::Request;
@@ -134,6 +134,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
         Command::Import(arguments) => images::import(arguments),
         Command::Export(arguments) => images::export(arguments),
         Command::Scrub(arguments) => scrub::scrub(arguments),
+        Command::Dedup(arguments) => dedup::dedup(arguments),
         Command::Check(arguments) => {
             let clean = check::check(arguments)?;
             Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -314,6 +314,8 @@ impl Care {
 
     fn step_mend(&mut self, pool: &mut Pool, slot: Slot, mend: &mut Mend) -> MendStep {
         match mend.at {
+            // The slot has been given back and taken again since somebody saw it damaged: its new block is on its way.
+            At::Prove if pool.dirty.contains_key(&slot) => self.give_up(pool, mend, Found::Good),
             At::Prove => match pool.proven_digest(slot) {
                 Ok(Some((digest, owner))) if mend.buffer.is_some() => {
                     (mend.digest, mend.owner) = (Some(digest), Some(owner));

@@ -55,6 +55,7 @@ impl Engine {
             Command::Scrub { command, seconds } => {
                 self.jobs.scrub.command(&mut self.pool, command, seconds).map(checkpoint)
             }
+            Command::Dedup { command } => self.jobs.dedup_mut().command(&mut self.pool, command).map(checkpoint),
             Command::Settle if self.pool.read_only || self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Settle => {
                 // What found no room before may find some now.

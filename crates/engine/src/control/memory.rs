@@ -74,6 +74,7 @@ impl Engine {
             + self.pool.index.memory()
             + self.pool.cache.memory()
             + self.jobs.boundary.memory()
+            + self.jobs.dedup().memory()
             + table_bytes(&self.pool.dirty)
             + self.pool.delta.memory()
             + self.pool.frozen.memory()

@@ -5,6 +5,7 @@ use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::contract::Failure;
 use crate::engine::Engine;
 use crate::format::volume::Keeps;
+use crate::jobs::dedup::DedupStatus;
 use crate::jobs::home::HomeStatus;
 use crate::jobs::reorder::ReorderStatus;
 use crate::jobs::scrub::ScrubStatus;
@@ -66,6 +67,8 @@ pub struct Status {
     pub repaired_blocks: u64,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubStatus,
+    /// The pass that finds all duplicates, under way or the last one.
+    pub dedup: DedupStatus,
     /// Mode.
     pub mode: Mode,
     /// Why the pool has failed, now or before it was opened.
@@ -121,6 +124,7 @@ impl Engine {
             damaged_blocks_found: self.care.damages().found,
             repaired_blocks: self.care.damages().repaired,
             scrub: self.jobs.scrub.status(&self.pool),
+            dedup: self.jobs.dedup().status(&self.pool),
             mode: match self.pool.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
                 _ if self.pool.read_only || self.pool.reads_only => Mode::ReadOnly,

@@ -5,6 +5,10 @@
 //! (commit rule 4), and where everything before it is durable it is written as a durable write: it needs no sync, since it is all that
 //! a flush waits for. Where clients flush after the same number of changes again and again, such a group is closed before
 //! they do. A sync covers what was seen complete when it was submitted (rule 1).
+//!
+//! Where a sync fails, the store may have lost all that had not reached the medium, and tells only one of those that were under way
+//! of it: the next fsync of a file succeeds again. So a sync and a durable write that overlap are believed together, when both have
+//! ended well, and neither after a failure.
 
 use crate::canary::Canary;
 use crate::contract::Failure;
@@ -82,13 +86,38 @@ impl Engine {
     }
 
     pub(crate) fn synced(&mut self, result: Result<Outcome<'_>, IoError>) {
-        let covers = self.pool.syncs.covers.take().expect("one sync at a time");
         if result.is_err() {
+            self.pool.syncs.covers = None;
             return self.fail_pool(Failure::Sync);
+        }
+        self.pool.syncs.ended = true;
+        self.believe_sync();
+    }
+
+    /// A sync that has ended well counts, once no durable write is beside it that may still fail.
+    pub(crate) fn believe_sync(&mut self) {
+        let waits = self.pool.store.io.makes_durable() && !self.pool.canary(Canary::LoneSuccess);
+        if !self.pool.syncs.ended || waits {
+            return;
+        }
+        self.pool.syncs.ended = false;
+        let covers = self.pool.syncs.covers.take().expect("a sync that has ended was under way");
+        if self.pool.read_only {
+            return;
         }
         self.pool.syncs.finished += 1;
         self.pool.carried_copies.synced(self.pool.syncs.covers_batches);
         self.proven_durable(covers);
+    }
+
+    /// A record is there that was written durably: so it counts as durable, or with the sync beside it.
+    pub(crate) fn record_forced(&mut self, sequence: u64) {
+        let alone = self.pool.canary(Canary::LoneSuccess);
+        match &mut self.pool.syncs.covers {
+            Some(covers) if !alone => *covers = sequence.max(*covers),
+            _ if self.pool.read_only && !alone => {}
+            _ => self.proven_durable(sequence),
+        }
     }
 
     /// All records up to this one are durable, with their blocks.

@@ -42,7 +42,7 @@ impl Engine {
                 if self.check_written(result) {
                     self.pool.journal.wrote(sequence);
                     if durable && self.pool.journal.complete >= sequence {
-                        self.proven_durable(sequence);
+                        self.record_forced(sequence);
                     }
                 }
             }

@@ -141,7 +141,7 @@ impl Engine {
             Round::Waiting(due) if due <= self.pool.now => {
                 let NoRoom { round, kept, tried, .. } = &mut self.no_room;
                 *round = Round::Trying;
-                self.pool.store.io.effects.extend(kept.iter().map(|kept| Effect::Io(kept.io)));
+                kept.iter().for_each(|kept| self.pool.store.io.send(kept.io));
                 tried.append(kept);
             }
             Round::Trying if self.no_room.tried.is_empty() => self.end_round(),

@@ -31,6 +31,8 @@ const GROWTH_SIZE: usize = 8;
 /// The threshold of the pool's policy.
 const POLICY_THRESHOLD_AT: usize = 248;
 const INDEX_COPY_AT: usize = 249;
+/// The pass that finds all duplicates: its state, a byte that is free, and its place.
+const DEDUP_AT: usize = 250;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 17;
 const TIDY_AT: usize = 412;
@@ -276,6 +278,50 @@ impl ScrubRecord {
     }
 }
 
+/// Whether all duplicates of the pool are being looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DedupState {
+    /// They never were.
+    #[default]
+    Never,
+    /// They are; after a restart that goes on.
+    Running,
+    /// The pass rests until it is started again.
+    Paused,
+    /// The last one came to its end.
+    Finished,
+    /// The last one was ended.
+    Stopped,
+}
+
+/// The pass that finds all duplicates, under way or the last one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DedupRecord {
+    /// Whether one is under way.
+    pub state: DedupState,
+    /// Digests below this place are done.
+    pub next: u32,
+}
+
+impl DedupRecord {
+    fn write(self, b: &mut [u8], at: usize) {
+        b[at] = self.state as u8;
+        put_u32(b, at + 2, self.next);
+    }
+
+    /// A state that is not known counts as none: nothing depends on it.
+    fn read(b: &[u8], at: usize) -> DedupRecord {
+        let state = match b[at] {
+            1 => DedupState::Running,
+            2 => DedupState::Paused,
+            3 => DedupState::Finished,
+            4 => DedupState::Stopped,
+            _ => return DedupRecord::default(),
+        };
+        DedupRecord { state, next: u32_at(b, at + 2) }
+    }
+}
+
 /// The complete index on disk, if there is one, and how far it is built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskIndexRecord {
@@ -347,6 +393,8 @@ pub struct Superblock {
     pub tidy: Tidy,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubRecord,
+    /// The pass that finds all duplicates, under way or the last one.
+    pub dedup: DedupRecord,
     /// The complete index on disk.
     pub disk_index: DiskIndexRecord,
     /// Roots, by [`TreeId`].
@@ -420,6 +468,7 @@ impl Superblock {
             replicas: None,
             tidy: Tidy::default(),
             scrub: ScrubRecord::default(),
+            dedup: DedupRecord::default(),
             disk_index: DiskIndexRecord::default(),
             roots: [Root::default(); TREES],
         }
@@ -478,6 +527,7 @@ impl Superblock {
         put_u32(b, DISK_INDEX_AT + 4, self.disk_index.built);
         put_u64(b, PROVEN_AT, self.proven);
         self.scrub.write(b, SCRUB_AT);
+        self.dedup.write(b, DEDUP_AT);
         put_u32(b, SECOND_COPIES_AT, self.second_copies);
         put_u32(b, CACHE_AT, self.cache.map_or(0, CacheSetting::encode));
         put_u64(b, REPLICAS_AT, self.replicas.map_or(0, |bytes| bytes.saturating_add(1)));
@@ -633,6 +683,7 @@ impl Superblock {
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
             tidy: Tidy::decode(u32_at(b, TIDY_AT)),
             scrub: ScrubRecord::read(b, SCRUB_AT),
+            dedup: DedupRecord::read(b, DEDUP_AT),
             disk_index,
             roots,
         })
@@ -669,6 +720,7 @@ mod tests {
                 started: 9,
                 finished: 10,
             },
+            dedup: DedupRecord { state: DedupState::Paused, next: 11 },
             reserved_containers: 17,
             memory: 1 << 40,
             second_copies: 99,

@@ -7,6 +7,7 @@
 //! fetch       blocks that come back over the boundary
 //! home        regions that readers found scattered, back in order
 //! reorder     replicas of what reads find scattered
+//! dedup       lets blocks share a slot that are stored more than once
 //! scrub       reads everything and mends it
 //! neighbours  digests beside one that was found
 //! throttle    when background work may go on
@@ -19,6 +20,7 @@
 
 pub(crate) mod boundary;
 pub(crate) mod checkpoint;
+pub(crate) mod dedup;
 pub(crate) mod fetch;
 pub(crate) mod home;
 pub(crate) mod neighbours;
@@ -38,6 +40,7 @@ use crate::pool::standing::{Facts, Phase};
 use crate::store::io::Purpose;
 use boundary::Boundary;
 use checkpoint::Checkpoint;
+use dedup::Dedup;
 use fetch::Fetch;
 use home::{Home, HomeStatus};
 use neighbours::Neighbours;
@@ -54,10 +57,11 @@ pub(crate) enum Job {
     Home,
     Reorder,
     Scrub,
+    Dedup,
 }
 
 /// What the scheduler knows of them: a row each, in the order in which it passes them.
-const RULES: [Rules; 5] = [
+const RULES: [Rules; 6] = [
     Rules {
         job: Job::Rebuild,
         runs: Runs::InBursts,
@@ -104,6 +108,15 @@ const RULES: [Rules; 5] = [
         advances: Place::First,
         steps: Place::Last,
     },
+    Rules {
+        job: Job::Dedup,
+        runs: Runs::InBursts,
+        between_checkpoints: true,
+        after: Some(Job::Rebuild),
+        also_unwritten: false,
+        advances: Place::Last,
+        steps: Place::Last,
+    },
 ];
 
 /// Asks something of a job: of the one in this field.
@@ -115,6 +128,7 @@ macro_rules! ask {
             Job::Home => $jobs.home.$verb $with,
             Job::Reorder => $jobs.reorder.$verb $with,
             Job::Scrub => $jobs.scrub.$verb $with,
+            Job::Dedup => $jobs.dedup.$verb $with,
         }
     };
 }
@@ -232,6 +246,7 @@ pub(crate) struct Jobs {
     home: Home,
     pub(crate) reorder: Reorder,
     pub(crate) scrub: Scrub,
+    dedup: Dedup,
     pub(crate) neighbours: Neighbours,
     throttle: Throttle,
     /// A job stopped at its budget and can go on at once.
@@ -251,6 +266,7 @@ impl Jobs {
             home: Home::new(),
             reorder: Reorder::new(),
             scrub: Scrub::new(now),
+            dedup: Dedup::new(now),
             neighbours: Neighbours::new(),
             throttle: Throttle::new(now),
             work_left: false,
@@ -362,6 +378,16 @@ impl Jobs {
     /// What is known of regions that come home.
     pub(crate) fn home_status(&self, pool: &Pool) -> HomeStatus {
         self.home.status(pool)
+    }
+
+    /// The pass that finds all duplicates.
+    pub(crate) fn dedup(&self) -> &Dedup {
+        &self.dedup
+    }
+
+    /// The same, to change how it goes on.
+    pub(crate) fn dedup_mut(&mut self) -> &mut Dedup {
+        &mut self.dedup
     }
 
     /// Fills the index anew, from the summaries.

@@ -20,6 +20,8 @@ pub(crate) struct Syncs {
     pub covers: Option<u64>,
     /// Of carried blocks it covers the batches before this one.
     pub covers_batches: u32,
+    /// It has ended well, and waits for the durable writes beside it.
+    pub ended: bool,
     /// Syncs submitted and finished so far.
     pub submitted: u64,
     pub finished: u64,

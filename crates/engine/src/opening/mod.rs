@@ -625,6 +625,7 @@ impl Engine {
         self.pool.replicas.budget = self.pool.superblock.replicas;
         self.jobs.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
+        self.jobs.dedup_mut().found(self.pool.superblock.dedup);
         self.pool.store.epoch = self.pool.superblock.epoch;
         recovery.report.clean = self.pool.superblock.clean;
         self.pool.failure = self.pool.superblock.failed;

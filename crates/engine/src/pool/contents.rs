@@ -63,10 +63,21 @@ impl Pool {
     /// Visits the blocks of data of one leaf of the summaries: slots that are not free, but for second copies and replicas. Gives the leaf
     /// to go on with, which is the one behind all that have no page. What cannot be read is passed over; while a page is missing, nothing
     /// is visited. The states are those of [`Pool::slot_state`].
+    #[inline]
     pub(crate) fn each_block_of_leaf(
         &mut self,
         leaf: u64,
         mut visit: impl FnMut(&mut Pool, Slot, SlotState, Digest),
+    ) -> Result<u64, Missing> {
+        self.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, _| visit(pool, slot, state, digest))
+    }
+
+    /// The same, with the block that each slot was first written for.
+    #[inline]
+    pub(crate) fn each_owned_block_of_leaf(
+        &mut self,
+        leaf: u64,
+        mut visit: impl FnMut(&mut Pool, Slot, SlotState, Digest, Key),
     ) -> Result<u64, Missing> {
         let geometry = self.store.geometry;
         let page = match lookup(&mut self.store, Region::Metadata, self.roots[TreeId::Summaries as usize], leaf) {
@@ -98,7 +109,7 @@ impl Pool {
             let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
             let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
             if self.copied_from(owner).is_none() {
-                visit(self, slot, state, digest);
+                visit(self, slot, state, digest, owner);
             }
         }
         Ok(leaf + 1)

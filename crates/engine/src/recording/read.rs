@@ -295,6 +295,14 @@ impl Decoder {
                 };
                 Command::Scrub { command, seconds: reader.number()? }
             }
+            11 => Command::Dedup {
+                command: match reader.number()? {
+                    0 => DedupCommand::Start,
+                    1 => DedupCommand::Pause,
+                    2 => DedupCommand::Stop,
+                    _ => return Err(Stop::Damaged),
+                },
+            },
             _ => return Err(Stop::Damaged),
         })
     }

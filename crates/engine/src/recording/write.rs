@@ -238,6 +238,14 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             };
             fields(out, &[10, code, seconds]);
         }
+        Command::Dedup { command } => {
+            let code = match command {
+                DedupCommand::Start => 0,
+                DedupCommand::Pause => 1,
+                DedupCommand::Stop => 2,
+            };
+            fields(out, &[11, code]);
+        }
     }
 }
 

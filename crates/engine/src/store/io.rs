@@ -81,6 +81,8 @@ pub(crate) struct IoTable {
     free: Vec<u32>,
     /// Lists for the segments of I/Os to come, short ones and long ones: there are as many of each as were ever in use together.
     spare: [Vec<Vec<Segment>>; 2],
+    /// Durable writes that the driver has.
+    durable_writes: u32,
     pub(crate) effects: VecDeque<Effect>,
 }
 
@@ -90,6 +92,7 @@ impl IoTable {
             flights: Vec::new(),
             free: Vec::new(),
             spare: Default::default(),
+            durable_writes: 0,
             effects: VecDeque::with_capacity(256),
         }
     }
@@ -119,8 +122,24 @@ impl IoTable {
         let list = self.spare[usize::from(is_long)].pop();
         flight.io.segments = list.unwrap_or_else(|| Vec::with_capacity(if is_long { MANY } else { FEW }));
         flight.io.segments.extend(segments);
-        self.effects.push_back(Effect::Io(IoId(at)));
+        self.send(IoId(at));
         IoId(at)
+    }
+
+    /// The driver is asked for an I/O: for the first time, or again.
+    pub(crate) fn send(&mut self, io: IoId) {
+        self.durable_writes += u32::from(self.get(io).op == IoOp::WriteDurable);
+        self.effects.push_back(Effect::Io(io));
+    }
+
+    /// The driver is done with it.
+    pub(crate) fn came_back(&mut self, io: IoId) {
+        self.durable_writes -= u32::from(self.get(io).op == IoOp::WriteDurable);
+    }
+
+    /// Whether the driver has a durable write.
+    pub(crate) fn makes_durable(&self) -> bool {
+        self.durable_writes > 0
     }
 
     pub(crate) fn get(&self, io: IoId) -> &Io {

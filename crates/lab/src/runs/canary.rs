@@ -1,6 +1,6 @@
 //! The lab's own test: engines that are broken on purpose ([`engine::Canary`]) have to be caught, each within a stated number
 //! of seeds. A seed is a run of the swarm, and, if that finds nothing, the crashes of the fixed scenario of the same number,
-//! if there is one.
+//! if there is one. (Of one canary it is a run under faults.)
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -12,20 +12,21 @@ use crate::parallel::in_order;
 use crate::random::Random;
 use crate::runs::config::Config;
 use crate::runs::crash::{Plan, enumerate};
-use crate::runs::repair;
 use crate::runs::run::{Run, Snapshot};
 use crate::runs::scenario::FIXED;
 use crate::runs::soak::{OPERATIONS, run_seed};
 use crate::runs::workload::{Operation, Place};
+use crate::runs::{faulty, repair};
 use crate::transcript::Trace;
 use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 38] = [
+pub const CANARIES: [(Canary, u64); 41] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
+    (Canary::LoneSuccess, 500),
     (Canary::UnseenCompletion, 10),
     (Canary::EarlyReuse, 500),
     (Canary::StaleHint, 10),
@@ -60,6 +61,8 @@ pub const CANARIES: [(Canary, u64); 38] = [
     (Canary::UnsyncedMove, 60),
     (Canary::BlindMove, 60),
     (Canary::MoveIntoOpen, 60),
+    (Canary::BlindShare, 60),
+    (Canary::ShareWithFreed, 60),
     (Canary::EndlessTurn, 10),
 ];
 
@@ -166,6 +169,11 @@ pub fn repair_of_what_was_counted_low() -> Checked {
 }
 
 fn caught(canary: Canary, seed: u64) -> Option<Catch> {
+    if canary == Canary::LoneSuccess {
+        // It matters only where a sync fails.
+        let violation = faulty::run_seed(seed, false).err()?.to_string();
+        return Some(Catch { seed, by: format!("lab faults --seed {seed} --canary {canary:?}"), violation });
+    }
     if let Err(violation) = run_seed(seed, OPERATIONS, Trace::new(false)) {
         let by = format!("lab seed {seed} --canary {canary:?}");
         return Some(Catch { seed, by, violation: violation.to_string() });

@@ -155,6 +155,7 @@ impl Run {
                 | Operation::SetPool { .. }
                 | Operation::Grow { .. }
                 | Operation::Scrub(_)
+                | Operation::Dedup(_)
                 | Operation::SecondCopies(_)
                 | Operation::IndexCopy(_)
                 | Operation::SetCache(_)

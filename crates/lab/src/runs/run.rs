@@ -85,6 +85,7 @@ pub(crate) enum Pending {
     },
     SetPool,
     Scrub,
+    Dedup,
     SecondCopies,
     Replicas,
     IndexCopy,
@@ -313,6 +314,11 @@ impl Run {
             Operation::Scrub(command) => {
                 let token = self.token(Pending::Scrub);
                 self.world.control(token, Command::Scrub { command: *command, seconds: 0 });
+                Ok(())
+            }
+            Operation::Dedup(command) => {
+                let token = self.token(Pending::Dedup);
+                self.world.control(token, Command::Dedup { command: *command });
                 Ok(())
             }
             Operation::SecondCopies(above) => {

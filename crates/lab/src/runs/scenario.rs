@@ -1,6 +1,6 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
 
-use engine::{Policy, ScrubCommand};
+use engine::{DedupCommand, Policy, ScrubCommand};
 
 use crate::content::CELLS;
 use crate::runs::config::Config;
@@ -21,7 +21,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 21;
+pub const FIXED: u64 = 23;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -93,6 +93,14 @@ pub fn scenario(number: u64) -> Scenario {
         20 => ("regions come home, and are written meanwhile", {
             config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
             coming_home()
+        }),
+        21 => ("a pass that finds duplicates, and volumes that change", {
+            config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
+            passes(true)
+        }),
+        22 => ("a pass that finds duplicates, and what is overwritten meanwhile", {
+            config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
+            passes(false)
         }),
         _ => {
             let mut config = Config::swarm(number);
@@ -293,6 +301,28 @@ fn scrubbing() -> Vec<Operation> {
         scrub(ScrubCommand::Start),
         Operation::Idle(SECONDS / 2),
     ]
+}
+
+/// Everything is written twice and shared by a pass, while blocks are overwritten, and their slots used again.
+fn passes(volumes_change: bool) -> Vec<Operation> {
+    let full = |volume| Operation::SetVolume { volume, policy: Some(Some(policy("full"))), read_only: None };
+    let dedup = Operation::Dedup;
+    let mut operations = vec![write(0, 0, 8, 1), write(1, 0, 8, 1), write(0, 8, 8, 3), write(1, 14, 4, 5)];
+    operations.extend([Operation::Drain, full(0), full(1), Operation::Drain]);
+    for (round, content) in (0..3).zip([100, 200, 300]) {
+        operations.extend([dedup(DedupCommand::Start), write(0, 4 * round, 2, content), Operation::Flush]);
+        operations.extend([write(1, 4 * round + 2, 3, content + 10), Operation::Idle(SECONDS / 1000)]);
+        operations.extend([dedup(DedupCommand::Pause), dedup(DedupCommand::Start), trim(0, 4 * round + 3, 1)]);
+        if volumes_change && round == 1 {
+            operations.extend([Operation::ResizeVolume { volume: 1, size_blocks: 6 }, Operation::Drain]);
+        }
+        operations.extend([write(0, 20, 4, content + 20), Operation::Drain]);
+    }
+    if volumes_change {
+        operations.push(Operation::DeleteVolume { volume: 1 });
+    }
+    operations.extend([dedup(DedupCommand::Start), Operation::Idle(SECONDS)]);
+    operations
 }
 
 /// Runs, scattered duplicates, and what is there already, under one policy after the other.

@@ -181,10 +181,11 @@ impl Run {
             (Pending::Grow { grown: Err(expected) }, Err(ControlError::BadCapacity(error))) if *expected == error => {
                 return Ok(());
             }
-            (Pending::Settle | Pending::Scrub | Pending::SecondCopies | Pending::Replicas, Ok(()))
+            (Pending::Settle | Pending::Scrub | Pending::Dedup | Pending::SecondCopies | Pending::Replicas, Ok(()))
             | (Pending::IndexCopy | Pending::SetCache | Pending::Close { .. }, Ok(())) => return Ok(()),
             (Pending::Close { .. }, Err(ControlError::ReadOnly)) if self.world.ownership.taken => return Ok(()),
             (Pending::Scrub, Err(ControlError::NoScrub))
+            | (Pending::Dedup, Err(ControlError::NoDedup))
             | (Pending::SecondCopies, Err(ControlError::TooManyVolumes)) => return Ok(()),
             (Pending::Close { early: true }, Err(ControlError::NoCheckpoint)) => return Ok(()),
             (Pending::Create { name, .. }, Ok(())) => self.model.end_create(name, true),

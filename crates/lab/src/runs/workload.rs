@@ -1,7 +1,7 @@
 //! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
-use engine::{CacheSetting, IndexCopy, Limits, Nanos, Policy, ScrubCommand};
+use engine::{CacheSetting, DedupCommand, IndexCopy, Limits, Nanos, Policy, ScrubCommand};
 
 use crate::content::CELLS;
 use crate::random::Random;
@@ -128,6 +128,8 @@ pub enum Operation {
     },
     /// Begin, rest or end a scrub, whatever is in flight.
     Scrub(ScrubCommand),
+    /// Begin, rest or end a pass that finds all duplicates, whatever is in flight.
+    Dedup(DedupCommand),
     /// Blocks with more references than that get a second copy; 0: none.
     SecondCopies(u32),
     /// Which copy the index names of a block that is written again.

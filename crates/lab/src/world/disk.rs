@@ -3,7 +3,8 @@
 //! Owns the content of every block. A write is `Flying` from submission until its completion is delivered, then `Landed`,
 //! and visible; a sync makes durable, when it completes, the writes that had landed when it was submitted; a durable
 //! write is so when it completes. Until then a block has its durable content and a list of later versions, in order of
-//! completion.
+//! completion. While one of these fails, those in flight beside it may end well and make nothing durable: what they asked for can
+//! be lost with the one that fails, and only that one says so.
 //!
 //! A power cut leaves each block by itself with its durable content, any later version (those in flight too), or a torn
 //! mix of two of these. A kill of the process leaves what landed visible but still not durable; what was in flight lands or
@@ -11,7 +12,7 @@
 //!
 //! Faults put damage beside what is pristine ([`Overlay`]): reads see it until a write replaces it or it is lifted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::content::{Content, ZERO};
@@ -135,6 +136,17 @@ struct Flight {
     count: u64,
     /// It is durable when it completes.
     durable: bool,
+    /// It was in flight beside one that fails.
+    doubtful: bool,
+}
+
+/// A sync in flight.
+#[derive(Clone, Copy, Debug)]
+struct Sync {
+    /// The count of completions that it covers.
+    covered: u64,
+    /// It was in flight beside one that fails.
+    doubtful: bool,
 }
 
 /// The disk. Cloning is cheap: blocks are shared until they change.
@@ -145,8 +157,9 @@ pub struct Disk {
     recent: BTreeMap<u64, Vec<Version>>,
     flights: BTreeMap<u32, Flight>,
     overlay: Overlay,
-    /// Syncs in flight: the count of completions that each covers.
-    syncs: BTreeMap<u32, u64>,
+    syncs: BTreeMap<u32, Sync>,
+    /// Syncs and durable writes in flight that will fail.
+    failing: BTreeSet<u32>,
     writes: u64,
     completions: u64,
     completed_syncs: u64,
@@ -162,6 +175,7 @@ impl Disk {
             flights: BTreeMap::new(),
             overlay: Overlay::default(),
             syncs: BTreeMap::new(),
+            failing: BTreeSet::new(),
             writes: 0,
             completions: 0,
             completed_syncs: 0,
@@ -201,17 +215,27 @@ impl Disk {
             }
             versions.push(Version { content, write, stage: Stage::Flying });
         }
-        self.flights.insert(id, Flight { write, first, count, durable: false }).is_none()
+        self.flights.insert(id, Flight { write, first, count, durable: false, doubtful: false }).is_none()
     }
 
     /// A write that has just begun is a durable one.
     pub fn force_write(&mut self, id: u32) {
-        self.flights.get_mut(&id).expect("only a write in flight is forced").durable = true;
+        let flight = self.flights.get_mut(&id).expect("only a write in flight is forced");
+        flight.durable = true;
+        flight.doubtful = !self.failing.is_empty();
+    }
+
+    /// A sync or a durable write that has just begun will fail: it takes those in flight beside it with it, silently.
+    pub fn will_fail(&mut self, id: u32) {
+        self.failing.insert(id);
+        self.flights.values_mut().filter(|flight| flight.durable).for_each(|flight| flight.doubtful = true);
+        self.syncs.values_mut().for_each(|sync| sync.doubtful = true);
     }
 
     /// A write's completion is delivered. If it is a durable one, nothing earlier of its blocks comes back.
     pub fn complete_write(&mut self, id: u32) {
         let flight = self.flights.remove(&id).expect("only a write in flight completes");
+        self.failing.remove(&id);
         self.completions += 1;
         for block in flight.first..flight.first + flight.count {
             let before = self.overlay.remembers.then(|| self.read(block).clone());
@@ -220,7 +244,7 @@ impl Disk {
             let version = versions.iter_mut().find(|version| version.write == flight.write);
             version.expect("a write in flight has a version of each of its blocks").stage =
                 Stage::Landed(self.completions);
-            if flight.durable {
+            if flight.durable && !flight.doubtful {
                 let own = versions.iter().position(|version| version.write == flight.write).expect("found above");
                 Rc::make_mut(&mut self.durable)[block as usize] = versions[own].content.clone();
                 versions.drain(..=own);
@@ -233,13 +257,18 @@ impl Disk {
 
     /// A sync begins: it covers what has landed.
     pub fn submit_sync(&mut self, id: u32) {
-        self.syncs.insert(id, self.completions);
+        let doubtful = !self.failing.is_empty();
+        self.syncs.insert(id, Sync { covered: self.completions, doubtful });
     }
 
     /// A sync's completion is delivered.
     pub fn complete_sync(&mut self, id: u32) {
-        let covered = self.syncs.remove(&id).expect("only a sync in flight completes");
+        let sync = self.syncs.remove(&id).expect("only a sync in flight completes");
         self.completed_syncs += 1;
+        if sync.doubtful {
+            return;
+        }
+        let covered = sync.covered;
         let durable = Rc::make_mut(&mut self.durable);
         self.recent.retain(|&block, versions| {
             let is_covered =
@@ -254,6 +283,7 @@ impl Disk {
 
     /// A sync failed, and all that it would have covered is still volatile.
     pub fn drop_sync(&mut self, id: u32) {
+        self.failing.remove(&id);
         self.syncs.remove(&id).expect("only a sync in flight completes");
     }
 
@@ -373,6 +403,7 @@ impl Disk {
     /// new, one is torn, the rest old.
     pub fn fail_write(&mut self, id: u32, short: bool, random: &mut Random) {
         let flight = self.flights.remove(&id).expect("only a write in flight fails");
+        self.failing.remove(&id);
         self.completions += 1;
         let reached = random.below(flight.count);
         for block in flight.first..flight.first + flight.count {
@@ -405,7 +436,8 @@ impl Disk {
 
     /// A sync fails: of what it covered, each block is durable, stays volatile, or is gone.
     pub fn fail_sync(&mut self, id: u32, random: &mut Random) {
-        let covered = self.syncs.remove(&id).expect("only a sync in flight fails");
+        let covered = self.syncs.remove(&id).expect("only a sync in flight fails").covered;
+        self.failing.remove(&id);
         self.completed_syncs += 1;
         let durable = Rc::make_mut(&mut self.durable);
         self.recent.retain(|&block, versions| {
@@ -446,6 +478,7 @@ impl Disk {
         }
         self.flights.clear();
         self.syncs.clear();
+        self.failing.clear();
         if cut == Cut::Kill {
             self.kill(random);
             return;
@@ -462,7 +495,7 @@ impl Disk {
 
     /// Loses what neither a sync nor a durable write in flight covers.
     fn keep_what_is_synced(&mut self) {
-        let covered = self.syncs.values().copied().max().unwrap_or(0);
+        let covered = self.syncs.values().map(|sync| sync.covered).max().unwrap_or(0);
         let forced = |write| self.flights.values().any(|flight| flight.durable && flight.write == write);
         self.recent.retain(|_, versions| {
             versions.retain(|version| match version.stage {

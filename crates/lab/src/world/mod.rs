@@ -535,6 +535,10 @@ impl World {
             self.schedule(delay, Happening::Done(id));
         }
         let is_chosen = (self.failing)(&io);
+        let fails = is_chosen || matches!(fault, Some(Class::SyncError | Class::WriteError | Class::ShortWrite));
+        if fails && matches!(io.op, IoOp::Sync | IoOp::WriteDurable) {
+            self.disk.will_fail(id.0);
+        }
         self.flights.insert(id, Flight { io, payload, is_chosen, fault, hash });
         Ok(Step::Submitted)
     }
@@ -546,8 +550,9 @@ impl World {
         self.trace.note(self.now, 41, &[self.disk.damaged() as u64], || "======== faults are lifted".to_string());
         self.faults.end();
         self.disk.lift();
-        // What is in flight completes as it should.
-        self.flights.values_mut().for_each(|flight| flight.fault = None);
+        // What is in flight completes as it should, but for what takes others with it: those may have ended already.
+        let makes_durable = |flight: &&mut Flight| matches!(flight.io.op, IoOp::Sync | IoOp::WriteDurable);
+        self.flights.values_mut().filter(|flight| !makes_durable(flight)).for_each(|flight| flight.fault = None);
         self.let_go(usize::MAX);
     }
 

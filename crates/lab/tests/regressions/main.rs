@@ -7,6 +7,7 @@ mod bench;
 mod beside;
 mod caches;
 mod copies;
+mod dedup;
 mod disk_index;
 mod failures;
 mod full_host;

@@ -96,6 +96,8 @@ pub enum Command {
     Connect(ConnectArgs),
     /// Read and verify everything, and repair what has another copy; also while the pool is served
     Scrub(ScrubArgs),
+    /// Find all blocks that are stored more than once, and store them once; also while the pool is served
+    Dedup(DedupArgs),
     /// Audit everything that can be checked at rest; reads only
     Check(CheckArgs),
     /// Repair a damaged pool at rest: make its tables anew from its maps, and say what is lost
@@ -426,6 +428,26 @@ pub struct ScrubArgs {
     pub json: bool,
 }
 
+/// `onefold dedup`.
+#[derive(Args, Debug)]
+pub struct DedupArgs {
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// Wait for the end. Where no server runs, that is always so
+    #[arg(long, conflicts_with_all = ["pause", "stop"])]
+    pub wait: bool,
+    /// Let the pass rest; the next 'onefold dedup' goes on where it was
+    #[arg(long, conflicts_with = "stop")]
+    pub pause: bool,
+    /// End the pass; what it has shared stays so
+    #[arg(long)]
+    pub stop: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `onefold check`.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
@@ -493,6 +515,7 @@ mod tests {
         for command in [
             "status p",
             "scrub p",
+            "dedup p",
             "check p",
             "repair p --yes",
             "grow p --capacity 1G",

@@ -47,6 +47,9 @@ pub fn explain_control(error: ControlError) -> &'static str {
         }
         ControlError::NoVolume => "there is no such volume any more: 'onefold volume list' shows them all",
         ControlError::NoScrub => "no scrub is under way: 'onefold status' tells how the last one ended",
+        ControlError::NoDedup => {
+            "no pass that finds duplicates is under way: 'onefold status' tells how the last one ended"
+        }
         ControlError::NoSpace => {
             "the pool's tables have no room for this change: discard something, or wait until what was deleted is freed"
         }

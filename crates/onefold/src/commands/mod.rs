@@ -4,6 +4,7 @@ pub mod check;
 pub mod cli;
 pub mod connect;
 pub mod create;
+pub mod dedup;
 pub mod estimate;
 pub mod explain;
 pub mod images;

@@ -2,10 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use engine::{CacheSetting, Command, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy, Volume, VolumeId};
+use engine::{
+    CacheSetting, Command, DedupCommand, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy, Volume, VolumeId,
+};
 use tracing::error;
 
-use crate::operators::control::{Budget, PoolSettings, Request, ScrubAction};
+use crate::operators::control::{Budget, DedupAction, PoolSettings, Request, ScrubAction};
 use crate::size;
 
 /// What a request comes to.
@@ -56,6 +58,7 @@ pub fn wanted<'a>(
             Command::SetVolume { volume: find(engine, name)?.id, policy, read_only: *read_only }
         }
         Request::Scrub { action } => scrub_command(*action),
+        Request::Dedup { action } => dedup_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
         Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, tidy, cache }) => {
             Command::SetPool(PoolChange {
@@ -108,7 +111,8 @@ pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
 /// What to log when a request is done.
 pub fn done(request: &Request) -> Option<String> {
     Some(match request {
-        Request::Status { .. } | Request::Stop | Request::Grow { .. } | Request::Scrub { .. } => return None,
+        Request::Status { .. } | Request::Stop | Request::Grow { .. } => return None,
+        Request::Scrub { .. } | Request::Dedup { .. } => return None,
         Request::CreateVolume { name, size_bytes, policy } => {
             let policy = if policy == "inherit" { String::new() } else { format!(", policy {policy}") };
             format!("made the volume '{name}' of {}{policy}", size::show(*size_bytes))
@@ -149,6 +153,16 @@ pub fn scrub_command(action: ScrubAction) -> Command<'static> {
     };
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Command::Scrub { command, seconds: since_1970.map_or(0, |time| time.as_secs()) }
+}
+
+/// An action, in the engine's terms.
+pub fn dedup_command(action: DedupAction) -> Command<'static> {
+    let command = match action {
+        DedupAction::Start => DedupCommand::Start,
+        DedupAction::Pause => DedupCommand::Pause,
+        DedupAction::Stop => DedupCommand::Stop,
+    };
+    Command::Dedup { command }
 }
 
 fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {

@@ -119,6 +119,11 @@ pub enum Request {
         /// Which of these.
         action: ScrubAction,
     },
+    /// Begin, rest or end a pass that finds all duplicates; answered when that is durable.
+    Dedup {
+        /// Which of these.
+        action: DedupAction,
+    },
     /// Stop cleanly; answered at once.
     Stop,
 }
@@ -141,6 +146,18 @@ pub struct PoolSettings {
     pub tidy: Option<String>,
     /// How index and read cache share memory, or `default`.
     pub cache: Option<String>,
+}
+
+/// What to do about the pass that finds all duplicates.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum DedupAction {
+    /// Begin one, or go on with the one that rests.
+    Start,
+    /// Rest.
+    Pause,
+    /// End it.
+    Stop,
 }
 
 /// What to do about the scrub.

@@ -233,6 +233,7 @@ mod tests {
             damaged_blocks_found: 0,
             repaired_blocks: 0,
             scrub: engine::ScrubStatus::default(),
+            dedup: engine::DedupStatus::default(),
             mode: Mode::Normal,
             failure: None,
         }

@@ -5,6 +5,7 @@
 
 use std::fmt::{Display, Write};
 
+use crate::report::dedup::STATES as DEDUP_STATES;
 use crate::report::status::{Report, TablesReport, VolumeReport};
 use crate::report::writes::{CategoriesReport, RemovedReport, SizesReport, WhatIfReport};
 
@@ -126,6 +127,19 @@ const METRICS: &[Metric] = &[
     gauge("onefold_scrub_damages_left", "Damages that the last scrub has found and not repaired.", |report| {
         one(report.scrub.damages_left)
     }),
+    gauge(
+        "onefold_dedup_state",
+        "1 for the state of the last pass that finds duplicates, 0 for the others.",
+        |report| states("state", &DEDUP_STATES, &report.dedup.state),
+    ),
+    gauge("onefold_dedup_done_ratio", "The part of the pass that is done.", |report| {
+        one(f64::from(report.dedup.done_ppm) / 1e6)
+    }),
+    counter("onefold_dedup_shared_blocks_total", "Blocks that the pass has let share a slot.", |report| {
+        one(report.dedup.shared_blocks)
+    }),
+    counter("onefold_dedup_scans_total", "Walks of all summaries by the pass.", |report| one(report.dedup.scans)),
+    counter("onefold_dedup_map_walks_total", "Walks of all maps by the pass.", |report| one(report.dedup.map_walks)),
     gauge("onefold_cache_shared_bytes", "Bytes that index and read cache share.", |report| {
         one(report.cache.shared_bytes)
     }),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::Source;
 use crate::report::caches::CacheReport;
+use crate::report::dedup::DedupReport;
 use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
 use crate::size;
 
@@ -93,6 +94,9 @@ pub struct Report {
     pub repaired_blocks: u64,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubReport,
+    /// The pass that finds all duplicates, under way or the last one.
+    #[serde(default)]
+    pub dedup: DedupReport,
     /// The damages found last, at most 64.
     pub damages: Vec<DamageReport>,
     /// The pool's policy, if it is set.
@@ -459,6 +463,7 @@ impl Report {
             damaged_blocks_found: status.damaged_blocks_found,
             repaired_blocks: status.repaired_blocks,
             scrub: ScrubReport::new(&status.scrub),
+            dedup: DedupReport::new(&status.dedup),
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
             pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
             writes: WritesReport::new(engine.write_counts()),
@@ -523,6 +528,7 @@ impl Report {
             row("index", self.disk_index.text());
         }
         row("scrub", self.scrub.text());
+        row("dedup", self.dedup.text());
         if self.damaged_blocks_found > 0 {
             let (found, repaired) = (self.damaged_blocks_found, self.repaired_blocks);
             row("damaged", format!("{found} found since the pool was opened, {repaired} repaired"));

@@ -660,6 +660,7 @@ impl Engine {
             cache: self.pool.pool_cache,
             replicas: self.pool.replicas.budget,
             scrub: self.jobs.scrub.record,
+            dedup: self.jobs.dedup().record(),
             disk_index: self.pool.disk_index.record,
             roots: self.pool.roots,
             ..self.pool.superblock

@@ -220,6 +220,27 @@ fn a_failed_sync_makes_durable_keeps_or_loses() {
 }
 
 #[test]
+fn one_that_fails_takes_those_beside_it_with_it() {
+    let mut disk = Disk::new(512, 4);
+    write(&mut disk, 1, 0, 1);
+    disk.submit_sync(2);
+    disk.will_fail(2);
+    assert!(disk.submit_write(3, 1, vec![payload(2)]));
+    disk.force_write(3);
+    disk.submit_sync(4);
+    disk.complete_write(3);
+    disk.fail_sync(2, &mut Random::new(1));
+    disk.complete_sync(4);
+    disk.crash(Cut::Lost, &mut Random::new(1));
+    assert_eq!(disk.read(1), &payload(0), "it said that it was durable");
+    // Those that begin later are honest.
+    write(&mut disk, 5, 1, 3);
+    sync(&mut disk, 6);
+    disk.crash(Cut::Lost, &mut Random::new(1));
+    assert_eq!(disk.read(1), &payload(3));
+}
+
+#[test]
 fn a_write_in_flight_is_not_visible_and_a_second_one_to_its_block_is_refused() {
     let mut disk = Disk::new(512, 4);
     assert!(disk.submit_write(1, 0, vec![payload(1), payload(1)]));

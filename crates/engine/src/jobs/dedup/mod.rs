@@ -1,0 +1,493 @@
+//! The exact pass: finds all blocks that are stored more than once, from the digests in the summaries, and lets them share one slot. It reads
+//! no data, needs no table on disk, and goes on after a restart.
+//!
+//! ```text
+//! Begin   a checkpoint: all that was written before is in the summaries, and the map buffer in its leaves
+//! Scan    all summaries, for one range of digests (range.rs): of each content one slot stays, the others are spare
+//! Share   the block that a spare slot was first written for leads to the slot that stays, if it still leads to the spare one
+//! Maps    spare slots with other blocks: one walk of all maps for all of them (maps.rs); before the next range, if there are many
+//! End     a checkpoint: spare slots are free
+//! ```
+//!
+//! It owns its place in all this, and lists of bounded size. What must hold:
+//!
+//! - A block changes its slot only while it leads to the spare one, and while both slots hold the content: looked up and changed in one
+//!   step. So a write that came meanwhile wins, and a slot that was given up meanwhile is not led to.
+//! - Hidden volumes, volumes that are only read and those with the policy `native` take no part.
+//! - What replaces something is bounded: changes between two syncs, so that recovery stays short, and the part of the delta, so that
+//!   background work does not press the foreground.
+//! - The place in the superblock is that of a range before which nothing is left to do. A pass that is interrupted repeats one range.
+//!
+//! What is written while a pass is under way may stay double: the next pass finds it.
+
+mod maps;
+mod range;
+
+use alloc::vec::Vec;
+
+use super::{Steps, Work};
+use crate::canary::Canary;
+use crate::care::Care;
+use crate::contract::{ControlError, DedupCommand, Digest, Nanos};
+use crate::format::entry::{Entry, Key, Slot};
+use crate::format::superblock::{DedupRecord, DedupState};
+use crate::pool::Pool;
+use crate::pool::change::Put;
+use crate::pool::room::{Asked, Room};
+use crate::pool::standing::{Facts, Phase};
+use crate::store::pages::PageKey;
+use crate::store::tree::{Missing, Unresolved};
+use maps::Maps;
+use range::{Found, PLACES, Range, Spare};
+
+/// Leaves of summaries, or blocks of maps, that a step looks at while nobody else wants something; an eighth of it else.
+const LEAVES: usize = 8;
+/// Spare slots that are collected before blocks are led elsewhere: in the order of blocks, so that few leaves change.
+const SPARES: usize = 1024;
+/// Changes between two syncs: recovery verifies each of them.
+const CHANGES_PER_SYNC: u32 = 1024;
+/// Times that a range is gone through again because a slot that was to stay was given up meanwhile.
+const AGAIN: u8 = 3;
+/// Its place becomes durable so often.
+const SAVE_PERIOD: Nanos = 60_000_000_000;
+
+/// How the last pass went, or goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DedupStatus {
+    /// Whether one is under way.
+    pub state: DedupState,
+    /// Of a million parts of the pass, those that are done.
+    pub done_ppm: u32,
+    /// Seconds until its end at the pace so far, if that is known.
+    pub left_seconds: Option<u64>,
+    /// Since the pool was opened: blocks that lead to another slot now.
+    pub shared_blocks: u64,
+    /// Walks of all summaries since then,
+    pub scans: u64,
+    /// and of all maps.
+    pub map_walks: u64,
+    /// It rests because metadata is short.
+    pub is_short_of_room: bool,
+}
+
+/// Where a pass is.
+enum At {
+    /// It goes on from the place in the record.
+    Begin,
+    /// The next leaf of summaries.
+    Scan(u64),
+    /// A walk of all maps; then the scan goes on at this leaf.
+    Maps(Maps, u64),
+    /// All has been shared; the checkpoint that frees the slots is asked for.
+    End,
+}
+
+/// What leading a block elsewhere came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Shared {
+    Yes,
+    /// The block leads elsewhere, or takes no part.
+    NotThere,
+    /// The slot that was to stay holds the content no longer.
+    Gone,
+}
+
+/// Why a step ends here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    Missing(Missing),
+    /// It goes on after a checkpoint or a sync.
+    Waits,
+    /// There is no metadata for it, and there will not be.
+    NoRoom,
+}
+
+impl From<Missing> for Stop {
+    fn from(missing: Missing) -> Stop {
+        Stop::Missing(missing)
+    }
+}
+
+/// The job.
+pub(crate) struct Dedup {
+    record: DedupRecord,
+    at: At,
+    range: Range,
+    spares: Vec<Spare>,
+    /// Spare slots that other blocks than their first lead to: the slot, the one that stays, the content.
+    unresolved: Vec<(Slot, Slot, Digest)>,
+    /// A slot that was to stay was given up: the range is gone through again.
+    is_again: bool,
+    tries: u8,
+    /// Changes since the last sync that it waited for.
+    changes: u32,
+    /// It goes on when so many checkpoints are done,
+    begins: u64,
+    /// when records up to this are durable,
+    durable: u64,
+    /// and when this page has come.
+    waiting: Option<PageKey>,
+    saved: Nanos,
+    /// Where it was when it began in this run, and when that was.
+    pace: Option<(u64, Nanos)>,
+    shared: u64,
+    scans: u64,
+    map_walks: u64,
+    is_short_of_room: bool,
+}
+
+impl Dedup {
+    pub(crate) fn new(now: Nanos) -> Dedup {
+        Dedup {
+            record: DedupRecord::default(),
+            at: At::Begin,
+            range: Range::new(0, 0, 0),
+            spares: Vec::new(),
+            unresolved: Vec::new(),
+            is_again: false,
+            tries: 0,
+            changes: 0,
+            begins: 0,
+            durable: 0,
+            waiting: None,
+            saved: now,
+            pace: None,
+            shared: 0,
+            scans: 0,
+            map_walks: 0,
+            is_short_of_room: false,
+        }
+    }
+
+    /// Where it is, for the superblock.
+    pub(crate) fn record(&self) -> DedupRecord {
+        self.record
+    }
+
+    /// It goes on from where the superblock says.
+    pub(crate) fn found(&mut self, record: DedupRecord) {
+        self.record = record;
+    }
+
+    /// How it goes, or how the last one went.
+    pub(crate) fn status(&self, pool: &Pool) -> DedupStatus {
+        let is_running = self.record.state == DedupState::Running;
+        let done = self.done(pool);
+        let left = |(from, since): (u64, Nanos)| {
+            let (came, left) = (done.saturating_sub(from), PLACES.saturating_sub(done));
+            let took = u128::from(pool.now.saturating_sub(since));
+            (came > 0).then(|| (took * u128::from(left) / u128::from(came) / 1_000_000_000) as u64)
+        };
+        DedupStatus {
+            state: self.record.state,
+            done_ppm: (done * 1_000_000 / PLACES) as u32,
+            left_seconds: self.pace.filter(|_| is_running).and_then(left),
+            shared_blocks: self.shared,
+            scans: self.scans,
+            map_walks: self.map_walks,
+            is_short_of_room: self.is_short_of_room && self.record.state == DedupState::Paused,
+        }
+    }
+
+    /// Digests that are done, of all places.
+    fn done(&self, pool: &Pool) -> u64 {
+        let leaf = match (&self.at, self.record.state) {
+            (_, DedupState::Finished) => return PLACES,
+            (_, DedupState::Never) => return 0,
+            (At::Begin, _) => return self.record.next.into(),
+            (At::End, _) => return PLACES,
+            (At::Scan(leaf) | At::Maps(_, leaf), _) => *leaf,
+        };
+        let leaves = pool.store.geometry.summary_leaves().max(1);
+        let part = u128::from(self.range.end - self.range.first) * u128::from(leaf.min(leaves)) / u128::from(leaves);
+        self.range.first + part as u64
+    }
+
+    /// Bytes of memory that it has while it is under way.
+    pub(crate) fn memory(&self) -> u64 {
+        self.range.memory()
+            + (self.spares.capacity() * size_of::<Spare>()) as u64
+            + (self.unresolved.capacity() * size_of::<(Slot, Slot, Digest)>()) as u64
+    }
+
+    /// Carries out a command; it is done when so many checkpoints are.
+    pub(crate) fn command(&mut self, pool: &mut Pool, command: DedupCommand) -> Result<u64, ControlError> {
+        if !pool.takes_changes() {
+            return Err(ControlError::ReadOnly);
+        }
+        match (command, self.record.state) {
+            (DedupCommand::Start, DedupState::Running) => return Ok(pool.checkpoints_done),
+            (DedupCommand::Start, DedupState::Paused) => self.record.state = DedupState::Running,
+            (DedupCommand::Start, _) => self.record = DedupRecord { state: DedupState::Running, next: 0 },
+            (DedupCommand::Pause, DedupState::Running) => self.record.state = DedupState::Paused,
+            (DedupCommand::Stop, DedupState::Running | DedupState::Paused) => self.record.state = DedupState::Stopped,
+            (DedupCommand::Pause | DedupCommand::Stop, _) => return Err(ControlError::NoDedup),
+        }
+        // A pass that rests has no memory: it goes on with its range from the beginning.
+        self.rest();
+        self.is_short_of_room = false;
+        Ok(pool.after_next_checkpoint())
+    }
+
+    /// Gives up what it has in memory.
+    fn rest(&mut self) {
+        (self.at, self.waiting, self.pace) = (At::Begin, None, None);
+        self.range = Range::new(0, 0, 0);
+        (self.spares, self.unresolved) = (Vec::new(), Vec::new());
+        (self.is_again, self.tries) = (false, 0);
+    }
+
+    /// Contents of a range.
+    fn room(pool: &Pool) -> usize {
+        2 * pool.limits.delta_entries as usize
+    }
+
+    /// The most spare slots that wait for a walk of all maps.
+    fn unresolved_room(pool: &Pool) -> usize {
+        (pool.limits.delta_entries as usize / 4).max(64)
+    }
+
+    // ---- steps ----
+
+    fn go_on(&mut self, work: &mut Work<'_>) -> Result<(), Stop> {
+        let Work { pool, care, facts } = work;
+        match &mut self.at {
+            At::Begin => self.begin(pool),
+            At::Scan(_) => self.scan(pool, care, facts)?,
+            At::Maps(..) => self.walk_maps(pool, facts)?,
+            At::End => self.end(pool),
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, pool: &mut Pool) {
+        self.begins = pool.after_next_checkpoint();
+        pool.ask_to_flush();
+        let first = self.record.next.into();
+        self.range = Range::new(first, pool.space.data_used, Self::room(pool));
+        self.pace.get_or_insert((first, pool.now));
+        (self.at, self.tries) = (At::Scan(0), 0);
+    }
+
+    /// Looks at some leaves of summaries, and shares what has been found so far.
+    fn scan(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+        let At::Scan(mut leaf) = self.at else { return Ok(()) };
+        let leaves = pool.store.geometry.summary_leaves();
+        let budget = if pool.is_at_full_speed(facts) { LEAVES } else { 1 };
+        for _ in 0..budget {
+            if self.unresolved.len() >= Self::unresolved_room(pool) {
+                return self.begin_maps(leaf);
+            }
+            if self.spares.len() >= SPARES || leaf >= leaves {
+                self.share_spares(pool, facts)?;
+            }
+            if leaf >= leaves {
+                return self.end_range(pool);
+            }
+            let Dedup { range, spares, .. } = self;
+            leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
+                let is_shared = state == crate::space::SlotState::Shared;
+                if state.is_used() && !care.is_lost(slot, digest) && pool.may_share(owner) {
+                    spares.extend(range.offer(Found { slot, digest, owner, is_shared }));
+                }
+            })?;
+            self.at = At::Scan(leaf);
+        }
+        Ok(())
+    }
+
+    /// Lets the blocks lead elsewhere that spare slots were first written for.
+    fn share_spares(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
+        self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.owner));
+        while let Some(&Spare { slot, digest, owner, is_shared, stays }) = self.spares.last() {
+            let shared = match is_shared {
+                false => self.share(pool, facts, owner, (slot, stays, digest))?,
+                true => Shared::NotThere,
+            };
+            match shared {
+                Shared::Yes => {}
+                Shared::Gone => self.is_again = true,
+                Shared::NotThere => self.unresolved.push((slot, stays, digest)),
+            }
+            self.spares.pop();
+        }
+        Ok(())
+    }
+
+    /// Lets a block lead to the slot that stays, if it leads to the spare one and both hold the content.
+    fn share(
+        &mut self,
+        pool: &mut Pool,
+        facts: &Facts,
+        key: Key,
+        (spare, stays, digest): (Slot, Slot, Digest),
+    ) -> Result<Shared, Stop> {
+        let Some(volume) = pool.volume_index(key.volume()).filter(|_| pool.may_share(key)) else {
+            return Ok(Shared::NotThere);
+        };
+        match pool.resolve(volume, key) {
+            Ok(entry) if entry == Entry::whole(spare, digest) => {}
+            Ok(_) if pool.canary(Canary::BlindShare) => {}
+            Ok(_) | Err(Unresolved::Damaged) => return Ok(Shared::NotThere),
+            Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => {
+                return Ok(Shared::NotThere);
+            }
+            Err(Unresolved::Missing(missing)) => return Err(missing.into()),
+        }
+        let holds = |pool: &mut Pool, slot| -> Result<bool, Missing> {
+            Ok(pool.proven_digest(slot)?.is_some_and(|(found, _)| found == digest))
+        };
+        if !pool.canary(Canary::ShareWithFreed) && !holds(pool, stays)? {
+            return Ok(Shared::Gone);
+        }
+        if !holds(pool, spare)? && !pool.canary(Canary::BlindShare) {
+            return Ok(Shared::NotThere);
+        }
+        self.admit(pool, facts)?;
+        pool.put_alone(key, Put::Share(stays, digest));
+        pool.note_known(digest, stays);
+        (self.shared, self.changes) = (self.shared + 1, self.changes + 1);
+        Ok(Shared::Yes)
+    }
+
+    /// Whether another change may be made now.
+    fn admit(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
+        if self.changes >= CHANGES_PER_SYNC {
+            self.changes = 0;
+            self.durable = pool.journal.last();
+            pool.want_durable = pool.want_durable.max(self.durable);
+            pool.needs_pump = true;
+            return Err(Stop::Waits);
+        }
+        if pool.delta.len() >= (pool.limits.delta_entries / 4).max(1) as usize {
+            self.begins = pool.after_next_checkpoint();
+            return Err(Stop::Waits);
+        }
+        match pool.room_for(&Asked::scattered(1), facts.clears_left) {
+            Room::Enough => Ok(()),
+            Room::Later => {
+                self.begins = pool.after_next_checkpoint();
+                Err(Stop::Waits)
+            }
+            Room::Never => Err(Stop::NoRoom),
+        }
+    }
+
+    fn end_range(&mut self, pool: &mut Pool) -> Result<(), Stop> {
+        self.scans += 1;
+        let (leaves, is_last) = (pool.store.geometry.summary_leaves(), self.range.end == PLACES);
+        // A range that is gone through again must not find what has been left to a walk of the maps.
+        if !self.unresolved.is_empty() && (is_last || self.is_again) {
+            self.scans -= 1;
+            return self.begin_maps(leaves);
+        }
+        if core::mem::take(&mut self.is_again) && self.tries < AGAIN {
+            self.tries += 1;
+            self.range.clear();
+            self.begins = pool.after_next_checkpoint();
+            self.at = At::Scan(0);
+            return Ok(());
+        }
+        self.tries = 0;
+        let next = self.range.end;
+        if is_last {
+            self.at = At::End;
+            self.begins = pool.after_next_checkpoint();
+            pool.ask_to_flush();
+            return Ok(());
+        }
+        if self.unresolved.is_empty() {
+            self.record.next = next as u32;
+        }
+        self.range = Range::new(next, pool.space.data_used, Self::room(pool));
+        self.at = At::Scan(0);
+        Ok(())
+    }
+
+    fn begin_maps(&mut self, leaf: u64) -> Result<(), Stop> {
+        self.unresolved.sort_unstable();
+        self.map_walks += 1;
+        self.at = At::Maps(Maps::default(), leaf);
+        Ok(())
+    }
+
+    fn end(&mut self, pool: &mut Pool) {
+        // What a leaf still leads to is not free: changes go into their leaves first.
+        if pool.has_to_flush() {
+            pool.ask_to_flush();
+            self.begins = pool.after_next_checkpoint();
+            return;
+        }
+        self.record = DedupRecord { state: DedupState::Finished, next: 0 };
+        self.rest();
+        pool.want_checkpoint = true;
+        pool.needs_pump = true;
+    }
+}
+
+impl Pool {
+    /// Whether a block's content may be shared by a pass.
+    fn may_share(&self, owner: Key) -> bool {
+        let Some(at) = self.volume_index(owner.volume()) else { return true };
+        let volume = &self.volumes[at];
+        !volume.read_only && volume.keeps.is_none() && self.policy_of(volume) != crate::contract::Policy::Native
+    }
+}
+
+impl Steps for Dedup {
+    fn is_under_way(&self) -> bool {
+        self.record.state == DedupState::Running
+    }
+
+    #[inline]
+    fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
+        self.is_under_way()
+            && pool.phase == Phase::Serving
+            && pool.takes_changes()
+            && !facts.writes_wait
+            && pool.checkpoints_done >= self.begins
+            && pool.journal.durable >= self.durable
+            && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
+    }
+
+    fn can_advance(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self, work: &mut Work<'_>) {
+        self.waiting = None;
+        match self.go_on(work) {
+            Ok(()) | Err(Stop::Waits) => {}
+            Err(Stop::Missing(missing)) if work.pool.failed_pages.contains(&missing.key) => self.skip(),
+            Err(Stop::Missing(missing)) => {
+                self.waiting = Some(missing.key);
+                work.pool.store.load(missing, None);
+            }
+            Err(Stop::NoRoom) => {
+                self.record.state = DedupState::Paused;
+                self.rest();
+                self.is_short_of_room = true;
+            }
+        }
+        let pool = &mut *work.pool;
+        // A checkpoint that it asked for begins with the next pump.
+        pool.needs_pump |= pool.checkpoints_done < self.begins;
+        if self.is_under_way() && pool.now >= self.saved + SAVE_PERIOD {
+            self.saved = pool.now;
+            pool.want_checkpoint = true;
+            pool.needs_pump = true;
+        }
+    }
+}
+
+impl Dedup {
+    /// What it works on cannot be read: it is left as it is.
+    fn skip(&mut self) {
+        match &mut self.at {
+            At::Maps(maps, _) => maps.skip(),
+            At::Scan(_) if !self.spares.is_empty() => drop(self.spares.pop()),
+            At::Scan(leaf) => *leaf += 1,
+            At::Begin | At::End => {}
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The contents of one range of digests: the first slot of each, and which slots are one too many. Pure, and of bounded size.
+//!
+//! A pass goes through all digests, a range at a time, so that the contents of a range fit into memory. Digests are spread evenly: a range is
+//! as wide as the number of blocks allows. If it still has too many contents, its upper half is left to the next range.
+
+use hashbrown::HashMap;
+
+use crate::contract::Digest;
+use crate::format::entry::{Key, Slot};
+use crate::sizes::table_bytes;
+use crate::slot_map::{Near, near_hash};
+
+/// One past the last place of digests.
+pub(super) const PLACES: u64 = 1 << 32;
+
+/// The place of a digest among all: contents that differ are spread evenly.
+fn place(digest: Digest) -> u64 {
+    let [low, high] = halves(digest);
+    near_hash(low ^ high.rotate_left(17) ^ 1) >> 4 & (PLACES - 1)
+}
+
+fn halves(digest: Digest) -> [u64; 2] {
+    let number = u128::from_le_bytes(digest.0);
+    [number as u64, (number >> 64) as u64]
+}
+
+/// A slot in use, as its summary has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    pub slot: Slot,
+    pub digest: Digest,
+    /// The block that it was first written for.
+    pub owner: Key,
+    /// Several blocks lead there, as of the last merge.
+    pub is_shared: bool,
+}
+
+/// A slot whose content another one has, too: that one stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Spare {
+    pub slot: Slot,
+    pub digest: Digest,
+    pub owner: Key,
+    pub is_shared: bool,
+    pub stays: Slot,
+}
+
+/// What the table keeps of a content.
+#[derive(Clone, Copy)]
+struct First {
+    slot: Slot,
+    owner: Key,
+    /// It stays: others lead there, or will.
+    is_fixed: bool,
+}
+
+/// A range of digests, and the contents met in it.
+pub(super) struct Range {
+    pub first: u64,
+    pub end: u64,
+    contents: HashMap<u64, (Digest, First), Near>,
+    /// What the key of another content took: few, if any.
+    more: HashMap<u64, (Digest, First), Near>,
+    room: usize,
+}
+
+impl Range {
+    /// From this place on, as wide as so many blocks in use allow.
+    pub fn new(first: u64, blocks: u64, room: usize) -> Range {
+        let room = room.max(16);
+        let parts = (blocks * 5 / 4).div_ceil(room as u64).max(1);
+        let width = (PLACES / parts).max(1);
+        let (contents, more) = (HashMap::with_hasher(Near), HashMap::with_hasher(Near));
+        Range { first, end: (first + width).min(PLACES), contents, more, room }
+    }
+
+    pub fn memory(&self) -> u64 {
+        table_bytes(&self.contents) + table_bytes(&self.more)
+    }
+
+    /// Takes a slot in use in. Gives the one that is not needed, if its content has been met before.
+    pub fn offer(&mut self, found: Found) -> Option<Spare> {
+        if !(self.first..self.end).contains(&place(found.digest)) {
+            return None;
+        }
+        let Found { slot, digest, owner, is_shared } = found;
+        let [low, high] = halves(digest);
+        let new = First { slot, owner, is_fixed: is_shared };
+        let place = if self.contents.get(&low).is_some_and(|(known, _)| *known != digest) {
+            // Half a digest agrees: by chance this happens once in a million pools.
+            self.more.entry(high)
+        } else {
+            self.contents.entry(low)
+        };
+        let (known, kept) = place.or_insert((digest, new));
+        if *known != digest || kept.slot == slot {
+            self.narrow();
+            return None;
+        }
+        let spare = Spare { slot, digest, owner, is_shared, stays: kept.slot };
+        if !kept.is_fixed && is_shared {
+            // Fewer blocks have to be led elsewhere if the one that many share stays.
+            let before = core::mem::replace(kept, new);
+            return Some(Spare { slot: before.slot, owner: before.owner, is_shared: false, stays: slot, digest });
+        }
+        kept.is_fixed = true;
+        Some(spare)
+    }
+
+    /// Too many contents: the upper half is left to the next range.
+    fn narrow(&mut self) {
+        while self.contents.len() + self.more.len() > self.room && self.end - self.first > 1 {
+            self.end = self.first + (self.end - self.first) / 2;
+            let range = self.first..self.end;
+            self.contents.retain(|_, (digest, _)| range.contains(&place(*digest)));
+            self.more.retain(|_, (digest, _)| range.contains(&place(*digest)));
+        }
+    }
+
+    /// Begins anew with the same digests.
+    pub fn clear(&mut self) {
+        self.contents.clear();
+        self.more.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn digest(content: u64) -> Digest {
+        Digest((u128::from(near_hash(content)) << 64 | u128::from(near_hash(content ^ 77))).to_le_bytes())
+    }
+
+    /// Goes through all ranges. For each slot that is not needed the one that stays, and the most contents that were held.
+    fn pass(slots: &[(u64, bool)], room: usize) -> (BTreeMap<u64, u64>, usize) {
+        let (mut spares, mut first, mut most) = (BTreeMap::new(), 0, 0);
+        while first < PLACES {
+            let mut range = Range::new(first, slots.len() as u64, room);
+            for (slot, &(content, is_shared)) in slots.iter().enumerate() {
+                let (slot, digest) = (Slot(slot as u64), digest(content));
+                let found = Found { slot, digest, owner: Key(slot.0), is_shared };
+                if let Some(spare) = range.offer(found) {
+                    spares.insert(spare.slot.0, spare.stays.0);
+                }
+                most = most.max(range.contents.len() + range.more.len());
+            }
+            first = range.end;
+        }
+        (spares, most)
+    }
+
+    proptest! {
+        #[test]
+        fn all_ranges_together_leave_one_slot_of_each_content(
+            slots in proptest::collection::vec((0u64..60, any::<bool>()), 1..300),
+            room in 16usize..40,
+        ) {
+            let (spares, most) = pass(&slots, room);
+            prop_assert!(most <= room + 1);
+            let mut left: Vec<u64> = (0..slots.len() as u64).filter(|slot| !spares.contains_key(slot)).collect();
+            for (slot, stays) in &spares {
+                prop_assert_eq!(slots[*slot as usize].0, slots[*stays as usize].0);
+                prop_assert!(!spares.contains_key(stays));
+            }
+            left.iter_mut().for_each(|slot| *slot = slots[*slot as usize].0);
+            let before = left.len();
+            left.sort_unstable();
+            left.dedup();
+            prop_assert_eq!(left.len(), before);
+        }
+    }
+
+    #[test]
+    fn the_slot_that_many_share_stays() {
+        let (spares, _) = pass(&[(1, false), (2, false), (1, true), (1, false)], 16);
+        assert_eq!(spares.into_iter().collect::<Vec<_>>(), [(0, 2), (3, 2)]);
+    }
+}

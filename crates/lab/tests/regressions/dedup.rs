@@ -1,0 +1,172 @@
+//! The exact pass: afterwards each content is stored once, whatever wrote it; and what clients write meanwhile wins.
+
+use std::collections::BTreeSet;
+
+use engine::{Command, DedupCommand, DedupState, DedupStatus, Nanos, Policy, PoolChange, Tidy, VolumeId};
+use lab::random::Random;
+use lab::runs::config::Config;
+use lab::world::disk::Cut;
+
+use crate::bench::{Bench, SECOND};
+
+const BLOCKS: u64 = 160;
+
+impl Bench {
+    fn dedup(&self) -> DedupStatus {
+        self.world.engine.status().dedup
+    }
+
+    fn share_by(&mut self, policy: Policy) {
+        self.command(Command::SetVolume { volume: VolumeId(1), policy: Some(Some(policy)), read_only: None });
+    }
+
+    fn run_pass(&mut self, step: Nanos) {
+        for _ in 0..10_000 {
+            if self.dedup().state == DedupState::Finished {
+                return;
+            }
+            self.pass(step);
+        }
+        panic!("the pass does not come to its end: {:?}", self.dedup());
+    }
+
+    fn start_pass(&mut self) {
+        self.command(Command::Dedup { command: DedupCommand::Start });
+    }
+
+    /// All blocks read as they should, and each content is stored once.
+    fn assert_exact(&mut self, contents: &[u32]) {
+        self.settle();
+        let distinct: BTreeSet<_> = contents.iter().filter(|&&content| content != 0).collect();
+        assert_eq!(self.world.engine.status().data_blocks_used, distinct.len() as u64, "{:?}", self.dedup());
+        self.cool();
+        for (block, &content) in (0..).zip(contents) {
+            if content != 0 {
+                self.assert_holds(block, content);
+            }
+        }
+        self.audit();
+    }
+}
+
+fn config(random: &mut Random) -> Config {
+    let mut config = Config::small(1);
+    (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (40, 16);
+    config.limits.delta_entries = random.pick(&[48, 96, 400]);
+    config.limits.map_buffer = random.pick(&[0, 64]);
+    config
+}
+
+/// Writes contents of a small alphabet, under one policy after the other; what they come to.
+fn fill(bench: &mut Bench, random: &mut Random, contents: &mut [u32], writes: u64) {
+    // Replicas are no blocks of data.
+    let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+    bench.command(Command::SetPool(change));
+    for _ in 0..writes {
+        if random.one_in(8) {
+            bench.share_by(random.pick(&[Policy::Native, Policy::Full, Policy::Native]));
+        }
+        let (first, count) = (random.below(BLOCKS - 8), 1 + random.below(8));
+        let values: Vec<u32> = (0..count).map(|_| 1 + random.below(60) as u32).collect();
+        contents[first as usize..(first + count) as usize].copy_from_slice(&values);
+        bench.write(first, &values);
+        if random.one_in(10) {
+            bench.settle();
+        }
+    }
+}
+
+#[test]
+fn after_a_pass_each_content_is_stored_once() {
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let mut bench = Bench::new(config(&mut random), BLOCKS);
+        let mut contents = vec![0; BLOCKS as usize];
+        for round in 0..3 {
+            fill(&mut bench, &mut random, &mut contents, 60);
+            bench.share_by(Policy::Full);
+            bench.start_pass();
+            bench.run_pass(SECOND);
+            assert!(bench.dedup().shared_blocks > 0, "seed {seed}, round {round}");
+            bench.assert_exact(&contents);
+        }
+    }
+}
+
+/// Rests, restarts and crashes: it goes on from its place, and ends as exact.
+#[test]
+fn a_pass_that_is_interrupted_goes_on() {
+    for seed in 0..8 {
+        let mut random = Random::new(seed);
+        let mut bench = Bench::new(config(&mut random), BLOCKS);
+        let mut contents = vec![0; BLOCKS as usize];
+        fill(&mut bench, &mut random, &mut contents, 80);
+        bench.share_by(Policy::Full);
+        bench.settle();
+        bench.start_pass();
+        let mut done = 0;
+        for round in 0..6 {
+            for _ in 0..random.below(40) {
+                bench.step_once();
+            }
+            if bench.dedup().state == DedupState::Running {
+                match round % 3 {
+                    0 => {
+                        bench.command(Command::Dedup { command: DedupCommand::Pause });
+                        let rests = bench.dedup();
+                        bench.pass(SECOND);
+                        assert_eq!((bench.dedup().state, bench.dedup().done_ppm), (DedupState::Paused, rests.done_ppm));
+                        bench.start_pass();
+                    }
+                    1 => bench.reopen(),
+                    _ => {
+                        let cut = random.pick(&[Cut::Lost, Cut::Kept]);
+                        bench.crash(cut).expect("it opens");
+                    }
+                }
+            }
+            assert!(bench.dedup().state != DedupState::Never);
+            done = done.max(bench.dedup().done_ppm);
+        }
+        bench.run_pass(SECOND);
+        bench.assert_exact(&contents);
+    }
+}
+
+/// What a client writes while a pass is under way is what it reads; the next pass finds what is double by then.
+#[test]
+fn writes_beside_a_pass_win() {
+    for seed in 0..12 {
+        let mut random = Random::new(100 + seed);
+        let mut bench = Bench::new(config(&mut random), BLOCKS);
+        let mut contents = vec![0; BLOCKS as usize];
+        fill(&mut bench, &mut random, &mut contents, 80);
+        bench.share_by(Policy::Full);
+        bench.settle();
+        bench.start_pass();
+        while bench.dedup().state == DedupState::Running {
+            let (first, content) = (random.below(BLOCKS), 1 + random.below(60) as u32);
+            contents[first as usize] = content;
+            bench.write(first, &[content]);
+            for _ in 0..random.below(6) {
+                bench.step_once();
+            }
+        }
+        bench.start_pass();
+        bench.run_pass(SECOND);
+        bench.assert_exact(&contents);
+    }
+}
+
+#[test]
+fn commands_that_make_no_sense_are_refused_and_a_pass_can_be_ended() {
+    let mut bench = Bench::new(Config::small(1), BLOCKS);
+    let token = bench.begin_command(Command::Dedup { command: DedupCommand::Pause });
+    assert_eq!(bench.command_result(token), Err(engine::ControlError::NoDedup));
+    bench.start_pass();
+    if bench.dedup().state == DedupState::Running {
+        bench.command(Command::Dedup { command: DedupCommand::Stop });
+        assert_eq!(bench.dedup().state, DedupState::Stopped);
+    }
+    bench.audit();
+}

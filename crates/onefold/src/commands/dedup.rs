@@ -1,0 +1,99 @@
+//! `onefold dedup`: through the server where one runs, else by opening the pool for as long as it takes.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::commands::cli::DedupArgs;
+use crate::commands::explain::explain_control;
+use crate::commands::offline;
+use crate::commands::serve::catch_signals;
+use crate::operators::command::dedup_command;
+use crate::operators::control::{self, DedupAction, Request};
+use crate::print::{complain, print, print_json};
+use crate::report::status::Report;
+
+/// How often the server is asked how far it is.
+const PERIOD: Duration = Duration::from_millis(250);
+/// How often who waits is told, so many periods.
+const TOLD_EVERY: u32 = 20;
+
+/// What is shown to who waits.
+#[derive(Default)]
+struct Follower {
+    periods: u32,
+}
+
+impl Follower {
+    /// Shows how it goes on; true at the end.
+    fn see(&mut self, report: &Report) -> bool {
+        let is_running = report.dedup.state == "running";
+        self.periods += 1;
+        if is_running && self.periods.is_multiple_of(TOLD_EVERY) {
+            complain(format_args!("dedup {}", report.dedup.text()));
+        }
+        !is_running
+    }
+}
+
+fn end(report: &Report, json: bool) -> ExitCode {
+    show(report, json);
+    if report.dedup.state == "finished" { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn show(report: &Report, json: bool) {
+    if json {
+        print_json(report);
+    } else {
+        print(format_args!("dedup {}\n", report.dedup.text()));
+    }
+}
+
+/// Finds all duplicates of a pool, or changes how that goes on.
+pub fn dedup(arguments: &DedupArgs) -> anyhow::Result<ExitCode> {
+    let action = match (arguments.pause, arguments.stop) {
+        (true, _) => DedupAction::Pause,
+        (_, true) => DedupAction::Stop,
+        _ => DedupAction::Start,
+    };
+    let (target, request) = (&arguments.target, Request::Dedup { action });
+    let (path, control) = (&target.pool, target.control.as_deref());
+    let server = control::call_server_of(path, control, &request)?;
+    if action != DedupAction::Start || (server.is_some() && !arguments.wait) {
+        let report = server.map_or_else(|| offline::request(target, &request), Ok)?;
+        show(&report, arguments.json);
+        if action == DedupAction::Start && !arguments.json {
+            let pool = path.display();
+            print(format_args!("'onefold status {pool}' shows how it goes on; --wait waits for its end\n"));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(mut report) = server else { return alone(arguments) };
+    let mut follower = Follower::default();
+    while !follower.see(&report) {
+        std::thread::sleep(PERIOD);
+        let asked = control::call_server_of(path, control, &Request::Status { settle: false })?;
+        report = asked.ok_or_else(|| anyhow::anyhow!("the server has stopped; the next one goes on with the pass"))?;
+    }
+    Ok(end(&report, arguments.json))
+}
+
+/// Goes through a pool that no server has.
+fn alone(arguments: &DedupArgs) -> anyhow::Result<ExitCode> {
+    let (mailbox, sending) = control::mailbox()?;
+    catch_signals(sending)?;
+    let mut reactor = offline::open(&arguments.target.pool, mailbox)?;
+    let refused = |error| anyhow::anyhow!(explain_control(error));
+    reactor.command(dedup_command(DedupAction::Start))?.map_err(refused)?;
+    let mut follower = Follower::default();
+    while !follower.see(&reactor.report()) {
+        if !reactor.work(PERIOD)? {
+            reactor.command(dedup_command(DedupAction::Pause))?.map_err(refused)?;
+            complain(format_args!("the pass rests: the next 'onefold dedup' goes on where it was"));
+            break;
+        }
+    }
+    let report = reactor.report();
+    let result = reactor.close(None);
+    let code = end(&report, arguments.json);
+    result.map(|()| code)
+}

@@ -1,0 +1,88 @@
+//! The pass that finds all duplicates, for people and programs.
+
+use engine::{DedupState, DedupStatus};
+use serde::{Deserialize, Serialize};
+
+use crate::size;
+
+/// The names of its states, for metrics.
+pub const STATES: [&str; 5] = ["never", "running", "paused", "finished", "stopped"];
+
+/// The pass that is under way, or the last one.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DedupReport {
+    /// `never`, `running`, `paused`, `finished` or `stopped`.
+    pub state: String,
+    /// Of a million parts of the pass, those that are done.
+    pub done_ppm: u32,
+    /// Seconds until its end at the pace so far, if that is known.
+    pub left_seconds: Option<u64>,
+    /// Since the pool was opened: blocks that share a slot now and had one of their own before,
+    pub shared_blocks: u64,
+    /// walks of all summaries,
+    pub scans: u64,
+    /// and walks of all maps.
+    pub map_walks: u64,
+    /// It rests because the pool is short of metadata.
+    pub short_of_room: bool,
+}
+
+impl DedupReport {
+    /// From the engine's figures.
+    pub fn new(status: &DedupStatus) -> DedupReport {
+        let state = match status.state {
+            DedupState::Never => 0,
+            DedupState::Running => 1,
+            DedupState::Paused => 2,
+            DedupState::Finished => 3,
+            DedupState::Stopped => 4,
+        };
+        DedupReport {
+            state: STATES[state].into(),
+            done_ppm: status.done_ppm,
+            left_seconds: status.left_seconds,
+            shared_blocks: status.shared_blocks,
+            scans: status.scans,
+            map_walks: status.map_walks,
+            short_of_room: status.is_short_of_room,
+        }
+    }
+
+    /// One line.
+    pub fn text(&self) -> String {
+        let shared = size::show(self.shared_blocks.saturating_mul(4096));
+        let done = format!("{}.{} %", self.done_ppm / 10_000, self.done_ppm / 1_000 % 10);
+        match self.state.as_str() {
+            "running" => {
+                let left = self.left_seconds.map_or(String::new(), |seconds| format!(", {seconds} s left"));
+                format!("running: {done} done{left}, {shared} shared")
+            }
+            "paused" if self.short_of_room => {
+                format!(
+                    "paused at {done}: metadata is short. Grow the pool or discard something, then run 'onefold dedup'"
+                )
+            }
+            "paused" => format!("paused at {done}, {shared} shared"),
+            "finished" => format!("finished, {shared} shared since the pool was opened"),
+            state => state.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_it_is() {
+        let status = DedupStatus {
+            state: DedupState::Running,
+            done_ppm: 123_456,
+            left_seconds: Some(9),
+            shared_blocks: 256,
+            ..DedupStatus::default()
+        };
+        assert_eq!(DedupReport::new(&status).text(), "running: 12.3 % done, 9 s left, 1 MiB shared");
+        assert_eq!(DedupReport::new(&DedupStatus::default()).text(), "never");
+    }
+}
