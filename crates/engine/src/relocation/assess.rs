@@ -42,11 +42,6 @@ impl Assessment {
     pub fn value(&self) -> i64 {
         self.randomness as i64 - self.sharing as i64
     }
-
-    /// Whether another object read one of its slots: only then is it a candidate.
-    pub fn is_shared(&self) -> bool {
-        self.sharing > 0
-    }
 }
 
 /// Assesses all objects of a profile, in ascending order of objects.

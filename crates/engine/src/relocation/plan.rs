@@ -1,10 +1,11 @@
 //! Which objects move, in which order (section IV.C).
 //!
-//! The candidates are the objects that share content, best first. An object labels its slots and moves those that no earlier one has labelled;
+//! The candidates are the objects that share content, best first. Contents say who shares, not reads: an object that is read often and shares with one that
+//! nobody read has nothing to lose. An object labels its slots and moves those that no earlier one has labelled;
 //! they are to lie one after another in the order in which the object is read. So an earlier object is never taken apart by a later one.
 //!
-//! As printed ([`Rules::PAPER`]) that goes on until there are no candidates. Ours ([`Rules::OURS`]) stops where the value is no longer above 0, leaves
-//! an object where it is if its slots lie in one piece, and can have a budget.
+//! As printed ([`Rules::PAPER`]) that goes on until there are no candidates. Ours ([`Rules::OURS`]) ranks by value for each block, and leaves an object where it
+//! is if its slots lie in one piece. Either can stop where the value is no longer above 0, and have a budget.
 
 use alloc::vec::Vec;
 
@@ -40,7 +41,7 @@ impl Rules {
         Rules { order: Order::Value, gains_only: false, keeps_whole: false, most_blocks: u64::MAX };
     /// Ours.
     pub const OURS: Rules =
-        Rules { order: Order::ValuePerBlock, gains_only: true, keeps_whole: true, most_blocks: u64::MAX };
+        Rules { order: Order::ValuePerBlock, gains_only: false, keeps_whole: true, most_blocks: u64::MAX };
 }
 
 /// Slots that shall lie one after another.
@@ -61,7 +62,7 @@ pub struct Move {
 pub struct Plan {
     /// In this order.
     pub moves: Vec<Move>,
-    /// Objects that share content.
+    /// Objects that were read and share content.
     pub candidates: u64,
     /// Of these: without a value above 0.
     pub worthless: u64,
@@ -121,11 +122,10 @@ fn ranked<'a>(
     order: Order,
 ) -> Vec<(&'a Assessment, &'a Content)> {
     let content = |object: Object| contents.binary_search_by_key(&object, |content| content.object).ok();
+    let shares = shares(contents);
     let mut ranked: Vec<_> = assessments
         .iter()
-        .filter(|one| one.is_shared())
-        .filter_map(|one| content(one.object).map(|at| (one, &contents[at])))
-        .filter(|(_, content)| !content.extents.is_empty())
+        .filter_map(|one| content(one.object).filter(|&at| shares[at]).map(|at| (one, &contents[at])))
         .map(|(one, content)| (one, content, content.extents.iter().map(|extent| extent.blocks).sum::<u64>()))
         .collect();
     ranked.sort_by(|(one, _, one_blocks), (other, _, other_blocks)| {
@@ -140,4 +140,34 @@ fn ranked<'a>(
         by_value.then(other.randomness.cmp(&one.randomness)).then(one.object.cmp(&other.object))
     });
     ranked.into_iter().map(|(one, content, _)| (one, content)).collect()
+}
+
+/// For each content, whether one of its slots is also another's.
+fn shares(contents: &[Content]) -> Vec<bool> {
+    let all = contents.iter().enumerate();
+    let mut extents: Vec<(Extent, usize)> =
+        all.flat_map(|(of, content)| content.extents.iter().map(move |&extent| (extent, of))).collect();
+    extents.sort_unstable();
+    let mut shares = alloc::vec![false; contents.len()];
+    // So far: the furthest end with whose it is, and the furthest end of all others.
+    let (mut furthest, mut second) = ((0, usize::MAX), (0, usize::MAX));
+    let mark = |(extent, of): (Extent, usize), (end, other): (u64, usize), shares: &mut Vec<bool>| {
+        if other != of && other != usize::MAX && end > extent.slot {
+            shares[of] = true;
+            shares[other] = true;
+        }
+    };
+    for one in extents {
+        mark(one, furthest, &mut shares);
+        mark(one, second, &mut shares);
+        let ended = (one.0.end(), one.1);
+        if ended.1 == furthest.1 {
+            furthest = furthest.max(ended);
+        } else if ended.0 > furthest.0 {
+            second = core::mem::replace(&mut furthest, ended);
+        } else if ended.0 > second.0 {
+            second = ended;
+        }
+    }
+    shares
 }

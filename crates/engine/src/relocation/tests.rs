@@ -69,8 +69,11 @@ fn figure_1_with_a_hot_file_keeps_the_blocks_with_it() {
     let [one, two, _] = assess(&figure_1(20, 2), Sharing::OthersRuns)[..] else { panic!("three objects") };
     assert_eq!((one.value(), two.value()), (20 - 2, 4 - 20));
     // It lies in one piece: it stays and keeps the shared block.
-    let stays = plan(&[one, two], &figure_1_contents(), Rules::OURS);
+    let stays = plan(&[one, two], &figure_1_contents(), Rules { gains_only: true, ..Rules::OURS });
     assert_eq!((stays.moves.len(), stays.whole, stays.worthless), (0, 1, 1));
+    // Without that, what is left of the cold file lies in one piece, too.
+    let stays = plan(&[one, two], &figure_1_contents(), Rules::OURS);
+    assert_eq!((stays.moves.len(), stays.whole, stays.worthless), (0, 2, 0));
 }
 
 #[test]
@@ -125,7 +128,9 @@ fn a_budget_passes_over_what_is_too_large() {
         let first = u64::from(object) * 1000;
         Content { object: Object(object), extents: vec![extent(first + 500, blocks), extent(first, blocks)] }
     };
-    let contents = [content(1, 10), content(2, 100), content(3, 20)];
+    // Nobody reads 9; all share with it.
+    let all = Content { object: Object(9), extents: vec![extent(0, 5000)] };
+    let contents = [content(1, 10), content(2, 100), content(3, 20), all];
     let assessments = [one(1, 5), one(2, 100), one(3, 6)];
     let made = |order, most_blocks| {
         let made = plan(&assessments, &contents, Rules { order, most_blocks, ..Rules::OURS });
@@ -156,6 +161,22 @@ fn naive(runs: &[Run], sharing: Sharing) -> Vec<Assessment> {
         Assessment { object, randomness: own(object).count() as u64, sharing: sharing as u64 }
     };
     objects.iter().map(assess).collect()
+}
+
+#[test]
+fn only_who_shares_is_a_candidate() {
+    let content = |object, extents: &[Extent]| Content { object: Object(object), extents: extents.to_vec() };
+    let contents = [
+        content(1, &[extent(0, 100)]),
+        content(2, &[extent(10, 2)]),
+        content(3, &[extent(90, 5), extent(300, 5)]),
+        content(4, &[extent(100, 10), extent(200, 10)]),
+        content(5, &[extent(205, 1), extent(600, 1)]),
+        content(6, &[extent(400, 10), extent(405, 10)]),
+    ];
+    let runs: Vec<Run> = (1..=6).map(|object| run(object, 1000 + u64::from(object), 1)).collect();
+    let made = plan(&assess(&runs, Sharing::Pairs), &contents, Rules::PAPER);
+    assert_eq!((made.candidates, made.moves.len() as u64 + made.taken), (5, 5));
 }
 
 proptest! {

@@ -44,7 +44,7 @@ impl Shape {
         blocks: 24 << 20,
         read_mb: 778_125,
         copies_percent: 37,
-        alpha: 0.85,
+        alpha: 0.8,
         median_blocks: 12.0,
         derived_percent: 70,
         stretch_blocks: 8,

@@ -18,8 +18,8 @@ pub(super) const CHALLENGE: Entry = Entry {
 
 /// Pieces in which files 1 and 2 are read, if the one with this number goes first.
 fn pieces(first: u32) -> [u64; 2] {
-    // A1 A2 A3 at 0, 10 and 20; B2 B3 at 30 and 40: no two lie together, and B1 is A3.
-    let slots = [[0u64, 10, 20], [20, 30, 40]];
+    // A1 A2 lie together, B2 B3 lie together, and B1 is A3. As in the picture, only one file moves.
+    let slots = [[0u64, 1, 20], [20, 30, 31]];
     let read = |(object, slots): (usize, [u64; 3])| {
         slots.map(|slot| Run { slot, blocks: 1, object: Object(object as u32 + 1) })
     };
@@ -31,7 +31,7 @@ fn pieces(first: u32) -> [u64; 2] {
     let contents: Vec<Content> = slots.into_iter().enumerate().map(content).collect();
     let favour = |one: Assessment| Assessment { randomness: u64::from(one.object.0 == first) + 3, ..one };
     let assessments: Vec<Assessment> = assess(&runs, Sharing::Pairs).into_iter().map(favour).collect();
-    let moved = Moved::new(&plan(&assessments, &contents, Rules::PAPER), 100);
+    let moved = Moved::new(&plan(&assessments, &contents, Rules { most_blocks: 3, ..Rules::PAPER }), 100);
     let forecast = Forecast::new(&runs, &moved);
     [forecast.objects[0].1.after, forecast.objects[1].1.after]
 }

@@ -64,19 +64,26 @@ fn table(results: &Results) -> Figure {
     }
 }
 
-/// Shared files by what they were read: blocks, and blocks that others have, too; most read first.
+/// Shared files that were read: how often, and how many blocks that others have, too; most read first. A read that goes on where the last one of its
+/// file ended is part of that.
 fn shared(world: &World) -> Vec<(u64, u64)> {
     let (shared, holders) = (world.population.shared_files(), world.population.holders());
     let mut reads = vec![(0u64, 0u64); world.population.files()];
+    let mut ends = vec![u32::MAX; reads.len()];
     for request in world.days.iter().flatten() {
         let first = world.population.blocks(request.file).start + request.first as usize;
         let contents = &world.population.content[first..first + request.blocks as usize];
         let (all, copied) = &mut reads[request.file as usize];
-        *all += u64::from(request.blocks);
+        let end = std::mem::replace(&mut ends[request.file as usize], request.first + request.blocks);
+        *all += u64::from(end != request.first);
         *copied += contents.iter().filter(|&&content| holders[content as usize] > 1).count() as u64;
     }
-    let mut of_shared: Vec<_> =
-        reads.into_iter().zip(shared).filter(|(_, is_shared)| *is_shared).map(|(reads, _)| reads).collect();
+    let mut of_shared: Vec<_> = reads
+        .into_iter()
+        .zip(shared)
+        .filter(|(reads, is_shared)| *is_shared && reads.0 > 0)
+        .map(|(reads, _)| reads)
+        .collect();
     of_shared.sort_unstable_by_key(|&reads| std::cmp::Reverse(reads));
     of_shared
 }
