@@ -52,8 +52,7 @@ pub use format::create::{Format, format};
 pub use format::geometry::{Geometry, Growth, UNGROWN};
 pub use format::record::begins_as_record;
 pub use format::superblock::{
-    DedupRecord, DedupState, DigestFunction, DiskIndexRecord, Parameters, ScrubRecord, ScrubState, Superblock,
-    SuperblockError,
+    DedupRecord, DigestFunction, DiskIndexRecord, Parameters, PassState, ScrubRecord, Superblock, SuperblockError,
 };
 pub use format::volume::{HIDDEN_NAMES, MAX_VOLUMES, NAME_BYTES, Volume, is_name};
 pub use format::{encode, geometry, superblock};

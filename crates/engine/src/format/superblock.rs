@@ -193,13 +193,13 @@ pub enum TreeId {
 /// Number of trees in [`TreeId`].
 pub const TREES: usize = 9;
 
-/// Whether the pool is being scrubbed.
+/// How a pass over the whole pool stands: a scrub, or the one that finds all duplicates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ScrubState {
-    /// It never was.
+pub enum PassState {
+    /// There never was one.
     #[default]
     Never,
-    /// It is; after a restart it goes on.
+    /// It is under way; after a restart it goes on.
     Running,
     /// It rests until it is started again.
     Paused,
@@ -209,11 +209,29 @@ pub enum ScrubState {
     Stopped,
 }
 
+impl PassState {
+    /// All of them, by their numbers on disk.
+    const ALL: [PassState; 5] =
+        [PassState::Never, PassState::Running, PassState::Paused, PassState::Finished, PassState::Stopped];
+    /// Their names, in the same order.
+    pub const NAMES: [&str; 5] = ["never", "running", "paused", "finished", "stopped"];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        PassState::NAMES[self as usize]
+    }
+
+    /// One that is not known counts as none: nothing depends on it.
+    fn read(code: u8) -> PassState {
+        PassState::ALL.get(usize::from(code)).copied().unwrap_or_default()
+    }
+}
+
 /// The scrub that is under way, or the last one: where it stands, and what it has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScrubRecord {
     /// Whether one is under way.
-    pub state: ScrubState,
+    pub state: PassState,
     /// Of the four phases the one that it is in.
     pub phase: u8,
     /// Within a tree: the level.
@@ -237,8 +255,8 @@ pub struct ScrubRecord {
 impl ScrubRecord {
     /// As an opening finds it: a pool that is only read is not scrubbed unasked.
     pub(crate) fn found(self, reads_only: bool) -> ScrubRecord {
-        let rests = reads_only && self.state == ScrubState::Running;
-        ScrubRecord { state: if rests { ScrubState::Paused } else { self.state }, ..self }
+        let rests = reads_only && self.state == PassState::Running;
+        ScrubRecord { state: if rests { PassState::Paused } else { self.state }, ..self }
     }
 
     fn write(&self, b: &mut [u8], at: usize) {
@@ -254,17 +272,9 @@ impl ScrubRecord {
         put_u64(b, at + 40, self.finished);
     }
 
-    /// A state that is not known counts as none: nothing depends on it.
     fn read(b: &[u8], at: usize) -> ScrubRecord {
-        let state = match b[at] {
-            1 => ScrubState::Running,
-            2 => ScrubState::Paused,
-            3 => ScrubState::Finished,
-            4 => ScrubState::Stopped,
-            _ => return ScrubRecord::default(),
-        };
         ScrubRecord {
-            state,
+            state: PassState::read(b[at]),
             phase: b[at + 1],
             level: b[at + 2],
             tree: u32_at(b, at + 4),
@@ -278,27 +288,11 @@ impl ScrubRecord {
     }
 }
 
-/// Whether all duplicates of the pool are being looked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum DedupState {
-    /// They never were.
-    #[default]
-    Never,
-    /// They are; after a restart that goes on.
-    Running,
-    /// The pass rests until it is started again.
-    Paused,
-    /// The last one came to its end.
-    Finished,
-    /// The last one was ended.
-    Stopped,
-}
-
 /// The pass that finds all duplicates, under way or the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DedupRecord {
     /// Whether one is under way.
-    pub state: DedupState,
+    pub state: PassState,
     /// Digests below this place are done.
     pub next: u32,
 }
@@ -309,16 +303,8 @@ impl DedupRecord {
         put_u32(b, at + 2, self.next);
     }
 
-    /// A state that is not known counts as none: nothing depends on it.
     fn read(b: &[u8], at: usize) -> DedupRecord {
-        let state = match b[at] {
-            1 => DedupState::Running,
-            2 => DedupState::Paused,
-            3 => DedupState::Finished,
-            4 => DedupState::Stopped,
-            _ => return DedupRecord::default(),
-        };
-        DedupRecord { state, next: u32_at(b, at + 2) }
+        DedupRecord { state: PassState::read(b[at]), next: u32_at(b, at + 2) }
     }
 }
 
@@ -709,7 +695,7 @@ mod tests {
             pool_policy: Some(Policy::Native),
             failed: Some(Failure::Sync),
             scrub: ScrubRecord {
-                state: ScrubState::Paused,
+                state: PassState::Paused,
                 phase: 2,
                 level: 3,
                 tree: 4,
@@ -720,7 +706,7 @@ mod tests {
                 started: 9,
                 finished: 10,
             },
-            dedup: DedupRecord { state: DedupState::Paused, next: 11 },
+            dedup: DedupRecord { state: PassState::Paused, next: 11 },
             reserved_containers: 17,
             memory: 1 << 40,
             second_copies: 99,

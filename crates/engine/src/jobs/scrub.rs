@@ -22,7 +22,7 @@ use crate::care::copies::Copying;
 use crate::care::mend::{Damaged, For, Found};
 use crate::contract::*;
 use crate::format::entry::Slot;
-use crate::format::superblock::{Pointer, Root, ScrubRecord, ScrubState, Superblock, TREES, TreeId};
+use crate::format::superblock::{PassState, Pointer, Root, ScrubRecord, Superblock, TREES, TreeId};
 use crate::opening::table_name;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Look, Phase};
@@ -52,7 +52,7 @@ const SEARCH: u8 = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScrubStatus {
     /// Whether one is under way.
-    pub state: ScrubState,
+    pub state: PassState,
     /// When it began, and when it was finished or stopped: seconds of the driver's clock, 0 if that is not known.
     pub started: u64,
     /// See there.
@@ -209,7 +209,7 @@ impl Scrub {
     pub(crate) fn status(&self, pool: &Pool) -> ScrubStatus {
         let record = &self.record;
         let all = pool.space.data_used + u64::from(pool.store.meta.used()) + 2;
-        let under_way = matches!(record.state, ScrubState::Running | ScrubState::Paused);
+        let under_way = matches!(record.state, PassState::Running | PassState::Paused);
         ScrubStatus {
             state: record.state,
             started: record.started,
@@ -234,20 +234,20 @@ impl Scrub {
         }
         let state = self.record.state;
         match (command, state) {
-            (ScrubCommand::Start, ScrubState::Running) => return Ok(pool.checkpoints_done),
-            (ScrubCommand::Start, ScrubState::Paused) => self.record.state = ScrubState::Running,
+            (ScrubCommand::Start, PassState::Running) => return Ok(pool.checkpoints_done),
+            (ScrubCommand::Start, PassState::Paused) => self.record.state = PassState::Running,
             (ScrubCommand::Start, _) => {
                 self.stale = self.next.is_some();
                 self.record = ScrubRecord {
-                    state: ScrubState::Running,
+                    state: PassState::Running,
                     started: self.seconds(pool.now),
                     ..ScrubRecord::default()
                 };
             }
-            (ScrubCommand::Pause, ScrubState::Running) => self.record.state = ScrubState::Paused,
-            (ScrubCommand::Stop, ScrubState::Running | ScrubState::Paused) => {
+            (ScrubCommand::Pause, PassState::Running) => self.record.state = PassState::Paused,
+            (ScrubCommand::Stop, PassState::Running | PassState::Paused) => {
                 self.stale = self.next.is_some();
-                self.record.state = ScrubState::Stopped;
+                self.record.state = PassState::Stopped;
                 self.record.finished = self.seconds(pool.now);
             }
             (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(ControlError::NoScrub),
@@ -319,7 +319,7 @@ impl Scrub {
         record.blocks_done = next.blocks_done;
         if record.phase > SEARCH {
             record.phase = SUPERBLOCKS;
-            record.state = ScrubState::Finished;
+            record.state = PassState::Finished;
             self.record.finished = self.seconds(pool.now);
             if pool.may_mend() {
                 pool.want_checkpoint = true;
@@ -701,7 +701,7 @@ impl Scrub {
 
 impl Steps for Scrub {
     fn is_under_way(&self) -> bool {
-        self.record.state == ScrubState::Running
+        self.record.state == PassState::Running
     }
 
     #[inline]

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use engine::{
-    Command, Geometry, IoOp, Limits, Nanos, Operation as EngineOperation, Policy, ScrubCommand, ScrubState, Submit,
+    Command, Geometry, IoOp, Limits, Nanos, Operation as EngineOperation, PassState, Policy, ScrubCommand, Submit,
     VolumeId,
 };
 
@@ -294,7 +294,7 @@ impl Pristine {
         if status.failure.is_some() {
             return Ok(status.scrub.found);
         }
-        if status.scrub.state != ScrubState::Finished {
+        if status.scrub.state != PassState::Finished {
             return violated("the scrub does not come to an end");
         }
         match after_opening(world)? {

@@ -1,7 +1,7 @@
 //! What must hold of an engine at rest: every block reads back, the engine's own audit finds nothing, no buffer is lost,
 //! the figures are exact, and every live slot holds what its digest says.
 
-use engine::{Digest, Mode, Nanos, Policy, Removed, ScrubState, WhatIf, WriteCounts};
+use engine::{Digest, Mode, Nanos, PassState, Policy, Removed, WhatIf, WriteCounts};
 
 use crate::content::{CELLS, digest};
 use crate::oracle::model::Range;
@@ -88,7 +88,7 @@ impl Run {
     fn finish_copying(&mut self) -> Checked {
         let engine = &self.world.engine;
         let copies = engine.second_copies_above() > 0 && !self.has_failed();
-        while copies && self.world.engine.status().scrub.state == ScrubState::Running {
+        while copies && self.world.engine.status().scrub.state == PassState::Running {
             self.wait()?;
         }
         while self.copies_are_due() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::{Command, DedupCommand, DedupState, DedupStatus, Nanos, Policy, PoolChange, Tidy, VolumeId};
+use engine::{Command, DedupCommand, DedupStatus, Nanos, PassState, Policy, PoolChange, Tidy, VolumeId};
 use lab::random::Random;
 use lab::runs::config::Config;
 use lab::world::disk::Cut;
@@ -22,7 +22,7 @@ impl Bench {
 
     fn run_pass(&mut self, step: Nanos) {
         for _ in 0..10_000 {
-            if self.dedup().state == DedupState::Finished {
+            if self.dedup().state == PassState::Finished {
                 return;
             }
             self.pass(step);
@@ -109,13 +109,13 @@ fn a_pass_that_is_interrupted_goes_on() {
             for _ in 0..random.below(40) {
                 bench.step_once();
             }
-            if bench.dedup().state == DedupState::Running {
+            if bench.dedup().state == PassState::Running {
                 match round % 3 {
                     0 => {
                         bench.command(Command::Dedup { command: DedupCommand::Pause });
                         let rests = bench.dedup();
                         bench.pass(SECOND);
-                        assert_eq!((bench.dedup().state, bench.dedup().done_ppm), (DedupState::Paused, rests.done_ppm));
+                        assert_eq!((bench.dedup().state, bench.dedup().done_ppm), (PassState::Paused, rests.done_ppm));
                         bench.start_pass();
                     }
                     1 => bench.reopen(),
@@ -125,7 +125,7 @@ fn a_pass_that_is_interrupted_goes_on() {
                     }
                 }
             }
-            assert!(bench.dedup().state != DedupState::Never);
+            assert!(bench.dedup().state != PassState::Never);
             done = done.max(bench.dedup().done_ppm);
         }
         bench.run_pass(SECOND);
@@ -144,7 +144,7 @@ fn writes_beside_a_pass_win() {
         bench.share_by(Policy::Full);
         bench.settle();
         bench.start_pass();
-        while bench.dedup().state == DedupState::Running {
+        while bench.dedup().state == PassState::Running {
             let (first, content) = (random.below(BLOCKS), 1 + random.below(60) as u32);
             contents[first as usize] = content;
             bench.write(first, &[content]);
@@ -164,9 +164,9 @@ fn commands_that_make_no_sense_are_refused_and_a_pass_can_be_ended() {
     let token = bench.begin_command(Command::Dedup { command: DedupCommand::Pause });
     assert_eq!(bench.command_result(token), Err(engine::ControlError::NoDedup));
     bench.start_pass();
-    if bench.dedup().state == DedupState::Running {
+    if bench.dedup().state == PassState::Running {
         bench.command(Command::Dedup { command: DedupCommand::Stop });
-        assert_eq!(bench.dedup().state, DedupState::Stopped);
+        assert_eq!(bench.dedup().state, PassState::Stopped);
     }
     bench.audit();
 }

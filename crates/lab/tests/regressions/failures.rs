@@ -1,7 +1,7 @@
 //! Pools that fail: read-only at once and for good, nothing is written to them any more, and what was durable can be read.
 
-use crate::bench::{Bench, SECOND, records, superblocks};
-use engine::{Damaged, Error, Failure, IoOp, Nanos, OpenError, Recovered, Superblock};
+use crate::bench::{Bench, SECOND, metadata_reservations, records, superblocks};
+use engine::{Command, Damaged, Error, Failure, IoOp, Nanos, OpenError, PoolChange, Recovered, Superblock};
 use lab::content::{CELLS, Content};
 use lab::random::Random;
 use lab::runs::config::Config;
@@ -298,4 +298,34 @@ fn a_superblock_that_is_older_than_a_record_is_not_used() {
         bench.assert_holds(block, content);
     }
     bench.audit();
+}
+
+/// A checkpoint's sync and a durable write were on their way together, and the sync failed. A file system tells only one of two of that,
+/// so the write said that it was durable. It was believed: the client had its answer, and the next opening found the record missing.
+#[test]
+fn a_write_beside_a_sync_that_fails_is_not_called_durable() {
+    let mut bench = Bench::new(Config::small(1), 64);
+    bench.write(0, &[1]);
+    bench.reopen();
+    bench.write(0, &[5]);
+    bench.write(40, &[6]);
+    let geometry = bench.geometry();
+    bench.world.hold_back(metadata_reservations(geometry));
+    bench.begin_command(Command::SetPool(PoolChange { policy: Some(None), ..PoolChange::default() }));
+    bench.until_held(1);
+    bench.pass(SECOND / 10);
+    bench.world.hold_back(records(geometry));
+    let write = bench.begin_write(9, &[7], true);
+    bench.until_held(2);
+    bench.world.fail(|io| io.op == IoOp::Sync);
+    bench.world.let_go(1);
+    while !bench.world.in_flight().contains("Sync") {
+        assert!(bench.step_once(), "the checkpoint comes to its sync");
+    }
+    bench.world.fail(|_| false);
+    bench.let_all_go();
+    assert_eq!(bench.wait(write), Err(Error::Io));
+    bench.pass(SECOND);
+    bench.crash(Cut::Lost).expect("nothing that is missing is called durable");
+    bench.assert_holds(0, 5);
 }

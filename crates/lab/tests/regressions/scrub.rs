@@ -1,6 +1,6 @@
 //! Damage on the disk, and what reads and the scrub make of it: the right content from another copy, or an error.
 
-use engine::{Command, Damaged, Error, IoOp, Policy, ScrubCommand, ScrubState, ScrubStatus};
+use engine::{Command, Damaged, Error, IoOp, PassState, Policy, ScrubCommand, ScrubStatus};
 use lab::content::{CELLS, Content};
 use lab::runs::config::Config;
 use lab::world::Answer;
@@ -45,8 +45,8 @@ impl Bench {
     fn scrubbed(&mut self) -> ScrubStatus {
         for _ in 0..1000 {
             let status = self.world.engine.status().scrub;
-            if status.state != ScrubState::Running {
-                assert_eq!(status.state, ScrubState::Finished);
+            if status.state != PassState::Running {
+                assert_eq!(status.state, PassState::Finished);
                 return status;
             }
             self.pass(SECOND / 10);
@@ -88,7 +88,7 @@ fn a_healthy_pool_is_scrubbed_and_everything_is_read() {
     assert!(status.blocks_done > 7 + 7, "{status:?}");
     bench.audit();
     bench.reopen();
-    assert_eq!(bench.world.engine.status().scrub.state, ScrubState::Finished, "it is in the superblock");
+    assert_eq!(bench.world.engine.status().scrub.state, PassState::Finished, "it is in the superblock");
 }
 
 #[test]
@@ -332,19 +332,19 @@ fn a_scrub_rests_goes_on_after_a_restart_and_after_a_crash() {
     bench.let_all_go();
     bench.pass(SECOND);
     let before = bench.world.engine.status().scrub;
-    assert_eq!((before.state, before.found), (ScrubState::Paused, before.repaired));
+    assert_eq!((before.state, before.found), (PassState::Paused, before.repaired));
     assert!(before.blocks_done > 0 && before.blocks_done < before.blocks_total, "{before:?}");
     bench.reopen();
     bench.pass(SECOND);
     let after = bench.world.engine.status().scrub;
-    assert_eq!((after.state, after.blocks_done), (ScrubState::Paused, before.blocks_done));
+    assert_eq!((after.state, after.blocks_done), (PassState::Paused, before.blocks_done));
     bench.world.hold_back(|io| io.op == IoOp::ReadBlocks);
     let token = bench.begin_command(Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
     bench.await_command(token);
     bench.until_held(1);
     bench.crash(Cut::Kept).unwrap();
     let after = bench.world.engine.status().scrub;
-    assert_eq!(after.state, ScrubState::Running, "it goes on unasked");
+    assert_eq!(after.state, PassState::Running, "it goes on unasked");
     assert!(after.blocks_done >= before.blocks_done);
     let status = bench.scrubbed();
     assert_scrub(status, 1, 0);

@@ -3,7 +3,7 @@
 //! The reactor looks now and then, not at every request. A figure near a threshold must not fill the log: what was
 //! reported has to go away by some distance, or for some time, before it is reported again.
 
-use engine::{Engine, Failure, Nanos, Recovered, ScrubState, Status};
+use engine::{Engine, Failure, Nanos, PassState, Recovered, Status};
 use tracing::{error, info, warn};
 
 use crate::io::disk::Host;
@@ -40,7 +40,7 @@ pub struct Watch {
     looked: Nanos,
     /// The last damage, and the state of the scrub.
     damage: u64,
-    scrub: Option<ScrubState>,
+    scrub: Option<PassState>,
 }
 
 impl Watch {
@@ -79,13 +79,13 @@ impl Watch {
         let read = size::show(scrub.blocks_done.saturating_mul(4096));
         let (found, repaired) = (scrub.found, scrub.repaired);
         match scrub.state {
-            ScrubState::Running if scrub.blocks_done == 0 => info!("a scrub begins"),
-            ScrubState::Running => info!("the scrub goes on where it was, after {read}"),
-            ScrubState::Paused => info!("the scrub rests after {read}"),
-            ScrubState::Finished if before.is_some() => {
+            PassState::Running if scrub.blocks_done == 0 => info!("a scrub begins"),
+            PassState::Running => info!("the scrub goes on where it was, after {read}"),
+            PassState::Paused => info!("the scrub rests after {read}"),
+            PassState::Finished if before.is_some() => {
                 info!("the scrub is finished: {read} read, {found} damages found, {repaired} repaired");
             }
-            ScrubState::Stopped if before.is_some() => info!("the scrub was ended after {read}"),
+            PassState::Stopped if before.is_some() => info!("the scrub was ended after {read}"),
             _ => {}
         }
     }

@@ -1,12 +1,9 @@
 //! The pass that finds all duplicates, for people and programs.
 
-use engine::{DedupState, DedupStatus};
+use engine::DedupStatus;
 use serde::{Deserialize, Serialize};
 
 use crate::size;
-
-/// The names of its states, for metrics.
-pub const STATES: [&str; 5] = ["never", "running", "paused", "finished", "stopped"];
 
 /// The pass that is under way, or the last one.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
@@ -30,15 +27,8 @@ pub struct DedupReport {
 impl DedupReport {
     /// From the engine's figures.
     pub fn new(status: &DedupStatus) -> DedupReport {
-        let state = match status.state {
-            DedupState::Never => 0,
-            DedupState::Running => 1,
-            DedupState::Paused => 2,
-            DedupState::Finished => 3,
-            DedupState::Stopped => 4,
-        };
         DedupReport {
-            state: STATES[state].into(),
+            state: status.state.name().into(),
             done_ppm: status.done_ppm,
             left_seconds: status.left_seconds,
             shared_blocks: status.shared_blocks,
@@ -71,12 +61,14 @@ impl DedupReport {
 
 #[cfg(test)]
 mod tests {
+    use engine::PassState;
+
     use super::*;
 
     #[test]
     fn a_line_says_how_far_it_is() {
         let status = DedupStatus {
-            state: DedupState::Running,
+            state: PassState::Running,
             done_ppm: 123_456,
             left_seconds: Some(9),
             shared_blocks: 256,

@@ -5,12 +5,12 @@
 
 use std::fmt::{Display, Write};
 
-use crate::report::dedup::STATES as DEDUP_STATES;
+use engine::PassState;
+
 use crate::report::status::{Report, TablesReport, VolumeReport};
 use crate::report::writes::{CategoriesReport, RemovedReport, SizesReport, WhatIfReport};
 
 const MODES: [&str; 3] = ["recovering", "normal", "read-only"];
-const SCRUB_STATES: [&str; 5] = ["never", "running", "paused", "finished", "stopped"];
 
 /// How a metric changes.
 #[derive(Clone, Copy)]
@@ -108,7 +108,7 @@ const METRICS: &[Metric] = &[
         one(report.repaired_blocks)
     }),
     gauge("onefold_scrub_state", "1 for the state of the last scrub, 0 for the others.", |report| {
-        states("state", &SCRUB_STATES, &report.scrub.state)
+        states("state", &PassState::NAMES, &report.scrub.state)
     }),
     gauge("onefold_scrub_started_seconds", "When the last scrub began, in seconds since 1970.", |report| {
         some(report.scrub.started)
@@ -130,7 +130,7 @@ const METRICS: &[Metric] = &[
     gauge(
         "onefold_dedup_state",
         "1 for the state of the last pass that finds duplicates, 0 for the others.",
-        |report| states("state", &DEDUP_STATES, &report.dedup.state),
+        |report| states("state", &PassState::NAMES, &report.dedup.state),
     ),
     gauge("onefold_dedup_done_ppm", "Of a million parts of the pass, those that are done.", |report| {
         one(report.dedup.done_ppm)

@@ -1,8 +1,8 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
 use engine::{
-    Damage, Damaged, DiskIndexStatus, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubState,
-    ScrubStatus, Tidy, VolumeId,
+    Damage, Damaged, DiskIndexStatus, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubStatus,
+    Tidy, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -268,15 +268,8 @@ impl DamageReport {
 
 impl ScrubReport {
     fn new(status: &ScrubStatus) -> ScrubReport {
-        let state = match status.state {
-            ScrubState::Never => "never",
-            ScrubState::Running => "running",
-            ScrubState::Paused => "paused",
-            ScrubState::Finished => "finished",
-            ScrubState::Stopped => "stopped",
-        };
         ScrubReport {
-            state: state.into(),
+            state: status.state.name().into(),
             started: (status.started > 0).then_some(status.started),
             finished: (status.finished > 0).then_some(status.finished),
             blocks_done: status.blocks_done,

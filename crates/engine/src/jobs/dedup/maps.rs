@@ -1,14 +1,11 @@
 //! The walk of all maps: for spare slots that several blocks lead to, or others than the one that they were first written for.
 
-use super::{At, Dedup, Shared, Stop};
-use crate::format::entry::{Key, LBA_BITS};
+use super::{At, Dedup, LEAVES, Shared, Stop};
+use crate::format::entry::{Entry, Key, LBA_BITS};
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
 use crate::store::pages::Region;
 use crate::store::tree::{LastLeaf, Unresolved, Walk, lookup};
-
-/// Leaves that a step looks at while nobody else wants something.
-const LEAVES: usize = 8;
 
 /// Where the walk is: the next block.
 #[derive(Clone, Copy, Default)]
@@ -92,7 +89,7 @@ impl Dedup {
                 Err(Unresolved::Missing(missing)) if !pool.failed_pages.contains(&missing.key) => {
                     return Err(missing.into());
                 }
-                Err(_) => crate::format::entry::Entry::UNMAPPED,
+                Err(_) => Entry::UNMAPPED,
             };
             let spare = entry.slot().and_then(|slot| {
                 let found = self.unresolved.binary_search_by_key(&slot, |&(spare, ..)| spare).ok()?;

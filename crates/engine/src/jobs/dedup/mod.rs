@@ -28,13 +28,14 @@ use alloc::vec::Vec;
 use super::{Steps, Work};
 use crate::canary::Canary;
 use crate::care::Care;
-use crate::contract::{ControlError, DedupCommand, Digest, Nanos};
+use crate::contract::{ControlError, DedupCommand, Digest, Nanos, Policy};
 use crate::format::entry::{Entry, Key, Slot};
-use crate::format::superblock::{DedupRecord, DedupState};
+use crate::format::superblock::{DedupRecord, PassState};
 use crate::pool::Pool;
 use crate::pool::change::Put;
 use crate::pool::room::{Asked, Room};
 use crate::pool::standing::{Facts, Phase};
+use crate::space::SlotState;
 use crate::store::pages::PageKey;
 use crate::store::tree::{Missing, Unresolved};
 use maps::Maps;
@@ -55,7 +56,7 @@ const SAVE_PERIOD: Nanos = 60_000_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DedupStatus {
     /// Whether one is under way.
-    pub state: DedupState,
+    pub state: PassState,
     /// Of a million parts of the pass, those that are done.
     pub done_ppm: u32,
     /// Seconds until its end at the pace so far, if that is known.
@@ -171,7 +172,7 @@ impl Dedup {
 
     /// How it goes, or how the last one went.
     pub(crate) fn status(&self, pool: &Pool) -> DedupStatus {
-        let is_running = self.record.state == DedupState::Running;
+        let is_running = self.record.state == PassState::Running;
         let done = self.done(pool);
         let left = |(from, since): (u64, Nanos)| {
             let (came, left) = (done.saturating_sub(from), PLACES.saturating_sub(done));
@@ -185,15 +186,15 @@ impl Dedup {
             shared_blocks: self.shared,
             scans: self.scans,
             map_walks: self.map_walks,
-            is_short_of_room: self.is_short_of_room && self.record.state == DedupState::Paused,
+            is_short_of_room: self.is_short_of_room && self.record.state == PassState::Paused,
         }
     }
 
     /// Digests that are done, of all places.
     fn done(&self, pool: &Pool) -> u64 {
         let leaf = match (&self.at, self.record.state) {
-            (_, DedupState::Finished) => return PLACES,
-            (_, DedupState::Never) => return 0,
+            (_, PassState::Finished) => return PLACES,
+            (_, PassState::Never) => return 0,
             (At::Begin, _) => return self.record.next.into(),
             (At::End, _) => return PLACES,
             (At::Scan(leaf) | At::Maps(_, leaf), _) => *leaf,
@@ -216,11 +217,11 @@ impl Dedup {
             return Err(ControlError::ReadOnly);
         }
         match (command, self.record.state) {
-            (DedupCommand::Start, DedupState::Running) => return Ok(pool.checkpoints_done),
-            (DedupCommand::Start, DedupState::Paused) => self.record.state = DedupState::Running,
-            (DedupCommand::Start, _) => self.record = DedupRecord { state: DedupState::Running, next: 0 },
-            (DedupCommand::Pause, DedupState::Running) => self.record.state = DedupState::Paused,
-            (DedupCommand::Stop, DedupState::Running | DedupState::Paused) => self.record.state = DedupState::Stopped,
+            (DedupCommand::Start, PassState::Running) => return Ok(pool.checkpoints_done),
+            (DedupCommand::Start, PassState::Paused) => self.record.state = PassState::Running,
+            (DedupCommand::Start, _) => self.record = DedupRecord { state: PassState::Running, next: 0 },
+            (DedupCommand::Pause, PassState::Running) => self.record.state = PassState::Paused,
+            (DedupCommand::Stop, PassState::Running | PassState::Paused) => self.record.state = PassState::Stopped,
             (DedupCommand::Pause | DedupCommand::Stop, _) => return Err(ControlError::NoDedup),
         }
         // A pass that rests has no memory: it goes on with its range from the beginning.
@@ -276,7 +277,8 @@ impl Dedup {
         let budget = if pool.is_at_full_speed(facts) { LEAVES } else { 1 };
         for _ in 0..budget {
             if self.unresolved.len() >= Self::unresolved_room(pool) {
-                return self.begin_maps(leaf);
+                self.begin_maps(leaf);
+                return Ok(());
             }
             if self.spares.len() >= SPARES || leaf >= leaves {
                 self.share_spares(pool, facts)?;
@@ -286,7 +288,7 @@ impl Dedup {
             }
             let Dedup { range, spares, .. } = self;
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
-                let is_shared = state == crate::space::SlotState::Shared;
+                let is_shared = state == SlotState::Shared;
                 if state.is_used() && !care.is_lost(slot, digest) && pool.may_share(owner) {
                     spares.extend(range.offer(Found { slot, digest, owner, is_shared }));
                 }
@@ -379,7 +381,8 @@ impl Dedup {
         // A range that is gone through again must not find what has been left to a walk of the maps.
         if !self.unresolved.is_empty() && (is_last || self.is_again) {
             self.scans -= 1;
-            return self.begin_maps(leaves);
+            self.begin_maps(leaves);
+            return Ok(());
         }
         if core::mem::take(&mut self.is_again) && self.tries < AGAIN {
             self.tries += 1;
@@ -404,11 +407,10 @@ impl Dedup {
         Ok(())
     }
 
-    fn begin_maps(&mut self, leaf: u64) -> Result<(), Stop> {
+    fn begin_maps(&mut self, leaf: u64) {
         self.unresolved.sort_unstable();
         self.map_walks += 1;
         self.at = At::Maps(Maps::default(), leaf);
-        Ok(())
     }
 
     fn end(&mut self, pool: &mut Pool) {
@@ -418,7 +420,7 @@ impl Dedup {
             self.begins = pool.after_next_checkpoint();
             return;
         }
-        self.record = DedupRecord { state: DedupState::Finished, next: 0 };
+        self.record = DedupRecord { state: PassState::Finished, next: 0 };
         self.rest();
         pool.want_checkpoint = true;
         pool.needs_pump = true;
@@ -430,13 +432,13 @@ impl Pool {
     fn may_share(&self, owner: Key) -> bool {
         let Some(at) = self.volume_index(owner.volume()) else { return true };
         let volume = &self.volumes[at];
-        !volume.read_only && volume.keeps.is_none() && self.policy_of(volume) != crate::contract::Policy::Native
+        !volume.read_only && volume.keeps.is_none() && self.policy_of(volume) != Policy::Native
     }
 }
 
 impl Steps for Dedup {
     fn is_under_way(&self) -> bool {
-        self.record.state == DedupState::Running
+        self.record.state == PassState::Running
     }
 
     #[inline]
@@ -464,7 +466,7 @@ impl Steps for Dedup {
                 work.pool.store.load(missing, None);
             }
             Err(Stop::NoRoom) => {
-                self.record.state = DedupState::Paused;
+                self.record.state = PassState::Paused;
                 self.rest();
                 self.is_short_of_room = true;
             }
