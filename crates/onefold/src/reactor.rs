@@ -577,6 +577,7 @@ impl Reactor {
         let status = self.core.engine.status();
         if let Some(watch) = &mut self.watch {
             watch.look_at_scrub(&self.core.engine, &status);
+            watch.look_at_dedup(&status);
         }
         let (now, failure, host) = (self.core.now, self.disk.last_failure(), self.disk.host());
         let host = Host { lacks_room: self.core.engine.lacks_room(), ..host };

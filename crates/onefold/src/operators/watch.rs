@@ -41,6 +41,8 @@ pub struct Watch {
     /// The last damage, and the state of the scrub.
     damage: u64,
     scrub: Option<PassState>,
+    /// The state of the pass that finds all duplicates, and what it had shared when it began.
+    dedup: Option<(PassState, u64)>,
 }
 
 impl Watch {
@@ -86,6 +88,36 @@ impl Watch {
                 info!("the scrub is finished: {read} read, {found} damages found, {repaired} repaired");
             }
             PassState::Stopped if before.is_some() => info!("the scrub was ended after {read}"),
+            _ => {}
+        }
+    }
+
+    /// How the pass that finds all duplicates goes on.
+    pub fn look_at_dedup(&mut self, status: &Status) {
+        let dedup = &status.dedup;
+        let before = self.dedup;
+        if before.is_some_and(|(state, _)| state == dedup.state) {
+            return;
+        }
+        let from = match (before, dedup.state) {
+            (Some((PassState::Paused, from)), _) | (Some((PassState::Running, from)), _) => from,
+            _ => dedup.shared_blocks,
+        };
+        self.dedup = Some((dedup.state, from));
+        let shared = size::show(dedup.shared_blocks.saturating_sub(from).saturating_mul(4096));
+        let percent = dedup.done_ppm / 10_000;
+        match dedup.state {
+            PassState::Running if dedup.done_ppm == 0 => info!("a pass that finds duplicates begins"),
+            PassState::Running => info!("the pass that finds duplicates goes on where it was, after {percent} %"),
+            PassState::Paused if dedup.is_short_of_room => warn!(
+                "the pass that finds duplicates rests: metadata is short. Grow the pool or discard something, then run \
+                 'onefold dedup'"
+            ),
+            PassState::Paused => info!("the pass that finds duplicates rests after {percent} %"),
+            PassState::Finished if before.is_some() => {
+                info!("the pass that finds duplicates is finished: {shared} shared");
+            }
+            PassState::Stopped if before.is_some() => info!("the pass that finds duplicates was ended"),
             _ => {}
         }
     }

@@ -135,6 +135,14 @@ const METRICS: &[Metric] = &[
     gauge("onefold_dedup_done_ppm", "Of a million parts of the pass, those that are done.", |report| {
         one(report.dedup.done_ppm)
     }),
+    gauge("onefold_dedup_left_seconds", "Seconds until its end at the pace so far, if that is known.", |report| {
+        some(report.dedup.left_seconds)
+    }),
+    gauge(
+        "onefold_dedup_undone_blocks",
+        "Blocks that wait for the next pass, of those that came in this run.",
+        |report| one(report.dedup.undone_blocks),
+    ),
     counter("onefold_dedup_shared_blocks_total", "Blocks that the pass has let share a slot.", |report| {
         one(report.dedup.shared_blocks)
     }),
