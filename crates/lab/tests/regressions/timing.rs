@@ -2,7 +2,6 @@
 
 use engine::{Command, DedupCommand, PassState, Policy, PoolChange, Tidy, Timing, VolumeId, VolumeProperties};
 use lab::random::Random;
-use lab::runs::config::Config;
 use lab::world::disk::Cut;
 
 use crate::bench::{Bench, SECOND};

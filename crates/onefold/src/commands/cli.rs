@@ -188,7 +188,8 @@ pub enum VolumeCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off
+    /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off,
+    /// timing=inline|offline
     Set {
         /// Which pool
         #[command(flatten)]
@@ -206,7 +207,7 @@ pub enum VolumeCommand {
         target: Target,
         /// Which
         name: String,
-        /// Only this property: policy or read-only
+        /// Only this property: policy, read-only or timing
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

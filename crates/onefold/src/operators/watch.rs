@@ -41,8 +41,17 @@ pub struct Watch {
     /// The last damage, and the state of the scrub.
     damage: u64,
     scrub: Option<PassState>,
-    /// The state of the pass that finds all duplicates, and what it had shared when it began.
-    dedup: Option<(PassState, u64)>,
+    dedup: Option<SeenPass>,
+}
+
+/// What was seen of the pass that finds all duplicates.
+#[derive(Default)]
+struct SeenPass {
+    state: PassState,
+    /// Passes that have ended.
+    passes: u64,
+    /// Blocks that they have shared.
+    shared: u64,
 }
 
 impl Watch {
@@ -92,21 +101,22 @@ impl Watch {
         }
     }
 
-    /// How the pass that finds all duplicates goes on.
+    /// How the pass that finds all duplicates goes on. One may begin and end between two looks.
     pub fn look_at_dedup(&mut self, status: &Status) {
-        let dedup = &status.dedup;
-        let before = self.dedup;
-        if before.is_some_and(|(state, _)| state == dedup.state) {
-            return;
-        }
-        let from = match (before, dedup.state) {
-            (Some((PassState::Paused, from)), _) | (Some((PassState::Running, from)), _) => from,
-            _ => dedup.shared_blocks,
-        };
-        self.dedup = Some((dedup.state, from));
-        let shared = size::show(dedup.shared_blocks.saturating_sub(from).saturating_mul(4096));
+        let dedup = status.dedup;
+        let is_first = self.dedup.is_none();
+        let seen = self.dedup.get_or_insert_default();
+        let was = core::mem::replace(&mut seen.state, dedup.state);
         let percent = dedup.done_ppm / 10_000;
+        if dedup.passes > seen.passes {
+            let shared = size::show((dedup.shared_blocks - seen.shared).saturating_mul(4096));
+            info!("the pass that finds duplicates is finished: {shared} shared");
+            (seen.passes, seen.shared) = (dedup.passes, dedup.shared_blocks);
+        } else if !matches!(was, PassState::Running | PassState::Paused) {
+            seen.shared = dedup.shared_blocks;
+        }
         match dedup.state {
+            state if state == was => {}
             PassState::Running if dedup.done_ppm == 0 => info!("a pass that finds duplicates begins"),
             PassState::Running => info!("the pass that finds duplicates goes on where it was, after {percent} %"),
             PassState::Paused if dedup.is_short_of_room => warn!(
@@ -114,10 +124,7 @@ impl Watch {
                  'onefold dedup'"
             ),
             PassState::Paused => info!("the pass that finds duplicates rests after {percent} %"),
-            PassState::Finished if before.is_some() => {
-                info!("the pass that finds duplicates is finished: {shared} shared");
-            }
-            PassState::Stopped if before.is_some() => info!("the pass that finds duplicates was ended"),
+            PassState::Stopped if !is_first => info!("the pass that finds duplicates was ended"),
             _ => {}
         }
     }

@@ -16,6 +16,9 @@ pub struct DedupReport {
     pub left_seconds: Option<u64>,
     /// Since the pool was opened: blocks that share a slot now and had one of their own before,
     pub shared_blocks: u64,
+    /// passes that have come to their end,
+    #[serde(default)]
+    pub passes: u64,
     /// walks of all summaries,
     pub scans: u64,
     /// and walks of all maps.
@@ -38,6 +41,7 @@ impl DedupReport {
             done_ppm: status.done_ppm,
             left_seconds: status.left_seconds,
             shared_blocks: status.shared_blocks,
+            passes: status.passes,
             scans: status.scans,
             map_walks: status.map_walks,
             short_of_room: status.is_short_of_room,

@@ -645,6 +645,8 @@ mod tests {
             policy: "full".into(),
             policy_source: "default".into(),
             read_only: false,
+            timing: "inline".into(),
+            timing_source: "default".into(),
             clients: 0,
             logical_blocks_used: 256,
             writes: WritesReport::default(),

@@ -66,7 +66,9 @@ pub struct DedupStatus {
     pub left_seconds: Option<u64>,
     /// Since the pool was opened: blocks that lead to another slot now.
     pub shared_blocks: u64,
-    /// Walks of all summaries since then,
+    /// Passes that have come to their end since then,
+    pub passes: u64,
+    /// walks of all summaries,
     pub scans: u64,
     /// and of all maps.
     pub map_walks: u64,
@@ -139,6 +141,7 @@ pub(crate) struct Dedup {
     /// Where it was when it began in this run, and when that was.
     pace: Option<(u64, Nanos)>,
     shared: u64,
+    passes: u64,
     scans: u64,
     map_walks: u64,
     is_short_of_room: bool,
@@ -162,6 +165,7 @@ impl Dedup {
             saved: now,
             pace: None,
             shared: 0,
+            passes: 0,
             scans: 0,
             map_walks: 0,
             is_short_of_room: false,
@@ -201,6 +205,7 @@ impl Dedup {
             done_ppm: (done * 1_000_000 / PLACES) as u32,
             left_seconds: self.pace.filter(|_| is_running).and_then(left),
             shared_blocks: self.shared,
+            passes: self.passes,
             scans: self.scans,
             map_walks: self.map_walks,
             is_short_of_room: self.is_short_of_room && self.record.state == PassState::Paused,
@@ -464,6 +469,7 @@ impl Dedup {
         }
         self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
         self.undone.sleep(pool.now);
+        self.passes += 1;
         self.rest();
         pool.want_checkpoint = true;
         pool.needs_pump = true;
