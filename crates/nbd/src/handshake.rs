@@ -12,10 +12,10 @@
 //! - every option but `EXPORT_NAME` is answered, after all its data was taken, so the stream stays in step;
 //! - a selection of metadata contexts, failed or not, replaces the one before.
 
-use crate::{Tls, Violation};
 use crate::export::{ExportInfo, find_export};
 use crate::options::{MetaQuery, Rejection, decode_export_query, decode_meta_query, decode_string};
 use crate::wire::*;
+use crate::{Tls, Violation};
 
 /// The most bytes of data in one option.
 pub const MAXIMUM_OPTION_BYTES: u32 = 64 << 10;
@@ -248,10 +248,15 @@ impl Handshake {
     fn answer_start_tls(&mut self, data: &[u8]) -> Result<(), Rejection> {
         match self.tls {
             Tls::Unsupported => {
-                return Err(Rejection { reply: OptionReply::Unsupported, message: "TLS is not supported on this socket" });
+                return Err(Rejection {
+                    reply: OptionReply::Unsupported,
+                    message: "TLS is not supported on this socket",
+                });
             }
             Tls::Established => return Err(Rejection::invalid("this connection has TLS already")),
-            Tls::Offered | Tls::Required if !data.is_empty() => return Err(Rejection::invalid("the option carries no data")),
+            Tls::Offered | Tls::Required if !data.is_empty() => {
+                return Err(Rejection::invalid("the option carries no data"));
+            }
             Tls::Offered | Tls::Required => {}
         }
         self.tls = Tls::Established;
