@@ -254,6 +254,7 @@ impl Reactor {
         let memory = if self.serving { served } else { memory::of_pool(engine.pool_memory()) };
         let mut report = Report::new(engine, memory, |volume| self.server.clients_of(volume));
         report.addresses = self.server.listeners().iter().map(Listener::address).collect();
+        report.tls = self.server.tls().to_string();
         report
     }
 

@@ -18,7 +18,7 @@ use crate::clients::end::End;
 use crate::clients::listen::Listener;
 use crate::clients::output::Departed;
 use crate::clients::request::{COLLECTING_MAX, Entry, explain, from_token, touched_bytes};
-use crate::clients::tls::Tls;
+use crate::clients::tls::{Mode, Tls};
 use crate::clients::turns::Later;
 use crate::io::arena::BLOCK;
 use crate::io::disk::Core;
@@ -153,6 +153,11 @@ impl Server {
     /// The listeners.
     pub fn listeners(&self) -> &[Listener] {
         &self.listeners
+    }
+
+    /// Whether clients over TCP may encrypt.
+    pub fn tls(&self) -> Mode {
+        self.shared.tls.as_ref().map_or(Mode::Off, Tls::mode)
     }
 
     /// Accepts wherever no accept is in flight and there is room.

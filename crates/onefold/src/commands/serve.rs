@@ -10,7 +10,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info, warn};
 
-use crate::clients::listen::{Address, Listener};
+use crate::clients::listen::{Address, Listener, with_tls};
 use crate::clients::tls::{Mode, Tls};
 use crate::commands::cli::ServeArgs;
 use crate::commands::create;
@@ -411,7 +411,11 @@ struct Export<'a> {
 fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path, usual: &Sockets) {
     let volumes: Vec<&engine::Volume> = reactor.engine().volumes().collect();
     let listeners = reactor.server().listeners();
-    let uris = |name: &str| listeners.iter().map(|listener| listener.uri(name)).collect::<Vec<_>>();
+    let uri = |listener: &Listener, name: &str| match reactor.server().tls() {
+        Mode::Require => with_tls(listener.uri(name)),
+        Mode::On | Mode::Off => listener.uri(name),
+    };
+    let uris = |name: &str| listeners.iter().map(|listener| uri(listener, name)).collect::<Vec<_>>();
     let pool = arguments.pool.display();
     if arguments.json {
         print_json(&Started {
@@ -441,7 +445,7 @@ fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path, usual: &So
     }
     match volumes.iter().find(|volume| volume.name == DEFAULT_VOLUME).or(volumes.first()) {
         Some(volume) => {
-            let uri = listeners.first().map(|listener| listener.uri(&volume.name)).unwrap_or_default();
+            let uri = listeners.first().map(|listener| uri(listener, &volume.name)).unwrap_or_default();
             text.push_str(&format!("try:  nbdinfo '{uri}'\n"));
         }
         None => text.push_str(&format!("no volumes yet: onefold volume create {pool} NAME --size SIZE\n")),

@@ -89,6 +89,11 @@ impl Tls {
         Ok(Tls { config, mode, arrivals: Some(arrivals), wake, open, ended })
     }
 
+    /// Who may, or must, encrypt.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// What a connection over TCP offers.
     pub fn offer(&self) -> nbd::Tls {
         match self.mode {
