@@ -27,7 +27,7 @@ class Authority:
     def __init__(self, folder):
         self.folder = folder
         os.mkdir(folder)
-        run("openssl", "req", "-x509", *KEY, "-days", "2", "-subj", f"/CN=Authority {os.path.basename(folder)}", "-keyout", self.file("ca-key.pem"),
+        run("openssl", "req", "-x509", *KEY, "-days", "2", "-subj", "/CN=Test authority", "-keyout", self.file("ca-key.pem"),
             "-out", self.file("ca-cert.pem"))
 
     def file(self, name):
@@ -104,7 +104,7 @@ class Encrypted(unittest.TestCase):
         late.sign("client", "-days", "-1")
         self.refused(self.uri(late.folder))
         self.assertIn("certificate", self.refused(self.uri(self.other.folder)), "the client does not trust this server")
-        for reason in ["no certificates", "UnknownIssuer", "xpired"]:
+        for reason in ["no certificates", "BadSignature", "Expired"]:
             self.assertIn(reason, pool.said())
         # What was refused holds up nobody.
         run("nbdinfo", self.uri())
