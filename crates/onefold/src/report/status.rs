@@ -6,6 +6,7 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::clients::tls;
 use crate::memory::Source;
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
@@ -116,6 +117,9 @@ pub struct Report {
     /// Where clients connect, as `--listen` takes it; nowhere if it is not served.
     #[serde(default)]
     pub addresses: Vec<String>,
+    /// Whether clients over TCP may encrypt: off, on or require.
+    #[serde(default)]
+    pub tls: String,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
 }
@@ -472,6 +476,7 @@ impl Report {
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
             addresses: Vec::new(),
+            tls: tls::Mode::Off.to_string(),
             volumes: volumes.collect(),
         }
     }
