@@ -25,6 +25,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use engine::{BlockInput, BufferId, Event, Mode, Nanos, Operation, Submit, VolumeId};
 use nbd::{Command, ExportInfo, Request, Session, Step};
 
+use crate::clients::latency::Latencies;
 use crate::clients::output::Output;
 use crate::clients::request::{Pieces, Table, token, touched_bytes};
 use crate::clients::turns::Begun;
@@ -95,6 +96,8 @@ pub struct Shared {
     pub pieces_max: u32,
     /// Requests in service.
     pub table: Table,
+    /// How long those took that were answered.
+    pub latencies: Latencies,
     /// Bytes of buffers that answers to reads may hold.
     pub read_budget: u64,
     /// Bytes of buffers that answers to reads hold, or will.
@@ -486,7 +489,7 @@ impl Connection {
                 self.deadline = None;
                 self.volume = volumes[export];
             }
-            Step::Request(request) => self.begin(request, shared),
+            Step::Request(request) => self.begin(request, shared, core.now),
             Step::Refused(refused) if self.holder.is_some() => {
                 let mut bytes = Vec::new();
                 refused.reply(&mut bytes);
@@ -499,14 +502,14 @@ impl Connection {
     }
 
     /// Enters a request.
-    fn begin(&mut self, request: Request, shared: &mut Shared) {
+    fn begin(&mut self, request: Request, shared: &mut Shared, now: Nanos) {
         let piece_bytes = match request.command {
             Command::Read | Command::Write => shared.piece_bytes,
             // The engine takes these at any length.
             Command::Flush | Command::Trim | Command::WriteZeroes | Command::BlockStatus => 1 << 62,
         };
         let pieces = Pieces::new(request.offset, u64::from(request.length), piece_bytes, BLOCK as u64);
-        let place = shared.table.insert(self.slot, request, pieces, shared.collect_bytes);
+        let place = shared.table.insert(self.slot, request, pieces, shared.collect_bytes, now);
         self.requests += 1;
         self.current = match request.command {
             Command::Read => Current::Read(place, 0),

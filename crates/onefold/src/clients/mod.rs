@@ -1,6 +1,7 @@
 //! NBD clients: sockets, connections, their requests and answers, and whose turn it is.
 
 pub mod connection;
+pub mod latency;
 pub mod listen;
 pub mod output;
 pub mod request;

@@ -242,6 +242,9 @@ pub struct ServeArgs {
     /// for a socket a short name in $XDG_RUNTIME_DIR or /run/onefold]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Where to show a page for browsers, with /metrics for Prometheus, /healthz and /status.json; nothing can be changed there
+    #[arg(long, value_name = "HOST:PORT", value_parser = Address::parse_http)]
+    pub http: Option<Address>,
     /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M]
     #[arg(long, value_parser = size::parse)]
     pub memory: Option<u64>,
@@ -271,7 +274,7 @@ pub struct ServeArgs {
     /// Where the recording ends; the server goes on
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "record", default_value = "1G")]
     pub record_size: u64,
-    /// Let tcp: listen on addresses that other machines reach (there is no encryption and no password)
+    /// Let tcp: and --http listen on addresses that other machines reach (there is no encryption and no password)
     #[arg(long)]
     pub allow_remote: bool,
     /// Report the start as JSON, one line

@@ -122,6 +122,7 @@ impl Server {
         }
         connection.holder = read.reply.holds_stream().then_some(place);
         if complete && read.next as usize == read.answers.len() {
+            self.shared.latencies.add(entry.request.command, core.now - entry.since);
             self.shared.table.remove(place);
             connection.requests -= 1;
         }
@@ -158,7 +159,7 @@ fn finish_plain(
     if entry.outstanding > 0 || !entry.submitted {
         return;
     }
-    let (request, error) = (entry.request, entry.error);
+    let (request, since, error) = (entry.request, entry.since, entry.error);
     let put = |output: &mut Vec<u8>| match (error, result) {
         (Some(error), _) => {
             let (code, text) = explain(error);
@@ -186,6 +187,7 @@ fn finish_plain(
     if let Ok(Reply::Extents(answer) | Reply::Data(answer)) = result {
         core.engine.handle(core.now, Event::Sent(answer));
     }
+    shared.latencies.add(request.command, core.now - since);
     shared.table.remove(place);
     connection.requests -= 1;
 }

@@ -16,6 +16,7 @@ use nbd::Run;
 use tracing::{debug, warn};
 
 use crate::clients::connection::{Connection, End, Progress, Shared, State, Turn, Wants};
+use crate::clients::latency::Latencies;
 use crate::clients::listen::Listener;
 use crate::clients::output::Departed;
 use crate::clients::request::COLLECTING_MAX;
@@ -517,6 +518,11 @@ impl Server {
     /// Requests that have ever come.
     pub fn requests(&self) -> u64 {
         self.shared.table.entered
+    }
+
+    /// How long requests took.
+    pub fn latencies(&self) -> &Latencies {
+        &self.shared.latencies
     }
 
     /// Connections, and among them those with requests or replies in service.
