@@ -143,7 +143,7 @@ impl Session {
                 (consumed, self.after_handshake(outcome, exports))
             }
             Phase::Transmission(transmission) => {
-                let (consumed, outcome) = transmission.receive(input, self.shutting_down);
+                let (consumed, outcome) = transmission.receive(input);
                 let step = match outcome {
                     transmission::Outcome::Proceed => Step::Proceed,
                     transmission::Outcome::Request(request) => Step::Request(request),
@@ -188,8 +188,9 @@ impl Session {
         }
     }
 
-    /// From now on, answers options with `NBD_REP_ERR_SHUTDOWN` and requests with `NBD_ESHUTDOWN`; the client can
-    /// still say goodbye.
+    /// From now on, answers options with `NBD_REP_ERR_SHUTDOWN`; the client can still say goodbye. What comes after the handshake is
+    /// for the server to leave unread: a request that gets no answer is sent again by a client that connects again, and one that is answered
+    /// with `NBD_ESHUTDOWN` is an error to whoever made it.
     pub fn shut_down(&mut self) {
         self.shutting_down = true;
     }

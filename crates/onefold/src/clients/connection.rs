@@ -668,6 +668,15 @@ impl Connection {
         core.engine.handle(core.now, Event::Submit(submit));
     }
 
+    /// The server stops: a handshake is refused; of a client's requests no more are taken than the one that is coming in.
+    pub fn leave(&mut self, now: Nanos) {
+        if self.session.is_in_handshake() {
+            self.session.shut_down();
+        } else if self.state == State::Open {
+            self.drain(now);
+        }
+    }
+
     /// Takes no more requests; it is closed when its replies have left.
     fn drain(&mut self, now: Nanos) {
         self.state = State::Draining;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use engine::Policy;
 
 use crate::clients::listen::Address;
@@ -104,6 +105,16 @@ pub enum Command {
     Repair(RepairArgs),
     /// Estimate what a pool would save of files, block devices and directories; reads only, and needs no pool
     Estimate(EstimateArgs),
+    /// Print what a shell needs to complete commands and switches: 'onefold completions bash'
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Write the manual pages, one for each command
+    Man {
+        /// Where to, a folder; made if it is missing
+        folder: PathBuf,
+    },
 }
 
 /// `onefold create`.

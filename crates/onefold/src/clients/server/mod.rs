@@ -485,7 +485,8 @@ impl Server {
         self.start(core);
     }
 
-    /// No more connections and no more requests: those in service are still answered.
+    /// No more connections and no more requests: those in service are still answered. What a client sends from now on gets no answer, so that
+    /// one that connects again sends it to the next server. An error would reach who made the request: a guest's file system.
     pub fn stop(&mut self, core: &mut Core) {
         self.stopping = true;
         for (number, listener) in self.listeners.iter().enumerate() {
@@ -500,7 +501,7 @@ impl Server {
             self.accepting.clear();
         }
         for connection in self.connections.iter_mut().flatten() {
-            connection.session.shut_down();
+            connection.leave(core.now);
         }
     }
 
