@@ -202,15 +202,12 @@ class Http(unittest.TestCase):
         pool.stop()
 
     def test_many_readers_cost_the_reactor_no_more_than_one(self):
-        pool, address = self.serve("--record", os.path.join(tempfile.gettempdir(), f"onefold-http-{os.getpid()}.record"))
-        before = time.time()
-        for _ in range(200):
-            self.assertEqual(get(address, "/status.json")[0].status, 200)
-        figures = {get(address)[1] for _ in range(5)}
-        self.assertLess(time.time() - before, 30)
-        self.assertLessEqual(len(figures), 2, "five pages within a second are one")
+        pool, address = self.serve()
+        began = time.time()
+        # A page is made once of what the reactor has said, with the time of that in it.
+        pages = [get(address)[1] for _ in range(200)]
+        self.assertLessEqual(len(set(pages)), time.time() - began + 2)
         pool.stop()
-        os.unlink(os.path.join(tempfile.gettempdir(), f"onefold-http-{os.getpid()}.record"))
 
     def test_odd_requests_get_clear_answers(self):
         pool, address = self.serve()

@@ -1,6 +1,7 @@
 //! NBD clients: sockets, connections, their requests and answers, and whose turn it is.
 
 pub mod connection;
+pub mod incoming;
 pub mod latency;
 pub mod listen;
 pub mod output;

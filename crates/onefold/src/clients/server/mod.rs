@@ -15,7 +15,8 @@ use engine::{Event, Limits, Nanos, RequestId, VolumeId};
 use nbd::Run;
 use tracing::{debug, warn};
 
-use crate::clients::connection::{Connection, End, Progress, Shared, State, Turn, Wants};
+use crate::clients::connection::{Connection, End, Progress, State, Turn, Wants};
+use crate::clients::incoming::Shared;
 use crate::clients::latency::Latencies;
 use crate::clients::listen::Listener;
 use crate::clients::output::Departed;
