@@ -6,6 +6,7 @@
 //! reactor     one thread: waits, takes in, lets the engine decide, carries out
 //!   clients   ... for NBD clients
 //!   report    ... figures
+//! http        a page for browsers, metrics for monitoring: on threads of its own
 //! transfer    whole images in and out of a volume
 //! memory      one number, divided
 //! store       the file or device, which nobody else may have
@@ -15,6 +16,7 @@
 
 mod clients;
 mod commands;
+mod http;
 mod io;
 mod log;
 mod memory;
