@@ -35,7 +35,7 @@ use crate::io::disk::{Core, push_span};
 
 /// Requests of one connection that may wait for their answers.
 const REQUESTS_MAX: u32 = 1024;
-/// What connections may use: most of them little, some of them much.
+/// What connections may use: most of them little, some of them much. What that comes to in bytes is counted in `memory/capacity.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Share {
     /// Bytes received at once.
@@ -59,11 +59,6 @@ const LARGE: Share = Share {
     deferred: 1024,
     header_bytes: 64 << 10,
 };
-
-/// Memory that a connection with a small share uses at most, apart from the buffers of its requests.
-pub const CONNECTION_BYTES: u64 = 20 << 10;
-/// The same with a large share.
-pub const LARGE_CONNECTION_BYTES: u64 = 192 << 10;
 
 /// Bytes of reads that one connection may have in flight, unless it is a single piece or a single request.
 const READ_WINDOW: u64 = 8 << 20;

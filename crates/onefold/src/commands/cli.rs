@@ -38,7 +38,7 @@ pub struct Cli {
 }
 
 /// The pool that a command is about, served or not.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Target {
     /// File or block device of the pool
     pub pool: PathBuf,
@@ -94,6 +94,15 @@ pub enum Command {
     Export(ExportArgs),
     /// Show what a pool holds and what it saves
     Status(StatusArgs),
+    /// Show a pool that is being served, in this terminal: savings, requests, memory, background work
+    Top {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Print one frame and end: figures of one second
+        #[arg(long)]
+        once: bool,
+    },
     /// Print what to paste to connect a client to a volume that is being served
     Connect(ConnectArgs),
     /// Read and verify everything, and repair what has another copy; also while the pool is served
