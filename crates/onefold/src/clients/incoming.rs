@@ -8,6 +8,7 @@ use engine::{BlockInput, BufferId, Event, Nanos, Operation, Submit, VolumeId};
 
 use crate::clients::latency::Latencies;
 use crate::clients::request::{Table, touched_bytes};
+use crate::clients::tls::Tls;
 use crate::io::arena::{BLOCK, Span};
 use crate::io::disk::{Core, push_span};
 
@@ -41,6 +42,8 @@ pub struct Shared {
     pub piece_bytes: u64,
     /// The longest read that is collected before it is answered.
     pub collect_bytes: u64,
+    /// TLS for clients over TCP, if they may have it.
+    pub tls: Option<Tls>,
     /// A receive took as much as it could: its client has probably sent more.
     pub expects_more: bool,
     /// Pieces of writes that have been received and are not with the engine yet, in order.

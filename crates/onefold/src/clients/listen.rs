@@ -87,6 +87,14 @@ impl Address {
     }
 }
 
+/// An NBD URI of a server that wants TLS: `nbds:` instead of `nbd:` (doc/uri.md of the NBD project). Unix sockets have none.
+pub fn with_tls(uri: String) -> String {
+    match uri.strip_prefix("nbd://") {
+        Some(rest) => format!("nbds://{rest}"),
+        None => uri,
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -272,14 +280,17 @@ pub fn bind_ports(
 /// Refuses an address that other machines reach, unless that is allowed. `what` has it.
 pub fn refuse_remote(what: &str, address: IpAddr, service: Service, allow_remote: bool) -> anyhow::Result<()> {
     if !address.is_loopback() && !allow_remote {
-        let service = match service {
-            Service::Nbd => "NBD here",
-            Service::Http => "the page",
+        let why = match service {
+            Service::Nbd => {
+                "which can then read and write all volumes: add --allow-remote if that is meant, with --tls require and \
+                 --tls-verify-peer unless the network is trusted; or listen on 127.0.0.1"
+            }
+            Service::Http => {
+                "and the page has no password and no encryption: listen on 127.0.0.1 and use an SSH tunnel, or add --allow-remote if \
+                 the network is trusted"
+            }
         };
-        bail!(
-            "{what} ({address}) is reachable from other machines, and {service} has no password and no encryption: listen \
-             on 127.0.0.1 and use an SSH tunnel, or add --allow-remote if the network is trusted"
-        );
+        bail!("{what} ({address}) is reachable from other machines, {why}");
     }
     Ok(())
 }

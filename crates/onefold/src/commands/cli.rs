@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use engine::Policy;
 
 use crate::clients::listen::Address;
+use crate::clients::tls::Mode;
 use crate::commands::estimate;
 use crate::log::Level;
 use crate::operators::properties::policy_value;
@@ -208,7 +209,8 @@ pub enum VolumeCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off
+    /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off,
+    /// timing=inline|offline
     Set {
         /// Which pool
         #[command(flatten)]
@@ -226,7 +228,7 @@ pub enum VolumeCommand {
         target: Target,
         /// Which
         name: String,
-        /// Only this property: policy or read-only
+        /// Only this property: policy, read-only or timing
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]
@@ -294,7 +296,16 @@ pub struct ServeArgs {
     /// Where the recording ends; the server goes on
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "record", default_value = "1G")]
     pub record_size: u64,
-    /// Let tcp: and --http listen on addresses that other machines reach (there is no encryption and no password)
+    /// TLS for clients over TCP. (A Unix socket needs none: the rights of its file say who may connect.) Needs --tls-certificates
+    #[arg(long, value_name = "MODE", default_value_t)]
+    pub tls: Mode,
+    /// Folder of server-cert.pem and server-key.pem, and of ca-cert.pem for --tls-verify-peer; read once, at the start
+    #[arg(long, value_name = "FOLDER")]
+    pub tls_certificates: Option<PathBuf>,
+    /// Serve only clients with a certificate that ca-cert.pem has signed
+    #[arg(long, requires = "tls_certificates")]
+    pub tls_verify_peer: bool,
+    /// Let tcp: and --http listen on addresses that other machines reach. Without --tls require there is no encryption, without --tls-verify-peer no password
     #[arg(long)]
     pub allow_remote: bool,
     /// Report the start as JSON, one line

@@ -8,7 +8,8 @@ use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};
 use tracing::warn;
 
 use super::Server;
-use crate::clients::connection::{Connection, Deferred, End, State};
+use crate::clients::connection::{Connection, Deferred, State};
+use crate::clients::end::End;
 use crate::clients::incoming::Shared;
 use crate::clients::request::{Entry, explain, from_token, touched_bytes};
 use crate::io::arena::BLOCK;
