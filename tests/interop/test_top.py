@@ -74,7 +74,7 @@ class Top(unittest.TestCase):
                 run("qemu-io", "-f", "raw", "-c", "write -P 7 0 1M", pool.uri(volume))
             pool.settled()
             text, report = onefold("top", pool.path, "--once").stdout, pool.status()
-            self.assertIn(f"\n{'well'}\n", text)
+            self.assertIn("\nwell\n", text)
             self.assertIn(f"{report['saving_percent']:.1f} % saved", text)
             for volume in report["volumes"]:
                 self.assertRegex(text, rf"{volume['name']} .* {volume['writes']['removed_percent']} %")
@@ -135,6 +135,7 @@ class Top(unittest.TestCase):
             said = onefold("top", pool.path, check=False)
             self.assertEqual((said.returncode, said.stderr), (1, f"onefold: {pool.path} does not exist\n"))
             onefold("create", pool.path, "--capacity", "64M")
+            onefold("volume", "create", pool.path, "default", "--size", "16M")
             said = onefold("top", pool.path, "--once", check=False)
             self.assertEqual(said.returncode, 1)
             self.assertIn(f"no server has {pool.path}: 'onefold serve {pool.path}' starts one", said.stderr)

@@ -158,7 +158,7 @@ fn show(
 /// One frame as lines, as high as all that is to be shown.
 fn frame_as_text(view: &View) -> anyhow::Result<String> {
     let rows = view.report.volumes.len().clamp(1, VOLUMES_MOST) + jobs(&view.report).len();
-    let mut terminal = Terminal::new(TestBackend::new(ONCE_WIDTH, rows as u16 + 22))?;
+    let mut terminal = Terminal::new(TestBackend::new(ONCE_WIDTH, rows as u16 + 23))?;
     terminal.draw(|frame| draw(frame, view))?;
     let buffer = terminal.backend().buffer();
     let mut text = String::new();
