@@ -15,6 +15,7 @@ use super::Jobs;
 use super::fetch::Fetch;
 use super::rebuild::Rebuild;
 use crate::contract::*;
+use crate::counters::ContentCounts;
 use crate::format::entry::{Slot, check_bits};
 use crate::icache::ghosts::{Ghosts, Key, ReadGhosts, SEGMENTS};
 use crate::icache::rule::{Controller, DivisionChange, Hits, LEAST};
@@ -69,6 +70,8 @@ pub struct CacheStatus {
     pub index_share: u32,
     /// Counts.
     pub counts: CacheCounts,
+    /// What is found by content.
+    pub contents: ContentCounts,
 }
 
 /// A block that is copied to another buffer.
@@ -455,6 +458,7 @@ impl Boundary {
             index_entries: pool.index.capacity(),
             read_bytes: u64::from(pool.buffers.count().saturating_sub(pool.limits.write_buffers)) * block,
             index_share: self.share,
+            contents: pool.cache.content_counts(),
             counts: CacheCounts {
                 prefetched_blocks: fetch.fetched_blocks,
                 prefetched_entries: fetch.fetched_entries,

@@ -149,9 +149,11 @@ impl ReadCache {
     /// As [`ReadCache::get`], where the node is joined.
     #[cold]
     pub(super) fn get_joined(&mut self, node: Node) -> Option<BufferId> {
+        if node.list != List::Joined {
+            return None;
+        }
         let at = self.by_buffer[node.buffer.0 as usize];
-        let is_used = |list| matches!(list, List::Recent | List::Frequent);
-        if node.list != List::Joined || !is_used(self.nodes[at as usize].list) {
+        if !matches!(self.nodes[at as usize].list, List::Recent | List::Frequent) {
             return None;
         }
         self.unlink(at);

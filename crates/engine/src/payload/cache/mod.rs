@@ -12,6 +12,8 @@
 //! that content (`joined.rs`).
 
 mod content;
+#[cfg(test)]
+mod content_tests;
 mod joined;
 #[cfg(test)]
 mod tests;
