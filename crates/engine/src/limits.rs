@@ -49,7 +49,7 @@ const REQUEST_BLOCK_BYTES: u64 = 136;
 /// Requests in flight, and where there is little memory.
 const MANY_REQUESTS: u64 = 1024;
 const FEW_REQUESTS: u64 = 128;
-/// Blocks read ahead of one sequential reader, at most: 16 MiB, of what the read cache gives to that (`cache.rs`).
+/// Blocks read ahead of one sequential reader, at most: 16 MiB, of what the read cache gives to that (`payload/cache`).
 const READ_AHEAD: u32 = 4096;
 /// What is divided, at least.
 const LEAST: u64 = 28 * MIB;

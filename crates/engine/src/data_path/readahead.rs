@@ -4,7 +4,7 @@
 //! Note      each read is held against a few streams, and may open the window of its own: what is beyond is to be read (streams.rs)
 //! Resolve   the map says where these blocks are; leaves are loaded in the background
 //! Read      what is neither in memory nor on its way, in order of place and over small gaps, in large reads
-//! Keep      in the read cache, apart from what has been used (cache.rs), until its first use
+//! Keep      in the read cache, apart from what has been used (payload/cache), until its first use
 //! ```
 //!
 //! It is a hint through and through. Nothing waits for it; a request that needs a block on its way joins its fill, like that of
