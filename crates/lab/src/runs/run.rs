@@ -11,7 +11,7 @@ use engine::{
     Operation as EngineOperation, Policy, PoolChange, Recovered, Submit,
 };
 
-use crate::content::CELLS;
+use crate::content::{CELLS, numbered};
 use crate::oracle::model::{Existence, Model, ModelVolume, Part, Range, Stamp};
 use crate::random::Random;
 use crate::runs::config::Config;
@@ -425,10 +425,8 @@ impl Run {
     fn write(&mut self, range: Range, contents: &[u32], fua: bool) -> Checked {
         let parts: Vec<_> = range.parts().collect();
         let first = parts[0].block;
-        let value = |part: Part, cell: usize| {
-            let content = contents[((part.block - first) as usize).min(contents.len() - 1)];
-            if content == 0 { 0 } else { content << 4 | cell as u32 }
-        };
+        let value =
+            |part: Part, cell: usize| numbered(contents[((part.block - first) as usize).min(contents.len() - 1)])[cell];
         let inputs = loop {
             self.wait_for_room(Some(range))?;
             if !self.model.is_there(range) {

@@ -2,7 +2,7 @@
 
 use engine::{CacheKey, DedupCommand, Policy, ScrubCommand};
 
-use crate::content::{CELLS, TWINS};
+use crate::content::{CELLS, NUMBERED_TWINS};
 use crate::runs::config::Config;
 use crate::runs::workload::{Generator, HUGE, Operation, Place, policy};
 use crate::world::disk::Cut;
@@ -336,15 +336,21 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
 fn duplicates() -> Vec<Operation> {
     let alike = |volume: usize| Operation::Write {
         place: place(volume as u64, 8, 4),
-        contents: TWINS.iter().map(|twins| twins[volume]).collect(),
+        contents: NUMBERED_TWINS.iter().map(|twins| twins[volume]).collect(),
         fua: false,
     };
     let key = |key| [Operation::CacheKey(key), Operation::Drain];
-    let read = |volume, blocks| Operation::Read(place(volume, 0, blocks));
+    let read = |volume, blocks| Operation::ReadOn { place: place(volume, 0, blocks), blocks: 4, swapped: false };
     let mut operations = vec![write(0, 0, 8, 1), write(1, 0, 8, 1), alike(0), alike(1), Operation::Drain];
     for (round, content) in (0..3).zip([100, 200, 300]) {
         operations.extend(key(CacheKey::Off).into_iter().chain(key(CacheKey::Content)));
-        operations.extend([read(0, 12), read(1, 12), trim(0, 2 * round, 2), write(1, 3 * round, 2, content)]);
+        operations.extend([
+            read(0, 12),
+            Operation::Drain,
+            read(1, 12),
+            trim(0, 2 * round, 2),
+            write(1, 3 * round, 2, content),
+        ]);
         operations.extend([write(0, 12, 4, content + 10), write(1, 12, 4, content + 10), Operation::Flush]);
         operations.extend([read(1, 24), read(0, 24), patch(1, 8 * 13 + 2, 3, content), Operation::Drain]);
         if round == 0 {

@@ -113,6 +113,7 @@ fn what_is_written_twice_is_kept_once() {
         bench.write(block, &[FIRST + block as u32]);
         bench.write(OTHER + block, &[FIRST + block as u32]);
     }
+    bench.settle();
     assert_eq!(bench.cached().contents.joined_blocks, 8);
     let blocks = bench.count_blocks_read();
     for block in 0..8 {
@@ -167,24 +168,23 @@ fn a_reused_place_is_never_taken_for_what_it_held() {
     for settled in [false, true] {
         for [before, after] in TWINS {
             let mut bench = bench_of(8, CacheKey::Content, 0);
+            // One container has one of them, and another one is full of them.
             bench.write(0, &[before]);
-            bench.write(1, &[before]);
+            (1..8).for_each(|block| bench.write(block, &[7]));
+            (8..16).for_each(|block| bench.write(block, &[before]));
             bench.settle();
-            let places = bench.places(before);
-            bench.assert_holds(0, before);
-            bench.assert_holds(1, before);
-            bench.trim(1);
+            assert_eq!(bench.places(before).len(), 9);
+            (8..16).chain([0]).for_each(|block| bench.assert_holds(block, before));
+            bench.trim_blocks(8, 8);
             bench.settle();
-            for block in 1..56 {
-                bench.write(block, &[after]);
-            }
-            assert_eq!(bench.places(before), &places[..1], "the other place has been taken again");
+            (8..62).for_each(|block| bench.write(block, &[after]));
             if settled {
                 bench.settle();
+                assert!(bench.places(before).len() < 4, "most of the other places have been taken again");
             }
             bench.empty_the_cache();
             bench.assert_holds(0, before);
-            for block in (1..56).rev() {
+            for block in (8..62).rev() {
                 bench.assert_holds(block, after);
             }
             bench.assert_holds(0, before);
