@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use engine::{CacheKey, CacheStatus, Command, Error, IoOp, Policy, PoolChange};
+use engine::{CacheKey, CacheStatus, Command, Error, IoOp, Policy, PoolChange, VolumeProperties};
 use lab::content::TWINS;
 use lab::runs::config::Config;
 use lab::world::Answer;
@@ -26,7 +26,8 @@ fn bench_of(containers: u32, key: CacheKey, read_ahead: u32) -> Bench {
     config.limits.read_ahead = read_ahead;
     let mut bench = Bench::new(config, 256);
     let volume = bench.volume;
-    bench.command(Command::SetVolume { volume, policy: Some(Some(Policy::Native)), read_only: None });
+    let change = VolumeProperties { policy: Some(Some(Policy::Native)), ..VolumeProperties::default() };
+    bench.command(Command::SetVolume { volume, change });
     bench.set_key(key);
     bench
 }
