@@ -86,6 +86,8 @@ pub enum Canary {
     ShareWithFreed,
     /// Blocks are moved to slots of containers that writes are being put into.
     MoveIntoOpen,
+    /// What the read cache has with the same 24 bits of a digest counts as the same content.
+    UnprovenContent,
     /// Long requests take as many steps as they like.
     EndlessTurn,
 }

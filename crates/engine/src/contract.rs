@@ -13,7 +13,7 @@
 use core::fmt;
 
 pub use crate::settings::CacheSetting;
-pub use crate::settings::{IndexCopy, Policy, Tidy, Timing};
+pub use crate::settings::{CacheKey, IndexCopy, Policy, Tidy, Timing};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -184,6 +184,8 @@ pub struct PoolChange {
     pub tidy: Option<Tidy>,
     /// How index and read cache share memory; `Some(None)` for the default.
     pub cache: Option<Option<CacheSetting>>,
+    /// What the read cache finds blocks by.
+    pub cache_key: Option<CacheKey>,
 }
 
 /// Properties of a volume that are to be changed; `None` leaves one as it is.

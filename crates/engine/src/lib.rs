@@ -46,7 +46,7 @@ pub use canary::Canary;
 pub use care::mend::{Damage, Damaged};
 pub use contract::*;
 pub use control::status::{Mode, Status};
-pub use counters::{Counters, PagesWritten, ReadCounts, Removed, WhatIf, WriteCounts};
+pub use counters::{ContentCounts, Counters, PagesWritten, ReadCounts, Removed, WhatIf, WriteCounts};
 pub use engine::Engine;
 pub use format::create::{Format, format};
 pub use format::geometry::{Geometry, Growth, UNGROWN};

@@ -379,6 +379,59 @@ impl FromStr for CacheSetting {
     }
 }
 
+/// What the read cache finds blocks by. Each has the same memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum CacheKey {
+    /// Their slots.
+    #[default]
+    Sector,
+    /// Their slots, and then their contents: what several slots hold is kept once.
+    Content,
+    /// Nothing: no block is kept.
+    Off,
+}
+
+impl CacheKey {
+    /// All of them, by their numbers on disk and in recordings.
+    pub const ALL: [CacheKey; 3] = [CacheKey::Sector, CacheKey::Content, CacheKey::Off];
+}
+
+impl fmt::Display for CacheKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            CacheKey::Sector => "sector",
+            CacheKey::Content => "content",
+            CacheKey::Off => "off",
+        })
+    }
+}
+
+impl FromStr for CacheKey {
+    type Err = BadCacheKey;
+
+    /// Reads `content`, `sector` or `off`.
+    fn from_str(text: &str) -> Result<CacheKey, BadCacheKey> {
+        match text {
+            "sector" => Ok(CacheKey::Sector),
+            "content" => Ok(CacheKey::Content),
+            "off" => Ok(CacheKey::Off),
+            _ => Err(BadCacheKey),
+        }
+    }
+}
+
+/// A text does not say what the read cache finds blocks by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadCacheKey;
+
+impl fmt::Display for BadCacheKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is content, sector or off")
+    }
+}
+
+impl core::error::Error for BadCacheKey {}
+
 /// The greatest budget in bytes: the superblock keeps it plus one, and more than that no pool has.
 pub(crate) const MOST_BUDGET: u64 = u64::MAX - 1;
 

@@ -104,6 +104,27 @@ impl Engine {
         Ok(Some(buffer))
     }
 
+    /// Takes a buffer that holds the slot's content for another slot: the caller holds it. The slot is joined to it.
+    #[inline]
+    pub(crate) fn use_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
+        let buffer = self.pool.find_content(slot, check)?;
+        let Pool { cache, buffers, evicted, reads, .. } = &mut self.pool;
+        buffers.hold(buffer);
+        reads.ahead_used += u64::from(cache.use_joined(slot, buffer, evicted));
+        self.pool.release_evicted();
+        Some(buffer)
+    }
+
+    /// The same for a read, which is counted as a hit by content, unless it is the first use of what was read ahead.
+    fn hit_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
+        let used = self.pool.reads.ahead_used;
+        let buffer = self.use_content(slot, check)?;
+        if self.pool.reads.ahead_used == used {
+            self.pool.cache.count_content_hit();
+        }
+        Some(buffer)
+    }
+
     /// Uses what has been read ahead.
     fn first_use(&mut self, slot: Slot) -> Option<BufferId> {
         let Pool { cache, evicted, .. } = &mut self.pool;
@@ -124,6 +145,7 @@ impl Engine {
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(buffer) => {
+                        let buffer = buffer.or_else(|| self.hit_content(slot, entry.check()));
                         self.jobs.boundary.counts.read_hits += u64::from(buffer.is_some());
                         let block = &mut self.requests.get_mut(id).blocks[at];
                         (block.buffer, block.was_ahead) = (buffer, self.pool.reads.ahead_used > used);
@@ -306,9 +328,10 @@ impl Engine {
     /// A slot's content has come: whether it is what it must be.
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
         let fill = self.pool.fills.remove(&slot).expect("a fill ends once");
-        let good = content.is_some_and(|content| self.passes(slot, &fill, content));
+        let passed = content.filter(|&content| self.passes(slot, &fill, content));
+        let good = passed.is_some();
         if !fill.is_wanted() {
-            self.keep_ahead(slot, &fill, good);
+            self.keep_ahead(slot, &fill, passed);
             return good;
         }
         self.pool.reads.ahead_used += u64::from(fill.is_ahead);
@@ -333,19 +356,18 @@ impl Engine {
         let (buffer, check) = (fill.buffer, fill.check);
         fill.give_list_back(&mut self.pool.spare_fill_lists);
         self.pool.buffers.set_check(buffer, check);
-        self.pool.keep_cached(slot, buffer);
+        self.pool.keep_cached(slot, buffer, passed.map(|content| content.digest));
         self.pool.release_evicted();
         true
     }
 
     /// Keeps a block that was read ahead, if it is good. If not, nothing is said: who needs it finds out.
-    fn keep_ahead(&mut self, slot: Slot, fill: &Fill, good: bool) {
-        if !good || self.pool.buffers.is_retired(fill.buffer) {
+    fn keep_ahead(&mut self, slot: Slot, fill: &Fill, passed: Option<BlockContent>) {
+        let Some(content) = passed.filter(|_| !self.pool.buffers.is_retired(fill.buffer)) else {
             return self.pool.buffers.release(fill.buffer);
-        }
+        };
         self.pool.buffers.set_check(fill.buffer, fill.check);
-        let Pool { cache, evicted, .. } = &mut self.pool;
-        cache.insert_ahead(slot, fill.buffer, evicted);
+        self.pool.keep_ahead(slot, fill.buffer, content.digest);
         self.pool.release_evicted();
     }
 

@@ -166,7 +166,7 @@ impl Engine {
             }
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
-                    Ok(found) => base_buffer = found,
+                    Ok(found) => base_buffer = found.or_else(|| self.use_content(slot, entry.check())),
                     Err(error) => {
                         self.fail_when_quiet(id, error);
                         return false;
@@ -497,7 +497,7 @@ impl Engine {
                 self.pool.evicted.push(buffer);
             } else if good {
                 self.jobs.boundary.note_written(slot);
-                self.pool.keep_cached(slot, buffer);
+                self.pool.keep_written(slot, buffer);
             } else {
                 // The pool is read-only from here on: keep the only copy readable.
                 self.pool.dirty.insert(slot, buffer);

@@ -7,7 +7,7 @@ use core::fmt;
 
 use crate::contract::BadGeometry;
 use crate::contract::Failure;
-use crate::contract::{IndexCopy, Policy, Tidy};
+use crate::contract::{CacheKey, IndexCopy, Policy, Tidy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
@@ -35,6 +35,7 @@ const INDEX_COPY_AT: usize = 249;
 const DEDUP_AT: usize = 250;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 17;
+const CACHE_KEY_AT: usize = 411;
 const TIDY_AT: usize = 412;
 const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= TIDY_AT);
 const DISK_INDEX_AT: usize = 416;
@@ -375,6 +376,8 @@ pub struct Superblock {
     pub index_copy: IndexCopy,
     /// How index and read cache share memory, if that has been set.
     pub cache: Option<CacheSetting>,
+    /// What the read cache finds blocks by.
+    pub cache_key: CacheKey,
     /// Bytes that replicas of blocks may take which reads found scattered; `None`: as many as go without saying.
     pub replicas: Option<u64>,
     /// How much is moved to put scattered regions in order.
@@ -452,6 +455,7 @@ impl Superblock {
             memory: 0,
             second_copies: 0,
             index_copy: IndexCopy::default(),
+            cache_key: CacheKey::default(),
             cache: None,
             replicas: None,
             tidy: Tidy::default(),
@@ -497,6 +501,7 @@ impl Superblock {
         let (policy, threshold) = self.pool_policy.map_or((0, 0), |policy| (policy.encode().0 + 1, policy.encode().1));
         (b[174], b[POLICY_THRESHOLD_AT]) = (policy, threshold);
         b[INDEX_COPY_AT] = self.index_copy as u8;
+        b[CACHE_KEY_AT] = self.cache_key as u8;
         b[175] = self.failed.map_or(0, Failure::code);
         put_u32(b, 176, g.spare_containers);
         put_u32(b, 180, self.reserved_containers);
@@ -618,6 +623,9 @@ impl Superblock {
         let index_copy = IndexCopy::ALL.get(usize::from(b[INDEX_COPY_AT])).copied();
         let why = "the copy that the index shall name is of an unknown kind";
         let index_copy = index_copy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
+        let cache_key = CacheKey::ALL.get(usize::from(b[CACHE_KEY_AT])).copied();
+        let why = "what the read cache shall find blocks by is of an unknown kind";
+        let cache_key = cache_key.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
         let cache = match u32_at(b, CACHE_AT) {
             0 => None,
             code => {
@@ -668,6 +676,7 @@ impl Superblock {
             second_copies: u32_at(b, SECOND_COPIES_AT),
             index_copy,
             cache,
+            cache_key,
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
             tidy: Tidy::decode(u32_at(b, TIDY_AT)),
             scrub: ScrubRecord::read(b, SCRUB_AT),
@@ -713,6 +722,7 @@ mod tests {
             memory: 1 << 40,
             second_copies: 99,
             index_copy: IndexCopy::Newest,
+            cache_key: CacheKey::Off,
             cache: "fixed:40,lru".parse().ok(),
             replicas: Some(77),
             tidy: Tidy::PerDay(5 << 20),

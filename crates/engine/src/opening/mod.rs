@@ -622,6 +622,7 @@ impl Engine {
         self.pool.regions_mut().set_tidy(tidy);
         self.pool.disk_index.record = self.pool.superblock.disk_index;
         self.pool.pool_cache = self.pool.superblock.cache;
+        self.pool.set_cache_key(self.pool.superblock.cache_key);
         self.pool.replicas.budget = self.pool.superblock.replicas;
         self.jobs.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());

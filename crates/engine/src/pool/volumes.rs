@@ -223,6 +223,7 @@ impl Pool {
         self.pool_policy = change.policy.unwrap_or(self.pool_policy);
         self.pool_memory = change.memory.unwrap_or(self.pool_memory);
         self.pool_cache = change.cache.unwrap_or(self.pool_cache);
+        self.set_cache_key(change.cache_key.unwrap_or(self.cache.key()));
         Ok(self.after_next_checkpoint())
     }
 

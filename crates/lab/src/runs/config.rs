@@ -1,6 +1,6 @@
 //! The parameters of a run, all drawn from its seed: a swarm of tiny, nasty pools.
 
-use engine::{CacheLimits, DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
+use engine::{CacheKey, CacheLimits, DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
 
 use crate::random::Random;
 use crate::runs::forged;
@@ -31,6 +31,8 @@ pub struct Config {
     pub grows: bool,
     /// Whether volumes are deleted, resized and set.
     pub changes_volumes: bool,
+    /// What the read cache finds blocks by.
+    pub cache_key: CacheKey,
     /// Whether the pool has an owner, which the engine looks at. In runs with crashes others take it over.
     pub owned: bool,
 }
@@ -74,6 +76,7 @@ impl Config {
             contents: 8,
             grows: false,
             changes_volumes: true,
+            cache_key: CacheKey::Sector,
             owned: false,
         }
     }
@@ -127,6 +130,14 @@ impl Config {
             contents,
             grows,
             changes_volumes: random.one_in(2),
+            cache_key: Random::new(seed ^ 0x6361_6368_6b65).pick(&[
+                CacheKey::Sector,
+                CacheKey::Sector,
+                CacheKey::Sector,
+                CacheKey::Content,
+                CacheKey::Content,
+                CacheKey::Off,
+            ]),
             owned: geometry.owner_block().is_some() && Random::new(seed ^ 0x6f77_6e65_7273).one_in(3),
         }
     }

@@ -160,6 +160,7 @@ impl Run {
                 | Operation::SecondCopies(_)
                 | Operation::IndexCopy(_)
                 | Operation::SetCache(_)
+                | Operation::CacheKey(_)
                 | Operation::Replicas(_)
         );
         let is_there = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;

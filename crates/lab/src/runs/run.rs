@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    BadGeometry, BlockInput, Command, ControlError, Error, Geometry, Limits, Nanos, OpenError,
+    BadGeometry, BlockInput, CacheKey, Command, ControlError, Error, Geometry, Limits, Nanos, OpenError,
     Operation as EngineOperation, Policy, PoolChange, Recovered, Submit, VolumeProperties,
 };
 
-use crate::content::CELLS;
+use crate::content::{CELLS, numbered};
 use crate::oracle::model::{Existence, Model, ModelVolume, Part, Range, Stamp};
 use crate::random::Random;
 use crate::runs::config::Config;
@@ -90,6 +90,7 @@ pub(crate) enum Pending {
     Replicas,
     IndexCopy,
     SetCache,
+    CacheKey,
     Grow {
         grown: Result<Geometry, BadGeometry>,
     },
@@ -194,6 +195,10 @@ impl Run {
         }
         run.snapshots = keep_snapshots.then(Vec::new);
         run.serve()?;
+        if config.cache_key != CacheKey::default() {
+            run.perform_one(&Operation::CacheKey(config.cache_key))?;
+            run.drain()?;
+        }
         for (size_blocks, policy) in config.volumes {
             run.create_volume(size_blocks, Some(policy))?;
             run.drain()?;
@@ -330,30 +335,26 @@ impl Run {
             Operation::SecondCopies(above) => {
                 // What they take, and when it comes back, is the engine's to say.
                 self.is_exact = false;
-                let token = self.token(Pending::SecondCopies);
                 let change = PoolChange { second_copies: Some(*above), ..PoolChange::default() };
-                self.world.control(token, Command::SetPool(change));
-                Ok(())
+                self.change_pool(Pending::SecondCopies, change)
             }
             Operation::Replicas(bytes) => {
-                let token = self.token(Pending::Replicas);
                 let change = PoolChange { replicas: Some(*bytes), ..PoolChange::default() };
-                self.world.control(token, Command::SetPool(change));
-                Ok(())
+                self.change_pool(Pending::Replicas, change)
             }
             Operation::IndexCopy(copy) => {
-                let token = self.token(Pending::IndexCopy);
                 let change = PoolChange { index_copy: Some(*copy), ..PoolChange::default() };
-                self.world.control(token, Command::SetPool(change));
-                Ok(())
+                self.change_pool(Pending::IndexCopy, change)
             }
             Operation::SetCache(setting) => {
                 // An index that has become smaller has forgotten something.
                 self.is_exact = false;
-                let token = self.token(Pending::SetCache);
                 let change = PoolChange { cache: Some(*setting), ..PoolChange::default() };
-                self.world.control(token, Command::SetPool(change));
-                Ok(())
+                self.change_pool(Pending::SetCache, change)
+            }
+            Operation::CacheKey(key) => {
+                let change = PoolChange { cache_key: Some(*key), ..PoolChange::default() };
+                self.change_pool(Pending::CacheKey, change)
             }
             Operation::SetLimits(limits) => {
                 // Until the index is filled again, known blocks are written again.
@@ -430,10 +431,8 @@ impl Run {
     fn write(&mut self, range: Range, contents: &[u32], fua: bool) -> Checked {
         let parts: Vec<_> = range.parts().collect();
         let first = parts[0].block;
-        let value = |part: Part, cell: usize| {
-            let content = contents[((part.block - first) as usize).min(contents.len() - 1)];
-            if content == 0 { 0 } else { content << 4 | cell as u32 }
-        };
+        let value =
+            |part: Part, cell: usize| numbered(contents[((part.block - first) as usize).min(contents.len() - 1)])[cell];
         let inputs = loop {
             self.wait_for_room(Some(range))?;
             if !self.model.is_there(range) {

@@ -1,8 +1,8 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
 
-use engine::{DedupCommand, Policy, ScrubCommand, Timing};
+use engine::{CacheKey, DedupCommand, Policy, ScrubCommand, Timing};
 
-use crate::content::CELLS;
+use crate::content::{CELLS, NUMBERED_TWINS};
 use crate::runs::config::Config;
 use crate::runs::workload::{Generator, HUGE, Operation, Place, policy};
 use crate::world::disk::Cut;
@@ -21,7 +21,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 23;
+pub const FIXED: u64 = 24;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -101,6 +101,12 @@ pub fn scenario(number: u64) -> Scenario {
         22 => ("a pass that finds duplicates, and what is overwritten meanwhile", {
             config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
             passes(false)
+        }),
+        23 => ("natural duplicates are read through a cache that knows contents", {
+            config.volumes = vec![(24, Policy::Native), (24, Policy::Observe)];
+            config.parameters.geometry.containers = 8;
+            config.cache_key = CacheKey::Content;
+            duplicates()
         }),
         _ => {
             let mut config = Config::swarm(number);
@@ -330,6 +336,36 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
     if !volumes_change {
         operations.extend([write(0, 8, 4, 1), Operation::Idle(100 * SECONDS)]);
     }
+    operations
+}
+
+/// Two volumes hold the same, and blocks whose digests begin alike. Each round finds the cache empty, reads both, and gives slots new
+/// contents.
+fn duplicates() -> Vec<Operation> {
+    let alike = |volume: usize| Operation::Write {
+        place: place(volume as u64, 8, 4),
+        contents: NUMBERED_TWINS.iter().map(|twins| twins[volume]).collect(),
+        fua: false,
+    };
+    let key = |key| [Operation::CacheKey(key), Operation::Drain];
+    let read = |volume, blocks| Operation::ReadOn { place: place(volume, 0, blocks), blocks: 4, swapped: false };
+    let mut operations = vec![write(0, 0, 8, 1), write(1, 0, 8, 1), alike(0), alike(1), Operation::Drain];
+    for (round, content) in (0..3).zip([100, 200, 300]) {
+        operations.extend(key(CacheKey::Off).into_iter().chain(key(CacheKey::Content)));
+        operations.extend([
+            read(0, 12),
+            Operation::Drain,
+            read(1, 12),
+            trim(0, 2 * round, 2),
+            write(1, 3 * round, 2, content),
+        ]);
+        operations.extend([write(0, 12, 4, content + 10), write(1, 12, 4, content + 10), Operation::Flush]);
+        operations.extend([read(1, 24), read(0, 24), patch(1, 8 * 13 + 2, 3, content), Operation::Drain]);
+        if round == 0 {
+            operations.push(Operation::Settle);
+        }
+    }
+    operations.extend([Operation::Reopen, read(1, 24), read(0, 24)]);
     operations
 }
 

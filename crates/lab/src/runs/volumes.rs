@@ -121,6 +121,13 @@ impl Run {
         Ok(())
     }
 
+    /// Changes another property of the pool, which the model has no opinion of.
+    pub(crate) fn change_pool(&mut self, pending: Pending, change: PoolChange) -> Checked {
+        let token = self.token(pending);
+        self.world.control(token, Command::SetPool(change));
+        Ok(())
+    }
+
     /// What is written while some volume does not share everything may stay stored twice for ever.
     fn note_policies(&mut self) {
         let all_full = self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
@@ -181,7 +188,9 @@ impl Run {
                 return Ok(());
             }
             (Pending::Settle | Pending::Scrub | Pending::Dedup | Pending::SecondCopies | Pending::Replicas, Ok(()))
-            | (Pending::IndexCopy | Pending::SetCache | Pending::Close { .. }, Ok(())) => return Ok(()),
+            | (Pending::IndexCopy | Pending::SetCache | Pending::CacheKey | Pending::Close { .. }, Ok(())) => {
+                return Ok(());
+            }
             (Pending::Close { .. }, Err(ControlError::ReadOnly)) if self.world.ownership.taken => return Ok(()),
             (Pending::Scrub, Err(ControlError::NoScrub))
             | (Pending::Dedup, Err(ControlError::NoDedup))

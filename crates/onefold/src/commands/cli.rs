@@ -65,7 +65,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// policy, memory, second-copies, replicas, index-copy, tidy or cache
+        /// policy, memory, second-copies, replicas, index-copy, tidy, cache or cache-key
         key: String,
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
@@ -74,7 +74,9 @@ pub enum Command {
         /// tidy: how much is moved when the pool is idle to put in order what readers found scattered: auto (the default: 1.5 blocks for
         /// each that is written), off, or a size that may be moved in a day;
         /// cache: how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or
-        /// read, each also with ,lru
+        /// read, each also with ,lru;
+        /// cache-key: what the read cache finds blocks by: sector (their places, the default), content (what several places hold is kept
+        /// once) or off (it keeps nothing)
         value: String,
     },
     /// Show the properties of a pool and where they come from
@@ -82,7 +84,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy or cache
+        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache or cache-key
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheSetting, Command, DedupCommand, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy, Timing, Volume,
-    VolumeId, VolumeProperties,
+    CacheKey, CacheSetting, Command, DedupCommand, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy, Timing,
+    Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
 
@@ -65,17 +65,25 @@ pub fn wanted<'a>(
         Request::Scrub { action } => scrub_command(*action),
         Request::Dedup { action } => dedup_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
-        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, tidy, cache }) => {
-            Command::SetPool(PoolChange {
-                policy: policy.as_deref().map(inheritable).transpose()?,
-                memory: *memory_bytes,
-                second_copies: *second_copies,
-                replicas: replicas.map(Budget::bytes),
-                index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
-                tidy: tidy.as_deref().map(tidy_value).transpose()?,
-                cache: cache.as_deref().map(cache_setting).transpose()?,
-            })
-        }
+        Request::SetPool(PoolSettings {
+            policy,
+            memory_bytes,
+            second_copies,
+            replicas,
+            index_copy,
+            tidy,
+            cache,
+            cache_key,
+        }) => Command::SetPool(PoolChange {
+            policy: policy.as_deref().map(inheritable).transpose()?,
+            memory: *memory_bytes,
+            second_copies: *second_copies,
+            replicas: replicas.map(Budget::bytes),
+            index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
+            tidy: tidy.as_deref().map(tidy_value).transpose()?,
+            cache: cache.as_deref().map(cache_setting).transpose()?,
+            cache_key: cache_key.as_deref().map(cache_key_value).transpose()?,
+        }),
     };
     Ok(Wanted::Command(command, None))
 }
@@ -151,6 +159,7 @@ pub fn done(request: &Request) -> Option<String> {
         Request::SetPool(PoolSettings { index_copy: Some(copy), .. }) => format!("the pool: set index-copy={copy}"),
         Request::SetPool(PoolSettings { tidy: Some(tidy), .. }) => format!("the pool: set tidy={tidy}"),
         Request::SetPool(PoolSettings { cache: Some(cache), .. }) => format!("the pool: set cache={cache}"),
+        Request::SetPool(PoolSettings { cache_key: Some(key), .. }) => format!("the pool: set cache-key={key}"),
         Request::SetPool(PoolSettings { policy, .. }) => {
             format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
         }
@@ -199,6 +208,11 @@ pub fn inheritable(text: &str) -> Result<Option<Policy>, String> {
 /// Which copy the index names.
 pub fn index_copy_value(text: &str) -> Result<IndexCopy, String> {
     text.parse().map_err(|error| format!("index-copy={text} is not possible: {error}"))
+}
+
+/// What the read cache finds blocks by.
+pub fn cache_key_value(text: &str) -> Result<CacheKey, String> {
+    text.parse().map_err(|error| format!("cache-key={text} is not possible: {error}"))
 }
 
 /// How much is moved to put scattered regions in order.

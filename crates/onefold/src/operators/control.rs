@@ -149,6 +149,8 @@ pub struct PoolSettings {
     pub tidy: Option<String>,
     /// How index and read cache share memory, or `default`.
     pub cache: Option<String>,
+    /// What the read cache finds blocks by, as it is written on the command line.
+    pub cache_key: Option<String>,
 }
 
 /// What to do about the pass that finds all duplicates.

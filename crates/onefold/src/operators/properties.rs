@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use crate::operators::command::{cache_setting, index_copy_value, inheritable, tidy_value, timing_value};
+use crate::operators::command::{
+    cache_key_value, cache_setting, index_copy_value, inheritable, tidy_value, timing_value,
+};
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
 use crate::size;
@@ -88,6 +90,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
             value: report.cache.setting.clone(),
             source: if report.cache.is_set { "pool" } else { DEFAULT },
         },
+        Property {
+            name: name.into(),
+            property: "cache-key",
+            value: report.cache.key.clone(),
+            source: if report.cache.key == engine::CacheKey::default().to_string() { DEFAULT } else { "pool" },
+        },
     ]
 }
 
@@ -158,7 +166,8 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
 }
 
 /// Properties of a pool.
-const POOL_KEYS: [&str; 7] = ["policy", "memory", "second-copies", "replicas", "index-copy", "tidy", "cache"];
+const POOL_KEYS: [&str; 8] =
+    ["policy", "memory", "second-copies", "replicas", "index-copy", "tidy", "cache", "cache-key"];
 
 /// What `set` asks for.
 pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
@@ -199,6 +208,10 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
         "cache" => {
             cache_setting(value)?;
             settings.cache = Some(value.into());
+        }
+        "cache-key" => {
+            cache_key_value(value)?;
+            settings.cache_key = Some(value.into());
         }
         _ => return Err(unknown_key(key, &POOL_KEYS)),
     }
@@ -265,7 +278,7 @@ mod tests {
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
         let error = pool_request("size", "1").unwrap_err();
         assert!(
-            error.contains("policy or memory or second-copies or replicas or index-copy or tidy or cache"),
+            error.contains("policy or memory or second-copies or replicas or index-copy or tidy or cache or cache-key"),
             "{error}"
         );
         let set = |memory_bytes, second_copies| {
@@ -273,6 +286,8 @@ mod tests {
         };
         assert!(pool_request("index-copy", "oldest").is_ok());
         assert!(pool_request("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));
+        assert!(["content", "sector", "off"].iter().all(|value| pool_request("cache-key", value).is_ok()));
+        assert!(pool_request("cache-key", "digest").unwrap_err().contains("content, sector or off"));
         assert!(pool_request("replicas", "1G").is_ok() && pool_request("replicas", "off").is_ok());
         assert!(pool_request("replicas", "many").unwrap_err().contains("off or default"));
         assert!(["auto", "off", "50G"].iter().all(|value| pool_request("tidy", value).is_ok()));

@@ -176,6 +176,15 @@ const METRICS: &[Metric] = &[
     counter("onefold_cache_read_hits_total", "Blocks of reads that were in memory.", |report| {
         one(report.cache.read_hits)
     }),
+    counter("onefold_cache_slot_hits_total", "Those of them that were in memory under their own slots.", |report| {
+        one(report.cache.slot_hits)
+    }),
+    counter("onefold_cache_content_hits_total", "Those of them that were in memory for another slot.", |report| {
+        one(report.cache.content_hits)
+    }),
+    gauge("onefold_cache_joined_blocks", "Slots whose content is cached for another slot.", |report| {
+        one(report.cache.joined_blocks)
+    }),
     counter("onefold_cache_read_misses_total", "Blocks of reads that came from the store.", |report| {
         one(report.cache.read_misses)
     }),

@@ -658,6 +658,7 @@ impl Engine {
             index_copy: self.pool.index_copy,
             tidy: self.pool.regions().tidy(),
             cache: self.pool.pool_cache,
+            cache_key: self.pool.cache.key(),
             replicas: self.pool.replicas.budget,
             scrub: self.jobs.scrub.record,
             dedup: self.jobs.dedup().record(),
