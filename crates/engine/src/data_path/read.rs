@@ -5,6 +5,7 @@ use crate::canary::Canary;
 use crate::care::Arrived;
 use crate::contract::*;
 use crate::counters::ReadCounts;
+use crate::data_path::flash::FlashRun;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
@@ -136,7 +137,7 @@ impl Engine {
         // What was read ahead came from the device: it has not been kept for an earlier use.
         self.jobs.boundary.counts.read_hits -= ahead;
         self.jobs.boundary.counts.read_misses += ahead;
-        let mut run = Run::default();
+        let (mut run, mut flash_run) = (Run::default(), FlashRun::default());
         let mut short = false;
         for at in 0..count {
             let block = self.requests.get(id).blocks[at];
@@ -145,7 +146,13 @@ impl Engine {
             match self.begin_fill(slot, block.entry, id, at as u32) {
                 Begun::Joined => {}
                 Begun::New => {
-                    if self.add_to_run(&mut run, slot) {
+                    let has_flash = self.pool.has_flash();
+                    let place = if has_flash { self.pool.read_place(slot, block.entry.check()) } else { None };
+                    let begins = match place {
+                        Some(place) => self.add_to_flash_run(&mut flash_run, slot, place),
+                        None => self.add_to_run(&mut run, slot),
+                    };
+                    if begins {
                         self.requests.get_mut(id).device_reads += 1;
                     }
                 }
@@ -156,6 +163,7 @@ impl Engine {
             }
         }
         self.read_all_of(&mut run);
+        self.read_from_flash(&mut flash_run);
         self.jobs.reorder.note_split(&mut self.pool, self.requests.get(id));
         if short {
             // What could be evicted is held elsewhere. The request runs again from its first stage.

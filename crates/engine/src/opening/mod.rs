@@ -359,8 +359,9 @@ impl Pool {
         let journal = self.journal_after(recovery);
         let epoch = self.superblock.epoch + 1;
         let last = journal.last();
+        self.note_flash_found(epoch);
         let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.superblock };
-        let seal = Superblock { version: VERSION, clean: false, ..numbers };
+        let seal = Superblock { version: VERSION, clean: false, flash: 0, ..numbers };
         if !self.canary(Canary::MissingSeal) {
             recovery.outstanding += 2;
             self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
@@ -447,6 +448,9 @@ impl Pool {
         let fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
         for (slot, recent) in fresh {
             // A container that is full in its table has no new block.
+            if !self.canary(Canary::ReplayedOnFlash) {
+                self.space.note_replayed(slot);
+            }
             if self.space.take(slot).is_none() {
                 let block = self.store.geometry.slot_block(slot.0);
                 let offset = block * self.store.geometry.block();
@@ -774,6 +778,7 @@ impl Engine {
             self.jobs.fill_index(&self.pool);
         }
         self.pool.open_disk_index();
+        self.jobs.open_flash(&mut self.pool);
         self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
     }
 }
