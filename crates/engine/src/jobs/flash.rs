@@ -217,7 +217,9 @@ impl FlashCopies {
     fn begin_round(&mut self, pool: &mut Pool) {
         let Some(flash) = pool.flash() else { return };
         let filled = flash.places().filled();
-        self.records = filled.map(|(place, container, generation)| Record { place, holds: Some((container, generation)) }).collect();
+        self.records = filled
+            .map(|(place, container, generation)| Record { place, holds: Some((container, generation)) })
+            .collect();
         self.forgets = flash.places().leaving().len();
         (self.half, self.round, self.at) = (1 - self.half, self.round + 1, At::Rewrite(0));
         self.go(pool);
@@ -325,8 +327,7 @@ impl FlashCopies {
             if let Some(place) = flash.offer(now, container) {
                 flash.evict(place, at_once);
                 let (proofs, buffers) = (Vec::new(), Vec::new());
-                self.copy =
-                    Some(Copy { container, generation, place, done: 0, is_complete: false, proofs, buffers });
+                self.copy = Some(Copy { container, generation, place, done: 0, is_complete: false, proofs, buffers });
                 pool.needs_pump = true;
                 return;
             }

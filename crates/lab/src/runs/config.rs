@@ -5,6 +5,7 @@ use engine::{CacheLimits, DigestFunction, Geometry, Growth, Limits, Parameters, 
 use crate::random::Random;
 use crate::runs::forged;
 use crate::runs::workload::{any_cache, any_policy};
+use crate::world::flash::FlashConfig;
 
 /// Index and read cache keep what the limits give them; were that to change, then at every few requests.
 pub const GIVEN_CACHE: CacheLimits =
@@ -33,6 +34,8 @@ pub struct Config {
     pub changes_volumes: bool,
     /// Whether the pool has an owner, which the engine looks at. In runs with crashes others take it over.
     pub owned: bool,
+    /// The flash in front of the store, if there is one.
+    pub flash: Option<FlashConfig>,
 }
 
 impl Config {
@@ -75,6 +78,7 @@ impl Config {
             grows: false,
             changes_volumes: true,
             owned: false,
+            flash: None,
         }
     }
 
@@ -116,6 +120,7 @@ impl Config {
             limits.cache = CacheLimits { setting, interval: caches.pick(&[1, 4, 16, 64]), ..GIVEN_CACHE };
         }
         limits.map_buffer = Random::new(seed ^ 0x6d61_7062).pick(&[0, 2, 8, 32, 128, 512]);
+        let flash = &mut Random::new(seed ^ 0x666c_6173);
         make_huge(&mut volumes, &mut geometry, &mut limits, &mut Random::new(seed ^ 0x6875_6765));
         Config {
             seed,
@@ -128,6 +133,7 @@ impl Config {
             grows,
             changes_volumes: random.one_in(2),
             owned: geometry.owner_block().is_some() && Random::new(seed ^ 0x6f77_6e65_7273).one_in(3),
+            flash: flash.one_in(4).then(|| FlashConfig::draw(flash)),
         }
     }
 

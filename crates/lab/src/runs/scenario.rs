@@ -1,11 +1,12 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
 
-use engine::{DedupCommand, Policy, ScrubCommand};
+use engine::{DedupCommand, Limits, Policy, ScrubCommand};
 
 use crate::content::CELLS;
 use crate::runs::config::Config;
 use crate::runs::workload::{Generator, HUGE, Operation, Place, policy};
 use crate::world::disk::Cut;
+use crate::world::flash::FlashConfig;
 
 /// A config and a short word of operations.
 #[derive(Clone, Debug)]
@@ -20,8 +21,14 @@ pub struct Scenario {
     pub operations: Vec<Operation>,
 }
 
-/// How many scenarios are fixed.
+/// The first so many scenarios are fixed, and the one about flash.
 pub const FIXED: u64 = 23;
+const FLASH: u64 = 25;
+
+/// Whether a scenario is fixed.
+pub fn is_fixed(number: u64) -> bool {
+    number < FIXED || number == FLASH
+}
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -101,6 +108,13 @@ pub fn scenario(number: u64) -> Scenario {
         22 => ("a pass that finds duplicates, and what is overwritten meanwhile", {
             config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
             passes(false)
+        }),
+        FLASH => ("containers come to flash and go, and are opened meanwhile", {
+            config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
+            config.parameters.geometry.containers = 9;
+            config.limits = Limits { buffers: 66, read_ahead: 0, ..config.limits };
+            config.flash = Some(FlashConfig::greedy(2));
+            on_flash()
         }),
         _ => {
             let mut config = Config::swarm(number);
@@ -405,6 +419,24 @@ fn coming_home() -> Vec<Operation> {
     operations
 }
 
+/// Two volumes fill six containers of nine, and a flash has room for two. Each round reads, so that containers are copied and others go,
+/// and overwrites, so that those which were copied are opened again: at once, while they are copied, and after a crash without a checkpoint.
+fn on_flash() -> Vec<Operation> {
+    let read = |volume| Operation::ReadOn { place: place(volume, 0, 24), blocks: 8, swapped: false };
+    let crash = || Operation::Crash { cut: Cut::Kept, again: Vec::new(), verify: false };
+    let mut operations: Vec<Operation> =
+        (0..3).flat_map(|n| [write(0, 8 * n, 8, 1 + 8 * n as u32), write(1, 8 * n, 8, 100 + 8 * n as u32)]).collect();
+    operations.push(Operation::Settle);
+    for round in 0..3u32 {
+        let content = 1000 * (round + 1);
+        operations.extend([read(0), Operation::Drain, Operation::Idle(SECONDS / 50), read(1), read(0)]);
+        operations.extend([write(0, 8 * u64::from(round), 8, content), write(1, 0, 8, content + 10), Operation::Flush]);
+        operations.extend([read(0), write(1, 8, 8, content + 20), Operation::Flush, crash(), read(0), read(1)]);
+        operations.extend([write(0, 4, 8, content + 30), Operation::Settle, read(1), read(0)]);
+    }
+    operations
+}
+
 /// The checkpoint is given up before it begins, while it merges, and about when its superblocks are written.
 fn closing() -> Vec<Operation> {
     let round = |(index, after): (u32, u64)| {
@@ -424,7 +456,7 @@ mod tests {
             let one = scenario(number);
             assert_eq!(format!("{one:?}"), format!("{:?}", scenario(number)));
             assert!((1..=60).contains(&one.operations.len()));
-            assert_eq!(one.name == "seeded", number >= FIXED);
+            assert_eq!(one.name == "seeded", !is_fixed(number));
         }
     }
 }

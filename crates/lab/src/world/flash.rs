@@ -1,0 +1,239 @@
+//! The flash in front of the store: a disk of its own, with power cuts and faults of its own.
+//!
+//! The oracle's rule: nothing that happens to it explains an error, a pool that is only read, or a loss, for none of that is counted among
+//! what strikes the store. And a block from there that is not what it must be is a violation, unless one of its own reads, writes or
+//! syncs failed, or a block of it rotted. An older copy of it, another's, or that it was away for an opening explains nothing.
+
+use engine::admission::{Comparison, Filter, Rules};
+use engine::{Event, FlashParameters, Geometry, Io, IoError, IoId, IoOp, Outcome, Segment};
+
+use crate::content::{Content, ZERO, describe};
+use crate::random::Random;
+use crate::world::disk::{Cut, Disk};
+use crate::world::{Flight, Happening, Step, World};
+use crate::{Checked, violated};
+
+/// Earlier states of a flash that may come back.
+const EARLIER: usize = 4;
+
+/// What a run knows of its flash from the beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct FlashConfig {
+    /// Places for containers.
+    pub places: u32,
+    /// What decides which containers are copied.
+    pub rules: Rules,
+    /// Whether it fails, rots, goes away and comes back as it was once.
+    pub is_nasty: bool,
+}
+
+impl FlashConfig {
+    /// Drawn by chance.
+    pub fn draw(random: &mut Random) -> FlashConfig {
+        let places = random.between(1, 6) as u32;
+        let rules = Rules {
+            filter: random.pick(&[Filter::Off, Filter::Off, Filter::Threshold(2)]),
+            delay: random.pick(&[0, 0, 1, 3]),
+            comparison: random.pick(&[Comparison::Off, Comparison::Counts { margin: 1 }]),
+            tick: random.pick(&[0, 1_000_000_000]),
+            ..Rules::NONE
+        };
+        FlashConfig { places, rules, is_nasty: random.one_in(2) }
+    }
+
+    /// The slides' clock without a filter: whatever is read is copied, and the oldest goes.
+    pub fn greedy(places: u32) -> FlashConfig {
+        FlashConfig { places, rules: Rules::NONE, is_nasty: false }
+    }
+}
+
+/// What strikes it until the next opening.
+#[derive(Clone, Copy, Default, Debug)]
+struct Trouble {
+    /// After so many more I/O all fail.
+    gone_after: Option<u64>,
+    /// One I/O in so many fails; 0: none.
+    failing: u64,
+    /// With one I/O in so many a block rots; 0: none.
+    rotting: u64,
+}
+
+/// The flash.
+#[derive(Clone, Debug)]
+pub struct Flash {
+    /// What is on it.
+    pub disk: Disk,
+    config: FlashConfig,
+    earlier: Vec<Disk>,
+    is_away: bool,
+    trouble: Trouble,
+    /// How often something struck it, ever.
+    struck: u64,
+    random: Random,
+}
+
+impl Flash {
+    /// A new one, before a pool of this geometry.
+    pub fn new(config: FlashConfig, geometry: &Geometry, seed: u64) -> Flash {
+        // The log takes less.
+        let blocks = 96 + u64::from(config.places) * u64::from(geometry.slots_per_container);
+        let disk = Disk::new(geometry.block_size, blocks);
+        let random = Random::new(seed ^ 0x666c_6173_68);
+        let (earlier, trouble) = (Vec::new(), Trouble::default());
+        Flash { disk, config, earlier, is_away: false, trouble, struck: 0, random }
+    }
+
+    /// Crashes by itself, and comes back as it is, as it was once, or not at all for a while.
+    pub(crate) fn crash(&mut self, cut: Cut, seed: u64) {
+        let random = &mut Random::new(seed);
+        let cut = if cut == Cut::Kill || random.one_in(3) { cut } else { random.pick(&Cut::ALL) };
+        self.disk.crash(cut, random);
+        (self.is_away, self.trouble) = (false, Trouble::default());
+        if !self.config.is_nasty {
+            return;
+        }
+        self.earlier.push(self.disk.clone());
+        if self.earlier.len() > EARLIER {
+            self.earlier.remove(random.below(EARLIER as u64) as usize);
+        }
+        match random.below(6) {
+            0 => self.is_away = true,
+            1 => self.disk = self.earlier[random.below(self.earlier.len() as u64) as usize].clone(),
+            _ => {}
+        }
+        self.trouble = match random.below(8) {
+            0 => Trouble { gone_after: Some(random.below(300)), ..Trouble::default() },
+            1 => Trouble { failing: random.pick(&[10, 100]), ..Trouble::default() },
+            2 => Trouble { rotting: random.pick(&[4, 40]), ..Trouble::default() },
+            _ => Trouble::default(),
+        };
+    }
+
+    /// Its faults are over. What rotted is as it was.
+    pub(crate) fn lift(&mut self) {
+        self.trouble = Trouble::default();
+    }
+
+    /// Whether an I/O that begins fails.
+    fn strikes(&mut self) -> bool {
+        let Trouble { gone_after, failing, rotting } = &mut self.trouble;
+        if *rotting > 0 && self.random.one_in(*rotting) {
+            let block = self.random.below(self.disk.blocks());
+            let is_used = *self.disk.read(block) != Content::Payload(ZERO);
+            self.struck += u64::from(is_used && self.disk.rot(block, &mut self.random));
+        }
+        let is_gone = gone_after.as_mut().is_some_and(|left| {
+            let is_gone = *left == 0;
+            *left = left.saturating_sub(1);
+            is_gone
+        });
+        let fails = is_gone || *failing > 0 && self.random.one_in(*failing);
+        self.struck += u64::from(fails);
+        fails
+    }
+}
+
+impl World {
+    /// Puts flash in front of the store, before the engine's first event.
+    pub fn attach_flash(&mut self, mut flash: Flash) {
+        if !flash.is_away {
+            let (blocks, nonce) = (flash.disk.blocks(), flash.random.draw());
+            let FlashConfig { places, rules, .. } = flash.config;
+            self.engine.set_flash(FlashParameters { blocks, most_places: places, nonce, rules });
+        }
+        self.flash = Some(flash);
+    }
+
+    /// Counts everything that may change what a crash finds.
+    pub fn changes(&self) -> u64 {
+        self.disk.changes() + self.flash.as_ref().map_or(0, |flash| flash.disk.changes())
+    }
+
+    pub(super) fn begin_on_flash(&mut self, id: IoId, io: Io) -> Checked<Step> {
+        let block = self.parameters.geometry.block();
+        let Some(flash) = self.flash.as_mut().filter(|flash| !flash.is_away) else {
+            return violated(format!("there is no flash for {io:?}"));
+        };
+        let is_transfer = io.op != IoOp::Sync;
+        let is_aligned = io.offset.is_multiple_of(block) && io.length.is_multiple_of(block) && io.length > 0;
+        if is_transfer && (!is_aligned || io.offset + io.length > flash.disk.blocks() * block) {
+            return violated(format!("an I/O that is empty, unaligned or outside the flash: {io:?}"));
+        }
+        let fails = flash.strikes();
+        let mut payload = Vec::new();
+        match io.op {
+            IoOp::ReadBlocks | IoOp::ReadPages => {}
+            IoOp::Sync => flash.disk.submit_sync(id.0),
+            IoOp::Write => {
+                let contents = io.segments.iter().map(|segment| match *segment {
+                    Segment::Page(page) => Content::Metadata(self.engine.page(page).into()),
+                    Segment::Buffer(buffer) => {
+                        let cells = self.buffers.cells(buffer);
+                        payload.push((buffer, cells));
+                        Content::Payload(cells)
+                    }
+                });
+                if !flash.disk.submit_write(id.0, io.offset / block, contents.collect()) {
+                    return violated(format!("{io:?} overlaps a write of flash in flight"));
+                }
+            }
+            _ => return violated(format!("an I/O that is none for flash: {io:?}")),
+        }
+        if fails && io.op == IoOp::Sync {
+            flash.disk.will_fail(id.0);
+        }
+        self.buffers.hold(&io)?;
+        let delay = self.latency(&io) / 4 + 1;
+        self.schedule(delay, Happening::Done(id));
+        self.flights.insert(id, Flight { io, payload, is_chosen: fails, fault: None, hash: 0 });
+        Ok(Step::Submitted)
+    }
+
+    pub(super) fn complete_on_flash(&mut self, id: IoId, io: &Io, fails: bool) -> Checked<Step> {
+        let (size, block) = (self.parameters.geometry.block_size, self.parameters.geometry.block());
+        let Some(flash) = &mut self.flash else { unreachable!("it was there when the I/O began") };
+        let (first, mut blocks, mut bytes) = (io.offset / block, Vec::new(), Vec::new());
+        match io.op {
+            IoOp::Write if fails => {
+                let is_short = flash.random.one_in(2);
+                flash.disk.fail_write(id.0, is_short, &mut flash.random);
+            }
+            IoOp::Write => flash.disk.complete_write(id.0),
+            IoOp::Sync if fails => flash.disk.fail_sync(id.0, &mut flash.random),
+            IoOp::Sync => flash.disk.complete_sync(id.0),
+            IoOp::ReadPages => {
+                for block in first..first + io.length / block {
+                    bytes.extend_from_slice(&flash.disk.read_racing(block, &mut flash.random).to_bytes(size));
+                }
+            }
+            _ => {
+                for (block, segment) in (first..).zip(&io.segments) {
+                    let Segment::Buffer(buffer) = *segment else {
+                        return violated(format!("blocks are read into buffers, not so in {io:?}"));
+                    };
+                    let cells = flash.disk.read_racing(block, &mut flash.random).to_cells();
+                    self.buffers.fill(buffer, cells);
+                    blocks.push(describe(&cells));
+                }
+            }
+        }
+        let explained = flash.struck > 0;
+        self.trace.note(self.now, 13, &[u64::from(id.0), u64::from(fails)], || {
+            format!("done io {} of flash{}: {blocks:?}", id.0, if fails { ", failed" } else { "" })
+        });
+        let outcome = match io.op {
+            IoOp::ReadBlocks => Outcome::Blocks(&blocks),
+            IoOp::ReadPages => Outcome::Bytes(&bytes),
+            _ => Outcome::Complete,
+        };
+        let result = if fails { Err(IoError::Failed) } else { Ok(outcome) };
+        self.engine.handle(self.now, Event::Done { io: id, result });
+        let bad = self.engine.status().flash.map_or(0, |flash| flash.bad_blocks);
+        if bad > 0 && !explained {
+            return violated(format!(
+                "{bad} blocks from flash are not what they must be, and nothing struck it: {io:?}"
+            ));
+        }
+        Ok(Step::Completed)
+    }
+}
