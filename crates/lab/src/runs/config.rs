@@ -120,8 +120,14 @@ impl Config {
             limits.cache = CacheLimits { setting, interval: caches.pick(&[1, 4, 16, 64]), ..GIVEN_CACHE };
         }
         limits.map_buffer = Random::new(seed ^ 0x6d61_7062).pick(&[0, 2, 8, 32, 128, 512]);
-        let flash = &mut Random::new(seed ^ 0x666c_6173);
         make_huge(&mut volumes, &mut geometry, &mut limits, &mut Random::new(seed ^ 0x6875_6765));
+        let random_flash = &mut Random::new(seed ^ 0x666c_6173);
+        let flash = random_flash.one_in(3).then(|| FlashConfig::draw(random_flash));
+        if flash.is_some() {
+            // What is in memory, or read ahead, is not read from flash.
+            limits.buffers = limits.write_buffers + 2 * (geometry.piece_blocks + 1);
+            limits.read_ahead = random_flash.pick(&[0, 0, 1024]);
+        }
         Config {
             seed,
             parameters: parameters(geometry, seed),
@@ -133,7 +139,7 @@ impl Config {
             grows,
             changes_volumes: random.one_in(2),
             owned: geometry.owner_block().is_some() && Random::new(seed ^ 0x6f77_6e65_7273).one_in(3),
-            flash: flash.one_in(4).then(|| FlashConfig::draw(flash)),
+            flash,
         }
     }
 

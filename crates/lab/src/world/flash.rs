@@ -109,7 +109,12 @@ impl Flash {
         };
     }
 
-    /// Its faults are over. What rotted is as it was.
+    /// After so many more I/O all fail, until the next opening.
+    pub fn fail_after(&mut self, ios: u64) {
+        self.trouble.gone_after = Some(ios);
+    }
+
+    /// What struck it is over. What rotted stays so.
     pub(crate) fn lift(&mut self) {
         self.trouble = Trouble::default();
     }
