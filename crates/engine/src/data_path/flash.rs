@@ -3,17 +3,10 @@
 //! fast at what lies in a row.
 
 use crate::contract::*;
-use crate::data_path::read::Run;
+use crate::data_path::read::{FlashRun, Run};
 use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::store::io::Purpose;
-
-/// Slots that one read of flash gives.
-#[derive(Default)]
-pub(crate) struct FlashRun {
-    first: Option<(Slot, u32)>,
-    length: usize,
-}
 
 impl Engine {
     /// Adds a slot to what is read from flash together, or begins anew with it: whether it did.

@@ -5,7 +5,6 @@ use crate::canary::Canary;
 use crate::care::Arrived;
 use crate::contract::*;
 use crate::counters::ReadCounts;
-use crate::data_path::flash::FlashRun;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
@@ -536,6 +535,13 @@ pub(crate) struct Run {
     is_of_replicas: bool,
     /// The slots whose replicas are read. Others follow from the first.
     replicated: alloc::vec::Vec<Slot>,
+}
+
+/// Slots that one read of flash gives.
+#[derive(Default)]
+pub(crate) struct FlashRun {
+    pub(super) first: Option<(Slot, u32)>,
+    pub(super) length: usize,
 }
 
 enum Begun {

@@ -5,13 +5,11 @@
 //! syncs failed, or a block of it rotted. An older copy of it, another's, or that it was away for an opening explains nothing.
 
 use engine::admission::{Comparison, Filter, Rules};
-use engine::{Event, FlashParameters, Geometry, Io, IoError, IoId, IoOp, Outcome, Segment};
+use engine::{FlashParameters, Geometry};
 
-use crate::content::{Content, ZERO, describe};
+use crate::content::{Content, ZERO};
 use crate::random::Random;
 use crate::world::disk::{Cut, Disk};
-use crate::world::{Flight, Happening, Step, World};
-use crate::{Checked, violated};
 
 /// Earlier states of a flash that may come back.
 const EARLIER: usize = 4;
@@ -69,7 +67,7 @@ pub struct Flash {
     trouble: Trouble,
     /// How often something struck it, ever.
     struck: u64,
-    random: Random,
+    pub(super) random: Random,
 }
 
 impl Flash {
@@ -119,8 +117,20 @@ impl Flash {
         self.trouble = Trouble::default();
     }
 
+    /// What the engine is told of it; nothing, if it is away.
+    pub(super) fn parameters(&mut self) -> Option<FlashParameters> {
+        let FlashConfig { places, rules, .. } = self.config;
+        let (blocks, nonce) = (self.disk.blocks(), self.random.draw());
+        (!self.is_away).then_some(FlashParameters { blocks, most_places: places, nonce, rules })
+    }
+
+    /// Whether anything struck it, ever.
+    pub(super) fn was_struck(&self) -> bool {
+        self.struck > 0
+    }
+
     /// Whether an I/O that begins fails.
-    fn strikes(&mut self) -> bool {
+    pub(super) fn strikes(&mut self) -> bool {
         let Trouble { gone_after, failing, rotting } = &mut self.trouble;
         if *rotting > 0 && self.random.one_in(*rotting) {
             let block = self.random.below(self.disk.blocks());
@@ -135,110 +145,5 @@ impl Flash {
         let fails = is_gone || *failing > 0 && self.random.one_in(*failing);
         self.struck += u64::from(fails);
         fails
-    }
-}
-
-impl World {
-    /// Puts flash in front of the store, before the engine's first event.
-    pub fn attach_flash(&mut self, mut flash: Flash) {
-        if !flash.is_away {
-            let (blocks, nonce) = (flash.disk.blocks(), flash.random.draw());
-            let FlashConfig { places, rules, .. } = flash.config;
-            self.engine.set_flash(FlashParameters { blocks, most_places: places, nonce, rules });
-        }
-        self.flash = Some(flash);
-    }
-
-    /// Counts everything that may change what a crash finds.
-    pub fn changes(&self) -> u64 {
-        self.disk.changes() + self.flash.as_ref().map_or(0, |flash| flash.disk.changes())
-    }
-
-    pub(super) fn begin_on_flash(&mut self, id: IoId, io: Io) -> Checked<Step> {
-        let block = self.parameters.geometry.block();
-        let Some(flash) = self.flash.as_mut().filter(|flash| !flash.is_away) else {
-            return violated(format!("there is no flash for {io:?}"));
-        };
-        let is_transfer = io.op != IoOp::Sync;
-        let is_aligned = io.offset.is_multiple_of(block) && io.length.is_multiple_of(block) && io.length > 0;
-        if is_transfer && (!is_aligned || io.offset + io.length > flash.disk.blocks() * block) {
-            return violated(format!("an I/O that is empty, unaligned or outside the flash: {io:?}"));
-        }
-        let fails = flash.strikes();
-        let mut payload = Vec::new();
-        match io.op {
-            IoOp::ReadBlocks | IoOp::ReadPages => {}
-            IoOp::Sync => flash.disk.submit_sync(id.0),
-            IoOp::Write => {
-                let contents = io.segments.iter().map(|segment| match *segment {
-                    Segment::Page(page) => Content::Metadata(self.engine.page(page).into()),
-                    Segment::Buffer(buffer) => {
-                        let cells = self.buffers.cells(buffer);
-                        payload.push((buffer, cells));
-                        Content::Payload(cells)
-                    }
-                });
-                if !flash.disk.submit_write(id.0, io.offset / block, contents.collect()) {
-                    return violated(format!("{io:?} overlaps a write of flash in flight"));
-                }
-            }
-            _ => return violated(format!("an I/O that is none for flash: {io:?}")),
-        }
-        if fails && io.op == IoOp::Sync {
-            flash.disk.will_fail(id.0);
-        }
-        self.buffers.hold(&io)?;
-        let delay = self.latency(&io) / 4 + 1;
-        self.schedule(delay, Happening::Done(id));
-        self.flights.insert(id, Flight { io, payload, is_chosen: fails, fault: None, hash: 0 });
-        Ok(Step::Submitted)
-    }
-
-    pub(super) fn complete_on_flash(&mut self, id: IoId, io: &Io, fails: bool) -> Checked<Step> {
-        let (size, block) = (self.parameters.geometry.block_size, self.parameters.geometry.block());
-        let Some(flash) = &mut self.flash else { unreachable!("it was there when the I/O began") };
-        let (first, mut blocks, mut bytes) = (io.offset / block, Vec::new(), Vec::new());
-        match io.op {
-            IoOp::Write if fails => {
-                let is_short = flash.random.one_in(2);
-                flash.disk.fail_write(id.0, is_short, &mut flash.random);
-            }
-            IoOp::Write => flash.disk.complete_write(id.0),
-            IoOp::Sync if fails => flash.disk.fail_sync(id.0, &mut flash.random),
-            IoOp::Sync => flash.disk.complete_sync(id.0),
-            IoOp::ReadPages => {
-                for block in first..first + io.length / block {
-                    bytes.extend_from_slice(&flash.disk.read_racing(block, &mut flash.random).to_bytes(size));
-                }
-            }
-            _ => {
-                for (block, segment) in (first..).zip(&io.segments) {
-                    let Segment::Buffer(buffer) = *segment else {
-                        return violated(format!("blocks are read into buffers, not so in {io:?}"));
-                    };
-                    let cells = flash.disk.read_racing(block, &mut flash.random).to_cells();
-                    self.buffers.fill(buffer, cells);
-                    blocks.push(describe(&cells));
-                }
-            }
-        }
-        let explained = flash.struck > 0;
-        self.trace.note(self.now, 13, &[u64::from(id.0), u64::from(fails)], || {
-            format!("done io {} of flash{}: {blocks:?}", id.0, if fails { ", failed" } else { "" })
-        });
-        let outcome = match io.op {
-            IoOp::ReadBlocks => Outcome::Blocks(&blocks),
-            IoOp::ReadPages => Outcome::Bytes(&bytes),
-            _ => Outcome::Complete,
-        };
-        let result = if fails { Err(IoError::Failed) } else { Ok(outcome) };
-        self.engine.handle(self.now, Event::Done { io: id, result });
-        let bad = self.engine.status().flash.map_or(0, |flash| flash.bad_blocks);
-        if bad > 0 && !explained {
-            return violated(format!(
-                "{bad} blocks from flash are not what they must be, and nothing struck it: {io:?}"
-            ));
-        }
-        Ok(Step::Completed)
     }
 }

@@ -11,6 +11,7 @@ pub mod buffers;
 pub mod disk;
 pub mod faults;
 pub mod flash;
+mod flash_io;
 mod no_room;
 mod owner;
 mod records;
@@ -34,7 +35,6 @@ use crate::world::faults::{Class, Faults};
 use crate::world::flash::Flash;
 use crate::world::no_room::Kept;
 use crate::world::owner::Ownership;
-pub use crate::world::records::RecordNote;
 use crate::{Checked, violated};
 
 /// Times of the simulated disk: an SSD (FAST '11 class: read 80 us, write 85 us; 550 and 520 MB/s).
@@ -104,6 +104,21 @@ struct Flight {
     fault: Option<Class>,
     /// Of what a write writes.
     hash: u64,
+}
+
+/// A record that was written to the journal, for the oracle: what it proves, and of which blocks it consists.
+#[derive(Clone, Debug)]
+pub struct RecordNote {
+    /// Its number.
+    pub sequence: u64,
+    /// The last record that was known durable when it was closed.
+    pub watermark: u64,
+    /// What had been promised by then: what is durable up to the watermark holds all of it.
+    pub promise: Promise,
+    /// Its pages, as they were written, by block of the store.
+    pub pages: Vec<(u64, Content)>,
+    /// How many pages it has. Those beyond the end of the ring come with another write.
+    pub page_count: usize,
 }
 
 /// The longest that a slow I/O takes.

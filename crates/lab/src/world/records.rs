@@ -1,23 +1,7 @@
 //! Records of the journal as they were written, for the oracle.
 
 use crate::content::Content;
-use crate::oracle::model::Promise;
-use crate::world::World;
-
-/// A record that was written to the journal, for the oracle: what it proves, and of which blocks it consists.
-#[derive(Clone, Debug)]
-pub struct RecordNote {
-    /// Its number.
-    pub sequence: u64,
-    /// The last record that was known durable when it was closed.
-    pub watermark: u64,
-    /// What had been promised by then: what is durable up to the watermark holds all of it.
-    pub promise: Promise,
-    /// Its pages, as they were written, by block of the store.
-    pub pages: Vec<(u64, Content)>,
-    /// How many pages it has. Those beyond the end of the ring come with another write.
-    pub page_count: usize,
-}
+use crate::world::{RecordNote, World};
 
 /// First four bytes of a record, as a number (docs/disk-format.md).
 const RECORD_MAGIC: u32 = 0x314a_464f;
