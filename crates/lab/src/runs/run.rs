@@ -281,6 +281,7 @@ impl Run {
                 | Operation::Reopen
                 | Operation::CloseEarly { .. }
                 | Operation::TakeOver { .. }
+                | Operation::FlashAway
                 | Operation::Drain
                 | Operation::Idle(_)
                 | Operation::Settle
@@ -371,6 +372,10 @@ impl Run {
             Operation::Reopen => self.reopen(),
             Operation::CloseEarly { after } => self.close_early(*after),
             Operation::Crash { cut, again, verify } => self.crash(*cut, again, *verify),
+            Operation::FlashAway => {
+                self.world.flash.iter_mut().for_each(Flash::stay_away);
+                Ok(())
+            }
             Operation::TakeOver { after, cut } => self.lose(*after, *cut),
         }
     }

@@ -111,9 +111,9 @@ pub fn scenario(number: u64) -> Scenario {
         }),
         FLASH => ("containers come to flash and go, and are opened meanwhile", {
             config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
-            config.parameters.geometry.containers = 9;
+            config.parameters.geometry.containers = 12;
             config.limits = Limits { buffers: 66, read_ahead: 0, ..config.limits };
-            config.flash = Some(FlashConfig::greedy(2));
+            config.flash = Some(FlashConfig::greedy(4));
             on_flash()
         }),
         _ => {
@@ -419,20 +419,34 @@ fn coming_home() -> Vec<Operation> {
     operations
 }
 
-/// Two volumes fill six containers of nine, and a flash has room for two. Each round reads, so that containers are copied and others go,
-/// and overwrites, so that those which were copied are opened again: at once, while they are copied, and after a crash without a checkpoint.
+/// Two volumes fill six containers of twelve, and a flash has room for four. What is overwritten leaves holes, so containers that are on
+/// flash are opened again: while they are copied, with a checkpoint, and before a crash without one. After some of these the flash is away
+/// for an opening, and a checkpoint has the new content when it comes back.
 fn on_flash() -> Vec<Operation> {
     let read = |volume| Operation::ReadOn { place: place(volume, 0, 24), blocks: 8, swapped: false };
     let crash = || Operation::Crash { cut: Cut::Kept, again: Vec::new(), verify: false };
-    let mut operations: Vec<Operation> =
-        (0..3).flat_map(|n| [write(0, 8 * n, 8, 1 + 8 * n as u32), write(1, 8 * n, 8, 100 + 8 * n as u32)]).collect();
+    let rest = || [Operation::Drain, Operation::Idle(SECONDS / 20)];
+    let mut operations: Vec<Operation> = (0..6).map(|n| write(n / 3, 8 * (n % 3), 8, 1 + 8 * n as u32)).collect();
     operations.push(Operation::Settle);
-    for round in 0..3u32 {
-        let content = 1000 * (round + 1);
-        operations.extend([read(0), Operation::Drain, Operation::Idle(SECONDS / 50), read(1), read(0)]);
-        operations.extend([write(0, 8 * u64::from(round), 8, content), write(1, 0, 8, content + 10), Operation::Flush]);
-        operations.extend([read(0), write(1, 8, 8, content + 20), Operation::Flush, crash(), read(0), read(1)]);
-        operations.extend([write(0, 4, 8, content + 30), Operation::Settle, read(1), read(0)]);
+    for round in 0..2u32 {
+        let (content, volume) = (1000 * (round + 1), u64::from(round));
+        operations.extend([write(volume, 0, 4, content), write(volume, 8, 4, content + 4), Operation::Settle]);
+        operations.extend([write(volume, 16, 4, content + 8), Operation::Settle, read(volume)]);
+        operations.extend(rest());
+        if round == 1 {
+            operations.extend([read(1 - volume), read(volume)]);
+            operations.extend(rest());
+        }
+        // More than the empty containers have room for.
+        let overwrite = |n: u64| write(1 - volume, 8 * (n % 3), 8, content + 20 + 8 * n as u32);
+        operations.extend((0..5).map(overwrite));
+        operations.extend([Operation::Flush, Operation::Drain]);
+        if round == 0 {
+            operations.extend([Operation::FlashAway, crash(), Operation::Settle]);
+        }
+        operations.push(crash());
+        operations.extend(rest());
+        operations.extend([read(1 - volume), read(volume), Operation::Drain]);
     }
     operations
 }

@@ -64,6 +64,8 @@ pub struct Flash {
     config: FlashConfig,
     earlier: Vec<Disk>,
     is_away: bool,
+    /// It is away for the next opening.
+    stays_away: bool,
     trouble: Trouble,
     /// How often something struck it, ever.
     struck: u64,
@@ -78,7 +80,7 @@ impl Flash {
         let disk = Disk::new(geometry.block_size, blocks);
         let random = Random::new(seed ^ 0x666c_6173_68);
         let (earlier, trouble) = (Vec::new(), Trouble::default());
-        Flash { disk, config, earlier, is_away: false, trouble, struck: 0, random }
+        Flash { disk, config, earlier, is_away: false, stays_away: false, trouble, struck: 0, random }
     }
 
     /// Crashes by itself, and comes back as it is, as it was once, or not at all for a while.
@@ -86,7 +88,7 @@ impl Flash {
         let random = &mut Random::new(seed);
         let cut = if cut == Cut::Kill || random.one_in(3) { cut } else { random.pick(&Cut::ALL) };
         self.disk.crash(cut, random);
-        (self.is_away, self.trouble) = (false, Trouble::default());
+        (self.is_away, self.trouble) = (std::mem::take(&mut self.stays_away), Trouble::default());
         if !self.config.is_nasty {
             return;
         }
@@ -105,6 +107,11 @@ impl Flash {
             2 => Trouble { rotting: random.pick(&[4, 40]), ..Trouble::default() },
             _ => Trouble::default(),
         };
+    }
+
+    /// It is away for the next opening, and comes back as it is.
+    pub fn stay_away(&mut self) {
+        self.stays_away = true;
     }
 
     /// After so many more I/O all fail, until the next opening.
