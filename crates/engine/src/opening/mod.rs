@@ -357,9 +357,8 @@ impl Pool {
 
     fn seal(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
         let journal = self.journal_after(recovery);
-        let epoch = self.superblock.epoch + 1;
+        let epoch = self.begin_epoch();
         let last = journal.last();
-        self.note_flash_found(epoch);
         let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.superblock };
         let seal = Superblock { version: VERSION, clean: false, flash: 0, ..numbers };
         if !self.canary(Canary::MissingSeal) {
@@ -448,9 +447,7 @@ impl Pool {
         let fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
         for (slot, recent) in fresh {
             // A container that is full in its table has no new block.
-            if !self.canary(Canary::ReplayedOnFlash) {
-                self.space.note_replayed(slot);
-            }
+            self.note_replayed(slot);
             if self.space.take(slot).is_none() {
                 let block = self.store.geometry.slot_block(slot.0);
                 let offset = block * self.store.geometry.block();
@@ -629,7 +626,7 @@ impl Engine {
         self.pool.replicas.budget = self.pool.superblock.replicas;
         self.jobs.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
-        self.jobs.dedup_mut().found(self.pool.superblock.dedup);
+        self.jobs.dedup_mut().found(self.pool.superblock.dedup, self.pool.now);
         self.pool.store.epoch = self.pool.superblock.epoch;
         recovery.report.clean = self.pool.superblock.clean;
         self.pool.failure = self.pool.superblock.failed;
@@ -779,6 +776,10 @@ impl Engine {
         }
         self.pool.open_disk_index();
         self.jobs.open_flash(&mut self.pool);
+        if !recovery.report.clean && self.pool.volumes.iter().any(|volume| self.pool.is_offline(volume)) {
+            // What the journal brought back may have been stored without a look for duplicates.
+            self.jobs.dedup_mut().leave(self.pool.now, 0);
+        }
         self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
     }
 }

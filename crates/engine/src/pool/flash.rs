@@ -16,6 +16,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 
 use super::Pool;
+use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::entry::{Slot, check_bits};
 use crate::format::flash::{Owner, Shape, Stamp};
@@ -247,11 +248,20 @@ impl Pool {
         }));
     }
 
-    /// The opening is about to write its superblock, of this epoch, which believes no flash: the one before may have believed one.
-    pub(crate) fn note_flash_found(&mut self, epoch: u64) {
+    /// The epoch of the superblock that the opening is about to write. It believes no flash; the one before may have believed one.
+    pub(crate) fn begin_epoch(&mut self) -> u64 {
+        let epoch = self.superblock.epoch + 1;
         if let Some(flash) = &mut self.flash {
             flash.found = Stamp { epoch: self.superblock.seal_epoch, mark: self.superblock.flash };
             flash.stamp.epoch = epoch;
+        }
+        epoch
+    }
+
+    /// Replay took a slot: its container was opened before, and its generation may not say so.
+    pub(crate) fn note_replayed(&mut self, slot: Slot) {
+        if !self.canary(Canary::ReplayedOnFlash) {
+            self.space.note_replayed(slot);
         }
     }
 

@@ -157,6 +157,16 @@ impl Run {
         Ok(true)
     }
 
+    /// After an opening: the pool has grown to what was answered, or to what was asked for last.
+    pub(crate) fn take_geometry(&mut self) -> Checked {
+        let (found, answered) = (self.world.geometry(), self.config.parameters.geometry);
+        if found != answered && Some(found) != self.growing {
+            return violated(format!("found {found:?}, answered {answered:?}, asked for {:?}", self.growing));
+        }
+        self.has_grown(found);
+        Ok(())
+    }
+
     /// The pool has to be open now; takes note of what is there.
     pub(crate) fn serve(&mut self) -> Checked {
         match self.opened {

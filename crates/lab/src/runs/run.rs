@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use engine::{
     BadGeometry, BlockInput, Command, ControlError, Error, Geometry, Limits, Nanos, OpenError,
-    Operation as EngineOperation, Policy, PoolChange, Recovered, Submit,
+    Operation as EngineOperation, Policy, PoolChange, Recovered, Submit, VolumeProperties,
 };
 
 use crate::content::CELLS;
@@ -315,7 +315,13 @@ impl Run {
             Operation::Grow { containers } => self.grow(*containers),
             Operation::DeleteVolume { volume } => self.delete_volume(*volume),
             Operation::ResizeVolume { volume, size_blocks } => self.resize_volume(*volume, *size_blocks),
-            Operation::SetVolume { volume, policy, read_only } => self.set_volume(*volume, *policy, *read_only),
+            Operation::SetVolume { volume, policy, read_only } => {
+                let change = VolumeProperties { policy: *policy, read_only: *read_only, ..VolumeProperties::default() };
+                self.set_volume(*volume, change)
+            }
+            Operation::SetTiming { volume, timing } => {
+                self.set_volume(*volume, VolumeProperties { timing: Some(*timing), ..VolumeProperties::default() })
+            }
             Operation::SetPool { policy } => self.set_pool(*policy),
             Operation::Scrub(command) => {
                 let token = self.token(Pending::Scrub);
@@ -605,16 +611,6 @@ impl Run {
         }
         let token = self.token(Pending::Grow { grown });
         self.world.control(token, Command::Grow { capacity });
-        Ok(())
-    }
-
-    /// After an opening: the pool has grown to what was answered, or to what was asked for last.
-    pub(crate) fn take_geometry(&mut self) -> Checked {
-        let (found, answered) = (self.world.geometry(), self.config.parameters.geometry);
-        if found != answered && Some(found) != self.growing {
-            return violated(format!("found {found:?}, answered {answered:?}, asked for {:?}", self.growing));
-        }
-        self.has_grown(found);
         Ok(())
     }
 

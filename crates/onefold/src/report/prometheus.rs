@@ -135,9 +135,18 @@ const METRICS: &[Metric] = &[
     gauge("onefold_dedup_done_ppm", "Of a million parts of the pass, those that are done.", |report| {
         one(report.dedup.done_ppm)
     }),
+    gauge("onefold_dedup_left_seconds", "Seconds until its end at the pace so far, if that is known.", |report| {
+        some(report.dedup.left_seconds)
+    }),
+    gauge(
+        "onefold_dedup_undone_blocks",
+        "Blocks that wait for the next pass, of those that came in this run.",
+        |report| one(report.dedup.undone_blocks),
+    ),
     counter("onefold_dedup_shared_blocks_total", "Blocks that the pass has let share a slot.", |report| {
         one(report.dedup.shared_blocks)
     }),
+    counter("onefold_dedup_passes_total", "Passes that have come to their end.", |report| one(report.dedup.passes)),
     counter("onefold_dedup_scans_total", "Walks of all summaries by the pass.", |report| one(report.dedup.scans)),
     counter("onefold_dedup_map_walks_total", "Walks of all maps by the pass.", |report| one(report.dedup.map_walks)),
     gauge("onefold_cache_shared_bytes", "Bytes that index and read cache share.", |report| {

@@ -6,6 +6,7 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::clients::tls;
 use crate::memory::Source;
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
@@ -116,6 +117,9 @@ pub struct Report {
     /// Where clients connect, as `--listen` takes it; nowhere if it is not served.
     #[serde(default)]
     pub addresses: Vec<String>,
+    /// Whether clients over TCP may encrypt: off, on or require.
+    #[serde(default)]
+    pub tls: String,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
 }
@@ -328,6 +332,12 @@ pub struct VolumeReport {
     pub policy_source: String,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// When duplicates are found: `inline` or `offline`.
+    #[serde(default)]
+    pub timing: String,
+    /// Who set that: `default` or `volume`.
+    #[serde(default)]
+    pub timing_source: String,
     /// Clients connected to it.
     pub clients: usize,
     /// Mapped, non-zero blocks.
@@ -418,6 +428,8 @@ impl Report {
                 (None, None) => "default".into(),
             },
             read_only: volume.read_only,
+            timing: volume.timing.unwrap_or_default().to_string(),
+            timing_source: if volume.timing.is_some() { "volume".into() } else { "default".into() },
             clients: clients(volume.id),
             logical_blocks_used: volume.logical_blocks_used,
             writes: WritesReport::new(volume.writes),
@@ -464,6 +476,7 @@ impl Report {
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
             addresses: Vec::new(),
+            tls: tls::Mode::Off.to_string(),
             volumes: volumes.collect(),
         }
     }
@@ -566,12 +579,14 @@ pub fn volumes_text(volumes: &[VolumeReport]) -> String {
     let widest =
         |of: fn(&VolumeReport) -> &str| volumes.iter().map(|volume| of(volume).len()).max().unwrap_or(0).max(6) + 2;
     let (width, wide) = (widest(|volume| &volume.name), widest(|volume| &volume.policy));
-    let mut text = format!("  {:<width$}{:<12}{:<wide$}holds\n", "volume", "size", "policy");
+    let long = widest(|volume| &volume.timing);
+    let mut text = format!("  {:<width$}{:<12}{:<wide$}{:<long$}holds\n", "volume", "size", "policy", "timing");
     for volume in volumes {
         let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
         let (name, size) = (&volume.name, size::show(volume.size_bytes));
         let locked = if volume.read_only { ", read-only" } else { "" };
-        text.push_str(&format!("  {name:<width$}{size:<12}{:<wide$}{holds}{locked}\n", volume.policy));
+        let (policy, timing) = (&volume.policy, &volume.timing);
+        text.push_str(&format!("  {name:<width$}{size:<12}{policy:<wide$}{timing:<long$}{holds}{locked}\n"));
     }
     text
 }
@@ -635,6 +650,8 @@ mod tests {
             policy: "full".into(),
             policy_source: "default".into(),
             read_only: false,
+            timing: "inline".into(),
+            timing_source: "default".into(),
             clients: 0,
             logical_blocks_used: 256,
             writes: WritesReport::default(),
