@@ -428,8 +428,8 @@ fn coming_home() -> Vec<Operation> {
 }
 
 /// Two volumes fill six containers of twelve, and a flash has room for four. What is overwritten leaves holes, so containers that are on
-/// flash are opened again: while they are copied, with a checkpoint, and before a crash without one. After some of these the flash is away
-/// for an opening, and a checkpoint has the new content when it comes back.
+/// flash are opened again before a crash, without a checkpoint. In the first round the flash is away then, and comes back when a checkpoint
+/// has the new content under generations that a crash took back; in the second it is there.
 fn on_flash() -> Vec<Operation> {
     let read = |volume| Operation::ReadOn { place: place(volume, 0, 24), blocks: 8, swapped: false };
     let crash = || Operation::Crash { cut: Cut::Kept, again: Vec::new(), verify: false };
@@ -444,6 +444,9 @@ fn on_flash() -> Vec<Operation> {
         if round == 1 {
             operations.extend([read(1 - volume), read(volume)]);
             operations.extend(rest());
+        }
+        if round == 0 {
+            operations.extend([Operation::FlashAway, crash()]);
         }
         // More than the empty containers have room for.
         let overwrite = |n: u64| write(1 - volume, 8 * (n % 3), 8, content + 20 + 8 * n as u32);

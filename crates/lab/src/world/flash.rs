@@ -78,7 +78,7 @@ impl Flash {
         // The log takes less.
         let blocks = 96 + u64::from(config.places) * u64::from(geometry.slots_per_container);
         let disk = Disk::new(geometry.block_size, blocks);
-        let random = Random::new(seed ^ 0x666c_6173_68);
+        let random = Random::new(seed ^ 0x0066_6c61_7368);
         let (earlier, trouble) = (Vec::new(), Trouble::default());
         Flash { disk, config, earlier, is_away: false, stays_away: false, trouble, struck: 0, random }
     }
