@@ -441,6 +441,16 @@ pub enum OpenError {
     },
 }
 
+/// Which device an I/O is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Device {
+    /// The store: it has the pool.
+    #[default]
+    Store,
+    /// The flash in front of it ([`crate::Engine::set_flash`]): it has copies of containers. Its syncs say nothing of the store.
+    Flash,
+}
+
 /// What kind of I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoOp {

@@ -24,6 +24,7 @@ use crate::jobs::{Jobs, Place};
 use crate::limits::Limits;
 use crate::opening::Recovery;
 use crate::pool::Pool;
+use crate::pool::flash::FlashParameters;
 use crate::requests::deciding::Deciding;
 use crate::requests::request::{Requests, Stage};
 use crate::store::io::Io;
@@ -98,6 +99,11 @@ impl Engine {
         let mut engine = Engine::open(parameters, limits, now);
         engine.pool.reads_only = true;
         engine
+    }
+
+    /// There is flash in front of the store. To be called before the first event.
+    pub fn set_flash(&mut self, parameters: FlashParameters) {
+        self.pool.set_flash(parameters);
     }
 
     /// Takes one event in.

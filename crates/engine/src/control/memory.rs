@@ -79,6 +79,7 @@ impl Engine {
             + self.pool.delta.memory()
             + self.pool.frozen.memory()
             + self.pool.replicas.memory()
+            + self.pool.flash_memory()
             + self.pool.regions().memory()
             + self.requests.memory()
             + self.pool.buffer.memory()

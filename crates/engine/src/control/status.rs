@@ -10,6 +10,7 @@ use crate::jobs::home::HomeStatus;
 use crate::jobs::reorder::ReorderStatus;
 use crate::jobs::scrub::ScrubStatus;
 use crate::pool::disk_index::NO_VOLUME;
+use crate::pool::flash::FlashStatus;
 use crate::pool::standing::Phase;
 
 /// Whether requests are served, and how.
@@ -69,6 +70,8 @@ pub struct Status {
     pub scrub: ScrubStatus,
     /// The pass that finds all duplicates, under way or the last one.
     pub dedup: DedupStatus,
+    /// The flash in front of the store, if there is one.
+    pub flash: Option<FlashStatus>,
     /// Mode.
     pub mode: Mode,
     /// Why the pool has failed, now or before it was opened.
@@ -125,6 +128,7 @@ impl Engine {
             repaired_blocks: self.care.damages().repaired,
             scrub: self.jobs.scrub.status(&self.pool),
             dedup: self.jobs.dedup().status(&self.pool),
+            flash: self.pool.flash_status(),
             mode: match self.pool.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
                 _ if self.pool.read_only || self.pool.reads_only => Mode::ReadOnly,

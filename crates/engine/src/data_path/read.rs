@@ -158,7 +158,7 @@ impl Engine {
         // What was read ahead came from the device: it has not been kept for an earlier use.
         self.jobs.boundary.counts.read_hits -= ahead;
         self.jobs.boundary.counts.read_misses += ahead;
-        let mut run = Run::default();
+        let (mut run, mut flash_run) = (Run::default(), FlashRun::default());
         let mut short = false;
         for at in 0..count {
             let block = self.requests.get(id).blocks[at];
@@ -167,7 +167,13 @@ impl Engine {
             match self.begin_fill(slot, block.entry, id, at as u32) {
                 Begun::Joined => {}
                 Begun::New => {
-                    if self.add_to_run(&mut run, slot) {
+                    let has_flash = self.pool.has_flash();
+                    let place = if has_flash { self.pool.read_place(slot, block.entry.check()) } else { None };
+                    let begins = match place {
+                        Some(place) => self.add_to_flash_run(&mut flash_run, slot, place),
+                        None => self.add_to_run(&mut run, slot),
+                    };
+                    if begins {
                         self.requests.get_mut(id).device_reads += 1;
                     }
                 }
@@ -178,6 +184,7 @@ impl Engine {
             }
         }
         self.read_all_of(&mut run);
+        self.read_from_flash(&mut flash_run);
         self.jobs.reorder.note_split(&mut self.pool, self.requests.get(id));
         if short {
             // What could be evicted is held elsewhere. The request runs again from its first stage.
@@ -550,6 +557,13 @@ pub(crate) struct Run {
     is_of_replicas: bool,
     /// The slots whose replicas are read. Others follow from the first.
     replicated: alloc::vec::Vec<Slot>,
+}
+
+/// Slots that one read of flash gives.
+#[derive(Default)]
+pub(crate) struct FlashRun {
+    pub(super) first: Option<(Slot, u32)>,
+    pub(super) length: usize,
 }
 
 enum Begun {

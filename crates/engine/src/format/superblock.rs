@@ -35,9 +35,11 @@ const INDEX_COPY_AT: usize = 249;
 const DEDUP_AT: usize = 250;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 17;
+/// The mark of the flash that is believed.
+const FLASH_AT: usize = 409;
 const CACHE_KEY_AT: usize = 411;
 const TIDY_AT: usize = 412;
-const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= TIDY_AT);
+const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= FLASH_AT);
 const DISK_INDEX_AT: usize = 416;
 const PROVEN_AT: usize = DISK_INDEX_AT + 8;
 /// The greatest epoch, or number of a record: 146 years at a billion a second.
@@ -388,6 +390,8 @@ pub struct Superblock {
     pub dedup: DedupRecord,
     /// The complete index on disk.
     pub disk_index: DiskIndexRecord,
+    /// The mark of the flash that is believed, together with `seal_epoch`; 0: none is.
+    pub flash: u16,
     /// Roots, by [`TreeId`].
     pub roots: [Root; TREES],
 }
@@ -462,6 +466,7 @@ impl Superblock {
             scrub: ScrubRecord::default(),
             dedup: DedupRecord::default(),
             disk_index: DiskIndexRecord::default(),
+            flash: 0,
             roots: [Root::default(); TREES],
         }
     }
@@ -515,6 +520,7 @@ impl Superblock {
             root.pointer.write(b, at);
             b[at + 16] = root.height;
         }
+        put_u16(b, FLASH_AT, self.flash);
         put_u32(b, TIDY_AT, self.tidy.encode());
         put_u32(b, DISK_INDEX_AT, self.disk_index.buckets);
         put_u32(b, DISK_INDEX_AT + 4, self.disk_index.built);
@@ -682,6 +688,7 @@ impl Superblock {
             scrub: ScrubRecord::read(b, SCRUB_AT),
             dedup: DedupRecord::read(b, DEDUP_AT),
             disk_index,
+            flash: u16_at(b, FLASH_AT),
             roots,
         })
     }
@@ -726,6 +733,7 @@ mod tests {
             cache: "fixed:40,lru".parse().ok(),
             replicas: Some(77),
             tidy: Tidy::PerDay(5 << 20),
+            flash: 0x1234,
             ..superblock
         };
         Superblock {

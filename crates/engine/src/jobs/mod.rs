@@ -8,6 +8,7 @@
 //! home        regions that readers found scattered, back in order
 //! reorder     replicas of what reads find scattered
 //! dedup       lets blocks share a slot that are stored more than once
+//! flash       copies containers to the flash in front of the store
 //! scrub       reads everything and mends it
 //! neighbours  digests beside one that was found
 //! throttle    when background work may go on
@@ -22,6 +23,7 @@ pub(crate) mod boundary;
 pub(crate) mod checkpoint;
 pub(crate) mod dedup;
 pub(crate) mod fetch;
+pub(crate) mod flash;
 pub(crate) mod home;
 pub(crate) mod neighbours;
 pub(crate) mod rebuild;
@@ -42,6 +44,7 @@ use boundary::Boundary;
 use checkpoint::Checkpoint;
 use dedup::Dedup;
 use fetch::Fetch;
+use flash::FlashCopies;
 use home::{Home, HomeStatus};
 use neighbours::Neighbours;
 use rebuild::Rebuild;
@@ -58,10 +61,11 @@ pub(crate) enum Job {
     Reorder,
     Scrub,
     Dedup,
+    Flash,
 }
 
 /// What the scheduler knows of them: a row each, in the order in which it passes them.
-const RULES: [Rules; 6] = [
+const RULES: [Rules; 7] = [
     Rules {
         job: Job::Rebuild,
         runs: Runs::InBursts,
@@ -117,6 +121,15 @@ const RULES: [Rules; 6] = [
         advances: Place::Last,
         steps: Place::Last,
     },
+    Rules {
+        job: Job::Flash,
+        runs: Runs::InBursts,
+        between_checkpoints: false,
+        after: None,
+        also_unwritten: false,
+        advances: Place::Last,
+        steps: Place::Last,
+    },
 ];
 
 /// Asks something of a job: of the one in this field.
@@ -129,6 +142,7 @@ macro_rules! ask {
             Job::Reorder => $jobs.reorder.$verb $with,
             Job::Scrub => $jobs.scrub.$verb $with,
             Job::Dedup => $jobs.dedup.$verb $with,
+            Job::Flash => $jobs.flash.$verb $with,
         }
     };
 }
@@ -252,6 +266,7 @@ pub(crate) struct Jobs {
     pub(crate) reorder: Reorder,
     pub(crate) scrub: Scrub,
     dedup: Dedup,
+    flash: FlashCopies,
     pub(crate) neighbours: Neighbours,
     throttle: Throttle,
     /// A job stopped at its budget and can go on at once.
@@ -272,6 +287,7 @@ impl Jobs {
             reorder: Reorder::new(),
             scrub: Scrub::new(now),
             dedup: Dedup::new(now),
+            flash: FlashCopies::new(),
             neighbours: Neighbours::new(),
             throttle: Throttle::new(now),
             work_left: false,

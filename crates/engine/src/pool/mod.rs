@@ -12,6 +12,7 @@
 //! room        metadata that is promised
 //! volumes     come, change and go
 //! disk_index  the index on disk, when there is one
+//! flash       copies of containers in front of the store, and which reads go there
 //! growth      geometry, space and tables together
 //! owner       who has the pool; its phase and marks are in standing
 //! ```
@@ -20,6 +21,7 @@ pub(crate) mod change;
 pub(crate) mod containers;
 pub(crate) mod contents;
 pub(crate) mod disk_index;
+pub mod flash;
 pub(crate) mod growth;
 pub(crate) mod memory;
 pub mod owner;
@@ -32,6 +34,7 @@ pub(crate) mod standing;
 pub(crate) mod under_way;
 pub(crate) mod volumes;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -53,6 +56,7 @@ use crate::payload::cache::ReadCache;
 use crate::payload::fills::Fill;
 use crate::payload::streams::Streams;
 use crate::pool::disk_index::DiskIndex;
+use crate::pool::flash::Flash;
 use crate::pool::growth::Growing;
 use crate::pool::owner::Ownership;
 use crate::pool::regions::Regions;
@@ -169,6 +173,8 @@ pub(crate) struct Pool {
     /// Reserving failed: the host is full. Cleared by the next tick.
     pub(crate) host_full: bool,
     growing: Option<Growing>,
+    /// Copies of containers in front of the store, if there are any.
+    flash: Option<Box<Flash>>,
     /// Closing must not wait for a checkpoint.
     pub(crate) closes_early: bool,
     /// Pages of trees that failed last: what needs one of them does not ask again.
@@ -275,6 +281,7 @@ impl Pool {
             metadata_full: false,
             host_full: false,
             growing: None,
+            flash: None,
             closes_early: false,
             failed_pages: Vec::new(),
             discard_leaves: 0,

@@ -19,6 +19,7 @@ use crate::runs::workload::{HUGE, Operation, Place};
 use crate::transcript::Trace;
 use crate::world::disk::Disk;
 use crate::world::faults::Struck;
+use crate::world::flash::Flash;
 use crate::world::{Answer, Step, World, formatted};
 use crate::{Checked, violated};
 
@@ -33,8 +34,10 @@ const LEAST_METADATA: u64 = 256;
 pub struct Snapshot {
     /// The number of the crash point, from 1.
     pub point: u64,
-    /// The disk.
+    /// The disk,
     pub disk: Disk,
+    /// and the flash in front of it.
+    pub flash: Option<Flash>,
     /// The model.
     pub model: Model,
     /// The clock.
@@ -189,7 +192,8 @@ impl Run {
     /// Formats a pool, opens it, and creates the volumes of the config.
     pub fn start(config: Config, trace: Trace, keep_snapshots: bool) -> Checked<Run> {
         let disk = formatted(config.parameters);
-        let mut run = Run::on_disk(config.clone(), disk, Model::default(), trace, 0, 0)?;
+        let flash = config.flash.map(|flash| Flash::new(flash, &config.parameters.geometry, config.seed));
+        let mut run = Run::on_disk(config.clone(), (disk, flash), Model::default(), trace, 0, 0)?;
         if !run.open_fully(None)? {
             unreachable!("without a limit of steps, opening ends");
         }
@@ -211,7 +215,7 @@ impl Run {
 
     pub(crate) fn on_disk(
         config: Config,
-        disk: Disk,
+        (disk, flash): (Disk, Option<Flash>),
         model: Model,
         trace: Trace,
         now: Nanos,
@@ -246,6 +250,7 @@ impl Run {
             unsealed: None,
         };
         run.acquire()?;
+        flash.into_iter().for_each(|flash| run.world.attach_flash(flash));
         Ok(run)
     }
 
@@ -281,6 +286,7 @@ impl Run {
                 | Operation::Reopen
                 | Operation::CloseEarly { .. }
                 | Operation::TakeOver { .. }
+                | Operation::FlashAway
                 | Operation::Drain
                 | Operation::Idle(_)
                 | Operation::Settle
@@ -373,6 +379,10 @@ impl Run {
             Operation::Reopen => self.reopen(),
             Operation::CloseEarly { after } => self.close_early(*after),
             Operation::Crash { cut, again, verify } => self.crash(*cut, again, *verify),
+            Operation::FlashAway => {
+                self.world.flash.iter_mut().for_each(Flash::stay_away);
+                Ok(())
+            }
             Operation::TakeOver { after, cut } => self.lose(*after, *cut),
         }
     }
@@ -603,16 +613,6 @@ impl Run {
         Ok(())
     }
 
-    /// After an opening: the pool has grown to what was answered, or to what was asked for last.
-    pub(crate) fn take_geometry(&mut self) -> Checked {
-        let (found, answered) = (self.world.geometry(), self.config.parameters.geometry);
-        if found != answered && Some(found) != self.growing {
-            return violated(format!("found {found:?}, answered {answered:?}, asked for {:?}", self.growing));
-        }
-        self.has_grown(found);
-        Ok(())
-    }
-
     pub(crate) fn has_grown(&mut self, geometry: Geometry) {
         self.config.parameters.geometry = geometry;
         self.growing = None;
@@ -663,7 +663,7 @@ impl Run {
     }
 
     pub(crate) fn step(&mut self, horizon: Nanos) -> Checked<Step> {
-        let changes = self.world.disk.changes();
+        let changes = self.world.changes();
         let step = if self.endures { self.step_under_faults(horizon)? } else { self.world.step(horizon)? };
         self.steps_without_answer += 1;
         if self.world.engine.blocks_under_repair() == 0 {
@@ -682,7 +682,7 @@ impl Run {
             }
             Step::Quiet => self.steps_without_answer = 0,
             // A read, or the submission of a sync, changes nothing that a crash would find.
-            Step::Submitted | Step::Completed if self.world.disk.changes() != changes => self.crash_point(),
+            Step::Submitted | Step::Completed if self.world.changes() != changes => self.crash_point(),
             Step::Submitted | Step::Completed | Step::Passed => {}
         }
         if self.steps_without_answer > MOST_STEPS_WITHOUT_ANSWER {
@@ -698,6 +698,7 @@ impl Run {
             snapshots.push(Snapshot {
                 point: self.points,
                 disk: self.world.disk.clone(),
+                flash: self.world.flash.clone(),
                 model: self.model.clone(),
                 now: self.world.now,
                 epoch: self.epoch,

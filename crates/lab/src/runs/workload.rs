@@ -178,6 +178,8 @@ pub enum Operation {
         /// What happens to unsynced writes.
         cut: Cut,
     },
+    /// The flash in front of the store is away for the next opening.
+    FlashAway,
 }
 
 impl Operation {

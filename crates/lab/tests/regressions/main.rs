@@ -11,6 +11,7 @@ mod copies;
 mod dedup;
 mod disk_index;
 mod failures;
+mod flash;
 mod full_host;
 mod home;
 mod map_buffer;

@@ -278,6 +278,7 @@ mod tests {
             repaired_blocks: 0,
             scrub: engine::ScrubStatus::default(),
             dedup: engine::DedupStatus::default(),
+            flash: None,
             mode: Mode::Normal,
             failure: None,
         }

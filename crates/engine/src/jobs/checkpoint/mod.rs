@@ -663,6 +663,7 @@ impl Engine {
             scrub: self.jobs.scrub.record,
             dedup: self.jobs.dedup().record(),
             disk_index: self.pool.disk_index.record,
+            flash: self.pool.flash_mark(),
             roots: self.pool.roots,
             ..self.pool.superblock
         };
