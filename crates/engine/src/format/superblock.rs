@@ -402,6 +402,8 @@ pub enum SuperblockError {
     Digest(u16),
     /// A field makes no sense.
     Geometry(BadGeometry),
+    /// Two pools have equally many of the superblocks.
+    TwoPools,
     /// It is of this older version and was not closed cleanly: only a program that knows that version can replay its journal.
     Unclosed(u16),
 }
@@ -419,6 +421,10 @@ impl fmt::Display for SuperblockError {
             SuperblockError::Checksum => f.write_str("its superblock fails its checksum"),
             SuperblockError::Digest(code) => write!(f, "its digest function (number {code}) is not known here"),
             SuperblockError::Geometry(why) => write!(f, "its superblock makes no sense: {why}"),
+            SuperblockError::TwoPools => f.write_str(
+                "its superblocks are those of two pools, and nothing says which of them it is: a write has gone to the wrong place. \
+                 Check the device, then restore the superblocks or the pool from a copy",
+            ),
             SuperblockError::Unclosed(version) => write!(
                 f,
                 "it has format version {version} and was not closed cleanly. Serve it once with the program that wrote it and stop \
@@ -520,6 +526,18 @@ impl Superblock {
         put_u64(b, SECRET_AT, if self.version == OLDEST_VERSION { 0 } else { self.parameters.secret });
         let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
+    }
+
+    /// The newest of those that stand in the four places of a pool. All of them are of one pool, until a write goes to the wrong place:
+    /// a client's block that looks like a superblock of another pool may say anything. So the pool with the most of them is the one;
+    /// if another has as many, nothing says which it is.
+    pub fn newest(found: &[Superblock]) -> Result<Superblock, SuperblockError> {
+        let is_of_one = |one: &Superblock, other: &Superblock| one.parameters.id == other.parameters.id;
+        let count = |one: &Superblock| found.iter().filter(|other| is_of_one(one, other)).count();
+        let most = found.iter().map(count).max().ok_or(SuperblockError::Foreign)?;
+        let mut chosen = found.iter().filter(|one| count(one) == most);
+        let newest = *chosen.clone().max_by_key(|one| one.epoch).ok_or(SuperblockError::Foreign)?;
+        if chosen.all(|one| is_of_one(one, &newest)) { Ok(newest) } else { Err(SuperblockError::TwoPools) }
     }
 
     /// Why a block that a program wrote deliberately must not be passed over for an older one: its checksum is right, and
@@ -801,6 +819,18 @@ mod tests {
             assert!(Superblock::decode(&block).is_err(), "byte {at}");
             block[at] ^= 0x10;
         }
+    }
+
+    #[test]
+    fn of_the_superblocks_of_two_pools_those_of_the_one_with_more_count() {
+        let ours = |epoch| Superblock { epoch, ..sample() };
+        let mut alien = Superblock { epoch: 1 << 40, ..sample() };
+        alien.parameters.id = [1; 16];
+        assert_eq!(Superblock::newest(&[ours(4), ours(7), ours(6)]), Ok(ours(7)));
+        assert_eq!(Superblock::newest(&[alien, ours(7), ours(6)]), Ok(ours(7)));
+        assert_eq!(Superblock::newest(&[ours(6), alien, ours(7), alien]), Err(SuperblockError::TwoPools));
+        assert_eq!(Superblock::newest(&[ours(1), alien]), Err(SuperblockError::TwoPools));
+        assert_eq!(Superblock::newest(&[]), Err(SuperblockError::Foreign));
     }
 
     #[test]
