@@ -3,6 +3,9 @@
 //! A superblock names a checkpoint (the roots of all trees, the journal record up to which they include everything) and a
 //! seal (the record up to which recovery believed the journal when this epoch began). Layout in docs/disk-format.md.
 
+mod parameters;
+mod passes;
+
 use core::fmt;
 
 use crate::contract::BadGeometry;
@@ -12,6 +15,8 @@ use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, 
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
 use crate::settings::CacheSetting;
+pub use parameters::{DigestFunction, Parameters};
+pub use passes::{DedupRecord, PassState, ScrubRecord};
 
 /// First eight bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"ONEFOLD\0";
@@ -48,74 +53,6 @@ const REPLICAS_AT: usize = SECOND_COPIES_AT + 8;
 const SECRET_AT: usize = REPLICAS_AT + 8;
 const CLEAN: u32 = 1;
 const PAGES_BY_ID: u32 = 2;
-
-/// The digest function of a pool, recorded at creation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DigestFunction {
-    /// BLAKE3 in keyed mode, first 128 bits.
-    Blake3,
-    /// AEGIS-128X2 as a MAC, 128-bit tag.
-    Aegis128X2,
-}
-
-impl DigestFunction {
-    fn code(self) -> u16 {
-        match self {
-            DigestFunction::Blake3 => 1,
-            DigestFunction::Aegis128X2 => 2,
-        }
-    }
-}
-
-/// What is fixed when a pool is created, but for the geometry, which grows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Parameters {
-    /// Where things are.
-    pub geometry: Geometry,
-    /// Names the pool; random.
-    pub id: [u8; 16],
-    /// The secret key of the digest function; random.
-    pub key: [u8; 32],
-    /// The digest function.
-    pub digest: DigestFunction,
-    /// Seed of checksums; follows from the key. Nobody but who reads the superblock knows it, so no client can make a block that
-    /// passes for what the engine wrote.
-    pub secret: u64,
-    /// Whether the pages of tables have the seed that follows from the id, as in version 2, in which the pool was made. They lie where
-    /// no client's bytes ever stand.
-    pub pages_by_id: bool,
-}
-
-impl fmt::Debug for Parameters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parameters").field("geometry", &self.geometry).field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-impl Parameters {
-    /// The parameters of a new pool.
-    pub fn new(geometry: Geometry, id: [u8; 16], key: [u8; 32], digest: DigestFunction) -> Parameters {
-        Parameters { geometry, id, key, digest, secret: checksum(SECRET_DOMAIN, &key), pages_by_id: false }
-    }
-
-    /// Seed of the checksums of journal and owner.
-    pub fn seed(&self) -> u64 {
-        self.secret
-    }
-
-    /// Seed of the checksums of pages.
-    pub fn page_seed(&self) -> u64 {
-        if self.pages_by_id { self.public_seed() } else { self.secret }
-    }
-
-    /// The seed that everybody knows who knows the id: that of version 2.
-    pub(crate) fn public_seed(&self) -> u64 {
-        u64_at(&self.id, 0) ^ u64_at(&self.id, 8).rotate_left(32)
-    }
-}
-
-/// Seed of the hash that makes [`Parameters::secret`] of the key.
-const SECRET_DOMAIN: u64 = u64::from_le_bytes(*b"checksum");
 
 /// A pointer to a metadata page: where it is, when it was written, what it must hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -192,121 +129,6 @@ pub enum TreeId {
 
 /// Number of trees in [`TreeId`].
 pub const TREES: usize = 9;
-
-/// How a pass over the whole pool stands: a scrub, or the one that finds all duplicates.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PassState {
-    /// There never was one.
-    #[default]
-    Never,
-    /// It is under way; after a restart it goes on.
-    Running,
-    /// It rests until it is started again.
-    Paused,
-    /// The last one came to its end.
-    Finished,
-    /// The last one was ended.
-    Stopped,
-}
-
-impl PassState {
-    /// All of them, by their numbers on disk.
-    const ALL: [PassState; 5] =
-        [PassState::Never, PassState::Running, PassState::Paused, PassState::Finished, PassState::Stopped];
-    /// Their names, in the same order.
-    pub const NAMES: [&str; 5] = ["never", "running", "paused", "finished", "stopped"];
-
-    /// What it is called.
-    pub fn name(self) -> &'static str {
-        PassState::NAMES[self as usize]
-    }
-
-    /// One that is not known counts as none: nothing depends on it.
-    fn read(code: u8) -> PassState {
-        PassState::ALL.get(usize::from(code)).copied().unwrap_or_default()
-    }
-}
-
-/// The scrub that is under way, or the last one: where it stands, and what it has found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ScrubRecord {
-    /// Whether one is under way.
-    pub state: PassState,
-    /// Of the four phases the one that it is in.
-    pub phase: u8,
-    /// Within a tree: the level.
-    pub level: u8,
-    /// The tree.
-    pub tree: u32,
-    /// The next page of the level, or the next slot.
-    pub index: u64,
-    /// Blocks read.
-    pub blocks_done: u64,
-    /// Damages found.
-    pub found: u32,
-    /// Damages repaired.
-    pub repaired: u32,
-    /// When it began, and when it ended: seconds of the driver's clock.
-    pub started: u64,
-    /// See there.
-    pub finished: u64,
-}
-
-impl ScrubRecord {
-    /// As an opening finds it: a pool that is only read is not scrubbed unasked.
-    pub(crate) fn found(self, reads_only: bool) -> ScrubRecord {
-        let rests = reads_only && self.state == PassState::Running;
-        ScrubRecord { state: if rests { PassState::Paused } else { self.state }, ..self }
-    }
-
-    fn write(&self, b: &mut [u8], at: usize) {
-        b[at] = self.state as u8;
-        b[at + 1] = self.phase;
-        b[at + 2] = self.level;
-        put_u32(b, at + 4, self.tree);
-        put_u64(b, at + 8, self.index);
-        put_u64(b, at + 16, self.blocks_done);
-        put_u32(b, at + 24, self.found);
-        put_u32(b, at + 28, self.repaired);
-        put_u64(b, at + 32, self.started);
-        put_u64(b, at + 40, self.finished);
-    }
-
-    fn read(b: &[u8], at: usize) -> ScrubRecord {
-        ScrubRecord {
-            state: PassState::read(b[at]),
-            phase: b[at + 1],
-            level: b[at + 2],
-            tree: u32_at(b, at + 4),
-            index: u64_at(b, at + 8),
-            blocks_done: u64_at(b, at + 16),
-            found: u32_at(b, at + 24),
-            repaired: u32_at(b, at + 28),
-            started: u64_at(b, at + 32),
-            finished: u64_at(b, at + 40),
-        }
-    }
-}
-
-/// The pass that finds all duplicates, under way or the last one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DedupRecord {
-    /// Whether one is under way.
-    pub state: PassState,
-    /// Digests below this place are done.
-    pub next: u32,
-}
-
-impl DedupRecord {
-    fn write(self, b: &mut [u8], at: usize) {
-        b[at] = self.state as u8;
-        put_u32(b, at + 2, self.next);
-    }
-
-    fn read(b: &[u8], at: usize) -> DedupRecord {
-        DedupRecord { state: PassState::read(b[at]), next: u32_at(b, at + 2) }
-    }
-}
 
 /// The complete index on disk, if there is one, and how far it is built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
