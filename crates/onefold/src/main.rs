@@ -6,6 +6,7 @@
 //! reactor     one thread: waits, takes in, lets the engine decide, carries out
 //!   clients   ... for NBD clients
 //!   report    ... figures
+//! http        a page for browsers, metrics for monitoring: on threads of its own
 //! transfer    whole images in and out of a volume
 //! memory      one number, divided
 //! store       the file or device, which nobody else may have
@@ -15,6 +16,7 @@
 
 mod clients;
 mod commands;
+mod http;
 mod io;
 mod log;
 mod memory;
@@ -35,7 +37,7 @@ use clap::Parser;
 use serde_json::json;
 
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
-use commands::{check, connect, create, dedup, estimate, images, offline, repair, scrub, serve};
+use commands::{check, connect, create, dedup, estimate, images, manual, offline, repair, scrub, serve, top};
 use io::heap;
 use log::Level;
 use operators::control::Request;
@@ -77,6 +79,9 @@ fn main() -> ExitCode {
 fn take_memory(cli: &Cli) -> anyhow::Result<()> {
     match (&cli.command, cli.memory) {
         (Command::Create(_), Some(_)) => anyhow::bail!("'create' opens no pool: it takes no --memory"),
+        (Command::Completions { .. } | Command::Man { .. }, Some(_)) => {
+            anyhow::bail!("this command opens no pool: it takes no --memory")
+        }
         (Command::Serve(_) | Command::Estimate(_), _) | (_, None) => Ok(()),
         (_, Some(bytes)) => memory::give(bytes),
     }
@@ -130,6 +135,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             serve::serve(arguments, inherited?)
         }
         Command::Status(arguments) => show_status(arguments),
+        Command::Top { target, once } => top::top(target, *once),
         Command::Connect(arguments) => connect::connect(arguments),
         Command::Import(arguments) => images::import(arguments),
         Command::Export(arguments) => images::export(arguments),
@@ -153,6 +159,11 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             let complete = estimate::estimate(arguments)?;
             Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
+        Command::Completions { shell } => {
+            manual::completions(*shell);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man { folder } => manual::pages(folder).map(|()| ExitCode::SUCCESS),
     }
 }
 

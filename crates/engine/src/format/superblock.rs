@@ -546,7 +546,7 @@ mod tests {
                 started: 9,
                 finished: 10,
             },
-            dedup: DedupRecord { state: PassState::Paused, next: 11 },
+            dedup: DedupRecord { state: PassState::Paused, next: 11, is_undone: true },
             reserved_containers: 17,
             memory: 1 << 40,
             second_copies: 99,

@@ -1,6 +1,6 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
 
-use engine::{DedupCommand, Policy, ScrubCommand};
+use engine::{DedupCommand, Policy, ScrubCommand, Timing};
 
 use crate::content::CELLS;
 use crate::runs::config::Config;
@@ -303,13 +303,18 @@ fn scrubbing() -> Vec<Operation> {
     ]
 }
 
-/// Everything is written twice and shared by a pass, while blocks are overwritten, and their slots used again.
+/// Everything is written twice and shared by a pass, while blocks are overwritten, and their slots used again. Where volumes stay, one of
+/// them leaves its duplicates to the pass for a while, and that begins by itself in the end.
 fn passes(volumes_change: bool) -> Vec<Operation> {
     let full = |volume| Operation::SetVolume { volume, policy: Some(Some(policy("full"))), read_only: None };
     let dedup = Operation::Dedup;
     let mut operations = vec![write(0, 0, 8, 1), write(1, 0, 8, 1), write(0, 8, 8, 3), write(1, 14, 4, 5)];
     operations.extend([Operation::Drain, full(0), full(1), Operation::Drain]);
+    let timing = |timing| Operation::SetTiming { volume: 0, timing };
     for (round, content) in (0..3).zip([100, 200, 300]) {
+        if !volumes_change {
+            operations.push(timing([Timing::Offline, Timing::Inline, Timing::Offline][round as usize]));
+        }
         operations.extend([dedup(DedupCommand::Start), write(0, 4 * round, 2, content), Operation::Flush]);
         operations.extend([write(1, 4 * round + 2, 3, content + 10), Operation::Idle(SECONDS / 1000)]);
         operations.extend([dedup(DedupCommand::Pause), dedup(DedupCommand::Start), trim(0, 4 * round + 3, 1)]);
@@ -322,6 +327,9 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
         operations.push(Operation::DeleteVolume { volume: 1 });
     }
     operations.extend([dedup(DedupCommand::Start), Operation::Idle(SECONDS)]);
+    if !volumes_change {
+        operations.extend([write(0, 8, 4, 1), Operation::Idle(100 * SECONDS)]);
+    }
     operations
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Command, Damaged, Error, IoOp, PassState, Policy, ScrubCommand, ScrubStatus};
+use engine::{Command, Damaged, Error, IoOp, PassState, Policy, ScrubCommand, ScrubStatus, VolumeProperties};
 use lab::content::{CELLS, Content};
 use lab::runs::config::Config;
 use lab::world::Answer;
@@ -59,7 +59,10 @@ impl Bench {
 
     pub fn set_policy(&mut self, policy: Policy) {
         let volume = self.volume;
-        self.command(Command::SetVolume { volume, policy: Some(Some(policy)), read_only: None });
+        self.command(Command::SetVolume {
+            volume,
+            change: VolumeProperties { policy: Some(Some(policy)), ..VolumeProperties::default() },
+        });
     }
 
     /// Two slots with the same content, blocks 0 and 9; nothing in the cache, and the index filled.

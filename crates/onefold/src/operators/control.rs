@@ -111,6 +111,9 @@ pub enum Request {
         policy: Option<String>,
         /// Whether writes are refused.
         read_only: Option<bool>,
+        /// When duplicates are found.
+        #[serde(default)]
+        timing: Option<String>,
     },
     /// Other properties of the pool; answered when they are durable.
     SetPool(PoolSettings),
@@ -314,7 +317,8 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
     }
 }
 
-fn ask(request: Request, sending: &Sending) -> Response {
+/// Asks the reactor, and waits for its answer.
+pub fn ask(request: Request, sending: &Sending) -> Response {
     let (sender, receiver) = channel();
     let gone = || Response::Failed("the server is stopping".into());
     if !sending.send(Message::Request(request, sender)) {
