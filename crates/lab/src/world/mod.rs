@@ -46,7 +46,7 @@ const WRITE_BYTES_PER_SECOND: u64 = 520_000_000;
 const SYNC_NANOS: u64 = 400_000;
 const MEMORY_NANOS: u64 = 1_000;
 
-/// What one step did.
+/// What a step did.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// An I/O was submitted.
@@ -191,7 +191,7 @@ pub fn formatted(parameters: Parameters) -> Disk {
 fn find_parameters(disk: &Disk, place_b: u64) -> Option<Parameters> {
     let slots = [0, 1, place_b, place_b + 1].into_iter();
     let valid = slots.filter_map(|block| Superblock::decode(&disk.read(block).to_bytes(disk.block_size())).ok());
-    valid.max_by_key(|superblock| superblock.epoch).map(|superblock| superblock.parameters)
+    Superblock::newest(&valid.collect::<Vec<_>>()).ok().map(|superblock| superblock.parameters)
 }
 
 impl World {
@@ -543,8 +543,7 @@ impl World {
             self.schedule(delay, Happening::Done(id));
         }
         let is_chosen = (self.failing)(&io);
-        let fails = is_chosen || matches!(fault, Some(Class::SyncError | Class::WriteError | Class::ShortWrite));
-        if fails && matches!(io.op, IoOp::Sync | IoOp::WriteDurable) {
+        if is_chosen.then_some(Class::WriteError).or(fault).is_some_and(|class| class.takes_others(io.op)) {
             self.disk.will_fail(id.0);
         }
         self.flights.insert(id, Flight { io, payload, is_chosen, fault, hash });
@@ -560,8 +559,9 @@ impl World {
         self.disk.lift();
         self.flash.iter_mut().for_each(Flash::lift);
         // What is in flight completes as it should, but for what takes others with it: those may have ended already.
-        let makes_durable = |flight: &&mut Flight| matches!(flight.io.op, IoOp::Sync | IoOp::WriteDurable);
-        self.flights.values_mut().filter(|flight| !makes_durable(flight)).for_each(|flight| flight.fault = None);
+        for Flight { io, fault, .. } in self.flights.values_mut() {
+            *fault = fault.filter(|class| class.takes_others(io.op));
+        }
         self.let_go(usize::MAX);
     }
 

@@ -203,7 +203,12 @@ impl Pool {
 
     /// Whether anything that was cut off is to be walked.
     pub(crate) fn has_discards(&self) -> bool {
-        self.discards.len() > self.stuck_discards
+        self.discards_to_walk() > 0
+    }
+
+    /// Subtrees that were cut off and can be walked.
+    pub(crate) fn discards_to_walk(&self) -> usize {
+        self.discards.len() - self.stuck_discards
     }
 
     /// A checkpoint is to begin, also where jobs have had their turn already.
@@ -341,7 +346,7 @@ impl Engine {
     #[inline]
     fn discards_are_due(&self, facts: &Facts) -> bool {
         let any = self.pool.has_discards() || self.pool.delta.cuts > 0;
-        let are_many = || self.pool.discards.len() as u64 >= u64::from(self.pool.limits.discards) / 2;
+        let are_many = || self.pool.discards_to_walk() as u64 >= u64::from(self.pool.limits.discards) / 2;
         any && self.pool.phase == Phase::Serving
             && !self.pool.has_much_pending()
             && (are_many() || self.has_rested(facts))
