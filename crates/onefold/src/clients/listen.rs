@@ -280,17 +280,16 @@ pub fn bind_ports(
 /// Refuses an address that other machines reach, unless that is allowed. `what` has it.
 pub fn refuse_remote(what: &str, address: IpAddr, service: Service, allow_remote: bool) -> anyhow::Result<()> {
     if !address.is_loopback() && !allow_remote {
-        let why = match service {
+        let what_then = match service {
             Service::Nbd => {
-                "which can then read and write all volumes: add --allow-remote if that is meant, with --tls require and \
-                 --tls-verify-peer unless the network is trusted; or listen on 127.0.0.1"
+                "which can then read and write all volumes: add --allow-remote if that is meant, with --tls require and --tls-verify-peer \
+                 unless the network is trusted"
             }
             Service::Http => {
-                "and the page has no password and no encryption: listen on 127.0.0.1 and use an SSH tunnel, or add --allow-remote if \
-                 the network is trusted"
+                "and the page has no password and no encryption: use an SSH tunnel, or add --allow-remote if the network is trusted"
             }
         };
-        bail!("{what} ({address}) is reachable from other machines, {why}");
+        bail!("{what} ({address}) is reachable from other machines, {what_then}; or listen on 127.0.0.1");
     }
     Ok(())
 }

@@ -166,7 +166,8 @@ fn requests(snapshot: &Snapshot) -> String {
     let slowest = history(snapshot, of(|rate| rate.most), now(|rate| rate.most));
     let picture = |points: &[Point<2>], shown: &dyn Fn(f64) -> String, label: &str| {
         let most = points.iter().flat_map(|point| point.values).flatten().fold(0.0, f64::max);
-        framed(&lines(points, most, label), seconds_across(points), &format!("{label}, up to {}", shown(most)))
+        let upper = if most > 0.0 { format!("{label}, up to {}", shown(most)) } else { format!("{label}: none") };
+        framed(&lines(points, most, label), seconds_across(points), &upper)
     };
     format!(
         "<h2>Requests and latency</h2><table><tr><th>now</th><th>a second</th><th>half within</th><th>99 % within</th>\
