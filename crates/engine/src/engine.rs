@@ -25,6 +25,7 @@ use crate::limits::Limits;
 use crate::opening::Recovery;
 use crate::pool::Pool;
 use crate::requests::deciding::Deciding;
+use crate::requests::foreground::Foreground;
 use crate::requests::request::{Requests, Stage};
 use crate::store::io::Io;
 
@@ -38,6 +39,8 @@ pub struct Engine {
     pub(crate) jobs: Jobs,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) requests: Requests,
+    /// What clients get.
+    pub(crate) foreground: Foreground,
     /// Requests that can run.
     pub(crate) ready: VecDeque<RequestId>,
     /// Those whose work may be long, apart from them.
@@ -72,6 +75,7 @@ impl Engine {
             jobs: Jobs::new(&limits, geometry.block(), now),
             read_ahead: ReadAhead::new(),
             requests: Requests::new(limits.requests),
+            foreground: Foreground::new(now),
             ready: VecDeque::new(),
             turns: Turns::new(&limits, geometry.block()),
             blocked: VecDeque::new(),
@@ -132,7 +136,8 @@ impl Engine {
     }
 
     fn timers(&self) -> Option<Nanos> {
-        self.tick.into_iter().chain(self.jobs.due()).chain(self.no_room.due()).min()
+        let goes_back = self.foreground.timer(&self.pool).filter(|_| self.pool.phase == Phase::Serving);
+        self.tick.into_iter().chain(self.jobs.due()).chain(self.no_room.due()).chain(goes_back).min()
     }
 
     /// What an I/O is: operation, byte offset, byte length, segments, class.
@@ -206,6 +211,9 @@ impl Engine {
             self.recover();
         }
         if matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.to_audit {
+            if self.foreground.is_due(self.pool.now) {
+                self.measure();
+            }
             self.step_no_room();
             self.run_ready();
             self.retry_starved();
@@ -241,6 +249,14 @@ impl Engine {
             }
             self.set_tick(&facts);
         }
+    }
+
+    /// What clients got lately says what the background may have, and what the mode of a volume is.
+    #[inline(never)]
+    fn measure(&mut self) {
+        let spent = self.jobs.has_no_more_to_give();
+        let (miss, time) = self.foreground.measure(&mut self.pool, &self.requests, spent);
+        self.jobs.follow(miss, time);
     }
 
     fn run_ready(&mut self) {

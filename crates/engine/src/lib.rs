@@ -69,6 +69,7 @@ pub use payload::flash::admission;
 pub use pool::disk_index::DiskIndexStatus;
 pub use pool::owner;
 pub use pool::owner::{Opened, Owner};
+pub use requests::foreground::{PaceStatus, TimingStatus};
 pub use requests::request::Stage;
 pub use settings::{Division, Replacement, Rule};
 pub use sharing::{policy, timing};

@@ -4,13 +4,14 @@ use crate::counters::{Counters, ReadCounts, WriteCounts};
 
 use crate::contract::Failure;
 use crate::engine::Engine;
-use crate::format::volume::Keeps;
+use crate::format::volume::{Keeps, Volume};
 use crate::jobs::dedup::DedupStatus;
 use crate::jobs::home::HomeStatus;
 use crate::jobs::reorder::ReorderStatus;
 use crate::jobs::scrub::ScrubStatus;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::standing::Phase;
+use crate::requests::foreground::{PaceStatus, TimingStatus};
 
 /// Whether requests are served, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +70,8 @@ pub struct Status {
     pub scrub: ScrubStatus,
     /// The pass that finds all duplicates, under way or the last one.
     pub dedup: DedupStatus,
+    /// What clients get, and what the pass may have beside them.
+    pub pace: PaceStatus,
     /// Mode.
     pub mode: Mode,
     /// Why the pool has failed, now or before it was opened.
@@ -79,6 +82,11 @@ impl Engine {
     /// What was done with the writes of all volumes, also of those that are gone.
     pub fn write_counts(&self) -> WriteCounts {
         self.pool.writes
+    }
+
+    /// When duplicates of a volume are found now, and what was measured for that.
+    pub fn timing_of(&self, volume: &Volume) -> TimingStatus {
+        self.foreground.timing(&self.pool, volume.id)
     }
 
     /// What was done for reads.
@@ -125,6 +133,7 @@ impl Engine {
             repaired_blocks: self.care.damages().repaired,
             scrub: self.jobs.scrub.status(&self.pool),
             dedup: self.jobs.dedup().status(&self.pool),
+            pace: self.foreground.pace(self.jobs.share(), self.requests.active()),
             mode: match self.pool.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
                 _ if self.pool.read_only || self.pool.reads_only => Mode::ReadOnly,

@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, RequestId, VolumeId};
+use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, Nanos, RequestId, VolumeId};
 
 use crate::format::entry::{Entry, Key, Slot};
 use crate::sharing::policy::{Lookup, OnDisk};
@@ -120,6 +120,8 @@ pub(crate) struct Request {
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
+    /// When it came.
+    pub came: Nanos,
     pub fua: bool,
     /// A clear: whole blocks that it has cleared.
     pub cleared: u64,
@@ -190,7 +192,14 @@ impl Requests {
     }
 
     /// A new request without blocks.
-    pub(crate) fn begin(&mut self, token: u64, kind: Kind, volume: VolumeId, offset: u64, length: u64) -> RequestId {
+    pub(crate) fn begin(
+        &mut self,
+        token: u64,
+        kind: Kind,
+        volume: VolumeId,
+        (offset, length): (u64, u64),
+        came: Nanos,
+    ) -> RequestId {
         assert!(self.has_room(), "the driver asks can_submit first");
         let at = self.free.pop().unwrap_or_else(|| {
             self.table.push(Request {
@@ -199,6 +208,7 @@ impl Requests {
                 volume,
                 offset,
                 length,
+                came,
                 fua: false,
                 cleared: 0,
                 limit: 0,
@@ -225,6 +235,7 @@ impl Requests {
         request.volume = volume;
         request.offset = offset;
         request.length = length;
+        request.came = came;
         request.fua = false;
         request.cleared = 0;
         request.stage = Stage::Admit;
@@ -269,10 +280,15 @@ impl Requests {
         self.free.push(id.0);
     }
 
+    /// The requests in flight.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = &Request> {
+        self.table.iter().filter(|request| request.active)
+    }
+
     /// Stages and kinds of everything in flight, for whoever looks for a hang.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = (u64, Stage)> + '_ {
         let stage = |request: &Request| request.leader.map_or(request.stage, |leader| self.get(leader).stage);
-        self.table.iter().filter(|request| request.active).map(move |request| (request.token, stage(request)))
+        self.under_way().map(move |request| (request.token, stage(request)))
     }
 }
 

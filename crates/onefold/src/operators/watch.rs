@@ -273,6 +273,7 @@ mod tests {
             repaired_blocks: 0,
             scrub: engine::ScrubStatus::default(),
             dedup: engine::DedupStatus::default(),
+            pace: engine::PaceStatus::default(),
             mode: Mode::Normal,
             failure: None,
         }

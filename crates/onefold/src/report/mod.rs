@@ -2,6 +2,7 @@
 
 pub mod caches;
 pub mod dedup;
+pub mod pace;
 pub mod prometheus;
 pub mod status;
 pub mod writes;
