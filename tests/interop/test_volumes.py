@@ -244,6 +244,28 @@ class Volumes(unittest.TestCase):
             pool.stop()
             pool.check()
 
+    def test_goals_and_hybrid_timing_are_kept_and_shown(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            onefold("volume", "set", pool.path, "default", "timing=hybrid", "goal=200MiB/s")
+            self.assertIn("hybrid, now inline", onefold("volume", "list", pool.path).stdout)
+            client = connect(pool)
+            end = time.time() + 2.5
+            while time.time() < end:
+                client.pwrite(os.urandom(4096), 0)
+            client.shutdown()
+            pace = volume(pool, "default")["pace"]
+            self.assertEqual(pace["setpoint"], 200 * MIB)
+            self.assertGreater(pace["measured"], 0)
+            self.assertGreater(pool.status()["pace"]["p99_ns"], 0)
+            pool.kill()
+            pool.serve(create=False)
+            self.assertEqual(properties(pool, "default", "timing"), {"timing": ("hybrid", "volume")})
+            self.assertEqual(properties(pool, "default", "goal"), {"goal": ("200MiB/s", "volume")})
+            onefold("volume", "set", pool.path, "default", "goal=none", "timing=inline")
+            self.assertEqual(properties(pool, "default", "goal"), {"goal": ("none", "default")})
+            pool.stop()
+            pool.check()
+
     def test_properties_have_values_and_sources(self):
         def check(pool):
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("select", "default")})

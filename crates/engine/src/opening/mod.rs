@@ -774,7 +774,7 @@ impl Engine {
             self.jobs.fill_index(&self.pool);
         }
         self.pool.open_disk_index();
-        if !recovery.report.clean && self.pool.volumes.iter().any(|volume| self.pool.is_offline(volume)) {
+        if !recovery.report.clean && self.pool.volumes.iter().any(|volume| self.pool.may_be_offline(volume)) {
             // What the journal brought back may have been stored without a look for duplicates.
             self.jobs.dedup_mut().leave(self.pool.now, 0);
         }

@@ -50,12 +50,13 @@ impl Pool {
     /// Whether writes of a volume are stored without a look for duplicates: the background finds those. Where nothing is shared,
     /// there is nothing to leave to it.
     pub(crate) fn is_offline(&self, volume: &Volume) -> bool {
-        let is_offline = match volume.timing {
-            Some(Timing::Offline) => true,
-            Some(Timing::Hybrid) => volume.is_pressed,
-            Some(Timing::Inline) | None => false,
-        };
-        is_offline && self.policy_of(volume) != Policy::Native
+        (volume.timing == Some(Timing::Offline) || volume.is_pressed) && self.may_be_offline(volume)
+    }
+
+    /// Whether that may be so, now or before the pool was opened.
+    pub(crate) fn may_be_offline(&self, volume: &Volume) -> bool {
+        let has_timing = matches!(volume.timing, Some(Timing::Offline | Timing::Hybrid));
+        has_timing && self.policy_of(volume) != Policy::Native
     }
 
     /// The policy that a write goes by now: offline is written as with `native`.

@@ -160,6 +160,24 @@ fn work_that_is_left_outlives_restarts_and_crashes_and_native_volumes_leave_none
     }
 }
 
+/// The mode that a controller had chosen is gone after a crash, but not the work that it has left.
+#[test]
+fn what_a_hybrid_volume_left_to_the_pass_outlives_a_crash() {
+    let (mut bench, _) = bench(13);
+    let mut contents = vec![0; BLOCKS as usize];
+    bench.set(Policy::Full, Timing::Hybrid);
+    bench.set_goal(Goal::P99(1));
+    bench.load(5 * SECOND, &mut contents);
+    assert_eq!(bench.timing().mode, Mode::Offline);
+    bench.load(SECOND, &mut contents);
+    bench.crash(Cut::Lost).expect("it opens");
+    assert_eq!(bench.timing().mode, Mode::Inline);
+    assert!(bench.dedup().is_undone);
+    bench.pass(30 * SECOND);
+    assert_eq!(bench.dedup().state, PassState::Finished);
+    bench.assert_exact(&contents);
+}
+
 /// Whoever ends a pass does not want another one a minute later.
 #[test]
 fn a_pass_that_was_ended_or_rests_does_not_begin_by_itself() {
