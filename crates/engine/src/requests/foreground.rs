@@ -50,9 +50,17 @@ pub struct PaceStatus {
     pub requests: u32,
 }
 
+/// Why a volume is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Why {
+    goal: Goal,
+    /// A controller chooses its mode.
+    has_choice: bool,
+}
+
 /// A meter, and what is made of it.
 struct Watched {
-    goal: Goal,
+    why: Why,
     meter: Meter,
     last: Measurement,
     controller: Forecast,
@@ -61,16 +69,19 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(goal: Goal, now: Nanos, active: u64) -> Watched {
+    fn new(why: Why, now: Nanos, active: u64) -> Watched {
         let (meter, last) = (Meter::begun(now, active), Measurement::default());
-        Watched { goal, meter, last, controller: Forecast::default(), miss: -WHOLE, switches: 0 }
+        Watched { why, meter, last, controller: Forecast::default(), miss: -WHOLE, switches: 0 }
     }
 
     fn measure(&mut self, now: Nanos, spent: bool) {
         self.last = self.meter.take(now);
-        self.miss = self.controller.miss(self.goal, &self.last);
+        self.miss = self.controller.miss(self.why.goal, &self.last);
         let before = self.controller.mode;
-        self.controller = self.controller.next(self.goal, &self.last, spent);
+        self.controller = self.controller.next(self.why.goal, &self.last, spent);
+        if !self.why.has_choice {
+            self.controller.mode = Mode::Inline;
+        }
         self.switches += u64::from(self.controller.mode != before);
     }
 }
@@ -85,7 +96,8 @@ pub(crate) struct Foreground {
 
 impl Foreground {
     pub(crate) fn new(now: Nanos) -> Foreground {
-        Foreground { pool: Watched::new(Goal::None, now, 0), volumes: Vec::new(), since: now, miss: -WHOLE }
+        let why = Why { goal: Goal::None, has_choice: false };
+        Foreground { pool: Watched::new(why, now, 0), volumes: Vec::new(), since: now, miss: -WHOLE }
     }
 
     fn meters(&mut self, volume: VolumeId) -> impl Iterator<Item = &mut Meter> {
@@ -117,9 +129,10 @@ impl Foreground {
 
     /// When it is due though nobody asks for anything: while a volume is to go back to inline.
     pub(crate) fn timer(&self, pool: &Pool) -> Option<Nanos> {
-        let goes_back =
-            |&(id, ref watched): &(VolumeId, Watched)| watched.controller.mode == Mode::Offline && has_choice(pool, id);
-        self.volumes.iter().any(goes_back).then_some(self.since + PERIOD)
+        let is_offline = |(id, watched): &(VolumeId, Watched)| {
+            watched.controller.mode == Mode::Offline && why(pool, *id) == Some(watched.why)
+        };
+        self.volumes.iter().any(is_offline).then_some(self.since + PERIOD)
     }
 
     /// Measures. Gives the largest miss, for the throttle, and the time that was measured; and tells volumes their mode. `spent`: the
@@ -132,7 +145,7 @@ impl Foreground {
             watched.measure(pool.now, spent);
             pool.choose_mode(*id, watched.controller.mode);
         }
-        let has_goal = |id| self.volumes.iter().any(|(known, watched)| *known == id && watched.goal != Goal::None);
+        let has_goal = |id| self.volumes.iter().any(|(known, watched)| *known == id && watched.why.goal != Goal::None);
         let all_have_goals = pool.volumes.iter().all(|volume| volume.keeps.is_some() || has_goal(volume.id));
         let whole = (!all_have_goals).then_some(self.pool.miss);
         self.miss = largest_miss(self.volumes.iter().map(|(_, watched)| watched.miss).chain(whole));
@@ -141,13 +154,13 @@ impl Foreground {
 
     /// Volumes come, change and go.
     fn follow(&mut self, pool: &Pool, requests: &Requests) {
-        self.volumes.retain(|(id, watched)| goal_to_watch(pool, *id) == Some(watched.goal));
+        self.volumes.retain(|(id, watched)| why(pool, *id) == Some(watched.why));
         for volume in &pool.volumes {
             let is_known = self.volumes.iter().any(|(id, _)| *id == volume.id);
-            if let Some(goal) = goal_to_watch(pool, volume.id).filter(|_| !is_known) {
+            if let Some(why) = why(pool, volume.id).filter(|_| !is_known) {
                 let of_volume = |request: &&Request| request.volume == volume.id && is_counted(request.kind);
                 let active = requests.under_way().filter(of_volume).count() as u64;
-                self.volumes.push((volume.id, Watched::new(goal, pool.now, active)));
+                self.volumes.push((volume.id, Watched::new(why, pool.now, active)));
             }
         }
     }
@@ -161,8 +174,8 @@ impl Foreground {
         };
         TimingStatus {
             mode,
-            switches: if has_choice(pool, id) { watched.switches } else { 0 },
-            measured: Some(watched.last.in_unit_of(watched.goal)),
+            switches: watched.switches,
+            measured: Some(watched.last.in_unit_of(watched.why.goal)),
             miss_ppm: watched.miss,
             stressed_ppm: (watched.last.stressed * 1_000_000 / watched.last.entered.max(1)) as u32,
         }
@@ -190,14 +203,9 @@ fn is_counted(kind: Kind) -> bool {
     matches!(kind, Kind::Read | Kind::Write | Kind::Clear)
 }
 
-/// Whether a controller chooses the mode of a volume.
-fn has_choice(pool: &Pool, id: VolumeId) -> bool {
-    pool.volume_index(id).is_some_and(|at| pool.volumes[at].timing == Some(Timing::Hybrid))
-}
-
-/// The goal of a volume, if there is a reason to measure it.
-fn goal_to_watch(pool: &Pool, id: VolumeId) -> Option<Goal> {
+/// Why a volume is to be measured, if there is a reason.
+fn why(pool: &Pool, id: VolumeId) -> Option<Why> {
     let volume = &pool.volumes[pool.volume_index(id)?];
-    let is_watched = volume.timing == Some(Timing::Hybrid) || volume.goal != Goal::None;
-    is_watched.then_some(volume.goal)
+    let why = Why { goal: volume.goal, has_choice: volume.timing == Some(Timing::Hybrid) };
+    (why.has_choice || why.goal != Goal::None).then_some(why)
 }
