@@ -18,6 +18,7 @@ use engine::{
 
 use crate::clients::listen::Listener;
 use crate::clients::server::Server;
+use crate::clients::tls::Tls;
 use crate::commands::explain::{explain_control, explain_open};
 use crate::io::arena::{Arena, BLOCK};
 use crate::io::digest::Digester;
@@ -31,6 +32,7 @@ use crate::operators::command::{self, Wanted};
 use crate::operators::control::{Mailbox, Message, Request, Response};
 use crate::operators::service::Manager;
 use crate::operators::watch::{REMEDY, Watch};
+use crate::report::latency::LatencyReport;
 use crate::report::status::{Report, failure_text};
 use crate::size;
 use crate::store::backing::Store;
@@ -80,6 +82,8 @@ pub struct Opening<'a> {
     pub memory: (u64, Source),
     /// Where to serve; empty for a command that only looks.
     pub listeners: Vec<Listener>,
+    /// TLS for those of them that come over TCP, if they may have it.
+    pub tls: Option<Tls>,
     /// The most clients at a time.
     pub connections: u32,
     /// Who is told how the opening and the end go on.
@@ -135,7 +139,7 @@ pub struct Reactor {
 impl Reactor {
     /// Sets everything up and lets the engine begin to open the pool.
     pub fn new(opening: Opening<'_>) -> anyhow::Result<Reactor> {
-        let Opening { store, owned, parameters, memory, listeners, connections, .. } = opening;
+        let Opening { store, owned, parameters, memory, listeners, tls, connections, .. } = opening;
         let Opening { manager, mailbox, read_only, record, poll, .. } = opening;
         let serving = !listeners.is_empty();
         let wanted = if serving { allow_files(connections) } else { 1 };
@@ -156,7 +160,7 @@ impl Reactor {
         let engine = Recorded::new(header.open(), recording);
         let mut core = Core { engine, arena, ring, digester: Digester::new(&parameters), now: 0 };
         core.ring.wake_up(mailbox.counter(), &core.arena);
-        let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections, wanted);
+        let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections, wanted, tls);
         Ok(Reactor {
             core,
             disk: Disk::new(STAGING_BLOCKS, store),
@@ -250,7 +254,10 @@ impl Reactor {
         let served = (self.division.memory, self.memory_source);
         let memory = if self.serving { served } else { memory::of_pool(engine.pool_memory()) };
         let mut report = Report::new(engine, memory, |volume| self.server.clients_of(volume));
+        report.latency = LatencyReport::new(self.server.latencies());
+        report.host_full = self.watch.as_ref().is_some_and(Watch::host_lacks_room);
         report.addresses = self.server.listeners().iter().map(Listener::address).collect();
+        report.tls = self.server.tls().to_string();
         report
     }
 

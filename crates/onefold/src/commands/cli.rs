@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use engine::Policy;
 
 use crate::clients::listen::Address;
+use crate::clients::tls::Mode;
 use crate::commands::estimate;
 use crate::log::Level;
 use crate::operators::properties::policy_value;
@@ -37,7 +38,7 @@ pub struct Cli {
 }
 
 /// The pool that a command is about, served or not.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Target {
     /// File or block device of the pool
     pub pool: PathBuf,
@@ -93,6 +94,15 @@ pub enum Command {
     Export(ExportArgs),
     /// Show what a pool holds and what it saves
     Status(StatusArgs),
+    /// Show a pool that is being served, in this terminal: savings, requests, memory, background work
+    Top {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Print one frame and end: figures of one second
+        #[arg(long)]
+        once: bool,
+    },
     /// Print what to paste to connect a client to a volume that is being served
     Connect(ConnectArgs),
     /// Read and verify everything, and repair what has another copy; also while the pool is served
@@ -254,6 +264,9 @@ pub struct ServeArgs {
     /// for a socket a short name in $XDG_RUNTIME_DIR or /run/onefold]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Where to show a page for browsers, with /metrics for Prometheus, /healthz and /status.json; nothing can be changed there
+    #[arg(long, value_name = "HOST:PORT", value_parser = Address::parse_http)]
+    pub http: Option<Address>,
     /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M]
     #[arg(long, value_parser = size::parse)]
     pub memory: Option<u64>,
@@ -283,7 +296,16 @@ pub struct ServeArgs {
     /// Where the recording ends; the server goes on
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "record", default_value = "1G")]
     pub record_size: u64,
-    /// Let tcp: listen on addresses that other machines reach (there is no encryption and no password)
+    /// TLS for clients over TCP. (A Unix socket needs none: the rights of its file say who may connect.) Needs --tls-certificates
+    #[arg(long, value_name = "MODE", default_value_t)]
+    pub tls: Mode,
+    /// Folder of server-cert.pem and server-key.pem, and of ca-cert.pem for --tls-verify-peer; read once, at the start
+    #[arg(long, value_name = "FOLDER")]
+    pub tls_certificates: Option<PathBuf>,
+    /// Serve only clients with a certificate that ca-cert.pem has signed
+    #[arg(long, requires = "tls_certificates")]
+    pub tls_verify_peer: bool,
+    /// Let tcp: and --http listen on addresses that other machines reach. HTTP has no encryption and no password. Of tcp:, without --tls require there is no encryption, without --tls-verify-peer no password
     #[arg(long)]
     pub allow_remote: bool,
     /// Report the start as JSON, one line

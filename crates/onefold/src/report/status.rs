@@ -6,9 +6,12 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::clients::latency::Latencies;
+use crate::clients::tls;
 use crate::memory::Source;
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
+use crate::report::latency::LatencyReport;
 use crate::report::pace::{PaceReport, VolumePaceReport};
 use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
 use crate::size;
@@ -89,6 +92,9 @@ pub struct Report {
     /// Why the pool has failed, if it has: it is read-only until it is repaired.
     #[serde(default)]
     pub failure: Option<String>,
+    /// Whether the file system under the pool is full: writes fail, or wait, until there is room.
+    #[serde(default)]
+    pub host_full: bool,
     /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub,
     pub damaged_blocks_found: u64,
     /// and those of them that have been repaired.
@@ -111,6 +117,9 @@ pub struct Report {
     /// What was done for reads.
     #[serde(default)]
     pub reads: ReadsReport,
+    /// How long clients' requests take.
+    #[serde(default)]
+    pub latency: LatencyReport,
     /// What came of digests that were put into the index ahead of need.
     #[serde(default)]
     pub neighbours: NeighboursReport,
@@ -120,6 +129,9 @@ pub struct Report {
     /// Where clients connect, as `--listen` takes it; nowhere if it is not served.
     #[serde(default)]
     pub addresses: Vec<String>,
+    /// Whether clients over TCP may encrypt: off, on or require.
+    #[serde(default)]
+    pub tls: String,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
 }
@@ -473,6 +485,7 @@ impl Report {
             mode: mode_name(status.mode).into(),
             needs_recovery: false,
             failure: status.failure.map(|failure| failure_text(failure).into()),
+            host_full: false,
             damaged_blocks_found: status.damaged_blocks_found,
             repaired_blocks: status.repaired_blocks,
             scrub: ScrubReport::new(&status.scrub),
@@ -482,9 +495,11 @@ impl Report {
             pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
             writes: WritesReport::new(engine.write_counts()),
             reads: engine.read_counts().into(),
+            latency: LatencyReport::new(&Latencies::default()),
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
             addresses: Vec::new(),
+            tls: tls::Mode::Off.to_string(),
             volumes: volumes.collect(),
         }
     }
@@ -502,6 +517,9 @@ impl Report {
         }
         if let Some(failure) = &self.failure {
             row("failed", format!("{failure}: read-only until 'onefold repair' has lifted it"));
+        }
+        if self.host_full {
+            row("no room", "the file system under the pool is full: make room there".into());
         }
         row("capacity", size::show(self.capacity_bytes));
         row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
@@ -573,6 +591,7 @@ impl Report {
         text.push_str(&self.writes.text());
         text.push_str(&self.neighbours.text());
         text.push_str(&self.reads.text());
+        text.push_str(&self.latency.text());
         text.push('\n');
         text.push_str(&volumes_text(&self.volumes));
         text
