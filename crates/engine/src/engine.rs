@@ -25,7 +25,6 @@ use crate::limits::Limits;
 use crate::opening::Recovery;
 use crate::pool::Pool;
 use crate::requests::deciding::Deciding;
-use crate::requests::foreground::Foreground;
 use crate::requests::request::{Requests, Stage};
 use crate::store::io::Io;
 
@@ -39,8 +38,6 @@ pub struct Engine {
     pub(crate) jobs: Jobs,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) requests: Requests,
-    /// What clients get.
-    pub(crate) foreground: Foreground,
     /// Requests that can run.
     pub(crate) ready: VecDeque<RequestId>,
     /// Those whose work may be long, apart from them.
@@ -74,8 +71,7 @@ impl Engine {
             care: Care::default(),
             jobs: Jobs::new(&limits, geometry.block(), now),
             read_ahead: ReadAhead::new(),
-            requests: Requests::new(limits.requests),
-            foreground: Foreground::new(now),
+            requests: Requests::new(limits.requests, now),
             ready: VecDeque::new(),
             turns: Turns::new(&limits, geometry.block()),
             blocked: VecDeque::new(),
@@ -136,7 +132,7 @@ impl Engine {
     }
 
     fn timers(&self) -> Option<Nanos> {
-        let goes_back = self.foreground.timer(&self.pool).filter(|_| self.pool.phase == Phase::Serving);
+        let goes_back = self.requests.foreground().timer(&self.pool).filter(|_| self.pool.phase == Phase::Serving);
         self.tick.into_iter().chain(self.jobs.due()).chain(self.no_room.due()).chain(goes_back).min()
     }
 
@@ -211,7 +207,7 @@ impl Engine {
             self.recover();
         }
         if matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.to_audit {
-            if self.foreground.is_due(self.pool.now) {
+            if self.requests.foreground().is_due(self.pool.now) {
                 self.measure();
             }
             self.step_no_room();
@@ -255,7 +251,7 @@ impl Engine {
     #[inline(never)]
     fn measure(&mut self) {
         let spent = self.jobs.has_no_more_to_give();
-        let (miss, time) = self.foreground.measure(&mut self.pool, &self.requests, spent);
+        let (miss, time) = self.requests.measure(&mut self.pool, spent);
         self.jobs.follow(miss, time);
     }
 

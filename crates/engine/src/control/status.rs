@@ -86,7 +86,7 @@ impl Engine {
 
     /// When duplicates of a volume are found now, and what was measured for that.
     pub fn timing_of(&self, volume: &Volume) -> TimingStatus {
-        self.foreground.timing(&self.pool, volume.id)
+        self.requests.foreground().timing(&self.pool, volume.id)
     }
 
     /// What was done for reads.
@@ -133,7 +133,7 @@ impl Engine {
             repaired_blocks: self.care.damages().repaired,
             scrub: self.jobs.scrub.status(&self.pool),
             dedup: self.jobs.dedup().status(&self.pool),
-            pace: self.foreground.pace(self.jobs.share(), self.requests.active()),
+            pace: self.requests.foreground().pace(self.jobs.share(), self.requests.active()),
             mode: match self.pool.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
                 _ if self.pool.read_only || self.pool.reads_only => Mode::ReadOnly,

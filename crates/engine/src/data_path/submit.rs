@@ -21,7 +21,6 @@ impl Engine {
         };
         self.last_request = self.pool.now;
         let id = self.requests.begin(token, kind, volume, (offset, length), self.pool.now);
-        self.foreground.entered(self.requests.get(id));
         let block = self.pool.store.geometry.block();
         if let Operation::Write(inputs) = operation {
             let request = self.requests.get_mut(id);
@@ -125,8 +124,7 @@ impl Engine {
 
     fn end_request(&mut self, id: RequestId) {
         self.last_request = self.pool.now;
-        self.foreground.left(self.pool.now, self.requests.get(id));
-        self.requests.end(id);
+        self.requests.end(id, self.pool.now);
     }
 
     /// Answers a request that changed or flushed something.

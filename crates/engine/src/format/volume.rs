@@ -73,7 +73,7 @@ pub struct Volume {
     /// What its clients are to have.
     pub goal: Goal,
     /// Where a controller chooses: it has chosen offline.
-    pub(crate) is_pressed: bool,
+    pub is_pressed: bool,
     /// Mapped, non-zero blocks (merged ones).
     pub logical_blocks_used: u64,
     /// What it is for, if nobody sees it.

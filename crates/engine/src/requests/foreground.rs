@@ -11,7 +11,6 @@ use alloc::vec::Vec;
 
 use crate::contract::{Goal, Nanos, Timing, VolumeId};
 use crate::pool::Pool;
-use crate::requests::request::{Kind, Request, Requests};
 use crate::sharing::timing::forecast::Forecast;
 use crate::sharing::timing::meter::Meter;
 use crate::sharing::timing::{Measurement, Mode, WHOLE, largest_miss};
@@ -107,18 +106,14 @@ impl Foreground {
 
     /// A request has come.
     #[inline]
-    pub(crate) fn entered(&mut self, request: &Request) {
-        if is_counted(request.kind) {
-            self.meters(request.volume).for_each(|meter| meter.entered(request.came));
-        }
+    pub(crate) fn entered(&mut self, volume: VolumeId, now: Nanos) {
+        self.meters(volume).for_each(|meter| meter.entered(now));
     }
 
-    /// A request is answered.
+    /// A request of so many bytes is answered that came then.
     #[inline]
-    pub(crate) fn left(&mut self, now: Nanos, request: &Request) {
-        if is_counted(request.kind) {
-            self.meters(request.volume).for_each(|meter| meter.left(now, request.came, request.length));
-        }
+    pub(crate) fn left(&mut self, volume: VolumeId, now: Nanos, came: Nanos, bytes: u64) {
+        self.meters(volume).for_each(|meter| meter.left(now, came, bytes));
     }
 
     /// Whether the next measurement is due.
@@ -135,10 +130,10 @@ impl Foreground {
         self.volumes.iter().any(is_offline).then_some(self.since + PERIOD)
     }
 
-    /// Measures. Gives the largest miss, for the throttle, and the time that was measured; and tells volumes their mode. `spent`: the
-    /// background has nothing left to give.
-    pub(crate) fn measure(&mut self, pool: &mut Pool, requests: &Requests, spent: bool) -> (i64, Nanos) {
-        self.follow(pool, requests);
+    /// Measures. Gives the largest miss, for the throttle, and the time that was measured; and tells volumes their mode. `active`: the
+    /// requests of a volume that are under way; `spent`: the background has nothing left to give.
+    pub(crate) fn measure(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64, spent: bool) -> (i64, Nanos) {
+        self.follow(pool, active);
         let time = pool.now - core::mem::replace(&mut self.since, pool.now);
         self.pool.measure(pool.now, spent);
         for (id, watched) in &mut self.volumes {
@@ -153,14 +148,12 @@ impl Foreground {
     }
 
     /// Volumes come, change and go.
-    fn follow(&mut self, pool: &Pool, requests: &Requests) {
+    fn follow(&mut self, pool: &Pool, active: impl Fn(VolumeId) -> u64) {
         self.volumes.retain(|(id, watched)| why(pool, *id) == Some(watched.why));
         for volume in &pool.volumes {
             let is_known = self.volumes.iter().any(|(id, _)| *id == volume.id);
             if let Some(why) = why(pool, volume.id).filter(|_| !is_known) {
-                let of_volume = |request: &&Request| request.volume == volume.id && is_counted(request.kind);
-                let active = requests.under_way().filter(of_volume).count() as u64;
-                self.volumes.push((volume.id, Watched::new(why, pool.now, active)));
+                self.volumes.push((volume.id, Watched::new(why, pool.now, active(volume.id))));
             }
         }
     }
@@ -196,11 +189,6 @@ impl Foreground {
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.volumes)
     }
-}
-
-/// Flushes wait for what others wrote, and extents for nothing: neither says what the device does for a request.
-fn is_counted(kind: Kind) -> bool {
-    matches!(kind, Kind::Read | Kind::Write | Kind::Clear)
 }
 
 /// Why a volume is to be measured, if there is a reason.

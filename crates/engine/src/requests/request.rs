@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, Nanos, RequestId, VolumeId};
 
 use crate::format::entry::{Entry, Key, Slot};
+use crate::pool::Pool;
+use crate::requests::foreground::Foreground;
 use crate::sharing::policy::{Lookup, OnDisk};
 use crate::sizes::list_bytes;
 
@@ -41,6 +43,13 @@ pub(crate) enum Kind {
     Clear,
     Flush,
     Extents,
+}
+
+impl Kind {
+    /// Flushes wait for what others wrote, and extents for nothing: neither says what the device does for a request.
+    fn is_measured(self) -> bool {
+        matches!(self, Kind::Read | Kind::Write | Kind::Clear)
+    }
 }
 
 /// What becomes of a block of payload. (One of zeroes is never stored.)
@@ -161,11 +170,14 @@ pub(crate) struct Requests {
     table: Vec<Request>,
     free: Vec<u32>,
     limit: usize,
+    /// What clients get.
+    foreground: Foreground,
 }
 
 impl Requests {
-    pub(crate) fn new(limit: u32) -> Requests {
-        Requests { table: Vec::new(), free: Vec::new(), limit: limit as usize }
+    pub(crate) fn new(limit: u32, now: Nanos) -> Requests {
+        let (table, free) = (Vec::new(), Vec::new());
+        Requests { table, free, limit: limit as usize, foreground: Foreground::new(now) }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -246,6 +258,9 @@ impl Requests {
         request.device_reads = 0;
         (request.has_run, request.leader, request.next) = (false, None, None);
         request.active = true;
+        if kind.is_measured() {
+            self.foreground.entered(volume, came);
+        }
         RequestId(at)
     }
 
@@ -267,9 +282,12 @@ impl Requests {
     }
 
     /// The request is over.
-    pub(crate) fn end(&mut self, id: RequestId) {
+    pub(crate) fn end(&mut self, id: RequestId, now: Nanos) {
         let request = &mut self.table[id.0 as usize];
         assert!(request.active && request.waiting == 0);
+        if request.kind.is_measured() {
+            self.foreground.left(request.volume, now, request.came, request.length);
+        }
         request.active = false;
         request.blocks.clear();
         request.data.clear();
@@ -280,15 +298,26 @@ impl Requests {
         self.free.push(id.0);
     }
 
-    /// The requests in flight.
-    pub(crate) fn under_way(&self) -> impl Iterator<Item = &Request> {
-        self.table.iter().filter(|request| request.active)
+    /// What clients get.
+    #[inline]
+    pub(crate) fn foreground(&self) -> &Foreground {
+        &self.foreground
+    }
+
+    /// See [`Foreground::measure`].
+    pub(crate) fn measure(&mut self, pool: &mut Pool, spent: bool) -> (i64, Nanos) {
+        let Requests { table, foreground, .. } = self;
+        let active = |volume: VolumeId| {
+            let of_volume = |request: &&Request| request.active && request.volume == volume;
+            table.iter().filter(of_volume).filter(|request| request.kind.is_measured()).count() as u64
+        };
+        foreground.measure(pool, active, spent)
     }
 
     /// Stages and kinds of everything in flight, for whoever looks for a hang.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = (u64, Stage)> + '_ {
         let stage = |request: &Request| request.leader.map_or(request.stage, |leader| self.get(leader).stage);
-        self.under_way().map(move |request| (request.token, stage(request)))
+        self.table.iter().filter(|request| request.active).map(move |request| (request.token, stage(request)))
     }
 }
 
