@@ -13,7 +13,7 @@
 use core::fmt;
 
 pub use crate::settings::CacheSetting;
-pub use crate::settings::{CacheKey, IndexCopy, Policy, Tidy, Timing};
+pub use crate::settings::{CacheKey, Goal, IndexCopy, Policy, Tidy, Timing};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -197,6 +197,8 @@ pub struct VolumeProperties {
     pub read_only: Option<bool>,
     /// When duplicates are found.
     pub timing: Option<Timing>,
+    /// What its clients are to have.
+    pub goal: Option<Goal>,
 }
 
 /// An operator's command.

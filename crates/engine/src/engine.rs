@@ -72,7 +72,7 @@ impl Engine {
             care: Care::default(),
             jobs: Jobs::new(&limits, geometry.block(), now),
             read_ahead: ReadAhead::new(),
-            requests: Requests::new(limits.requests),
+            requests: Requests::new(limits.requests, now),
             ready: VecDeque::new(),
             turns: Turns::new(&limits, geometry.block()),
             blocked: VecDeque::new(),
@@ -138,7 +138,8 @@ impl Engine {
     }
 
     fn timers(&self) -> Option<Nanos> {
-        self.tick.into_iter().chain(self.jobs.due()).chain(self.no_room.due()).min()
+        let goes_back = self.requests.foreground().timer(&self.pool).filter(|_| self.pool.phase == Phase::Serving);
+        self.tick.into_iter().chain(self.jobs.due()).chain(self.no_room.due()).chain(goes_back).min()
     }
 
     /// What an I/O is: operation, byte offset, byte length, segments, class.
@@ -212,6 +213,9 @@ impl Engine {
             self.recover();
         }
         if matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.to_audit {
+            if self.requests.foreground().is_due(self.pool.now) {
+                self.measure();
+            }
             self.step_no_room();
             self.run_ready();
             self.retry_starved();
@@ -247,6 +251,14 @@ impl Engine {
             }
             self.set_tick(&facts);
         }
+    }
+
+    /// What clients got lately says what the background may have, and what the mode of a volume is.
+    #[inline(never)]
+    fn measure(&mut self) {
+        let spent = self.jobs.has_no_more_to_give();
+        let (miss, time) = self.requests.measure(&mut self.pool, spent);
+        self.jobs.follow(miss, time);
     }
 
     fn run_ready(&mut self) {

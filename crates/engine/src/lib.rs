@@ -70,6 +70,7 @@ pub use pool::disk_index::DiskIndexStatus;
 pub use pool::flash::{FlashMode, FlashParameters, FlashStatus};
 pub use pool::owner;
 pub use pool::owner::{Opened, Owner};
+pub use requests::foreground::{PaceStatus, TimingStatus};
 pub use requests::request::Stage;
 pub use settings::{Division, Replacement, Rule};
 pub use sharing::{policy, timing};

@@ -479,6 +479,30 @@ pub enum Goal {
     P99(u64),
 }
 
+impl Goal {
+    /// The numbers on disk: of which kind it is, and how much.
+    pub(crate) fn encode(self) -> (u8, u64) {
+        match self {
+            Goal::None => (0, 0),
+            Goal::Operations(count) => (1, count),
+            Goal::Bytes(bytes) => (2, bytes),
+            Goal::P99(nanos) => (3, nanos),
+        }
+    }
+
+    /// Reads the numbers on disk; `None` if there is no such goal.
+    pub(crate) fn decode(kind: u8, number: u64) -> Option<Goal> {
+        match (kind, number) {
+            (0, 0) => Some(Goal::None),
+            (_, 0) => None,
+            (1, count) => Some(Goal::Operations(count)),
+            (2, bytes) => Some(Goal::Bytes(bytes)),
+            (3, nanos) => Some(Goal::P99(nanos)),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -506,7 +530,7 @@ impl core::error::Error for BadTiming {}
 
 impl fmt::Display for BadTiming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a timing is inline, offline or hybrid")
+        f.write_str("it is inline, offline or hybrid")
     }
 }
 
@@ -561,6 +585,6 @@ impl core::error::Error for BadGoal {}
 
 impl fmt::Display for BadGoal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a goal is none, or a number with its unit, such as 20000iops, 200MiB/s or p99=2ms")
+        f.write_str("it is none, or a number with its unit, such as 20000iops, 200MiB/s or p99=2ms")
     }
 }

@@ -114,7 +114,7 @@ const RULES: [Rules; 7] = [
     },
     Rules {
         job: Job::Dedup,
-        runs: Runs::InBursts,
+        runs: Runs::ByShare,
         between_checkpoints: true,
         after: Some(Job::Rebuild),
         also_unwritten: false,
@@ -171,9 +171,11 @@ struct Rules {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Runs {
+pub(crate) enum Runs {
     /// When the throttle gives it a turn.
     InBursts,
+    /// The same, with the share that clients' goals leave it.
+    ByShare,
     /// Only while the pool is idle.
     WhenIdle,
 }
@@ -311,7 +313,7 @@ impl Jobs {
         let has_turn = match rules.runs {
             _ if !can_step => false,
             Runs::WhenIdle => facts.is_idle,
-            Runs::InBursts => self.begins_burst(pool, facts),
+            runs => self.begins_burst(runs, pool, facts),
         };
         if has_turn {
             self.step(rules.job, &mut Work { pool, care, facts: *facts });
@@ -357,7 +359,7 @@ impl Jobs {
     /// I/O of blocks in flight, of jobs that go in bursts.
     fn in_flight(&self) -> usize {
         let mut all = 0;
-        each_row!(rules => if rules.runs == Runs::InBursts {
+        each_row!(rules => if rules.runs != Runs::WhenIdle {
             all += ask!(self, rules.job, in_flight());
         });
         all
@@ -374,16 +376,14 @@ impl Jobs {
     /// Decides when jobs go on, at the end of a pump; `others` can go on at once when they have a turn.
     #[inline]
     pub(crate) fn set_timer(&mut self, pool: &Pool, facts: &Facts, others: bool) {
-        let mut any = others;
-        each_row!(rules => if rules.runs == Runs::InBursts {
-            any |= self.can_step(rules, pool, facts) && !ask!(self, rules.job, is_stuck(pool));
+        let (mut any, mut any_by_share) = (others, false);
+        each_row!(rules => if rules.runs != Runs::WhenIdle {
+            let can = self.can_step(rules, pool, facts) && !ask!(self, rules.job, is_stuck(pool));
+            *(if rules.runs == Runs::ByShare { &mut any_by_share } else { &mut any }) |= can;
         });
-        (self.work_left, self.timer) = match self.turn(pool, facts) {
-            _ if !any || pool.phase == Phase::Closed => (false, None),
-            Turn::Now => (true, None),
-            Turn::At(due) => (false, Some(due)),
-            Turn::AfterIo => (false, None),
-        };
+        (self.work_left, self.timer) = (false, None);
+        self.set_timer_for(Runs::InBursts, any, pool, facts);
+        self.set_timer_for(Runs::ByShare, any_by_share, pool, facts);
         each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(facts)).filter(|&due| due > pool.now) {
             self.timer = Some(self.timer.map_or(due, |timer| timer.min(due)));
         });
@@ -397,6 +397,26 @@ impl Jobs {
                 false => self.timer = Some(self.timer.map_or(facts.idle_from, |timer| timer.min(facts.idle_from))),
             }
         });
+    }
+
+    fn set_timer_for(&mut self, runs: Runs, any: bool, pool: &Pool, facts: &Facts) {
+        // Asked in any case: a burst that is over becomes a rest.
+        match self.turn(runs, pool, facts) {
+            _ if !any || pool.phase == Phase::Closed => {}
+            Turn::Now => self.work_left = true,
+            Turn::At(due) => self.timer = Some(self.timer.map_or(due, |timer| timer.min(due))),
+            Turn::AfterIo => {}
+        }
+    }
+
+    /// Whether clients that want more than they get would get nothing from the background: it has its least share, or no work.
+    pub(crate) fn has_no_more_to_give(&self) -> bool {
+        !self.dedup.is_under_way() || self.throttle.is_at_least()
+    }
+
+    /// The share of the device that the pass has while clients are busy, in millionths.
+    pub(crate) fn share(&self) -> i64 {
+        self.throttle.share()
     }
 
     /// What is known of regions that come home.

@@ -248,7 +248,11 @@ impl Decoder {
                     _ => return Err(Stop::Damaged),
                 };
                 let timing = Timing::decode(reader.byte()?).map_err(|()| Stop::Damaged)?;
-                Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing } }
+                let goal = match (reader.byte()?, reader.number()?) {
+                    (u8::MAX, 0) => None,
+                    (kind, amount) => Some(Goal::decode(kind, amount).ok_or(Stop::Damaged)?),
+                };
+                Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing, goal } }
             }
             5 => {
                 let policy = reader.policy_change()?;

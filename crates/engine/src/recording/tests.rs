@@ -93,6 +93,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
                 policy: changed,
                 read_only: (c % 2 == 0).then_some(flag),
                 timing: Timing::decode(a as u8 % 4).unwrap_or(None),
+                goal: flag.then(|| Goal::decode(c as u8 % 4, b).unwrap_or_default()),
             },
         }),
         17 => control(Command::SetPool(PoolChange {

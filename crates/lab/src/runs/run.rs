@@ -324,8 +324,9 @@ impl Run {
                 let change = VolumeProperties { policy: *policy, read_only: *read_only, ..VolumeProperties::default() };
                 self.set_volume(*volume, change)
             }
-            Operation::SetTiming { volume, timing } => {
-                self.set_volume(*volume, VolumeProperties { timing: Some(*timing), ..VolumeProperties::default() })
+            Operation::SetTiming { volume, timing, goal } => {
+                let (timing, goal) = (Some(*timing), Some(*goal));
+                self.set_volume(*volume, VolumeProperties { timing, goal, ..VolumeProperties::default() })
             }
             Operation::SetPool { policy } => self.set_pool(*policy),
             Operation::Scrub(command) => {

@@ -101,9 +101,10 @@ impl Run {
             policy: change.policy.unwrap_or(before.policy),
             read_only: change.read_only.unwrap_or(before.read_only),
             timing: change.timing.or(before.timing),
+            goal: change.goal.unwrap_or(before.goal),
         };
         self.model.begin_set(volume, properties);
-        self.is_exact &= !matches!(change.timing, Some(Timing::Offline));
+        self.is_exact &= matches!(change.timing, None | Some(Timing::Inline));
         self.note_policies();
         let token = self.token(Pending::Set { volume });
         self.world.control(token, Command::SetVolume { volume: id, change });
@@ -142,7 +143,12 @@ impl Run {
             name: volume.name.clone(),
             // A size that is no multiple of the block size is nobody's.
             size_blocks: if volume.size.is_multiple_of(block) { volume.size / block } else { u64::MAX },
-            properties: Properties { policy: volume.policy, read_only: volume.read_only, timing: volume.timing },
+            properties: Properties {
+                policy: volume.policy,
+                read_only: volume.read_only,
+                timing: volume.timing,
+                goal: volume.goal,
+            },
         });
         let listed: Vec<Listing> = listed.collect();
         self.model.reconcile(&listed, self.world.engine.pool_policy(), opened)

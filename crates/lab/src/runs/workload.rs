@@ -1,7 +1,7 @@
 //! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
-use engine::{CacheKey, CacheSetting, DedupCommand, IndexCopy, Limits, Nanos, Policy, ScrubCommand, Timing};
+use engine::{CacheKey, CacheSetting, DedupCommand, Goal, IndexCopy, Limits, Nanos, Policy, ScrubCommand, Timing};
 
 use crate::content::CELLS;
 use crate::random::Random;
@@ -122,6 +122,8 @@ pub enum Operation {
         volume: u64,
         /// When.
         timing: Timing,
+        /// What its clients are to have.
+        goal: Goal,
     },
     /// Change the policy of the pool.
     SetPool {
@@ -522,8 +524,9 @@ impl Generator<'_> {
             0 => Operation::Dedup(self.random.pick(&[start, start, start, pause, stop])),
             1 => Operation::Idle(10_000_000_000),
             _ => {
-                let timing = self.random.pick(&[Timing::Offline, Timing::Offline, Timing::Inline]);
-                Operation::SetTiming { volume: self.random.below(8), timing }
+                let timing = self.random.pick(&[Timing::Offline, Timing::Hybrid, Timing::Hybrid, Timing::Inline]);
+                let goal = self.random.pick(&[Goal::None, Goal::P99(1), Goal::Operations(1 << 40), Goal::Bytes(1)]);
+                Operation::SetTiming { volume: self.random.below(8), timing, goal }
             }
         }
     }

@@ -212,7 +212,7 @@ pub enum VolumeCommand {
         json: bool,
     },
     /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off,
-    /// timing=inline|offline
+    /// timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms
     Set {
         /// Which pool
         #[command(flatten)]
@@ -230,7 +230,7 @@ pub enum VolumeCommand {
         target: Target,
         /// Which
         name: String,
-        /// Only this property: policy, read-only or timing
+        /// Only this property: policy, read-only, timing or goal
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

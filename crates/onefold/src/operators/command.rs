@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheKey, CacheSetting, Command, DedupCommand, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy, Timing,
-    Volume, VolumeId, VolumeProperties,
+    CacheKey, CacheSetting, Command, DedupCommand, Engine, Goal, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy,
+    Timing, Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
 
@@ -54,11 +54,12 @@ pub fn wanted<'a>(
             }
             Command::ResizeVolume { volume: volume.id, size: *size_bytes }
         }
-        Request::SetVolume { name, policy, read_only, timing } => {
+        Request::SetVolume { name, policy, read_only, timing, goal } => {
             let change = VolumeProperties {
                 policy: policy.as_deref().map(inheritable).transpose()?,
                 read_only: *read_only,
                 timing: timing.as_deref().map(timing_value).transpose()?,
+                goal: goal.as_deref().map(goal_value).transpose()?,
             };
             Command::SetVolume { volume: find(engine, name)?.id, change }
         }
@@ -115,8 +116,12 @@ pub fn judged<'a>(
 
 /// When duplicates of a volume are found, as it is written.
 pub fn timing_value(text: &str) -> Result<Timing, String> {
-    let timing = text.parse().ok().filter(|&timing| timing != Timing::Hybrid);
-    timing.ok_or_else(|| format!("timing={text} is not possible: it is inline or offline"))
+    text.parse().map_err(|error| format!("timing={text} is not possible: {error}"))
+}
+
+/// What clients of a volume are to have, as it is written.
+pub fn goal_value(text: &str) -> Result<Goal, String> {
+    text.parse().map_err(|error| format!("goal={text} is not possible: {error}"))
 }
 
 /// How index and read cache share memory, as it is written; `None` for the default.
@@ -140,11 +145,12 @@ pub fn done(request: &Request) -> Option<String> {
         Request::ResizeVolume { name, size_bytes, .. } => {
             format!("the volume '{name}' has {} now", size::show(*size_bytes))
         }
-        Request::SetVolume { name, policy, read_only, timing } => {
+        Request::SetVolume { name, policy, read_only, timing, goal } => {
             let policy = policy.iter().map(|policy| format!("policy={policy}"));
             let timing = timing.iter().map(|timing| format!("timing={timing}"));
+            let goal = goal.iter().map(|goal| format!("goal={goal}"));
             let locked = read_only.map(|value| format!("read-only={value}"));
-            let set: Vec<_> = policy.chain(locked).chain(timing).collect();
+            let set: Vec<_> = policy.chain(locked).chain(timing).chain(goal).collect();
             format!("the volume '{name}': set {}", set.join(", "))
         }
         Request::SetPool(PoolSettings { memory_bytes: Some(bytes), .. }) => {

@@ -114,6 +114,9 @@ pub enum Request {
         /// When duplicates are found.
         #[serde(default)]
         timing: Option<String>,
+        /// What its clients are to have.
+        #[serde(default)]
+        goal: Option<String>,
     },
     /// Other properties of the pool; answered when they are durable.
     SetPool(PoolSettings),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::operators::command::{
-    cache_key_value, cache_setting, index_copy_value, inheritable, tidy_value, timing_value,
+    cache_key_value, cache_setting, goal_value, index_copy_value, inheritable, tidy_value, timing_value,
 };
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
@@ -42,6 +42,12 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
             property: "timing",
             value: volume.timing.clone(),
             source: if volume.timing_source == "volume" { "volume" } else { DEFAULT },
+        },
+        Property {
+            name: name.clone(),
+            property: "goal",
+            value: volume.goal.clone(),
+            source: if volume.pace.setpoint.is_some() { "volume" } else { DEFAULT },
         },
     ]
 }
@@ -150,7 +156,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
 
 /// What `volume set` asks for.
 pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
-    let (mut policy, mut read_only, mut timing) = (None, None, None);
+    let (mut policy, mut read_only, mut timing, mut goal) = (None, None, None, None);
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(format!("'{pair}' is not of the form KEY=VALUE, such as policy=native"));
@@ -159,10 +165,11 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
             "policy" => policy = Some(policy_value(value)?),
             "read-only" => read_only = Some(switch(key, value)?),
             "timing" => timing = Some(timing_value(value)?.to_string()),
-            _ => return Err(unknown_key(key, &["policy", "read-only", "timing"])),
+            "goal" => goal = Some(goal_value(value)?.to_string()),
+            _ => return Err(unknown_key(key, &["policy", "read-only", "timing", "goal"])),
         }
     }
-    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing })
+    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing, goal })
 }
 
 /// Properties of a pool.
@@ -259,9 +266,10 @@ mod tests {
             name: "v".into(),
             policy: Some("native".into()),
             read_only: Some(true),
-            timing: Some("offline".into()),
+            timing: Some("hybrid".into()),
+            goal: Some("p99=2ms".into()),
         };
-        assert_eq!(set(&["policy=native", "read-only=on", "timing=offline"]), Ok(request));
+        assert_eq!(set(&["policy=native", "read-only=on", "timing=hybrid", "goal=p99=2ms"]), Ok(request));
         let known =
             ["policy=select:4", "policy=select:3,request", "policy=idedup:8", "policy=observe", "policy=inherit"];
         assert!(known.iter().all(|pair| set(&[pair]).is_ok()));
@@ -270,8 +278,10 @@ mod tests {
             ("policy=some", "inherit"),
             ("policy=select:0", "1 to 255"),
             ("read-only=1", "on or off"),
-            ("x=1", "policy or read-only or timing"),
-            ("timing=later", "inline or offline"),
+            ("x=1", "policy or read-only or timing or goal"),
+            ("timing=later", "inline, offline or hybrid"),
+            ("goal=0iops", "20000iops"),
+            ("goal=fast", "none, or a number"),
         ] {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }

@@ -279,6 +279,7 @@ mod tests {
             scrub: engine::ScrubStatus::default(),
             dedup: engine::DedupStatus::default(),
             flash: None,
+            pace: engine::PaceStatus::default(),
             mode: Mode::Normal,
             failure: None,
         }

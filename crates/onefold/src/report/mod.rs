@@ -5,6 +5,7 @@ pub mod dedup;
 pub mod health;
 pub mod jobs;
 pub mod latency;
+pub mod pace;
 pub mod prometheus;
 pub mod recent;
 pub mod status;

@@ -149,6 +149,23 @@ const METRICS: &[Metric] = &[
         "Blocks that wait for the next pass, of those that came in this run.",
         |report| one(report.dedup.undone_blocks),
     ),
+    gauge(
+        "onefold_pace_share_ppm",
+        "Of a million parts of the device, those that the pass has beside clients.",
+        |report| one(report.pace.share_ppm),
+    ),
+    gauge(
+        "onefold_pace_miss_ppm",
+        "The largest miss of all goals, in millionths of the goal; below 0 is room.",
+        |report| one(report.pace.miss_ppm),
+    ),
+    gauge("onefold_pace_p99_nanoseconds", "The p99 of all requests when it was measured last.", |report| {
+        one(report.pace.p99_ns)
+    }),
+    gauge("onefold_pace_usual_p99_nanoseconds", "The usual p99 of all requests; 0: not known yet.", |report| {
+        one(report.pace.usual_p99_ns)
+    }),
+    gauge("onefold_requests_in_flight", "Requests in flight.", |report| one(report.pace.requests_in_flight)),
     counter("onefold_dedup_shared_blocks_total", "Blocks that the pass has let share a slot.", |report| {
         one(report.dedup.shared_blocks)
     }),
@@ -323,6 +340,26 @@ const METRICS: &[Metric] = &[
     gauge("onefold_volume_clients", "Clients connected to the volume.", |report| {
         volumes(report, |volume| one(volume.clients))
     }),
+    gauge("onefold_volume_offline", "1 while writes are stored without a look for duplicates.", |report| {
+        volumes(report, |volume| one(volume.pace.offline))
+    }),
+    counter("onefold_volume_mode_switches_total", "How often a controller has changed that.", |report| {
+        volumes(report, |volume| one(volume.pace.switches))
+    }),
+    gauge("onefold_volume_goal", "The goal, in requests or bytes a second, or as a p99 in nanoseconds.", |report| {
+        volumes(report, |volume| some(volume.pace.setpoint))
+    }),
+    gauge(
+        "onefold_volume_measured",
+        "What was measured last, in the unit of the goal; without one the p99.",
+        |report| volumes(report, |volume| some(volume.pace.measured)),
+    ),
+    gauge("onefold_volume_miss_ppm", "By how much that missed the goal, in millionths; below 0 is room.", |report| {
+        volumes(report, |volume| some(volume.pace.miss_ppm))
+    }),
+    gauge("onefold_volume_stressed_ppm", "Of a million requests those in stress (HIODS 4.3).", |report| {
+        volumes(report, |volume| some(volume.pace.stressed_ppm))
+    }),
     gauge("onefold_volume_logical_blocks_used", "Mapped blocks of the volume that are not zero.", |report| {
         volumes(report, |volume| one(volume.logical_blocks_used))
     }),
@@ -404,6 +441,12 @@ impl Figure for u32 {
     }
 }
 
+impl Figure for i64 {
+    fn value(self) -> String {
+        self.to_string()
+    }
+}
+
 impl Figure for usize {
     fn value(self) -> String {
         self.to_string()
@@ -427,7 +470,7 @@ fn one(figure: impl Figure) -> Vec<Sample> {
 }
 
 /// No sample where there is no figure.
-fn some(figure: Option<u64>) -> Vec<Sample> {
+fn some(figure: Option<impl Figure>) -> Vec<Sample> {
     figure.map(one).unwrap_or_default()
 }
 

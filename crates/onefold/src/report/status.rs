@@ -12,6 +12,7 @@ use crate::memory::Source;
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
 use crate::report::latency::LatencyReport;
+use crate::report::pace::{PaceReport, VolumePaceReport};
 use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
 use crate::size;
 
@@ -103,6 +104,9 @@ pub struct Report {
     /// The pass that finds all duplicates, under way or the last one.
     #[serde(default)]
     pub dedup: DedupReport,
+    /// Clients and that pass, side by side.
+    #[serde(default)]
+    pub pace: PaceReport,
     /// The damages found last, at most 64.
     pub damages: Vec<DamageReport>,
     /// The pool's policy, if it is set.
@@ -340,12 +344,18 @@ pub struct VolumeReport {
     pub policy_source: String,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// When duplicates are found: `inline` or `offline`.
+    /// When duplicates are found: `inline`, `offline` or `hybrid`.
     #[serde(default)]
     pub timing: String,
     /// Who set that: `default` or `volume`.
     #[serde(default)]
     pub timing_source: String,
+    /// What its clients are to have.
+    #[serde(default)]
+    pub goal: String,
+    /// What they get, and what follows from it.
+    #[serde(default)]
+    pub pace: VolumePaceReport,
     /// Clients connected to it.
     pub clients: usize,
     /// Mapped, non-zero blocks.
@@ -438,6 +448,8 @@ impl Report {
             read_only: volume.read_only,
             timing: volume.timing.unwrap_or_default().to_string(),
             timing_source: if volume.timing.is_some() { "volume".into() } else { "default".into() },
+            goal: volume.goal.to_string(),
+            pace: VolumePaceReport::new(engine, volume),
             clients: clients(volume.id),
             logical_blocks_used: volume.logical_blocks_used,
             writes: WritesReport::new(volume.writes),
@@ -478,6 +490,7 @@ impl Report {
             repaired_blocks: status.repaired_blocks,
             scrub: ScrubReport::new(&status.scrub),
             dedup: DedupReport::new(&status.dedup),
+            pace: PaceReport::new(&status.pace),
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
             pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
             writes: WritesReport::new(engine.write_counts()),
@@ -593,13 +606,18 @@ pub fn volumes_text(volumes: &[VolumeReport]) -> String {
     let widest =
         |of: fn(&VolumeReport) -> &str| volumes.iter().map(|volume| of(volume).len()).max().unwrap_or(0).max(6) + 2;
     let (width, wide) = (widest(|volume| &volume.name), widest(|volume| &volume.policy));
-    let long = widest(|volume| &volume.timing);
+    let timing_of = |volume: &VolumeReport| match volume.timing.as_str() {
+        "hybrid" if volume.pace.offline => "hybrid, now offline".into(),
+        "hybrid" => "hybrid, now inline".into(),
+        timing => String::from(timing),
+    };
+    let long = volumes.iter().map(|volume| timing_of(volume).len()).max().unwrap_or(0).max(6) + 2;
     let mut text = format!("  {:<width$}{:<12}{:<wide$}{:<long$}holds\n", "volume", "size", "policy", "timing");
     for volume in volumes {
         let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
         let (name, size) = (&volume.name, size::show(volume.size_bytes));
         let locked = if volume.read_only { ", read-only" } else { "" };
-        let (policy, timing) = (&volume.policy, &volume.timing);
+        let (policy, timing) = (&volume.policy, timing_of(volume));
         text.push_str(&format!("  {name:<width$}{size:<12}{policy:<wide$}{timing:<long$}{holds}{locked}\n"));
     }
     text
@@ -666,6 +684,8 @@ mod tests {
             read_only: false,
             timing: "inline".into(),
             timing_source: "default".into(),
+            goal: "none".into(),
+            pace: VolumePaceReport::default(),
             clients: 0,
             logical_blocks_used: 256,
             writes: WritesReport::default(),
