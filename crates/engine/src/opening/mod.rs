@@ -777,8 +777,7 @@ impl Engine {
         }
         self.pool.open_disk_index();
         self.jobs.open_flash(&mut self.pool);
-        if !recovery.report.clean && self.pool.volumes.iter().any(|volume| self.pool.may_be_offline(volume)) {
-            // What the journal brought back may have been stored without a look for duplicates.
+        if !recovery.report.clean && self.pool.any_may_be_offline() {
             self.jobs.dedup_mut().leave(self.pool.now, 0);
         }
         self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));

@@ -59,6 +59,11 @@ impl Pool {
         has_timing && self.policy_of(volume) != Policy::Native
     }
 
+    /// Whether that may be so of any: then what a journal brings back may have been stored without a look for duplicates.
+    pub(crate) fn any_may_be_offline(&self) -> bool {
+        self.volumes.iter().any(|volume| self.may_be_offline(volume))
+    }
+
     /// The policy that a write goes by now: offline is written as with `native`.
     pub(crate) fn policy_in_force(&self, volume: &Volume) -> Policy {
         if self.is_offline(volume) { Policy::Native } else { self.policy_of(volume) }
