@@ -38,7 +38,7 @@ pub struct Cli {
 }
 
 /// The pool that a command is about, served or not.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Target {
     /// File or block device of the pool
     pub pool: PathBuf,
@@ -96,6 +96,15 @@ pub enum Command {
     Export(ExportArgs),
     /// Show what a pool holds and what it saves
     Status(StatusArgs),
+    /// Show a pool that is being served, in this terminal: savings, requests, memory, background work
+    Top {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Print one frame and end: figures of one second
+        #[arg(long)]
+        once: bool,
+    },
     /// Print what to paste to connect a client to a volume that is being served
     Connect(ConnectArgs),
     /// Read and verify everything, and repair what has another copy; also while the pool is served
@@ -257,6 +266,9 @@ pub struct ServeArgs {
     /// for a socket a short name in $XDG_RUNTIME_DIR or /run/onefold]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Where to show a page for browsers, with /metrics for Prometheus, /healthz and /status.json; nothing can be changed there
+    #[arg(long, value_name = "HOST:PORT", value_parser = Address::parse_http)]
+    pub http: Option<Address>,
     /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M]
     #[arg(long, value_parser = size::parse)]
     pub memory: Option<u64>,
@@ -295,7 +307,7 @@ pub struct ServeArgs {
     /// Serve only clients with a certificate that ca-cert.pem has signed
     #[arg(long, requires = "tls_certificates")]
     pub tls_verify_peer: bool,
-    /// Let tcp: listen on addresses that other machines reach. Without --tls require there is no encryption, without --tls-verify-peer no password
+    /// Let tcp: and --http listen on addresses that other machines reach. HTTP has no encryption and no password. Of tcp:, without --tls require there is no encryption, without --tls-verify-peer no password
     #[arg(long)]
     pub allow_remote: bool,
     /// Report the start as JSON, one line

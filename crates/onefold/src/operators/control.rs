@@ -319,7 +319,8 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
     }
 }
 
-fn ask(request: Request, sending: &Sending) -> Response {
+/// Asks the reactor, and waits for its answer.
+pub fn ask(request: Request, sending: &Sending) -> Response {
     let (sender, receiver) = channel();
     let gone = || Response::Failed("the server is stopping".into());
     if !sending.send(Message::Request(request, sender)) {

@@ -70,6 +70,11 @@ impl Watch {
         [host_again, checkpoint_again].into_iter().flatten().min()
     }
 
+    /// Whether the file system under the pool was full when it was looked at last.
+    pub fn host_lacks_room(&self) -> bool {
+        self.host_full || self.lacks_room
+    }
+
     /// Damages, and how the scrub goes on.
     pub fn look_at_scrub(&mut self, engine: &Engine, status: &Status) {
         let seen = self.damage;

@@ -2,6 +2,10 @@
 
 pub mod caches;
 pub mod dedup;
+pub mod health;
+pub mod jobs;
+pub mod latency;
 pub mod prometheus;
+pub mod recent;
 pub mod status;
 pub mod writes;

@@ -7,6 +7,7 @@ use std::fmt::{Display, Write};
 
 use engine::PassState;
 
+use crate::report::latency::{KindReport, bound_seconds};
 use crate::report::status::{Report, TablesReport, VolumeReport};
 use crate::report::writes::{CategoriesReport, RemovedReport, SizesReport, WhatIfReport};
 
@@ -19,10 +20,14 @@ enum Kind {
     Counter,
     /// Up and down.
     Gauge,
+    /// Counters of what took up to each of some times, of all, and of their times together.
+    Histogram,
 }
 
 /// A value with its labels, beside `pool`.
 struct Sample {
+    /// What follows the name of the metric: for histograms.
+    suffix: &'static str,
     labels: Vec<(&'static str, String)>,
     value: String,
 }
@@ -98,6 +103,7 @@ const METRICS: &[Metric] = &[
         "1 if the pool was not closed cleanly and no server has it: the figures are those that recovery will find.",
         |report| one(report.needs_recovery),
     ),
+    gauge("onefold_host_full", "1 if the file system under the pool is full.", |report| one(report.host_full)),
     gauge("onefold_failed", "1 if the pool has failed: it is read-only until it is repaired.", |report| {
         one(report.failure.is_some())
     }),
@@ -253,6 +259,12 @@ const METRICS: &[Metric] = &[
     counter("onefold_reads_ahead_gap_blocks_total", "Blocks read over between blocks read ahead.", |report| {
         one(report.reads.ahead_gaps)
     }),
+    Metric {
+        name: "onefold_request_duration_seconds",
+        kind: Kind::Histogram,
+        help: "How long clients' requests took, from their headers until their replies were queued.",
+        samples: |report| report.latency.kinds().into_iter().flat_map(durations).collect(),
+    },
     counter(
         "onefold_neighbours_pages_total",
         "Summary pages gone through because a block beside theirs was found.",
@@ -411,7 +423,7 @@ impl Figure for bool {
 }
 
 fn one(figure: impl Figure) -> Vec<Sample> {
-    vec![Sample { labels: Vec::new(), value: figure.value() }]
+    vec![Sample { suffix: "", labels: Vec::new(), value: figure.value() }]
 }
 
 /// No sample where there is no figure.
@@ -420,7 +432,8 @@ fn some(figure: Option<u64>) -> Vec<Sample> {
 }
 
 fn labelled<const N: usize>(label: &'static str, figures: [(&str, u64); N]) -> Vec<Sample> {
-    let sample = |(name, figure): (&str, u64)| Sample { labels: vec![(label, name.into())], value: figure.value() };
+    let sample =
+        |(name, figure): (&str, u64)| Sample { suffix: "", labels: vec![(label, name.into())], value: figure.value() };
     figures.map(sample).into()
 }
 
@@ -453,6 +466,22 @@ fn tables(tables: &TablesReport) -> Vec<Sample> {
     samples
 }
 
+/// The samples of a histogram: what a bound has is in all that follow.
+fn durations((name, kind): (&'static str, &KindReport)) -> Vec<Sample> {
+    let labels = || vec![("kind", name.to_string())];
+    let mut so_far = 0;
+    let buckets = kind.buckets.iter().enumerate().map(|(bucket, count)| {
+        so_far += count;
+        let bound = bound_seconds(bucket).map_or_else(|| "+Inf".into(), |seconds| seconds.to_string());
+        let labels = labels().into_iter().chain([("le", bound)]).collect();
+        Sample { suffix: "_bucket", labels, value: so_far.value() }
+    });
+    let mut samples: Vec<Sample> = buckets.collect();
+    samples.push(Sample { suffix: "_sum", labels: labels(), value: kind.seconds.value() });
+    samples.push(Sample { suffix: "_count", labels: labels(), value: kind.requests.value() });
+    samples
+}
+
 fn categories(categories: &CategoriesReport) -> Vec<Sample> {
     let CategoriesReport { unknown, sequential, scattered, partial } = *categories;
     let figures = [("unknown", unknown), ("sequential", sequential), ("scattered", scattered), ("partial", partial)];
@@ -478,11 +507,12 @@ pub fn text(report: &Report, pool: impl Display) -> String {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for Sample { labels, value } in samples(report) {
+        for Sample { suffix, labels, value } in samples(report) {
             let labels = [&pool].into_iter().chain(&labels).map(|(label, of)| format!("{label}=\"{}\"", escaped(of)));
-            let _ = writeln!(text, "{name}{{{}}} {value}", labels.collect::<Vec<_>>().join(","));
+            let _ = writeln!(text, "{name}{suffix}{{{}}} {value}", labels.collect::<Vec<_>>().join(","));
         }
     }
     text

@@ -6,10 +6,12 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::clients::latency::Latencies;
 use crate::clients::tls;
 use crate::memory::Source;
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
+use crate::report::latency::LatencyReport;
 use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
 use crate::size;
 
@@ -89,6 +91,9 @@ pub struct Report {
     /// Why the pool has failed, if it has: it is read-only until it is repaired.
     #[serde(default)]
     pub failure: Option<String>,
+    /// Whether the file system under the pool is full: writes fail, or wait, until there is room.
+    #[serde(default)]
+    pub host_full: bool,
     /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub,
     pub damaged_blocks_found: u64,
     /// and those of them that have been repaired.
@@ -108,6 +113,9 @@ pub struct Report {
     /// What was done for reads.
     #[serde(default)]
     pub reads: ReadsReport,
+    /// How long clients' requests take.
+    #[serde(default)]
+    pub latency: LatencyReport,
     /// What came of digests that were put into the index ahead of need.
     #[serde(default)]
     pub neighbours: NeighboursReport,
@@ -465,6 +473,7 @@ impl Report {
             mode: mode_name(status.mode).into(),
             needs_recovery: false,
             failure: status.failure.map(|failure| failure_text(failure).into()),
+            host_full: false,
             damaged_blocks_found: status.damaged_blocks_found,
             repaired_blocks: status.repaired_blocks,
             scrub: ScrubReport::new(&status.scrub),
@@ -473,6 +482,7 @@ impl Report {
             pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
             writes: WritesReport::new(engine.write_counts()),
             reads: engine.read_counts().into(),
+            latency: LatencyReport::new(&Latencies::default()),
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
             addresses: Vec::new(),
@@ -494,6 +504,9 @@ impl Report {
         }
         if let Some(failure) = &self.failure {
             row("failed", format!("{failure}: read-only until 'onefold repair' has lifted it"));
+        }
+        if self.host_full {
+            row("no room", "the file system under the pool is full: make room there".into());
         }
         row("capacity", size::show(self.capacity_bytes));
         row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
@@ -565,6 +578,7 @@ impl Report {
         text.push_str(&self.writes.text());
         text.push_str(&self.neighbours.text());
         text.push_str(&self.reads.text());
+        text.push_str(&self.latency.text());
         text.push('\n');
         text.push_str(&volumes_text(&self.volumes));
         text
