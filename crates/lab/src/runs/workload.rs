@@ -585,6 +585,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 29, "{letters:?}");
+        assert_eq!(letters.len(), 31, "{letters:?}");
     }
 }
