@@ -105,7 +105,7 @@ impl Engine {
     }
 
     /// Takes a buffer that holds the slot's content for another slot: the caller holds it. The slot is joined to it.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn use_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
         let buffer = self.pool.find_content(slot, check)?;
         let Pool { cache, buffers, evicted, reads, .. } = &mut self.pool;
@@ -116,6 +116,7 @@ impl Engine {
     }
 
     /// The same for a read, which is counted as a hit by content, unless it is the first use of what was read ahead.
+    #[inline(never)]
     fn hit_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
         let used = self.pool.reads.ahead_used;
         let buffer = self.use_content(slot, check)?;
@@ -145,7 +146,8 @@ impl Engine {
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(buffer) => {
-                        let buffer = buffer.or_else(|| self.hit_content(slot, entry.check()));
+                        let misses = buffer.is_none() && self.pool.cache.is_by_content();
+                        let buffer = if misses { self.hit_content(slot, entry.check()) } else { buffer };
                         self.jobs.boundary.counts.read_hits += u64::from(buffer.is_some());
                         let block = &mut self.requests.get_mut(id).blocks[at];
                         (block.buffer, block.was_ahead) = (buffer, self.pool.reads.ahead_used > used);
@@ -335,10 +337,10 @@ impl Engine {
     /// A slot's content has come: whether it is what it must be.
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
         let fill = self.pool.fills.remove(&slot).expect("a fill ends once");
-        let passed = content.filter(|&content| self.passes(slot, &fill, content));
-        let good = passed.is_some();
+        let good = content.is_some_and(|content| self.passes(slot, &fill, content));
+        let digest = content.filter(|_| good).map(|content| content.digest);
         if !fill.is_wanted() {
-            self.keep_ahead(slot, &fill, passed);
+            self.keep_ahead(slot, &fill, digest);
             return good;
         }
         self.pool.reads.ahead_used += u64::from(fill.is_ahead);
@@ -363,18 +365,18 @@ impl Engine {
         let (buffer, check) = (fill.buffer, fill.check);
         fill.give_list_back(&mut self.pool.spare_fill_lists);
         self.pool.buffers.set_check(buffer, check);
-        self.pool.keep_cached(slot, buffer, passed.map(|content| content.digest));
+        self.pool.keep_cached(slot, buffer, digest);
         self.pool.release_evicted();
         true
     }
 
     /// Keeps a block that was read ahead, if it is good. If not, nothing is said: who needs it finds out.
-    fn keep_ahead(&mut self, slot: Slot, fill: &Fill, passed: Option<BlockContent>) {
-        let Some(content) = passed.filter(|_| !self.pool.buffers.is_retired(fill.buffer)) else {
+    fn keep_ahead(&mut self, slot: Slot, fill: &Fill, digest: Option<Digest>) {
+        let Some(digest) = digest.filter(|_| !self.pool.buffers.is_retired(fill.buffer)) else {
             return self.pool.buffers.release(fill.buffer);
         };
         self.pool.buffers.set_check(fill.buffer, fill.check);
-        self.pool.keep_ahead(slot, fill.buffer, content.digest);
+        self.pool.keep_ahead(slot, fill.buffer, digest);
         self.pool.release_evicted();
     }
 

@@ -160,7 +160,7 @@ impl Engine {
             || self.pool.fills.contains_key(&slot)
             || self.care.mends(slot)
             || self.jobs.fetch.is_fetching(slot)
-            || self.pool.find_content(slot, check).is_some()
+            || (self.pool.cache.is_by_content() && self.pool.find_content(slot, check).is_some())
     }
 
     /// Reads the first of these blocks, as many as come in a few reads: up to which block of the volume, unless it is all.

@@ -166,7 +166,10 @@ impl Engine {
             }
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
-                    Ok(found) => base_buffer = found.or_else(|| self.use_content(slot, entry.check())),
+                    Ok(found) => {
+                        let misses = found.is_none() && self.pool.cache.is_by_content();
+                        base_buffer = if misses { self.use_content(slot, entry.check()) } else { found };
+                    }
                     Err(error) => {
                         self.fail_when_quiet(id, error);
                         return false;

@@ -64,6 +64,7 @@ impl Pool {
     /// The buffer of the read cache that holds under another slot what this slot holds, of which the map has these check bits. They only
     /// name a candidate: proof is the whole digest, from the deltas or from the summaries as far as they are in memory. Nothing is read
     /// for that, since the block itself would cost no more.
+    #[inline(never)]
     pub(crate) fn find_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
         let candidate = self.cache.candidate(check)?;
         if self.canary(Canary::UnprovenContent) {

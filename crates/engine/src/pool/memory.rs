@@ -32,12 +32,12 @@ impl Pool {
         if self.buffers.is_retired(buffer) {
             return self.evicted.push(buffer);
         }
-        match digest.filter(|_| self.cache.is_by_content()) {
-            Some(digest) => self.cache.insert_content(slot, buffer, digest, &mut self.evicted),
-            None => {
-                self.cache.insert(slot, buffer, &mut self.evicted);
-            }
+        if self.cache.is_by_content()
+            && let Some(digest) = digest
+        {
+            return self.cache.insert_content(slot, buffer, digest, &mut self.evicted);
         }
+        self.cache.insert(slot, buffer, &mut self.evicted);
     }
 
     /// The same, of a block that was written.

@@ -197,13 +197,19 @@ impl ReadCache {
     }
 
     /// The cache lets go of a buffer: nothing is joined to it any more, and it is not found by content.
+    #[inline]
     pub(super) fn leave(&mut self, buffer: BufferId) {
         if self.is_by_content() {
-            while self.contents.first_joined(buffer) != NONE {
-                self.drop_joined(self.contents.first_joined(buffer));
-            }
-            self.contents.unlist(buffer);
+            self.forget_content(buffer);
         }
+    }
+
+    #[inline(never)]
+    fn forget_content(&mut self, buffer: BufferId) {
+        while self.contents.first_joined(buffer) != NONE {
+            self.drop_joined(self.contents.first_joined(buffer));
+        }
+        self.contents.unlist(buffer);
     }
 
     /// What a buffer held is in another one.
