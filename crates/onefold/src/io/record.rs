@@ -113,6 +113,16 @@ impl Recorded {
         }
         self.engine.set_limits(limits);
     }
+
+    /// [`Engine::set_profiling`]: not recorded, for nothing that the engine does depends on it.
+    pub fn set_profiling(&mut self, on: bool) {
+        self.engine.set_profiling(on);
+    }
+
+    /// [`Engine::profiling_mut`], likewise.
+    pub fn profiling_mut(&mut self) -> Option<&mut Profiling> {
+        self.engine.profiling_mut()
+    }
 }
 
 /// A recording that has not ended.
