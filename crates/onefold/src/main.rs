@@ -37,7 +37,7 @@ use clap::Parser;
 use serde_json::json;
 
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
-use commands::{check, connect, create, dedup, estimate, images, manual, offline, repair, scrub, serve, top};
+use commands::{check, connect, create, dedup, estimate, images, manual, offline, relocate, repair, scrub, serve, top};
 use io::heap;
 use log::Level;
 use operators::control::Request;
@@ -141,6 +141,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
         Command::Export(arguments) => images::export(arguments),
         Command::Scrub(arguments) => scrub::scrub(arguments),
         Command::Dedup(arguments) => dedup::dedup(arguments),
+        Command::Relocate(command) => relocate::relocate(command),
         Command::Check(arguments) => {
             let clean = check::check(arguments)?;
             Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -30,6 +30,7 @@ use crate::memory::capacity::allow_files;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source, TooLittle};
 use crate::operators::command::{self, Wanted};
 use crate::operators::control::{Mailbox, Message, Request, Response};
+use crate::operators::relocate::{self, Answer, Ask};
 use crate::operators::service::Manager;
 use crate::operators::watch::{REMEDY, Watch};
 use crate::report::latency::LatencyReport;
@@ -115,6 +116,8 @@ pub struct Reactor {
     /// Memory has been divided anew: what the tables no longer need goes back to the system at the end of that.
     heap_shrinks: bool,
     memory_source: Source,
+    /// Bytes of it that the profile of device reads takes.
+    profile_memory: u64,
     /// The clients that were asked for.
     wanted: u32,
     store: Store,
@@ -173,6 +176,7 @@ impl Reactor {
             division,
             heap_shrinks: false,
             memory_source,
+            profile_memory: 0,
             wanted,
             store: store.share()?,
             owned,
@@ -340,7 +344,8 @@ impl Reactor {
     /// Divides the memory anew, while serving. What is in use beyond it goes as soon as it is done with.
     fn set_memory(&mut self, memory: u64) -> anyhow::Result<()> {
         let geometry = *self.core.engine.geometry();
-        let division = divide(memory, &geometry, true, self.wanted)?;
+        let divided = divide(memory.saturating_sub(self.profile_memory), &geometry, true, self.wanted)?;
+        let division = Division { memory, ..divided };
         let most = division.limits.most_buffers(BLOCK as u64) as usize;
         let core = &mut self.core;
         anyhow::ensure!(
@@ -695,6 +700,19 @@ impl Reactor {
         token
     }
 
+    /// What is asked about the profile. Its memory comes out of what the server has.
+    fn relocate(&mut self, ask: Ask) -> Result<Answer, String> {
+        let before = self.profile_memory;
+        self.profile_memory = ask.memory(before);
+        if self.profile_memory != before
+            && let Err(error) = self.set_memory(self.division.memory)
+        {
+            self.profile_memory = before;
+            return Err(format!("the profile takes {} of the memory: {error:#}", size::show(ask.memory(before))));
+        }
+        relocate::answer(&mut self.core.engine, ask)
+    }
+
     fn take_message(&mut self, message: Message) {
         let (request, client) = match message {
             Message::Stop => {
@@ -706,6 +724,10 @@ impl Reactor {
         let waits = !matches!(request, Request::Status { settle: false } | Request::Stop);
         if waits && !matches!(self.opened, Some(Ok(_))) {
             let _ = client.send(Response::Failed("the pool is still being opened: try again in a moment".into()));
+            return;
+        }
+        if let Request::Relocate(ask) = request {
+            let _ = client.send(self.relocate(ask).map_or_else(Response::Failed, Response::Relocate));
             return;
         }
         let clients = |volume| self.server.clients_of(volume);

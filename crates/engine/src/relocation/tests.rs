@@ -146,9 +146,10 @@ fn blocks_belong_to_the_objects_of_a_manifest_or_to_their_volume() {
         assert_eq!(objects.insert(one), Ok(()));
     }
     let of = |objects: &Objects, volume, block| objects.of(VolumeId(volume), block).0;
-    assert_eq!([9, 10, 14, 15, 19, 21, 22].map(|block| of(&objects, 1, block)), [
-        1, FIRST, FIRST, FIRST + 1, FIRST + 1, FIRST, 1
-    ]);
+    assert_eq!(
+        [9, 10, 14, 15, 19, 21, 22].map(|block| of(&objects, 1, block)),
+        [1, FIRST, FIRST, FIRST + 1, FIRST + 1, FIRST, 1]
+    );
     assert_eq!((of(&objects, 2, 8), of(&objects, 2, 9), of(&objects, 0, 0)), (FIRST + 2, 2, 0));
     assert_eq!(objects.insert(part(1, 0, 11, 9)), Err(Refusal::Overlaps(Object(FIRST))));
     assert_eq!(objects.insert(part(1, 21, 1, 9)), Err(Refusal::Overlaps(Object(FIRST))));

@@ -111,6 +111,9 @@ pub enum Command {
     Scrub(ScrubArgs),
     /// Find all blocks that are stored more than once, and store them once; also while the pool is served
     Dedup(DedupArgs),
+    /// Note what clients read from the device, and plan which shared blocks should lie together; moves nothing
+    #[command(subcommand)]
+    Relocate(RelocateCommand),
     /// Audit everything that can be checked at rest; reads only
     Check(CheckArgs),
     /// Repair a damaged pool at rest: make its tables anew from its maps, and say what is lost
@@ -238,6 +241,49 @@ pub enum VolumeCommand {
     },
     /// List the volumes
     List {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `onefold relocate`.
+#[derive(Subcommand, Debug)]
+pub enum RelocateCommand {
+    /// The profile of device reads that the server keeps
+    #[command(subcommand)]
+    Profile(ProfileCommand),
+    /// Show which volumes would have shared blocks moved, how much that is, and the device reads that it saves
+    Plan {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `onefold relocate profile`.
+#[derive(Subcommand, Debug)]
+pub enum ProfileCommand {
+    /// Begin to note; it takes 7 MiB of the server's memory
+    Start {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+    },
+    /// End that, and forget what was noted
+    Stop {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Show what was noted
+    Show {
         /// Which pool
         #[command(flatten)]
         target: Target,

@@ -14,6 +14,7 @@ pub mod offline;
 pub mod private;
 #[cfg(test)]
 mod reference;
+pub mod relocate;
 pub mod repair;
 pub mod scrub;
 pub mod serve;

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use engine::recording::{Ending, Header, MAGIC, Recorder, Unreturned};
+use engine::relocation::profiling::Profiling;
 use engine::{BufferId, Effect, Engine, Event, Limits, Nanos};
 use rustix::fs::{FlockOperation, flock};
 use tracing::{info, warn};

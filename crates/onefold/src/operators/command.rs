@@ -63,6 +63,7 @@ pub fn wanted<'a>(
             };
             Command::SetVolume { volume: find(engine, name)?.id, change }
         }
+        Request::Relocate(_) => return Err("a profile is kept by the server of a pool: it is not served".into()),
         Request::Scrub { action } => scrub_command(*action),
         Request::Dedup { action } => dedup_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
@@ -136,7 +137,7 @@ pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
 pub fn done(request: &Request) -> Option<String> {
     Some(match request {
         Request::Status { .. } | Request::Stop | Request::Grow { .. } => return None,
-        Request::Scrub { .. } | Request::Dedup { .. } => return None,
+        Request::Scrub { .. } | Request::Dedup { .. } | Request::Relocate(_) => return None,
         Request::CreateVolume { name, size_bytes, policy } => {
             let policy = if policy == "inherit" { String::new() } else { format!(", policy {policy}") };
             format!("made the volume '{name}' of {}{policy}", size::show(*size_bytes))
