@@ -578,6 +578,8 @@ impl Pool {
         if !has_metadata {
             // What is in the map buffer has a claim to pages that is the less the fuller leaves are written.
             self.ask_to_flush();
+            // What waits for a watermark would be taken for something to come for ever.
+            self.publish_pending();
         }
         let stuck = self.metadata_full && (full_delta || full_ring);
         let last_resort = !stuck && !has_metadata && !self.is_reclaimable(clears_left) && !self.has_to_flush();
