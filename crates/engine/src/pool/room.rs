@@ -25,7 +25,7 @@
 //! ```text
 //! New       maps something that no leaf has yet: leaves alone what the others need
 //! Overwrite changes leaves that there are, and gives back what it replaces
-//! Clear     frees: leaves alone only the reserve
+//! Clear     frees, of whole blocks: leaves alone only the reserve
 //! reserve   nobody's: an empty checkpoint, a walk of what was cut off, and a repair that makes every table but maps and summaries anew
 //! ```
 
@@ -182,10 +182,11 @@ impl Asked {
         Asked { who: Who::New, changes: blocks, leaves: blocks as u64, are_together: false, cleared: None }
     }
 
-    /// A clear, with some blocks at its ends.
+    /// A clear, with some blocks at its ends. These are written: where nothing led to them they take pages, and keep them.
     pub(crate) fn clear(changes: usize, cleared: Cleared) -> Asked {
         let leaves = changes as u64 - 1;
-        Asked { who: Who::Clear, changes, leaves, are_together: false, cleared: Some(cleared) }
+        let who = if leaves > 0 { Who::New } else { Who::Clear };
+        Asked { who, changes, leaves, are_together: false, cleared: Some(cleared) }
     }
 
     /// Nothing.
@@ -412,7 +413,7 @@ impl Pool {
     pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
         let levels = u64::from(height_for(leaves, self.store.geometry.fanout())) + 1;
         let more = levels.saturating_sub(self.room.levels) * 8 + SLACK;
-        self.kept_from(Who::Clear) + more <= u64::from(self.store.meta.free())
+        self.kept_from(Who::Overwrite) + more <= u64::from(self.store.meta.free())
     }
 
     // ---- checkpoints ----
