@@ -413,15 +413,16 @@ impl Pool {
     pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
         let levels = u64::from(height_for(leaves, self.store.geometry.fanout())) + 1;
         let more = levels.saturating_sub(self.room.levels) * 8 + SLACK;
-        self.needed_for(&Asked::nothing()) + self.kept_from(Who::Overwrite) + more <= u64::from(self.store.meta.free())
+        self.kept_from(Who::Overwrite) + more <= u64::from(self.store.meta.free())
     }
 
-    /// Whether a larger pool, whose tables are longer, still has the room that is kept for trims.
+    /// Whether a larger pool, whose tables are longer, still has the room that is kept for trims, where no checkpoint is under way.
     pub(crate) fn has_metadata_when_grown(&mut self, grown: Geometry) -> bool {
         let more = grown.metadata_blocks - self.store.geometry.metadata_blocks;
         let now = core::mem::replace(&mut self.store.geometry, grown);
         self.review_room();
-        let kept = self.needed_for(&Asked::nothing()) + self.kept_from(Who::Overwrite);
+        let empty = self.pages_to_merge(&self.merging_alone(&Asked::nothing()), 1);
+        let kept = empty + self.kept_from(Who::Overwrite);
         self.store.geometry = now;
         self.review_room();
         kept <= u64::from(self.store.meta.free()) + u64::from(more)
