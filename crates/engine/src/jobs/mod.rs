@@ -6,6 +6,8 @@
 //! boundary    moves memory between index and read cache
 //! fetch       blocks that come back over the boundary
 //! home        regions that readers found scattered, back in order
+//! collect     the emptiest containers are emptied
+//! moving      how both of them move blocks
 //! reorder     replicas of what reads find scattered
 //! dedup       lets blocks share a slot that are stored more than once
 //! scrub       reads everything and mends it
@@ -20,9 +22,11 @@
 
 pub(crate) mod boundary;
 pub(crate) mod checkpoint;
+pub(crate) mod collect;
 pub(crate) mod dedup;
 pub(crate) mod fetch;
 pub(crate) mod home;
+mod moving;
 pub(crate) mod neighbours;
 pub(crate) mod rebuild;
 pub(crate) mod reorder;
@@ -40,6 +44,7 @@ use crate::pool::standing::{Facts, Phase};
 use crate::store::io::Purpose;
 use boundary::Boundary;
 use checkpoint::Checkpoint;
+use collect::{Collect, CollectStatus};
 use dedup::Dedup;
 use fetch::Fetch;
 use home::{Home, HomeStatus};
@@ -55,13 +60,14 @@ pub(crate) enum Job {
     Rebuild,
     Fetch,
     Home,
+    Collect,
     Reorder,
     Scrub,
     Dedup,
 }
 
 /// What the scheduler knows of them: a row each, in the order in which it passes them.
-const RULES: [Rules; 6] = [
+const RULES: [Rules; 7] = [
     Rules {
         job: Job::Rebuild,
         runs: Runs::InBursts,
@@ -84,7 +90,17 @@ const RULES: [Rules; 6] = [
         job: Job::Home,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        after: None,
+        after: Some(Job::Collect),
+        also_unwritten: false,
+        advances: Place::Last,
+        steps: Place::Last,
+    },
+    Rules {
+        job: Job::Collect,
+        runs: Runs::WhenIdle,
+        between_checkpoints: true,
+        // Of the two only one has blocks on their way.
+        after: Some(Job::Home),
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -126,6 +142,7 @@ macro_rules! ask {
             Job::Rebuild => $jobs.rebuild.$verb $with,
             Job::Fetch => $jobs.fetch.$verb $with,
             Job::Home => $jobs.home.$verb $with,
+            Job::Collect => $jobs.collect.$verb $with,
             Job::Reorder => $jobs.reorder.$verb $with,
             Job::Scrub => $jobs.scrub.$verb $with,
             Job::Dedup => $jobs.dedup.$verb $with,
@@ -244,6 +261,7 @@ pub(crate) struct Jobs {
     pub(crate) boundary: Boundary,
     pub(crate) fetch: Fetch,
     home: Home,
+    collect: Collect,
     pub(crate) reorder: Reorder,
     pub(crate) scrub: Scrub,
     dedup: Dedup,
@@ -264,6 +282,7 @@ impl Jobs {
             boundary: Boundary::new(limits, block),
             fetch: Fetch::default(),
             home: Home::new(),
+            collect: Collect::new(),
             reorder: Reorder::new(),
             scrub: Scrub::new(now),
             dedup: Dedup::new(now),
@@ -378,6 +397,11 @@ impl Jobs {
     /// What is known of regions that come home.
     pub(crate) fn home_status(&self, pool: &Pool) -> HomeStatus {
         self.home.status(pool)
+    }
+
+    /// What is known of containers that are emptied.
+    pub(crate) fn collect_status(&self, pool: &Pool) -> CollectStatus {
+        self.collect.status(pool)
     }
 
     /// The pass that finds all duplicates.

@@ -99,11 +99,11 @@ impl Run {
         Ok(())
     }
 
-    /// Whether blocks are to be put in order that readers found scattered.
+    /// Whether blocks are to be put in order that readers found scattered, or containers to be emptied.
     fn copies_are_due(&self) -> bool {
         let status = self.world.engine.status();
         let moves = status.home.allowance_blocks > 0 && status.home.noted_regions > 0;
-        !self.has_failed() && (status.reorder.noted > 0 || moves)
+        !self.has_failed() && (status.reorder.noted > 0 || moves || status.collect.is_due)
     }
 
     /// Where no page was ever lost, the index on disk names no slot that holds something else; and once it is complete, every
