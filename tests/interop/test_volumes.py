@@ -207,15 +207,47 @@ class Volumes(unittest.TestCase):
             self.assertEqual(client.pread(4 * MIB, 0), b"w" * (4 * MIB))
             self.assertEqual(client.pread(4 * MIB, 4 * MIB), bytes(4 * MIB))
             client.shutdown()
-            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume")})
+            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume"), "timing": ("inline", "default")})
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("native", "pool")})
+            pool.stop()
+            pool.check()
+
+    def test_offline_writes_are_shared_by_a_pass_that_begins_by_itself(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            onefold("volume", "set", pool.path, "default", "timing=offline")
+            self.assertIn("offline", onefold("volume", "list", pool.path).stdout)
+            client = connect(pool)
+            data = os.urandom(MIB)
+            for at in range(3):
+                client.pwrite(data, at * MIB)
+            client.flush()
+            status = pool.settled()
+            self.assertEqual((status["data_blocks_used"], status["dedup"]["undone_blocks"]), (3 * 256, 3 * 256))
+            pool.kill()
+            pool.serve(create=False)
+            self.assertEqual(properties(pool, "default", "timing"), {"timing": ("offline", "volume")})
+            deadline = time.time() + 60
+            while pool.status()["dedup"]["state"] != "finished":
+                self.assertLess(time.time(), deadline, pool.status()["dedup"])
+                time.sleep(0.5)
+            self.assertEqual(pool.settled()["data_blocks_used"], 256)
+            onefold("volume", "set", pool.path, "default", "timing=inline")
+            client = connect(pool)
+            client.pwrite(data, 4 * MIB)
+            self.assertEqual(client.pread(MIB, 2 * MIB), data)
+            client.shutdown()
+            self.assertEqual(pool.settled()["data_blocks_used"], 256)
+            deadline = time.time() + 10
+            while "is finished: 2 MiB shared" not in pool.said():
+                self.assertLess(time.time(), deadline, pool.said())
+                time.sleep(0.2)
             pool.stop()
             pool.check()
 
     def test_properties_have_values_and_sources(self):
         def check(pool):
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("select", "default")})
-            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default")})
+            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "timing": ("inline", "default")})
             onefold("set", pool.path, "policy", "native")
             self.assertEqual(properties(pool, "default", "policy"), {"policy": ("native", "pool")})
             onefold("volume", "set", pool.path, "default", "policy=full")
@@ -331,6 +363,7 @@ class Volumes(unittest.TestCase):
                     (["volume", "set", pool.path, "default", "policy=some"], "full, select or idedup"),
                     (["volume", "set", pool.path, "default", "colour=red"], "policy or read-only"),
                     (["volume", "set", pool.path, "default", "read-only=1"], "on or off"),
+                    (["volume", "set", pool.path, "default", "timing=later"], "inline or offline"),
                     (["volume", "set", pool.path, "default", "policy"], "KEY=VALUE"),
                     (["volume", "get", pool.path, "default", "colour"], "policy or read-only"),
                     (["set", pool.path, "colour", "red"], "policy"),

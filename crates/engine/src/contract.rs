@@ -13,7 +13,7 @@
 use core::fmt;
 
 pub use crate::settings::CacheSetting;
-pub use crate::settings::{IndexCopy, Policy, Tidy};
+pub use crate::settings::{IndexCopy, Policy, Tidy, Timing};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -186,6 +186,17 @@ pub struct PoolChange {
     pub cache: Option<Option<CacheSetting>>,
 }
 
+/// Properties of a volume that are to be changed; `None` leaves one as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VolumeProperties {
+    /// Its own policy; `Some(None)` to follow the pool.
+    pub policy: Option<Option<Policy>>,
+    /// Whether writes are refused.
+    pub read_only: Option<bool>,
+    /// When duplicates are found.
+    pub timing: Option<Timing>,
+}
+
 /// An operator's command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command<'a> {
@@ -211,14 +222,12 @@ pub enum Command<'a> {
         /// Size in bytes, a multiple of the block size.
         size: u64,
     },
-    /// Change properties of a volume; `None` leaves one as it is. In force at once, answered when it is durable.
+    /// Change properties of a volume. In force at once, answered when it is durable.
     SetVolume {
         /// Which.
         volume: VolumeId,
-        /// Its own policy; `Some(None)` to follow the pool.
-        policy: Option<Option<Policy>>,
-        /// Whether writes are refused.
-        read_only: Option<bool>,
+        /// What is to be different.
+        change: VolumeProperties,
     },
     /// Change properties of the pool. In force at once, answered when it is durable.
     SetPool(PoolChange),

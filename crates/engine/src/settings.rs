@@ -381,3 +381,133 @@ impl FromStr for CacheSetting {
 
 /// The greatest budget in bytes: the superblock keeps it plus one, and more than that no pool has.
 pub(crate) const MOST_BUDGET: u64 = u64::MAX - 1;
+
+/// When duplicates of a volume are found.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Timing {
+    /// Before a write is answered.
+    #[default]
+    Inline,
+    /// In the background.
+    Offline,
+    /// A controller chooses.
+    Hybrid,
+}
+
+impl Timing {
+    /// In the volume table; 0 is for a volume that says nothing.
+    pub(crate) fn encode(timing: Option<Timing>) -> u8 {
+        timing.map_or(0, |timing| 1 + timing as u8)
+    }
+
+    /// See [`Timing::encode`]; `Err` for what was never written.
+    pub(crate) fn decode(code: u8) -> Result<Option<Timing>, ()> {
+        match code {
+            0 => Ok(None),
+            1 => Ok(Some(Timing::Inline)),
+            2 => Ok(Some(Timing::Offline)),
+            3 => Ok(Some(Timing::Hybrid)),
+            _ => Err(()),
+        }
+    }
+}
+
+/// What the foreground is to have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Goal {
+    /// Nothing is stated: the p99 that it has had lately is protected.
+    #[default]
+    None,
+    /// Requests a second.
+    Operations(u64),
+    /// Bytes a second.
+    Bytes(u64),
+    /// Of a hundred requests 99 take no longer, in nanoseconds.
+    P99(u64),
+}
+
+impl fmt::Display for Timing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Timing::Inline => "inline",
+            Timing::Offline => "offline",
+            Timing::Hybrid => "hybrid",
+        })
+    }
+}
+
+impl FromStr for Timing {
+    type Err = BadTiming;
+
+    fn from_str(text: &str) -> Result<Timing, BadTiming> {
+        let all = [("inline", Timing::Inline), ("offline", Timing::Offline), ("hybrid", Timing::Hybrid)];
+        all.into_iter().find(|(name, _)| *name == text).map(|(_, timing)| timing).ok_or(BadTiming)
+    }
+}
+
+/// There is no such timing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadTiming;
+
+impl core::error::Error for BadTiming {}
+
+impl fmt::Display for BadTiming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a timing is inline, offline or hybrid")
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MIB: u64 = 1 << 20;
+        match *self {
+            Goal::None => f.write_str("none"),
+            Goal::Operations(count) => write!(f, "{count}iops"),
+            Goal::Bytes(bytes) if bytes.is_multiple_of(MIB) => write!(f, "{}MiB/s", bytes / MIB),
+            Goal::Bytes(bytes) => write!(f, "{bytes}B/s"),
+            Goal::P99(nanos) if nanos.is_multiple_of(1_000_000) => write!(f, "p99={}ms", nanos / 1_000_000),
+            Goal::P99(nanos) if nanos.is_multiple_of(1_000) => write!(f, "p99={}us", nanos / 1_000),
+            Goal::P99(nanos) => write!(f, "p99={nanos}ns"),
+        }
+    }
+}
+
+impl FromStr for Goal {
+    type Err = BadGoal;
+
+    /// Reads `none`, `20000iops`, `200MiB/s` (also KiB, GiB, B), `p99=2ms` (also s, us, ns). A goal is not 0.
+    fn from_str(text: &str) -> Result<Goal, BadGoal> {
+        if text == "none" {
+            return Ok(Goal::None);
+        }
+        let (latency, text) = text.strip_prefix("p99=").map_or((false, text), |rest| (true, rest));
+        let end = text.find(|c: char| !c.is_ascii_digit()).ok_or(BadGoal)?;
+        let (digits, unit) = text.split_at(end);
+        let number: u64 = digits.parse().map_err(|_| BadGoal)?;
+        let times = |factor: u64| number.checked_mul(factor).filter(|&value| value > 0).ok_or(BadGoal);
+        match (latency, unit) {
+            (true, "s") => times(1_000_000_000).map(Goal::P99),
+            (true, "ms") => times(1_000_000).map(Goal::P99),
+            (true, "us") => times(1_000).map(Goal::P99),
+            (true, "ns") => times(1).map(Goal::P99),
+            (false, "iops") => times(1).map(Goal::Operations),
+            (false, "GiB/s") => times(1 << 30).map(Goal::Bytes),
+            (false, "MiB/s") => times(1 << 20).map(Goal::Bytes),
+            (false, "KiB/s") => times(1 << 10).map(Goal::Bytes),
+            (false, "B/s") => times(1).map(Goal::Bytes),
+            _ => Err(BadGoal),
+        }
+    }
+}
+
+/// There is no such goal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadGoal;
+
+impl core::error::Error for BadGoal {}
+
+impl fmt::Display for BadGoal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a goal is none, or a number with its unit, such as 20000iops, 200MiB/s or p99=2ms")
+    }
+}

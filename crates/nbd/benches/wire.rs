@@ -2,7 +2,7 @@
 
 use divan::{Bencher, black_box};
 use nbd::wire::RequestHeader;
-use nbd::{Command, CommandFlags, ExportInfo, ReadReply, Request, Run, Session, Step};
+use nbd::{Command, CommandFlags, ExportInfo, ReadReply, Request, Run, Session, Step, Tls};
 
 const EXPORT_NAME: u32 = 1;
 const STRUCTURED_REPLY: u32 = 8;
@@ -12,7 +12,7 @@ const CLIENT_FLAGS: u32 = 3;
 fn session() -> (Session, Vec<ExportInfo>) {
     let exports = vec![ExportInfo::new("disk", "", 1 << 40).expect("a name and a size that are allowed")];
     let mut output = Vec::new();
-    let mut session = Session::new(&mut output);
+    let mut session = Session::new(Tls::Unsupported, &mut output);
     let mut hello = CLIENT_FLAGS.to_be_bytes().to_vec();
     for (option, data) in [(STRUCTURED_REPLY, ""), (EXPORT_NAME, "disk")] {
         hello.extend(b"IHAVEOPT");

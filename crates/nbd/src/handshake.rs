@@ -12,10 +12,10 @@
 //! - every option but `EXPORT_NAME` is answered, after all its data was taken, so the stream stays in step;
 //! - a selection of metadata contexts, failed or not, replaces the one before.
 
-use crate::Violation;
 use crate::export::{ExportInfo, find_export};
 use crate::options::{MetaQuery, Rejection, decode_export_query, decode_meta_query, decode_string};
 use crate::wire::*;
+use crate::{Tls, Violation};
 
 /// The most bytes of data in one option.
 pub const MAXIMUM_OPTION_BYTES: u32 = 64 << 10;
@@ -38,6 +38,7 @@ pub(crate) enum Outcome {
     /// Feed the rest of the input, or more.
     Proceed,
     Established(Agreement),
+    StartTls,
     Disconnect,
     Violated(Violation),
 }
@@ -59,13 +60,14 @@ pub(crate) struct Handshake {
     fixed_newstyle: bool,
     no_zeroes: bool,
     structured_replies: bool,
+    tls: Tls,
     /// The export for which `base:allocation` was last selected.
     allocation_export: Option<String>,
 }
 
 impl Handshake {
     /// Appends the greeting and waits for the client's flags.
-    pub(crate) fn new(output: &mut Vec<u8>) -> Handshake {
+    pub(crate) fn new(tls: Tls, output: &mut Vec<u8>) -> Handshake {
         put_u64(output, GREETING_MAGIC);
         put_u64(output, OPTION_MAGIC);
         put_u16(output, HANDSHAKE_FIXED_NEWSTYLE | HANDSHAKE_NO_ZEROES);
@@ -76,6 +78,7 @@ impl Handshake {
             fixed_newstyle: false,
             no_zeroes: false,
             structured_replies: false,
+            tls,
             allocation_export: None,
         }
     }
@@ -182,12 +185,23 @@ impl Handshake {
                 put_option_reply(output, option, OptionReply::Ack, 0);
                 return Outcome::Disconnect;
             }
+            OPTION_EXPORT_NAME if self.tls == Tls::Required => return Outcome::Violated(Violation::TlsRequired),
             OPTION_EXPORT_NAME if shutting_down => return Outcome::Violated(Violation::ExportRefused),
             OPTION_EXPORT_NAME => return self.answer_export_name(data, exports, output),
             _ if shutting_down => {
                 Err(Rejection { reply: OptionReply::Shutdown, message: "the server is shutting down" })
             }
             _ if !self.fixed_newstyle => Err(Rejection::invalid("the client did not ask for fixed newstyle")),
+            OPTION_STARTTLS => match self.answer_start_tls(data) {
+                Ok(()) => {
+                    put_option_reply(output, option, OptionReply::Ack, 0);
+                    return Outcome::StartTls;
+                }
+                Err(rejection) => Err(rejection),
+            },
+            _ if self.tls == Tls::Required => {
+                Err(Rejection { reply: OptionReply::TlsRequired, message: "this server serves nobody without TLS" })
+            }
             OPTION_LIST => answer_list(data, exports, output),
             OPTION_STRUCTURED_REPLY => self.answer_structured_reply(data),
             OPTION_INFO => self.answer_info(option, data, exports, output).map(|_| ()),
@@ -200,9 +214,6 @@ impl Handshake {
             },
             OPTION_LIST_META_CONTEXT => self.answer_list_meta_context(data, exports, output),
             OPTION_SET_META_CONTEXT => self.answer_set_meta_context(data, exports, output),
-            OPTION_STARTTLS => {
-                Err(Rejection { reply: OptionReply::Unsupported, message: "TLS is not supported on this socket" })
-            }
             _ => Err(Rejection { reply: OptionReply::Unsupported, message: "the option is not supported" }),
         };
         match result {
@@ -231,6 +242,27 @@ impl Handshake {
             output.extend_from_slice(&[0; EXPORT_NAME_ZEROES]);
         }
         self.establish(export, exports)
+    }
+
+    /// `NBD_OPT_STARTTLS` (5). What was negotiated before in the clear does not count afterwards.
+    fn answer_start_tls(&mut self, data: &[u8]) -> Result<(), Rejection> {
+        match self.tls {
+            Tls::Unsupported => {
+                return Err(Rejection {
+                    reply: OptionReply::Unsupported,
+                    message: "TLS is not supported on this socket",
+                });
+            }
+            Tls::Established => return Err(Rejection::invalid("this connection has TLS already")),
+            Tls::Offered | Tls::Required if !data.is_empty() => {
+                return Err(Rejection::invalid("the option carries no data"));
+            }
+            Tls::Offered | Tls::Required => {}
+        }
+        self.tls = Tls::Established;
+        self.structured_replies = false;
+        self.allocation_export = None;
+        Ok(())
     }
 
     /// `NBD_OPT_STRUCTURED_REPLY` (8); asking again changes nothing.

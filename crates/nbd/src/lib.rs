@@ -56,6 +56,8 @@ pub enum Violation {
     TooManyOptions,
     /// `NBD_OPT_EXPORT_NAME` named no export, or came while shutting down; the option has no error reply.
     ExportRefused,
+    /// `NBD_OPT_EXPORT_NAME` came without TLS where that is required; the option has no error reply.
+    TlsRequired,
     /// A request does not begin with its magic.
     RequestMagic,
     /// A refused WRITE claims more than [`MAXIMUM_SWALLOWED_BYTES`] bytes of payload.
@@ -70,6 +72,7 @@ impl std::fmt::Display for Violation {
             Violation::OptionTooLong => "an option is longer than the limit",
             Violation::TooManyOptions => "too many options in one handshake",
             Violation::ExportRefused => "EXPORT_NAME selected an export that is not available",
+            Violation::TlsRequired => "the client asks for an export without TLS, which is required here",
             Violation::RequestMagic => "a request has the wrong magic number",
             Violation::PayloadTooLong => "the payload of a refused write is longer than the limit",
         })
@@ -78,11 +81,27 @@ impl std::fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
+/// What a connection offers of TLS ("TLS support").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Nothing.
+    Unsupported,
+    /// It begins when the client asks for it (SELECTIVETLS).
+    Offered,
+    /// It begins when the client asks for it, and nothing else is answered before (FORCEDTLS).
+    Required,
+    /// All that is received and sent is encrypted already.
+    Established,
+}
+
 /// What the caller has to do after a call of [`Session::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing but sending what was appended to `output`: feed the rest of the input if there is any, else receive.
     Proceed,
+    /// The client asked for TLS (`NBD_OPT_STARTTLS`) and was promised it: send what was appended in the clear, then encrypt. Whatever came
+    /// behind the option in the clear must be thrown away with the connection: it may be somebody else's.
+    StartTls,
     /// The handshake is complete: send what was appended and open this export. The number is its position in the
     /// `exports` of the same call. If it cannot be opened, close the connection without sending.
     Established {
@@ -128,8 +147,8 @@ enum Phase {
 
 impl Session {
     /// A session that begins with its greeting, which is appended to `output` ("Newstyle negotiation").
-    pub fn new(output: &mut Vec<u8>) -> Session {
-        Session { phase: Phase::Handshake(Handshake::new(output)), shutting_down: false }
+    pub fn new(tls: Tls, output: &mut Vec<u8>) -> Session {
+        Session { phase: Phase::Handshake(Handshake::new(tls, output)), shutting_down: false }
     }
 
     /// Takes received bytes, up to the end of one option or of one request header at most.
@@ -143,7 +162,7 @@ impl Session {
                 (consumed, self.after_handshake(outcome, exports))
             }
             Phase::Transmission(transmission) => {
-                let (consumed, outcome) = transmission.receive(input, self.shutting_down);
+                let (consumed, outcome) = transmission.receive(input);
                 let step = match outcome {
                     transmission::Outcome::Proceed => Step::Proceed,
                     transmission::Outcome::Request(request) => Step::Request(request),
@@ -165,6 +184,7 @@ impl Session {
         match outcome {
             handshake::Outcome::Proceed => Step::Proceed,
             handshake::Outcome::Disconnect => Step::Disconnect,
+            handshake::Outcome::StartTls => Step::StartTls,
             handshake::Outcome::Violated(violation) => Step::ProtocolError(violation),
             handshake::Outcome::Established(agreement) => {
                 let export = &exports[agreement.export];
@@ -188,8 +208,9 @@ impl Session {
         }
     }
 
-    /// From now on, answers options with `NBD_REP_ERR_SHUTDOWN` and requests with `NBD_ESHUTDOWN`; the client can
-    /// still say goodbye.
+    /// From now on, answers options with `NBD_REP_ERR_SHUTDOWN`; the client can still say goodbye. What comes after the handshake is
+    /// for the server to leave unread: a request that gets no answer is sent again by a client that connects again, and one that is answered
+    /// with `NBD_ESHUTDOWN` is an error to whoever made it.
     pub fn shut_down(&mut self) {
         self.shutting_down = true;
     }

@@ -114,7 +114,7 @@ impl Transmission {
     }
 
     /// Takes bytes up to the end of one request header at most; returns how many.
-    pub(crate) fn receive(&mut self, input: &[u8], shutting_down: bool) -> (usize, Outcome) {
+    pub(crate) fn receive(&mut self, input: &[u8]) -> (usize, Outcome) {
         let swallowed = input.len().min(self.swallow_bytes as usize);
         self.swallow_bytes -= swallowed as u32;
         let rest = &input[swallowed..];
@@ -129,18 +129,17 @@ impl Transmission {
         }
         self.header_received = 0;
         let outcome = match RequestHeader::decode(&self.header) {
-            Some(header) => self.take_header(&header, shutting_down),
+            Some(header) => self.take_header(&header),
             None => Outcome::Violated(Violation::RequestMagic),
         };
         (swallowed + taken, outcome)
     }
 
-    fn take_header(&mut self, header: &RequestHeader, shutting_down: bool) -> Outcome {
+    fn take_header(&mut self, header: &RequestHeader) -> Outcome {
         if header.command == COMMAND_DISCONNECT {
             return Outcome::Disconnect;
         }
         let refusal = match self.judge(header) {
-            Ok(_) if shutting_down => (ErrorCode::Shutdown, "the server is shutting down"),
             Ok(command) => {
                 return Outcome::Request(Request {
                     cookie: header.cookie,

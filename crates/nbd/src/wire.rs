@@ -120,6 +120,8 @@ pub enum OptionReply {
     Unsupported = (1 << 31) + 1,
     /// Malformed, or out of place.
     Invalid = (1 << 31) + 3,
+    /// Only after `NBD_OPT_STARTTLS`.
+    TlsRequired = (1 << 31) + 5,
     /// No such export.
     UnknownExport = (1 << 31) + 6,
     /// The server is stopping.

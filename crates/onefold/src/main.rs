@@ -35,7 +35,7 @@ use clap::Parser;
 use serde_json::json;
 
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
-use commands::{check, connect, create, dedup, estimate, images, offline, repair, scrub, serve};
+use commands::{check, connect, create, dedup, estimate, images, manual, offline, repair, scrub, serve};
 use io::heap;
 use log::Level;
 use operators::control::Request;
@@ -77,6 +77,9 @@ fn main() -> ExitCode {
 fn take_memory(cli: &Cli) -> anyhow::Result<()> {
     match (&cli.command, cli.memory) {
         (Command::Create(_), Some(_)) => anyhow::bail!("'create' opens no pool: it takes no --memory"),
+        (Command::Completions { .. } | Command::Man { .. }, Some(_)) => {
+            anyhow::bail!("this command opens no pool: it takes no --memory")
+        }
         (Command::Serve(_) | Command::Estimate(_), _) | (_, None) => Ok(()),
         (_, Some(bytes)) => memory::give(bytes),
     }
@@ -153,6 +156,11 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             let complete = estimate::estimate(arguments)?;
             Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
+        Command::Completions { shell } => {
+            manual::completions(*shell);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man { folder } => manual::pages(folder).map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -18,6 +18,7 @@ use engine::{
 
 use crate::clients::listen::Listener;
 use crate::clients::server::Server;
+use crate::clients::tls::Tls;
 use crate::commands::explain::{explain_control, explain_open};
 use crate::io::arena::{Arena, BLOCK};
 use crate::io::digest::Digester;
@@ -80,6 +81,8 @@ pub struct Opening<'a> {
     pub memory: (u64, Source),
     /// Where to serve; empty for a command that only looks.
     pub listeners: Vec<Listener>,
+    /// TLS for those of them that come over TCP, if they may have it.
+    pub tls: Option<Tls>,
     /// The most clients at a time.
     pub connections: u32,
     /// Who is told how the opening and the end go on.
@@ -135,7 +138,7 @@ pub struct Reactor {
 impl Reactor {
     /// Sets everything up and lets the engine begin to open the pool.
     pub fn new(opening: Opening<'_>) -> anyhow::Result<Reactor> {
-        let Opening { store, owned, parameters, memory, listeners, connections, .. } = opening;
+        let Opening { store, owned, parameters, memory, listeners, tls, connections, .. } = opening;
         let Opening { manager, mailbox, read_only, record, poll, .. } = opening;
         let serving = !listeners.is_empty();
         let wanted = if serving { allow_files(connections) } else { 1 };
@@ -156,7 +159,7 @@ impl Reactor {
         let engine = Recorded::new(header.open(), recording);
         let mut core = Core { engine, arena, ring, digester: Digester::new(&parameters), now: 0 };
         core.ring.wake_up(mailbox.counter(), &core.arena);
-        let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections, wanted);
+        let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections, wanted, tls);
         Ok(Reactor {
             core,
             disk: Disk::new(STAGING_BLOCKS, store),
@@ -251,6 +254,7 @@ impl Reactor {
         let memory = if self.serving { served } else { memory::of_pool(engine.pool_memory()) };
         let mut report = Report::new(engine, memory, |volume| self.server.clients_of(volume));
         report.addresses = self.server.listeners().iter().map(Listener::address).collect();
+        report.tls = self.server.tls().to_string();
         report
     }
 
@@ -577,6 +581,7 @@ impl Reactor {
         let status = self.core.engine.status();
         if let Some(watch) = &mut self.watch {
             watch.look_at_scrub(&self.core.engine, &status);
+            watch.look_at_dedup(&status);
         }
         let (now, failure, host) = (self.core.now, self.disk.last_failure(), self.disk.host());
         let host = Host { lacks_room: self.core.engine.lacks_room(), ..host };

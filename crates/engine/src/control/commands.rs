@@ -40,9 +40,7 @@ impl Engine {
         let checkpoint = |checkpoints| What::Checkpoint { checkpoints };
         let what = match command {
             Command::CreateVolume { name, size, policy } => self.pool.create_volume(name, size, policy).map(checkpoint),
-            Command::SetVolume { volume, policy, read_only } => {
-                self.pool.set_volume(volume, policy, read_only).map(checkpoint)
-            }
+            Command::SetVolume { volume, change } => self.pool.set_volume(volume, change).map(checkpoint),
             Command::SetPool(change) => self.pool.set_pool(change).map(checkpoint),
             Command::DeleteVolume { .. } | Command::ResizeVolume { .. } | Command::Grow { .. }
                 if !self.pool.takes_changes() =>

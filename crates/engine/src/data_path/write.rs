@@ -74,7 +74,7 @@ impl Engine {
             return;
         }
         let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
-        let policy = self.pool.policy_of(&self.pool.volumes[volume]);
+        let policy = self.pool.policy_in_force(&self.pool.volumes[volume]);
         if !self.look_up(id, volume, policy) {
             return;
         }
@@ -391,8 +391,9 @@ impl Engine {
     /// Everything is at hand: changes the map and appends to the open record, without waiting.
     fn change(&mut self, id: RequestId, volume: usize, policy: Policy) {
         self.clear_range(id);
+        let is_offline = self.pool.is_offline(&self.pool.volumes[volume]);
         for at in 0..self.requests.get(id).blocks.len() {
-            self.change_block(id, at);
+            self.change_block(id, at, is_offline);
         }
         self.pool.retire_dead();
         self.name_copies(id);
@@ -441,7 +442,7 @@ impl Engine {
         }
     }
 
-    fn change_block(&mut self, id: RequestId, at: usize) {
+    fn change_block(&mut self, id: RequestId, at: usize, is_offline: bool) {
         let block = self.requests.get(id).blocks[at];
         let content = block.content.expect("every block is whole by now");
         let digest = content.digest;
@@ -455,7 +456,9 @@ impl Engine {
             let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
             let may_travel = !content.record_like || self.carries_records();
             let entry = self.pool.put(block.key, Put::Fresh { digest, buffer, may_travel });
-            if let Some(slot) = entry.slot()
+            if is_offline {
+                self.jobs.dedup_mut().leave(self.pool.now, 1);
+            } else if let Some(slot) = entry.slot()
                 && block.twin.is_none()
                 && !matches!(block.lookup, Lookup::Known(_))
             {

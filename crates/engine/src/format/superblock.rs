@@ -295,16 +295,18 @@ pub struct DedupRecord {
     pub state: PassState,
     /// Digests below this place are done.
     pub next: u32,
+    /// Writes have left work to the next pass.
+    pub is_undone: bool,
 }
 
 impl DedupRecord {
     fn write(self, b: &mut [u8], at: usize) {
-        b[at] = self.state as u8;
+        (b[at], b[at + 1]) = (self.state as u8, self.is_undone.into());
         put_u32(b, at + 2, self.next);
     }
 
     fn read(b: &[u8], at: usize) -> DedupRecord {
-        DedupRecord { state: PassState::read(b[at]), next: u32_at(b, at + 2) }
+        DedupRecord { state: PassState::read(b[at]), next: u32_at(b, at + 2), is_undone: b[at + 1] != 0 }
     }
 }
 
@@ -706,7 +708,7 @@ mod tests {
                 started: 9,
                 finished: 10,
             },
-            dedup: DedupRecord { state: PassState::Paused, next: 11 },
+            dedup: DedupRecord { state: PassState::Paused, next: 11, is_undone: true },
             reserved_containers: 17,
             memory: 1 << 40,
             second_copies: 99,

@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use crate::contract::{Policy, VolumeId};
+use crate::contract::{Policy, Timing, VolumeId};
 use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::format::entry::LBA_BITS;
@@ -10,7 +10,7 @@ use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, Root};
 
 /// Bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used,
-/// root, name.
+/// root, name, timing.
 pub const VOLUME_BYTES: u64 = 128;
 /// The longest name in bytes.
 pub const NAME_BYTES: usize = 63;
@@ -21,6 +21,7 @@ pub(crate) const MAX_BLOCKS: u64 = 1 << (LBA_BITS - 1);
 /// The greatest height of a map.
 pub(crate) const MAX_HEIGHT: u8 = 7;
 const NAME_AT: usize = 48;
+const TIMING_AT: usize = 111;
 /// The code of "no policy of its own".
 const INHERITS: u8 = 255;
 /// Flag: nothing may be written.
@@ -66,6 +67,8 @@ pub struct Volume {
     pub policy: Option<Policy>,
     /// Writes are refused.
     pub read_only: bool,
+    /// When its duplicates are found, if somebody has said so; else inline.
+    pub timing: Option<Timing>,
     /// Mapped, non-zero blocks (merged ones).
     pub logical_blocks_used: u64,
     /// What it is for, if nobody sees it.
@@ -104,6 +107,7 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     put_u64(out, 8, volume.merged_size);
     put_u64(out, 16, volume.logical_blocks_used);
     root.pointer.write(out, 24);
+    out[TIMING_AT] = Timing::encode(volume.timing);
     out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
 }
 
@@ -135,6 +139,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         size,
         policy,
         read_only: bytes[5] & READ_ONLY != 0,
+        timing: Timing::decode(bytes[TIMING_AT])?,
         logical_blocks_used,
         keeps,
         since: 0,
@@ -164,6 +169,7 @@ mod tests {
                 (bytes[4], bytes[5]) = (bytes[4] & 7, bytes[5] & (READ_ONLY | 6));
                 (bytes[2], bytes[6]) = if bytes[2] & 1 == 0 { (INHERITS, 0) } else { (bytes[2] % 8, bytes[6] & bytes[7]) };
                 (bytes[15], bytes[23]) = (0, 0);
+                bytes[TIMING_AT] &= 3;
             }
             if let Ok(Some((volume, root))) = decode(&bytes) {
                 prop_assert!(is_name(&volume.name) != volume.keeps.is_some());
@@ -183,6 +189,7 @@ mod tests {
             size,
             policy: Some(Policy::Native),
             read_only: true,
+            timing: Some(Timing::Offline),
             logical_blocks_used: 5,
             since: 0,
             deleted: None,
@@ -205,6 +212,10 @@ mod tests {
         assert_eq!(decode(&bytes), Err(()));
         bytes[3] = 3;
         bytes[2] = 99;
+        assert_eq!(decode(&bytes), Err(()));
+        // A timing that there is not.
+        encode(&inherits, root, &mut bytes);
+        bytes[TIMING_AT] = 4;
         assert_eq!(decode(&bytes), Err(()));
         // A threshold of nothing, none where there has to be one, and one for who has no policy.
         for (code, threshold) in [(Policy::Full.encode().0, 3), (Policy::SELECT.encode().0, 0), (INHERITS, 1)] {

@@ -208,6 +208,11 @@ pub(crate) trait Steps {
     /// Whether a step would come to something, as far as it knows itself.
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool;
 
+    /// When it has something to do by itself, if nothing comes between.
+    fn begins_at(&self, _facts: &Facts) -> Option<Nanos> {
+        None
+    }
+
     /// Whether `advance` would come to something; false for who has none. Asked with every pump, like `can_step`, so it comes to a few
     /// comparisons where there is nothing to do.
     fn can_advance(&self) -> bool;
@@ -382,6 +387,9 @@ impl Jobs {
             Turn::At(due) => (false, Some(due)),
             Turn::AfterIo => (false, None),
         };
+        each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(facts)).filter(|&due| due > pool.now) {
+            self.timer = Some(self.timer.map_or(due, |timer| timer.min(due)));
+        });
         if facts.are_active {
             return;
         }

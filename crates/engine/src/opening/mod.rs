@@ -625,7 +625,7 @@ impl Engine {
         self.pool.replicas.budget = self.pool.superblock.replicas;
         self.jobs.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
-        self.jobs.dedup_mut().found(self.pool.superblock.dedup);
+        self.jobs.dedup_mut().found(self.pool.superblock.dedup, self.pool.now);
         self.pool.store.epoch = self.pool.superblock.epoch;
         recovery.report.clean = self.pool.superblock.clean;
         self.pool.failure = self.pool.superblock.failed;
@@ -774,6 +774,10 @@ impl Engine {
             self.jobs.fill_index(&self.pool);
         }
         self.pool.open_disk_index();
+        if !recovery.report.clean && self.pool.volumes.iter().any(|volume| self.pool.is_offline(volume)) {
+            // What the journal brought back may have been stored without a look for duplicates.
+            self.jobs.dedup_mut().leave(self.pool.now, 0);
+        }
         self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
     }
 }

@@ -46,6 +46,17 @@ impl Pool {
         volume.policy.or(self.pool_policy).unwrap_or_default()
     }
 
+    /// Whether writes of a volume are stored without a look for duplicates: the background finds those. Where nothing is shared,
+    /// there is nothing to leave to it.
+    pub(crate) fn is_offline(&self, volume: &Volume) -> bool {
+        volume.timing == Some(Timing::Offline) && self.policy_of(volume) != Policy::Native
+    }
+
+    /// The policy that a write goes by now: offline is written as with `native`.
+    pub(crate) fn policy_in_force(&self, volume: &Volume) -> Policy {
+        if self.is_offline(volume) { Policy::Native } else { self.policy_of(volume) }
+    }
+
     fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
         let block = self.geometry().block();
         let possible = size > 0 && size.is_multiple_of(block) && size / block <= most_blocks(self.geometry());
@@ -155,6 +166,7 @@ impl Pool {
             size,
             policy,
             read_only: false,
+            timing: None,
             logical_blocks_used: 0,
             keeps,
             since,
@@ -182,19 +194,15 @@ impl Pool {
     }
 
     /// Changes properties. They are durable when so many checkpoints are done.
-    pub(crate) fn set_volume(
-        &mut self,
-        volume: VolumeId,
-        policy: Option<Option<Policy>>,
-        read_only: Option<bool>,
-    ) -> Result<u64, ControlError> {
+    pub(crate) fn set_volume(&mut self, volume: VolumeId, change: VolumeProperties) -> Result<u64, ControlError> {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
         }
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
         let volume = &mut self.volumes[at];
-        volume.policy = policy.unwrap_or(volume.policy);
-        volume.read_only = read_only.unwrap_or(volume.read_only);
+        volume.policy = change.policy.unwrap_or(volume.policy);
+        volume.read_only = change.read_only.unwrap_or(volume.read_only);
+        volume.timing = change.timing.or(volume.timing);
         Ok(self.after_next_checkpoint())
     }
 

@@ -247,7 +247,8 @@ impl Decoder {
                     2 => Some(true),
                     _ => return Err(Stop::Damaged),
                 };
-                Command::SetVolume { volume, policy, read_only }
+                let timing = Timing::decode(reader.byte()?).map_err(|()| Stop::Damaged)?;
+                Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing } }
             }
             5 => {
                 let policy = reader.policy_change()?;

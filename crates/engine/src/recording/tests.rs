@@ -87,7 +87,14 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
         13 => control(Command::CreateVolume { name: &lists.text, size: b, policy }),
         14 => control(Command::DeleteVolume { volume }),
         15 => control(Command::ResizeVolume { volume, size: b }),
-        16 => control(Command::SetVolume { volume, policy: changed, read_only: (c % 2 == 0).then_some(flag) }),
+        16 => control(Command::SetVolume {
+            volume,
+            change: VolumeProperties {
+                policy: changed,
+                read_only: (c % 2 == 0).then_some(flag),
+                timing: Timing::decode(a as u8 % 4).unwrap_or(None),
+            },
+        }),
         17 => control(Command::SetPool(PoolChange {
             policy: changed,
             memory: flag.then_some(c),

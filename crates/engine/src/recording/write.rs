@@ -209,10 +209,11 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
         }
         Command::DeleteVolume { volume } => fields(out, &[2, u64::from(volume.0)]),
         Command::ResizeVolume { volume, size } => fields(out, &[3, u64::from(volume.0), size]),
-        Command::SetVolume { volume, policy, read_only } => {
+        Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing } } => {
             fields(out, &[4, u64::from(volume.0)]);
             put_policy_change(out, policy);
             out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
+            out.push(Timing::encode(timing));
         }
         Command::SetPool(PoolChange { policy, memory, second_copies, replicas, index_copy, tidy, cache }) => {
             out.push(5);

@@ -2,7 +2,7 @@
 //! outside the export; how the bytes were cut makes no difference.
 
 use nbd::wire::{Command, ErrorCode, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_BYTES, Reader, RequestHeader};
-use nbd::{ExportInfo, Extent, ExtentState, MAXIMUM_EXTENTS, ReadReply, Request, Run, Session, Step};
+use nbd::{ExportInfo, Extent, ExtentState, MAXIMUM_EXTENTS, ReadReply, Request, Run, Session, Step, Tls};
 
 use super::bytes::Bytes;
 
@@ -122,7 +122,7 @@ struct Talk {
 impl Talk {
     fn new(discards: bool) -> Talk {
         let mut sent = Vec::new();
-        let session = Session::new(&mut sent);
+        let session = Session::new(Tls::Offered, &mut sent);
         Talk { session, exports: exports(), export: None, discards, payload: 0, steps: Vec::new(), sent }
     }
 
@@ -143,7 +143,8 @@ impl Talk {
             assert!(self.sent.len() - before <= MOST_ANSWER, "the answer to one option is bounded");
             bytes = &bytes[progress.consumed..];
             match progress.step {
-                Step::Proceed => continue,
+                // What follows is what would be decrypted.
+                Step::Proceed | Step::StartTls => continue,
                 Step::Established { export } => self.export = Some(export),
                 Step::Request(request) => self.serve(&request),
                 Step::Refused(refused) => refused.reply(&mut self.sent),

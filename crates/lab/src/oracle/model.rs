@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use engine::{Extent, Policy, VolumeId};
+use engine::{Extent, Policy, Timing, VolumeId};
 
 use crate::content::{CELLS, Cells, ZERO};
 use crate::oracle::block::{ALWAYS, Block, MOST_CHANGES, Moment};
@@ -21,6 +21,8 @@ pub struct Properties {
     pub policy: Option<Policy>,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// When its duplicates are found.
+    pub timing: Option<Timing>,
 }
 
 /// Whether a volume is there.
@@ -180,7 +182,7 @@ impl Model {
 
     /// A volume's creation is submitted.
     pub fn begin_create(&mut self, name: &str, size_blocks: u64, policy: Option<Policy>) {
-        let properties = Properties { policy, read_only: false };
+        let properties = Properties { policy, read_only: false, timing: None };
         self.volumes.push(ModelVolume {
             name: name.to_string(),
             size_blocks,
@@ -733,7 +735,7 @@ mod tests {
             id: VolumeId(id),
             name: name.into(),
             size_blocks: blocks,
-            properties: Properties { policy: Some(policy), read_only: false },
+            properties: Properties { policy: Some(policy), read_only: false, timing: None },
         };
         let (a, b) = (listed("a", 4, Policy::Full, 1), listed("b", 2, Policy::Native, 2));
         let opens = |model: &Model, listed: &[Listing]| model.clone().reconcile(listed, None, true).is_ok();
@@ -757,7 +759,7 @@ mod tests {
         assert!(opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
         model.end_resize(0);
         assert!(!opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
-        let properties = Properties { policy: None, read_only: true };
+        let properties = Properties { policy: None, read_only: true, timing: Some(Timing::Offline) };
         let locked = Listing { properties, ..larger.clone() };
         model.begin_set(0, properties);
         assert!(opens(&model, std::slice::from_ref(&larger)) && opens(&model, std::slice::from_ref(&locked)));

@@ -61,6 +61,8 @@ pub const CANARIES: [(Canary, u64); 41] = [
     (Canary::UnsyncedMove, 60),
     (Canary::BlindMove, 60),
     (Canary::MoveIntoOpen, 60),
+    (Canary::MoveIntoLent, 60),
+    (Canary::EmptiedUnseen, 60),
     (Canary::BlindShare, 60),
     (Canary::ShareWithFreed, 60),
     (Canary::EndlessTurn, 10),

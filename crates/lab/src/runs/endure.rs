@@ -152,6 +152,7 @@ impl Run {
                 | Operation::DeleteVolume { .. }
                 | Operation::ResizeVolume { .. }
                 | Operation::SetVolume { .. }
+                | Operation::SetTiming { .. }
                 | Operation::SetPool { .. }
                 | Operation::Grow { .. }
                 | Operation::Scrub(_)

@@ -83,8 +83,8 @@ impl Run {
         self.slots_hold_their_digests()
     }
 
-    /// A scrub that makes second copies writes of its own accord, and so does what puts scattered blocks in order: they come to their
-    /// end first.
+    /// A scrub that makes second copies writes of its own accord, and so do what puts scattered blocks in order and a pass that finds
+    /// duplicates: they come to their end first.
     fn finish_copying(&mut self) -> Checked {
         let engine = &self.world.engine;
         let copies = engine.second_copies_above() > 0 && !self.has_failed();
@@ -93,17 +93,22 @@ impl Run {
         }
         while self.copies_are_due() {
             if self.step(Nanos::MAX)? == Step::Quiet && self.copies_are_due() {
-                return violated("reads and regions are noted, and nothing puts their blocks in order");
+                return violated("regions, reads or duplicates are left to the background, and nothing comes of it");
             }
         }
         Ok(())
     }
 
-    /// Whether blocks are to be put in order that readers found scattered, or containers to be emptied.
+    /// Whether blocks are to be put in order that readers found scattered, containers to be emptied, or duplicates to be found.
     fn copies_are_due(&self) -> bool {
         let status = self.world.engine.status();
         let moves = status.home.allowance_blocks > 0 && status.home.noted_regions > 0;
-        !self.has_failed() && (status.reorder.noted > 0 || moves || status.collect.is_due)
+        let pass = match status.dedup.state {
+            PassState::Running => true,
+            PassState::Paused => false,
+            _ => status.dedup.is_undone,
+        };
+        !self.has_failed() && (status.reorder.noted > 0 || moves || pass || status.collect.is_due)
     }
 
     /// Where no page was ever lost, the index on disk names no slot that holds something else; and once it is complete, every

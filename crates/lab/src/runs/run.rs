@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use engine::{
     BadGeometry, BlockInput, Command, ControlError, Error, Geometry, Limits, Nanos, OpenError,
-    Operation as EngineOperation, Policy, PoolChange, Recovered, Submit,
+    Operation as EngineOperation, Policy, PoolChange, Recovered, Submit, VolumeProperties,
 };
 
 use crate::content::CELLS;
@@ -309,7 +309,13 @@ impl Run {
             Operation::Grow { containers } => self.grow(*containers),
             Operation::DeleteVolume { volume } => self.delete_volume(*volume),
             Operation::ResizeVolume { volume, size_blocks } => self.resize_volume(*volume, *size_blocks),
-            Operation::SetVolume { volume, policy, read_only } => self.set_volume(*volume, *policy, *read_only),
+            Operation::SetVolume { volume, policy, read_only } => {
+                let change = VolumeProperties { policy: *policy, read_only: *read_only, ..VolumeProperties::default() };
+                self.set_volume(*volume, change)
+            }
+            Operation::SetTiming { volume, timing } => {
+                self.set_volume(*volume, VolumeProperties { timing: Some(*timing), ..VolumeProperties::default() })
+            }
             Operation::SetPool { policy } => self.set_pool(*policy),
             Operation::Scrub(command) => {
                 let token = self.token(Pending::Scrub);

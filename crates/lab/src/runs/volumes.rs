@@ -3,7 +3,7 @@
 //! What must hold: a command that was answered holds for ever; one that was not may be lost or not. What a deletion, a
 //! smaller size or read-only makes impossible fails cleanly, also if it was in flight; nothing else fails.
 
-use engine::{Command, ControlError, Error, Policy, PoolChange};
+use engine::{Command, ControlError, Error, Policy, PoolChange, Timing, VolumeProperties};
 
 use crate::oracle::model::{Existence, Listing, Properties};
 use crate::runs::run::{Pending, Run};
@@ -92,22 +92,21 @@ impl Run {
         Ok(())
     }
 
-    pub(crate) fn set_volume(
-        &mut self,
-        number: u64,
-        policy: Option<Option<Policy>>,
-        read_only: Option<bool>,
-    ) -> Checked {
+    pub(crate) fn set_volume(&mut self, number: u64, change: VolumeProperties) -> Checked {
         self.wait_for_change()?;
         let Some(volume) = self.changeable(number) else { return Ok(()) };
         let id = self.model.volumes()[volume].id.expect("usable volumes are listed");
         let before = self.model.volumes()[volume].properties;
-        let properties =
-            Properties { policy: policy.unwrap_or(before.policy), read_only: read_only.unwrap_or(before.read_only) };
+        let properties = Properties {
+            policy: change.policy.unwrap_or(before.policy),
+            read_only: change.read_only.unwrap_or(before.read_only),
+            timing: change.timing.or(before.timing),
+        };
         self.model.begin_set(volume, properties);
+        self.is_exact &= !matches!(change.timing, Some(Timing::Offline));
         self.note_policies();
         let token = self.token(Pending::Set { volume });
-        self.world.control(token, Command::SetVolume { volume: id, policy, read_only });
+        self.world.control(token, Command::SetVolume { volume: id, change });
         Ok(())
     }
 
@@ -136,7 +135,7 @@ impl Run {
             name: volume.name.clone(),
             // A size that is no multiple of the block size is nobody's.
             size_blocks: if volume.size.is_multiple_of(block) { volume.size / block } else { u64::MAX },
-            properties: Properties { policy: volume.policy, read_only: volume.read_only },
+            properties: Properties { policy: volume.policy, read_only: volume.read_only, timing: volume.timing },
         });
         let listed: Vec<Listing> = listed.collect();
         self.model.reconcile(&listed, self.world.engine.pool_policy(), opened)

@@ -1,7 +1,7 @@
 //! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
-use engine::{CacheSetting, DedupCommand, IndexCopy, Limits, Nanos, Policy, ScrubCommand};
+use engine::{CacheSetting, DedupCommand, IndexCopy, Limits, Nanos, Policy, ScrubCommand, Timing};
 
 use crate::content::CELLS;
 use crate::random::Random;
@@ -115,6 +115,13 @@ pub enum Operation {
         policy: Option<Option<Policy>>,
         /// Whether writes are refused.
         read_only: Option<bool>,
+    },
+    /// Say when duplicates of a volume are found.
+    SetTiming {
+        /// Number of the volume.
+        volume: u64,
+        /// When.
+        timing: Timing,
     },
     /// Change the policy of the pool.
     SetPool {
@@ -244,7 +251,7 @@ pub struct Generator<'a> {
     /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
     forgers: Random,
     forged_one_in: u64,
-    weights: [u32; 27],
+    weights: [u32; 28],
     fresh: u32,
     /// A stream of its own, for what is filled, and what follows that, the last first.
     fills: Random,
@@ -258,7 +265,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 27];
+        let mut weights = [0; 28];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -278,6 +285,7 @@ impl Generator<'_> {
         weights[23] = 4 * Random::new(seed ^ 0x7265_6f72).pick(&[0, 1, 2, 4]);
         weights[24] = 10 * Random::new(seed ^ 0x6168_6561).pick(&[0, 1, 2, 4]);
         weights[26] = Random::new(seed ^ 0x6669_6c6c).pick(&[0, 2, 4]);
+        weights[27] = 10 * Random::new(seed ^ 0x7469_6d65).pick(&[0, 0, 1, 3]);
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -354,6 +362,7 @@ impl Generator<'_> {
                 Operation::ReadOn { place, blocks, swapped: self.random.one_in(3) }
             }
             26 => self.fill(),
+            27 => self.timing(),
             _ => {
                 let block = self.config.parameters.geometry.block();
                 Operation::Replicas(self.random.pick(&[None, Some(0), Some(4 * block), Some(1 << 40), Some(1 << 40)]))
@@ -496,6 +505,19 @@ impl Generator<'_> {
             0 => None,
             1 => Some(Policy::Full),
             _ => Some(any_policy(&mut self.policies)),
+        }
+    }
+
+    /// When duplicates are found, and a pass that finds those which were left.
+    fn timing(&mut self) -> Operation {
+        let (start, pause, stop) = (DedupCommand::Start, DedupCommand::Pause, DedupCommand::Stop);
+        match self.random.below(6) {
+            0 => Operation::Dedup(self.random.pick(&[start, start, start, pause, stop])),
+            1 => Operation::Idle(10_000_000_000),
+            _ => {
+                let timing = self.random.pick(&[Timing::Offline, Timing::Offline, Timing::Inline]);
+                Operation::SetTiming { volume: self.random.below(8), timing }
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! The boundary between index and read cache: where it goes, what it costs, and that memory never exceeds what there is.
 
-use engine::{CacheCounts, CacheLimits, CacheStatus, Command, Limits, Policy, PoolChange};
+use engine::{CacheCounts, CacheLimits, CacheStatus, Command, Limits, Policy, PoolChange, VolumeProperties};
 use lab::runs::config::Config;
 use lab::runs::workload::cache;
 
@@ -121,7 +121,7 @@ fn each_side_alone_is_served_and_the_setting_is_kept() {
     let mut bench = bench("adaptive");
     // With `full` the index on disk would find what memory does not know.
     let (volume, policy) = (bench.volume, Some(Some(Policy::SELECT)));
-    bench.command(Command::SetVolume { volume, policy, read_only: None });
+    bench.command(Command::SetVolume { volume, change: VolumeProperties { policy, ..VolumeProperties::default() } });
     bench.write_all(0, 1000..1100);
     bench.set_cache("read");
     bench.pass(SECOND);

@@ -2,25 +2,30 @@
 
 use std::collections::BTreeSet;
 
-use engine::{Command, DedupCommand, DedupStatus, Nanos, PassState, Policy, PoolChange, Tidy, VolumeId};
+use engine::{
+    Command, DedupCommand, DedupStatus, Nanos, PassState, Policy, PoolChange, Tidy, VolumeId, VolumeProperties,
+};
 use lab::random::Random;
 use lab::runs::config::Config;
 use lab::world::disk::Cut;
 
 use crate::bench::{Bench, SECOND};
 
-const BLOCKS: u64 = 160;
+pub const BLOCKS: u64 = 160;
 
 impl Bench {
-    fn dedup(&self) -> DedupStatus {
+    pub fn dedup(&self) -> DedupStatus {
         self.world.engine.status().dedup
     }
 
     fn share_by(&mut self, policy: Policy) {
-        self.command(Command::SetVolume { volume: VolumeId(1), policy: Some(Some(policy)), read_only: None });
+        self.command(Command::SetVolume {
+            volume: VolumeId(1),
+            change: VolumeProperties { policy: Some(Some(policy)), ..VolumeProperties::default() },
+        });
     }
 
-    fn run_pass(&mut self, step: Nanos) {
+    pub fn run_pass(&mut self, step: Nanos) {
         for _ in 0..10_000 {
             if self.dedup().state == PassState::Finished {
                 return;
@@ -35,7 +40,7 @@ impl Bench {
     }
 
     /// All blocks read as they should, and each content is stored once.
-    fn assert_exact(&mut self, contents: &[u32]) {
+    pub fn assert_exact(&mut self, contents: &[u32]) {
         self.settle();
         let distinct: BTreeSet<_> = contents.iter().filter(|&&content| content != 0).collect();
         assert_eq!(self.world.engine.status().data_blocks_used, distinct.len() as u64, "{:?}", self.dedup());
@@ -49,7 +54,7 @@ impl Bench {
     }
 }
 
-fn config(random: &mut Random) -> Config {
+pub fn config(random: &mut Random) -> Config {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (40, 16);
     config.limits.delta_entries = random.pick(&[48, 96, 400]);

@@ -2,7 +2,7 @@
 //! crashes, damage and want of room. (The swarm has it in most of its runs; the audit there holds it against the summaries.)
 
 use engine::superblock::TreeId;
-use engine::{Command, DiskIndexAudit, DiskIndexStatus, Limits, Policy, Superblock, WriteCounts};
+use engine::{Command, DiskIndexAudit, DiskIndexStatus, Limits, Policy, Superblock, VolumeProperties, WriteCounts};
 use lab::content::Content;
 use lab::random::Random;
 use lab::runs::config::Config;
@@ -85,7 +85,10 @@ fn fill(bench: &mut Bench, first: u64, blocks: u64, content: u32) {
 
 fn set_policy(bench: &mut Bench, text: &str) {
     let volume = bench.volume;
-    bench.command(Command::SetVolume { volume, policy: Some(Some(policy(text))), read_only: None });
+    bench.command(Command::SetVolume {
+        volume,
+        change: VolumeProperties { policy: Some(Some(policy(text))), ..VolumeProperties::default() },
+    });
 }
 
 /// A pool that was filled under `full`, and came to rest.
@@ -165,7 +168,10 @@ fn crashes_at_any_time_while_it_is_built_cost_savings_at_most() {
         bench.command(Command::Settle);
         let volume = bench.volume;
         let full = Some(Some(Policy::Full));
-        bench.begin_command(Command::SetVolume { volume, policy: full, read_only: None });
+        bench.begin_command(Command::SetVolume {
+            volume,
+            change: VolumeProperties { policy: full, ..VolumeProperties::default() },
+        });
         for _ in 0..steps {
             bench.step_once();
         }
@@ -175,7 +181,10 @@ fn crashes_at_any_time_while_it_is_built_cost_savings_at_most() {
         settle(&mut bench);
         assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 300, stale: 0, absent: 0 }), "{steps} steps");
         // And while it is cut off.
-        bench.begin_command(Command::SetVolume { volume, policy: Some(Some(policy("select"))), read_only: None });
+        bench.begin_command(Command::SetVolume {
+            volume,
+            change: VolumeProperties { policy: Some(Some(policy("select"))), ..VolumeProperties::default() },
+        });
         for _ in 0..steps / 4 {
             bench.step_once();
         }

@@ -6,6 +6,7 @@
 mod bench;
 mod beside;
 mod caches;
+mod collect;
 mod copies;
 mod dedup;
 mod disk_index;
@@ -23,13 +24,14 @@ mod reorder;
 mod repair;
 mod scrub;
 mod space;
+mod timing;
 mod turns;
 mod versions;
 mod volumes;
 mod writes;
 
 use bench::{Bench, SECOND, metadata_reservations, page_reads, records, slots, superblocks, tight};
-use engine::{Command, Error, Geometry, IoOp, Limits, Policy, VolumeId};
+use engine::{Command, Error, Geometry, IoOp, Limits, Policy, VolumeId, VolumeProperties};
 use lab::content::CELLS;
 use lab::runs::config::Config;
 use lab::world::Answer;
@@ -85,7 +87,10 @@ fn an_entry_checked_while_its_container_is_open_does_not_outlive_the_slot() {
 /// Writes no longer wait for pages of the index on disk; what is known of a single block is shared all the same.
 fn looks_into_memory_alone(bench: &mut Bench) {
     let volume = bench.volume;
-    bench.command(Command::SetVolume { volume, policy: Some(Some(Policy::SELECT)), read_only: None });
+    bench.command(Command::SetVolume {
+        volume,
+        change: VolumeProperties { policy: Some(Some(Policy::SELECT)), ..VolumeProperties::default() },
+    });
 }
 
 /// As before, but the entry came from the rebuild of the index, which after an opening was still waiting for a page of
@@ -263,7 +268,10 @@ fn what_a_write_found_before_its_policy_changed_does_not_count() {
     let token = bench.begin_write(8, &[11, 30, 31, 32], false);
     bench.until_held(2);
     let native = Some(Some(Policy::Native));
-    bench.begin_command(Command::SetVolume { volume: VolumeId(1), policy: native, read_only: None });
+    bench.begin_command(Command::SetVolume {
+        volume: VolumeId(1),
+        change: VolumeProperties { policy: native, ..VolumeProperties::default() },
+    });
     bench.trim(1);
     bench.trim(2);
     bench.let_all_go();
@@ -525,7 +533,10 @@ fn an_index_that_is_filled_again_goes_on_naming_the_oldest_copy() {
     let mut bench = Bench::new(tight(16), 64);
     let volume = bench.volume;
     let set = |bench: &mut Bench, policy| {
-        bench.command(Command::SetVolume { volume, policy: Some(Some(policy)), read_only: None });
+        bench.command(Command::SetVolume {
+            volume,
+            change: VolumeProperties { policy: Some(Some(policy)), ..VolumeProperties::default() },
+        });
     };
     bench.write(0, &[10]);
     set(&mut bench, Policy::Observe);

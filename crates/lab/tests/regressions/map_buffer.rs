@@ -1,6 +1,6 @@
 //! The map buffer (docs/rfc/0010): what is in it is as durable as what is in leaves, and comes out of it when it has to.
 
-use engine::{Command, Limits};
+use engine::{Command, Limits, VolumeProperties};
 use lab::content::Content;
 use lab::runs::config::Config;
 use lab::runs::repair;
@@ -29,7 +29,10 @@ fn buffered(leaves: u64) -> Bench {
 /// A checkpoint, and nothing else.
 fn checkpoint(bench: &mut Bench) {
     let volume = bench.volume;
-    bench.command(Command::SetVolume { volume, policy: None, read_only: Some(false) });
+    bench.command(Command::SetVolume {
+        volume,
+        change: VolumeProperties { read_only: Some(false), ..VolumeProperties::default() },
+    });
 }
 
 fn assert_reads(bench: &mut Bench, leaves: u64) {

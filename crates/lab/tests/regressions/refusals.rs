@@ -1,6 +1,6 @@
 //! What cannot be done is refused, with the reason, and nothing is changed by it.
 
-use engine::{Command, ControlError, Error, OpenError, VolumeId};
+use engine::{Command, ControlError, Error, OpenError, VolumeId, VolumeProperties};
 use lab::runs::config::Config;
 use lab::world::Answer;
 use lab::world::disk::Cut;
@@ -28,7 +28,13 @@ fn commands_that_cannot_be_done_say_why() {
         (Command::ResizeVolume { volume, size: 0 }, ControlError::BadSize),
         (Command::ResizeVolume { volume: nobody, size: block }, ControlError::NoVolume),
         (Command::DeleteVolume { volume: nobody }, ControlError::NoVolume),
-        (Command::SetVolume { volume: nobody, policy: None, read_only: Some(true) }, ControlError::NoVolume),
+        (
+            Command::SetVolume {
+                volume: nobody,
+                change: VolumeProperties { read_only: Some(true), ..VolumeProperties::default() },
+            },
+            ControlError::NoVolume,
+        ),
     ] {
         assert_eq!(result(&mut bench, command), Err(why), "{command:?}");
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::{BlockRange, Command, Error, Flaw, Policy, PoolChange, RepairError};
+use engine::{BlockRange, Command, Error, Flaw, Policy, PoolChange, RepairError, VolumeProperties};
 use lab::content::{CELLS, Content};
 use lab::runs::config::Config;
 use lab::runs::repair;
@@ -248,7 +248,10 @@ fn a_volume_that_grows_after_a_repair_is_zero_where_it_grew() {
         bench.command(Command::ResizeVolume { volume, size });
         assert_eq!(bench.read(BLOCKS - 1), Err(Error::Io));
         (BLOCKS..3 * BLOCKS).step_by(61).for_each(|block| bench.assert_holds(block, 0));
-        bench.command(Command::SetVolume { volume, policy: Some(Some(Policy::Native)), read_only: None });
+        bench.command(Command::SetVolume {
+            volume,
+            change: VolumeProperties { policy: Some(Some(Policy::Native)), ..VolumeProperties::default() },
+        });
         bench.audit();
     }
 }

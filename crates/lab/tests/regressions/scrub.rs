@@ -1,6 +1,6 @@
 //! Damage on the disk, and what reads and the scrub make of it: the right content from another copy, or an error.
 
-use engine::{Command, Damaged, Error, IoOp, PassState, Policy, ScrubCommand, ScrubStatus};
+use engine::{Command, Damaged, Error, IoOp, PassState, Policy, ScrubCommand, ScrubStatus, VolumeProperties};
 use lab::content::{CELLS, Content};
 use lab::runs::config::Config;
 use lab::world::Answer;
@@ -56,7 +56,10 @@ impl Bench {
 
     pub fn set_policy(&mut self, policy: Policy) {
         let volume = self.volume;
-        self.command(Command::SetVolume { volume, policy: Some(Some(policy)), read_only: None });
+        self.command(Command::SetVolume {
+            volume,
+            change: VolumeProperties { policy: Some(Some(policy)), ..VolumeProperties::default() },
+        });
     }
 
     /// Two slots with the same content, blocks 0 and 9; nothing in the cache, and the index filled.

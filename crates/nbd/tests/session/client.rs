@@ -1,7 +1,7 @@
 //! A client: builds what it sends, decodes what it gets with a decoder of its own, and checks the rules on the way.
 
 use nbd::wire::*;
-use nbd::{ExportInfo, Progress, Request, Session, Step, Violation};
+use nbd::{ExportInfo, Progress, Request, Session, Step, Tls, Violation};
 
 pub const DISK_BYTES: u64 = 64 << 20;
 pub const BIG_BYTES: u64 = 1 << 40;
@@ -30,14 +30,24 @@ pub struct Client {
 impl Client {
     /// Connected, greeting received, client flags not sent.
     pub fn connected() -> Client {
+        Client::with(Tls::Unsupported)
+    }
+
+    /// The same, where the server has so much of TLS.
+    pub fn with(tls: Tls) -> Client {
         let mut received = Vec::new();
-        let session = Session::new(&mut received);
+        let session = Session::new(tls, &mut received);
         Client { session, exports: exports(), received, payload_bytes: 0 }
     }
 
     /// Ready to send options.
     pub fn haggling() -> Client {
-        let mut client = Client::connected();
+        Client::haggling_with(Tls::Unsupported)
+    }
+
+    /// The same, where the server has so much of TLS.
+    pub fn haggling_with(tls: Tls) -> Client {
+        let mut client = Client::with(tls);
         assert_eq!(client.send(&(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes()), []);
         client.received.clear();
         client

@@ -1,7 +1,7 @@
 //! Claims on the handshake.
 
 use nbd::wire::*;
-use nbd::{ExportInfo, InvalidExport, Step, Violation};
+use nbd::{ExportInfo, InvalidExport, ReplyForm, Step, Tls, Violation};
 
 use crate::client::*;
 
@@ -11,6 +11,7 @@ const INFO: u32 = 3;
 const META_CONTEXT: u32 = 4;
 const UNSUPPORTED: u32 = 0x8000_0001;
 const INVALID: u32 = 0x8000_0003;
+const TLS_REQUIRED: u32 = 0x8000_0005;
 const UNKNOWN: u32 = 0x8000_0006;
 const SHUTDOWN: u32 = 0x8000_0007;
 const TOO_BIG: u32 = 0x8000_0009;
@@ -77,6 +78,35 @@ fn options_not_served_are_unsupported_and_never_require_tls() {
     assert_eq!(client.ask_final(OPTION_STARTTLS, &[]), UNSUPPORTED);
     assert_eq!(client.ask_final(OPTION_EXTENDED_HEADERS, &[]), UNSUPPORTED);
     assert_eq!(client.ask_final(OPTION_GO, &info_data("disk", &[])), ACK);
+}
+
+#[test]
+fn where_tls_is_required_nothing_but_it_and_a_goodbye_is_answered_before() {
+    let mut client = Client::haggling_with(Tls::Required);
+    for number in [OPTION_LIST, OPTION_GO, OPTION_INFO, OPTION_STRUCTURED_REPLY, OPTION_SET_META_CONTEXT, 77] {
+        assert_eq!(client.ask_final(number, &info_data("disk", &[])), TLS_REQUIRED, "option {number}");
+    }
+    assert_eq!(client.ask_final(OPTION_STARTTLS, b"x"), INVALID);
+    client.received.clear();
+    assert_eq!(client.send(&option(OPTION_STARTTLS, &[])), [Step::StartTls]);
+    assert_eq!(kinds(&option_replies(&client.received)), [ACK]);
+    assert_eq!(client.ask_final(OPTION_STARTTLS, &[]), INVALID, "once");
+    assert_eq!(client.ask_final(OPTION_GO, &info_data("disk", &[])), ACK);
+    let mut client = Client::haggling_with(Tls::Required);
+    assert_eq!(client.ask_final(OPTION_ABORT, &[]), ACK);
+    let mut client = Client::haggling_with(Tls::Required);
+    assert_eq!(client.violate(&option(OPTION_EXPORT_NAME, b"disk")), Violation::TlsRequired);
+}
+
+#[test]
+fn what_was_negotiated_in_the_clear_does_not_count_under_tls() {
+    let mut client = Client::haggling_with(Tls::Offered);
+    assert_eq!(client.ask_final(OPTION_STRUCTURED_REPLY, &[]), ACK);
+    assert_eq!(client.send(&option(OPTION_STARTTLS, &[])), [Step::StartTls]);
+    client.go("disk");
+    assert_eq!(client.session.reply_form(), Some(ReplyForm::Simple));
+    let mut client = Client::haggling_with(Tls::Offered);
+    assert_eq!(client.ask_final(OPTION_GO, &info_data("disk", &[])), ACK, "offered is not required");
 }
 
 #[test]

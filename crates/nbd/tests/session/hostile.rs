@@ -1,7 +1,7 @@
 //! What went wrong in other servers, by the number under which it became known, and other hostile clients.
 
 use nbd::wire::*;
-use nbd::{ExportInfo, Extent, ExtentState, InvalidExport, Session, Step, Violation};
+use nbd::{ExportInfo, Extent, ExtentState, InvalidExport, Session, Step, Tls, Violation};
 
 use crate::client::*;
 
@@ -124,7 +124,7 @@ fn cve_2019_14851_commands_before_the_handshake_is_over_are_no_requests() {
 #[test]
 fn cve_2019_14850_nothing_is_established_by_a_mere_connection() {
     let mut output = Vec::new();
-    let session = Session::new(&mut output);
+    let session = Session::new(Tls::Unsupported, &mut output);
     assert!(session.is_in_handshake());
     let mut client = Client::connected();
     assert_eq!(client.send(&FIXED_NEWSTYLE.to_be_bytes()), []);

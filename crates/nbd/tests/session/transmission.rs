@@ -238,15 +238,6 @@ fn a_wrong_request_magic_ends_the_session() {
 }
 
 #[test]
-fn while_shutting_down_requests_get_eshutdown() {
-    let mut client = Client::simple("disk");
-    client.session.shut_down();
-    assert_eq!(client.refusal(0, 0, 0, 512), ErrorCode::Shutdown);
-    assert_eq!(client.refusal(1, 0, 0, 512), ErrorCode::Shutdown);
-    assert_eq!(client.send(&request(2, 0, 0, 0)), [Step::Disconnect]);
-}
-
-#[test]
 fn the_reply_form_is_what_was_negotiated() {
     assert_eq!(Client::haggling().session.reply_form(), None);
     assert_eq!(Client::simple("disk").session.reply_form(), Some(ReplyForm::Simple));

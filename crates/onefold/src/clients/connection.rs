@@ -19,14 +19,16 @@
 //! that at once gets a large share while there are any, and keeps it.
 
 use std::collections::VecDeque;
-use std::fmt;
+
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use engine::{BlockInput, BufferId, Event, Mode, Nanos, Operation, Submit, VolumeId};
 use nbd::{Command, ExportInfo, Request, Session, Step};
 
+use crate::clients::end::End;
 use crate::clients::output::Output;
 use crate::clients::request::{Pieces, Table, token, touched_bytes};
+use crate::clients::tls::Tls;
 use crate::clients::turns::Begun;
 use crate::io::arena::{BLOCK, HEADER_AREA, RECEIVE_AREA, Span};
 use crate::io::disk::{Core, push_span};
@@ -103,6 +105,8 @@ pub struct Shared {
     pub piece_bytes: u64,
     /// The longest read that is collected before it is answered.
     pub collect_bytes: u64,
+    /// TLS for clients over TCP, if they may have it.
+    pub tls: Option<Tls>,
     /// A receive took as much as it could: its client has probably sent more.
     pub expects_more: bool,
     /// Pieces of writes that have been received and are not with the engine yet, in order.
@@ -168,41 +172,6 @@ pub enum State {
     Draining,
     /// Closed as soon as the kernel and the engine are done with it.
     Dead,
-}
-
-/// Why a connection ended that did not say goodbye.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
-    /// The client broke the protocol.
-    Violation(nbd::Violation),
-    /// The handshake took too long.
-    LateHandshake,
-    /// Too many handshakes at once; this was the oldest.
-    Displaced,
-    /// It held buffers that others waited for, or took none of its last replies.
-    Stalled,
-    /// A read failed when its reply had begun.
-    ReadFailed,
-    /// The client went away in the middle of something.
-    Gone,
-    /// The server stops.
-    Stopping,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            End::Violation(violation) => write!(f, "{violation}"),
-            End::LateHandshake => f.write_str("its handshake took too long"),
-            End::Displaced => f.write_str("too many handshakes at once, and its own was the oldest"),
-            End::Stalled => {
-                f.write_str("it stalled: others waited for what it held, or it took no replies before its end")
-            }
-            End::ReadFailed => f.write_str("a read failed after its reply had begun"),
-            End::Gone => f.write_str("the client went away"),
-            End::Stopping => f.write_str("the server stops"),
-        }
-    }
 }
 
 /// Why [`Connection::advance`] stopped.
@@ -310,15 +279,23 @@ pub struct Connection {
     /// Payload bytes that the receive in flight takes first, and how many in all.
     receiving: Option<(usize, usize)>,
     current: Current,
+    /// Whether TLS begins when what it is told in the clear has left.
+    secures: bool,
     incoming: Incoming,
     spans: Vec<Span>,
 }
 
 impl Connection {
     /// A new connection, with its greeting ready to be sent.
-    pub fn new(slot: u32, socket: OwnedFd, (number, peer): (u64, String), deadline: Nanos, core: &Core) -> Connection {
+    pub fn new(
+        slot: u32,
+        (socket, tls): (OwnedFd, nbd::Tls),
+        (number, peer): (u64, String),
+        deadline: Nanos,
+        core: &Core,
+    ) -> Connection {
         let mut output = Output::default();
-        let session = output.write(Session::new);
+        let session = output.write(|output| Session::new(tls, output));
         Connection {
             socket,
             session,
@@ -342,6 +319,7 @@ impl Connection {
             input: core.arena.receive_area(slot as usize).first(0),
             receiving: None,
             current: Current::None,
+            secures: false,
             incoming: Incoming::default(),
             spans: Vec::new(),
         }
@@ -390,6 +368,11 @@ impl Connection {
         while self.receiving.is_none() && self.state != State::Dead {
             let progress = match self.current {
                 Current::None if self.state == State::Draining || self.is_choked() => Some(Progress::Client),
+                Current::None if self.secures && !self.output.is_empty() => Some(Progress::Client),
+                Current::None if self.secures => {
+                    self.secure(shared);
+                    None
+                }
                 Current::None if self.input.length == 0 => {
                     self.receive(core);
                     Some(Progress::Client)
@@ -486,6 +469,8 @@ impl Connection {
                 self.deadline = None;
                 self.volume = volumes[export];
             }
+            Step::StartTls if self.input.length > 0 => self.kill(End::ClearBeforeTls),
+            Step::StartTls => self.secures = true,
             Step::Request(request) => self.begin(request, shared),
             Step::Refused(refused) if self.holder.is_some() => {
                 let mut bytes = Vec::new();
@@ -495,6 +480,17 @@ impl Connection {
             Step::Refused(refused) => self.output.write(|output| refused.reply(output)),
             Step::Disconnect => self.drain(core.now),
             Step::ProtocolError(violation) => self.kill(End::Violation(violation)),
+        }
+    }
+
+    /// Goes on with what the relay decrypts.
+    fn secure(&mut self, shared: &Shared) {
+        self.secures = false;
+        let relayed = self.socket.try_clone().ok().zip(shared.tls.as_ref());
+        let who = format!("client {} ({})", self.number, self.peer);
+        match relayed.and_then(|(socket, tls)| tls.secure(socket, who)) {
+            Some(socket) => self.socket = socket,
+            None => self.kill(End::NoMoreTls),
         }
     }
 
@@ -663,6 +659,15 @@ impl Connection {
         shared.places_taken += 1;
         let submit = Submit { token, volume: self.volume, offset, length, fua, operation };
         core.engine.handle(core.now, Event::Submit(submit));
+    }
+
+    /// The server stops: a handshake is refused; of a client's requests no more are taken than the one that is coming in.
+    pub fn leave(&mut self, now: Nanos) {
+        if self.session.is_in_handshake() {
+            self.session.shut_down();
+        } else if self.state == State::Open {
+            self.drain(now);
+        }
     }
 
     /// Takes no more requests; it is closed when its replies have left.

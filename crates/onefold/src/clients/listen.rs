@@ -76,6 +76,14 @@ impl Address {
     }
 }
 
+/// An NBD URI of a server that wants TLS: `nbds:` instead of `nbd:` (doc/uri.md of the NBD project). Unix sockets have none.
+pub fn with_tls(uri: String) -> String {
+    match uri.strip_prefix("nbd://") {
+        Some(rest) => format!("nbds://{rest}"),
+        None => uri,
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -239,8 +247,8 @@ impl Listener {
 pub fn refuse_remote(what: &str, address: IpAddr, allow_remote: bool) -> anyhow::Result<()> {
     if !address.is_loopback() && !allow_remote {
         bail!(
-            "{what} ({address}) is reachable from other machines, and NBD here has no password and no encryption: listen \
-             on 127.0.0.1 and use an SSH tunnel, or add --allow-remote if the network is trusted"
+            "{what} ({address}) is reachable from other machines, which can then read and write all volumes: add --allow-remote if that is \
+             meant, with --tls require and --tls-verify-peer unless the network is trusted; or listen on 127.0.0.1"
         );
     }
     Ok(())

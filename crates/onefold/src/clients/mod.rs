@@ -1,8 +1,10 @@
 //! NBD clients: sockets, connections, their requests and answers, and whose turn it is.
 
 pub mod connection;
+pub mod end;
 pub mod listen;
 pub mod output;
 pub mod request;
 pub mod server;
+pub mod tls;
 pub mod turns;

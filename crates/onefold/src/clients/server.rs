@@ -13,10 +13,12 @@ use engine::{Error, Event, Limits, Nanos, Reply, RequestId, VolumeId};
 use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};
 use tracing::{debug, warn};
 
-use crate::clients::connection::{Connection, Deferred, End, Progress, Shared, State, Turn, Wants};
+use crate::clients::connection::{Connection, Deferred, Progress, Shared, State, Turn, Wants};
+use crate::clients::end::End;
 use crate::clients::listen::Listener;
 use crate::clients::output::Departed;
 use crate::clients::request::{COLLECTING_MAX, Entry, explain, from_token, touched_bytes};
+use crate::clients::tls::{Mode, Tls};
 use crate::clients::turns::Later;
 use crate::io::arena::BLOCK;
 use crate::io::disk::Core;
@@ -85,6 +87,7 @@ impl Server {
         piece_blocks: u32,
         connections: Connections,
         wanted: u32,
+        tls: Option<Tls>,
     ) -> Server {
         let mut server = Server {
             accepting: vec![false; listeners.len()],
@@ -107,6 +110,7 @@ impl Server {
             dropped: Failures::default(),
             unaccepted: Failures::default(),
         };
+        server.shared.tls = tls;
         server.connections.resize_with(wanted as usize, || None);
         server.free = (0..wanted).rev().collect();
         server.divide(limits, piece_blocks, connections);
@@ -149,6 +153,11 @@ impl Server {
     /// The listeners.
     pub fn listeners(&self) -> &[Listener] {
         &self.listeners
+    }
+
+    /// Whether clients over TCP may encrypt.
+    pub fn tls(&self) -> Mode {
+        self.shared.tls.as_ref().map_or(Mode::Off, Tls::mode)
     }
 
     /// Accepts wherever no accept is in flight and there is room.
@@ -211,9 +220,12 @@ impl Server {
         }
         self.accepted += 1;
         let (number, peer) = (self.accepted, peer_of(&socket, is_tcp));
+        let offered = self.shared.tls.as_ref().filter(|_| is_tcp);
+        let tls = offered.map_or(nbd::Tls::Unsupported, Tls::offer);
         debug!("client {number} ({peer}) came");
         let deadline = core.now + HANDSHAKE_NANOS;
-        self.connections[slot as usize] = Some(Box::new(Connection::new(slot, socket, (number, peer), deadline, core)));
+        self.connections[slot as usize] =
+            Some(Box::new(Connection::new(slot, (socket, tls), (number, peer), deadline, core)));
         self.wake_at(deadline);
         self.advance(slot, core);
         if !self.has_room() {
@@ -609,7 +621,8 @@ impl Server {
         self.start(core);
     }
 
-    /// No more connections and no more requests: those in service are still answered.
+    /// No more connections and no more requests: those in service are still answered. What a client sends from now on gets no answer, so that
+    /// one that connects again sends it to the next server. An error would reach who made the request: a guest's file system.
     pub fn stop(&mut self, core: &mut Core) {
         self.stopping = true;
         for (number, listener) in self.listeners.iter().enumerate() {
@@ -624,7 +637,7 @@ impl Server {
             self.accepting.clear();
         }
         for connection in self.connections.iter_mut().flatten() {
-            connection.session.shut_down();
+            connection.leave(core.now);
         }
     }
 
@@ -790,7 +803,7 @@ mod tests {
         let block = BLOCK as u64;
         for piece_blocks in [1, 256, 257, 4096] {
             let shared =
-                Server::new(Vec::new(), &limits, piece_blocks, Connections { most: 1024, large: 8 }, 1024).shared;
+                Server::new(Vec::new(), &limits, piece_blocks, Connections { most: 1024, large: 8 }, 1024, None).shared;
             assert!(shared.piece_bytes / block < SPANS as u64);
             assert!(
                 shared.collect_bytes / shared.piece_bytes * u64::from(COLLECTING_MAX) <= u64::from(limits.requests)

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use engine::Policy;
 
 use crate::clients::listen::Address;
+use crate::clients::tls::Mode;
 use crate::commands::estimate;
 use crate::log::Level;
 use crate::operators::properties::policy_value;
@@ -104,6 +106,16 @@ pub enum Command {
     Repair(RepairArgs),
     /// Estimate what a pool would save of files, block devices and directories; reads only, and needs no pool
     Estimate(EstimateArgs),
+    /// Print what a shell needs to complete commands and switches: 'onefold completions bash'
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Write the manual pages, one for each command
+    Man {
+        /// Where to, a folder; made if it is missing
+        folder: PathBuf,
+    },
 }
 
 /// `onefold create`.
@@ -188,7 +200,8 @@ pub enum VolumeCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off
+    /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off,
+    /// timing=inline|offline
     Set {
         /// Which pool
         #[command(flatten)]
@@ -206,7 +219,7 @@ pub enum VolumeCommand {
         target: Target,
         /// Which
         name: String,
-        /// Only this property: policy or read-only
+        /// Only this property: policy, read-only or timing
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]
@@ -271,7 +284,16 @@ pub struct ServeArgs {
     /// Where the recording ends; the server goes on
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "record", default_value = "1G")]
     pub record_size: u64,
-    /// Let tcp: listen on addresses that other machines reach (there is no encryption and no password)
+    /// TLS for clients over TCP. (A Unix socket needs none: the rights of its file say who may connect.) Needs --tls-certificates
+    #[arg(long, value_name = "MODE", default_value_t)]
+    pub tls: Mode,
+    /// Folder of server-cert.pem and server-key.pem, and of ca-cert.pem for --tls-verify-peer; read once, at the start
+    #[arg(long, value_name = "FOLDER")]
+    pub tls_certificates: Option<PathBuf>,
+    /// Serve only clients with a certificate that ca-cert.pem has signed
+    #[arg(long, requires = "tls_certificates")]
+    pub tls_verify_peer: bool,
+    /// Let tcp: listen on addresses that other machines reach. Without --tls require there is no encryption, without --tls-verify-peer no password
     #[arg(long)]
     pub allow_remote: bool,
     /// Report the start as JSON, one line

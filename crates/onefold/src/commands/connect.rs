@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use crate::clients::listen::Address;
+use crate::clients::listen::{Address, with_tls};
 use crate::commands::cli::{ConnectArgs, Form};
 use crate::operators::command;
 use crate::operators::control::{self, Request};
@@ -17,6 +17,9 @@ use crate::report::status::Report;
 
 /// How long a client keeps requests and tries again when its server is restarted, in seconds.
 const RECONNECT_SECONDS: u32 = 300;
+/// Where a client has its certificate and that of who signed the server's, under the names that qemu and nbdkit use.
+const CERTIFICATES: &str = "/etc/pki/onefold";
+
 /// The name of a device, where a person chooses one.
 const DEVICE: &str = "nbd0";
 
@@ -43,6 +46,8 @@ pub struct Place {
     address: Address,
     export: String,
     read_only: bool,
+    /// Whether a client has to encrypt.
+    tls: bool,
 }
 
 impl Place {
@@ -58,12 +63,17 @@ impl Place {
             bail!("its server does not listen on TCP: start it with --listen tcp:127.0.0.1:10809 beside what it has");
         }
         let read_only = volume.read_only || report.mode == "read-only";
-        Ok(Place { address: reachable(address), export: name.into(), read_only })
+        let tls = report.tls == "require" && matches!(address, Address::Tcp { .. });
+        Ok(Place { address: reachable(address), export: name.into(), read_only, tls })
     }
 
     /// The NBD URI.
     pub fn uri(&self) -> String {
-        self.address.uri(&self.export)
+        let uri = self.address.uri(&self.export);
+        if !self.tls {
+            return uri;
+        }
+        format!("{}?tls-certificates={CERTIFICATES}", with_tls(uri))
     }
 
     /// What to paste.
@@ -91,7 +101,7 @@ impl Place {
             Address::Unix(path) => json!({ "type": "unix", "path": path.to_string_lossy() }),
             Address::Tcp { host, port } => json!({ "type": "inet", "host": host, "port": port.to_string() }),
         };
-        json!({
+        let mut device = json!({
             "driver": "nbd",
             "node-name": self.node(),
             "server": server,
@@ -100,7 +110,11 @@ impl Place {
             "discard": "unmap",
             "cache": { "direct": true, "no-flush": false },
             "read-only": self.read_only,
-        })
+        });
+        if self.tls {
+            device["tls-creds"] = "of-tls".into();
+        }
+        device
     }
 
     fn qemu(&self) -> String {
@@ -110,8 +124,13 @@ impl Place {
             "discard": !self.read_only,
             "write-zeroes": !self.read_only,
         });
+        let credentials = if self.tls {
+            format!("-object tls-creds-x509,id=of-tls,endpoint=client,dir={CERTIFICATES} \\\n")
+        } else {
+            String::new()
+        };
         format!(
-            "-blockdev {} \\\n-device {}\n",
+            "{credentials}-blockdev {} \\\n-device {}\n",
             for_shell(&self.blockdev().to_string()),
             for_shell(&device.to_string())
         )
@@ -123,10 +142,11 @@ impl Place {
             Address::Tcp { host, port } => format!("<host name='{}' port='{port}'/>", for_xml(host)),
         };
         let locked = if self.read_only { "\n  <readonly/>" } else { "" };
+        let tls = if self.tls { " tls='yes'" } else { "" };
         format!(
             "<disk type='network' device='disk'>\n  \
                <driver name='qemu' type='raw' cache='none' discard='unmap'/>\n  \
-               <source protocol='nbd' name='{}'>\n    {host}\n    <!-- Needs a libvirt newer than 9.0; older ones leave it out. -->\n    <reconnect delay='{RECONNECT_SECONDS}'/>\n  </source>\n  \
+               <source protocol='nbd' name='{}'{tls}>\n    {host}\n    <!-- Needs a libvirt newer than 9.0; older ones leave it out. -->\n    <reconnect delay='{RECONNECT_SECONDS}'/>\n  </source>\n  \
                <target dev='vda' bus='virtio'/>{locked}\n\
              </disk>\n",
             for_xml(&self.export)
@@ -139,11 +159,16 @@ impl Place {
             Address::Tcp { host, port } => format!("{} {port}", for_shell(host)),
         };
         let locked = if self.read_only { " -readonly" } else { "" };
+        let tls = if self.tls {
+            format!(" -certfile {CERTIFICATES}/client-cert.pem -keyfile {CERTIFICATES}/client-key.pem -cacertfile {CERTIFICATES}/ca-cert.pem")
+        } else {
+            String::new()
+        };
         let export = for_shell(&self.export);
         format!(
             "sudo modprobe nbd\n\
              sudo nbd-client {place} /dev/{DEVICE} -name {export} -block-size 4096 -timeout {RECONNECT_SECONDS} \
-             -nonetlink -persist{locked}\n\
+             -nonetlink -persist{locked}{tls}\n\
              # The end: sudo nbd-client -d /dev/{DEVICE}\n"
         )
     }
@@ -154,6 +179,11 @@ impl Place {
             Address::Tcp { host, port } => (host.clone(), format!("port={port}")),
         };
         let locked = if self.read_only { ",ro" } else { ",discard" };
+        let tls = if self.tls {
+            format!(",certfile={CERTIFICATES}/client-cert.pem,keyfile={CERTIFICATES}/client-key.pem,cacertfile={CERTIFICATES}/ca-cert.pem")
+        } else {
+            String::new()
+        };
         let blank = |text: &str| text.contains(|c: char| c.is_whitespace() || c == '#');
         let warning = if blank(&place) {
             "# The path has a blank, which /etc/nbdtab cannot hold: serve with --listen unix:PATH elsewhere.\n"
@@ -163,7 +193,7 @@ impl Place {
         format!(
             "{warning}\
              # /etc/nbdtab\n\
-             {DEVICE} {place} {} {how},bs=4096,timeout={RECONNECT_SECONDS},persist\n\
+             {DEVICE} {place} {} {how},bs=4096,timeout={RECONNECT_SECONDS},persist{tls}\n\
              # /etc/fstab, after: sudo systemctl enable --now nbd@{DEVICE} && sudo mkdir -p /srv/{}\n\
              /dev/{DEVICE} /srv/{} auto defaults,nofail,_netdev,x-systemd.requires=nbd@{DEVICE}.service{locked} 0 0\n",
             self.export, self.export, self.export
@@ -221,7 +251,7 @@ mod tests {
     use super::*;
 
     fn place(address: &str, read_only: bool) -> Place {
-        Place { address: Address::parse(address).unwrap(), export: "db".into(), read_only }
+        Place { address: Address::parse(address).unwrap(), export: "db".into(), read_only, tls: false }
     }
 
     #[test]

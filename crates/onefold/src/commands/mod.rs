@@ -9,6 +9,7 @@ pub mod estimate;
 pub mod explain;
 pub mod images;
 pub mod look;
+pub mod manual;
 pub mod offline;
 pub mod private;
 #[cfg(test)]

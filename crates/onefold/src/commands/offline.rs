@@ -32,6 +32,7 @@ pub fn open(path: &Path, mut mailbox: Mailbox) -> anyhow::Result<Reactor> {
             parameters: superblock.parameters,
             memory: (memory, Source::Default),
             listeners: Vec::new(),
+            tls: None,
             connections: 1,
             manager: Manager::none(),
             mailbox,

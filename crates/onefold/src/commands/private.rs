@@ -100,6 +100,7 @@ where
         parameters: superblock.parameters,
         memory,
         listeners,
+        tls: None,
         connections: CLIENTS,
         manager: Manager::none(),
         mailbox,

@@ -10,7 +10,8 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info, warn};
 
-use crate::clients::listen::{Address, Listener};
+use crate::clients::listen::{Address, Listener, with_tls};
+use crate::clients::tls::{Mode, Tls};
 use crate::commands::cli::ServeArgs;
 use crate::commands::create;
 use crate::commands::explain::explain_control;
@@ -52,6 +53,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
         sockets.prepare()?;
     }
     let listeners = listen(arguments, inherited, &sockets)?;
+    let tls = start_tls(arguments, &listeners)?;
     let (mailbox, sending) = control::mailbox()?;
     let control_path = arguments.control.as_ref().unwrap_or(&sockets.control);
     refuse_one_for_both(&listeners, control_path)?;
@@ -66,8 +68,20 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let parameters = superblock.parameters;
     let store = &store;
     let poll = arguments.poll * 1000;
-    let opening =
-        Opening { store, owned, parameters, memory, listeners, connections, manager, mailbox, read_only, record, poll };
+    let opening = Opening {
+        store,
+        owned,
+        parameters,
+        memory,
+        listeners,
+        connections,
+        tls,
+        manager,
+        mailbox,
+        read_only,
+        record,
+        poll,
+    };
     let mut reactor = Reactor::new(opening)?;
     let recovered = reactor.open().map_err(|error| explain_opening(path, error))?;
     let Some(recovered) = recovered else {
@@ -303,6 +317,43 @@ fn listen(arguments: &ServeArgs, inherited: Vec<Inherited>, sockets: &Sockets) -
     Ok(listeners)
 }
 
+/// TLS for the listeners on TCP, and a word to whoever opens them to other machines with less than all of it.
+fn start_tls(arguments: &ServeArgs, listeners: &[Listener]) -> anyhow::Result<Option<Tls>> {
+    let over_tcp: Vec<String> = listeners.iter().filter(|listener| listener.is_tcp()).map(Listener::address).collect();
+    let open = match (arguments.tls, arguments.tls_verify_peer) {
+        (Mode::Require, true) => None,
+        (Mode::Require, false) => {
+            Some("whoever reaches it may read and write all volumes: --tls-verify-peer asks clients for certificates")
+        }
+        (Mode::On | Mode::Off, _) => Some(
+            "whoever reaches it may read and write all volumes, and nothing is encrypted unless the client asks: see --tls",
+        ),
+    };
+    if let (true, Some(what)) = (arguments.allow_remote && !over_tcp.is_empty(), open) {
+        warn!("OPEN TO OTHER MACHINES: {}: {what}", over_tcp.join(", "));
+    }
+    let Some(folder) = &arguments.tls_certificates else {
+        if arguments.tls != Mode::Off {
+            bail!(
+                "--tls {} needs --tls-certificates FOLDER, with server-cert.pem and server-key.pem in it",
+                arguments.tls
+            );
+        }
+        return Ok(None);
+    };
+    if arguments.tls == Mode::Off {
+        bail!(
+            "--tls-certificates is given, and --tls is off: add --tls require (or on), or leave the certificates out"
+        );
+    }
+    if over_tcp.is_empty() {
+        bail!(
+            "--tls is for clients over TCP, and there is no tcp: listener (Unix sockets need none): add --listen tcp:HOST:PORT"
+        );
+    }
+    Tls::start(arguments.tls, folder, arguments.tls_verify_peer).map(Some)
+}
+
 /// Refuses a control socket where clients connect.
 fn refuse_one_for_both(listeners: &[Listener], control: &Path) -> anyhow::Result<()> {
     let control = std::path::absolute(control).with_context(|| format!("cannot use the path {}", control.display()))?;
@@ -360,7 +411,11 @@ struct Export<'a> {
 fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path, usual: &Sockets) {
     let volumes: Vec<&engine::Volume> = reactor.engine().volumes().collect();
     let listeners = reactor.server().listeners();
-    let uris = |name: &str| listeners.iter().map(|listener| listener.uri(name)).collect::<Vec<_>>();
+    let uri = |listener: &Listener, name: &str| match reactor.server().tls() {
+        Mode::Require => with_tls(listener.uri(name)),
+        Mode::On | Mode::Off => listener.uri(name),
+    };
+    let uris = |name: &str| listeners.iter().map(|listener| uri(listener, name)).collect::<Vec<_>>();
     let pool = arguments.pool.display();
     if arguments.json {
         print_json(&Started {
@@ -390,7 +445,7 @@ fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path, usual: &So
     }
     match volumes.iter().find(|volume| volume.name == DEFAULT_VOLUME).or(volumes.first()) {
         Some(volume) => {
-            let uri = listeners.first().map(|listener| listener.uri(&volume.name)).unwrap_or_default();
+            let uri = listeners.first().map(|listener| uri(listener, &volume.name)).unwrap_or_default();
             text.push_str(&format!("try:  nbdinfo '{uri}'\n"));
         }
         None => text.push_str(&format!("no volumes yet: onefold volume create {pool} NAME --size SIZE\n")),

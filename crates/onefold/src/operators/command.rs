@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheSetting, Command, DedupCommand, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy, Volume, VolumeId,
+    CacheSetting, Command, DedupCommand, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy, Timing, Volume,
+    VolumeId, VolumeProperties,
 };
 use tracing::error;
 
@@ -53,9 +54,13 @@ pub fn wanted<'a>(
             }
             Command::ResizeVolume { volume: volume.id, size: *size_bytes }
         }
-        Request::SetVolume { name, policy, read_only } => {
-            let policy = policy.as_deref().map(inheritable).transpose()?;
-            Command::SetVolume { volume: find(engine, name)?.id, policy, read_only: *read_only }
+        Request::SetVolume { name, policy, read_only, timing } => {
+            let change = VolumeProperties {
+                policy: policy.as_deref().map(inheritable).transpose()?,
+                read_only: *read_only,
+                timing: timing.as_deref().map(timing_value).transpose()?,
+            };
+            Command::SetVolume { volume: find(engine, name)?.id, change }
         }
         Request::Scrub { action } => scrub_command(*action),
         Request::Dedup { action } => dedup_command(*action),
@@ -100,6 +105,12 @@ pub fn judged<'a>(
     })
 }
 
+/// When duplicates of a volume are found, as it is written.
+pub fn timing_value(text: &str) -> Result<Timing, String> {
+    let timing = text.parse().ok().filter(|&timing| timing != Timing::Hybrid);
+    timing.ok_or_else(|| format!("timing={text} is not possible: it is inline or offline"))
+}
+
 /// How index and read cache share memory, as it is written; `None` for the default.
 pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
     if text == "default" {
@@ -121,9 +132,11 @@ pub fn done(request: &Request) -> Option<String> {
         Request::ResizeVolume { name, size_bytes, .. } => {
             format!("the volume '{name}' has {} now", size::show(*size_bytes))
         }
-        Request::SetVolume { name, policy, read_only } => {
+        Request::SetVolume { name, policy, read_only, timing } => {
             let policy = policy.iter().map(|policy| format!("policy={policy}"));
-            let set: Vec<_> = policy.chain(read_only.map(|value| format!("read-only={value}"))).collect();
+            let timing = timing.iter().map(|timing| format!("timing={timing}"));
+            let locked = read_only.map(|value| format!("read-only={value}"));
+            let set: Vec<_> = policy.chain(locked).chain(timing).collect();
             format!("the volume '{name}': set {}", set.join(", "))
         }
         Request::SetPool(PoolSettings { memory_bytes: Some(bytes), .. }) => {

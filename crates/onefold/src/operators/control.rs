@@ -111,6 +111,9 @@ pub enum Request {
         policy: Option<String>,
         /// Whether writes are refused.
         read_only: Option<bool>,
+        /// When duplicates are found.
+        #[serde(default)]
+        timing: Option<String>,
     },
     /// Other properties of the pool; answered when they are durable.
     SetPool(PoolSettings),

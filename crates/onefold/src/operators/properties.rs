@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::operators::command::{cache_setting, index_copy_value, inheritable, tidy_value};
+use crate::operators::command::{cache_setting, index_copy_value, inheritable, tidy_value, timing_value};
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
 use crate::size;
@@ -35,6 +35,12 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
     vec![
         Property { name: name.clone(), property: "policy", value: volume.policy.clone(), source: policy_source },
         Property { name: name.clone(), property: "read-only", value: read_only.into(), source: read_only_source },
+        Property {
+            name: name.clone(),
+            property: "timing",
+            value: volume.timing.clone(),
+            source: if volume.timing_source == "volume" { "volume" } else { DEFAULT },
+        },
     ]
 }
 
@@ -136,7 +142,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
 
 /// What `volume set` asks for.
 pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
-    let (mut policy, mut read_only) = (None, None);
+    let (mut policy, mut read_only, mut timing) = (None, None, None);
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(format!("'{pair}' is not of the form KEY=VALUE, such as policy=native"));
@@ -144,10 +150,11 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
         match key {
             "policy" => policy = Some(policy_value(value)?),
             "read-only" => read_only = Some(switch(key, value)?),
-            _ => return Err(unknown_key(key, &["policy", "read-only"])),
+            "timing" => timing = Some(timing_value(value)?.to_string()),
+            _ => return Err(unknown_key(key, &["policy", "read-only", "timing"])),
         }
     }
-    Ok(Request::SetVolume { name: name.into(), policy, read_only })
+    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing })
 }
 
 /// Properties of a pool.
@@ -235,8 +242,13 @@ mod tests {
     fn pairs_are_read_and_wrong_ones_name_the_choices() {
         let set =
             |pairs: &[&str]| volume_request("v", &pairs.iter().map(|pair| (*pair).to_string()).collect::<Vec<_>>());
-        let request = Request::SetVolume { name: "v".into(), policy: Some("native".into()), read_only: Some(true) };
-        assert_eq!(set(&["policy=native", "read-only=on"]), Ok(request));
+        let request = Request::SetVolume {
+            name: "v".into(),
+            policy: Some("native".into()),
+            read_only: Some(true),
+            timing: Some("offline".into()),
+        };
+        assert_eq!(set(&["policy=native", "read-only=on", "timing=offline"]), Ok(request));
         let known =
             ["policy=select:4", "policy=select:3,request", "policy=idedup:8", "policy=observe", "policy=inherit"];
         assert!(known.iter().all(|pair| set(&[pair]).is_ok()));
@@ -245,7 +257,8 @@ mod tests {
             ("policy=some", "inherit"),
             ("policy=select:0", "1 to 255"),
             ("read-only=1", "on or off"),
-            ("x=1", "policy or read-only"),
+            ("x=1", "policy or read-only or timing"),
+            ("timing=later", "inline or offline"),
         ] {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }

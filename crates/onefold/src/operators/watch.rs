@@ -41,6 +41,17 @@ pub struct Watch {
     /// The last damage, and the state of the scrub.
     damage: u64,
     scrub: Option<PassState>,
+    dedup: Option<SeenPass>,
+}
+
+/// What was seen of the pass that finds all duplicates.
+#[derive(Default)]
+struct SeenPass {
+    state: PassState,
+    /// Passes that have ended.
+    passes: u64,
+    /// Blocks that they have shared.
+    shared: u64,
 }
 
 impl Watch {
@@ -86,6 +97,34 @@ impl Watch {
                 info!("the scrub is finished: {read} read, {found} damages found, {repaired} repaired");
             }
             PassState::Stopped if before.is_some() => info!("the scrub was ended after {read}"),
+            _ => {}
+        }
+    }
+
+    /// How the pass that finds all duplicates goes on. One may begin and end between two looks.
+    pub fn look_at_dedup(&mut self, status: &Status) {
+        let dedup = status.dedup;
+        let is_first = self.dedup.is_none();
+        let seen = self.dedup.get_or_insert_default();
+        let was = core::mem::replace(&mut seen.state, dedup.state);
+        let percent = dedup.done_ppm / 10_000;
+        if dedup.passes > seen.passes {
+            let shared = size::show((dedup.shared_blocks - seen.shared).saturating_mul(4096));
+            info!("the pass that finds duplicates is finished: {shared} shared");
+            (seen.passes, seen.shared) = (dedup.passes, dedup.shared_blocks);
+        } else if !matches!(was, PassState::Running | PassState::Paused) {
+            seen.shared = dedup.shared_blocks;
+        }
+        match dedup.state {
+            state if state == was => {}
+            PassState::Running if dedup.done_ppm == 0 => info!("a pass that finds duplicates begins"),
+            PassState::Running => info!("the pass that finds duplicates goes on where it was, after {percent} %"),
+            PassState::Paused if dedup.is_short_of_room => warn!(
+                "the pass that finds duplicates rests: metadata is short. Grow the pool or discard something, then run \
+                 'onefold dedup'"
+            ),
+            PassState::Paused => info!("the pass that finds duplicates rests after {percent} %"),
+            PassState::Stopped if !is_first => info!("the pass that finds duplicates was ended"),
             _ => {}
         }
     }

@@ -16,12 +16,21 @@ pub struct DedupReport {
     pub left_seconds: Option<u64>,
     /// Since the pool was opened: blocks that share a slot now and had one of their own before,
     pub shared_blocks: u64,
+    /// passes that have come to their end,
+    #[serde(default)]
+    pub passes: u64,
     /// walks of all summaries,
     pub scans: u64,
     /// and walks of all maps.
     pub map_walks: u64,
     /// It rests because the pool is short of metadata.
     pub short_of_room: bool,
+    /// Writes have left work to the next pass,
+    #[serde(default)]
+    pub undone: bool,
+    /// and this many blocks of it came since the pool was opened.
+    #[serde(default)]
+    pub undone_blocks: u64,
 }
 
 impl DedupReport {
@@ -32,9 +41,12 @@ impl DedupReport {
             done_ppm: status.done_ppm,
             left_seconds: status.left_seconds,
             shared_blocks: status.shared_blocks,
+            passes: status.passes,
             scans: status.scans,
             map_walks: status.map_walks,
             short_of_room: status.is_short_of_room,
+            undone: status.is_undone,
+            undone_blocks: status.undone_blocks,
         }
     }
 
@@ -42,19 +54,24 @@ impl DedupReport {
     pub fn text(&self) -> String {
         let shared = size::show(self.shared_blocks.saturating_mul(4096));
         let done = format!("{}.{} %", self.done_ppm / 10_000, self.done_ppm / 1_000 % 10);
+        let undone = match self.undone_blocks {
+            _ if !self.undone => String::new(),
+            0 => ", the next has work".into(),
+            blocks => format!(", {} wait for the next", size::show(blocks.saturating_mul(4096))),
+        };
         match self.state.as_str() {
             "running" => {
                 let left = self.left_seconds.map_or(String::new(), |seconds| format!(", {seconds} s left"));
-                format!("running: {done} done{left}, {shared} shared")
+                format!("running: {done} done{left}, {shared} shared{undone}")
             }
             "paused" if self.short_of_room => {
                 format!(
                     "paused at {done}: metadata is short. Grow the pool or discard something, then run 'onefold dedup'"
                 )
             }
-            "paused" => format!("paused at {done}, {shared} shared"),
-            "finished" => format!("finished, {shared} shared since the pool was opened"),
-            state => state.into(),
+            "paused" => format!("paused at {done}, {shared} shared{undone}"),
+            "finished" => format!("finished, {shared} shared since the pool was opened{undone}"),
+            state => format!("{state}{undone}"),
         }
     }
 }
@@ -76,5 +93,7 @@ mod tests {
         };
         assert_eq!(DedupReport::new(&status).text(), "running: 12.3 % done, 9 s left, 1 MiB shared");
         assert_eq!(DedupReport::new(&DedupStatus::default()).text(), "never");
+        let left = DedupStatus { is_undone: true, undone_blocks: 512, ..DedupStatus::default() };
+        assert_eq!(DedupReport::new(&left).text(), "never, 2 MiB wait for the next");
     }
 }

@@ -135,9 +135,18 @@ const METRICS: &[Metric] = &[
     gauge("onefold_dedup_done_ppm", "Of a million parts of the pass, those that are done.", |report| {
         one(report.dedup.done_ppm)
     }),
+    gauge("onefold_dedup_left_seconds", "Seconds until its end at the pace so far, if that is known.", |report| {
+        some(report.dedup.left_seconds)
+    }),
+    gauge(
+        "onefold_dedup_undone_blocks",
+        "Blocks that wait for the next pass, of those that came in this run.",
+        |report| one(report.dedup.undone_blocks),
+    ),
     counter("onefold_dedup_shared_blocks_total", "Blocks that the pass has let share a slot.", |report| {
         one(report.dedup.shared_blocks)
     }),
+    counter("onefold_dedup_passes_total", "Passes that have come to their end.", |report| one(report.dedup.passes)),
     counter("onefold_dedup_scans_total", "Walks of all summaries by the pass.", |report| one(report.dedup.scans)),
     counter("onefold_dedup_map_walks_total", "Walks of all maps by the pass.", |report| one(report.dedup.map_walks)),
     gauge("onefold_cache_shared_bytes", "Bytes that index and read cache share.", |report| {
@@ -266,6 +275,18 @@ const METRICS: &[Metric] = &[
     }),
     counter("onefold_tidy_moved_blocks_total", "Blocks moved to put regions in order.", |report| {
         one(report.tidy.moved_blocks)
+    }),
+    gauge("onefold_tidy_waiting_regions", "Scattered regions that wait until containers have been emptied.", |report| {
+        one(report.tidy.waiting_regions)
+    }),
+    gauge("onefold_tidy_empty_containers", "Containers of which every slot is free.", |report| {
+        one(report.tidy.empty_containers)
+    }),
+    counter("onefold_tidy_emptied_containers_total", "Containers that were emptied.", |report| {
+        one(report.tidy.emptied_containers)
+    }),
+    counter("onefold_tidy_emptied_blocks_total", "Blocks moved to empty containers.", |report| {
+        one(report.tidy.emptied_blocks)
     }),
     gauge("onefold_tidy_allowance_blocks", "Blocks that may be moved now.", |report| one(report.tidy.allowance_blocks)),
     gauge("onefold_disk_index_buckets", "Pages of the complete index on disk.", |report| {

@@ -1,11 +1,12 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
 use engine::{
-    Damage, Damaged, DiskIndexStatus, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubStatus,
+    CollectStatus, Damage, Damaged, DiskIndexStatus, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubStatus,
     Tidy, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::clients::tls;
 use crate::memory::Source;
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
@@ -116,6 +117,9 @@ pub struct Report {
     /// Where clients connect, as `--listen` takes it; nowhere if it is not served.
     #[serde(default)]
     pub addresses: Vec<String>,
+    /// Whether clients over TCP may encrypt: off, on or require.
+    #[serde(default)]
+    pub tls: String,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
 }
@@ -328,6 +332,12 @@ pub struct VolumeReport {
     pub policy_source: String,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// When duplicates are found: `inline` or `offline`.
+    #[serde(default)]
+    pub timing: String,
+    /// Who set that: `default` or `volume`.
+    #[serde(default)]
+    pub timing_source: String,
     /// Clients connected to it.
     pub clients: usize,
     /// Mapped, non-zero blocks.
@@ -385,10 +395,22 @@ pub struct TidyReport {
     pub moved_blocks: u64,
     /// Blocks that may be moved now.
     pub allowance_blocks: u64,
+    /// Scattered regions that wait until containers have been emptied.
+    #[serde(default)]
+    pub waiting_regions: u64,
+    /// Containers of which every slot is free.
+    #[serde(default)]
+    pub empty_containers: u64,
+    /// Since the pool was opened: containers that were emptied,
+    #[serde(default)]
+    pub emptied_containers: u64,
+    /// and blocks that were moved for that.
+    #[serde(default)]
+    pub emptied_blocks: u64,
 }
 
 impl TidyReport {
-    fn new(status: &HomeStatus) -> TidyReport {
+    fn new(status: &HomeStatus, collect: &CollectStatus) -> TidyReport {
         TidyReport {
             bytes_per_day: match status.tidy {
                 Tidy::Auto => None,
@@ -400,6 +422,10 @@ impl TidyReport {
             given_up_regions: status.given_up_regions,
             moved_blocks: status.moved_blocks,
             allowance_blocks: status.allowance_blocks,
+            waiting_regions: status.waiting_regions,
+            empty_containers: collect.empty_containers,
+            emptied_containers: collect.emptied_containers,
+            emptied_blocks: collect.moved_blocks,
         }
     }
 }
@@ -418,6 +444,8 @@ impl Report {
                 (None, None) => "default".into(),
             },
             read_only: volume.read_only,
+            timing: volume.timing.unwrap_or_default().to_string(),
+            timing_source: if volume.timing.is_some() { "volume".into() } else { "default".into() },
             clients: clients(volume.id),
             logical_blocks_used: volume.logical_blocks_used,
             writes: WritesReport::new(volume.writes),
@@ -446,7 +474,7 @@ impl Report {
             second_copies: status.second_copies,
             index_copy: engine.index_copy().to_string(),
             replicas: ReplicasReport::new(engine, &status.reorder),
-            tidy: TidyReport::new(&status.home),
+            tidy: TidyReport::new(&status.home, &status.collect),
             memory_source: memory.1.name().into(),
             memory_resizing: engine.is_resizing(),
             cache: CacheReport::new(engine),
@@ -464,6 +492,7 @@ impl Report {
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
             addresses: Vec::new(),
+            tls: tls::Mode::Off.to_string(),
             volumes: volumes.collect(),
         }
     }
@@ -504,6 +533,11 @@ impl Report {
             let TidyReport { noted_regions, regions, .. } = self.tidy;
             let what = format!("moved into order: {regions} regions, and {noted_regions} wait for idle time");
             row("tidy", format!("{:<12}{what}", blocks(self.tidy.moved_blocks)));
+        }
+        if self.tidy.emptied_blocks > 0 {
+            let TidyReport { emptied_containers, empty_containers, .. } = self.tidy;
+            let what = format!("moved to empty {emptied_containers} containers; {empty_containers} are empty now");
+            row("collect", format!("{:<12}{what}", blocks(self.tidy.emptied_blocks)));
         }
         row("saving", format!("{:.1} %", self.saving_percent));
         row("overhead", format!("{:<12}the pool's own tables", blocks(self.overhead_blocks_used)));
@@ -566,12 +600,14 @@ pub fn volumes_text(volumes: &[VolumeReport]) -> String {
     let widest =
         |of: fn(&VolumeReport) -> &str| volumes.iter().map(|volume| of(volume).len()).max().unwrap_or(0).max(6) + 2;
     let (width, wide) = (widest(|volume| &volume.name), widest(|volume| &volume.policy));
-    let mut text = format!("  {:<width$}{:<12}{:<wide$}holds\n", "volume", "size", "policy");
+    let long = widest(|volume| &volume.timing);
+    let mut text = format!("  {:<width$}{:<12}{:<wide$}{:<long$}holds\n", "volume", "size", "policy", "timing");
     for volume in volumes {
         let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
         let (name, size) = (&volume.name, size::show(volume.size_bytes));
         let locked = if volume.read_only { ", read-only" } else { "" };
-        text.push_str(&format!("  {name:<width$}{size:<12}{:<wide$}{holds}{locked}\n", volume.policy));
+        let (policy, timing) = (&volume.policy, &volume.timing);
+        text.push_str(&format!("  {name:<width$}{size:<12}{policy:<wide$}{timing:<long$}{holds}{locked}\n"));
     }
     text
 }
@@ -635,6 +671,8 @@ mod tests {
             policy: "full".into(),
             policy_source: "default".into(),
             read_only: false,
+            timing: "inline".into(),
+            timing_source: "default".into(),
             clients: 0,
             logical_blocks_used: 256,
             writes: WritesReport::default(),

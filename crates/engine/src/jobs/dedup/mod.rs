@@ -18,10 +18,12 @@
 //!   background work does not press the foreground.
 //! - The place in the superblock is that of a range before which nothing is left to do. A pass that is interrupted repeats one range.
 //!
-//! What is written while a pass is under way may stay double: the next pass finds it.
+//! What is written while a pass is under way may stay double: the next pass finds it. A pass begins by command, and by itself when writes
+//! have left work to it (undone.rs).
 
 mod maps;
 mod range;
+mod undone;
 
 use alloc::vec::Vec;
 
@@ -40,6 +42,7 @@ use crate::store::pages::PageKey;
 use crate::store::tree::{Missing, Unresolved};
 use maps::Maps;
 use range::{Found, PLACES, Range, Spare};
+use undone::Undone;
 
 /// Leaves of summaries, or blocks of maps, that a step looks at while nobody else wants something; an eighth of it else.
 const LEAVES: usize = 8;
@@ -63,12 +66,18 @@ pub struct DedupStatus {
     pub left_seconds: Option<u64>,
     /// Since the pool was opened: blocks that lead to another slot now.
     pub shared_blocks: u64,
-    /// Walks of all summaries since then,
+    /// Passes that have come to their end since then,
+    pub passes: u64,
+    /// walks of all summaries,
     pub scans: u64,
     /// and of all maps.
     pub map_walks: u64,
     /// It rests because metadata is short.
     pub is_short_of_room: bool,
+    /// Writes have left work to the next pass,
+    pub is_undone: bool,
+    /// and this many blocks of it came since the pool was opened.
+    pub undone_blocks: u64,
 }
 
 /// Where a pass is.
@@ -132,9 +141,11 @@ pub(crate) struct Dedup {
     /// Where it was when it began in this run, and when that was.
     pace: Option<(u64, Nanos)>,
     shared: u64,
+    passes: u64,
     scans: u64,
     map_walks: u64,
     is_short_of_room: bool,
+    undone: Undone,
 }
 
 impl Dedup {
@@ -154,20 +165,30 @@ impl Dedup {
             saved: now,
             pace: None,
             shared: 0,
+            passes: 0,
             scans: 0,
             map_walks: 0,
             is_short_of_room: false,
+            undone: Undone::default(),
         }
     }
 
     /// Where it is, for the superblock.
     pub(crate) fn record(&self) -> DedupRecord {
-        self.record
+        DedupRecord { is_undone: self.undone.is_some(), ..self.record }
     }
 
     /// It goes on from where the superblock says.
-    pub(crate) fn found(&mut self, record: DedupRecord) {
+    pub(crate) fn found(&mut self, record: DedupRecord, now: Nanos) {
         self.record = record;
+        if record.is_undone {
+            self.undone.note(now, 0);
+        }
+    }
+
+    /// So many blocks were stored without a look for duplicates, or there may be some that were.
+    pub(crate) fn leave(&mut self, now: Nanos, blocks: u64) {
+        self.undone.note(now, blocks);
     }
 
     /// How it goes, or how the last one went.
@@ -184,9 +205,12 @@ impl Dedup {
             done_ppm: (done * 1_000_000 / PLACES) as u32,
             left_seconds: self.pace.filter(|_| is_running).and_then(left),
             shared_blocks: self.shared,
+            passes: self.passes,
             scans: self.scans,
             map_walks: self.map_walks,
             is_short_of_room: self.is_short_of_room && self.record.state == PassState::Paused,
+            is_undone: self.undone.is_some(),
+            undone_blocks: self.undone.blocks,
         }
     }
 
@@ -219,15 +243,31 @@ impl Dedup {
         match (command, self.record.state) {
             (DedupCommand::Start, PassState::Running) => return Ok(pool.checkpoints_done),
             (DedupCommand::Start, PassState::Paused) => self.record.state = PassState::Running,
-            (DedupCommand::Start, _) => self.record = DedupRecord { state: PassState::Running, next: 0 },
+            (DedupCommand::Start, _) => self.start(),
             (DedupCommand::Pause, PassState::Running) => self.record.state = PassState::Paused,
-            (DedupCommand::Stop, PassState::Running | PassState::Paused) => self.record.state = PassState::Stopped,
+            // By itself the next one begins for what is written from here on.
+            (DedupCommand::Stop, PassState::Running | PassState::Paused) => {
+                self.record.state = PassState::Stopped;
+                self.undone.clear();
+            }
             (DedupCommand::Pause | DedupCommand::Stop, _) => return Err(ControlError::NoDedup),
         }
         // A pass that rests has no memory: it goes on with its range from the beginning.
         self.rest();
         self.is_short_of_room = false;
         Ok(pool.after_next_checkpoint())
+    }
+
+    /// A new pass: it finds all that has been left to it so far.
+    fn start(&mut self) {
+        self.record = DedupRecord { state: PassState::Running, ..DedupRecord::default() };
+        self.undone.clear();
+    }
+
+    /// When it begins by itself, if it rests until then.
+    fn due(&self, facts: &Facts) -> Option<Nanos> {
+        let may_begin = !matches!(self.record.state, PassState::Running | PassState::Paused);
+        self.undone.due(facts).filter(|_| may_begin)
     }
 
     /// Gives up what it has in memory.
@@ -289,8 +329,15 @@ impl Dedup {
             let Dedup { range, spares, .. } = self;
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
                 let is_shared = state == SlotState::Shared;
-                if state.is_used() && !care.is_lost(slot, digest) && pool.may_share(owner) {
-                    spares.extend(range.offer(Found { slot, digest, owner, is_shared }));
+                if !state.is_used() || !range.has(digest) || care.is_lost(slot, digest) || !pool.may_share(owner) {
+                    return;
+                }
+                match range.offer(Found { slot, digest, owner, is_shared }) {
+                    Some(spare) => spares.push(spare),
+                    // Writes that were stored without a look for duplicates have told the index nothing.
+                    None => {
+                        pool.index.offer(pool.sharing_digest(digest), slot, pool.space.generation(slot));
+                    }
                 }
             })?;
             self.at = At::Scan(leaf);
@@ -420,7 +467,9 @@ impl Dedup {
             self.begins = pool.after_next_checkpoint();
             return;
         }
-        self.record = DedupRecord { state: PassState::Finished, next: 0 };
+        self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
+        self.undone.sleep(pool.now);
+        self.passes += 1;
         self.rest();
         pool.want_checkpoint = true;
         pool.needs_pump = true;
@@ -443,7 +492,7 @@ impl Steps for Dedup {
 
     #[inline]
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
-        self.is_under_way()
+        (self.is_under_way() || self.due(facts).is_some_and(|due| due <= pool.now))
             && pool.phase == Phase::Serving
             && pool.takes_changes()
             && !facts.writes_wait
@@ -456,8 +505,16 @@ impl Steps for Dedup {
         false
     }
 
+    #[inline]
+    fn begins_at(&self, facts: &Facts) -> Option<Nanos> {
+        self.due(facts)
+    }
+
     fn step(&mut self, work: &mut Work<'_>) {
         self.waiting = None;
+        if !self.is_under_way() {
+            self.start();
+        }
         match self.go_on(work) {
             Ok(()) | Err(Stop::Waits) => {}
             Err(Stop::Missing(missing)) if work.pool.failed_pages.contains(&missing.key) => self.skip(),

@@ -78,9 +78,14 @@ impl Range {
         table_bytes(&self.contents) + table_bytes(&self.more)
     }
 
+    /// Whether a digest is one of these.
+    pub fn has(&self, digest: Digest) -> bool {
+        (self.first..self.end).contains(&place(digest))
+    }
+
     /// Takes a slot in use in. Gives the one that is not needed, if its content has been met before.
     pub fn offer(&mut self, found: Found) -> Option<Spare> {
-        if !(self.first..self.end).contains(&place(found.digest)) {
+        if !self.has(found.digest) {
             return None;
         }
         let Found { slot, digest, owner, is_shared } = found;

@@ -1,6 +1,6 @@
 //! When the duplicates of a volume are found: at once (inline), later in the background (offline), or whichever the load allows (hybrid).
 //!
-//! Owns the words for it and the two controllers that choose the mode of a hybrid volume. All of it is pure: a controller is a value, a
+//! Owns the two controllers that choose the mode of a hybrid volume. All of it is pure: a controller is a value, a
 //! measurement goes in, the next value comes out; nothing here reads a clock or knows the engine. Integers alone, so every machine decides
 //! the same.
 //!
@@ -19,22 +19,8 @@ pub mod paper;
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
-use core::str::FromStr;
-
 use crate::contract::Nanos;
-
-/// When duplicates of a volume are found.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Timing {
-    /// Before a write is answered.
-    Inline,
-    /// In the background.
-    Offline,
-    /// A controller chooses.
-    #[default]
-    Hybrid,
-}
+pub use crate::settings::{BadGoal, BadTiming, Goal, Timing};
 
 /// What a controller has chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -43,20 +29,6 @@ pub enum Mode {
     Inline,
     /// Writes are answered without a look for duplicates; the background finds them.
     Offline,
-}
-
-/// What the foreground is to have.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Goal {
-    /// Nothing is stated: the p99 that it has had lately is protected.
-    #[default]
-    None,
-    /// Requests a second.
-    Operations(u64),
-    /// Bytes a second.
-    Bytes(u64),
-    /// Of a hundred requests 99 take no longer.
-    P99(Nanos),
 }
 
 /// What the foreground had, over a time of about a second.
@@ -146,86 +118,4 @@ impl Measurement {
 /// What several volumes' misses come to for the pool's throttle: the largest.
 pub fn largest_miss(misses: impl IntoIterator<Item = i64>) -> i64 {
     misses.into_iter().max().unwrap_or(-WHOLE)
-}
-
-impl fmt::Display for Timing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Timing::Inline => "inline",
-            Timing::Offline => "offline",
-            Timing::Hybrid => "hybrid",
-        })
-    }
-}
-
-impl FromStr for Timing {
-    type Err = BadTiming;
-
-    fn from_str(text: &str) -> Result<Timing, BadTiming> {
-        let all = [("inline", Timing::Inline), ("offline", Timing::Offline), ("hybrid", Timing::Hybrid)];
-        all.into_iter().find(|(name, _)| *name == text).map(|(_, timing)| timing).ok_or(BadTiming)
-    }
-}
-
-/// There is no such timing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BadTiming;
-
-impl fmt::Display for BadTiming {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a timing is inline, offline or hybrid")
-    }
-}
-
-impl fmt::Display for Goal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MIB: u64 = 1 << 20;
-        match *self {
-            Goal::None => f.write_str("none"),
-            Goal::Operations(count) => write!(f, "{count}iops"),
-            Goal::Bytes(bytes) if bytes.is_multiple_of(MIB) => write!(f, "{}MiB/s", bytes / MIB),
-            Goal::Bytes(bytes) => write!(f, "{bytes}B/s"),
-            Goal::P99(nanos) if nanos.is_multiple_of(1_000_000) => write!(f, "p99={}ms", nanos / 1_000_000),
-            Goal::P99(nanos) if nanos.is_multiple_of(1_000) => write!(f, "p99={}us", nanos / 1_000),
-            Goal::P99(nanos) => write!(f, "p99={nanos}ns"),
-        }
-    }
-}
-
-impl FromStr for Goal {
-    type Err = BadGoal;
-
-    /// Reads `none`, `20000iops`, `200MiB/s` (also KiB, GiB, B), `p99=2ms` (also s, us, ns). A goal is not 0.
-    fn from_str(text: &str) -> Result<Goal, BadGoal> {
-        if text == "none" {
-            return Ok(Goal::None);
-        }
-        let (latency, text) = text.strip_prefix("p99=").map_or((false, text), |rest| (true, rest));
-        let end = text.find(|c: char| !c.is_ascii_digit()).ok_or(BadGoal)?;
-        let (digits, unit) = text.split_at(end);
-        let number: u64 = digits.parse().map_err(|_| BadGoal)?;
-        let times = |factor: u64| number.checked_mul(factor).filter(|&value| value > 0).ok_or(BadGoal);
-        match (latency, unit) {
-            (true, "s") => times(1_000_000_000).map(Goal::P99),
-            (true, "ms") => times(1_000_000).map(Goal::P99),
-            (true, "us") => times(1_000).map(Goal::P99),
-            (true, "ns") => times(1).map(Goal::P99),
-            (false, "iops") => times(1).map(Goal::Operations),
-            (false, "GiB/s") => times(1 << 30).map(Goal::Bytes),
-            (false, "MiB/s") => times(1 << 20).map(Goal::Bytes),
-            (false, "KiB/s") => times(1 << 10).map(Goal::Bytes),
-            (false, "B/s") => times(1).map(Goal::Bytes),
-            _ => Err(BadGoal),
-        }
-    }
-}
-
-/// There is no such goal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BadGoal;
-
-impl fmt::Display for BadGoal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a goal is none, or a number with its unit, such as 20000iops, 200MiB/s or p99=2ms")
-    }
 }

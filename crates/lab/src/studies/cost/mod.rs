@@ -17,7 +17,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use engine::policy::Lookup;
-use engine::{CacheLimits, Command, Limits, Nanos, Operation, Policy, Submit};
+use engine::{CacheLimits, Command, Limits, Nanos, Operation, Policy, Submit, VolumeProperties};
 
 use crate::content::{CELLS, Cells};
 use crate::random::Random;
@@ -171,7 +171,10 @@ impl Bench {
                     continue;
                 }
                 let policy = Some(Some(kind.policy));
-                self.machine.command(Command::SetVolume { volume: VOLUME, policy, read_only: None })?;
+                self.machine.command(Command::SetVolume {
+                    volume: VOLUME,
+                    change: VolumeProperties { policy, ..VolumeProperties::default() },
+                })?;
                 let counts = self.machine.engine.write_counts();
                 // A profiler may not know the clock.
                 let clock = || if plan.only.is_some() { 0 } else { thread_nanos() };

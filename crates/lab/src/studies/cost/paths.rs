@@ -10,7 +10,7 @@
 use std::fmt::Write;
 use std::rc::Rc;
 
-use engine::{Command, Limits, Operation, Policy, Submit};
+use engine::{Command, Limits, Operation, Policy, Submit, VolumeProperties};
 
 use super::{BLOCK_BYTES, Bench, FILLING_BLOCKS, KNOWN_NUMBER, NEW_NUMBER};
 use crate::random::Random;
@@ -189,7 +189,10 @@ impl Bench {
     /// A batch that counts, after others like it, and the checkpoint after it.
     fn count(&mut self, path: Path, counts: &mut Vec<Count>) -> Checked {
         let policy = Some(Some(path.policy));
-        self.machine.command(Command::SetVolume { volume: VOLUME, policy, read_only: None })?;
+        self.machine.command(Command::SetVolume {
+            volume: VOLUME,
+            change: VolumeProperties { policy, ..VolumeProperties::default() },
+        })?;
         let writes = !matches!(path.work, Work::Flush | Work::Hit | Work::Miss);
         let requests = BATCH_REQUESTS.min(BATCH_BLOCKS / path.blocks.max(1));
         // Until the read cache is full of what this path reads, and its tables have been through a few checkpoints.

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Command, IoOp, ReadCounts, WriteCounts};
+use engine::{Command, IoOp, ReadCounts, VolumeProperties, WriteCounts};
 use lab::content::CELLS;
 use lab::runs::workload::policy;
 use lab::world::Answer;
@@ -30,7 +30,7 @@ fn known(text: &str) -> Bench {
         assert_eq!(in_slot(&bench, slot), content);
     }
     let (volume, policy) = (bench.volume, Some(Some(policy(text))));
-    bench.command(Command::SetVolume { volume, policy, read_only: None });
+    bench.command(Command::SetVolume { volume, change: VolumeProperties { policy, ..VolumeProperties::default() } });
     bench
 }
 

@@ -1,6 +1,6 @@
 //! Which copy the index names: what each setting makes of the same writes.
 
-use engine::{Command, IndexCopy, PoolChange, WriteCounts};
+use engine::{Command, IndexCopy, PoolChange, VolumeProperties, WriteCounts};
 use lab::runs::workload::policy;
 
 use super::naive::Naive;
@@ -13,7 +13,7 @@ const COPIES: [IndexCopy; 3] = [IndexCopy::Sequential, IndexCopy::Oldest, IndexC
 fn bench(copy: IndexCopy, text: &str, blocks: u64) -> Bench {
     let mut bench = Bench::new(roomy(), blocks);
     let (volume, policy) = (bench.volume, Some(Some(policy(text))));
-    bench.command(Command::SetVolume { volume, policy, read_only: None });
+    bench.command(Command::SetVolume { volume, change: VolumeProperties { policy, ..VolumeProperties::default() } });
     bench.command(Command::SetPool(PoolChange { index_copy: Some(copy), ..PoolChange::default() }));
     bench
 }

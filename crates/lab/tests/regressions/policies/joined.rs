@@ -1,6 +1,6 @@
 //! Writes that arrive together: what is decided as one request, and what stays by itself.
 
-use engine::{Command, Error, WriteCounts};
+use engine::{Command, Error, VolumeProperties, WriteCounts};
 use lab::runs::config::Config;
 use lab::runs::run::Run;
 use lab::runs::workload::Generator;
@@ -79,7 +79,10 @@ fn overlapping_writes_keep_their_order() {
 fn a_run_that_a_client_cuts_up_is_shared_as_a_run() {
     let mut bench = Bench::new(Config::small(1), 64);
     let volume = bench.volume;
-    bench.command(Command::SetVolume { volume, policy: Some(Some("idedup".parse().unwrap())), read_only: None });
+    bench.command(Command::SetVolume {
+        volume,
+        change: VolumeProperties { policy: Some(Some("idedup".parse().unwrap())), ..VolumeProperties::default() },
+    });
     bench.write(0, &[1, 2, 3, 4]);
     for (block, content) in (10..14).zip(1..) {
         bench.write(block, &[content]);

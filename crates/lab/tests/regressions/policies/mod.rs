@@ -10,7 +10,7 @@ mod naive;
 mod neighbours;
 mod sample;
 
-use engine::{Command, Error, IoOp, Limits, WriteCounts};
+use engine::{Command, Error, IoOp, Limits, VolumeProperties, WriteCounts};
 use lab::content::{CELLS, Content};
 use lab::runs::config::Config;
 use lab::runs::workload::policy;
@@ -60,7 +60,10 @@ fn roomy() -> Config {
 fn counted(sample: &Sample, text: &str) -> WriteCounts {
     let mut bench = Bench::new(roomy(), sample.blocks);
     let volume = bench.volume;
-    bench.command(Command::SetVolume { volume, policy: Some(Some(policy(text))), read_only: None });
+    bench.command(Command::SetVolume {
+        volume,
+        change: VolumeProperties { policy: Some(Some(policy(text))), ..VolumeProperties::default() },
+    });
     let checkpoints = bench.world.engine.status().checkpoints;
     for (first, contents) in &sample.writes {
         bench.write(*first, contents);
@@ -228,7 +231,10 @@ fn a_scattered_duplicate_that_is_written_again_takes_no_reference() {
     let mut bench = Bench::new(Config::small(1), 64);
     let volume = bench.volume;
     bench.write(0, &[1, 2, 3, 4]);
-    bench.command(Command::SetVolume { volume, policy: Some(Some(policy("select"))), read_only: None });
+    bench.command(Command::SetVolume {
+        volume,
+        change: VolumeProperties { policy: Some(Some(policy("select"))), ..VolumeProperties::default() },
+    });
     bench.write(8, &[50, 2, 51, 4]);
     bench.settle();
     assert_eq!(bench.world.engine.status().data_blocks_used, 8);

@@ -91,7 +91,10 @@ fn a_page_that_cannot_be_read_harms_nobody() {
 fn native_has_no_hits() {
     let mut bench = with_forgotten_neighbours();
     let (volume, policy) = (bench.volume, Some(Some(engine::Policy::Native)));
-    bench.command(engine::Command::SetVolume { volume, policy, read_only: None });
+    bench.command(engine::Command::SetVolume {
+        volume,
+        change: engine::VolumeProperties { policy, ..engine::VolumeProperties::default() },
+    });
     bench.write(5000, &[10]);
     bench.pass(SECOND);
     assert_eq!(counts(&bench), BEFORE);

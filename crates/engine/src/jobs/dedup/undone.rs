@@ -1,0 +1,84 @@
+//! What writes have left to the pass, and when that begins by itself. Pure: time and facts go in.
+//!
+//! The pass begins when nobody has asked for anything for five seconds, or ten minutes after the first of such writes, in the part of the
+//! time that background work has. It never begins sooner than a minute after the last one came to its end (HIODS' example of a sleep).
+
+use crate::contract::Nanos;
+use crate::pool::standing::Facts;
+
+/// A pool without a request for so long, beyond what counts as idle, has time for a pass.
+const QUIET: Nanos = 5_000_000_000;
+/// In a pool that is never quiet, work waits no longer than this.
+const LONGEST: Nanos = 600_000_000_000;
+/// Between two passes.
+const SLEEP: Nanos = 60_000_000_000;
+
+/// The work that is left to the next pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Undone {
+    /// When the first of it came, or was found; `None`: there is none.
+    since: Option<Nanos>,
+    /// Blocks, as far as it came in this run.
+    pub blocks: u64,
+    /// When the last pass came to its end.
+    slept: Option<Nanos>,
+}
+
+impl Undone {
+    /// So many blocks are left to the pass.
+    pub fn note(&mut self, now: Nanos, blocks: u64) {
+        self.since.get_or_insert(now);
+        self.blocks += blocks;
+    }
+
+    /// A pass takes all of it, or it is given up.
+    pub fn clear(&mut self) {
+        *self = Undone { slept: self.slept, ..Undone::default() };
+    }
+
+    /// A pass has come to its end.
+    pub fn sleep(&mut self, now: Nanos) {
+        self.slept = Some(now);
+    }
+
+    /// Whether there is any.
+    pub fn is_some(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// When a pass begins by itself, as things are.
+    pub fn due(&self, facts: &Facts) -> Option<Nanos> {
+        let at_last = self.since? + LONGEST;
+        let due = if facts.are_active { at_last } else { at_last.min(facts.idle_from + QUIET) };
+        Some(due.max(self.slept.map_or(0, |slept| slept + SLEEP)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    fn facts(are_active: bool, idle_from: Nanos) -> Facts {
+        Facts { are_active, idle_from, ..Facts::default() }
+    }
+
+    #[test]
+    fn a_pass_begins_when_it_is_quiet_or_at_last_and_not_at_once_after_another() {
+        let mut undone = Undone::default();
+        assert_eq!(undone.due(&facts(false, SECOND)), None);
+        undone.note(10 * SECOND, 3);
+        undone.note(50 * SECOND, 4);
+        assert_eq!((undone.blocks, undone.is_some()), (7, true));
+        assert_eq!(undone.due(&facts(false, 50 * SECOND)), Some(55 * SECOND));
+        assert_eq!(undone.due(&facts(true, 50 * SECOND)), Some(610 * SECOND));
+        assert_eq!(undone.due(&facts(false, 900 * SECOND)), Some(610 * SECOND));
+        undone.clear();
+        assert_eq!((undone.due(&facts(false, 0)), undone.blocks), (None, 0));
+        undone.sleep(100 * SECOND);
+        undone.note(101 * SECOND, 1);
+        assert_eq!(undone.due(&facts(false, 101 * SECOND)), Some(160 * SECOND));
+        assert_eq!(undone.due(&facts(false, 200 * SECOND)), Some(205 * SECOND));
+    }
+}

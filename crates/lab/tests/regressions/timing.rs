@@ -1,0 +1,156 @@
+//! When duplicates are found: what is written offline is shared by a pass that begins by itself, whatever was set of the volume meanwhile.
+
+use engine::{Command, DedupCommand, PassState, Policy, PoolChange, Tidy, Timing, VolumeId, VolumeProperties};
+use lab::random::Random;
+use lab::world::disk::Cut;
+
+use crate::bench::{Bench, SECOND};
+use crate::dedup::{BLOCKS, config};
+
+impl Bench {
+    fn set(&mut self, policy: Policy, timing: Timing) {
+        let (policy, timing) = (Some(Some(policy)), Some(timing));
+        let change = VolumeProperties { policy, timing, ..VolumeProperties::default() };
+        self.command(Command::SetVolume { volume: VolumeId(1), change });
+    }
+
+    fn data_blocks(&mut self) -> u64 {
+        self.settle();
+        self.world.engine.status().data_blocks_used
+    }
+}
+
+fn bench(seed: u64) -> (Bench, Random) {
+    let mut random = Random::new(seed);
+    let mut bench = Bench::new(config(&mut random), BLOCKS);
+    let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+    bench.command(Command::SetPool(change));
+    (bench, random)
+}
+
+fn policies() -> Vec<Policy> {
+    ["full", "select", "idedup", "observe", "native"].map(|text| text.parse().expect("a policy")).to_vec()
+}
+
+/// The first claim of the pass: whatever timing and policy were, afterwards there are as many data blocks as contents that differ.
+#[test]
+fn whatever_timing_and_policy_were_a_pass_leaves_each_content_once() {
+    for seed in 0..16 {
+        let (mut bench, mut random) = bench(seed);
+        let mut contents = vec![0; BLOCKS as usize];
+        for _ in 0..120 {
+            if random.one_in(6) {
+                bench.set(random.pick(&policies()), random.pick(&[Timing::Offline, Timing::Inline]));
+            }
+            let (first, count) = (random.below(BLOCKS - 8), 1 + random.below(8));
+            let values: Vec<u32> = (0..count).map(|_| 1 + random.below(60) as u32).collect();
+            contents[first as usize..(first + count) as usize].copy_from_slice(&values);
+            bench.write(first, &values);
+        }
+        bench.set(random.pick(&policies()[..3]), random.pick(&[Timing::Offline, Timing::Inline]));
+        bench.command(Command::Dedup { command: DedupCommand::Start });
+        bench.run_pass(SECOND);
+        bench.assert_exact(&contents);
+    }
+}
+
+#[test]
+fn offline_writes_do_not_look_and_a_pass_that_begins_by_itself_shares_them_and_comes_to_rest() {
+    for text in ["full", "select", "idedup"] {
+        let (mut bench, _) = bench(1);
+        let policy = text.parse().expect("a policy");
+        bench.set(policy, Timing::Offline);
+        let mut contents = vec![0; BLOCKS as usize];
+        for first in [0, 16, 32, 48] {
+            let values: Vec<u32> = (1..=8).collect();
+            contents[first as usize..first as usize + 8].copy_from_slice(&values);
+            bench.write(first, &values);
+        }
+        assert_eq!(bench.data_blocks(), 32, "nothing is looked for");
+        assert_eq!(bench.world.engine.write_counts().index_hits, 0);
+        let status = bench.dedup();
+        assert_eq!((status.state, status.is_undone, status.undone_blocks), (PassState::Never, true, 32));
+        bench.pass(20 * SECOND);
+        assert_eq!((bench.dedup().state, bench.dedup().is_undone), (PassState::Finished, false), "{text}");
+        bench.assert_exact(&contents);
+        // Nothing comes, so nothing is done: no timer, no scan, no checkpoint.
+        let before = (bench.dedup().scans, bench.world.engine.status().checkpoints);
+        bench.pass(3000 * SECOND);
+        assert_eq!((bench.dedup().scans, bench.world.engine.status().checkpoints), before);
+        assert_eq!(bench.world.engine.next_timer(), None);
+        // Writes that are inline again know what was written offline.
+        bench.set(policy, Timing::Inline);
+        bench.write(64, &(1..=8).collect::<Vec<u32>>());
+        assert_eq!(bench.data_blocks(), 8, "{text}");
+    }
+}
+
+/// Replicas and regions that come home are made and moved while a pass shares: all three come to rest.
+#[test]
+fn passes_and_what_puts_regions_in_order_do_not_run_in_circles() {
+    let mut random = Random::new(7);
+    let mut bench = Bench::new(config(&mut random), BLOCKS);
+    bench.set(Policy::Full, Timing::Offline);
+    for round in 0..6 {
+        for _ in 0..40 {
+            bench.write(random.below(BLOCKS), &[1 + random.below(40) as u32]);
+        }
+        for first in (0..BLOCKS).step_by(8) {
+            let token = bench.begin_read(first, 8);
+            bench.wait(token).expect("it reads");
+        }
+        bench.pass(200 * SECOND);
+        let figures = |bench: &Bench| {
+            let status = bench.world.engine.status();
+            (status.dedup.scans, status.home.moved_blocks, status.reorder.made, status.checkpoints)
+        };
+        let before = figures(&bench);
+        bench.pass(2000 * SECOND);
+        assert_eq!(figures(&bench), before, "round {round}");
+    }
+    bench.audit();
+}
+
+#[test]
+fn work_that_is_left_outlives_restarts_and_crashes_and_native_volumes_leave_none() {
+    for (seed, cut) in [(1, None), (2, Some(Cut::Lost)), (3, Some(Cut::Kept))] {
+        let (mut bench, _) = bench(seed);
+        bench.set(Policy::Native, Timing::Offline);
+        bench.write(0, &[1, 2, 1, 2]);
+        assert!(!bench.dedup().is_undone);
+        bench.set(Policy::SELECT, Timing::Offline);
+        bench.write(8, &[1, 2, 1, 2]);
+        let token = bench.begin_flush();
+        bench.wait(token).expect("it is durable");
+        match cut {
+            None => bench.reopen(),
+            Some(cut) => drop(bench.crash(cut).expect("it opens")),
+        }
+        assert!(bench.dedup().is_undone);
+        bench.pass(30 * SECOND);
+        assert_eq!(bench.dedup().state, PassState::Finished);
+        assert_eq!(bench.data_blocks(), 2);
+    }
+}
+
+/// Whoever ends a pass does not want another one a minute later.
+#[test]
+fn a_pass_that_was_ended_or_rests_does_not_begin_by_itself() {
+    let (mut bench, _) = bench(5);
+    bench.set(Policy::Full, Timing::Offline);
+    bench.write(0, &[1, 1, 1]);
+    bench.command(Command::Dedup { command: DedupCommand::Start });
+    if bench.dedup().state == PassState::Running {
+        bench.command(Command::Dedup { command: DedupCommand::Pause });
+        bench.write(4, &[1, 1, 1]);
+        bench.pass(3000 * SECOND);
+        assert_eq!(bench.dedup().state, PassState::Paused);
+        bench.command(Command::Dedup { command: DedupCommand::Stop });
+        bench.pass(3000 * SECOND);
+        assert_eq!(bench.dedup().state, PassState::Stopped);
+    }
+    bench.write(8, &[1]);
+    bench.pass(100 * SECOND);
+    assert_eq!(bench.dedup().state, PassState::Finished);
+    assert_eq!(bench.data_blocks(), 1);
+}

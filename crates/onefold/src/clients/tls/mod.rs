@@ -1,0 +1,179 @@
+//! TLS for clients over TCP: a room of its own beside the reactor.
+//!
+//! The protocol begins in the clear. When a client asks for TLS and was promised it, the reactor gives its socket to the relay, a thread, and
+//! goes on with one end of a pair of local sockets: what comes out of it was decrypted, what goes into it is encrypted. So the reactor, its buffers
+//! and its turns are the same with TLS and without, and who uses none pays nothing.
+//!
+//! Certificates are files with the names that qemu and nbdkit use; they are read once, at the start. Unix sockets have no TLS: the rights of
+//! the file say who may connect.
+
+mod relay;
+
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use rustix::event::EventfdFlags;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+
+use relay::Arrival;
+
+/// Clients with TLS at a time. The relay's memory, at most 200 KiB for each, is beside the pool's `--memory`.
+pub const CLIENTS_MAX: usize = 128;
+
+/// How long the relay may take, at the end, to send what the reactor has answered.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether clients over TCP may, or must, encrypt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum Mode {
+    /// No TLS
+    #[default]
+    Off,
+    /// Whoever asks for TLS gets it
+    On,
+    /// Who does not ask for TLS is served nothing
+    Require,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Off => "off",
+            Mode::On => "on",
+            Mode::Require => "require",
+        })
+    }
+}
+
+/// The server's certificate and key, and whom it lets in. Dropping it ends the relay.
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    mode: Mode,
+    /// Arrivals for the relay; none when it is to end.
+    arrivals: Option<Sender<Arrival>>,
+    /// Counts up to wake it.
+    wake: Arc<OwnedFd>,
+    open: Arc<AtomicUsize>,
+    /// Nothing ever comes; the other end goes when the relay has ended.
+    ended: Receiver<()>,
+}
+
+impl Tls {
+    /// Reads `server-cert.pem` and `server-key.pem` of `folder`, and `ca-cert.pem` if clients must have a certificate that it has signed.
+    /// Starts the relay.
+    pub fn start(mode: Mode, folder: &Path, verify_peer: bool) -> anyhow::Result<Tls> {
+        let config = Arc::new(configure(folder, verify_peer)?);
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .context("cannot make an eventfd")?;
+        let wake = Arc::new(wake);
+        let (arrivals, arriving) = channel();
+        let (alive, ended) = channel();
+        let open = Arc::new(AtomicUsize::new(0));
+        let relay = relay::Relay::new(arriving, Arc::clone(&wake), Arc::clone(&open));
+        let run = move || {
+            relay.run();
+            drop(alive);
+        };
+        std::thread::Builder::new().name("tls".into()).spawn(run).context("cannot start a thread")?;
+        Ok(Tls { config, mode, arrivals: Some(arrivals), wake, open, ended })
+    }
+
+    /// Who may, or must, encrypt.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What a connection over TCP offers.
+    pub fn offer(&self) -> nbd::Tls {
+        match self.mode {
+            Mode::Off => nbd::Tls::Unsupported,
+            Mode::On => nbd::Tls::Offered,
+            Mode::Require => nbd::Tls::Required,
+        }
+    }
+
+    /// Gives a client's socket to the relay; returns the one to go on with. None if there are too many, or the system has no more.
+    pub fn secure(&self, socket: OwnedFd, who: String) -> Option<OwnedFd> {
+        if self.open.load(Ordering::Relaxed) >= CLIENTS_MAX {
+            return None;
+        }
+        let (ours, theirs) = UnixStream::pair().ok()?;
+        let arrival = Arrival::new(socket, theirs, Arc::clone(&self.config), who)?;
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.arrivals.as_ref()?.send(arrival).ok()?;
+        relay::wake(self.wake.as_fd());
+        Some(ours.into())
+    }
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        self.arrivals = None;
+        relay::wake(self.wake.as_fd());
+        // Either it has ended, or it takes too long: then its clients see the end of the process.
+        let (Ok(()) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected)) =
+            self.ended.recv_timeout(PATIENCE);
+    }
+}
+
+fn configure(folder: &Path, verify_peer: bool) -> anyhow::Result<ServerConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .context("TLS cannot be set up")?;
+    let builder = if verify_peer {
+        let path = folder.join("ca-cert.pem");
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&path)? {
+            roots
+                .add(certificate)
+                .with_context(|| format!("{} has a certificate that cannot be used", path.display()))?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        builder
+            .with_client_cert_verifier(verifier.build().with_context(|| format!("{} cannot be used", path.display()))?)
+    } else {
+        builder.with_no_client_auth()
+    };
+    let (chain, key) = (folder.join("server-cert.pem"), folder.join("server-key.pem"));
+    let certificates = certificates(&chain)?;
+    let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| unreadable(&key, "private key", error))?;
+    let mut config = builder
+        .with_single_cert(certificates, private)
+        .with_context(|| format!("{} and {} cannot be used together", chain.display(), key.display()))?;
+    // Sessions are long: nothing is kept to begin the next one faster.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+fn certificates(path: &PathBuf) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = certificates.map_err(|error| unreadable(path, "certificate", error))?;
+    if certificates.is_empty() {
+        bail!("{} has no certificate in PEM form", path.display());
+    }
+    Ok(certificates)
+}
+
+fn unreadable(path: &Path, what: &str, error: pem::Error) -> anyhow::Error {
+    let path = path.display();
+    match error {
+        pem::Error::Io(error) => anyhow::Error::new(error).context(format!(
+            "{path} cannot be read; --tls-certificates names the folder of server-cert.pem and server-key.pem"
+        )),
+        pem::Error::NoItemsFound => anyhow::anyhow!("{path} has no {what} in PEM form"),
+        error => anyhow::anyhow!("{path} has no {what} that can be read: {error}"),
+    }
+}

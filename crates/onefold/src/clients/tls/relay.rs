@@ -1,0 +1,282 @@
+//! The relay: a thread that encrypts and decrypts between clients' sockets and the reactor's.
+//!
+//! Back-pressure: nothing is read from one side while the other has not taken what came before. So a client has at most one full read in each direction
+//! in memory, and who never reads holds up nobody else: no call here blocks but the one that waits for all.
+//!
+//! An end is passed on: the client's goes to the reactor behind the last decrypted byte, the reactor's to the client behind the last reply.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::{ServerConfig, ServerConnection};
+use tracing::{debug, warn};
+
+use crate::log::Failures;
+
+/// Bytes of replies that are encrypted at once.
+const CHUNK: usize = 64 << 10;
+
+/// Rounds of one client before the others have their turn.
+const ROUNDS_MAX: u32 = 16;
+
+/// How long a client may take to receive what is left when the reactor has closed its side.
+const LAST_REPLIES: Duration = Duration::from_secs(5);
+
+/// Wakes the relay.
+pub fn wake(counter: BorrowedFd<'_>) {
+    // It can only fail when the counter is full, and then it wakes.
+    let _ = rustix::io::write(counter, &1u64.to_ne_bytes());
+}
+
+/// A client that begins TLS.
+pub struct Arrival {
+    client: TcpStream,
+    reactor: UnixStream,
+    tls: ServerConnection,
+    who: String,
+}
+
+impl Arrival {
+    /// None where the system refuses.
+    pub fn new(client: OwnedFd, reactor: UnixStream, config: Arc<ServerConfig>, who: String) -> Option<Arrival> {
+        let client = TcpStream::from(client);
+        client.set_nonblocking(true).ok()?;
+        reactor.set_nonblocking(true).ok()?;
+        let mut tls = ServerConnection::new(config).ok()?;
+        // What is given to it at once is bounded here.
+        tls.set_buffer_limit(None);
+        Some(Arrival { client, reactor, tls, who })
+    }
+}
+
+/// Why a client's relay has come to its end.
+enum Ended {
+    /// As connections end.
+    Quietly,
+    /// The client is told by an alert, the operator by the log.
+    Refused(String),
+}
+
+struct Client {
+    arrival: Arrival,
+    /// Decrypted bytes, and how many of them the reactor has taken.
+    decrypted: Vec<u8>,
+    taken: usize,
+    client_ended: bool,
+    reactor_ended: Option<Instant>,
+}
+
+impl Client {
+    /// What to wait for: at the client's socket, and at the reactor's.
+    fn interests(&self) -> (PollFlags, PollFlags) {
+        let (mut client, mut reactor) = (PollFlags::empty(), PollFlags::empty());
+        let tls = &self.arrival.tls;
+        client.set(PollFlags::IN, !self.client_ended && self.decrypted.is_empty());
+        client.set(PollFlags::OUT, tls.wants_write());
+        reactor.set(PollFlags::OUT, !self.decrypted.is_empty());
+        reactor.set(PollFlags::IN, self.reactor_ended.is_none() && !tls.wants_write());
+        (client, reactor)
+    }
+
+    /// Goes on as far as it can, within its turn.
+    fn go_on(&mut self, chunk: &mut [u8]) -> Result<(), Ended> {
+        for _ in 0..ROUNDS_MAX {
+            let moved = [self.pass_to_reactor()?, self.receive(chunk)?, self.take_replies(chunk)?, self.send()?];
+            if self.reactor_ended.is_some() && !self.arrival.tls.wants_write() {
+                return Err(Ended::Quietly);
+            }
+            if !moved.contains(&true) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_to_reactor(&mut self) -> Result<bool, Ended> {
+        if self.decrypted.is_empty() {
+            return Ok(false);
+        }
+        let Some(count) = done(self.arrival.reactor.write(&self.decrypted[self.taken..]))? else { return Ok(false) };
+        self.taken += count;
+        if self.taken == self.decrypted.len() {
+            // An idle client keeps no memory for this.
+            (self.decrypted, self.taken) = (Vec::new(), 0);
+            if self.client_ended {
+                let _ = self.arrival.reactor.shutdown(Shutdown::Write);
+            }
+        }
+        Ok(true)
+    }
+
+    fn receive(&mut self, chunk: &mut [u8]) -> Result<bool, Ended> {
+        if self.client_ended || !self.decrypted.is_empty() {
+            return Ok(false);
+        }
+        let Arrival { client, tls, .. } = &mut self.arrival;
+        let Some(count) = done(tls.read_tls(client))? else { return Ok(false) };
+        if count == 0 && tls.is_handshaking() {
+            return Err(Ended::Refused(
+                "the client went away in the handshake: does it trust this server's certificate?".into(),
+            ));
+        }
+        if let Err(error) = tls.process_new_packets() {
+            // The alert that tells the client why.
+            let _ = tls.write_tls(client);
+            return Err(Ended::Refused(error.to_string()));
+        }
+        self.client_ended = count == 0;
+        loop {
+            match tls.reader().read(chunk) {
+                Ok(0) => {
+                    self.client_ended = true;
+                    break;
+                }
+                Ok(count) => self.decrypted.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // The client went away without a goodbye; the reactor judges what that means.
+                Err(_) => {
+                    self.client_ended = true;
+                    break;
+                }
+            }
+        }
+        if self.client_ended && self.decrypted.is_empty() {
+            let _ = self.arrival.reactor.shutdown(Shutdown::Write);
+        }
+        Ok(true)
+    }
+
+    fn take_replies(&mut self, chunk: &mut [u8]) -> Result<bool, Ended> {
+        let Arrival { reactor, tls, .. } = &mut self.arrival;
+        if self.reactor_ended.is_some() || tls.wants_write() {
+            return Ok(false);
+        }
+        let Some(count) = done(reactor.read(chunk))? else { return Ok(false) };
+        if count == 0 {
+            self.reactor_ended = Some(Instant::now());
+            tls.send_close_notify();
+        } else if tls.writer().write_all(&chunk[..count]).is_err() {
+            return Err(Ended::Quietly);
+        }
+        Ok(true)
+    }
+
+    fn send(&mut self) -> Result<bool, Ended> {
+        let Arrival { client, tls, .. } = &mut self.arrival;
+        let mut moved = false;
+        while tls.wants_write() {
+            match done(tls.write_tls(client))? {
+                Some(_) => moved = true,
+                None => break,
+            }
+        }
+        Ok(moved)
+    }
+}
+
+/// What an operation on a socket that never waits has done; None if it would have to wait.
+fn done(result: std::io::Result<usize>) -> Result<Option<usize>, Ended> {
+    match result {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+        Err(_) => Err(Ended::Quietly),
+    }
+}
+
+/// The thread's own state.
+pub struct Relay {
+    arriving: Receiver<Arrival>,
+    wake: Arc<OwnedFd>,
+    open: Arc<AtomicUsize>,
+    clients: Vec<Client>,
+    refusals: Failures,
+    began: Instant,
+}
+
+impl Relay {
+    /// Clients come through `arriving`, with a count on `wake`; `open` goes down by one for each that has ended.
+    pub fn new(arriving: Receiver<Arrival>, wake: Arc<OwnedFd>, open: Arc<AtomicUsize>) -> Relay {
+        Relay { arriving, wake, open, clients: Vec::new(), refusals: Failures::default(), began: Instant::now() }
+    }
+
+    /// Until nobody sends arrivals any more and all clients have ended.
+    pub fn run(mut self) {
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let no_more = self.welcome();
+            let mut clients = std::mem::take(&mut self.clients);
+            clients.retain_mut(|client| match client.go_on(&mut chunk) {
+                Ok(()) => {
+                    client.reactor_ended.is_none_or(|since| since.elapsed() < LAST_REPLIES)
+                        || self.end(client, &Ended::Quietly)
+                }
+                Err(ended) => self.end(client, &ended),
+            });
+            self.clients = clients;
+            if no_more && self.clients.is_empty() {
+                return;
+            }
+            self.wait();
+        }
+    }
+
+    /// Takes in those who have come; true if nobody will come any more.
+    fn welcome(&mut self) -> bool {
+        loop {
+            match self.arriving.try_recv() {
+                Ok(arrival) => {
+                    let decrypted = Vec::new();
+                    self.clients.push(Client {
+                        arrival,
+                        decrypted,
+                        taken: 0,
+                        client_ended: false,
+                        reactor_ended: None,
+                    });
+                }
+                Err(TryRecvError::Empty) => return false,
+                Err(TryRecvError::Disconnected) => return true,
+            }
+        }
+    }
+
+    /// Notes an end; false, for it is not to be kept.
+    fn end(&mut self, client: &Client, ended: &Ended) -> bool {
+        let who = &client.arrival.who;
+        match ended {
+            Ended::Quietly => debug!("{who}: its encrypted connection has ended"),
+            Ended::Refused(why) => {
+                let now = self.began.elapsed().as_nanos() as u64;
+                if let Some(count) = self.refusals.add(now) {
+                    warn!("{who} was refused by TLS: {why} (refusal {count} since the start)");
+                }
+            }
+        }
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        false
+    }
+
+    /// Waits until something can go on. Whoever has more to do within its turn finds its socket ready.
+    fn wait(&self) {
+        let mut waited = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
+        for client in &self.clients {
+            let (at_client, at_reactor) = client.interests();
+            let sockets = [(client.arrival.client.as_fd(), at_client), (client.arrival.reactor.as_fd(), at_reactor)];
+            let wanted = sockets.into_iter().filter(|(_, flags)| !flags.is_empty());
+            waited.extend(wanted.map(|(socket, flags)| PollFd::from_borrowed_fd(socket, flags)));
+        }
+        let ends = self.clients.iter().any(|client| client.reactor_ended.is_some());
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        // An interruption only makes it look once more.
+        let _ = poll(&mut waited, ends.then_some(&second));
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&*self.wake, &mut count);
+    }
+}

@@ -1,0 +1,234 @@
+"""TLS over TCP with real clients: who has the certificates is served, who has not gets to know why, and so does the log."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+import nbd
+
+from server import BLOCK, ONEFOLD, Pool, onefold, run
+
+KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+class Authority:
+    """A folder with an authority's certificate and what it has signed."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        os.mkdir(folder)
+        run("openssl", "req", "-x509", *KEY, "-days", "2", "-subj", "/CN=Test authority", "-keyout", self.file("ca-key.pem"),
+            "-out", self.file("ca-cert.pem"))
+
+    def file(self, name):
+        return os.path.join(self.folder, name)
+
+    def sign(self, who, *validity):
+        """A certificate of the server or a client, for localhost."""
+        with open(self.file("extensions"), "w", encoding="utf-8") as file:
+            file.write("subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+        run("openssl", "req", *KEY, "-subj", f"/CN={who}", "-keyout", self.file(f"{who}-key.pem"), "-out", self.file("request"))
+        run("openssl", "x509", "-req", "-in", self.file("request"), "-CA", self.file("ca-cert.pem"), "-CAkey", self.file("ca-key.pem"),
+            "-CAcreateserial", "-extfile", self.file("extensions"), "-out", self.file(f"{who}-cert.pem"), *(validity or ["-days", "2"]))
+        return self
+
+    def without(self, folder, *names):
+        """A copy of the folder that lacks these files."""
+        shutil.copytree(self.folder, folder, ignore=lambda _, all_names: [name for name in all_names if name in names])
+        return folder
+
+
+@unittest.skipIf(shutil.which("openssl") is None, "openssl is missing")
+class Encrypted(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="onefold-tls-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.authority = Authority(os.path.join(cls.folder, "pki")).sign("server").sign("client")
+        cls.pki = cls.authority.folder
+        cls.other = Authority(os.path.join(cls.folder, "other")).sign("server").sign("client")
+
+    def serve(self, *arguments, pki=None):
+        pool = Pool("128M")
+        self.addCleanup(pool.__exit__)
+        self.port = free_port()
+        pool.serve("--listen", f"unix:{pool.path}.sock", "--listen", f"tcp:127.0.0.1:{self.port}", "--memory", "64M",
+                   "--tls-certificates", pki or self.pki, *arguments)
+        return pool
+
+    def uri(self, pki=None, scheme="nbds"):
+        return f"{scheme}://localhost:{self.port}/default" + (f"?tls-certificates={pki or self.pki}" if scheme == "nbds" else "")
+
+    def refused(self, uri):
+        """What a client says that is not served."""
+        done = run("timeout", "20", "nbdinfo", uri, check=False)
+        self.assertNotIn(done.returncode, (0, 124), f"{uri}: {done.stdout}{done.stderr}")
+        return done.stderr
+
+    def test_real_clients_with_certificates_are_served_and_others_are_not(self):
+        pool = self.serve("--tls", "require", "--tls-verify-peer")
+        self.assertIn(f"nbds://127.0.0.1:{self.port}/default", pool.said())
+        image, back = os.path.join(self.folder, "image"), os.path.join(self.folder, "back")
+        with open(image, "wb") as file:
+            file.write(os.urandom(32 << 20))
+        run("nbdcopy", image, self.uri())
+        run("nbdcopy", self.uri(), back)
+        run("cmp", "-n", 32 << 20, image, back)
+        credentials = f"tls-creds-x509,id=t,endpoint=client,dir={self.pki}"
+        place = f"driver=nbd,host=localhost,port={self.port},export=default,tls-creds=t"
+        self.assertIn("128 MiB", run("qemu-img", "info", "--object", credentials, "--image-opts", place).stdout)
+        self.assertIn("128 MiB", run("qemu-img", "info", f"nbd+unix:///default?socket={pool.path}.sock").stdout, "not over TCP")
+
+        self.refused(self.uri(scheme="nbd"))
+        bare = run("nbdinfo", "--list", f"nbd://localhost:{self.port}", check=False)
+        self.assertNotIn("default", bare.stdout, "no names in the clear")
+        none = self.authority.without(os.path.join(self.folder, "none"), "client-cert.pem", "client-key.pem")
+        self.refused(self.uri(none))
+        foreign = self.authority.without(os.path.join(self.folder, "foreign"), "client-cert.pem", "client-key.pem")
+        for name in ["client-cert.pem", "client-key.pem"]:
+            shutil.copy(self.other.file(name), foreign)
+        self.refused(self.uri(foreign))
+        late = Authority(os.path.join(self.folder, "late"))
+        for name in ["ca-cert.pem", "ca-key.pem"]:
+            shutil.copy(self.authority.file(name), late.folder)
+        late.sign("client", "-days", "-1")
+        self.refused(self.uri(late.folder))
+        self.assertIn("certificate", self.refused(self.uri(self.other.folder)), "the client does not trust this server")
+        for reason in ["no certificates", "BadSignature", "Expired"]:
+            self.assertIn(reason, pool.said())
+        # What was refused holds up nobody.
+        run("nbdinfo", self.uri())
+        pool.stop()
+        pool.check()
+
+    def test_offered_is_not_required(self):
+        pool = self.serve("--tls", "on")
+        for uri in [self.uri(), self.uri(scheme="nbd")]:
+            self.assertIn("128M", run("nbdinfo", uri).stdout)
+        self.assertIn("with TLS", run("nbdinfo", self.uri()).stdout)
+        self.assertEqual(pool.status()["tls"], "on")
+
+    def test_one_who_reads_nothing_and_one_who_says_nothing_hold_up_nobody(self):
+        self.serve("--tls", "require")
+        silent = socket.create_connection(("127.0.0.1", self.port))
+        self.addCleanup(silent.close)
+        stuck = nbd.NBD()
+        stuck.set_uri_allow_local_file(True)
+        stuck.connect_uri(self.uri())
+        buffers = [nbd.Buffer(4 << 20) for _ in range(16)]
+        for at, buffer in enumerate(buffers):
+            stuck.aio_pread(buffer, at * (4 << 20))
+        client = nbd.NBD()
+        client.set_uri_allow_local_file(True)
+        client.connect_uri(self.uri())
+        for at in range(50):
+            client.pwrite(bytes([at]) * BLOCK, at * BLOCK)
+        client.flush()
+        self.assertEqual([client.pread(1, at * BLOCK)[0] for at in range(50)], list(range(50)))
+        client.shutdown()
+
+    def test_noise_where_tls_should_begin_ends_that_connection_only(self):
+        pool = self.serve("--tls", "require")
+        for behind in [b"", b"GET / HTTP/1.0\r\n\r\n", os.urandom(4096)]:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=20) as client:
+                self.assertEqual(client.recv(18, socket.MSG_WAITALL)[:8], b"NBDMAGIC")
+                start = b"\0\0\0\3" + b"IHAVEOPT" + (5).to_bytes(4, "big") + bytes(4)
+                client.sendall(start)
+                self.assertEqual(len(client.recv(20, socket.MSG_WAITALL)), 20)
+                client.sendall(behind)
+                client.shutdown(socket.SHUT_WR)
+                while client.recv(4096):
+                    pass
+            # More in the clear, before the answer: it may be somebody else's.
+            with socket.create_connection(("127.0.0.1", self.port), timeout=20) as client:
+                client.recv(18, socket.MSG_WAITALL)
+                client.sendall(start + start[4:])
+                try:
+                    while client.recv(4096):
+                        pass
+                except ConnectionResetError:
+                    pass
+        self.assertIn("sent more in the clear", pool.said())
+        run("nbdinfo", self.uri())
+
+    def test_a_restart_under_an_encrypted_client_loses_nothing(self):
+        pool = self.serve("--tls", "require")
+        bridge_socket = os.path.join(self.folder, "bridge.sock")
+        bridge = subprocess.Popen([
+            "qemu-nbd", "--persistent", "--socket", bridge_socket, "--object", f"tls-creds-x509,id=t,endpoint=client,dir={self.pki}",
+            "--image-opts", f"driver=nbd,server.type=inet,server.host=localhost,server.port={self.port},export=default,"
+            "tls-creds=t,reconnect-delay=60"])
+        self.addCleanup(bridge.wait)
+        self.addCleanup(bridge.kill)
+        client = nbd.NBD()
+        for _ in range(200):
+            if os.path.exists(bridge_socket):
+                break
+            time.sleep(0.05)
+        client.connect_unix(bridge_socket)
+        done = threading.Event()
+        wrote = []
+
+        def write():
+            while not done.is_set():
+                client.pwrite(len(wrote).to_bytes(4, "big") * (BLOCK // 4), len(wrote) % 1000 * BLOCK)
+                wrote.append(1)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        for _ in range(3):
+            time.sleep(0.3)
+            pool.stop()
+            pool.serve("--listen", f"unix:{pool.path}.sock", "--listen", f"tcp:127.0.0.1:{self.port}", "--memory", "64M",
+                       "--tls-certificates", self.pki, "--tls", "require", create=False)
+        done.set()
+        writer.join(60)
+        self.assertFalse(writer.is_alive())
+        for number in range(max(0, len(wrote) - 1000), len(wrote)):
+            self.assertEqual(client.pread(4, number % 1000 * BLOCK), number.to_bytes(4, "big"))
+        client.shutdown()
+
+
+@unittest.skipIf(shutil.which("openssl") is None, "openssl is missing")
+class Refused(unittest.TestCase):
+    def says(self, *arguments):
+        with Pool("64M") as pool:
+            onefold("create", pool.path, "--capacity", "64M")
+            done = subprocess.run([ONEFOLD, "serve", pool.path, *arguments], capture_output=True, text=True, timeout=60, check=False)
+            self.assertIn(done.returncode, (1, 2), done.stderr)
+            return done.stderr
+
+    def test_wrong_settings_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pki = Authority(os.path.join(folder, "pki"))
+            tcp = ["--listen", f"tcp:127.0.0.1:{free_port()}"]
+            self.assertIn("--tls-certificates FOLDER", self.says(*tcp, "--tls", "require"))
+            self.assertIn("--tls is off", self.says(*tcp, "--tls-certificates", pki.folder))
+            self.assertIn("no tcp: listener", self.says("--tls", "on", "--tls-certificates", pki.folder))
+            self.assertIn("server-cert.pem cannot be read", self.says(*tcp, "--tls", "on", "--tls-certificates", pki.folder))
+            pki.sign("server")
+            os.rename(pki.file("server-key.pem"), pki.file("kept"))
+            self.assertIn("server-key.pem cannot be read", self.says(*tcp, "--tls", "on", "--tls-certificates", pki.folder))
+            shutil.copy(pki.file("ca-key.pem"), pki.file("server-key.pem"))
+            self.assertIn("cannot be used together", self.says(*tcp, "--tls", "on", "--tls-certificates", pki.folder))
+            with open(pki.file("server-key.pem"), "w", encoding="utf-8") as file:
+                file.write("nothing\n")
+            self.assertIn("no private key", self.says(*tcp, "--tls", "on", "--tls-certificates", pki.folder))
+            os.rename(pki.file("kept"), pki.file("server-key.pem"))
+            os.remove(pki.file("ca-cert.pem"))
+            wants_peers = self.says(*tcp, "--tls", "on", "--tls-certificates", pki.folder, "--tls-verify-peer")
+            self.assertIn("ca-cert.pem cannot be read", wants_peers)
+
+
+if __name__ == "__main__":
+    unittest.main()
