@@ -32,7 +32,7 @@ impl Bench {
     }
 
     /// Reads all of it from a cold cache, in requests of eight blocks: the device reads that it takes.
-    fn read_all(&mut self, expected: &[u32]) -> u64 {
+    fn verify_in_order(&mut self, expected: &[u32]) -> u64 {
         self.cool();
         let ReadCounts { device_reads: before, .. } = self.world.engine.read_counts();
         for first in (0..expected.len() as u64).step_by(8) {
@@ -99,8 +99,8 @@ fn an_aged_pool_gets_its_empty_containers_back_and_writes_in_order_fill_them() {
         bench.set_moves(Tidy::Off);
         bench.write_in_order(0, &mut contents[..2 * CONTAINER as usize], 50_000);
         bench.settle();
-        reads.push(bench.read_all(&contents[..2 * CONTAINER as usize]));
-        bench.read_all(&contents);
+        reads.push(bench.verify_in_order(&contents[..2 * CONTAINER as usize]));
+        bench.verify_in_order(&contents);
         bench.audit();
     }
     // One for each request, and one more where a container ends within one.
@@ -123,7 +123,7 @@ fn nothing_is_moved_where_enough_containers_are_empty() {
 #[test]
 fn both_jobs_come_to_rest_when_the_load_has_ended() {
     let (mut bench, contents) = aged(Tidy::Auto, 4, BLOCKS);
-    let scattered = bench.read_all(&contents);
+    let scattered = bench.verify_in_order(&contents);
     for _ in 0..8 {
         bench.pass(60 * SECOND);
     }
@@ -133,13 +133,13 @@ fn both_jobs_come_to_rest_when_the_load_has_ended() {
     assert!(home.allowance_blocks > 0, "{home:?}");
     bench.pass(3600 * SECOND);
     assert_eq!(bench.moved(), (collect, home), "they rest");
-    let in_order = bench.read_all(&contents);
+    let in_order = bench.verify_in_order(&contents);
     assert!(in_order < scattered, "{in_order} {scattered}");
     bench.audit();
 }
 
-/// A small pool that is aged, and how long it takes until the first blocks have been moved.
-fn about_to_be_emptied() -> (Bench, Vec<u32>, u64) {
+/// How long it takes in a small pool that is aged until the first blocks have been moved.
+fn first_move() -> u64 {
     const STEP: u64 = SECOND / 10_000;
     let (mut bench, _) = aged(Tidy::Auto, 3, 6 * CONTAINER);
     let mut steps = 0;
@@ -148,14 +148,13 @@ fn about_to_be_emptied() -> (Bench, Vec<u32>, u64) {
         steps += 1;
         assert!(steps < 100_000, "{:?}", bench.collect());
     }
-    let (bench, contents) = aged(Tidy::Auto, 3, 6 * CONTAINER);
-    (bench, contents, steps * STEP)
+    steps * STEP
 }
 
 /// A write that comes while its block is being moved wins, at whatever step of the move it comes.
 #[test]
 fn a_write_in_the_middle_of_a_move_is_what_is_read() {
-    let (_, _, first) = about_to_be_emptied();
+    let first = first_move();
     let mut moved = Vec::new();
     for step in 0..30 {
         let (mut bench, mut contents) = aged(Tidy::Auto, 3, 6 * CONTAINER);
@@ -168,7 +167,7 @@ fn a_write_in_the_middle_of_a_move_is_what_is_read() {
         }
         bench.pass(30 * SECOND);
         bench.settle();
-        bench.read_all(&contents);
+        bench.verify_in_order(&contents);
         bench.audit();
     }
     assert!(moved[0] == 0 && moved[29] > 0, "some of them before, some after: {moved:?}");
@@ -177,7 +176,7 @@ fn a_write_in_the_middle_of_a_move_is_what_is_read() {
 /// What is written elsewhere too while it is being moved shares the slot that it had, or the new one.
 #[test]
 fn what_is_shared_in_the_middle_of_a_move_stays_whole() {
-    let (_, _, first) = about_to_be_emptied();
+    let first = first_move();
     for step in 0..15 {
         let (mut bench, mut contents) = aged(Tidy::Auto, 3, 6 * CONTAINER);
         bench.pass(first - SECOND / 500 + step * SECOND / 2_500);
@@ -188,7 +187,7 @@ fn what_is_shared_in_the_middle_of_a_move_stays_whole() {
         }
         bench.pass(30 * SECOND);
         bench.settle();
-        bench.read_all(&contents);
+        bench.verify_in_order(&contents);
         bench.audit();
     }
 }
@@ -196,13 +195,13 @@ fn what_is_shared_in_the_middle_of_a_move_stays_whole() {
 /// A power cut at any time of a move leaves each block as it was.
 #[test]
 fn a_crash_in_the_middle_of_emptying_loses_nothing() {
-    let (_, _, first) = about_to_be_emptied();
+    let first = first_move();
     for step in 0..15 {
         for cut in [Cut::Lost, Cut::Kept] {
             let (mut bench, contents) = aged(Tidy::Auto, 3, 6 * CONTAINER);
             bench.pass(first - SECOND / 500 + step * SECOND / 2_500);
             bench.crash(cut).unwrap();
-            bench.read_all(&contents);
+            bench.verify_in_order(&contents);
             bench.audit();
         }
     }

@@ -160,7 +160,9 @@ impl Place {
         };
         let locked = if self.read_only { " -readonly" } else { "" };
         let tls = if self.tls {
-            format!(" -certfile {CERTIFICATES}/client-cert.pem -keyfile {CERTIFICATES}/client-key.pem -cacertfile {CERTIFICATES}/ca-cert.pem")
+            format!(
+                " -certfile {CERTIFICATES}/client-cert.pem -keyfile {CERTIFICATES}/client-key.pem -cacertfile {CERTIFICATES}/ca-cert.pem"
+            )
         } else {
             String::new()
         };
@@ -180,7 +182,9 @@ impl Place {
         };
         let locked = if self.read_only { ",ro" } else { ",discard" };
         let tls = if self.tls {
-            format!(",certfile={CERTIFICATES}/client-cert.pem,keyfile={CERTIFICATES}/client-key.pem,cacertfile={CERTIFICATES}/ca-cert.pem")
+            format!(
+                ",certfile={CERTIFICATES}/client-cert.pem,keyfile={CERTIFICATES}/client-key.pem,cacertfile={CERTIFICATES}/ca-cert.pem"
+            )
         } else {
             String::new()
         };

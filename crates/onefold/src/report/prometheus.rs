@@ -276,9 +276,11 @@ const METRICS: &[Metric] = &[
     counter("onefold_tidy_moved_blocks_total", "Blocks moved to put regions in order.", |report| {
         one(report.tidy.moved_blocks)
     }),
-    gauge("onefold_tidy_waiting_regions", "Scattered regions that wait until containers have been emptied.", |report| {
-        one(report.tidy.waiting_regions)
-    }),
+    gauge(
+        "onefold_tidy_waiting_regions",
+        "Scattered regions that wait until containers have been emptied.",
+        |report| one(report.tidy.waiting_regions),
+    ),
     gauge("onefold_tidy_empty_containers", "Containers of which every slot is free.", |report| {
         one(report.tidy.empty_containers)
     }),

@@ -1,8 +1,8 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
 use engine::{
-    CollectStatus, Damage, Damaged, DiskIndexStatus, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubStatus,
-    Tidy, VolumeId,
+    CollectStatus, Damage, Damaged, DiskIndexStatus, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus,
+    ScrubStatus, Tidy, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
