@@ -91,6 +91,8 @@ pub(crate) struct Collect {
     settles: bool,
     /// A checkpoint that it asked for is done when so many are.
     begins: u64,
+    /// Mappings in the map buffer when it asked: where as many are left, there is no room to flush them.
+    buffered: Option<usize>,
     survey: Option<Survey>,
     /// What is to be emptied, and filled: the last of each comes first.
     division: Division,
@@ -115,6 +117,7 @@ impl Collect {
             is_running: false,
             settles: false,
             begins: 0,
+            buffered: None,
             survey: None,
             division: Division::default(),
             victim: None,
@@ -199,15 +202,7 @@ impl Steps for Collect {
             self.forget_tried(pool);
         }
         if self.settles {
-            if has_settled(pool) {
-                self.settles = false;
-                self.judge(pool);
-            } else if pool.space.pending().is_empty() {
-                pool.ask_to_flush();
-                self.begins = pool.after_next_checkpoint();
-                pool.needs_pump = true;
-            }
-            return;
+            return self.settle(pool);
         }
         let mut waits = false;
         if let Some(victim) = self.victim.take() {
@@ -235,13 +230,26 @@ impl Steps for Collect {
     }
 }
 
-/// Whether everything that has been freed is free.
-fn has_settled(pool: &Pool) -> bool {
-    pool.delta.is_empty() && !pool.has_to_flush() && pool.space.pending().is_empty()
-}
-
 impl Collect {
     // ---- between two settlings ----
+
+    /// Sees to it that everything that has been freed is free.
+    fn settle(&mut self, pool: &mut Pool) {
+        // What becomes free by itself does so within a second.
+        if !pool.space.pending().is_empty() {
+            return;
+        }
+        let flushes = pool.has_to_flush() && self.buffered.is_none_or(|before| pool.buffer.len() < before);
+        if !pool.delta.is_empty() || flushes {
+            self.buffered = Some(pool.buffer.len());
+            pool.ask_to_flush();
+            self.begins = pool.after_next_checkpoint();
+            pool.needs_pump = true;
+        } else {
+            (self.settles, self.buffered) = (false, None);
+            self.judge(pool);
+        }
+    }
 
     /// Everything that was freed is free: containers have been emptied, or not.
     fn judge(&mut self, pool: &mut Pool) {

@@ -103,9 +103,9 @@ pub fn scenario(number: u64) -> Scenario {
             passes(false)
         }),
         24 => ("containers are emptied, and their blocks written, shared and read meanwhile", {
-            config.volumes = vec![(56, Policy::Full), (24, Policy::Full)];
+            config.volumes = vec![(72, Policy::Full), (24, Policy::Full)];
             let geometry = &mut config.parameters.geometry;
-            (geometry.containers, geometry.spare_containers) = (12, 2);
+            (geometry.containers, geometry.spare_containers, geometry.piece_blocks) = (16, 3, 4);
             emptying()
         }),
         _ => {
@@ -423,22 +423,23 @@ fn coming_home() -> Vec<Operation> {
 /// are emptied. Meanwhile their blocks are overwritten, written elsewhere too (which shares their slots), and read in order, so that
 /// regions come home as well; each time a little later.
 fn emptying() -> Vec<Operation> {
-    const HOLES: [(u64, u64); 8] = [(1, 4), (10, 3), (20, 3), (25, 3), (34, 3), (43, 3), (49, 3), (5, 1)];
-    let read_on = || Operation::ReadOn { place: place(0, 0, 56), blocks: 8, swapped: false };
-    let mut operations: Vec<Operation> = (0..7).map(|n| write(0, 8 * n, 8, 1 + 8 * n as u32)).collect();
+    let read_on = || Operation::ReadOn { place: place(0, 0, 72), blocks: 4, swapped: false };
+    let mut operations: Vec<Operation> = (0..9).map(|n| write(0, 8 * n, 8, 1 + 8 * n as u32)).collect();
     operations.extend([write(1, 0, 8, 101), write(1, 8, 8, 109), Operation::Flush]);
-    for round in 1..3 {
-        operations.extend(HOLES.map(|(block, blocks)| write(0, block, blocks, 1000 * round + block as u32)));
-        operations.extend([write(1, 4 * u64::from(round), 1, 1000 * round + 900), Operation::Settle]);
-        for (n, (block, content)) in (0..).zip([(0, 1), (6, 9), (13, 14), (7, 8)]) {
+    for round in 0..2u32 {
+        let number = 1000 * (1 + round);
+        let hole = |n: u64| 8 * n + 2 + 2 * u64::from(round);
+        operations.extend((0..9).map(|n| write(0, hole(n), 4, number + hole(n) as u32)));
+        operations.extend([write(1, hole(0), 4, number + 900), Operation::Settle]);
+        for (n, (block, content)) in (0..).zip([(0, 25), (32, 0), (0, 34), (46, 0)]) {
             operations.push(Operation::Idle(SECONDS / 10 + (1 + n) * SECONDS / 1000));
-            operations.push(match n % 2 {
-                0 => write(1, 16 + n, 1, content),
-                _ => write(0, block, 1, 1000 * round + 500 + n as u32),
+            operations.push(match content {
+                0 => write(0, block, 1, number + 500 + n as u32),
+                _ => write(1, 16 + n, 1, content),
             });
         }
         operations.extend([read_on(), Operation::Idle(SECONDS / 10 + 3 * SECONDS / 1000)]);
-        operations.extend([write(1, 20, 1, 15), Operation::Idle(3 * SECONDS)]);
+        operations.extend([write(1, 20, 1, 41), Operation::Idle(3 * SECONDS)]);
     }
     operations
 }

@@ -85,7 +85,7 @@ fn aged(tidy: Tidy, spare: u32, blocks: u64) -> (Bench, Vec<u32>) {
 fn an_aged_pool_gets_its_empty_containers_back_and_writes_in_order_fill_them() {
     let mut reads = Vec::new();
     for tidy in [Tidy::Off, Tidy::Auto] {
-        let (mut bench, mut contents) = aged(tidy, 4, BLOCKS);
+        let (mut bench, mut contents) = aged(tidy, 6, BLOCKS);
         let before = bench.collect();
         assert_eq!(before.empty_containers, 0, "{before:?}");
         bench.pass(120 * SECOND);
