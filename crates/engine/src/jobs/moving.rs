@@ -36,6 +36,8 @@ use crate::store::tree::Missing;
 
 /// Mappings that are changed at a time.
 const REMAPS_AT_ONCE: usize = 64;
+/// Checkpoints that a batch waits for metadata.
+const ATTEMPTS: u64 = 3;
 /// Pages that are asked for at a time,
 const LOADS: usize = 64;
 /// and one of so many that are in memory at the most: what was asked for first is still there when the last has come.
@@ -80,6 +82,8 @@ struct Batch {
     sources: Vec<Slot>,
     at: At,
     in_flight: usize,
+    /// How many checkpoints were done when there was no metadata for the remaps.
+    waits_since: Option<u64>,
     /// Something came between: what it holds is given back when its I/O is done.
     is_over: bool,
 }
@@ -154,7 +158,7 @@ impl Mover {
         }
         pool.forget_wrapped();
         let sources = blocks.iter().map(|block| block.from).collect();
-        let mut batch = Batch { blocks: held, sources, at: At::Read, in_flight: 0, is_over: false };
+        let mut batch = Batch { blocks: held, sources, at: At::Read, in_flight: 0, waits_since: None, is_over: false };
         let mut at = 0;
         while at < batch.blocks.len() {
             let rest = &batch.blocks[at..];
@@ -254,7 +258,9 @@ impl Mover {
         let end = batch.blocks.len().min(from + REMAPS_AT_ONCE);
         let room = pool.room_for(&Asked::scattered(end - from), facts.clears_left);
         let mut at = from;
-        let mut is_over = room == Room::Never;
+        let since = *batch.waits_since.get_or_insert(pool.checkpoints_done);
+        let waited = room == Room::Later && pool.checkpoints_done >= since + ATTEMPTS;
+        let mut is_over = room == Room::Never || waited;
         while room == Room::Enough && at < end {
             let Moved { key, seen, digest, to, .. } = batch.blocks[at].0;
             match pool.relocate(key, seen, digest, to) {

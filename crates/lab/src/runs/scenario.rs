@@ -103,9 +103,9 @@ pub fn scenario(number: u64) -> Scenario {
             passes(false)
         }),
         24 => ("containers are emptied, and their blocks written, shared and read meanwhile", {
-            config.volumes = vec![(72, Policy::Full), (24, Policy::Full)];
+            config.volumes = vec![(104, Policy::Full), (24, Policy::Full)];
             let geometry = &mut config.parameters.geometry;
-            (geometry.containers, geometry.spare_containers, geometry.piece_blocks) = (16, 3, 4);
+            (geometry.containers, geometry.spare_containers) = (24, 3);
             emptying()
         }),
         _ => {
@@ -423,23 +423,21 @@ fn coming_home() -> Vec<Operation> {
 /// are emptied. Meanwhile their blocks are overwritten, written elsewhere too (which shares their slots), and read in order, so that
 /// regions come home as well; each time a little later.
 fn emptying() -> Vec<Operation> {
-    let read_on = || Operation::ReadOn { place: place(0, 0, 72), blocks: 4, swapped: false };
-    let mut operations: Vec<Operation> = (0..9).map(|n| write(0, 8 * n, 8, 1 + 8 * n as u32)).collect();
-    operations.extend([write(1, 0, 8, 101), write(1, 8, 8, 109), Operation::Flush]);
-    for round in 0..2u32 {
-        let number = 1000 * (1 + round);
-        let hole = |n: u64| 8 * n + 2 + 2 * u64::from(round);
-        operations.extend((0..9).map(|n| write(0, hole(n), 4, number + hole(n) as u32)));
-        operations.extend([write(1, hole(0), 4, number + 900), Operation::Settle]);
-        for (n, (block, content)) in (0..).zip([(0, 25), (32, 0), (0, 34), (46, 0)]) {
-            operations.push(Operation::Idle(SECONDS / 10 + (1 + n) * SECONDS / 1000));
-            operations.push(match content {
-                0 => write(0, block, 1, number + 500 + n as u32),
-                _ => write(1, 16 + n, 1, content),
-            });
-        }
-        operations.extend([read_on(), Operation::Idle(SECONDS / 10 + 3 * SECONDS / 1000)]);
-        operations.extend([write(1, 20, 1, 41), Operation::Idle(3 * SECONDS)]);
+    let mut operations: Vec<Operation> = (0..13).map(|n| write(0, 8 * n, 8, 1 + 8 * n as u32)).collect();
+    operations.extend([write(1, 0, 8, 201), write(1, 8, 8, 209), Operation::Flush]);
+    operations.extend((0..13).map(|n| write(0, 8 * n + 2, 5, 1000 + 8 * n as u32)));
+    operations.extend([write(1, 0, 7, 1900), Operation::Settle]);
+    for (n, (block, content)) in (0..).zip([(0, 34), (40, 0), (0, 42), (55, 0)]) {
+        operations.push(Operation::Idle(SECONDS / 10 + (1 + n) * SECONDS / 1000));
+        operations.push(match content {
+            0 => write(0, block, 1, 1500 + n as u32),
+            _ => write(1, 16 + n, 1, content),
+        });
+    }
+    for n in 0..2 {
+        operations.push(Operation::ReadOn { place: place(0, 0, 104), blocks: 8, swapped: false });
+        operations.extend([Operation::Idle(SECONDS / 10 + 3 * SECONDS / 1000), write(1, 20 + n, 1, 49)]);
+        operations.push(Operation::Idle(3 * SECONDS));
     }
     operations
 }

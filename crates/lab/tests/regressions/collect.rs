@@ -103,8 +103,8 @@ fn an_aged_pool_gets_its_empty_containers_back_and_writes_in_order_fill_them() {
         bench.verify_in_order(&contents);
         bench.audit();
     }
-    // One for each request, and one more where a container ends within one.
-    assert!(reads[1] <= 2 * CONTAINER / 8 + 2 && reads[0] > 2 * reads[1], "{reads:?}");
+    // One for each request; and what was left of the containers that were open already.
+    assert!(reads[1] <= 2 * CONTAINER / 8 + 10 && 2 * reads[0] > 3 * reads[1], "{reads:?}");
 }
 
 #[test]
