@@ -31,12 +31,12 @@ impl Bench {
         self.command(Command::SetPool(change));
     }
 
-    /// Reads all of it from a cold cache, in requests of eight blocks: the device reads that it takes.
-    fn verify_in_order(&mut self, expected: &[u32]) -> u64 {
+    /// Reads all of it from a cold cache, in requests of eight blocks from the first one on: the device reads that it takes.
+    fn verify_from(&mut self, start: u64, expected: &[u32]) -> u64 {
         self.cool();
         let ReadCounts { device_reads: before, .. } = self.world.engine.read_counts();
         for first in (0..expected.len() as u64).step_by(8) {
-            let token = self.begin_read(first, 8);
+            let token = self.begin_read(start + first, 8);
             let Ok(Answer::Data(cells)) = self.wait(token) else { panic!("it can be read") };
             for (block, cells) in (first..).zip(cells.chunks(CELLS)) {
                 assert_eq!(cells, [expected[block as usize]; CELLS], "block {block}");
@@ -97,14 +97,17 @@ fn an_aged_pool_gets_its_empty_containers_back_and_writes_in_order_fill_them() {
             assert_eq!((after.empty_containers, after.moved_blocks), (0, 0));
         }
         bench.set_moves(Tidy::Off);
-        bench.write_in_order(0, &mut contents[..2 * CONTAINER as usize], 50_000);
+        // What is left of the containers that were open already is used up first.
+        let container = CONTAINER as usize;
+        bench.write_in_order(0, &mut contents[..container], 50_000);
+        bench.write_in_order(CONTAINER, &mut contents[container..3 * container], 60_000);
         bench.settle();
-        reads.push(bench.verify_in_order(&contents[..2 * CONTAINER as usize]));
-        bench.verify_in_order(&contents);
+        reads.push(bench.verify_from(CONTAINER, &contents[container..3 * container]));
+        bench.verify_from(0, &contents);
         bench.audit();
     }
-    // One for each request; and what was left of the containers that were open already.
-    assert!(reads[1] <= 2 * CONTAINER / 8 + 10 && 2 * reads[0] > 3 * reads[1], "{reads:?}");
+    // One for each request, and one more where a container ends within one.
+    assert!(reads[1] <= 2 * CONTAINER / 8 + 2 && reads[0] > 2 * reads[1], "{reads:?}");
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn nothing_is_moved_where_enough_containers_are_empty() {
 #[test]
 fn both_jobs_come_to_rest_when_the_load_has_ended() {
     let (mut bench, contents) = aged(Tidy::Auto, 4, BLOCKS);
-    let scattered = bench.verify_in_order(&contents);
+    let scattered = bench.verify_from(0, &contents);
     for _ in 0..8 {
         bench.pass(60 * SECOND);
     }
@@ -133,7 +136,7 @@ fn both_jobs_come_to_rest_when_the_load_has_ended() {
     assert!(home.allowance_blocks > 0, "{home:?}");
     bench.pass(3600 * SECOND);
     assert_eq!(bench.moved(), (collect, home), "they rest");
-    let in_order = bench.verify_in_order(&contents);
+    let in_order = bench.verify_from(0, &contents);
     assert!(in_order < scattered, "{in_order} {scattered}");
     bench.audit();
 }
@@ -167,7 +170,7 @@ fn a_write_in_the_middle_of_a_move_is_what_is_read() {
         }
         bench.pass(30 * SECOND);
         bench.settle();
-        bench.verify_in_order(&contents);
+        bench.verify_from(0, &contents);
         bench.audit();
     }
     assert!(moved[0] == 0 && moved[29] > 0, "some of them before, some after: {moved:?}");
@@ -187,7 +190,7 @@ fn what_is_shared_in_the_middle_of_a_move_stays_whole() {
         }
         bench.pass(30 * SECOND);
         bench.settle();
-        bench.verify_in_order(&contents);
+        bench.verify_from(0, &contents);
         bench.audit();
     }
 }
@@ -201,7 +204,7 @@ fn a_crash_in_the_middle_of_emptying_loses_nothing() {
             let (mut bench, contents) = aged(Tidy::Auto, 3, 6 * CONTAINER);
             bench.pass(first - SECOND / 500 + step * SECOND / 2_500);
             bench.crash(cut).unwrap();
-            bench.verify_in_order(&contents);
+            bench.verify_from(0, &contents);
             bench.audit();
         }
     }
@@ -215,5 +218,5 @@ fn the_scenario_empties_containers() {
     run.perform(&operations).unwrap();
     let status = run.world.engine.status();
     assert!(status.collect.moved_blocks >= 8 && status.collect.emptied_containers >= 2, "{:?}", status.collect);
-    assert!(status.home.moved_blocks > 0, "{:?}", status.home);
+    assert!(status.home.regions + status.home.given_up_regions > 0, "regions are looked at: {:?}", status.home);
 }
