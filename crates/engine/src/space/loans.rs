@@ -24,8 +24,8 @@ pub(crate) struct Survey {
 /// Containers to be emptied, and others that take what is in them; each list in the order in which they come.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Division {
-    pub(crate) emptied: Vec<u32>,
-    pub(crate) filled: Vec<u32>,
+    pub emptied: Vec<u32>,
+    pub filled: Vec<u32>,
 }
 
 impl Space {
