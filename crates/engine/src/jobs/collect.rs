@@ -263,7 +263,9 @@ impl Collect {
             }
         }
         self.emptied += emptied;
-        let is_enough = u64::from(pool.space.empty_containers()) >= pool.empty_wanted().1;
+        // An empty container may be open or out of reach: whoever waits for one goes by what can be had.
+        let is_enough =
+            u64::from(pool.space.empty_containers()) >= pool.empty_wanted().1 && pool.regions().aside() == 0;
         if is_enough && self.victim.is_none() {
             self.stop(pool);
         }
