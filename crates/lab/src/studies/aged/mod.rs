@@ -160,10 +160,10 @@ impl Life {
         Ok((u128::from(self.blocks * 4096) * 1_000_000_000 / u128::from(nanos)) as u64)
     }
 
-    /// Overwrites so many blocks in order, from the first on: bytes a second.
+    /// Overwrites so many blocks in order, from the first on, and flushes: bytes a second.
     fn write_in_order(&mut self, count: u64) -> Checked<u64> {
         let begin = self.machine.now;
-        let (mut next, mut under_way) = (0, 0);
+        let (mut next, mut under_way, mut is_flushed) = (0, 0, false);
         while next < count || under_way > 0 {
             while next < count && under_way < READERS && self.machine.engine.can_submit() {
                 let blocks = READ_BLOCKS.min(count - next);
@@ -182,6 +182,11 @@ impl Life {
                 Step::Reply(lba, Err(error)) => return violated(format!("writing block {lba}: {error:?}")),
                 Step::Quiet => return violated("a write does not end"),
                 _ => {}
+            }
+            if next == count && under_way == 0 && !is_flushed {
+                is_flushed = true;
+                under_way = 1;
+                self.machine.submit(Life::request(count, 0, 0, Operation::Flush));
             }
         }
         let nanos = (self.machine.now - begin).max(1);
