@@ -8,7 +8,7 @@ import unittest
 from server import ONEFOLD, Pool, onefold, run
 
 COUNTERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/counters.md")
-ROW = re.compile(r"\| `(onefold_\w+)` \| (counter|gauge) \| ([^|]*) \| `([^`]+)` \|")
+ROW = re.compile(r"\| `(onefold_\w+)` \| (counter|gauge|histogram) \| ([^|]*) \| `([^`]+)` \|")
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\{(.*)\} (-?[0-9]+(?:\.[0-9]+)?)")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
 STATES = {
@@ -39,11 +39,12 @@ def parse(text):
             current = None
         elif line.startswith("# TYPE "):
             current, kind = line[7:].split(" ")
-            assert current == helped and kind in ("counter", "gauge"), line
+            assert current == helped and kind in ("counter", "gauge", "histogram"), line
             types[current] = kind
         else:
             sample = SAMPLE.fullmatch(line)
-            assert sample and sample[1] == current, line
+            parts = ("_bucket", "_sum", "_count") if sample and types[current] == "histogram" else ("",)
+            assert sample and sample[1] in [current + part for part in parts], line
             labels, at = [], 0
             while at < len(sample[2]):
                 label = LABEL.match(sample[2], at)
@@ -75,9 +76,25 @@ def figures(report, path):
     return found
 
 
+def histogram(name, labels, figure):
+    """What a histogram says of requests whose times are in buckets, from up to 16 µs on, each to twice the one before."""
+    samples, so_far = {}, 0
+    for number, count in enumerate(figure["buckets"]):
+        so_far += count
+        bound = "+Inf" if number == len(figure["buckets"]) - 1 else f"{(16 << number) / 1e6:f}"
+        samples[f"{name}_bucket", (*labels, ("le", bound))] = float(so_far)
+    samples[f"{name}_sum", labels] = figure["seconds"]
+    samples[f"{name}_count", labels] = float(figure["requests"])
+    return samples
+
+
 def expected(report, pool):
     samples = {}
-    for name, (_, labels, path) in documented().items():
+    for name, (kind, labels, path) in documented().items():
+        if kind == "histogram":
+            for names, value in figures(report, path):
+                samples |= histogram(name, (("pool", pool), *zip(labels, names)), value)
+            continue
         if path in STATES:
             values = [((state,), state == figures(report, path)[0][1]) for state in STATES[path]]
         elif path == "failure":

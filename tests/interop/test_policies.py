@@ -408,6 +408,39 @@ class Policies(unittest.TestCase):
             volumes = pool.status()["volumes"]
             self.assertEqual([(volume["name"], volume["policy"]) for volume in volumes], [("db", "select:4,request")])
 
+    def test_the_read_cache_keeps_what_two_images_hold_once(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            self.assertEqual(pool.status()["cache"]["key"], "sector")
+            done = onefold("set", pool.path, "cache-key", "digest", check=False)
+            self.assertIn(done.returncode, (1, 2))
+            self.assertIn("content, sector or off", done.stderr)
+            onefold("set", pool.path, "policy", "native")
+            onefold("set", pool.path, "cache-key", "content")
+            self.assertIn("content", onefold("get", pool.path, "cache-key").stdout)
+            client = connect(pool)
+            image = blocks_of(range(1, 65))
+            for first in (0, 1000):
+                client.pwrite(image, first * BLOCK)
+            client.flush()
+            pool.settled()
+            # What is cached goes.
+            onefold("set", pool.path, "cache-key", "off")
+            onefold("set", pool.path, "cache-key", "content")
+            before = pool.status()["cache"]
+            for first in (0, 1000, 1000):
+                self.assertEqual(client.pread(64 * BLOCK, first * BLOCK), image)
+            after = pool.status()["cache"]
+            gained = {name: after[name] - before[name] for name in ("read_misses", "content_hits", "slot_hits")}
+            self.assertEqual(gained, {"read_misses": 64, "content_hits": 64, "slot_hits": 64})
+            self.assertEqual(after["joined_blocks"], 64)
+            self.assertIn("64 by content", onefold("status", pool.path).stdout)
+            client.shutdown()
+            pool.stop()
+            pool.serve("--memory", "64M", create=False)
+            self.assertEqual(pool.status()["cache"]["key"], "content")
+            pool.stop()
+            pool.check()
+
 
 if __name__ == "__main__":
     unittest.main()

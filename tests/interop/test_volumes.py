@@ -207,7 +207,7 @@ class Volumes(unittest.TestCase):
             self.assertEqual(client.pread(4 * MIB, 0), b"w" * (4 * MIB))
             self.assertEqual(client.pread(4 * MIB, 4 * MIB), bytes(4 * MIB))
             client.shutdown()
-            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume"), "timing": ("inline", "default")})
+            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume"), "timing": ("inline", "default"), "goal": ("none", "default")})
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("native", "pool")})
             pool.stop()
             pool.check()
@@ -244,10 +244,31 @@ class Volumes(unittest.TestCase):
             pool.stop()
             pool.check()
 
+    def test_goals_and_hybrid_timing_are_kept_and_shown(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            onefold("volume", "set", pool.path, "default", "timing=hybrid", "goal=200MiB/s")
+            self.assertIn("hybrid, now inline", onefold("volume", "list", pool.path).stdout)
+            client = connect(pool)
+            end = time.time() + 2.5
+            while time.time() < end:
+                client.pwrite(os.urandom(4096), 0)
+            client.shutdown()
+            pace = volume(pool, "default")["pace"]
+            self.assertEqual(pace["setpoint"], 200 * MIB)
+            self.assertGreater(pace["measured"], 0)
+            pool.kill()
+            pool.serve(create=False)
+            self.assertEqual(properties(pool, "default", "timing"), {"timing": ("hybrid", "volume")})
+            self.assertEqual(properties(pool, "default", "goal"), {"goal": ("200MiB/s", "volume")})
+            onefold("volume", "set", pool.path, "default", "goal=none", "timing=inline")
+            self.assertEqual(properties(pool, "default", "goal"), {"goal": ("none", "default")})
+            pool.stop()
+            pool.check()
+
     def test_properties_have_values_and_sources(self):
         def check(pool):
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("select", "default")})
-            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "timing": ("inline", "default")})
+            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "timing": ("inline", "default"), "goal": ("none", "default")})
             onefold("set", pool.path, "policy", "native")
             self.assertEqual(properties(pool, "default", "policy"), {"policy": ("native", "pool")})
             onefold("volume", "set", pool.path, "default", "policy=full")
@@ -363,7 +384,8 @@ class Volumes(unittest.TestCase):
                     (["volume", "set", pool.path, "default", "policy=some"], "full, select or idedup"),
                     (["volume", "set", pool.path, "default", "colour=red"], "policy or read-only"),
                     (["volume", "set", pool.path, "default", "read-only=1"], "on or off"),
-                    (["volume", "set", pool.path, "default", "timing=later"], "inline or offline"),
+                    (["volume", "set", pool.path, "default", "goal=20000"], "20000iops"),
+                    (["volume", "set", pool.path, "default", "timing=later"], "inline, offline or hybrid"),
                     (["volume", "set", pool.path, "default", "policy"], "KEY=VALUE"),
                     (["volume", "get", pool.path, "default", "colour"], "policy or read-only"),
                     (["set", pool.path, "colour", "red"], "policy"),

@@ -23,6 +23,9 @@ operations! {
     tree_lookup true;
     cache_hit true;
     cache_insert true;
+    content_miss false;
+    content_hit true;
+    content_insert true;
     decode_record true;
     allocate_slot true;
 }

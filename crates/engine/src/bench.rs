@@ -6,12 +6,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::contract::{BufferId, Digest, Effect, Segment, VolumeId};
-use crate::format::entry::{Entry, Key, Slot};
+use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::geometry::Geometry;
 use crate::format::record::{self, Change, Header};
 use crate::format::superblock::Root;
 use crate::map::delta::Delta;
 use crate::payload::cache::ReadCache;
+use crate::settings::CacheKey;
 use crate::sharing::index::{Index, Size};
 use crate::space::Space;
 use crate::store::io::{IoTable, Purpose};
@@ -36,6 +37,8 @@ pub struct Tables {
     store: Store,
     root: Root,
     cache: ReadCache,
+    /// A read cache by content.
+    contents: ReadCache,
     evicted: Vec<BufferId>,
     space: Space,
     dead: Vec<Slot>,
@@ -114,6 +117,7 @@ impl Default for Tables {
             store,
             root,
             cache: ReadCache::new(CACHED as usize, 2 * CACHED as usize),
+            contents: ReadCache::new(CACHED as usize, 2 * CACHED as usize),
             evicted: Vec::new(),
             space,
             dead: Vec::new(),
@@ -128,7 +132,10 @@ impl Default for Tables {
         for number in 0..DELTA_ENTRIES / 2 {
             tables.delta.put(key_of(number), Entry::whole(Slot(number), digest_of(number)), digest_of(number), true);
         }
+        tables.contents.set_key(CacheKey::Content, CACHED as usize);
         for number in 0..CACHED {
+            let (slot, buffer) = (Slot(number), BufferId(number as u32));
+            tables.contents.insert_content(slot, buffer, digest_of(number), &mut tables.evicted);
             tables.cache.insert(Slot(number), BufferId(number as u32), &mut tables.evicted);
         }
         tables.encode_record();
@@ -193,6 +200,26 @@ impl Tables {
     pub fn cache_insert(&mut self) -> bool {
         self.next += 1;
         self.cache.insert(Slot((1 << 31) + self.next), BufferId((self.next % CACHED) as u32), &mut self.evicted);
+        self.evicted.pop().is_some()
+    }
+
+    /// Looks in the read cache for a content that it has not: what a miss costs more by content.
+    pub fn content_miss(&mut self) -> bool {
+        let digest = digest_of(self.any(1 << 30) + (1 << 40));
+        self.contents.candidate(check_bits(digest)).is_some_and(|_| self.contents.holding(digest).is_some())
+    }
+
+    /// Finds a content in the read cache, as if its digest had been at hand.
+    pub fn content_hit(&mut self) -> bool {
+        let digest = digest_of(self.any(CACHED));
+        self.contents.candidate(check_bits(digest)).is_some() && self.contents.holding(digest).is_some()
+    }
+
+    /// As [`Tables::cache_insert`], by content.
+    pub fn content_insert(&mut self) -> bool {
+        self.next += 1;
+        let (slot, buffer) = (Slot((1 << 31) + self.next), BufferId((self.next % CACHED) as u32));
+        self.contents.insert_content(slot, buffer, digest_of((1 << 42) + self.next), &mut self.evicted);
         self.evicted.pop().is_some()
     }
 

@@ -90,6 +90,18 @@ pub enum Canary {
     MoveIntoLent,
     /// A container that was emptied counts as empty, whatever of it has been shared or kept meanwhile.
     EmptiedUnseen,
+    /// What the read cache has with the same 24 bits of a digest counts as the same content.
+    UnprovenContent,
+    /// The flash is believed to hold containers in which replay took slots.
+    ReplayedOnFlash,
+    /// The log of the flash is believed whatever its stamp.
+    AnyStamp,
+    /// A place on flash is written anew before its log says durably that it holds nothing.
+    EarlyPlace,
+    /// A container is copied to flash while blocks are on their way to its slots, and whatever was read.
+    CopyOfDirty,
+    /// A container counts as copied to flash though it was opened meanwhile.
+    CopyOfOpened,
     /// Long requests take as many steps as they like.
     EndlessTurn,
 }

@@ -13,7 +13,7 @@
 use core::fmt;
 
 pub use crate::settings::CacheSetting;
-pub use crate::settings::{IndexCopy, Policy, Tidy, Timing};
+pub use crate::settings::{CacheKey, Goal, IndexCopy, Policy, Tidy, Timing};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -184,6 +184,8 @@ pub struct PoolChange {
     pub tidy: Option<Tidy>,
     /// How index and read cache share memory; `Some(None)` for the default.
     pub cache: Option<Option<CacheSetting>>,
+    /// What the read cache finds blocks by.
+    pub cache_key: Option<CacheKey>,
 }
 
 /// Properties of a volume that are to be changed; `None` leaves one as it is.
@@ -195,6 +197,8 @@ pub struct VolumeProperties {
     pub read_only: Option<bool>,
     /// When duplicates are found.
     pub timing: Option<Timing>,
+    /// What its clients are to have.
+    pub goal: Option<Goal>,
 }
 
 /// An operator's command.
@@ -437,6 +441,16 @@ pub enum OpenError {
         /// Its sequence number.
         sequence: u64,
     },
+}
+
+/// Which device an I/O is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Device {
+    /// The store: it has the pool.
+    #[default]
+    Store,
+    /// The flash in front of it ([`crate::Engine::set_flash`]): it has copies of containers. Its syncs say nothing of the store.
+    Flash,
 }
 
 /// What kind of I/O.

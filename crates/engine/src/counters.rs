@@ -114,6 +114,15 @@ pub struct ReadCounts {
     pub ahead_gaps: u64,
 }
 
+/// What the read cache found by content, and what it holds once for several slots. Each figure is defined in docs/counters.md.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ContentCounts {
+    /// Blocks of reads that were not in memory by their slots, and were by their contents, since the pool was opened.
+    pub hits: u64,
+    /// Slots whose content is in the buffer of another slot, now: blocks that are held once and would be held twice.
+    pub joined_blocks: u64,
+}
+
 impl AddAssign for ReadCounts {
     fn add_assign(&mut self, more: ReadCounts) {
         self.requests += more.requests;

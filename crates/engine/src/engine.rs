@@ -24,6 +24,7 @@ use crate::jobs::{Jobs, Place};
 use crate::limits::Limits;
 use crate::opening::Recovery;
 use crate::pool::Pool;
+use crate::pool::flash::FlashParameters;
 use crate::requests::deciding::Deciding;
 use crate::requests::request::{Requests, Stage};
 use crate::store::io::Io;
@@ -71,7 +72,7 @@ impl Engine {
             care: Care::default(),
             jobs: Jobs::new(&limits, geometry.block(), now),
             read_ahead: ReadAhead::new(),
-            requests: Requests::new(limits.requests),
+            requests: Requests::new(limits.requests, now),
             ready: VecDeque::new(),
             turns: Turns::new(&limits, geometry.block()),
             blocked: VecDeque::new(),
@@ -98,6 +99,11 @@ impl Engine {
         let mut engine = Engine::open(parameters, limits, now);
         engine.pool.reads_only = true;
         engine
+    }
+
+    /// There is flash in front of the store. To be called before the first event.
+    pub fn set_flash(&mut self, parameters: FlashParameters) {
+        self.pool.set_flash(parameters);
     }
 
     /// Takes one event in.
@@ -132,7 +138,8 @@ impl Engine {
     }
 
     fn timers(&self) -> Option<Nanos> {
-        self.tick.into_iter().chain(self.jobs.due()).chain(self.no_room.due()).min()
+        let goes_back = self.requests.foreground().timer(&self.pool).filter(|_| self.pool.phase == Phase::Serving);
+        self.tick.into_iter().chain(self.jobs.due()).chain(self.no_room.due()).chain(goes_back).min()
     }
 
     /// What an I/O is: operation, byte offset, byte length, segments, class.
@@ -206,6 +213,9 @@ impl Engine {
             self.recover();
         }
         if matches!(self.pool.phase, Phase::Serving | Phase::Closing) && !self.to_audit {
+            if self.requests.foreground().is_due(self.pool.now) {
+                self.measure();
+            }
             self.step_no_room();
             self.run_ready();
             self.retry_starved();
@@ -241,6 +251,14 @@ impl Engine {
             }
             self.set_tick(&facts);
         }
+    }
+
+    /// What clients got lately says what the background may have, and what the mode of a volume is.
+    #[inline(never)]
+    fn measure(&mut self) {
+        let spent = self.jobs.has_no_more_to_give();
+        let (miss, time) = self.requests.measure(&mut self.pool, spent);
+        self.jobs.follow(miss, time);
     }
 
     fn run_ready(&mut self) {

@@ -3,6 +3,7 @@
 use crate::format::geometry::Geometry;
 use crate::icache::ghosts::ghost_bytes;
 use crate::icache::rule::CacheLimits;
+use crate::payload::cache::content_bytes;
 use crate::sharing::index::{Index, Size};
 
 /// How much memory the engine may use, by structure.
@@ -48,7 +49,7 @@ const REQUEST_BLOCK_BYTES: u64 = 136;
 /// Requests in flight, and where there is little memory.
 const MANY_REQUESTS: u64 = 1024;
 const FEW_REQUESTS: u64 = 128;
-/// Blocks read ahead of one sequential reader, at most: 16 MiB, of what the read cache gives to that (`cache.rs`).
+/// Blocks read ahead of one sequential reader, at most: 16 MiB, of what the read cache gives to that (`payload/cache`).
 const READ_AHEAD: u32 = 4096;
 /// What is divided, at least.
 const LEAST: u64 = 28 * MIB;
@@ -198,6 +199,12 @@ impl Limits {
         })
     }
 
+    /// Bytes that flash with so many places takes in memory, before a pool of this geometry: to be taken off what is divided.
+    pub fn flash_bytes(geometry: &Geometry, places: u32) -> u64 {
+        let places = u64::from(places);
+        u64::from(geometry.containers) * 2 + places * (12 + 16 + 4 + 4) + busy_table(places, 16)
+    }
+
     /// Bytes that index and read cache have together, with blocks of so many bytes.
     pub fn shared_bytes(&self, block: u64) -> u64 {
         u64::from(self.index_entries) * INDEX_ENTRY_BYTES
@@ -234,6 +241,11 @@ impl Limits {
     /// The most buffers, however memory is divided.
     pub fn most_buffers(&self, block: u64) -> u32 {
         self.write_buffers + (self.shared_bytes(block) / block) as u32
+    }
+
+    /// Bytes of the tables that find cached blocks by content, where the pool wants that: the read cache has so much less for blocks.
+    pub fn content_bytes(&self, block: u64) -> u64 {
+        content_bytes(self.most_buffers(block).into())
     }
 
     /// Blocks that the read cache remembers at most.

@@ -379,6 +379,59 @@ impl FromStr for CacheSetting {
     }
 }
 
+/// What the read cache finds blocks by. Each has the same memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum CacheKey {
+    /// Their slots.
+    #[default]
+    Sector,
+    /// Their slots, and then their contents: what several slots hold is kept once.
+    Content,
+    /// Nothing: no block is kept.
+    Off,
+}
+
+impl CacheKey {
+    /// All of them, by their numbers on disk and in recordings.
+    pub const ALL: [CacheKey; 3] = [CacheKey::Sector, CacheKey::Content, CacheKey::Off];
+}
+
+impl fmt::Display for CacheKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            CacheKey::Sector => "sector",
+            CacheKey::Content => "content",
+            CacheKey::Off => "off",
+        })
+    }
+}
+
+impl FromStr for CacheKey {
+    type Err = BadCacheKey;
+
+    /// Reads `content`, `sector` or `off`.
+    fn from_str(text: &str) -> Result<CacheKey, BadCacheKey> {
+        match text {
+            "sector" => Ok(CacheKey::Sector),
+            "content" => Ok(CacheKey::Content),
+            "off" => Ok(CacheKey::Off),
+            _ => Err(BadCacheKey),
+        }
+    }
+}
+
+/// A text does not say what the read cache finds blocks by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadCacheKey;
+
+impl fmt::Display for BadCacheKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is content, sector or off")
+    }
+}
+
+impl core::error::Error for BadCacheKey {}
+
 /// The greatest budget in bytes: the superblock keeps it plus one, and more than that no pool has.
 pub(crate) const MOST_BUDGET: u64 = u64::MAX - 1;
 
@@ -426,6 +479,30 @@ pub enum Goal {
     P99(u64),
 }
 
+impl Goal {
+    /// The numbers on disk: of which kind it is, and how much.
+    pub(crate) fn encode(self) -> (u8, u64) {
+        match self {
+            Goal::None => (0, 0),
+            Goal::Operations(count) => (1, count),
+            Goal::Bytes(bytes) => (2, bytes),
+            Goal::P99(nanos) => (3, nanos),
+        }
+    }
+
+    /// Reads the numbers on disk; `None` if there is no such goal.
+    pub(crate) fn decode(kind: u8, number: u64) -> Option<Goal> {
+        match (kind, number) {
+            (0, 0) => Some(Goal::None),
+            (_, 0) => None,
+            (1, count) => Some(Goal::Operations(count)),
+            (2, bytes) => Some(Goal::Bytes(bytes)),
+            (3, nanos) => Some(Goal::P99(nanos)),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -453,7 +530,7 @@ impl core::error::Error for BadTiming {}
 
 impl fmt::Display for BadTiming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a timing is inline, offline or hybrid")
+        f.write_str("it is inline, offline or hybrid")
     }
 }
 
@@ -508,6 +585,6 @@ impl core::error::Error for BadGoal {}
 
 impl fmt::Display for BadGoal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a goal is none, or a number with its unit, such as 20000iops, 200MiB/s or p99=2ms")
+        f.write_str("it is none, or a number with its unit, such as 20000iops, 200MiB/s or p99=2ms")
     }
 }

@@ -6,6 +6,7 @@
 //! reactor     one thread: waits, takes in, lets the engine decide, carries out
 //!   clients   ... for NBD clients
 //!   report    ... figures
+//! http        a page for browsers, metrics for monitoring: on threads of its own
 //! transfer    whole images in and out of a volume
 //! memory      one number, divided
 //! store       the file or device, which nobody else may have
@@ -15,6 +16,7 @@
 
 mod clients;
 mod commands;
+mod http;
 mod io;
 mod log;
 mod memory;
@@ -35,7 +37,7 @@ use clap::Parser;
 use serde_json::json;
 
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
-use commands::{check, connect, create, dedup, estimate, images, manual, offline, repair, scrub, serve};
+use commands::{check, connect, create, dedup, estimate, images, manual, offline, repair, scrub, serve, top};
 use io::heap;
 use log::Level;
 use operators::control::Request;
@@ -133,6 +135,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             serve::serve(arguments, inherited?)
         }
         Command::Status(arguments) => show_status(arguments),
+        Command::Top { target, once } => top::top(target, *once),
         Command::Connect(arguments) => connect::connect(arguments),
         Command::Import(arguments) => images::import(arguments),
         Command::Export(arguments) => images::export(arguments),

@@ -91,6 +91,7 @@ fn request() -> impl Strategy<Value = Request> {
             index_copy: None,
             tidy: None,
             cache,
+            cache_key: None,
         })
     });
     prop_oneof![

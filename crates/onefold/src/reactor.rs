@@ -32,6 +32,7 @@ use crate::operators::command::{self, Wanted};
 use crate::operators::control::{Mailbox, Message, Request, Response};
 use crate::operators::service::Manager;
 use crate::operators::watch::{REMEDY, Watch};
+use crate::report::latency::LatencyReport;
 use crate::report::status::{Report, failure_text};
 use crate::size;
 use crate::store::backing::Store;
@@ -253,6 +254,8 @@ impl Reactor {
         let served = (self.division.memory, self.memory_source);
         let memory = if self.serving { served } else { memory::of_pool(engine.pool_memory()) };
         let mut report = Report::new(engine, memory, |volume| self.server.clients_of(volume));
+        report.latency = LatencyReport::new(self.server.latencies());
+        report.host_full = self.watch.as_ref().is_some_and(Watch::host_lacks_room);
         report.addresses = self.server.listeners().iter().map(Listener::address).collect();
         report.tls = self.server.tls().to_string();
         report

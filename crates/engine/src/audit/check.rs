@@ -568,7 +568,13 @@ impl<'a> Audit<'a> {
             if audit.states[slot.0 as usize] != SlotState::Free {
                 checks[slot.0 as usize] = Some(check_bits(digest));
             }
+            if audit.counts[slot.0 as usize] > 0 && engine.pool.recent(slot).is_none() {
+                audit.cached(slot, digest);
+            }
         });
+        for (&slot, recent) in engine.pool.delta.slots.iter().filter(|(_, recent)| recent.refs > 0) {
+            self.cached(slot, recent.digest);
+        }
         for (number, check) in checks.iter().enumerate() {
             if check.is_none() && self.states[number] != SlotState::Free {
                 self.contradiction(format!("slot {number} is in use and has no summary"));
@@ -607,6 +613,15 @@ impl<'a> Audit<'a> {
                     self.delta_violation(*key, slot);
                 }
             }
+        }
+    }
+
+    /// What the read cache has for a slot is what the slot holds, by all bits of the digest where it knows them.
+    fn cached(&mut self, slot: Slot, digest: Digest) {
+        let cache = &self.engine.pool.cache;
+        let known = cache.peek(slot).and_then(|buffer| cache.digest_in(buffer));
+        if known.is_some_and(|known| known != digest) {
+            self.violation(format!("the read cache has another content for slot {}", slot.0));
         }
     }
 

@@ -312,6 +312,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     engine.pool.regions_mut().set_tidy(newest.tidy);
     engine.pool.disk_index.record = newest.disk_index;
     engine.pool.pool_cache = newest.cache;
+    engine.pool.set_cache_key(newest.cache_key);
     engine.pool.replicas.budget = newest.replicas;
     engine.pool.store.epoch = newest.epoch + 1;
     Ok(())

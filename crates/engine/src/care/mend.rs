@@ -193,7 +193,7 @@ impl Pool {
     /// The buffer goes into the read cache.
     fn keep_mended(&mut self, slot: Slot, mend: &mut Mend) {
         if let Some(buffer) = mend.buffer.take() {
-            self.keep_cached(slot, buffer);
+            self.keep_cached(slot, buffer, mend.digest);
             self.release_evicted();
         }
     }

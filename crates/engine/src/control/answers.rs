@@ -50,6 +50,11 @@ impl Engine {
         self.pool.cache_setting()
     }
 
+    /// What the read cache finds blocks by.
+    pub fn cache_key(&self) -> CacheKey {
+        self.pool.cache.key()
+    }
+
     /// What the pool was set to, if it was.
     pub fn pool_cache(&self) -> Option<CacheSetting> {
         self.pool.pool_cache

@@ -4,14 +4,16 @@ use crate::counters::{Counters, ReadCounts, WriteCounts};
 
 use crate::contract::Failure;
 use crate::engine::Engine;
-use crate::format::volume::Keeps;
+use crate::format::volume::{Keeps, Volume};
 use crate::jobs::collect::CollectStatus;
 use crate::jobs::dedup::DedupStatus;
 use crate::jobs::home::HomeStatus;
 use crate::jobs::reorder::ReorderStatus;
 use crate::jobs::scrub::ScrubStatus;
 use crate::pool::disk_index::NO_VOLUME;
+use crate::pool::flash::FlashStatus;
 use crate::pool::standing::Phase;
+use crate::requests::foreground::{PaceStatus, TimingStatus};
 
 /// Whether requests are served, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +74,10 @@ pub struct Status {
     pub scrub: ScrubStatus,
     /// The pass that finds all duplicates, under way or the last one.
     pub dedup: DedupStatus,
+    /// The flash in front of the store, if there is one.
+    pub flash: Option<FlashStatus>,
+    /// What clients get, and what the pass may have beside them.
+    pub pace: PaceStatus,
     /// Mode.
     pub mode: Mode,
     /// Why the pool has failed, now or before it was opened.
@@ -82,6 +88,11 @@ impl Engine {
     /// What was done with the writes of all volumes, also of those that are gone.
     pub fn write_counts(&self) -> WriteCounts {
         self.pool.writes
+    }
+
+    /// When duplicates of a volume are found now, and what was measured for that.
+    pub fn timing_of(&self, volume: &Volume) -> TimingStatus {
+        self.requests.foreground().timing(&self.pool, volume.id)
     }
 
     /// What was done for reads.
@@ -129,6 +140,8 @@ impl Engine {
             repaired_blocks: self.care.damages().repaired,
             scrub: self.jobs.scrub.status(&self.pool),
             dedup: self.jobs.dedup().status(&self.pool),
+            flash: self.pool.flash_status(),
+            pace: self.requests.foreground().pace(self.jobs.share(), self.requests.active()),
             mode: match self.pool.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
                 _ if self.pool.read_only || self.pool.reads_only => Mode::ReadOnly,

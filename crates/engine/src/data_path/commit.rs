@@ -221,12 +221,12 @@ impl Engine {
             match locate(&mut self.pool.store, Region::Metadata, self.pool.maps[volume], 0, leaf) {
                 Place::At(pointer) if !pointer.is_lost() => {}
                 Place::At(_) | Place::Absent(_) => return Some(false),
-                Place::Missing(Missing { key, pointer, .. })
+                Place::Missing(_, Missing { key, pointer, .. })
                     if pointer.is_lost() || self.pool.failed_pages.contains(&key) =>
                 {
                     return Some(false);
                 }
-                Place::Missing(missing) => {
+                Place::Missing(_, missing) => {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;

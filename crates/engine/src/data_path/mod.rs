@@ -4,6 +4,7 @@
 pub(crate) mod commit;
 pub(crate) mod completions;
 pub(crate) mod decide;
+pub(crate) mod flash;
 pub(crate) mod join;
 pub(crate) mod no_room;
 pub(crate) mod on_disk;

@@ -104,6 +104,28 @@ impl Engine {
         Ok(Some(buffer))
     }
 
+    /// Takes a buffer that holds the slot's content for another slot: the caller holds it. The slot is joined to it.
+    #[inline(never)]
+    pub(crate) fn use_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
+        let buffer = self.pool.find_content(slot, check)?;
+        let Pool { cache, buffers, evicted, reads, .. } = &mut self.pool;
+        buffers.hold(buffer);
+        reads.ahead_used += u64::from(cache.use_joined(slot, buffer, evicted));
+        self.pool.release_evicted();
+        Some(buffer)
+    }
+
+    /// The same for a read, which is counted as a hit by content, unless it is the first use of what was read ahead.
+    #[inline(never)]
+    fn hit_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
+        let used = self.pool.reads.ahead_used;
+        let buffer = self.use_content(slot, check)?;
+        if self.pool.reads.ahead_used == used {
+            self.pool.cache.count_content_hit();
+        }
+        Some(buffer)
+    }
+
     /// Uses what has been read ahead.
     fn first_use(&mut self, slot: Slot) -> Option<BufferId> {
         let Pool { cache, evicted, .. } = &mut self.pool;
@@ -124,6 +146,8 @@ impl Engine {
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(buffer) => {
+                        let misses = buffer.is_none() && self.pool.cache.is_by_content();
+                        let buffer = if misses { self.hit_content(slot, entry.check()) } else { buffer };
                         self.jobs.boundary.counts.read_hits += u64::from(buffer.is_some());
                         let block = &mut self.requests.get_mut(id).blocks[at];
                         (block.buffer, block.was_ahead) = (buffer, self.pool.reads.ahead_used > used);
@@ -136,7 +160,7 @@ impl Engine {
         // What was read ahead came from the device: it has not been kept for an earlier use.
         self.jobs.boundary.counts.read_hits -= ahead;
         self.jobs.boundary.counts.read_misses += ahead;
-        let mut run = Run::default();
+        let (mut run, mut flash_run) = (Run::default(), FlashRun::default());
         let mut short = false;
         for at in 0..count {
             let block = self.requests.get(id).blocks[at];
@@ -145,7 +169,13 @@ impl Engine {
             match self.begin_fill(slot, block.entry, id, at as u32) {
                 Begun::Joined => {}
                 Begun::New => {
-                    if self.add_to_run(&mut run, slot) {
+                    let has_flash = self.pool.has_flash();
+                    let place = if has_flash { self.pool.read_place(slot, block.entry.check()) } else { None };
+                    let begins = match place {
+                        Some(place) => self.add_to_flash_run(&mut flash_run, slot, place),
+                        None => self.add_to_run(&mut run, slot),
+                    };
+                    if begins {
                         self.requests.get_mut(id).device_reads += 1;
                     }
                 }
@@ -156,6 +186,7 @@ impl Engine {
             }
         }
         self.read_all_of(&mut run);
+        self.read_from_flash(&mut flash_run);
         self.jobs.reorder.note_split(&mut self.pool, self.requests.get(id));
         if short {
             // What could be evicted is held elsewhere. The request runs again from its first stage.
@@ -307,8 +338,9 @@ impl Engine {
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
         let fill = self.pool.fills.remove(&slot).expect("a fill ends once");
         let good = content.is_some_and(|content| self.passes(slot, &fill, content));
+        let digest = content.filter(|_| good).map(|content| content.digest);
         if !fill.is_wanted() {
-            self.keep_ahead(slot, &fill, good);
+            self.keep_ahead(slot, &fill, digest);
             return good;
         }
         self.pool.reads.ahead_used += u64::from(fill.is_ahead);
@@ -333,19 +365,18 @@ impl Engine {
         let (buffer, check) = (fill.buffer, fill.check);
         fill.give_list_back(&mut self.pool.spare_fill_lists);
         self.pool.buffers.set_check(buffer, check);
-        self.pool.keep_cached(slot, buffer);
+        self.pool.keep_cached(slot, buffer, digest);
         self.pool.release_evicted();
         true
     }
 
     /// Keeps a block that was read ahead, if it is good. If not, nothing is said: who needs it finds out.
-    fn keep_ahead(&mut self, slot: Slot, fill: &Fill, good: bool) {
-        if !good || self.pool.buffers.is_retired(fill.buffer) {
+    fn keep_ahead(&mut self, slot: Slot, fill: &Fill, digest: Option<Digest>) {
+        let Some(digest) = digest.filter(|_| !self.pool.buffers.is_retired(fill.buffer)) else {
             return self.pool.buffers.release(fill.buffer);
-        }
+        };
         self.pool.buffers.set_check(fill.buffer, fill.check);
-        let Pool { cache, evicted, .. } = &mut self.pool;
-        cache.insert_ahead(slot, fill.buffer, evicted);
+        self.pool.keep_ahead(slot, fill.buffer, digest);
         self.pool.release_evicted();
     }
 
@@ -528,6 +559,13 @@ pub(crate) struct Run {
     is_of_replicas: bool,
     /// The slots whose replicas are read. Others follow from the first.
     replicated: alloc::vec::Vec<Slot>,
+}
+
+/// Slots that one read of flash gives.
+#[derive(Default)]
+pub(crate) struct FlashRun {
+    pub(super) first: Option<(Slot, u32)>,
+    pub(super) length: usize,
 }
 
 enum Begun {

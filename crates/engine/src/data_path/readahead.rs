@@ -4,7 +4,7 @@
 //! Note      each read is held against a few streams, and may open the window of its own: what is beyond is to be read (streams.rs)
 //! Resolve   the map says where these blocks are; leaves are loaded in the background
 //! Read      what is neither in memory nor on its way, in order of place and over small gaps, in large reads
-//! Keep      in the read cache, apart from what has been used (cache.rs), until its first use
+//! Keep      in the read cache, apart from what has been used (payload/cache), until its first use
 //! ```
 //!
 //! It is a hint through and through. Nothing waits for it; a request that needs a block on its way joins its fill, like that of
@@ -116,7 +116,7 @@ impl Engine {
         while lba < end && missing.is_none() {
             match self.pool.resolve_after(volume, Key::new(id, lba), &mut leaf) {
                 Ok(entry) => {
-                    if let Some(slot) = entry.slot().filter(|&slot| !self.is_at_hand(slot)) {
+                    if let Some(slot) = entry.slot().filter(|&slot| !self.is_at_hand(slot, entry.check())) {
                         wanted.push(Wanted { slot, check: entry.check(), lba });
                     }
                     lba += 1;
@@ -154,12 +154,13 @@ impl Engine {
         false
     }
 
-    /// Whether a slot's content need not be read ahead: it is in memory, on its way, or being repaired.
-    fn is_at_hand(&self, slot: Slot) -> bool {
+    /// Whether a slot's content need not be read ahead: it is in memory, perhaps of another slot, on its way, or being repaired.
+    fn is_at_hand(&mut self, slot: Slot, check: u32) -> bool {
         self.pool.in_memory(slot).is_some()
             || self.pool.fills.contains_key(&slot)
             || self.care.mends(slot)
             || self.jobs.fetch.is_fetching(slot)
+            || (self.pool.cache.is_by_content() && self.pool.find_content(slot, check).is_some())
     }
 
     /// Reads the first of these blocks, as many as come in a few reads: up to which block of the volume, unless it is all.

@@ -20,7 +20,7 @@ impl Engine {
             Operation::Extents { .. } => Kind::Extents,
         };
         self.last_request = self.pool.now;
-        let id = self.requests.begin(token, kind, volume, offset, length);
+        let id = self.requests.begin(token, kind, volume, (offset, length), self.pool.now);
         let block = self.pool.store.geometry.block();
         if let Operation::Write(inputs) = operation {
             let request = self.requests.get_mut(id);
@@ -124,7 +124,7 @@ impl Engine {
 
     fn end_request(&mut self, id: RequestId) {
         self.last_request = self.pool.now;
-        self.requests.end(id);
+        self.requests.end(id, self.pool.now);
     }
 
     /// Answers a request that changed or flushed something.

@@ -166,7 +166,10 @@ impl Engine {
             }
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
-                    Ok(found) => base_buffer = found,
+                    Ok(found) => {
+                        let misses = found.is_none() && self.pool.cache.is_by_content();
+                        base_buffer = if misses { self.use_content(slot, entry.check()) } else { found };
+                    }
                     Err(error) => {
                         self.fail_when_quiet(id, error);
                         return false;
@@ -497,7 +500,7 @@ impl Engine {
                 self.pool.evicted.push(buffer);
             } else if good {
                 self.jobs.boundary.note_written(slot);
-                self.pool.keep_cached(slot, buffer);
+                self.pool.keep_written(slot, buffer);
             } else {
                 // The pool is read-only from here on: keep the only copy readable.
                 self.pool.dirty.insert(slot, buffer);

@@ -8,6 +8,7 @@ pub(crate) mod create;
 pub(crate) mod disk_index;
 pub mod encode;
 pub(crate) mod entry;
+pub(crate) mod flash;
 pub mod geometry;
 pub(crate) mod layout;
 pub(crate) mod record;

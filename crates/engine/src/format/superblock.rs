@@ -3,15 +3,20 @@
 //! A superblock names a checkpoint (the roots of all trees, the journal record up to which they include everything) and a
 //! seal (the record up to which recovery believed the journal when this epoch began). Layout in docs/disk-format.md.
 
+mod parameters;
+mod passes;
+
 use core::fmt;
 
 use crate::contract::BadGeometry;
 use crate::contract::Failure;
-use crate::contract::{IndexCopy, Policy, Tidy};
+use crate::contract::{CacheKey, IndexCopy, Policy, Tidy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
 use crate::settings::CacheSetting;
+pub use parameters::{DigestFunction, Parameters};
+pub use passes::{DedupRecord, PassState, ScrubRecord};
 
 /// First eight bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"ONEFOLD\0";
@@ -35,8 +40,11 @@ const INDEX_COPY_AT: usize = 249;
 const DEDUP_AT: usize = 250;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 17;
+/// The mark of the flash that is believed.
+const FLASH_AT: usize = 409;
+const CACHE_KEY_AT: usize = 411;
 const TIDY_AT: usize = 412;
-const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= TIDY_AT);
+const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= FLASH_AT);
 const DISK_INDEX_AT: usize = 416;
 const PROVEN_AT: usize = DISK_INDEX_AT + 8;
 /// The greatest epoch, or number of a record: 146 years at a billion a second.
@@ -48,74 +56,6 @@ const REPLICAS_AT: usize = SECOND_COPIES_AT + 8;
 const SECRET_AT: usize = REPLICAS_AT + 8;
 const CLEAN: u32 = 1;
 const PAGES_BY_ID: u32 = 2;
-
-/// The digest function of a pool, recorded at creation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DigestFunction {
-    /// BLAKE3 in keyed mode, first 128 bits.
-    Blake3,
-    /// AEGIS-128X2 as a MAC, 128-bit tag.
-    Aegis128X2,
-}
-
-impl DigestFunction {
-    fn code(self) -> u16 {
-        match self {
-            DigestFunction::Blake3 => 1,
-            DigestFunction::Aegis128X2 => 2,
-        }
-    }
-}
-
-/// What is fixed when a pool is created, but for the geometry, which grows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Parameters {
-    /// Where things are.
-    pub geometry: Geometry,
-    /// Names the pool; random.
-    pub id: [u8; 16],
-    /// The secret key of the digest function; random.
-    pub key: [u8; 32],
-    /// The digest function.
-    pub digest: DigestFunction,
-    /// Seed of checksums; follows from the key. Nobody but who reads the superblock knows it, so no client can make a block that
-    /// passes for what the engine wrote.
-    pub secret: u64,
-    /// Whether the pages of tables have the seed that follows from the id, as in version 2, in which the pool was made. They lie where
-    /// no client's bytes ever stand.
-    pub pages_by_id: bool,
-}
-
-impl fmt::Debug for Parameters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parameters").field("geometry", &self.geometry).field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-impl Parameters {
-    /// The parameters of a new pool.
-    pub fn new(geometry: Geometry, id: [u8; 16], key: [u8; 32], digest: DigestFunction) -> Parameters {
-        Parameters { geometry, id, key, digest, secret: checksum(SECRET_DOMAIN, &key), pages_by_id: false }
-    }
-
-    /// Seed of the checksums of journal and owner.
-    pub fn seed(&self) -> u64 {
-        self.secret
-    }
-
-    /// Seed of the checksums of pages.
-    pub fn page_seed(&self) -> u64 {
-        if self.pages_by_id { self.public_seed() } else { self.secret }
-    }
-
-    /// The seed that everybody knows who knows the id: that of version 2.
-    pub(crate) fn public_seed(&self) -> u64 {
-        u64_at(&self.id, 0) ^ u64_at(&self.id, 8).rotate_left(32)
-    }
-}
-
-/// Seed of the hash that makes [`Parameters::secret`] of the key.
-const SECRET_DOMAIN: u64 = u64::from_le_bytes(*b"checksum");
 
 /// A pointer to a metadata page: where it is, when it was written, what it must hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -193,123 +133,6 @@ pub enum TreeId {
 /// Number of trees in [`TreeId`].
 pub const TREES: usize = 9;
 
-/// How a pass over the whole pool stands: a scrub, or the one that finds all duplicates.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PassState {
-    /// There never was one.
-    #[default]
-    Never,
-    /// It is under way; after a restart it goes on.
-    Running,
-    /// It rests until it is started again.
-    Paused,
-    /// The last one came to its end.
-    Finished,
-    /// The last one was ended.
-    Stopped,
-}
-
-impl PassState {
-    /// All of them, by their numbers on disk.
-    const ALL: [PassState; 5] =
-        [PassState::Never, PassState::Running, PassState::Paused, PassState::Finished, PassState::Stopped];
-    /// Their names, in the same order.
-    pub const NAMES: [&str; 5] = ["never", "running", "paused", "finished", "stopped"];
-
-    /// What it is called.
-    pub fn name(self) -> &'static str {
-        PassState::NAMES[self as usize]
-    }
-
-    /// One that is not known counts as none: nothing depends on it.
-    fn read(code: u8) -> PassState {
-        PassState::ALL.get(usize::from(code)).copied().unwrap_or_default()
-    }
-}
-
-/// The scrub that is under way, or the last one: where it stands, and what it has found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ScrubRecord {
-    /// Whether one is under way.
-    pub state: PassState,
-    /// Of the four phases the one that it is in.
-    pub phase: u8,
-    /// Within a tree: the level.
-    pub level: u8,
-    /// The tree.
-    pub tree: u32,
-    /// The next page of the level, or the next slot.
-    pub index: u64,
-    /// Blocks read.
-    pub blocks_done: u64,
-    /// Damages found.
-    pub found: u32,
-    /// Damages repaired.
-    pub repaired: u32,
-    /// When it began, and when it ended: seconds of the driver's clock.
-    pub started: u64,
-    /// See there.
-    pub finished: u64,
-}
-
-impl ScrubRecord {
-    /// As an opening finds it: a pool that is only read is not scrubbed unasked.
-    pub(crate) fn found(self, reads_only: bool) -> ScrubRecord {
-        let rests = reads_only && self.state == PassState::Running;
-        ScrubRecord { state: if rests { PassState::Paused } else { self.state }, ..self }
-    }
-
-    fn write(&self, b: &mut [u8], at: usize) {
-        b[at] = self.state as u8;
-        b[at + 1] = self.phase;
-        b[at + 2] = self.level;
-        put_u32(b, at + 4, self.tree);
-        put_u64(b, at + 8, self.index);
-        put_u64(b, at + 16, self.blocks_done);
-        put_u32(b, at + 24, self.found);
-        put_u32(b, at + 28, self.repaired);
-        put_u64(b, at + 32, self.started);
-        put_u64(b, at + 40, self.finished);
-    }
-
-    fn read(b: &[u8], at: usize) -> ScrubRecord {
-        ScrubRecord {
-            state: PassState::read(b[at]),
-            phase: b[at + 1],
-            level: b[at + 2],
-            tree: u32_at(b, at + 4),
-            index: u64_at(b, at + 8),
-            blocks_done: u64_at(b, at + 16),
-            found: u32_at(b, at + 24),
-            repaired: u32_at(b, at + 28),
-            started: u64_at(b, at + 32),
-            finished: u64_at(b, at + 40),
-        }
-    }
-}
-
-/// The pass that finds all duplicates, under way or the last one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DedupRecord {
-    /// Whether one is under way.
-    pub state: PassState,
-    /// Digests below this place are done.
-    pub next: u32,
-    /// Writes have left work to the next pass.
-    pub is_undone: bool,
-}
-
-impl DedupRecord {
-    fn write(self, b: &mut [u8], at: usize) {
-        (b[at], b[at + 1]) = (self.state as u8, self.is_undone.into());
-        put_u32(b, at + 2, self.next);
-    }
-
-    fn read(b: &[u8], at: usize) -> DedupRecord {
-        DedupRecord { state: PassState::read(b[at]), next: u32_at(b, at + 2), is_undone: b[at + 1] != 0 }
-    }
-}
-
 /// The complete index on disk, if there is one, and how far it is built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskIndexRecord {
@@ -375,6 +198,8 @@ pub struct Superblock {
     pub index_copy: IndexCopy,
     /// How index and read cache share memory, if that has been set.
     pub cache: Option<CacheSetting>,
+    /// What the read cache finds blocks by.
+    pub cache_key: CacheKey,
     /// Bytes that replicas of blocks may take which reads found scattered; `None`: as many as go without saying.
     pub replicas: Option<u64>,
     /// How much is moved to put scattered regions in order.
@@ -385,6 +210,8 @@ pub struct Superblock {
     pub dedup: DedupRecord,
     /// The complete index on disk.
     pub disk_index: DiskIndexRecord,
+    /// The mark of the flash that is believed, together with `seal_epoch`; 0: none is.
+    pub flash: u16,
     /// Roots, by [`TreeId`].
     pub roots: [Root; TREES],
 }
@@ -404,6 +231,8 @@ pub enum SuperblockError {
     Digest(u16),
     /// A field makes no sense.
     Geometry(BadGeometry),
+    /// Two pools have equally many of the superblocks.
+    TwoPools,
     /// It is of this older version and was not closed cleanly: only a program that knows that version can replay its journal.
     Unclosed(u16),
 }
@@ -421,6 +250,10 @@ impl fmt::Display for SuperblockError {
             SuperblockError::Checksum => f.write_str("its superblock fails its checksum"),
             SuperblockError::Digest(code) => write!(f, "its digest function (number {code}) is not known here"),
             SuperblockError::Geometry(why) => write!(f, "its superblock makes no sense: {why}"),
+            SuperblockError::TwoPools => f.write_str(
+                "its superblocks are those of two pools, and nothing says which of them it is: a write has gone to the wrong place. \
+                 Check the device, then restore the superblocks or the pool from a copy",
+            ),
             SuperblockError::Unclosed(version) => write!(
                 f,
                 "it has format version {version} and was not closed cleanly. Serve it once with the program that wrote it and stop \
@@ -452,12 +285,14 @@ impl Superblock {
             memory: 0,
             second_copies: 0,
             index_copy: IndexCopy::default(),
+            cache_key: CacheKey::default(),
             cache: None,
             replicas: None,
             tidy: Tidy::default(),
             scrub: ScrubRecord::default(),
             dedup: DedupRecord::default(),
             disk_index: DiskIndexRecord::default(),
+            flash: 0,
             roots: [Root::default(); TREES],
         }
     }
@@ -497,6 +332,7 @@ impl Superblock {
         let (policy, threshold) = self.pool_policy.map_or((0, 0), |policy| (policy.encode().0 + 1, policy.encode().1));
         (b[174], b[POLICY_THRESHOLD_AT]) = (policy, threshold);
         b[INDEX_COPY_AT] = self.index_copy as u8;
+        b[CACHE_KEY_AT] = self.cache_key as u8;
         b[175] = self.failed.map_or(0, Failure::code);
         put_u32(b, 176, g.spare_containers);
         put_u32(b, 180, self.reserved_containers);
@@ -510,6 +346,7 @@ impl Superblock {
             root.pointer.write(b, at);
             b[at + 16] = root.height;
         }
+        put_u16(b, FLASH_AT, self.flash);
         put_u32(b, TIDY_AT, self.tidy.encode());
         put_u32(b, DISK_INDEX_AT, self.disk_index.buckets);
         put_u32(b, DISK_INDEX_AT + 4, self.disk_index.built);
@@ -522,6 +359,18 @@ impl Superblock {
         put_u64(b, SECRET_AT, if self.version == OLDEST_VERSION { 0 } else { self.parameters.secret });
         let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
+    }
+
+    /// The newest of those that stand in the four places of a pool. All of them are of one pool, until a write goes to the wrong place:
+    /// a client's block that looks like a superblock of another pool may say anything. So the pool with the most of them is the one;
+    /// if another has as many, nothing says which it is.
+    pub fn newest(found: &[Superblock]) -> Result<Superblock, SuperblockError> {
+        let is_of_one = |one: &Superblock, other: &Superblock| one.parameters.id == other.parameters.id;
+        let count = |one: &Superblock| found.iter().filter(|other| is_of_one(one, other)).count();
+        let most = found.iter().map(count).max().ok_or(SuperblockError::Foreign)?;
+        let mut chosen = found.iter().filter(|one| count(one) == most);
+        let newest = *chosen.clone().max_by_key(|one| one.epoch).ok_or(SuperblockError::Foreign)?;
+        if chosen.all(|one| is_of_one(one, &newest)) { Ok(newest) } else { Err(SuperblockError::TwoPools) }
     }
 
     /// Why a block that a program wrote deliberately must not be passed over for an older one: its checksum is right, and
@@ -618,6 +467,9 @@ impl Superblock {
         let index_copy = IndexCopy::ALL.get(usize::from(b[INDEX_COPY_AT])).copied();
         let why = "the copy that the index shall name is of an unknown kind";
         let index_copy = index_copy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
+        let cache_key = CacheKey::ALL.get(usize::from(b[CACHE_KEY_AT])).copied();
+        let why = "what the read cache shall find blocks by is of an unknown kind";
+        let cache_key = cache_key.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
         let cache = match u32_at(b, CACHE_AT) {
             0 => None,
             code => {
@@ -668,11 +520,13 @@ impl Superblock {
             second_copies: u32_at(b, SECOND_COPIES_AT),
             index_copy,
             cache,
+            cache_key,
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
             tidy: Tidy::decode(u32_at(b, TIDY_AT)),
             scrub: ScrubRecord::read(b, SCRUB_AT),
             dedup: DedupRecord::read(b, DEDUP_AT),
             disk_index,
+            flash: u16_at(b, FLASH_AT),
             roots,
         })
     }
@@ -713,9 +567,11 @@ mod tests {
             memory: 1 << 40,
             second_copies: 99,
             index_copy: IndexCopy::Newest,
+            cache_key: CacheKey::Off,
             cache: "fixed:40,lru".parse().ok(),
             replicas: Some(77),
             tidy: Tidy::PerDay(5 << 20),
+            flash: 0x1234,
             ..superblock
         };
         Superblock {
@@ -803,6 +659,18 @@ mod tests {
             assert!(Superblock::decode(&block).is_err(), "byte {at}");
             block[at] ^= 0x10;
         }
+    }
+
+    #[test]
+    fn of_the_superblocks_of_two_pools_those_of_the_one_with_more_count() {
+        let ours = |epoch| Superblock { epoch, ..sample() };
+        let mut alien = Superblock { epoch: 1 << 40, ..sample() };
+        alien.parameters.id = [1; 16];
+        assert_eq!(Superblock::newest(&[ours(4), ours(7), ours(6)]), Ok(ours(7)));
+        assert_eq!(Superblock::newest(&[alien, ours(7), ours(6)]), Ok(ours(7)));
+        assert_eq!(Superblock::newest(&[ours(6), alien, ours(7), alien]), Err(SuperblockError::TwoPools));
+        assert_eq!(Superblock::newest(&[ours(1), alien]), Err(SuperblockError::TwoPools));
+        assert_eq!(Superblock::newest(&[]), Err(SuperblockError::Foreign));
     }
 
     #[test]

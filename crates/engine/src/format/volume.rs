@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use crate::contract::{Policy, Timing, VolumeId};
+use crate::contract::{Goal, Policy, Timing, VolumeId};
 use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::format::entry::LBA_BITS;
@@ -10,7 +10,7 @@ use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, Root};
 
 /// Bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used,
-/// root, name, timing.
+/// root, name, timing, goal.
 pub const VOLUME_BYTES: u64 = 128;
 /// The longest name in bytes.
 pub const NAME_BYTES: usize = 63;
@@ -22,6 +22,7 @@ pub(crate) const MAX_BLOCKS: u64 = 1 << (LBA_BITS - 1);
 pub(crate) const MAX_HEIGHT: u8 = 7;
 const NAME_AT: usize = 48;
 const TIMING_AT: usize = 111;
+const GOAL_AT: usize = 112;
 /// The code of "no policy of its own".
 const INHERITS: u8 = 255;
 /// Flag: nothing may be written.
@@ -69,6 +70,10 @@ pub struct Volume {
     pub read_only: bool,
     /// When its duplicates are found, if somebody has said so; else inline.
     pub timing: Option<Timing>,
+    /// What its clients are to have.
+    pub goal: Goal,
+    /// Where a controller chooses: it has chosen offline.
+    pub is_pressed: bool,
     /// Mapped, non-zero blocks (merged ones).
     pub logical_blocks_used: u64,
     /// What it is for, if nobody sees it.
@@ -108,6 +113,9 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     put_u64(out, 16, volume.logical_blocks_used);
     root.pointer.write(out, 24);
     out[TIMING_AT] = Timing::encode(volume.timing);
+    let (kind, number) = volume.goal.encode();
+    out[GOAL_AT] = kind;
+    put_u64(out, GOAL_AT + 1, number);
     out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
 }
 
@@ -140,6 +148,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         policy,
         read_only: bytes[5] & READ_ONLY != 0,
         timing: Timing::decode(bytes[TIMING_AT])?,
+        goal: Goal::decode(bytes[GOAL_AT], u64_at(bytes, GOAL_AT + 1)).ok_or(())?,
+        is_pressed: false,
         logical_blocks_used,
         keeps,
         since: 0,
@@ -170,6 +180,9 @@ mod tests {
                 (bytes[2], bytes[6]) = if bytes[2] & 1 == 0 { (INHERITS, 0) } else { (bytes[2] % 8, bytes[6] & bytes[7]) };
                 (bytes[15], bytes[23]) = (0, 0);
                 bytes[TIMING_AT] &= 3;
+                bytes[GOAL_AT] &= 3;
+                let number = u64::from(bytes[GOAL_AT] > 0) * u64_at(&bytes, GOAL_AT + 1).max(1);
+                put_u64(&mut bytes, GOAL_AT + 1, number);
             }
             if let Ok(Some((volume, root))) = decode(&bytes) {
                 prop_assert!(is_name(&volume.name) != volume.keeps.is_some());
@@ -190,6 +203,8 @@ mod tests {
             policy: Some(Policy::Native),
             read_only: true,
             timing: Some(Timing::Offline),
+            goal: Goal::P99(2_000_000),
+            is_pressed: false,
             logical_blocks_used: 5,
             since: 0,
             deleted: None,
@@ -217,6 +232,13 @@ mod tests {
         encode(&inherits, root, &mut bytes);
         bytes[TIMING_AT] = 4;
         assert_eq!(decode(&bytes), Err(()));
+        // A goal of nothing, none with a number, and one that there is not.
+        for (kind, number) in [(1, 0), (0, 1), (4, 7)] {
+            encode(&inherits, root, &mut bytes);
+            bytes[GOAL_AT] = kind;
+            put_u64(&mut bytes, GOAL_AT + 1, number);
+            assert_eq!(decode(&bytes), Err(()));
+        }
         // A threshold of nothing, none where there has to be one, and one for who has no policy.
         for (code, threshold) in [(Policy::Full.encode().0, 3), (Policy::SELECT.encode().0, 0), (INHERITS, 1)] {
             encode(&inherits, root, &mut bytes);

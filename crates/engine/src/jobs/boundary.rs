@@ -15,6 +15,7 @@ use super::Jobs;
 use super::fetch::Fetch;
 use super::rebuild::Rebuild;
 use crate::contract::*;
+use crate::counters::ContentCounts;
 use crate::format::entry::{Slot, check_bits};
 use crate::icache::ghosts::{Ghosts, Key, ReadGhosts, SEGMENTS};
 use crate::icache::rule::{Controller, DivisionChange, Hits, LEAST};
@@ -69,6 +70,8 @@ pub struct CacheStatus {
     pub index_share: u32,
     /// Counts.
     pub counts: CacheCounts,
+    /// What is found by content.
+    pub contents: ContentCounts,
 }
 
 /// A block that is copied to another buffer.
@@ -81,6 +84,8 @@ struct Copy {
 pub(crate) struct Boundary {
     /// The setting that `goal` is for.
     setting: Option<CacheSetting>,
+    /// What the read cache finds blocks by, as its size follows it.
+    key: CacheKey,
     /// Nothing has been aimed at yet.
     is_new: bool,
     /// Chunks of the index that there are to be.
@@ -102,6 +107,7 @@ impl Boundary {
     pub(crate) fn new(limits: &Limits, block: u64) -> Boundary {
         Boundary {
             setting: None,
+            key: CacheKey::default(),
             is_new: true,
             goal: 0,
             share: limits.index_share(block),
@@ -145,7 +151,9 @@ impl Pool {
         let block = self.store.geometry.block();
         let index = chunks * self.index.chunk_entries() * 16;
         let least = self.limits.least_read_buffers(&self.store.geometry);
-        (self.limits.shared_bytes(block).saturating_sub(index) / block).max(u64::from(least)) as u32
+        // What finds blocks by content is paid for by the read cache.
+        let contents = if self.cache.is_by_content() { self.limits.content_bytes(block) } else { 0 };
+        (self.limits.shared_bytes(block).saturating_sub(index + contents) / block).max(u64::from(least)) as u32
     }
 
     /// Chunks of an index with so many thousandths of what is shared. The buffers that reads need are left.
@@ -259,24 +267,25 @@ impl Boundary {
             pool.limits.most_buffers(block),
         );
         let most = pool.limits.most_cached(block);
-        let capacity = self.cache_capacity(reads);
+        let capacity = self.cache_capacity(pool.cache.key(), reads);
         let Pool { cache, buffers, evicted, .. } = pool;
-        cache.resize(capacity, most, |buffer| !buffers.is_retired(buffer), evicted);
+        let numbers = pool.limits.most_buffers(block) as usize;
+        cache.resize(capacity, most, numbers, |buffer| !buffers.is_retired(buffer), evicted);
         pool.release_evicted();
         pool.evicted.shrink_to(0);
     }
 
-    /// Blocks that the read cache may hold: none if all memory is to be the index. (Reads need buffers all the same.)
-    fn cache_capacity(&self, reads: u32) -> usize {
+    /// Blocks that the read cache may hold: none if all memory is to be the index, or it is off. (Reads need buffers all the same.)
+    fn cache_capacity(&self, key: CacheKey, reads: u32) -> usize {
         let none = self.setting.is_some_and(|setting| setting.division == Division::Fixed(100));
-        if none { 0 } else { reads as usize }
+        if none || key == CacheKey::Off { 0 } else { reads as usize }
     }
 
     /// Looks at the hits if it is time, and moves the boundary by a step if it is not where it should be.
     #[inline]
     fn step(&mut self, pool: &mut Pool, rebuild: &mut Rebuild, fetch: &mut Fetch) {
         self.work_left = false;
-        if self.is_new || pool.cache_setting() != self.setting {
+        if self.is_new || pool.cache_setting() != self.setting || pool.cache.key() != self.key {
             self.follow_setting(pool, rebuild);
         }
         if pool.buffers.count() < pool.buffers.numbers() {
@@ -295,7 +304,11 @@ impl Boundary {
     fn follow_setting(&mut self, pool: &mut Pool, rebuild: &mut Rebuild) {
         let before = pool.index.chunks();
         self.aim(pool);
-        let reads = pool.buffers.count().saturating_sub(pool.limits.write_buffers);
+        let same_key = core::mem::replace(&mut self.key, pool.cache.key()) == self.key;
+        let reads = match same_key {
+            true => pool.buffers.count().saturating_sub(pool.limits.write_buffers),
+            false => pool.read_buffers_beside(before),
+        };
         self.set_read_buffers(pool, reads);
         if before == 0 && self.goal > 0 {
             rebuild.begin(pool.store.geometry.summary_leaves());
@@ -373,7 +386,7 @@ impl Boundary {
         let write_buffers = pool.limits.write_buffers;
         let most = pool.limits.most_buffers(pool.store.geometry.block());
         pool.buffers.set_count(write_buffers + reads, write_buffers, most);
-        let capacity = self.cache_capacity(reads);
+        let capacity = self.cache_capacity(pool.cache.key(), reads);
         pool.cache.set_capacity(capacity, &mut pool.evicted);
         pool.release_evicted();
         self.copy_out_of_retired(pool);
@@ -388,7 +401,7 @@ impl Boundary {
                 continue;
             }
             let Some(into) = pool.buffers.take() else {
-                pool.cache.remove(slot);
+                pool.cache.let_go(slot);
                 pool.buffers.release(from);
                 continue;
             };
@@ -403,9 +416,11 @@ impl Boundary {
     /// A block has been copied: the cache has it there from now on, if it still has it at all.
     pub(crate) fn copied(&mut self, pool: &mut Pool, slot: Slot, result: Result<Outcome<'_>, IoError>) {
         let Copy { from, into } = self.copies.remove(&slot).expect("a copy ends once");
-        let check = pool.buffers.check(from);
-        let good =
-            matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && check_bits(content.digest) == check);
+        let (check, digest) = (pool.buffers.check(from), pool.cache.digest_in(from));
+        let is_same = |content: BlockContent| {
+            !content.zero && check_bits(content.digest) == check && digest.is_none_or(|digest| content.digest == digest)
+        };
+        let good = matches!(result, Ok(Outcome::Blocks(&[content])) if is_same(content));
         pool.buffers.release(from);
         if pool.cache.peek(slot) != Some(from) {
             return pool.buffers.release(into);
@@ -416,7 +431,7 @@ impl Boundary {
             pool.cache.set_buffer(slot, into);
             self.counts.copied_blocks += 1;
         } else {
-            pool.cache.remove(slot);
+            pool.cache.let_go(slot);
             pool.buffers.release(into);
         }
     }
@@ -443,6 +458,7 @@ impl Boundary {
             index_entries: pool.index.capacity(),
             read_bytes: u64::from(pool.buffers.count().saturating_sub(pool.limits.write_buffers)) * block,
             index_share: self.share,
+            contents: pool.cache.content_counts(),
             counts: CacheCounts {
                 prefetched_blocks: fetch.fetched_blocks,
                 prefetched_entries: fetch.fetched_entries,

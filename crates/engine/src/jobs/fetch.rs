@@ -146,7 +146,7 @@ impl Steps for Fetch {
         }
         pool.buffers.set_check(buffer, check_bits(digest));
         self.fetched_blocks += 1;
-        pool.keep_cached(slot, buffer);
+        pool.keep_cached(slot, buffer, Some(digest));
         pool.release_evicted();
     }
 

@@ -10,6 +10,7 @@
 //! moving      how both of them move blocks
 //! reorder     replicas of what reads find scattered
 //! dedup       lets blocks share a slot that are stored more than once
+//! flash       copies containers to the flash in front of the store
 //! scrub       reads everything and mends it
 //! neighbours  digests beside one that was found
 //! throttle    when background work may go on
@@ -25,6 +26,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod collect;
 pub(crate) mod dedup;
 pub(crate) mod fetch;
+pub(crate) mod flash;
 pub(crate) mod home;
 mod moving;
 pub(crate) mod neighbours;
@@ -47,6 +49,7 @@ use checkpoint::Checkpoint;
 use collect::{Collect, CollectStatus};
 use dedup::Dedup;
 use fetch::Fetch;
+use flash::FlashCopies;
 use home::{Home, HomeStatus};
 use neighbours::Neighbours;
 use rebuild::Rebuild;
@@ -64,10 +67,11 @@ pub(crate) enum Job {
     Reorder,
     Scrub,
     Dedup,
+    Flash,
 }
 
 /// What the scheduler knows of them: a row each, in the order in which it passes them.
-const RULES: [Rules; 7] = [
+const RULES: [Rules; 8] = [
     Rules {
         job: Job::Rebuild,
         runs: Runs::InBursts,
@@ -126,9 +130,18 @@ const RULES: [Rules; 7] = [
     },
     Rules {
         job: Job::Dedup,
-        runs: Runs::InBursts,
+        runs: Runs::ByShare,
         between_checkpoints: true,
         after: Some(Job::Rebuild),
+        also_unwritten: false,
+        advances: Place::Last,
+        steps: Place::Last,
+    },
+    Rules {
+        job: Job::Flash,
+        runs: Runs::InBursts,
+        between_checkpoints: false,
+        after: None,
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -146,6 +159,7 @@ macro_rules! ask {
             Job::Reorder => $jobs.reorder.$verb $with,
             Job::Scrub => $jobs.scrub.$verb $with,
             Job::Dedup => $jobs.dedup.$verb $with,
+            Job::Flash => $jobs.flash.$verb $with,
         }
     };
 }
@@ -174,9 +188,11 @@ struct Rules {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Runs {
+pub(crate) enum Runs {
     /// When the throttle gives it a turn.
     InBursts,
+    /// The same, with the share that clients' goals leave it.
+    ByShare,
     /// Only while the pool is idle.
     WhenIdle,
 }
@@ -270,6 +286,7 @@ pub(crate) struct Jobs {
     pub(crate) reorder: Reorder,
     pub(crate) scrub: Scrub,
     dedup: Dedup,
+    flash: FlashCopies,
     pub(crate) neighbours: Neighbours,
     throttle: Throttle,
     /// A job stopped at its budget and can go on at once.
@@ -291,6 +308,7 @@ impl Jobs {
             reorder: Reorder::new(),
             scrub: Scrub::new(now),
             dedup: Dedup::new(now),
+            flash: FlashCopies::new(),
             neighbours: Neighbours::new(),
             throttle: Throttle::new(now),
             work_left: false,
@@ -314,7 +332,7 @@ impl Jobs {
         let has_turn = match rules.runs {
             _ if !can_step => false,
             Runs::WhenIdle => facts.is_idle,
-            Runs::InBursts => self.begins_burst(pool, facts),
+            runs => self.begins_burst(runs, pool, facts),
         };
         if has_turn {
             self.step(rules.job, &mut Work { pool, care, facts: *facts });
@@ -360,7 +378,7 @@ impl Jobs {
     /// I/O of blocks in flight, of jobs that go in bursts.
     fn in_flight(&self) -> usize {
         let mut all = 0;
-        each_row!(rules => if rules.runs == Runs::InBursts {
+        each_row!(rules => if rules.runs != Runs::WhenIdle {
             all += ask!(self, rules.job, in_flight());
         });
         all
@@ -377,16 +395,14 @@ impl Jobs {
     /// Decides when jobs go on, at the end of a pump; `others` can go on at once when they have a turn.
     #[inline]
     pub(crate) fn set_timer(&mut self, pool: &Pool, facts: &Facts, others: bool) {
-        let mut any = others;
-        each_row!(rules => if rules.runs == Runs::InBursts {
-            any |= self.can_step(rules, pool, facts) && !ask!(self, rules.job, is_stuck(pool));
+        let (mut any, mut any_by_share) = (others, false);
+        each_row!(rules => if rules.runs != Runs::WhenIdle {
+            let can = self.can_step(rules, pool, facts) && !ask!(self, rules.job, is_stuck(pool));
+            *(if rules.runs == Runs::ByShare { &mut any_by_share } else { &mut any }) |= can;
         });
-        (self.work_left, self.timer) = match self.turn(pool, facts) {
-            _ if !any || pool.phase == Phase::Closed => (false, None),
-            Turn::Now => (true, None),
-            Turn::At(due) => (false, Some(due)),
-            Turn::AfterIo => (false, None),
-        };
+        (self.work_left, self.timer) = (false, None);
+        self.set_timer_for(Runs::InBursts, any, pool, facts);
+        self.set_timer_for(Runs::ByShare, any_by_share, pool, facts);
         each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(facts)).filter(|&due| due > pool.now) {
             self.timer = Some(self.timer.map_or(due, |timer| timer.min(due)));
         });
@@ -400,6 +416,26 @@ impl Jobs {
                 false => self.timer = Some(self.timer.map_or(facts.idle_from, |timer| timer.min(facts.idle_from))),
             }
         });
+    }
+
+    fn set_timer_for(&mut self, runs: Runs, any: bool, pool: &Pool, facts: &Facts) {
+        // Asked in any case: a burst that is over becomes a rest.
+        match self.turn(runs, pool, facts) {
+            _ if !any || pool.phase == Phase::Closed => {}
+            Turn::Now => self.work_left = true,
+            Turn::At(due) => self.timer = Some(self.timer.map_or(due, |timer| timer.min(due))),
+            Turn::AfterIo => {}
+        }
+    }
+
+    /// Whether clients that want more than they get would get nothing from the background: it has its least share, or no work.
+    pub(crate) fn has_no_more_to_give(&self) -> bool {
+        !self.dedup.is_under_way() || self.throttle.is_at_least()
+    }
+
+    /// The share of the device that the pass has while clients are busy, in millionths.
+    pub(crate) fn share(&self) -> i64 {
+        self.throttle.share()
     }
 
     /// What is known of regions that come home.

@@ -377,16 +377,11 @@ impl Scrub {
                     self.push_item(Target::Page(key, pointer), Damaged::Page(what), owner);
                     next.index += 1;
                 }
-                Place::Absent(level) => {
+                Place::Missing(_, missing) if self.await_page(pool, missing) => break,
+                // Nothing is there; or what such a page leads to is out of reach, and it has been reported itself.
+                Place::Absent(level) | Place::Missing(level, _) => {
                     let span = fanout.saturating_pow(u32::from(level - next.level));
                     next.index = (next.index / span).saturating_add(1).saturating_mul(span);
-                }
-                Place::Missing(missing) => {
-                    if self.await_page(pool, missing) {
-                        break;
-                    }
-                    // What it leads to is out of reach. It has been reported itself.
-                    next.index = (next.index / fanout + 1) * fanout;
                 }
             }
             if next.index >= fanout.saturating_pow(u32::from(root.height - next.level)) {

@@ -5,12 +5,16 @@
 //! three times over, nothing. So whatever the device, background work takes a quarter of one queue of it at most, and it always
 //! gets that: its share when the foreground never rests.
 //!
+//! The pass that finds duplicates ([`Runs::ByShare`]) rests by a feedback loop instead (`pid/throttle.rs`): its share of the device is what
+//! clients' goals leave it, from 2 % to all of it. That the pool is pressed is no reason for it to go faster.
+//!
 //! Who goes by it: checkpoints that nobody waits for (the walk of discards is a stage of theirs), the rebuild of the index, the
 //! ghosts that are fetched into what has grown, and the scrub; and what puts scattered blocks in order, which goes while the pool is idle
 //! only.
 
-use super::Jobs;
+use super::{Jobs, Runs};
 use crate::contract::Nanos;
+use crate::pid::throttle::Throttle as Share;
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 
@@ -20,6 +24,8 @@ pub(crate) const IDLE_AFTER: Nanos = 100_000_000;
 const REST: Nanos = 3;
 /// but of no more than this.
 const REST_MAX: Nanos = 200_000_000;
+/// and where it is by share, of no more than this.
+const SHARE_REST_MAX: Nanos = 1_000_000_000;
 
 /// When background work may go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,39 +46,75 @@ enum Pace {
 }
 
 /// The throttle of background work.
-pub(crate) struct Throttle(Pace);
+pub(crate) struct Throttle {
+    /// Of jobs that have the fixed part,
+    pace: Pace,
+    /// and of those that have a share.
+    by_share: Pace,
+    share: Share,
+}
 
 impl Throttle {
     /// Nothing has been done so far.
     pub(crate) fn new(now: Nanos) -> Throttle {
-        Throttle(Pace::Rest(now))
+        Throttle { pace: Pace::Rest(now), by_share: Pace::Rest(now), share: Share::default() }
+    }
+
+    #[inline]
+    fn pace(&mut self, runs: Runs) -> &mut Pace {
+        if runs == Runs::ByShare { &mut self.by_share } else { &mut self.pace }
+    }
+
+    /// How long a job rests after work that took so long.
+    fn rest(&self, runs: Runs, work: Nanos) -> Nanos {
+        match runs {
+            Runs::ByShare => self.share.rest(work).min(SHARE_REST_MAX),
+            Runs::InBursts | Runs::WhenIdle => (work * REST).min(REST_MAX),
+        }
+    }
+
+    /// The share, in millionths of the device.
+    pub(crate) fn share(&self) -> i64 {
+        self.share.share
+    }
+
+    /// Whether the share is the least.
+    pub(crate) fn is_at_least(&self) -> bool {
+        self.share.is_at_least()
     }
 }
 
 impl Jobs {
+    /// Over so long, clients missed their goals by so much, in millionths; below 0 is room.
+    pub(crate) fn follow(&mut self, miss: i64, time: Nanos) {
+        self.throttle.share = self.throttle.share.next(miss, time);
+    }
+
     /// When background work may take its next steps.
     #[inline]
-    pub(crate) fn turn(&mut self, pool: &Pool, facts: &Facts) -> Turn {
-        match self.throttle.0 {
+    pub(crate) fn turn(&mut self, runs: Runs, pool: &Pool, facts: &Facts) -> Turn {
+        match *self.throttle.pace(runs) {
             // A rest that is over is no rest, at any speed.
             Pace::Rest(until) if until <= pool.now => Turn::Now,
-            _ => self.turn_by_speed(pool, facts),
+            _ => self.turn_by_speed(runs, pool, facts),
         }
     }
 
-    fn turn_by_speed(&mut self, pool: &Pool, facts: &Facts) -> Turn {
-        if pool.is_at_full_speed(facts) {
-            self.throttle.0 = Pace::Rest(pool.now);
+    fn turn_by_speed(&mut self, runs: Runs, pool: &Pool, facts: &Facts) -> Turn {
+        // What presses a pool a checkpoint relieves, and no job that has a share.
+        if facts.is_idle || runs != Runs::ByShare && pool.is_pressed(facts) {
+            *self.throttle.pace(runs) = Pace::Rest(pool.now);
             return Turn::Now;
         }
-        if let Pace::Burst(began) = self.throttle.0 {
+        if let Pace::Burst(began) = *self.throttle.pace(runs) {
             if pool.store.pages.writes + pool.store.pages.background_loads() + self.in_flight() > 0 {
                 return Turn::AfterIo;
             }
             // Steps that needed no I/O are bounded by their budget alone.
-            self.throttle.0 = Pace::Rest(pool.now + ((pool.now - began) * REST).min(REST_MAX));
+            let rest = self.throttle.rest(runs, pool.now - began);
+            *self.throttle.pace(runs) = Pace::Rest(pool.now + rest);
         }
-        match self.throttle.0 {
+        match *self.throttle.pace(runs) {
             Pace::Rest(until) if until > pool.now => Turn::At(until),
             _ => Turn::Now,
         }
@@ -80,10 +122,10 @@ impl Jobs {
 
     /// Background work takes steps, if it is its turn.
     #[inline]
-    pub(crate) fn begins_burst(&mut self, pool: &Pool, facts: &Facts) -> bool {
-        let is_turn = self.turn(pool, facts) == Turn::Now;
+    pub(crate) fn begins_burst(&mut self, runs: Runs, pool: &Pool, facts: &Facts) -> bool {
+        let is_turn = self.turn(runs, pool, facts) == Turn::Now;
         if is_turn {
-            self.throttle.0 = Pace::Burst(pool.now);
+            *self.throttle.pace(runs) = Pace::Burst(pool.now);
         }
         is_turn
     }

@@ -357,10 +357,10 @@ impl Pool {
 
     fn seal(&mut self, recovery: &mut Recovery) -> Result<Progress, OpenError> {
         let journal = self.journal_after(recovery);
-        let epoch = self.superblock.epoch + 1;
+        let epoch = self.begin_epoch();
         let last = journal.last();
         let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..self.superblock };
-        let seal = Superblock { version: VERSION, clean: false, ..numbers };
+        let seal = Superblock { version: VERSION, clean: false, flash: 0, ..numbers };
         if !self.canary(Canary::MissingSeal) {
             recovery.outstanding += 2;
             self.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
@@ -447,6 +447,7 @@ impl Pool {
         let fresh: Vec<_> = self.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
         for (slot, recent) in fresh {
             // A container that is full in its table has no new block.
+            self.note_replayed(slot);
             if self.space.take(slot).is_none() {
                 let block = self.store.geometry.slot_block(slot.0);
                 let offset = block * self.store.geometry.block();
@@ -622,6 +623,7 @@ impl Engine {
         self.pool.regions_mut().set_tidy(tidy);
         self.pool.disk_index.record = self.pool.superblock.disk_index;
         self.pool.pool_cache = self.pool.superblock.cache;
+        self.pool.set_cache_key(self.pool.superblock.cache_key);
         self.pool.replicas.budget = self.pool.superblock.replicas;
         self.jobs.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
@@ -774,8 +776,8 @@ impl Engine {
             self.jobs.fill_index(&self.pool);
         }
         self.pool.open_disk_index();
-        if !recovery.report.clean && self.pool.volumes.iter().any(|volume| self.pool.is_offline(volume)) {
-            // What the journal brought back may have been stored without a look for duplicates.
+        self.jobs.open_flash(&mut self.pool);
+        if !recovery.report.clean && self.pool.any_may_be_offline() {
             self.jobs.dedup_mut().leave(self.pool.now, 0);
         }
         self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));

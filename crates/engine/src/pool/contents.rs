@@ -2,8 +2,9 @@
 //! says, and of slots that are new the delta knows it.
 
 use super::Pool;
+use crate::canary::Canary;
 use crate::contract::*;
-use crate::format::entry::{Key, Slot};
+use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::layout::{SUMMARY_BYTES, read_summary};
 use crate::format::superblock::TreeId;
 use crate::map::delta::Recent;
@@ -58,6 +59,22 @@ impl Pool {
             return Ok(None);
         }
         self.summary_and_owner(slot)
+    }
+
+    /// The buffer of the read cache that holds under another slot what this slot holds, of which the map has these check bits. They only
+    /// name a candidate: proof is the whole digest, from the deltas or from the summaries as far as they are in memory. Nothing is read
+    /// for that, since the block itself would cost no more.
+    #[inline(never)]
+    pub(crate) fn find_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
+        let candidate = self.cache.candidate(check)?;
+        if self.canary(Canary::UnprovenContent) {
+            return Some(candidate);
+        }
+        let digest = match self.recent(slot) {
+            Some(recent) => recent.digest,
+            None => self.summary(slot).ok()??,
+        };
+        self.cache.holding(digest).filter(|_| check_bits(digest) == check)
     }
 
     /// Visits the blocks of data of one leaf of the summaries: slots that are not free, but for second copies and replicas. Gives the leaf

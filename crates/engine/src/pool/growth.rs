@@ -60,6 +60,7 @@ impl Pool {
         self.store.geometry = grown;
         self.store.meta.grow(grown.metadata_blocks);
         self.space.grow(&grown);
+        self.grow_flash();
         self.index.widen(grown.slots());
         // Writes that waited for space may go on.
         self.host_full = false;

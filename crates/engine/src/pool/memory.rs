@@ -26,13 +26,40 @@ impl Pool {
         self.buffers.take()
     }
 
-    /// Puts a block into the read cache, unless its buffer is to go.
-    pub(crate) fn keep_cached(&mut self, slot: Slot, buffer: BufferId) {
+    /// Puts a block into the read cache, unless its buffer is to go. `digest`: of what is in the buffer, if it is at hand.
+    #[inline]
+    pub(crate) fn keep_cached(&mut self, slot: Slot, buffer: BufferId, digest: Option<Digest>) {
         if self.buffers.is_retired(buffer) {
-            self.evicted.push(buffer);
-        } else {
-            self.cache.insert(slot, buffer, &mut self.evicted);
+            return self.evicted.push(buffer);
         }
+        if self.cache.is_by_content()
+            && let Some(digest) = digest
+        {
+            return self.cache.insert_content(slot, buffer, digest, &mut self.evicted);
+        }
+        self.cache.insert(slot, buffer, &mut self.evicted);
+    }
+
+    /// The same, of a block that was written.
+    #[inline]
+    pub(crate) fn keep_written(&mut self, slot: Slot, buffer: BufferId) {
+        let recent = if self.cache.is_by_content() { self.recent(slot) } else { None };
+        self.keep_cached(slot, buffer, recent.map(|recent| recent.digest));
+    }
+
+    /// The same, of a block that was read ahead.
+    pub(crate) fn keep_ahead(&mut self, slot: Slot, buffer: BufferId, digest: Digest) {
+        match self.cache.is_by_content() {
+            true => self.cache.insert_content_ahead(slot, buffer, digest, &mut self.evicted),
+            false => {
+                self.cache.insert_ahead(slot, buffer, &mut self.evicted);
+            }
+        }
+    }
+
+    /// The read cache finds blocks by this from here on.
+    pub(crate) fn set_cache_key(&mut self, key: CacheKey) {
+        self.cache.set_key(key, self.limits.most_buffers(self.store.geometry.block()) as usize);
     }
 
     /// Releases what the read cache let go of.

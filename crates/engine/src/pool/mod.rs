@@ -13,6 +13,7 @@
 //! room        metadata that is promised
 //! volumes     come, change and go
 //! disk_index  the index on disk, when there is one
+//! flash       copies of containers in front of the store, and which reads go there
 //! growth      geometry, space and tables together
 //! owner       who has the pool; its phase and marks are in standing
 //! ```
@@ -21,6 +22,7 @@ pub(crate) mod change;
 pub(crate) mod containers;
 pub(crate) mod contents;
 pub(crate) mod disk_index;
+pub mod flash;
 pub(crate) mod growth;
 pub(crate) mod memory;
 pub(crate) mod moves;
@@ -34,6 +36,7 @@ pub(crate) mod standing;
 pub(crate) mod under_way;
 pub(crate) mod volumes;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -55,6 +58,7 @@ use crate::payload::cache::ReadCache;
 use crate::payload::fills::Fill;
 use crate::payload::streams::Streams;
 use crate::pool::disk_index::DiskIndex;
+use crate::pool::flash::Flash;
 use crate::pool::growth::Growing;
 use crate::pool::moves::Moves;
 use crate::pool::owner::Ownership;
@@ -173,6 +177,8 @@ pub(crate) struct Pool {
     /// Reserving failed: the host is full. Cleared by the next tick.
     pub(crate) host_full: bool,
     growing: Option<Growing>,
+    /// Copies of containers in front of the store, if there are any.
+    flash: Option<Box<Flash>>,
     /// Closing must not wait for a checkpoint.
     pub(crate) closes_early: bool,
     /// Pages of trees that failed last: what needs one of them does not ask again.
@@ -280,6 +286,7 @@ impl Pool {
             metadata_full: false,
             host_full: false,
             growing: None,
+            flash: None,
             closes_early: false,
             failed_pages: Vec::new(),
             discard_leaves: 0,

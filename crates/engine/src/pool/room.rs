@@ -568,7 +568,8 @@ impl Pool {
             self.ask_to_flush();
         }
         let full_ring = !self.journal.has_room(more) || self.journal.entries > 4 * u64::from(self.limits.delta_entries);
-        let cut_off = self.discards.len() as u64 + self.cuts_to_merge();
+        // One that cannot be walked goes away with the next opening, if at all: nobody waits for that.
+        let cut_off = self.discards_to_walk() as u64 + self.cuts_to_merge();
         let most = u64::from(self.limits.discards);
         let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
         if !full_delta && !full_ring && has_metadata && !full_discards {

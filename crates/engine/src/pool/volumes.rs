@@ -22,6 +22,7 @@ use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Phase;
 use crate::settings::MOST_BUDGET;
+use crate::sharing::timing::Mode;
 
 /// A change of volumes that is a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,12 +50,30 @@ impl Pool {
     /// Whether writes of a volume are stored without a look for duplicates: the background finds those. Where nothing is shared,
     /// there is nothing to leave to it.
     pub(crate) fn is_offline(&self, volume: &Volume) -> bool {
-        volume.timing == Some(Timing::Offline) && self.policy_of(volume) != Policy::Native
+        (volume.timing == Some(Timing::Offline) || volume.is_pressed) && self.may_be_offline(volume)
+    }
+
+    /// Whether that may be so, now or before the pool was opened.
+    pub(crate) fn may_be_offline(&self, volume: &Volume) -> bool {
+        let has_timing = matches!(volume.timing, Some(Timing::Offline | Timing::Hybrid));
+        has_timing && self.policy_of(volume) != Policy::Native
+    }
+
+    /// Whether that may be so of any: then what a journal brings back may have been stored without a look for duplicates.
+    pub(crate) fn any_may_be_offline(&self) -> bool {
+        self.volumes.iter().any(|volume| self.may_be_offline(volume))
     }
 
     /// The policy that a write goes by now: offline is written as with `native`.
     pub(crate) fn policy_in_force(&self, volume: &Volume) -> Policy {
         if self.is_offline(volume) { Policy::Native } else { self.policy_of(volume) }
+    }
+
+    /// A controller has chosen: in force while the timing leaves it the choice.
+    pub(crate) fn choose_mode(&mut self, volume: VolumeId, mode: Mode) {
+        if let Some(at) = self.volume_index(volume) {
+            self.volumes[at].is_pressed = mode == Mode::Offline;
+        }
     }
 
     fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
@@ -167,6 +186,8 @@ impl Pool {
             policy,
             read_only: false,
             timing: None,
+            goal: Goal::None,
+            is_pressed: false,
             logical_blocks_used: 0,
             keeps,
             since,
@@ -202,7 +223,12 @@ impl Pool {
         let volume = &mut self.volumes[at];
         volume.policy = change.policy.unwrap_or(volume.policy);
         volume.read_only = change.read_only.unwrap_or(volume.read_only);
+        if change.timing.is_some_and(|timing| volume.timing != Some(timing)) {
+            // A controller that gets the choice begins inline.
+            volume.is_pressed = false;
+        }
         volume.timing = change.timing.or(volume.timing);
+        volume.goal = change.goal.unwrap_or(volume.goal);
         Ok(self.after_next_checkpoint())
     }
 
@@ -223,6 +249,7 @@ impl Pool {
         self.pool_policy = change.policy.unwrap_or(self.pool_policy);
         self.pool_memory = change.memory.unwrap_or(self.pool_memory);
         self.pool_cache = change.cache.unwrap_or(self.pool_cache);
+        self.set_cache_key(change.cache_key.unwrap_or(self.cache.key()));
         Ok(self.after_next_checkpoint())
     }
 

@@ -248,7 +248,11 @@ impl Decoder {
                     _ => return Err(Stop::Damaged),
                 };
                 let timing = Timing::decode(reader.byte()?).map_err(|()| Stop::Damaged)?;
-                Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing } }
+                let goal = match (reader.byte()?, reader.number()?) {
+                    (u8::MAX, 0) => None,
+                    (kind, amount) => Some(Goal::decode(kind, amount).ok_or(Stop::Damaged)?),
+                };
+                Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing, goal } }
             }
             5 => {
                 let policy = reader.policy_change()?;
@@ -280,8 +284,23 @@ impl Decoder {
                     0 => None,
                     code => Some(Tidy::decode(u32::try_from(code - 1).map_err(|_| Stop::Damaged)?)),
                 };
+                let cache_key = match reader.number()? {
+                    0 => None,
+                    key => Some(
+                        *usize::try_from(key - 1).ok().and_then(|key| CacheKey::ALL.get(key)).ok_or(Stop::Damaged)?,
+                    ),
+                };
                 let memory = is_set.then_some(memory);
-                Command::SetPool(PoolChange { policy, memory, second_copies, replicas, index_copy, tidy, cache })
+                Command::SetPool(PoolChange {
+                    policy,
+                    memory,
+                    second_copies,
+                    replicas,
+                    index_copy,
+                    tidy,
+                    cache,
+                    cache_key,
+                })
             }
             6 => Command::Grow { capacity: reader.number()? },
             7 => Command::Settle,

@@ -93,6 +93,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
                 policy: changed,
                 read_only: (c % 2 == 0).then_some(flag),
                 timing: Timing::decode(a as u8 % 4).unwrap_or(None),
+                goal: flag.then(|| Goal::decode(c as u8 % 4, b).unwrap_or_default()),
             },
         }),
         17 => control(Command::SetPool(PoolChange {
@@ -102,6 +103,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             replicas: flag.then_some((c % 3 > 0).then_some(c)),
             index_copy: flag.then_some(IndexCopy::ALL[a as usize % 3]),
             tidy: (!flag).then(|| [Tidy::Auto, Tidy::Off, Tidy::PerDay(1 << 20)][a as usize % 3]),
+            cache_key: flag.then_some(CacheKey::ALL[b as usize % 3]),
             cache: (c % 3 != 0).then(|| CacheSetting::decode(1 + (c % 3) as u32)),
         })),
         18 => control(Command::Grow { capacity: a }),

@@ -209,13 +209,25 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
         }
         Command::DeleteVolume { volume } => fields(out, &[2, u64::from(volume.0)]),
         Command::ResizeVolume { volume, size } => fields(out, &[3, u64::from(volume.0), size]),
-        Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing } } => {
+        Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing, goal } } => {
             fields(out, &[4, u64::from(volume.0)]);
             put_policy_change(out, policy);
             out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
             out.push(Timing::encode(timing));
+            let (kind, amount) = goal.map_or((u8::MAX, 0), Goal::encode);
+            out.push(kind);
+            number(out, amount);
         }
-        Command::SetPool(PoolChange { policy, memory, second_copies, replicas, index_copy, tidy, cache }) => {
+        Command::SetPool(PoolChange {
+            policy,
+            memory,
+            second_copies,
+            replicas,
+            index_copy,
+            tidy,
+            cache,
+            cache_key,
+        }) => {
             out.push(5);
             put_policy_change(out, policy);
             out.push(u8::from(memory.is_some()));
@@ -226,6 +238,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             number(out, cache.map_or(0, |setting| code(setting) + 1));
             number(out, replicas.map_or(0, |bytes| bytes.map_or(1, |bytes| bytes.saturating_add(2))));
             number(out, tidy.map_or(0, |tidy| u64::from(tidy.encode()) + 1));
+            number(out, cache_key.map_or(0, |key| key as u64 + 1));
         }
         Command::Grow { capacity } => fields(out, &[6, capacity]),
         Command::Settle => out.push(7),

@@ -7,9 +7,11 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, RequestId, VolumeId};
+use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, Nanos, RequestId, VolumeId};
 
 use crate::format::entry::{Entry, Key, Slot};
+use crate::pool::Pool;
+use crate::requests::foreground::Foreground;
 use crate::sharing::policy::{Lookup, OnDisk};
 use crate::sizes::list_bytes;
 
@@ -41,6 +43,13 @@ pub(crate) enum Kind {
     Clear,
     Flush,
     Extents,
+}
+
+impl Kind {
+    /// Flushes wait for what others wrote, and extents for nothing: neither says what the device does for a request.
+    fn is_measured(self) -> bool {
+        matches!(self, Kind::Read | Kind::Write | Kind::Clear)
+    }
 }
 
 /// What becomes of a block of payload. (One of zeroes is never stored.)
@@ -120,6 +129,8 @@ pub(crate) struct Request {
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
+    /// When it came.
+    pub came: Nanos,
     pub fua: bool,
     /// A clear: whole blocks that it has cleared.
     pub cleared: u64,
@@ -159,11 +170,14 @@ pub(crate) struct Requests {
     table: Vec<Request>,
     free: Vec<u32>,
     limit: usize,
+    /// What clients get.
+    foreground: Foreground,
 }
 
 impl Requests {
-    pub(crate) fn new(limit: u32) -> Requests {
-        Requests { table: Vec::new(), free: Vec::new(), limit: limit as usize }
+    pub(crate) fn new(limit: u32, now: Nanos) -> Requests {
+        let (table, free) = (Vec::new(), Vec::new());
+        Requests { table, free, limit: limit as usize, foreground: Foreground::new(now) }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -190,7 +204,14 @@ impl Requests {
     }
 
     /// A new request without blocks.
-    pub(crate) fn begin(&mut self, token: u64, kind: Kind, volume: VolumeId, offset: u64, length: u64) -> RequestId {
+    pub(crate) fn begin(
+        &mut self,
+        token: u64,
+        kind: Kind,
+        volume: VolumeId,
+        (offset, length): (u64, u64),
+        came: Nanos,
+    ) -> RequestId {
         assert!(self.has_room(), "the driver asks can_submit first");
         let at = self.free.pop().unwrap_or_else(|| {
             self.table.push(Request {
@@ -199,6 +220,7 @@ impl Requests {
                 volume,
                 offset,
                 length,
+                came,
                 fua: false,
                 cleared: 0,
                 limit: 0,
@@ -225,6 +247,7 @@ impl Requests {
         request.volume = volume;
         request.offset = offset;
         request.length = length;
+        request.came = came;
         request.fua = false;
         request.cleared = 0;
         request.stage = Stage::Admit;
@@ -235,6 +258,9 @@ impl Requests {
         request.device_reads = 0;
         (request.has_run, request.leader, request.next) = (false, None, None);
         request.active = true;
+        if kind.is_measured() {
+            self.foreground.entered(volume, came);
+        }
         RequestId(at)
     }
 
@@ -256,9 +282,12 @@ impl Requests {
     }
 
     /// The request is over.
-    pub(crate) fn end(&mut self, id: RequestId) {
+    pub(crate) fn end(&mut self, id: RequestId, now: Nanos) {
         let request = &mut self.table[id.0 as usize];
         assert!(request.active && request.waiting == 0);
+        if request.kind.is_measured() {
+            self.foreground.left(request.volume, now, request.came, request.length);
+        }
         request.active = false;
         request.blocks.clear();
         request.data.clear();
@@ -267,6 +296,22 @@ impl Requests {
             request.forget_lists();
         }
         self.free.push(id.0);
+    }
+
+    /// What clients get.
+    #[inline]
+    pub(crate) fn foreground(&self) -> &Foreground {
+        &self.foreground
+    }
+
+    /// See [`Foreground::measure`].
+    pub(crate) fn measure(&mut self, pool: &mut Pool, spent: bool) -> (i64, Nanos) {
+        let Requests { table, foreground, .. } = self;
+        let active = |volume: VolumeId| {
+            let of_volume = |request: &&Request| request.active && request.volume == volume;
+            table.iter().filter(of_volume).filter(|request| request.kind.is_measured()).count() as u64
+        };
+        foreground.measure(pool, active, spent)
     }
 
     /// Stages and kinds of everything in flight, for whoever looks for a hang.

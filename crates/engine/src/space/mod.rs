@@ -12,7 +12,7 @@
 pub(crate) mod loans;
 
 use crate::format::layout::CONTAINER_BYTES;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -134,6 +134,8 @@ pub(crate) struct Space {
     /// Slots with at least one reference in the space map.
     pub(crate) data_used: u64,
     wrapped: Vec<u32>,
+    /// Containers whose slots may have got new content since somebody asked, if anybody wants to know.
+    changed: Option<BTreeSet<u32>>,
     leaf_entries: u64,
     dirty_containers: Vec<bool>,
 }
@@ -165,6 +167,7 @@ impl Space {
             ready: 0,
             data_used: 0,
             wrapped: Vec::new(),
+            changed: None,
             leaf_entries,
             dirty_containers: vec![false; leaves as usize],
         }
@@ -280,12 +283,52 @@ impl Space {
         if *generation == 0 {
             self.wrapped.push(container);
         }
+        if let Some(changed) = &mut self.changed {
+            changed.insert(container);
+        }
         self.touch_container(container);
     }
 
     /// The slots of a container whose generation has come round.
     pub(crate) fn take_wrapped(&mut self) -> Option<core::ops::Range<u64>> {
         self.wrapped.pop().map(|container| self.slots_of(container))
+    }
+
+    /// From here on it is known which containers may have got new content.
+    pub(crate) fn watch(&mut self) {
+        self.changed = Some(BTreeSet::new());
+    }
+
+    /// Nobody wants to know that any more.
+    pub(crate) fn stop_watching(&mut self) {
+        self.changed = None;
+    }
+
+    /// Replay took a slot: its container was opened before, and its generation may not say so.
+    pub(crate) fn note_replayed(&mut self, slot: Slot) {
+        let container = self.container_of(slot);
+        if let Some(changed) = &mut self.changed {
+            changed.insert(container);
+        }
+    }
+
+    /// Whether there is something to [`Space::take_changed`].
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changed.as_ref().is_some_and(|changed| !changed.is_empty())
+    }
+
+    /// The containers that may have got new content since this was asked for the last time.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<u32> {
+        self.changed.as_mut().map(core::mem::take).unwrap_or_default()
+    }
+
+    /// Whether all that was written to a container is merged, nobody is about to write to it, and at least half of its slots are in use.
+    pub(crate) fn is_settled(&self, container: u32) -> bool {
+        let Some(known) = self.containers.get(container as usize) else { return false };
+        let live = u32::from(known.live);
+        !self.closed_to.contains(&container)
+            && live + u32::from(known.free) == self.per_container
+            && 2 * live >= self.per_container
     }
 
     /// The last reference to a slot went away in record `sequence`.

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::contract::{Effect, IoId, IoOp, RequestId, Segment};
+use crate::contract::{Device, Effect, IoId, IoOp, RequestId, Segment};
 use crate::format::entry::Slot;
 use crate::sizes::list_bytes;
 use crate::store::pages::PageKey;
@@ -13,7 +13,9 @@ use crate::store::pages::PageKey;
 pub struct Io {
     /// What kind.
     pub op: IoOp,
-    /// First byte on the store. (Not used by [`IoOp::Sync`], [`IoOp::Merge`] and [`IoOp::Compare`].)
+    /// Where. (Not used by [`IoOp::Merge`] and [`IoOp::Compare`].)
+    pub device: Device,
+    /// First byte on the device. (Not used by [`IoOp::Sync`], [`IoOp::Merge`] and [`IoOp::Compare`].)
     pub offset: u64,
     /// Bytes. (Not used by [`IoOp::Sync`], [`IoOp::Merge`] and [`IoOp::Compare`].)
     pub length: u64,
@@ -40,6 +42,8 @@ pub(crate) enum Purpose {
     ReadAhead { first: Slot },
     /// Blocks for reads, from the replicas from this slot on.
     FillFromReplicas { first: Slot },
+    /// Blocks for reads of slots from this one on, from their container's place on flash.
+    FillFromFlash { first: Slot, place: u32 },
     /// A partial block has been completed.
     Merge { request: RequestId, block: u32 },
     /// A block has been compared with the known block that it may share.
@@ -83,6 +87,8 @@ pub(crate) struct IoTable {
     spare: [Vec<Vec<Segment>>; 2],
     /// Durable writes that the driver has.
     durable_writes: u32,
+    /// I/Os of the flash: nobody but who began them waits for these.
+    on_flash: usize,
     pub(crate) effects: VecDeque<Effect>,
 }
 
@@ -93,8 +99,23 @@ impl IoTable {
             free: Vec::new(),
             spare: Default::default(),
             durable_writes: 0,
+            on_flash: 0,
             effects: VecDeque::with_capacity(256),
         }
+    }
+
+    /// Begins an I/O of the flash.
+    pub(crate) fn begin_on_flash(
+        &mut self,
+        op: IoOp,
+        offset: u64,
+        length: u64,
+        segments: impl IntoIterator<Item = Segment>,
+        purpose: Purpose,
+    ) {
+        let io = self.begin(op, offset, length, segments, purpose);
+        self.flights[io.0 as usize].io.device = Device::Flash;
+        self.on_flash += 1;
     }
 
     /// Begins an I/O: its effect is queued.
@@ -107,7 +128,7 @@ impl IoTable {
         purpose: Purpose,
     ) -> IoId {
         let at = self.free.pop().unwrap_or_else(|| {
-            let io = Io { op, offset, length, segments: Vec::new() };
+            let io = Io { op, device: Device::Store, offset, length, segments: Vec::new() };
             self.flights.push(Flight { io, purpose: None });
             (self.flights.len() - 1) as u32
         });
@@ -161,6 +182,8 @@ impl IoTable {
     /// Takes the list of segments back and frees the entry.
     pub(crate) fn recycle(&mut self, io: IoId, mut segments: Vec<Segment>) {
         segments.clear();
+        let device = core::mem::take(&mut self.flights[io.0 as usize].io.device);
+        self.on_flash -= usize::from(device == Device::Flash);
         self.spare[usize::from(segments.capacity() > FEW)].push(segments);
         self.free.push(io.0);
     }
@@ -173,8 +196,8 @@ impl IoTable {
         lists + segments
     }
 
-    /// I/Os in flight.
+    /// I/Os in flight, but for those of the flash.
     pub(crate) fn in_flight(&self) -> usize {
-        self.flights.len() - self.free.len()
+        self.flights.len() - self.free.len() - self.on_flash
     }
 }

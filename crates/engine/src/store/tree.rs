@@ -157,8 +157,8 @@ pub(crate) enum Place {
     At(Pointer),
     /// Nothing there: the subtree below this level is empty.
     Absent(u8),
-    /// Load this and try again.
-    Missing(Missing),
+    /// Load this, a page of this level, and try again.
+    Missing(u8, Missing),
 }
 
 /// Whole subtrees that [`Writer::cut`] cuts off for the leaves from `first` up to `end`, where all of them have pages.
@@ -235,7 +235,7 @@ pub(crate) fn locate(store: &mut Store, region: Region, root: Root, level: u8, i
         }
         let key = PageKey { region, location: pointer.location };
         let Some(page) = store.pages.get(key) else {
-            return Place::Missing(Missing { key, pointer, parent });
+            return Place::Missing(at, Missing { key, pointer, parent });
         };
         store.page_visits += 1;
         at -= 1;

@@ -66,7 +66,7 @@ pub fn probe(image: &[u8]) -> Option<Superblock> {
         let at = slot as usize * BLOCK;
         Superblock::decode(image.get(at..at + BLOCK)?).ok()
     });
-    let newest = valid.max_by_key(|superblock| superblock.epoch)?;
+    let newest = Superblock::newest(&valid.collect::<Vec<_>>()).ok()?;
     let geometry = newest.parameters.geometry;
     let fits = geometry.block() == BLOCK as u64
         && geometry.place_b == PLACE_B

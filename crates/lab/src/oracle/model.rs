@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use engine::{Extent, Policy, Timing, VolumeId};
+use engine::{Extent, Goal, Policy, Timing, VolumeId};
 
 use crate::content::{CELLS, Cells, ZERO};
 use crate::oracle::block::{ALWAYS, Block, MOST_CHANGES, Moment};
@@ -23,6 +23,8 @@ pub struct Properties {
     pub read_only: bool,
     /// When its duplicates are found.
     pub timing: Option<Timing>,
+    /// What its clients are to have.
+    pub goal: Goal,
 }
 
 /// Whether a volume is there.
@@ -182,7 +184,7 @@ impl Model {
 
     /// A volume's creation is submitted.
     pub fn begin_create(&mut self, name: &str, size_blocks: u64, policy: Option<Policy>) {
-        let properties = Properties { policy, read_only: false, timing: None };
+        let properties = Properties { policy, read_only: false, timing: None, goal: Goal::None };
         self.volumes.push(ModelVolume {
             name: name.to_string(),
             size_blocks,
@@ -735,7 +737,7 @@ mod tests {
             id: VolumeId(id),
             name: name.into(),
             size_blocks: blocks,
-            properties: Properties { policy: Some(policy), read_only: false, timing: None },
+            properties: Properties { policy: Some(policy), read_only: false, timing: None, goal: Goal::None },
         };
         let (a, b) = (listed("a", 4, Policy::Full, 1), listed("b", 2, Policy::Native, 2));
         let opens = |model: &Model, listed: &[Listing]| model.clone().reconcile(listed, None, true).is_ok();
@@ -759,7 +761,8 @@ mod tests {
         assert!(opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
         model.end_resize(0);
         assert!(!opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
-        let properties = Properties { policy: None, read_only: true, timing: Some(Timing::Offline) };
+        let properties =
+            Properties { policy: None, read_only: true, timing: Some(Timing::Offline), goal: Goal::Operations(7) };
         let locked = Listing { properties, ..larger.clone() };
         model.begin_set(0, properties);
         assert!(opens(&model, std::slice::from_ref(&larger)) && opens(&model, std::slice::from_ref(&locked)));

@@ -22,7 +22,7 @@ use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 41] = [
+pub const CANARIES: [(Canary, u64); 49] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -65,6 +65,12 @@ pub const CANARIES: [(Canary, u64); 41] = [
     (Canary::EmptiedUnseen, 60),
     (Canary::BlindShare, 60),
     (Canary::ShareWithFreed, 60),
+    (Canary::UnprovenContent, 60),
+    (Canary::ReplayedOnFlash, 60),
+    (Canary::AnyStamp, 60),
+    (Canary::EarlyPlace, 60),
+    (Canary::CopyOfDirty, 60),
+    (Canary::CopyOfOpened, 60),
     (Canary::EndlessTurn, 10),
 ];
 
@@ -163,7 +169,7 @@ pub fn repair_of_what_was_counted_low() -> Checked {
     }
     repair::carry_out(&mut disk, &plan);
     let geometry = (config.parameters.geometry, None);
-    let snapshot = Snapshot { point: 0, disk, model: run.model, now: run.world.now, epoch: 0, geometry };
+    let snapshot = Snapshot { point: 0, disk, flash: None, model: run.model, now: run.world.now, epoch: 0, geometry };
     let mut run = Run::resume(config, &snapshot, Cut::Lost, 1, false, Trace::new(false))?;
     run.verify_all()?;
     run.perform(&[Operation::Trim { place: Place { volume: 0, first: 0, count: 90 * span }, fua: false }])?;

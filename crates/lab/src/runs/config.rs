@@ -1,10 +1,11 @@
 //! The parameters of a run, all drawn from its seed: a swarm of tiny, nasty pools.
 
-use engine::{CacheLimits, DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
+use engine::{CacheKey, CacheLimits, DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
 
 use crate::random::Random;
 use crate::runs::forged;
 use crate::runs::workload::{any_cache, any_policy};
+use crate::world::flash::FlashConfig;
 
 /// Index and read cache keep what the limits give them; were that to change, then at every few requests.
 pub const GIVEN_CACHE: CacheLimits =
@@ -31,8 +32,12 @@ pub struct Config {
     pub grows: bool,
     /// Whether volumes are deleted, resized and set.
     pub changes_volumes: bool,
+    /// What the read cache finds blocks by.
+    pub cache_key: CacheKey,
     /// Whether the pool has an owner, which the engine looks at. In runs with crashes others take it over.
     pub owned: bool,
+    /// The flash in front of the store, if there is one.
+    pub flash: Option<FlashConfig>,
 }
 
 impl Config {
@@ -74,7 +79,9 @@ impl Config {
             contents: 8,
             grows: false,
             changes_volumes: true,
+            cache_key: CacheKey::Sector,
             owned: false,
+            flash: None,
         }
     }
 
@@ -117,6 +124,13 @@ impl Config {
         }
         limits.map_buffer = Random::new(seed ^ 0x6d61_7062).pick(&[0, 2, 8, 32, 128, 512]);
         make_huge(&mut volumes, &mut geometry, &mut limits, &mut Random::new(seed ^ 0x6875_6765));
+        let random_flash = &mut Random::new(seed ^ 0x666c_6173);
+        let flash = random_flash.one_in(3).then(|| FlashConfig::draw(random_flash));
+        if flash.is_some() {
+            // What is in memory, or read ahead, is not read from flash.
+            limits.buffers = limits.write_buffers + 2 * (geometry.piece_blocks + 1);
+            limits.read_ahead = random_flash.pick(&[0, 0, 1024]);
+        }
         Config {
             seed,
             parameters: parameters(geometry, seed),
@@ -127,7 +141,16 @@ impl Config {
             contents,
             grows,
             changes_volumes: random.one_in(2),
+            cache_key: Random::new(seed ^ 0x6361_6368_6b65).pick(&[
+                CacheKey::Sector,
+                CacheKey::Sector,
+                CacheKey::Sector,
+                CacheKey::Content,
+                CacheKey::Content,
+                CacheKey::Off,
+            ]),
             owned: geometry.owner_block().is_some() && Random::new(seed ^ 0x6f77_6e65_7273).one_in(3),
+            flash,
         }
     }
 

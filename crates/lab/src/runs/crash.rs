@@ -18,6 +18,13 @@ const TRIES: u64 = 3;
 /// Operations after a recovery.
 const AFTERMATH_OPERATIONS: usize = 10;
 
+impl Snapshot {
+    /// Whether a crash now can have more than one outcome.
+    pub fn has_unsynced(&self) -> bool {
+        self.disk.has_unsynced() || self.flash.as_ref().is_some_and(|flash| flash.disk.has_unsynced())
+    }
+}
+
 /// What to enumerate.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -169,7 +176,7 @@ fn enumerate_scenario(plan: &Plan, scenario: &Scenario, tally: &mut Tally) {
             if cut == Cut::MidSync && !snapshot.disk.is_syncing() {
                 continue;
             }
-            let is_same_for_all = !snapshot.disk.has_unsynced();
+            let is_same_for_all = !snapshot.has_unsynced();
             if is_same_for_all && variant > 0 && plan.variant.is_none() {
                 break;
             }
@@ -202,7 +209,7 @@ fn crash_once(
     for second in &snapshots {
         tally.points += 1;
         for (variant, cut) in second_variants().filter(|(variant, _)| wanted(plan.second_variant, *variant)) {
-            if !second.disk.has_unsynced() && variant > 0 && plan.second_variant.is_none() {
+            if !second.has_unsynced() && variant > 0 && plan.second_variant.is_none() {
                 break;
             }
             let seed = mix(seed ^ mix(second.point ^ mix(variant)));

@@ -12,14 +12,14 @@
 
 use engine::{Command, ControlError, Error, Mode, Nanos, OpenError, Superblock};
 
-use crate::content::Content;
+use crate::content::{Content, digest};
 use crate::oracle::model::{Existence, ModelVolume, Promise};
 use crate::runs::flip::PUBLISHED;
 use crate::runs::run::{Pending, Run, Unsealed};
 use crate::runs::workload::Operation;
 use crate::world::disk::{Cut, Disk};
 use crate::world::faults::{Class, Struck};
-use crate::world::{RecordNote, Step};
+use crate::world::{RecordNote, Step, World};
 use crate::{Checked, violated};
 
 /// Steps without an answer after which the faults are lifted: what waits must come to its end then.
@@ -103,6 +103,11 @@ impl Run {
                 true
             }
             (_, ControlError::ReadOnly) => self.has_failed(),
+            // What is in the map buffer stays there.
+            (Pending::Settle, ControlError::NoSpace) if self.lacks_space_by_fault() => {
+                self.is_unsettled = true;
+                true
+            }
             (Pending::Close { .. }, ControlError::HostFull) => reserves || self.world.faults.struck.full > 0,
             (Pending::Close { .. }, ControlError::NotDurable) => self.world.faults.struck.full > 0,
             (_, ControlError::NoSpace) => self.lacks_space_by_fault(),
@@ -160,6 +165,7 @@ impl Run {
                 | Operation::SecondCopies(_)
                 | Operation::IndexCopy(_)
                 | Operation::SetCache(_)
+                | Operation::CacheKey(_)
                 | Operation::Replicas(_)
         );
         let is_there = |volume: &ModelVolume| volume.id.is_some() && volume.existence == Existence::Certain;
@@ -251,9 +257,29 @@ impl Run {
             self.counts.read_only += 1;
         } else {
             self.world.disk.keep_damaged_copies();
+            if certain.is_some() {
+                self.keep_believed_slots();
+            }
             self.note_secured();
         }
         Ok(())
+    }
+
+    /// The opening may have cut the journal, since writes to it seemed to have come to nothing. What these gave up, later writes have got;
+    /// where those were lost as well, the slots still hold what the opening believes in. It stays so: a write that is not there when the
+    /// pool is opened anew must not come to a slot that has another content since.
+    pub(crate) fn keep_believed_slots(&mut self) {
+        let (engine, disk) = (&self.world.engine, &self.world.disk);
+        let block = self.config.parameters.geometry.block();
+        let mut believed = Vec::new();
+        engine.live_slots(&mut |offset, length| World::read_bytes(disk, offset, length), &mut |offset, expected| {
+            let at = offset / block;
+            let holds = |content: &Content| digest(&content.to_cells()) == expected;
+            if disk.is_damaged(at) && holds(disk.read(at)) && !holds(disk.pristine(at)) {
+                believed.push(at);
+            }
+        });
+        believed.into_iter().for_each(|at| self.world.disk.keep_damage(at));
     }
 
     /// Lifts the failure of a pool that was found failed, as an explicit repair does: a superblock of a later epoch says that it
@@ -325,5 +351,5 @@ impl Run {
 fn newest(disk: &Disk, good: impl Fn(u64) -> bool, place_b: u64) -> Option<Superblock> {
     let slots = [0, 1, place_b, place_b + 1].into_iter().filter(|&block| good(block));
     let valid = slots.filter_map(|block| Superblock::decode(&disk.pristine(block).to_bytes(disk.block_size())).ok());
-    valid.max_by_key(|superblock| superblock.epoch)
+    Superblock::newest(&valid.collect::<Vec<_>>()).ok()
 }

@@ -312,6 +312,7 @@ fn open_with(scenario: &Scenario, rule: Rule, print: bool) -> Checked<Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runs::run::Pending;
     use crate::runs::workload::Place;
 
     /// A pool with three blocks in their slots, opened anew: nothing is cached.
@@ -364,6 +365,50 @@ mod tests {
         let range = crate::oracle::model::Range { volume: 0, first: 0, count: CELLS as u64 };
         run.model.begin_observation(u64::MAX, range);
         assert!(run.model.end_read(u64::MAX, &[9; CELLS]).is_err());
+    }
+
+    /// A record was written durably, and the device lost it after the faults had been lifted: what was flushed was gone, and nothing had
+    /// failed any more that would say why.
+    #[test]
+    fn a_durable_write_in_flight_when_faults_are_lifted_completes_as_it_should() {
+        for class in [Class::LostWrite, Class::MisdirectedWrite] {
+            let mut run = three_blocks();
+            run.world.faults.begin(&[Rule::nth(class, 0, true)]);
+            let place = Place { volume: 0, first: 0, count: CELLS as u64 };
+            run.perform_one(&Operation::Write { place, contents: vec![9], fua: true }).unwrap();
+            while !run.world.in_flight().contains("WriteDurable") {
+                run.wait().unwrap();
+            }
+            run.lift();
+            run.drain().unwrap();
+            assert_eq!(run.world.disk.damaged(), 0, "{class:?}");
+        }
+    }
+
+    /// Writes to the journal and to a slot were lost. The pool was opened, and believed what it saw: the records had not been there, and
+    /// the slot was still that of the block before. Then the faults were lifted, and the slot held what had been lost.
+    #[test]
+    fn a_lost_write_does_not_come_to_a_slot_that_an_opening_believed_in() {
+        let mut run = three_blocks();
+        let block = data_blocks(&run)[0];
+        assert!(run.world.disk.submit_write(1 << 20, block, vec![crate::content::Content::Payload([9; CELLS])]));
+        assert_eq!(run.world.disk.lose_write(1 << 20, None), 1);
+        run.world.disk.submit_sync(1 << 20);
+        run.world.disk.complete_sync(1 << 20);
+        run.keep_believed_slots();
+        run.lift();
+        run.verify_all().unwrap();
+        assert_eq!(run.counts.errors, 0);
+    }
+
+    /// A pool could not be settled, since a page could not be read, and was held to figures that hold for a settled one.
+    #[test]
+    fn what_could_not_be_settled_because_of_a_fault_is_unsettled() {
+        let mut run = three_blocks();
+        run.world.faults.struck.pages = 1;
+        let token = run.token(Pending::Settle);
+        run.commanded(token, Err(engine::ControlError::NoSpace)).unwrap();
+        assert!(run.is_unsettled);
     }
 
     #[test]

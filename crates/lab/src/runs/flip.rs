@@ -132,6 +132,8 @@ struct Pristine {
     needed: BTreeSet<u64>,
     /// Slots in use that no block of a volume leads to.
     hidden: BTreeSet<u64>,
+    /// Slots in use, these and others.
+    live: BTreeSet<u64>,
 }
 
 fn config(product: bool) -> Config {
@@ -189,6 +191,7 @@ impl Pristine {
             read: BTreeSet::new(),
             needed: BTreeSet::new(),
             hidden: BTreeSet::new(),
+            live: BTreeSet::new(),
         };
         pristine.look()?;
         Ok(pristine)
@@ -207,9 +210,12 @@ impl Pristine {
             needed.extend(offset / block..(offset + u64::from(length)) / block);
             World::read_bytes(&world.disk, offset, length)
         };
-        let mut live = Vec::new();
         world.engine.check(&mut note, &mut |_| {});
-        world.engine.live_slots(&mut note, &mut |offset, _| live.push(offset / block));
+        let mut live = BTreeSet::new();
+        world.engine.live_slots(&mut note, &mut |offset, _| {
+            live.insert(offset / block);
+        });
+        self.live.clone_from(&live);
         let (asked_for, mut hidden): (BTreeSet<u64>, BTreeSet<u64>) =
             live.into_iter().partition(|at| asked_for.contains(at));
         needed.extend(asked_for);
@@ -275,6 +281,8 @@ impl Pristine {
             }
             _ if repaired => tally.repaired += 1,
             Outcome::Audited(_) => tally.audited += 1,
+            // Recovery reads what it replays. What it did not find as it should be has its content elsewhere now, and nothing leads here.
+            Outcome::Sound(_) if self.live.contains(&block) && !is_live(&world, block) => tally.unneeded += 1,
             Outcome::Sound(_) if self.needed.contains(&block) => return violated("nothing has noticed"),
             Outcome::Sound(_) if found > 0 => tally.scrubbed += 1,
             Outcome::Sound(_) if self.hidden.contains(&block) => return violated("the scrub has not noticed"),
@@ -282,6 +290,14 @@ impl Pristine {
         }
         Ok(())
     }
+}
+
+/// Whether anything in the pool leads to a block of the disk as a slot.
+fn is_live(world: &World, block: u64) -> bool {
+    let (size, mut found) = (world.geometry().block(), false);
+    let mut read = |offset: u64, length: u32| World::read_bytes(&world.disk, offset, length);
+    world.engine.live_slots(&mut read, &mut |offset, _| found |= offset / size == block);
+    found
 }
 
 impl Pristine {

@@ -5,7 +5,7 @@
 
 use engine::{Command, Nanos};
 
-use crate::random::Random;
+use crate::random::{Random, mix};
 use crate::runs::config::Config;
 use crate::runs::run::{Pending, Run, Snapshot};
 use crate::transcript::Trace;
@@ -24,11 +24,13 @@ impl Run {
     pub fn resume(config: Config, snapshot: &Snapshot, cut: Cut, seed: u64, keep: bool, trace: Trace) -> Checked<Run> {
         let mut disk = snapshot.disk.clone();
         disk.crash(cut, &mut Random::new(seed));
+        let mut flash = snapshot.flash.clone();
+        flash.iter_mut().for_each(|flash| flash.crash(cut, mix(seed)));
         let mut model = snapshot.model.clone();
         model.crash();
         let mut config = Config { seed, ..config };
         config.parameters.geometry = snapshot.geometry.0;
-        let mut run = Run::on_disk(config, disk, model, trace, snapshot.now, snapshot.epoch)?;
+        let mut run = Run::on_disk(config, (disk, flash), model, trace, snapshot.now, snapshot.epoch)?;
         run.is_exact = false;
         run.counts.crashes = 1;
         run.growing = snapshot.geometry.1;
@@ -116,6 +118,7 @@ impl Run {
         self.is_exact = false;
         let mut disk = self.world.disk.clone();
         disk.crash(cut, &mut self.random);
+        let flash = self.world.flash.take();
         let mut trace = std::mem::take(&mut self.world.trace);
         let mut faults = std::mem::replace(&mut self.world.faults, Faults::new(0));
         faults.forget();
@@ -133,6 +136,10 @@ impl Run {
         (self.world.faults, self.world.records, self.world.submitted) = (faults, records, submitted);
         self.is_counted = false;
         self.acquire()?;
+        if let Some(mut flash) = flash {
+            flash.crash(cut, self.random.draw());
+            self.world.attach_flash(flash);
+        }
         self.take_geometry()
     }
 
@@ -148,6 +155,16 @@ impl Run {
             steps += 1;
         }
         Ok(true)
+    }
+
+    /// After an opening: the pool has grown to what was answered, or to what was asked for last.
+    pub(crate) fn take_geometry(&mut self) -> Checked {
+        let (found, answered) = (self.world.geometry(), self.config.parameters.geometry);
+        if found != answered && Some(found) != self.growing {
+            return violated(format!("found {found:?}, answered {answered:?}, asked for {:?}", self.growing));
+        }
+        self.has_grown(found);
+        Ok(())
     }
 
     /// The pool has to be open now; takes note of what is there.

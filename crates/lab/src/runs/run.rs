@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    BadGeometry, BlockInput, Command, ControlError, Error, Geometry, Limits, Nanos, OpenError,
+    BadGeometry, BlockInput, CacheKey, Command, ControlError, Error, Geometry, Limits, Nanos, OpenError,
     Operation as EngineOperation, Policy, PoolChange, Recovered, Submit, VolumeProperties,
 };
 
-use crate::content::CELLS;
+use crate::content::{CELLS, numbered};
 use crate::oracle::model::{Existence, Model, ModelVolume, Part, Range, Stamp};
 use crate::random::Random;
 use crate::runs::config::Config;
@@ -19,6 +19,7 @@ use crate::runs::workload::{HUGE, Operation, Place};
 use crate::transcript::Trace;
 use crate::world::disk::Disk;
 use crate::world::faults::Struck;
+use crate::world::flash::Flash;
 use crate::world::{Answer, Step, World, formatted};
 use crate::{Checked, violated};
 
@@ -33,8 +34,10 @@ const LEAST_METADATA: u64 = 256;
 pub struct Snapshot {
     /// The number of the crash point, from 1.
     pub point: u64,
-    /// The disk.
+    /// The disk,
     pub disk: Disk,
+    /// and the flash in front of it.
+    pub flash: Option<Flash>,
     /// The model.
     pub model: Model,
     /// The clock.
@@ -90,6 +93,7 @@ pub(crate) enum Pending {
     Replicas,
     IndexCopy,
     SetCache,
+    CacheKey,
     Grow {
         grown: Result<Geometry, BadGeometry>,
     },
@@ -188,12 +192,17 @@ impl Run {
     /// Formats a pool, opens it, and creates the volumes of the config.
     pub fn start(config: Config, trace: Trace, keep_snapshots: bool) -> Checked<Run> {
         let disk = formatted(config.parameters);
-        let mut run = Run::on_disk(config.clone(), disk, Model::default(), trace, 0, 0)?;
+        let flash = config.flash.map(|flash| Flash::new(flash, &config.parameters.geometry, config.seed));
+        let mut run = Run::on_disk(config.clone(), (disk, flash), Model::default(), trace, 0, 0)?;
         if !run.open_fully(None)? {
             unreachable!("without a limit of steps, opening ends");
         }
         run.snapshots = keep_snapshots.then(Vec::new);
         run.serve()?;
+        if config.cache_key != CacheKey::default() {
+            run.perform_one(&Operation::CacheKey(config.cache_key))?;
+            run.drain()?;
+        }
         for (size_blocks, policy) in config.volumes {
             run.create_volume(size_blocks, Some(policy))?;
             run.drain()?;
@@ -206,7 +215,7 @@ impl Run {
 
     pub(crate) fn on_disk(
         config: Config,
-        disk: Disk,
+        (disk, flash): (Disk, Option<Flash>),
         model: Model,
         trace: Trace,
         now: Nanos,
@@ -241,6 +250,7 @@ impl Run {
             unsealed: None,
         };
         run.acquire()?;
+        flash.into_iter().for_each(|flash| run.world.attach_flash(flash));
         Ok(run)
     }
 
@@ -276,6 +286,7 @@ impl Run {
                 | Operation::Reopen
                 | Operation::CloseEarly { .. }
                 | Operation::TakeOver { .. }
+                | Operation::FlashAway
                 | Operation::Drain
                 | Operation::Idle(_)
                 | Operation::Settle
@@ -313,8 +324,9 @@ impl Run {
                 let change = VolumeProperties { policy: *policy, read_only: *read_only, ..VolumeProperties::default() };
                 self.set_volume(*volume, change)
             }
-            Operation::SetTiming { volume, timing } => {
-                self.set_volume(*volume, VolumeProperties { timing: Some(*timing), ..VolumeProperties::default() })
+            Operation::SetTiming { volume, timing, goal } => {
+                let (timing, goal) = (Some(*timing), Some(*goal));
+                self.set_volume(*volume, VolumeProperties { timing, goal, ..VolumeProperties::default() })
             }
             Operation::SetPool { policy } => self.set_pool(*policy),
             Operation::Scrub(command) => {
@@ -330,30 +342,26 @@ impl Run {
             Operation::SecondCopies(above) => {
                 // What they take, and when it comes back, is the engine's to say.
                 self.is_exact = false;
-                let token = self.token(Pending::SecondCopies);
                 let change = PoolChange { second_copies: Some(*above), ..PoolChange::default() };
-                self.world.control(token, Command::SetPool(change));
-                Ok(())
+                self.change_pool(Pending::SecondCopies, change)
             }
             Operation::Replicas(bytes) => {
-                let token = self.token(Pending::Replicas);
                 let change = PoolChange { replicas: Some(*bytes), ..PoolChange::default() };
-                self.world.control(token, Command::SetPool(change));
-                Ok(())
+                self.change_pool(Pending::Replicas, change)
             }
             Operation::IndexCopy(copy) => {
-                let token = self.token(Pending::IndexCopy);
                 let change = PoolChange { index_copy: Some(*copy), ..PoolChange::default() };
-                self.world.control(token, Command::SetPool(change));
-                Ok(())
+                self.change_pool(Pending::IndexCopy, change)
             }
             Operation::SetCache(setting) => {
                 // An index that has become smaller has forgotten something.
                 self.is_exact = false;
-                let token = self.token(Pending::SetCache);
                 let change = PoolChange { cache: Some(*setting), ..PoolChange::default() };
-                self.world.control(token, Command::SetPool(change));
-                Ok(())
+                self.change_pool(Pending::SetCache, change)
+            }
+            Operation::CacheKey(key) => {
+                let change = PoolChange { cache_key: Some(*key), ..PoolChange::default() };
+                self.change_pool(Pending::CacheKey, change)
             }
             Operation::SetLimits(limits) => {
                 // Until the index is filled again, known blocks are written again.
@@ -372,6 +380,10 @@ impl Run {
             Operation::Reopen => self.reopen(),
             Operation::CloseEarly { after } => self.close_early(*after),
             Operation::Crash { cut, again, verify } => self.crash(*cut, again, *verify),
+            Operation::FlashAway => {
+                self.world.flash.iter_mut().for_each(Flash::stay_away);
+                Ok(())
+            }
             Operation::TakeOver { after, cut } => self.lose(*after, *cut),
         }
     }
@@ -430,10 +442,8 @@ impl Run {
     fn write(&mut self, range: Range, contents: &[u32], fua: bool) -> Checked {
         let parts: Vec<_> = range.parts().collect();
         let first = parts[0].block;
-        let value = |part: Part, cell: usize| {
-            let content = contents[((part.block - first) as usize).min(contents.len() - 1)];
-            if content == 0 { 0 } else { content << 4 | cell as u32 }
-        };
+        let value =
+            |part: Part, cell: usize| numbered(contents[((part.block - first) as usize).min(contents.len() - 1)])[cell];
         let inputs = loop {
             self.wait_for_room(Some(range))?;
             if !self.model.is_there(range) {
@@ -604,16 +614,6 @@ impl Run {
         Ok(())
     }
 
-    /// After an opening: the pool has grown to what was answered, or to what was asked for last.
-    pub(crate) fn take_geometry(&mut self) -> Checked {
-        let (found, answered) = (self.world.geometry(), self.config.parameters.geometry);
-        if found != answered && Some(found) != self.growing {
-            return violated(format!("found {found:?}, answered {answered:?}, asked for {:?}", self.growing));
-        }
-        self.has_grown(found);
-        Ok(())
-    }
-
     pub(crate) fn has_grown(&mut self, geometry: Geometry) {
         self.config.parameters.geometry = geometry;
         self.growing = None;
@@ -664,7 +664,7 @@ impl Run {
     }
 
     pub(crate) fn step(&mut self, horizon: Nanos) -> Checked<Step> {
-        let changes = self.world.disk.changes();
+        let changes = self.world.changes();
         let step = if self.endures { self.step_under_faults(horizon)? } else { self.world.step(horizon)? };
         self.steps_without_answer += 1;
         if self.world.engine.blocks_under_repair() == 0 {
@@ -683,7 +683,7 @@ impl Run {
             }
             Step::Quiet => self.steps_without_answer = 0,
             // A read, or the submission of a sync, changes nothing that a crash would find.
-            Step::Submitted | Step::Completed if self.world.disk.changes() != changes => self.crash_point(),
+            Step::Submitted | Step::Completed if self.world.changes() != changes => self.crash_point(),
             Step::Submitted | Step::Completed | Step::Passed => {}
         }
         if self.steps_without_answer > MOST_STEPS_WITHOUT_ANSWER {
@@ -699,6 +699,7 @@ impl Run {
             snapshots.push(Snapshot {
                 point: self.points,
                 disk: self.world.disk.clone(),
+                flash: self.world.flash.clone(),
                 model: self.model.clone(),
                 now: self.world.now,
                 epoch: self.epoch,

@@ -114,6 +114,9 @@ pub fn source(seed: u64, word: &[Operation]) -> String {
         {
             shown = shown.replace(&format!("{setting:?}"), &format!("cache({:?})", setting.to_string()));
         }
+        if let Operation::CacheKey(key) = operation {
+            shown = format!("CacheKey(engine::CacheKey::{key:?})");
+        }
         let lists = ["contents: [", "again: [", "lengths: ["];
         let operation = lists.iter().fold(shown, |shown, list| shown.replace(list, &list.replace('[', "vec![")));
         text.push_str(&format!("        {operation},\n"));

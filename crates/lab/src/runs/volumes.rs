@@ -101,9 +101,10 @@ impl Run {
             policy: change.policy.unwrap_or(before.policy),
             read_only: change.read_only.unwrap_or(before.read_only),
             timing: change.timing.or(before.timing),
+            goal: change.goal.unwrap_or(before.goal),
         };
         self.model.begin_set(volume, properties);
-        self.is_exact &= !matches!(change.timing, Some(Timing::Offline));
+        self.is_exact &= matches!(change.timing, None | Some(Timing::Inline));
         self.note_policies();
         let token = self.token(Pending::Set { volume });
         self.world.control(token, Command::SetVolume { volume: id, change });
@@ -121,6 +122,13 @@ impl Run {
         Ok(())
     }
 
+    /// Changes another property of the pool, which the model has no opinion of.
+    pub(crate) fn change_pool(&mut self, pending: Pending, change: PoolChange) -> Checked {
+        let token = self.token(pending);
+        self.world.control(token, Command::SetPool(change));
+        Ok(())
+    }
+
     /// What is written while some volume does not share everything may stay stored twice for ever.
     fn note_policies(&mut self) {
         let all_full = self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
@@ -135,7 +143,12 @@ impl Run {
             name: volume.name.clone(),
             // A size that is no multiple of the block size is nobody's.
             size_blocks: if volume.size.is_multiple_of(block) { volume.size / block } else { u64::MAX },
-            properties: Properties { policy: volume.policy, read_only: volume.read_only, timing: volume.timing },
+            properties: Properties {
+                policy: volume.policy,
+                read_only: volume.read_only,
+                timing: volume.timing,
+                goal: volume.goal,
+            },
         });
         let listed: Vec<Listing> = listed.collect();
         self.model.reconcile(&listed, self.world.engine.pool_policy(), opened)
@@ -181,7 +194,9 @@ impl Run {
                 return Ok(());
             }
             (Pending::Settle | Pending::Scrub | Pending::Dedup | Pending::SecondCopies | Pending::Replicas, Ok(()))
-            | (Pending::IndexCopy | Pending::SetCache | Pending::Close { .. }, Ok(())) => return Ok(()),
+            | (Pending::IndexCopy | Pending::SetCache | Pending::CacheKey | Pending::Close { .. }, Ok(())) => {
+                return Ok(());
+            }
             (Pending::Close { .. }, Err(ControlError::ReadOnly)) if self.world.ownership.taken => return Ok(()),
             (Pending::Scrub, Err(ControlError::NoScrub))
             | (Pending::Dedup, Err(ControlError::NoDedup))

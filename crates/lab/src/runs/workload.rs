@@ -1,7 +1,7 @@
 //! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
-use engine::{CacheSetting, DedupCommand, IndexCopy, Limits, Nanos, Policy, ScrubCommand, Timing};
+use engine::{CacheKey, CacheSetting, DedupCommand, Goal, IndexCopy, Limits, Nanos, Policy, ScrubCommand, Timing};
 
 use crate::content::CELLS;
 use crate::random::Random;
@@ -122,6 +122,8 @@ pub enum Operation {
         volume: u64,
         /// When.
         timing: Timing,
+        /// What its clients are to have.
+        goal: Goal,
     },
     /// Change the policy of the pool.
     SetPool {
@@ -143,6 +145,8 @@ pub enum Operation {
     IndexCopy(IndexCopy),
     /// Change how index and read cache share memory, whatever is in flight; `None`: as the limits have it.
     SetCache(Option<CacheSetting>),
+    /// What the read cache finds blocks by, whatever is in flight.
+    CacheKey(CacheKey),
     /// Replicas of blocks that reads found scattered may take so many bytes; `None`: the default.
     Replicas(Option<u64>),
     /// Divide the memory anew, whatever is in flight.
@@ -176,6 +180,8 @@ pub enum Operation {
         /// What happens to unsynced writes.
         cut: Cut,
     },
+    /// The flash in front of the store is away for the next opening.
+    FlashAway,
 }
 
 impl Operation {
@@ -248,6 +254,7 @@ pub struct Generator<'a> {
     policies: Random,
     /// One for the sharing of memory.
     caches: Random,
+    keys: Random,
     /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
     forgers: Random,
     forged_one_in: u64,
@@ -303,6 +310,7 @@ impl Generator<'_> {
             random,
             policies,
             caches,
+            keys: Random::new(seed ^ 0x6b65_7973),
             forgers,
             forged_one_in,
             weights,
@@ -352,6 +360,7 @@ impl Generator<'_> {
                 let copies = [IndexCopy::Sequential, IndexCopy::Oldest, IndexCopy::Newest];
                 Operation::IndexCopy(self.policies.pick(&copies))
             }
+            22 if self.keys.one_in(4) => Operation::CacheKey(self.keys.pick(&CacheKey::ALL)),
             22 => Operation::SetCache((!self.caches.one_in(5)).then(|| any_cache(&mut self.caches))),
             25 => Operation::TakeOver { after: self.random.below(100), cut: self.cut() },
             24 => {
@@ -515,8 +524,9 @@ impl Generator<'_> {
             0 => Operation::Dedup(self.random.pick(&[start, start, start, pause, stop])),
             1 => Operation::Idle(10_000_000_000),
             _ => {
-                let timing = self.random.pick(&[Timing::Offline, Timing::Offline, Timing::Inline]);
-                Operation::SetTiming { volume: self.random.below(8), timing }
+                let timing = self.random.pick(&[Timing::Offline, Timing::Hybrid, Timing::Hybrid, Timing::Inline]);
+                let goal = self.random.pick(&[Goal::None, Goal::P99(1), Goal::Operations(1 << 40), Goal::Bytes(1)]);
+                Operation::SetTiming { volume: self.random.below(8), timing, goal }
             }
         }
     }
@@ -580,6 +590,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 28, "{letters:?}");
+        assert_eq!(letters.len(), 31, "{letters:?}");
     }
 }

@@ -207,7 +207,7 @@ mod tests {
 
     fn io(op: IoOp, buffers: &[u32]) -> Io {
         let segments = buffers.iter().map(|&id| Segment::Buffer(BufferId(id))).collect();
-        Io { op, offset: 0, length: 0, segments }
+        Io { op, device: engine::Device::Store, offset: 0, length: 0, segments }
     }
 
     #[test]

@@ -344,6 +344,13 @@ impl Disk {
         }
     }
 
+    /// The same for this block: what it seems to hold is what it holds.
+    pub fn keep_damage(&mut self, block: u64) {
+        if let Some(content) = self.overlay.get(block).filter(|_| !self.recent.contains_key(&block)) {
+            Rc::make_mut(&mut self.durable)[block as usize] = content.clone();
+        }
+    }
+
     /// Damaged blocks.
     pub fn damaged(&self) -> usize {
         self.overlay.count()

@@ -110,6 +110,12 @@ impl Class {
         }
     }
 
+    /// Whether an I/O of this kind fails in a way that may bring to nothing, silently, what is in flight beside it.
+    pub(crate) fn takes_others(self, op: IoOp) -> bool {
+        let fails = matches!(self, Class::SyncError | Class::WriteError | Class::ShortWrite);
+        fails && matches!(op, IoOp::Sync | IoOp::WriteDurable)
+    }
+
     /// Whether it only delays.
     fn delays(self) -> bool {
         matches!(self, Class::SlowIo | Class::StuckIo)

@@ -10,16 +10,19 @@
 pub mod buffers;
 pub mod disk;
 pub mod faults;
+pub mod flash;
+mod flash_io;
 mod no_room;
 mod owner;
+mod records;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use engine::{
-    BlockContent, BufferId, Command, ControlError, DataSegment, Effect, Engine, Error, Event, Extent, Geometry, Io,
-    IoError, IoId, IoOp, Limits, Nanos, OpenError, Outcome, PageId, Parameters, Recovered, Reply, RequestId, Segment,
-    Submit, Superblock,
+    BlockContent, BufferId, Command, ControlError, DataSegment, Device, Effect, Engine, Error, Event, Extent, Geometry,
+    Io, IoError, IoId, IoOp, Limits, Nanos, OpenError, Outcome, PageId, Parameters, Recovered, Reply, RequestId,
+    Segment, Submit, Superblock,
 };
 
 use crate::content::{CELLS, Cells, Content, ZERO, describe};
@@ -29,6 +32,7 @@ use crate::transcript::Trace;
 use crate::world::buffers::Buffers;
 use crate::world::disk::Disk;
 use crate::world::faults::{Class, Faults};
+use crate::world::flash::Flash;
 use crate::world::no_room::Kept;
 use crate::world::owner::Ownership;
 use crate::{Checked, violated};
@@ -42,7 +46,7 @@ const WRITE_BYTES_PER_SECOND: u64 = 520_000_000;
 const SYNC_NANOS: u64 = 400_000;
 const MEMORY_NANOS: u64 = 1_000;
 
-/// What one step did.
+/// What a step did.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// An I/O was submitted.
@@ -117,8 +121,6 @@ pub struct RecordNote {
     pub page_count: usize,
 }
 
-/// First four bytes of a record, as a number (docs/disk-format.md).
-const RECORD_MAGIC: u32 = 0x314a_464f;
 /// The longest that a slow I/O takes.
 const SLOW_NANOS: u64 = 30_000_000_000;
 
@@ -131,6 +133,8 @@ pub struct World {
     pub engine: Engine,
     /// The disk.
     pub disk: Disk,
+    /// The flash in front of it, if there is one.
+    pub flash: Option<Flash>,
     /// The clock.
     pub now: Nanos,
     /// The record.
@@ -187,7 +191,7 @@ pub fn formatted(parameters: Parameters) -> Disk {
 fn find_parameters(disk: &Disk, place_b: u64) -> Option<Parameters> {
     let slots = [0, 1, place_b, place_b + 1].into_iter();
     let valid = slots.filter_map(|block| Superblock::decode(&disk.read(block).to_bytes(disk.block_size())).ok());
-    valid.max_by_key(|superblock| superblock.epoch).map(|superblock| superblock.parameters)
+    Superblock::newest(&valid.collect::<Vec<_>>()).ok().map(|superblock| superblock.parameters)
 }
 
 impl World {
@@ -214,6 +218,7 @@ impl World {
         Ok(World {
             engine,
             disk,
+            flash: None,
             now,
             trace,
             parameters,
@@ -474,6 +479,9 @@ impl World {
         if self.flights.contains_key(&id) {
             return violated(format!("{id:?} is submitted while it is in flight"));
         }
+        if io.device == Device::Flash {
+            return self.begin_on_flash(id, io);
+        }
         self.validate(&io)?;
         self.judge_owner(&io)?;
         let (mut payload, mut hash) = (Vec::new(), 0);
@@ -535,8 +543,7 @@ impl World {
             self.schedule(delay, Happening::Done(id));
         }
         let is_chosen = (self.failing)(&io);
-        let fails = is_chosen || matches!(fault, Some(Class::SyncError | Class::WriteError | Class::ShortWrite));
-        if fails && matches!(io.op, IoOp::Sync | IoOp::WriteDurable) {
+        if is_chosen.then_some(Class::WriteError).or(fault).is_some_and(|class| class.takes_others(io.op)) {
             self.disk.will_fail(id.0);
         }
         self.flights.insert(id, Flight { io, payload, is_chosen, fault, hash });
@@ -550,9 +557,11 @@ impl World {
         self.trace.note(self.now, 41, &[self.disk.damaged() as u64], || "======== faults are lifted".to_string());
         self.faults.end();
         self.disk.lift();
+        self.flash.iter_mut().for_each(Flash::lift);
         // What is in flight completes as it should, but for what takes others with it: those may have ended already.
-        let makes_durable = |flight: &&mut Flight| matches!(flight.io.op, IoOp::Sync | IoOp::WriteDurable);
-        self.flights.values_mut().filter(|flight| !makes_durable(flight)).for_each(|flight| flight.fault = None);
+        for Flight { io, fault, .. } in self.flights.values_mut() {
+            *fault = fault.filter(|class| class.takes_others(io.op));
+        }
         self.let_go(usize::MAX);
     }
 
@@ -584,28 +593,6 @@ impl World {
         self.faults.tally.count(Class::ClockJump);
         self.now += time;
         self.trace.note(self.now, 43, &[time], || "the clock jumps".to_string());
-    }
-
-    fn note_record(&mut self, first: u64, contents: &[Content]) {
-        let geometry = self.parameters.geometry;
-        if !(geometry.journal_start()..geometry.meta_map_start()).contains(&first) {
-            return;
-        }
-        let blocks = (first..).zip(contents.iter().cloned());
-        if let Some(last) = self.records.last_mut().filter(|last| last.pages.len() < last.page_count) {
-            let missing = last.page_count - last.pages.len();
-            last.pages.extend(blocks.take(missing));
-            return;
-        }
-        let Content::Metadata(bytes) = &contents[0] else { return };
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        if word(0) as u32 != RECORD_MAGIC {
-            return;
-        }
-        let page_count = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
-        let (sequence, watermark) = (word(8), word(32));
-        let pages = blocks.take(page_count).collect();
-        self.records.push(RecordNote { sequence, watermark, promise: self.promise, pages, page_count });
     }
 
     /// What a read sees of a block: perhaps damaged, or stale.
@@ -738,6 +725,9 @@ impl World {
             }
         }
         self.buffers.release(&io);
+        if io.device == Device::Flash {
+            return self.complete_on_flash(id, &io, is_chosen);
+        }
         self.note_look(&io);
         let first = io.offset / self.parameters.geometry.block();
         let is_stale = fault == Some(Class::StaleRead);

@@ -27,7 +27,7 @@ impl Bench {
 
     pub fn run_pass(&mut self, step: Nanos) {
         for _ in 0..10_000 {
-            if self.dedup().state == PassState::Finished {
+            if matches!(self.dedup().state, PassState::Finished | PassState::Never) {
                 return;
             }
             self.pass(step);
@@ -35,7 +35,7 @@ impl Bench {
         panic!("the pass does not come to its end: {:?}", self.dedup());
     }
 
-    fn start_pass(&mut self) {
+    pub fn start_pass(&mut self) {
         self.command(Command::Dedup { command: DedupCommand::Start });
     }
 

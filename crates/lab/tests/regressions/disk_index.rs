@@ -323,3 +323,29 @@ fn whatever_is_in_the_pool_is_found_by_a_second_write() {
         assert_eq!(missed, 0, "seed {seed}: {found:?}");
     }
 }
+
+/// A pool gave its index up, and a page of pointers in it could not be read. Such a page stays on the list of what was cut off and is to be
+/// walked. A long trim that cuts off more subtrees than the list has room for goes alone, when the list is empty; and here it never was.
+///
+/// The trim waited for one checkpoint after the other, and all writes behind it, until the pool was opened again.
+#[test]
+fn a_long_trim_does_not_wait_for_a_page_that_cannot_be_walked() {
+    let mut config = forgetful(64);
+    config.limits = Limits { discards: 16, ..config.limits };
+    let blocks = 1 << 36;
+    let mut bench = Bench::new(config, blocks);
+    fill(&mut bench, 0, 3_000, 1);
+    settle(&mut bench);
+    bench.reopen();
+    let &(_, page) = pages(&bench).iter().find(|(level, _)| *level == 1).expect("the index has pages of pointers");
+    bench.rot(page / bench.geometry().block());
+    set_policy(&mut bench, "native");
+    bench.settle();
+    bench.pass(10 * SECOND);
+    assert_eq!(status(&bench).buckets, 0);
+    bench.trim_blocks(1, blocks - 2);
+    bench.write(5, &[7]);
+    bench.assert_holds(0, 1);
+    bench.assert_holds(5, 7);
+    assert!(bench.world.engine.status().failure.is_none());
+}

@@ -1,7 +1,10 @@
 //! Pools that fail: read-only at once and for good, nothing is written to them any more, and what was durable can be read.
 
 use crate::bench::{Bench, SECOND, metadata_reservations, records, superblocks};
-use engine::{Command, Damaged, Error, Failure, IoOp, Nanos, OpenError, PoolChange, Recovered, Superblock};
+use engine::{
+    Command, Damaged, DigestFunction, Error, Failure, Geometry, IoOp, Nanos, OpenError, Parameters, PoolChange,
+    Recovered, Superblock,
+};
 use lab::content::{CELLS, Content};
 use lab::random::Random;
 use lab::runs::config::Config;
@@ -328,4 +331,29 @@ fn a_write_beside_a_sync_that_fails_is_not_called_durable() {
     bench.pass(SECOND);
     bench.crash(Cut::Lost).expect("nothing that is missing is called durable");
     bench.assert_holds(0, 5);
+}
+
+/// A client had written a block that looks like the superblock of another pool, of an epoch that is far ahead. The device put it at the wrong
+/// place: over one of the four superblocks. The newest of the four was taken for the pool's, whichever pool it was of.
+///
+/// Lost: everything, since the opening writes where that one says.
+#[test]
+fn a_superblock_of_another_pool_at_the_wrong_place_is_not_believed() {
+    let mut bench = with_three_blocks();
+    bench.settle();
+    let geometry = bench.geometry();
+    let larger = Geometry { containers: geometry.containers + 8, ..geometry };
+    let alien = Parameters::new(larger, [1; 16], [1; 32], DigestFunction::Aegis128X2);
+    let mut bytes = vec![0; geometry.block_size as usize];
+    Superblock { epoch: 1 << 40, ..Superblock::new(alien) }.encode(&mut bytes);
+    for place in 0..2 {
+        for parity in 0..2 {
+            let block = geometry.superblock_block(place, parity);
+            bench.world.disk.put(block, Content::Metadata(bytes.clone().into()));
+            bench.crash(Cut::Lost).unwrap();
+            assert_holds_three_blocks(&mut bench);
+            bench.audit();
+            assert_ne!(bench.world.disk.read(block).to_bytes(geometry.block_size)[..], bytes[..], "it is written over");
+        }
+    }
 }

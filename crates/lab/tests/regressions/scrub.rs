@@ -1,5 +1,8 @@
 //! Damage on the disk, and what reads and the scrub make of it: the right content from another copy, or an error.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use engine::{Command, Damaged, Error, IoOp, PassState, Policy, ScrubCommand, ScrubStatus, VolumeProperties};
 use lab::content::{CELLS, Content};
 use lab::runs::config::Config;
@@ -429,4 +432,79 @@ fn settling_is_answered_when_the_scrub_lets_go_of_the_last_slot() {
     bench.let_all_go();
     bench.await_command(token);
     bench.audit();
+}
+
+/// The root of the map of a volume of a petabyte could not be read. The scrub passed over what lies below it by one page of pointers at a time,
+/// of all that there might be in so large a volume.
+///
+/// It came to no end, and took one of the two processors for itself.
+#[test]
+fn a_scrub_passes_over_all_that_a_page_leads_to_which_cannot_be_read() {
+    let mut bench = Bench::new(Config::small(1), 1 << 41);
+    bench.write(0, &[1]);
+    bench.write(1 << 40, &[2]);
+    bench.settle();
+    bench.reopen();
+    let pages = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&pages);
+    bench.world.hold_back(move |io| {
+        seen.borrow_mut().push(io.offset);
+        false
+    });
+    bench.assert_holds(0, 1);
+    // What a read asks for first is the root.
+    let root = pages.borrow()[0];
+    bench.reopen();
+    bench.rot(root / bench.geometry().block());
+    bench.begin_command(Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
+    let is_over = |bench: &Bench| bench.world.engine.status().scrub.state == PassState::Finished;
+    let steps = (0..20_000).take_while(|_| !is_over(&bench) && bench.step_once()).count();
+    assert!(is_over(&bench), "after {steps} steps: {:?}", bench.world.engine.status());
+    assert_scrub(bench.world.engine.status().scrub, 1, 0);
+}
+
+/// A scrub found a block lost. The block was trimmed, and its slot was taken by another one, which was on its way there when the scrub found
+/// what the lost block had held in another slot. The repair began all the same: it took the new block from the journal, which carried it,
+/// and wrote it beside the write that was on its way.
+///
+/// The server stopped: a dirty block is written once.
+#[test]
+fn a_lost_slot_that_was_taken_again_is_not_repaired() {
+    let mut config = bench().config;
+    config.parameters.geometry.containers = 6;
+    let mut bench = Bench::new(config, 64);
+    bench.twice(50);
+    for block in 0..40 {
+        bench.write(20 + block, &[100 + block as u32]);
+    }
+    bench.settle();
+    bench.reopen();
+    bench.pass(SECOND);
+    // The index knows the first slot, so nothing leads to the second one.
+    let lost = bench.places(50)[0];
+    bench.rot(lost);
+    let (lost, last) = (lost * 512, bench.world.disk.blocks() * 512 - 8 * 512);
+    bench.world.hold_back(move |io| io.op == IoOp::ReadBlocks && io.offset >= last);
+    bench.begin_command(Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
+    bench.until_held(1);
+    assert_eq!(bench.world.engine.status().damaged_blocks_found, 1);
+    bench.trim(0);
+    bench.settle();
+    bench.world.hold_back(move |io| io.op.is_write() && io.offset == lost);
+    // One block after the other, until no other slot is left.
+    for number in 0..5 {
+        bench.write_durably(10 + number, 1000 + number as u32);
+        bench.pass(SECOND);
+        if bench.world.held() > 1 {
+            break;
+        }
+    }
+    assert_eq!(bench.world.held(), 2, "nobody has taken the slot");
+    // The scrub goes on, and comes to its search.
+    bench.world.let_go(1);
+    bench.pass(SECOND);
+    bench.let_all_go();
+    assert_scrub(bench.scrubbed(), 1, 0);
+    bench.audit();
+    bench.assert_holds(9, 50);
 }

@@ -1,6 +1,10 @@
 //! When duplicates are found: what is written offline is shared by a pass that begins by itself, whatever was set of the volume meanwhile.
 
-use engine::{Command, DedupCommand, PassState, Policy, PoolChange, Tidy, Timing, VolumeId, VolumeProperties};
+use engine::timing::Mode;
+use engine::{
+    Command, DedupCommand, Goal, Nanos, PassState, Policy, PoolChange, Tidy, Timing, TimingStatus, VolumeId,
+    VolumeProperties,
+};
 use lab::random::Random;
 use lab::world::disk::Cut;
 
@@ -12,6 +16,29 @@ impl Bench {
         let (policy, timing) = (Some(Some(policy)), Some(timing));
         let change = VolumeProperties { policy, timing, ..VolumeProperties::default() };
         self.command(Command::SetVolume { volume: VolumeId(1), change });
+    }
+
+    fn set_goal(&mut self, goal: Goal) {
+        let change = VolumeProperties { goal: Some(goal), ..VolumeProperties::default() };
+        self.command(Command::SetVolume { volume: VolumeId(1), change });
+    }
+
+    fn timing(&self) -> TimingStatus {
+        let volume = self.world.engine.volumes().next().expect("there is one");
+        self.world.engine.timing_of(volume)
+    }
+
+    /// Somebody writes one durable block after the other for so long.
+    fn load(&mut self, time: Nanos, contents: &mut [u32]) {
+        let end = self.world.now + time;
+        for at in 0.. {
+            if self.world.now >= end {
+                return;
+            }
+            let (block, content) = (at % BLOCKS, 1 + (at % 7) as u32);
+            contents[block as usize] = content;
+            self.write_durably(block, content);
+        }
     }
 
     fn data_blocks(&mut self) -> u64 {
@@ -133,6 +160,24 @@ fn work_that_is_left_outlives_restarts_and_crashes_and_native_volumes_leave_none
     }
 }
 
+/// The mode that a controller had chosen is gone after a crash, but not the work that it has left.
+#[test]
+fn what_a_hybrid_volume_left_to_the_pass_outlives_a_crash() {
+    let (mut bench, _) = bench(13);
+    let mut contents = vec![0; BLOCKS as usize];
+    bench.set(Policy::Full, Timing::Hybrid);
+    bench.set_goal(Goal::P99(1));
+    bench.load(5 * SECOND, &mut contents);
+    assert_eq!(bench.timing().mode, Mode::Offline);
+    bench.load(SECOND, &mut contents);
+    bench.crash(Cut::Lost).expect("it opens");
+    assert_eq!(bench.timing().mode, Mode::Inline);
+    assert!(bench.dedup().is_undone);
+    bench.pass(30 * SECOND);
+    assert_eq!(bench.dedup().state, PassState::Finished);
+    bench.assert_exact(&contents);
+}
+
 /// Whoever ends a pass does not want another one a minute later.
 #[test]
 fn a_pass_that_was_ended_or_rests_does_not_begin_by_itself() {
@@ -153,4 +198,81 @@ fn a_pass_that_was_ended_or_rests_does_not_begin_by_itself() {
     bench.pass(100 * SECOND);
     assert_eq!(bench.dedup().state, PassState::Finished);
     assert_eq!(bench.data_blocks(), 1);
+}
+
+/// A goal out of reach: the controller goes offline while clients wait for the device, and comes back when nobody is there. Then all is shared.
+#[test]
+fn a_hybrid_volume_goes_offline_under_stress_and_comes_back_by_itself() {
+    let (mut bench, _) = bench(9);
+    let mut contents = vec![0; BLOCKS as usize];
+    bench.set(Policy::Full, Timing::Hybrid);
+    bench.load(3 * SECOND, &mut contents);
+    assert_eq!(bench.timing().mode, Mode::Inline, "what is usual is no miss");
+    bench.set_goal(Goal::Operations(1 << 40));
+    bench.load(8 * SECOND, &mut contents);
+    let timing = bench.timing();
+    assert_eq!((timing.mode, timing.switches), (Mode::Offline, 1), "{timing:?}");
+    assert!(timing.miss_ppm > 900_000 && timing.stressed_ppm > 900_000, "{timing:?}");
+    assert!(bench.dedup().is_undone);
+    bench.pass(200 * SECOND);
+    assert_eq!((bench.timing().mode, bench.timing().switches), (Mode::Inline, 2));
+    assert_eq!((bench.dedup().state, bench.dedup().is_undone), (PassState::Finished, false));
+    assert_eq!(bench.world.engine.next_timer(), None, "it rests");
+    bench.assert_exact(&contents);
+}
+
+/// Modes change while blocks are written: a pass leaves each content once in the end.
+#[test]
+fn timing_and_goals_change_while_clients_write_and_a_pass_goes_on() {
+    let mut switches = 0;
+    for seed in 20..28 {
+        let (mut bench, mut random) = bench(seed);
+        let mut contents = vec![0; BLOCKS as usize];
+        for _ in 0..12 {
+            let timing = random.pick(&[Timing::Hybrid, Timing::Hybrid, Timing::Offline, Timing::Inline]);
+            bench.set(random.pick(&policies()), timing);
+            bench.set_goal(random.pick(&[Goal::Operations(1 << 40), Goal::P99(1), Goal::P99(SECOND), Goal::None]));
+            if random.one_in(3) {
+                bench.start_pass();
+            }
+            bench.load(random.below(5) * SECOND, &mut contents);
+            switches += bench.timing().switches;
+            match random.below(8) {
+                0 => bench.reopen(),
+                1 => bench.pass(30 * SECOND),
+                _ => {}
+            }
+        }
+        bench.set(Policy::Full, Timing::Hybrid);
+        bench.run_pass(SECOND);
+        bench.start_pass();
+        bench.run_pass(SECOND);
+        bench.assert_exact(&contents);
+    }
+    assert!(switches > 0);
+}
+
+#[test]
+fn the_share_of_the_pass_follows_the_goal_and_is_never_nothing() {
+    let (mut bench, _) = bench(11);
+    let mut contents = vec![0; BLOCKS as usize];
+    bench.set(Policy::Full, Timing::Inline);
+    bench.set_goal(Goal::P99(SECOND));
+    bench.load(30 * SECOND, &mut contents);
+    let room = bench.world.engine.status().pace;
+    assert!(room.share_ppm > 500_000 && room.miss_ppm < 0, "{room:?}");
+    bench.set_goal(Goal::P99(1));
+    bench.load(10 * SECOND, &mut contents);
+    let none = bench.world.engine.status().pace;
+    assert_eq!((none.share_ppm, none.miss_ppm), (20_000, 1_000_000), "{none:?}");
+    bench.set(Policy::Full, Timing::Offline);
+    bench.load(2 * SECOND, &mut contents);
+    bench.start_pass();
+    for _ in 0..300 {
+        bench.load(SECOND / 2, &mut contents);
+    }
+    assert_eq!(bench.dedup().state, PassState::Finished, "though clients never rest");
+    bench.reopen();
+    let volume = bench.world.engine.volumes().next().expect("there is one");
+    assert_eq!((volume.timing, volume.goal), (Some(Timing::Offline), Goal::P99(1)));
 }

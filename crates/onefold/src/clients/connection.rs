@@ -22,20 +22,20 @@ use std::collections::VecDeque;
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use engine::{BlockInput, BufferId, Event, Mode, Nanos, Operation, Submit, VolumeId};
+use engine::{Event, Mode, Nanos, Operation, Submit, VolumeId};
 use nbd::{Command, ExportInfo, Request, Session, Step};
 
 use crate::clients::end::End;
+use crate::clients::incoming::{Arrived, FEW_BLOCKS, Incoming, Shared};
 use crate::clients::output::Output;
-use crate::clients::request::{Pieces, Table, token, touched_bytes};
-use crate::clients::tls::Tls;
+use crate::clients::request::{Pieces, token, touched_bytes};
 use crate::clients::turns::Begun;
 use crate::io::arena::{BLOCK, HEADER_AREA, RECEIVE_AREA, Span};
 use crate::io::disk::{Core, push_span};
 
 /// Requests of one connection that may wait for their answers.
 const REQUESTS_MAX: u32 = 1024;
-/// What connections may use: most of them little, some of them much.
+/// What connections may use: most of them little, some of them much. What that comes to in bytes is counted in `memory/capacity.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Share {
     /// Bytes received at once.
@@ -60,20 +60,11 @@ const LARGE: Share = Share {
     header_bytes: 64 << 10,
 };
 
-/// Memory that a connection with a small share uses at most, apart from the buffers of its requests.
-pub const CONNECTION_BYTES: u64 = 20 << 10;
-/// The same with a large share.
-pub const LARGE_CONNECTION_BYTES: u64 = 192 << 10;
-
 /// Bytes of reads that one connection may have in flight, unless it is a single piece or a single request.
 const READ_WINDOW: u64 = 8 << 20;
 /// A long payload is followed by few headers: receiving more behind it would only mean copying the next payload.
 const TAIL_BEHIND_PAYLOAD: usize = 4096;
 const LONG_PAYLOAD: usize = 32 << 10;
-/// Entries of lists that a connection with a small share keeps.
-const FEW_BLOCKS: usize = 16;
-/// Lists of each kind that are kept for pieces to come.
-const SPARE_LISTS: usize = 64;
 /// The most extents of one answer.
 const EXTENTS_MAX: u32 = 128;
 
@@ -81,87 +72,6 @@ const EXTENTS_MAX: u32 = 128;
 /// engine's table. Clients that take no replies keep what they hold; whoever asks for little does not wait for them.
 const SURE_READ_BYTES: u64 = 64 << 10;
 const SURE_PIECES: u32 = 2;
-
-/// Limits and tables that all connections share.
-#[derive(Default)]
-pub struct Shared {
-    /// Places in the engine's table of requests.
-    pub places: u32,
-    /// Of these, how many are taken.
-    pub places_taken: u32,
-    /// The number of the reactor's turn.
-    pub turn: u64,
-    /// Large shares that are left.
-    pub large_left: i64,
-    /// Places in the engine's table of requests that one connection may take.
-    pub pieces_max: u32,
-    /// Requests in service.
-    pub table: Table,
-    /// Bytes of buffers that answers to reads may hold.
-    pub read_budget: u64,
-    /// Bytes of buffers that answers to reads hold, or will.
-    pub read_bytes: u64,
-    /// Bytes of a piece.
-    pub piece_bytes: u64,
-    /// The longest read that is collected before it is answered.
-    pub collect_bytes: u64,
-    /// TLS for clients over TCP, if they may have it.
-    pub tls: Option<Tls>,
-    /// A receive took as much as it could: its client has probably sent more.
-    pub expects_more: bool,
-    /// Pieces of writes that have been received and are not with the engine yet, in order.
-    arrived: VecDeque<Arrived>,
-    /// Lists for pieces to come: short ones, and long ones.
-    spare_inputs: [Vec<Vec<BlockInput>>; 2],
-}
-
-/// A piece of a write that has been received.
-struct Arrived {
-    connection: u32,
-    token: u64,
-    volume: VolumeId,
-    fua: bool,
-    piece: Incoming,
-}
-
-impl Shared {
-    /// Whether anything has been received that the engine can be given.
-    pub fn has_arrived(&self, core: &Core) -> bool {
-        !self.arrived.is_empty() && core.engine.can_submit()
-    }
-
-    /// Gives the engine what has been received, in order, until it was `most` bytes or the engine has no room for more; true if there was
-    /// anything.
-    pub fn submit_arrived(&mut self, most: usize, core: &mut Core) -> bool {
-        let mut bytes = 0;
-        while bytes < most && core.engine.can_submit() {
-            let Some(Arrived { token, volume, fua, mut piece, .. }) = self.arrived.pop_front() else { break };
-            piece.digest(core);
-            bytes += piece.length;
-            let (offset, length) = (piece.offset, piece.length as u64);
-            let operation = Operation::Write(&piece.inputs);
-            core.engine.handle(core.now, Event::Submit(Submit { token, volume, offset, length, fua, operation }));
-            self.keep_inputs(piece.inputs);
-        }
-        bytes > 0
-    }
-
-    /// An empty list for so many blocks.
-    fn take_inputs(&mut self, blocks: usize) -> Vec<BlockInput> {
-        let mut inputs = self.spare_inputs[usize::from(blocks > FEW_BLOCKS)].pop().unwrap_or_default();
-        inputs.reserve_exact(blocks.max(FEW_BLOCKS));
-        inputs
-    }
-
-    /// The list is used again.
-    fn keep_inputs(&mut self, mut inputs: Vec<BlockInput>) {
-        inputs.clear();
-        let lists = &mut self.spare_inputs[usize::from(inputs.capacity() > FEW_BLOCKS)];
-        if lists.len() < SPARE_LISTS {
-            lists.push(inputs);
-        }
-    }
-}
 
 /// How a connection stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -221,19 +131,6 @@ enum Current {
     Read(u32, u32),
     /// A write: its next piece.
     Write(u32, u32),
-}
-
-/// The piece of a write that is being received.
-#[derive(Default)]
-struct Incoming {
-    inputs: Vec<BlockInput>,
-    offset: u64,
-    length: usize,
-    received: usize,
-    /// Blocks whose digests are known, or that are partial.
-    digested: usize,
-    /// When its buffers were taken.
-    since: Nanos,
 }
 
 /// A connection.
@@ -471,7 +368,7 @@ impl Connection {
             }
             Step::StartTls if self.input.length > 0 => self.kill(End::ClearBeforeTls),
             Step::StartTls => self.secures = true,
-            Step::Request(request) => self.begin(request, shared),
+            Step::Request(request) => self.begin(request, shared, core.now),
             Step::Refused(refused) if self.holder.is_some() => {
                 let mut bytes = Vec::new();
                 refused.reply(&mut bytes);
@@ -495,14 +392,14 @@ impl Connection {
     }
 
     /// Enters a request.
-    fn begin(&mut self, request: Request, shared: &mut Shared) {
+    fn begin(&mut self, request: Request, shared: &mut Shared, now: Nanos) {
         let piece_bytes = match request.command {
             Command::Read | Command::Write => shared.piece_bytes,
             // The engine takes these at any length.
             Command::Flush | Command::Trim | Command::WriteZeroes | Command::BlockStatus => 1 << 62,
         };
         let pieces = Pieces::new(request.offset, u64::from(request.length), piece_bytes, BLOCK as u64);
-        let place = shared.table.insert(self.slot, request, pieces, shared.collect_bytes);
+        let place = shared.table.insert(self.slot, request, pieces, shared.collect_bytes, now);
         self.requests += 1;
         self.current = match request.command {
             Command::Read => Current::Read(place, 0),
@@ -695,88 +592,6 @@ impl Connection {
         match std::mem::replace(&mut self.current, Current::None) {
             Current::None => None,
             Current::Plain(place) | Current::Read(place, _) | Current::Write(place, _) => Some(place),
-        }
-    }
-}
-
-impl Incoming {
-    /// Takes the buffers of a piece, all or none. None while the engine has no room for what arrived before.
-    fn begin(&mut self, offset: u64, length: usize, shared: &mut Shared, core: &mut Core) -> bool {
-        if !core.engine.can_submit() {
-            return false;
-        }
-        let blocks = touched_bytes(offset, length as u64, BLOCK as u64) as usize / BLOCK;
-        self.inputs = shared.take_inputs(blocks);
-        for _ in 0..blocks {
-            match core.engine.take_buffer() {
-                Some(buffer) => self.inputs.push(BlockInput { buffer, content: None }),
-                None => {
-                    for input in self.inputs.drain(..) {
-                        core.engine.return_buffer(input.buffer);
-                    }
-                    shared.keep_inputs(std::mem::take(&mut self.inputs));
-                    return false;
-                }
-            }
-        }
-        (self.offset, self.length, self.received, self.digested) = (offset, length, 0, 0);
-        self.since = core.now;
-        true
-    }
-
-    /// Bytes from the start of the first block to where the next byte goes.
-    fn position(&self) -> usize {
-        self.offset as usize % BLOCK + self.received
-    }
-
-    /// The place of the next bytes, at most `limit` and within one block.
-    fn next_span(&self, position: usize, limit: usize, core: &Core) -> Span {
-        let (block, within) = (position / BLOCK, position % BLOCK);
-        let buffer: BufferId = self.inputs[block].buffer;
-        let span = core.arena.buffer(buffer).from(within);
-        span.first(span.length.min(limit))
-    }
-
-    /// Adds the places of all bytes that are missing.
-    fn rest(&self, core: &Core, spans: &mut Vec<Span>) {
-        let (mut position, mut left) = (self.position(), self.length - self.received);
-        while left > 0 {
-            let span = self.next_span(position, left, core);
-            push_span(spans, span);
-            position += span.length;
-            left -= span.length;
-        }
-    }
-
-    /// Copies bytes that were received behind a header to their blocks.
-    fn copy(&mut self, mut from: Span, core: &mut Core) {
-        while from.length > 0 {
-            let into = self.next_span(self.position(), from.length, core);
-            core.arena.copy(from.first(into.length), into);
-            from = from.from(into.length);
-            self.received += into.length;
-        }
-    }
-
-    /// Computes the digests of the blocks that have become complete, while they are in the cache.
-    fn digest(&mut self, core: &mut Core) {
-        let end = self.offset as usize % BLOCK + self.length;
-        while self.digested < self.inputs.len() {
-            let after = (self.digested + 1) * BLOCK;
-            let starts_inside = self.digested == 0 && !self.offset.is_multiple_of(BLOCK as u64);
-            if starts_inside || after > end {
-                // A partial block: the engine has it merged, and its digest computed, later.
-                if self.position() < after.min(end) {
-                    return;
-                }
-            } else {
-                if self.position() < after {
-                    return;
-                }
-                let input = &mut self.inputs[self.digested];
-                input.content = Some(core.digester.content(core.arena.bytes(core.arena.buffer(input.buffer))));
-            }
-            self.digested += 1;
         }
     }
 }

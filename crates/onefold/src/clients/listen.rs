@@ -52,15 +52,26 @@ impl Address {
         let Some(rest) = text.strip_prefix("tcp:") else {
             return Err("write unix:PATH or tcp:HOST:PORT, like tcp:127.0.0.1:10809".into());
         };
-        let (host, port) = rest.rsplit_once(':').ok_or("tcp: needs HOST:PORT, like tcp:127.0.0.1:10809")?;
+        Address::parse_tcp(rest, "tcp:", "tcp:127.0.0.1:10809")
+    }
+
+    /// Reads HOST:PORT for the page, as `--http` takes it.
+    pub fn parse_http(text: &str) -> Result<Address, String> {
+        Address::parse_tcp(text, "", "127.0.0.1:9180")
+    }
+
+    fn parse_tcp(text: &str, prefix: &str, example: &str) -> Result<Address, String> {
+        let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("write {prefix}HOST:PORT, like {example}"))?;
         let port = port.parse().map_err(|_| format!("'{port}' is not a port (0 to 65535)"))?;
         let host = match host.strip_prefix('[') {
             Some(inner) => inner.strip_suffix(']').ok_or("the address lacks a ']'")?,
-            None if host.contains(':') => return Err(format!("put the IPv6 address in brackets: tcp:[{host}]:{port}")),
+            None if host.contains(':') => {
+                return Err(format!("put the IPv6 address in brackets: {prefix}[{host}]:{port}"));
+            }
             None => host,
         };
         if host.is_empty() {
-            return Err("tcp: needs a host, like tcp:127.0.0.1:10809".into());
+            return Err(format!("a host is missing: write {prefix}HOST:PORT, like {example}"));
         }
         Ok(Address::Tcp { host: host.to_string(), port })
     }
@@ -177,17 +188,10 @@ impl Listener {
         match address {
             Address::Unix(path) => Ok(vec![Listener::bind_unix(path, Purpose::Export)?]),
             Address::Tcp { host, port } => {
-                let found: Vec<SocketAddr> = (host.as_str(), *port)
-                    .to_socket_addrs()
-                    .with_context(|| format!("cannot find an address for '{host}' of {address}"))?
-                    .collect();
-                for found in &found {
-                    refuse_remote(&address.to_string(), found.ip(), allow_remote)?;
-                }
-                if found.is_empty() {
-                    bail!("'{host}' of {address} has no address");
-                }
-                found.into_iter().map(|found| Listener::bind_tcp(found, address)).collect()
+                let what = address.to_string();
+                let sockets = bind_ports((host, *port), &what, Service::Nbd, allow_remote)?;
+                let listener = |(socket, address)| Listener::Tcp { socket, address, inherited: false };
+                Ok(sockets.into_iter().map(listener).collect())
             }
         }
     }
@@ -201,14 +205,6 @@ impl Listener {
         let socket = bind_with_mode(&path, mode).map_err(|error| explain_bind(error, &path))?;
         let made = SocketFile::at(&path).with_context(|| format!("cannot look at {}", path.display()))?;
         Ok(Listener::Unix { socket, path, made: Some(made) })
-    }
-
-    fn bind_tcp(found: SocketAddr, address: &Address) -> anyhow::Result<Listener> {
-        let socket = TcpListener::bind(found).with_context(|| {
-            format!("cannot listen on {address} ({found}): is another server there? choose another port")
-        })?;
-        let address = socket.local_addr().context("cannot read the address of a socket")?;
-        Ok(Listener::Tcp { socket, address, inherited: false })
     }
 
     /// Whether the socket was handed over to us: clients that come later are someone else's.
@@ -243,13 +239,57 @@ impl Listener {
     }
 }
 
+/// What a TCP port is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Service {
+    /// NBD clients.
+    Nbd,
+    /// Browsers and monitoring.
+    Http,
+}
+
+/// Listens on every address that a host and port stand for; `what` has them, in the words of the command line.
+pub fn bind_ports(
+    (host, port): (&str, u16),
+    what: &str,
+    service: Service,
+    allow_remote: bool,
+) -> anyhow::Result<Vec<(TcpListener, SocketAddr)>> {
+    let found = (host, port).to_socket_addrs();
+    let found: Vec<SocketAddr> =
+        found.with_context(|| format!("cannot find an address for '{host}' of {what}"))?.collect();
+    for found in &found {
+        refuse_remote(what, found.ip(), service, allow_remote)?;
+    }
+    if found.is_empty() {
+        bail!("'{host}' of {what} has no address");
+    }
+    let bind = |found: SocketAddr| {
+        let socket = TcpListener::bind(found).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                anyhow::anyhow!("cannot listen on {what} ({found}): another program listens there. Choose another port")
+            }
+            _ => anyhow::Error::new(error).context(format!("cannot listen on {what} ({found})")),
+        })?;
+        let address = socket.local_addr().context("cannot read the address of a socket")?;
+        Ok((socket, address))
+    };
+    found.into_iter().map(bind).collect()
+}
+
 /// Refuses an address that other machines reach, unless that is allowed. `what` has it.
-pub fn refuse_remote(what: &str, address: IpAddr, allow_remote: bool) -> anyhow::Result<()> {
+pub fn refuse_remote(what: &str, address: IpAddr, service: Service, allow_remote: bool) -> anyhow::Result<()> {
     if !address.is_loopback() && !allow_remote {
-        bail!(
-            "{what} ({address}) is reachable from other machines, which can then read and write all volumes: add --allow-remote if that is \
-             meant, with --tls require and --tls-verify-peer unless the network is trusted; or listen on 127.0.0.1"
-        );
+        let what_then = match service {
+            Service::Nbd => {
+                "which can then read and write all volumes: add --allow-remote if that is meant, with --tls require and --tls-verify-peer \
+                 unless the network is trusted"
+            }
+            Service::Http => {
+                "and the page has no password and no encryption: use an SSH tunnel, or add --allow-remote if the network is trusted"
+            }
+        };
+        bail!("{what} ({address}) is reachable from other machines, {what_then}; or listen on 127.0.0.1");
     }
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 pub mod connection;
 pub mod end;
+pub mod incoming;
+pub mod latency;
 pub mod listen;
 pub mod output;
 pub mod request;

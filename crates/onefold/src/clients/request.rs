@@ -3,7 +3,7 @@
 //! Invariants: a request is in the table from its header until its reply is queued and every piece that was submitted is
 //! answered; the token of a piece names its request's place in the table and its number, so an answer always finds it.
 
-use engine::{Error, RequestId};
+use engine::{Error, Nanos, RequestId};
 use nbd::{ErrorCode, ReadReply, Request};
 
 /// A range of bytes, cut where the volume's offset is a multiple of the piece size: only the first and the last piece of
@@ -75,6 +75,8 @@ pub struct Entry {
     pub connection: u32,
     /// What was asked.
     pub request: Request,
+    /// When its header came.
+    pub since: Nanos,
     /// Its pieces.
     pub pieces: Pieces,
     /// Pieces submitted and not answered.
@@ -102,7 +104,7 @@ pub struct Table {
 
 impl Table {
     /// Enters a request; returns its place.
-    pub fn insert(&mut self, connection: u32, request: Request, pieces: Pieces, collect_bytes: u64) -> u32 {
+    pub fn insert(&mut self, connection: u32, request: Request, pieces: Pieces, collect_bytes: u64, now: Nanos) -> u32 {
         self.entered += 1;
         let read = (request.command == nbd::Command::Read).then(|| {
             let mut answers = self.spare.pop().unwrap_or_default();
@@ -115,7 +117,8 @@ impl Table {
             let holds_stream = whole && !collect && pieces.count() > 1;
             ReadProgress { reply, answers, next: 0, collect, holds_stream }
         });
-        let entry = Entry { connection, request, pieces, outstanding: 0, submitted: false, error: None, read };
+        let entry =
+            Entry { connection, request, since: now, pieces, outstanding: 0, submitted: false, error: None, read };
         match self.free.pop() {
             Some(place) => {
                 self.entries[place as usize] = Some(entry);

@@ -38,7 +38,7 @@ pub struct Cli {
 }
 
 /// The pool that a command is about, served or not.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Target {
     /// File or block device of the pool
     pub pool: PathBuf,
@@ -65,7 +65,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// policy, memory, second-copies, replicas, index-copy, tidy or cache
+        /// policy, memory, second-copies, replicas, index-copy, tidy, cache or cache-key
         key: String,
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
@@ -74,7 +74,9 @@ pub enum Command {
         /// tidy: how much is moved when the pool is idle to put in order what readers found scattered: auto (the default: 1.5 blocks for
         /// each that is written), off, or a size that may be moved in a day;
         /// cache: how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or
-        /// read, each also with ,lru
+        /// read, each also with ,lru;
+        /// cache-key: what the read cache finds blocks by: sector (their places, the default), content (what several places hold is kept
+        /// once) or off (it keeps nothing)
         value: String,
     },
     /// Show the properties of a pool and where they come from
@@ -82,7 +84,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy or cache
+        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache or cache-key
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]
@@ -94,6 +96,15 @@ pub enum Command {
     Export(ExportArgs),
     /// Show what a pool holds and what it saves
     Status(StatusArgs),
+    /// Show a pool that is being served, in this terminal: savings, requests, memory, background work
+    Top {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Print one frame and end: figures of one second
+        #[arg(long)]
+        once: bool,
+    },
     /// Print what to paste to connect a client to a volume that is being served
     Connect(ConnectArgs),
     /// Read and verify everything, and repair what has another copy; also while the pool is served
@@ -201,7 +212,7 @@ pub enum VolumeCommand {
         json: bool,
     },
     /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off,
-    /// timing=inline|offline
+    /// timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms
     Set {
         /// Which pool
         #[command(flatten)]
@@ -219,7 +230,7 @@ pub enum VolumeCommand {
         target: Target,
         /// Which
         name: String,
-        /// Only this property: policy, read-only or timing
+        /// Only this property: policy, read-only, timing or goal
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]
@@ -255,6 +266,9 @@ pub struct ServeArgs {
     /// for a socket a short name in $XDG_RUNTIME_DIR or /run/onefold]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Where to show a page for browsers, with /metrics for Prometheus, /healthz and /status.json; nothing can be changed there
+    #[arg(long, value_name = "HOST:PORT", value_parser = Address::parse_http)]
+    pub http: Option<Address>,
     /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M]
     #[arg(long, value_parser = size::parse)]
     pub memory: Option<u64>,
@@ -293,7 +307,7 @@ pub struct ServeArgs {
     /// Serve only clients with a certificate that ca-cert.pem has signed
     #[arg(long, requires = "tls_certificates")]
     pub tls_verify_peer: bool,
-    /// Let tcp: listen on addresses that other machines reach. Without --tls require there is no encryption, without --tls-verify-peer no password
+    /// Let tcp: and --http listen on addresses that other machines reach. HTTP has no encryption and no password. Of tcp:, without --tls require there is no encryption, without --tls-verify-peer no password
     #[arg(long)]
     pub allow_remote: bool,
     /// Report the start as JSON, one line

@@ -17,3 +17,4 @@ mod reference;
 pub mod repair;
 pub mod scrub;
 pub mod serve;
+pub mod top;

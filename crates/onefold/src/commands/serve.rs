@@ -15,6 +15,7 @@ use crate::clients::tls::{Mode, Tls};
 use crate::commands::cli::ServeArgs;
 use crate::commands::create;
 use crate::commands::explain::explain_control;
+use crate::http::Listening;
 use crate::io::record;
 use crate::log;
 use crate::memory::{self, Division, Source, TooLittle};
@@ -54,10 +55,15 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     }
     let listeners = listen(arguments, inherited, &sockets)?;
     let tls = start_tls(arguments, &listeners)?;
+    let page = arguments.http.as_ref().map(|address| Listening::bind(address, arguments.allow_remote)).transpose()?;
+    let pages = page.as_ref().map(Listening::urls).unwrap_or_default();
     let (mailbox, sending) = control::mailbox()?;
     let control_path = arguments.control.as_ref().unwrap_or(&sockets.control);
     refuse_one_for_both(&listeners, control_path)?;
     let control = control::listen(control_path, store.share()?, sending.clone())?;
+    if let Some(page) = page {
+        page.start(path.display().to_string(), sending.clone())?;
+    }
     catch_signals(sending)?;
     let (connections, read_only) = (arguments.max_connections, arguments.read_only);
     let memory = arguments.memory.map_or_else(|| memory::of_pool(pool_memory), |memory| (memory, Source::CommandLine));
@@ -96,7 +102,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
         set_policy(&mut reactor, policy)?;
     }
     log_start(&reactor, &parameters, &control);
-    announce(&reactor, arguments, control_path, &sockets);
+    announce(&reactor, arguments, (control_path, &pages), &sockets);
     let result = run(&mut reactor, arguments);
     drop(control);
     Ok(match (result, reactor.engine().status().failure) {
@@ -397,6 +403,7 @@ struct Started<'a> {
     version: u32,
     pool: String,
     control: String,
+    pages: &'a [String],
     exports: Vec<Export<'a>>,
 }
 
@@ -407,8 +414,8 @@ struct Export<'a> {
     uris: Vec<String>,
 }
 
-/// Says where clients can connect, and how commands reach the server where that does not go without saying.
-fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path, usual: &Sockets) {
+/// Says where clients can connect, where the page is, and how commands reach the server where that does not go without saying.
+fn announce(reactor: &Reactor, arguments: &ServeArgs, (control, pages): (&Path, &[String]), usual: &Sockets) {
     let volumes: Vec<&engine::Volume> = reactor.engine().volumes().collect();
     let listeners = reactor.server().listeners();
     let uri = |listener: &Listener, name: &str| match reactor.server().tls() {
@@ -422,6 +429,7 @@ fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path, usual: &So
             version: crate::report::status::VERSION,
             pool: pool.to_string(),
             control: control.display().to_string(),
+            pages,
             exports: volumes
                 .iter()
                 .map(|volume| Export { name: &volume.name, size_bytes: volume.size, uris: uris(&volume.name) })
@@ -437,6 +445,9 @@ fn announce(reactor: &Reactor, arguments: &ServeArgs, control: &Path, usual: &So
         for uri in uris(&volume.name) {
             text.push_str(&format!("  {uri}\n"));
         }
+    }
+    for url in pages {
+        text.push_str(&format!("page:  {url}\n"));
     }
     if arguments.control.is_some() {
         text.push_str(&format!("commands need:  --control {}\n", control.display()));

@@ -3,10 +3,12 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-use crate::clients::connection::{CONNECTION_BYTES, LARGE_CONNECTION_BYTES};
-
 /// Open files besides those of clients: the store, the ring, listeners, control clients, the log.
 const OTHER_FILES: u64 = 128;
+/// Memory that a connection with a small share uses at most, apart from the buffers of its requests.
+const CONNECTION_BYTES: u64 = 20 << 10;
+/// The same with a large share.
+const LARGE_CONNECTION_BYTES: u64 = 192 << 10;
 /// Clients that there is room for whatever the memory.
 const LEAST: u32 = 16;
 /// With a large share of memory.

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheSetting, Command, DedupCommand, Engine, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy, Timing, Volume,
-    VolumeId, VolumeProperties,
+    CacheKey, CacheSetting, Command, DedupCommand, Engine, Goal, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy,
+    Timing, Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
 
@@ -54,28 +54,37 @@ pub fn wanted<'a>(
             }
             Command::ResizeVolume { volume: volume.id, size: *size_bytes }
         }
-        Request::SetVolume { name, policy, read_only, timing } => {
+        Request::SetVolume { name, policy, read_only, timing, goal } => {
             let change = VolumeProperties {
                 policy: policy.as_deref().map(inheritable).transpose()?,
                 read_only: *read_only,
                 timing: timing.as_deref().map(timing_value).transpose()?,
+                goal: goal.as_deref().map(goal_value).transpose()?,
             };
             Command::SetVolume { volume: find(engine, name)?.id, change }
         }
         Request::Scrub { action } => scrub_command(*action),
         Request::Dedup { action } => dedup_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
-        Request::SetPool(PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, tidy, cache }) => {
-            Command::SetPool(PoolChange {
-                policy: policy.as_deref().map(inheritable).transpose()?,
-                memory: *memory_bytes,
-                second_copies: *second_copies,
-                replicas: replicas.map(Budget::bytes),
-                index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
-                tidy: tidy.as_deref().map(tidy_value).transpose()?,
-                cache: cache.as_deref().map(cache_setting).transpose()?,
-            })
-        }
+        Request::SetPool(PoolSettings {
+            policy,
+            memory_bytes,
+            second_copies,
+            replicas,
+            index_copy,
+            tidy,
+            cache,
+            cache_key,
+        }) => Command::SetPool(PoolChange {
+            policy: policy.as_deref().map(inheritable).transpose()?,
+            memory: *memory_bytes,
+            second_copies: *second_copies,
+            replicas: replicas.map(Budget::bytes),
+            index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
+            tidy: tidy.as_deref().map(tidy_value).transpose()?,
+            cache: cache.as_deref().map(cache_setting).transpose()?,
+            cache_key: cache_key.as_deref().map(cache_key_value).transpose()?,
+        }),
     };
     Ok(Wanted::Command(command, None))
 }
@@ -107,8 +116,12 @@ pub fn judged<'a>(
 
 /// When duplicates of a volume are found, as it is written.
 pub fn timing_value(text: &str) -> Result<Timing, String> {
-    let timing = text.parse().ok().filter(|&timing| timing != Timing::Hybrid);
-    timing.ok_or_else(|| format!("timing={text} is not possible: it is inline or offline"))
+    text.parse().map_err(|error| format!("timing={text} is not possible: {error}"))
+}
+
+/// What clients of a volume are to have, as it is written.
+pub fn goal_value(text: &str) -> Result<Goal, String> {
+    text.parse().map_err(|error| format!("goal={text} is not possible: {error}"))
 }
 
 /// How index and read cache share memory, as it is written; `None` for the default.
@@ -132,11 +145,12 @@ pub fn done(request: &Request) -> Option<String> {
         Request::ResizeVolume { name, size_bytes, .. } => {
             format!("the volume '{name}' has {} now", size::show(*size_bytes))
         }
-        Request::SetVolume { name, policy, read_only, timing } => {
+        Request::SetVolume { name, policy, read_only, timing, goal } => {
             let policy = policy.iter().map(|policy| format!("policy={policy}"));
             let timing = timing.iter().map(|timing| format!("timing={timing}"));
+            let goal = goal.iter().map(|goal| format!("goal={goal}"));
             let locked = read_only.map(|value| format!("read-only={value}"));
-            let set: Vec<_> = policy.chain(locked).chain(timing).collect();
+            let set: Vec<_> = policy.chain(locked).chain(timing).chain(goal).collect();
             format!("the volume '{name}': set {}", set.join(", "))
         }
         Request::SetPool(PoolSettings { memory_bytes: Some(bytes), .. }) => {
@@ -151,6 +165,7 @@ pub fn done(request: &Request) -> Option<String> {
         Request::SetPool(PoolSettings { index_copy: Some(copy), .. }) => format!("the pool: set index-copy={copy}"),
         Request::SetPool(PoolSettings { tidy: Some(tidy), .. }) => format!("the pool: set tidy={tidy}"),
         Request::SetPool(PoolSettings { cache: Some(cache), .. }) => format!("the pool: set cache={cache}"),
+        Request::SetPool(PoolSettings { cache_key: Some(key), .. }) => format!("the pool: set cache-key={key}"),
         Request::SetPool(PoolSettings { policy, .. }) => {
             format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
         }
@@ -199,6 +214,11 @@ pub fn inheritable(text: &str) -> Result<Option<Policy>, String> {
 /// Which copy the index names.
 pub fn index_copy_value(text: &str) -> Result<IndexCopy, String> {
     text.parse().map_err(|error| format!("index-copy={text} is not possible: {error}"))
+}
+
+/// What the read cache finds blocks by.
+pub fn cache_key_value(text: &str) -> Result<CacheKey, String> {
+    text.parse().map_err(|error| format!("cache-key={text} is not possible: {error}"))
 }
 
 /// How much is moved to put scattered regions in order.

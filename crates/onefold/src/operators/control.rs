@@ -114,6 +114,9 @@ pub enum Request {
         /// When duplicates are found.
         #[serde(default)]
         timing: Option<String>,
+        /// What its clients are to have.
+        #[serde(default)]
+        goal: Option<String>,
     },
     /// Other properties of the pool; answered when they are durable.
     SetPool(PoolSettings),
@@ -149,6 +152,8 @@ pub struct PoolSettings {
     pub tidy: Option<String>,
     /// How index and read cache share memory, or `default`.
     pub cache: Option<String>,
+    /// What the read cache finds blocks by, as it is written on the command line.
+    pub cache_key: Option<String>,
 }
 
 /// What to do about the pass that finds all duplicates.
@@ -317,7 +322,8 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
     }
 }
 
-fn ask(request: Request, sending: &Sending) -> Response {
+/// Asks the reactor, and waits for its answer.
+pub fn ask(request: Request, sending: &Sending) -> Response {
     let (sender, receiver) = channel();
     let gone = || Response::Failed("the server is stopping".into());
     if !sending.send(Message::Request(request, sender)) {

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use crate::operators::command::{cache_setting, index_copy_value, inheritable, tidy_value, timing_value};
+use crate::operators::command::{
+    cache_key_value, cache_setting, goal_value, index_copy_value, inheritable, tidy_value, timing_value,
+};
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
 use crate::size;
@@ -40,6 +42,12 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
             property: "timing",
             value: volume.timing.clone(),
             source: if volume.timing_source == "volume" { "volume" } else { DEFAULT },
+        },
+        Property {
+            name: name.clone(),
+            property: "goal",
+            value: volume.goal.clone(),
+            source: if volume.pace.setpoint.is_some() { "volume" } else { DEFAULT },
         },
     ]
 }
@@ -87,6 +95,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
             property: "cache",
             value: report.cache.setting.clone(),
             source: if report.cache.is_set { "pool" } else { DEFAULT },
+        },
+        Property {
+            name: name.into(),
+            property: "cache-key",
+            value: report.cache.key.clone(),
+            source: if report.cache.key == engine::CacheKey::default().to_string() { DEFAULT } else { "pool" },
         },
     ]
 }
@@ -142,7 +156,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
 
 /// What `volume set` asks for.
 pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
-    let (mut policy, mut read_only, mut timing) = (None, None, None);
+    let (mut policy, mut read_only, mut timing, mut goal) = (None, None, None, None);
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(format!("'{pair}' is not of the form KEY=VALUE, such as policy=native"));
@@ -151,14 +165,16 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
             "policy" => policy = Some(policy_value(value)?),
             "read-only" => read_only = Some(switch(key, value)?),
             "timing" => timing = Some(timing_value(value)?.to_string()),
-            _ => return Err(unknown_key(key, &["policy", "read-only", "timing"])),
+            "goal" => goal = Some(goal_value(value)?.to_string()),
+            _ => return Err(unknown_key(key, &["policy", "read-only", "timing", "goal"])),
         }
     }
-    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing })
+    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing, goal })
 }
 
 /// Properties of a pool.
-const POOL_KEYS: [&str; 7] = ["policy", "memory", "second-copies", "replicas", "index-copy", "tidy", "cache"];
+const POOL_KEYS: [&str; 8] =
+    ["policy", "memory", "second-copies", "replicas", "index-copy", "tidy", "cache", "cache-key"];
 
 /// What `set` asks for.
 pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
@@ -199,6 +215,10 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
         "cache" => {
             cache_setting(value)?;
             settings.cache = Some(value.into());
+        }
+        "cache-key" => {
+            cache_key_value(value)?;
+            settings.cache_key = Some(value.into());
         }
         _ => return Err(unknown_key(key, &POOL_KEYS)),
     }
@@ -246,9 +266,10 @@ mod tests {
             name: "v".into(),
             policy: Some("native".into()),
             read_only: Some(true),
-            timing: Some("offline".into()),
+            timing: Some("hybrid".into()),
+            goal: Some("p99=2ms".into()),
         };
-        assert_eq!(set(&["policy=native", "read-only=on", "timing=offline"]), Ok(request));
+        assert_eq!(set(&["policy=native", "read-only=on", "timing=hybrid", "goal=p99=2ms"]), Ok(request));
         let known =
             ["policy=select:4", "policy=select:3,request", "policy=idedup:8", "policy=observe", "policy=inherit"];
         assert!(known.iter().all(|pair| set(&[pair]).is_ok()));
@@ -257,15 +278,17 @@ mod tests {
             ("policy=some", "inherit"),
             ("policy=select:0", "1 to 255"),
             ("read-only=1", "on or off"),
-            ("x=1", "policy or read-only or timing"),
-            ("timing=later", "inline or offline"),
+            ("x=1", "policy or read-only or timing or goal"),
+            ("timing=later", "inline, offline or hybrid"),
+            ("goal=0iops", "20000iops"),
+            ("goal=fast", "none, or a number"),
         ] {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
         let error = pool_request("size", "1").unwrap_err();
         assert!(
-            error.contains("policy or memory or second-copies or replicas or index-copy or tidy or cache"),
+            error.contains("policy or memory or second-copies or replicas or index-copy or tidy or cache or cache-key"),
             "{error}"
         );
         let set = |memory_bytes, second_copies| {
@@ -273,6 +296,8 @@ mod tests {
         };
         assert!(pool_request("index-copy", "oldest").is_ok());
         assert!(pool_request("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));
+        assert!(["content", "sector", "off"].iter().all(|value| pool_request("cache-key", value).is_ok()));
+        assert!(pool_request("cache-key", "digest").unwrap_err().contains("content, sector or off"));
         assert!(pool_request("replicas", "1G").is_ok() && pool_request("replicas", "off").is_ok());
         assert!(pool_request("replicas", "many").unwrap_err().contains("off or default"));
         assert!(["auto", "off", "50G"].iter().all(|value| pool_request("tidy", value).is_ok()));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::clients::listen::{Listener, refuse_remote};
+use crate::clients::listen::{Listener, Service, refuse_remote};
 
 /// The first descriptor that is handed over (SD_LISTEN_FDS_START).
 const FIRST: i32 = 3;
@@ -163,7 +163,7 @@ impl Inherited {
             Ok(AddressFamily::INET | AddressFamily::INET6) => {
                 let socket = TcpListener::from(descriptor);
                 let address = socket.local_addr().with_context(|| format!("cannot read the address of {which}"))?;
-                refuse_remote(&which, address.ip(), allow_remote)?;
+                refuse_remote(&which, address.ip(), Service::Nbd, allow_remote)?;
                 Ok(Listener::Tcp { socket, address, inherited: true })
             }
             _ => bail!(wrong("neither a Unix nor a TCP socket")),

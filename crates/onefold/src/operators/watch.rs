@@ -70,6 +70,11 @@ impl Watch {
         [host_again, checkpoint_again].into_iter().flatten().min()
     }
 
+    /// Whether the file system under the pool was full when it was looked at last.
+    pub fn host_lacks_room(&self) -> bool {
+        self.host_full || self.lacks_room
+    }
+
     /// Damages, and how the scrub goes on.
     pub fn look_at_scrub(&mut self, engine: &Engine, status: &Status) {
         let seen = self.damage;
@@ -274,6 +279,8 @@ mod tests {
             repaired_blocks: 0,
             scrub: engine::ScrubStatus::default(),
             dedup: engine::DedupStatus::default(),
+            flash: None,
+            pace: engine::PaceStatus::default(),
             mode: Mode::Normal,
             failure: None,
         }

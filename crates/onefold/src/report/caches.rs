@@ -30,6 +30,14 @@ pub struct CacheReport {
     pub index_ghost_hits: u64,
     /// Blocks read that were in memory.
     pub read_hits: u64,
+    /// Those of them that were in memory under their own slots,
+    pub slot_hits: u64,
+    /// and those that were found by content, in the buffer of another slot.
+    pub content_hits: u64,
+    /// Slots whose content is in the buffer of another slot, now: blocks that are held once and would be held twice.
+    pub joined_blocks: u64,
+    /// What the read cache finds blocks by, as it is written on the command line.
+    pub key: String,
     /// Blocks read from the device.
     pub read_misses: u64,
     /// Blocks read that a larger read cache would have had.
@@ -73,6 +81,10 @@ impl CacheReport {
             index_misses: writes.index_misses,
             index_ghost_hits: counts.index_ghost_hits,
             read_hits: counts.read_hits,
+            slot_hits: counts.read_hits.saturating_sub(status.contents.hits),
+            content_hits: status.contents.hits,
+            joined_blocks: status.contents.joined_blocks,
+            key: engine.cache_key().to_string(),
             read_misses: counts.read_misses,
             read_ghost_hits: counts.read_ghost_hits,
             moves: counts.moves,
@@ -100,7 +112,13 @@ impl CacheReport {
             percent(self.index_hits, self.index_misses),
             f64::from(self.index_share) / 10.0,
         );
-        let read = format!("{:<12}{}", size::show(self.read_bytes), percent(self.read_hits, self.read_misses));
+        let by_content = if self.content_hits + self.joined_blocks == 0 {
+            String::new()
+        } else {
+            format!("; {} by content, {} blocks held once for others", self.content_hits, self.joined_blocks)
+        };
+        let hits = percent(self.read_hits, self.read_misses);
+        let read = format!("{:<12}{hits}{by_content}", size::show(self.read_bytes));
         [("index", index), ("read cache", read)]
     }
 }

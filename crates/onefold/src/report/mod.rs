@@ -2,6 +2,11 @@
 
 pub mod caches;
 pub mod dedup;
+pub mod health;
+pub mod jobs;
+pub mod latency;
+pub mod pace;
 pub mod prometheus;
+pub mod recent;
 pub mod status;
 pub mod writes;

@@ -7,6 +7,7 @@ use std::fmt::{Display, Write};
 
 use engine::PassState;
 
+use crate::report::latency::{KindReport, bound_seconds};
 use crate::report::status::{Report, TablesReport, VolumeReport};
 use crate::report::writes::{CategoriesReport, RemovedReport, SizesReport, WhatIfReport};
 
@@ -19,10 +20,14 @@ enum Kind {
     Counter,
     /// Up and down.
     Gauge,
+    /// Counters of what took up to each of some times, of all, and of their times together.
+    Histogram,
 }
 
 /// A value with its labels, beside `pool`.
 struct Sample {
+    /// What follows the name of the metric: for histograms.
+    suffix: &'static str,
     labels: Vec<(&'static str, String)>,
     value: String,
 }
@@ -98,6 +103,7 @@ const METRICS: &[Metric] = &[
         "1 if the pool was not closed cleanly and no server has it: the figures are those that recovery will find.",
         |report| one(report.needs_recovery),
     ),
+    gauge("onefold_host_full", "1 if the file system under the pool is full.", |report| one(report.host_full)),
     gauge("onefold_failed", "1 if the pool has failed: it is read-only until it is repaired.", |report| {
         one(report.failure.is_some())
     }),
@@ -143,6 +149,23 @@ const METRICS: &[Metric] = &[
         "Blocks that wait for the next pass, of those that came in this run.",
         |report| one(report.dedup.undone_blocks),
     ),
+    gauge(
+        "onefold_pace_share_ppm",
+        "Of a million parts of the device, those that the pass has beside clients.",
+        |report| one(report.pace.share_ppm),
+    ),
+    gauge(
+        "onefold_pace_miss_ppm",
+        "The largest miss of all goals, in millionths of the goal; below 0 is room.",
+        |report| one(report.pace.miss_ppm),
+    ),
+    gauge("onefold_pace_p99_nanoseconds", "The p99 of all requests when it was measured last.", |report| {
+        one(report.pace.p99_ns)
+    }),
+    gauge("onefold_pace_usual_p99_nanoseconds", "The usual p99 of all requests; 0: not known yet.", |report| {
+        one(report.pace.usual_p99_ns)
+    }),
+    gauge("onefold_requests_in_flight", "Requests in flight.", |report| one(report.pace.requests_in_flight)),
     counter("onefold_dedup_shared_blocks_total", "Blocks that the pass has let share a slot.", |report| {
         one(report.dedup.shared_blocks)
     }),
@@ -169,6 +192,15 @@ const METRICS: &[Metric] = &[
     ),
     counter("onefold_cache_read_hits_total", "Blocks of reads that were in memory.", |report| {
         one(report.cache.read_hits)
+    }),
+    counter("onefold_cache_slot_hits_total", "Those of them that were in memory under their own slots.", |report| {
+        one(report.cache.slot_hits)
+    }),
+    counter("onefold_cache_content_hits_total", "Those of them that were in memory for another slot.", |report| {
+        one(report.cache.content_hits)
+    }),
+    gauge("onefold_cache_joined_blocks", "Slots whose content is cached for another slot.", |report| {
+        one(report.cache.joined_blocks)
     }),
     counter("onefold_cache_read_misses_total", "Blocks of reads that came from the store.", |report| {
         one(report.cache.read_misses)
@@ -244,6 +276,12 @@ const METRICS: &[Metric] = &[
     counter("onefold_reads_ahead_gap_blocks_total", "Blocks read over between blocks read ahead.", |report| {
         one(report.reads.ahead_gaps)
     }),
+    Metric {
+        name: "onefold_request_duration_seconds",
+        kind: Kind::Histogram,
+        help: "How long clients' requests took, from their headers until their replies were queued.",
+        samples: |report| report.latency.kinds().into_iter().flat_map(durations).collect(),
+    },
     counter(
         "onefold_neighbours_pages_total",
         "Summary pages gone through because a block beside theirs was found.",
@@ -315,6 +353,26 @@ const METRICS: &[Metric] = &[
     }),
     gauge("onefold_volume_clients", "Clients connected to the volume.", |report| {
         volumes(report, |volume| one(volume.clients))
+    }),
+    gauge("onefold_volume_offline", "1 while writes are stored without a look for duplicates.", |report| {
+        volumes(report, |volume| one(volume.pace.offline))
+    }),
+    counter("onefold_volume_mode_switches_total", "How often a controller has changed that.", |report| {
+        volumes(report, |volume| one(volume.pace.switches))
+    }),
+    gauge("onefold_volume_goal", "The goal, in requests or bytes a second, or as a p99 in nanoseconds.", |report| {
+        volumes(report, |volume| some(volume.pace.setpoint))
+    }),
+    gauge(
+        "onefold_volume_measured",
+        "What was measured last, in the unit of the goal; without one the p99.",
+        |report| volumes(report, |volume| some(volume.pace.measured)),
+    ),
+    gauge("onefold_volume_miss_ppm", "By how much that missed the goal, in millionths; below 0 is room.", |report| {
+        volumes(report, |volume| some(volume.pace.miss_ppm))
+    }),
+    gauge("onefold_volume_stressed_ppm", "Of a million requests those in stress (HIODS 4.3).", |report| {
+        volumes(report, |volume| some(volume.pace.stressed_ppm))
     }),
     gauge("onefold_volume_logical_blocks_used", "Mapped blocks of the volume that are not zero.", |report| {
         volumes(report, |volume| one(volume.logical_blocks_used))
@@ -397,6 +455,12 @@ impl Figure for u32 {
     }
 }
 
+impl Figure for i64 {
+    fn value(self) -> String {
+        self.to_string()
+    }
+}
+
 impl Figure for usize {
     fn value(self) -> String {
         self.to_string()
@@ -416,16 +480,17 @@ impl Figure for bool {
 }
 
 fn one(figure: impl Figure) -> Vec<Sample> {
-    vec![Sample { labels: Vec::new(), value: figure.value() }]
+    vec![Sample { suffix: "", labels: Vec::new(), value: figure.value() }]
 }
 
 /// No sample where there is no figure.
-fn some(figure: Option<u64>) -> Vec<Sample> {
+fn some(figure: Option<impl Figure>) -> Vec<Sample> {
     figure.map(one).unwrap_or_default()
 }
 
 fn labelled<const N: usize>(label: &'static str, figures: [(&str, u64); N]) -> Vec<Sample> {
-    let sample = |(name, figure): (&str, u64)| Sample { labels: vec![(label, name.into())], value: figure.value() };
+    let sample =
+        |(name, figure): (&str, u64)| Sample { suffix: "", labels: vec![(label, name.into())], value: figure.value() };
     figures.map(sample).into()
 }
 
@@ -458,6 +523,22 @@ fn tables(tables: &TablesReport) -> Vec<Sample> {
     samples
 }
 
+/// The samples of a histogram: what a bound has is in all that follow.
+fn durations((name, kind): (&'static str, &KindReport)) -> Vec<Sample> {
+    let labels = || vec![("kind", name.to_string())];
+    let mut so_far = 0;
+    let buckets = kind.buckets.iter().enumerate().map(|(bucket, count)| {
+        so_far += count;
+        let bound = bound_seconds(bucket).map_or_else(|| "+Inf".into(), |seconds| seconds.to_string());
+        let labels = labels().into_iter().chain([("le", bound)]).collect();
+        Sample { suffix: "_bucket", labels, value: so_far.value() }
+    });
+    let mut samples: Vec<Sample> = buckets.collect();
+    samples.push(Sample { suffix: "_sum", labels: labels(), value: kind.seconds.value() });
+    samples.push(Sample { suffix: "_count", labels: labels(), value: kind.requests.value() });
+    samples
+}
+
 fn categories(categories: &CategoriesReport) -> Vec<Sample> {
     let CategoriesReport { unknown, sequential, scattered, partial } = *categories;
     let figures = [("unknown", unknown), ("sequential", sequential), ("scattered", scattered), ("partial", partial)];
@@ -483,11 +564,12 @@ pub fn text(report: &Report, pool: impl Display) -> String {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for Sample { labels, value } in samples(report) {
+        for Sample { suffix, labels, value } in samples(report) {
             let labels = [&pool].into_iter().chain(&labels).map(|(label, of)| format!("{label}=\"{}\"", escaped(of)));
-            let _ = writeln!(text, "{name}{{{}}} {value}", labels.collect::<Vec<_>>().join(","));
+            let _ = writeln!(text, "{name}{suffix}{{{}}} {value}", labels.collect::<Vec<_>>().join(","));
         }
     }
     text

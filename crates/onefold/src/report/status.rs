@@ -6,10 +6,13 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::clients::latency::Latencies;
 use crate::clients::tls;
 use crate::memory::Source;
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
+use crate::report::latency::LatencyReport;
+use crate::report::pace::{PaceReport, VolumePaceReport};
 use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
 use crate::size;
 
@@ -89,6 +92,9 @@ pub struct Report {
     /// Why the pool has failed, if it has: it is read-only until it is repaired.
     #[serde(default)]
     pub failure: Option<String>,
+    /// Whether the file system under the pool is full: writes fail, or wait, until there is room.
+    #[serde(default)]
+    pub host_full: bool,
     /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub,
     pub damaged_blocks_found: u64,
     /// and those of them that have been repaired.
@@ -98,6 +104,9 @@ pub struct Report {
     /// The pass that finds all duplicates, under way or the last one.
     #[serde(default)]
     pub dedup: DedupReport,
+    /// Clients and that pass, side by side.
+    #[serde(default)]
+    pub pace: PaceReport,
     /// The damages found last, at most 64.
     pub damages: Vec<DamageReport>,
     /// The pool's policy, if it is set.
@@ -108,6 +117,9 @@ pub struct Report {
     /// What was done for reads.
     #[serde(default)]
     pub reads: ReadsReport,
+    /// How long clients' requests take.
+    #[serde(default)]
+    pub latency: LatencyReport,
     /// What came of digests that were put into the index ahead of need.
     #[serde(default)]
     pub neighbours: NeighboursReport,
@@ -332,12 +344,18 @@ pub struct VolumeReport {
     pub policy_source: String,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// When duplicates are found: `inline` or `offline`.
+    /// When duplicates are found: `inline`, `offline` or `hybrid`.
     #[serde(default)]
     pub timing: String,
     /// Who set that: `default` or `volume`.
     #[serde(default)]
     pub timing_source: String,
+    /// What its clients are to have.
+    #[serde(default)]
+    pub goal: String,
+    /// What they get, and what follows from it.
+    #[serde(default)]
+    pub pace: VolumePaceReport,
     /// Clients connected to it.
     pub clients: usize,
     /// Mapped, non-zero blocks.
@@ -446,6 +464,8 @@ impl Report {
             read_only: volume.read_only,
             timing: volume.timing.unwrap_or_default().to_string(),
             timing_source: if volume.timing.is_some() { "volume".into() } else { "default".into() },
+            goal: volume.goal.to_string(),
+            pace: VolumePaceReport::new(engine, volume),
             clients: clients(volume.id),
             logical_blocks_used: volume.logical_blocks_used,
             writes: WritesReport::new(volume.writes),
@@ -481,14 +501,17 @@ impl Report {
             mode: mode_name(status.mode).into(),
             needs_recovery: false,
             failure: status.failure.map(|failure| failure_text(failure).into()),
+            host_full: false,
             damaged_blocks_found: status.damaged_blocks_found,
             repaired_blocks: status.repaired_blocks,
             scrub: ScrubReport::new(&status.scrub),
             dedup: DedupReport::new(&status.dedup),
+            pace: PaceReport::new(&status.pace),
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
             pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
             writes: WritesReport::new(engine.write_counts()),
             reads: engine.read_counts().into(),
+            latency: LatencyReport::new(&Latencies::default()),
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
             addresses: Vec::new(),
@@ -510,6 +533,9 @@ impl Report {
         }
         if let Some(failure) = &self.failure {
             row("failed", format!("{failure}: read-only until 'onefold repair' has lifted it"));
+        }
+        if self.host_full {
+            row("no room", "the file system under the pool is full: make room there".into());
         }
         row("capacity", size::show(self.capacity_bytes));
         row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
@@ -586,6 +612,7 @@ impl Report {
         text.push_str(&self.writes.text());
         text.push_str(&self.neighbours.text());
         text.push_str(&self.reads.text());
+        text.push_str(&self.latency.text());
         text.push('\n');
         text.push_str(&volumes_text(&self.volumes));
         text
@@ -600,13 +627,18 @@ pub fn volumes_text(volumes: &[VolumeReport]) -> String {
     let widest =
         |of: fn(&VolumeReport) -> &str| volumes.iter().map(|volume| of(volume).len()).max().unwrap_or(0).max(6) + 2;
     let (width, wide) = (widest(|volume| &volume.name), widest(|volume| &volume.policy));
-    let long = widest(|volume| &volume.timing);
+    let timing_of = |volume: &VolumeReport| match volume.timing.as_str() {
+        "hybrid" if volume.pace.offline => "hybrid, now offline".into(),
+        "hybrid" => "hybrid, now inline".into(),
+        timing => String::from(timing),
+    };
+    let long = volumes.iter().map(|volume| timing_of(volume).len()).max().unwrap_or(0).max(6) + 2;
     let mut text = format!("  {:<width$}{:<12}{:<wide$}{:<long$}holds\n", "volume", "size", "policy", "timing");
     for volume in volumes {
         let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
         let (name, size) = (&volume.name, size::show(volume.size_bytes));
         let locked = if volume.read_only { ", read-only" } else { "" };
-        let (policy, timing) = (&volume.policy, &volume.timing);
+        let (policy, timing) = (&volume.policy, timing_of(volume));
         text.push_str(&format!("  {name:<width$}{size:<12}{policy:<wide$}{timing:<long$}{holds}{locked}\n"));
     }
     text
@@ -673,6 +705,8 @@ mod tests {
             read_only: false,
             timing: "inline".into(),
             timing_source: "default".into(),
+            goal: "none".into(),
+            pace: VolumePaceReport::default(),
             clients: 0,
             logical_blocks_used: 256,
             writes: WritesReport::default(),

@@ -75,21 +75,21 @@ fn is_blank(store: &Store) -> std::io::Result<bool> {
 
 /// The newest valid superblock of the four slots, or the error that says most.
 fn newest<'a>(slots: impl Iterator<Item = &'a [u8]>) -> Result<Superblock, SuperblockError> {
-    let (mut best, mut worst): (Option<Superblock>, SuperblockError) = (None, SuperblockError::Foreign);
+    let (mut found, mut worst) = (Vec::new(), SuperblockError::Foreign);
     for slot in slots {
         if let Some(refusal) = Superblock::refusal(slot) {
             // An older superblock beside it is not an answer: opening that would undo what the newer program did.
             return Err(refusal);
         }
         match Superblock::decode(slot) {
-            Ok(found) if best.as_ref().is_none_or(|best| best.epoch < found.epoch) => best = Some(found),
-            Ok(_) | Err(SuperblockError::Foreign) => {}
+            Ok(superblock) => found.push(superblock),
+            Err(SuperblockError::Foreign) => {}
             // A torn superblock says less than one that another version wrote.
             Err(SuperblockError::Checksum) if worst != SuperblockError::Foreign => {}
             Err(error) => worst = error,
         }
     }
-    best.ok_or(worst)
+    if found.is_empty() { Err(worst) } else { Superblock::newest(&found) }
 }
 
 /// The id of the pool on a device that another process may be serving; `None` if there is no pool.

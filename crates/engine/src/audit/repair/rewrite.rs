@@ -62,6 +62,8 @@ impl Planner<'_, '_> {
             clean: true,
             data_used: self.counts.iter().filter(|&&count| count > 0).count() as u64,
             disk_index: self.engine.pool.disk_index.record,
+            // Generations may not be what they were.
+            flash: 0,
             roots: self.engine.pool.roots,
             ..self.engine.pool.superblock
         };

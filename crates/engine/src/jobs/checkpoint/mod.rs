@@ -42,8 +42,8 @@ use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
-use crate::jobs::Steps;
 use crate::jobs::checkpoint::plan::Plan;
+use crate::jobs::{Runs, Steps};
 use crate::map::map_buffer::{Leaf, Pass};
 use crate::pool::Pool;
 use crate::pool::disk_index::Update;
@@ -203,7 +203,12 @@ impl Pool {
 
     /// Whether anything that was cut off is to be walked.
     pub(crate) fn has_discards(&self) -> bool {
-        self.discards.len() > self.stuck_discards
+        self.discards_to_walk() > 0
+    }
+
+    /// Subtrees that were cut off and can be walked.
+    pub(crate) fn discards_to_walk(&self) -> usize {
+        self.discards.len() - self.stuck_discards
     }
 
     /// A checkpoint is to begin, also where jobs have had their turn already.
@@ -341,7 +346,7 @@ impl Engine {
     #[inline]
     fn discards_are_due(&self, facts: &Facts) -> bool {
         let any = self.pool.has_discards() || self.pool.delta.cuts > 0;
-        let are_many = || self.pool.discards.len() as u64 >= u64::from(self.pool.limits.discards) / 2;
+        let are_many = || self.pool.discards_to_walk() as u64 >= u64::from(self.pool.limits.discards) / 2;
         any && self.pool.phase == Phase::Serving
             && !self.pool.has_much_pending()
             && (are_many() || self.has_rested(facts))
@@ -374,7 +379,7 @@ impl Engine {
         checkpoint.yielded = false;
         checkpoint.facts = *facts;
         let needs_turn = checkpoint.stage < Stage::Drain && !self.pool.read_only;
-        if needs_turn && !self.jobs.begins_burst(&self.pool, &checkpoint.facts) {
+        if needs_turn && !self.jobs.begins_burst(Runs::InBursts, &self.pool, &checkpoint.facts) {
             checkpoint.yielded = true;
             self.lend_checkpoint(checkpoint);
             return;
@@ -658,10 +663,12 @@ impl Engine {
             index_copy: self.pool.index_copy,
             tidy: self.pool.regions().tidy(),
             cache: self.pool.pool_cache,
+            cache_key: self.pool.cache.key(),
             replicas: self.pool.replicas.budget,
             scrub: self.jobs.scrub.record,
             dedup: self.jobs.dedup().record(),
             disk_index: self.pool.disk_index.record,
+            flash: self.pool.flash_mark(),
             roots: self.pool.roots,
             ..self.pool.superblock
         };

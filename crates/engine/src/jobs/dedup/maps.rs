@@ -5,7 +5,7 @@ use crate::format::entry::{Entry, Key, LBA_BITS};
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
 use crate::store::pages::Region;
-use crate::store::tree::{LastLeaf, Unresolved, Walk, lookup};
+use crate::store::tree::{LastLeaf, Missing, Unresolved, Walk, lookup};
 
 /// Where the walk is: the next block.
 #[derive(Clone, Copy, Default)]
@@ -28,6 +28,23 @@ impl Maps {
             let takes_part = pool.volume_index(volume.id).is_some() && pool.may_share(first);
             (takes_part && from < end).then(|| (at, from.max(first), end))
         })
+    }
+}
+
+impl Pool {
+    /// How many leaves of a map lie below the page that is missing for one of them.
+    fn leaves_below(&mut self, volume: usize, leaf: u64, missing: Missing) -> u64 {
+        let (fanout, height) = (self.store.geometry.fanout(), self.maps[volume].height);
+        let mut span = 1u64;
+        for _ in 0..height {
+            let wider = span.saturating_mul(fanout);
+            let last = (leaf / wider).saturating_add(1).saturating_mul(wider) - 1;
+            match lookup(&mut self.store, Region::Metadata, self.maps[volume], last) {
+                Walk::Missing(other) if other == missing => span = wider,
+                _ => break,
+            }
+        }
+        span
     }
 }
 
@@ -75,7 +92,9 @@ impl Dedup {
                 Key(buffered.0 + 1)
             }
             Walk::Missing(missing) if missing.pointer.is_lost() || pool.failed_pages.contains(&missing.key) => {
-                maps.next = Some(of_leaf(number + 1));
+                // All leaves below a page that cannot be read: in a huge volume nobody could pass them one by one.
+                let span = pool.leaves_below(volume, number, missing);
+                maps.next = Some(of_leaf((number / span).saturating_add(1).saturating_mul(span)));
                 return Ok(());
             }
             Walk::Missing(missing) => return Err(missing.into()),

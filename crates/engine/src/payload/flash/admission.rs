@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 
 use super::budget::Budget;
 use crate::contract::Nanos;
+use crate::sizes::{list_bytes, table_bytes};
 use crate::slot_map::NearMap;
 
 /// The highest threshold that a budget sets.
@@ -234,6 +235,27 @@ impl Admission {
             self.places[place as usize].container = None;
             self.free.push(place);
         }
+    }
+
+    /// These places, in order, have these containers already: each but once. To be called before anything else.
+    pub(crate) fn restore(&mut self, held: &[(u32, u32)]) {
+        for &(place, container) in held {
+            let delay = self.rules.delay;
+            self.places[place as usize] = Place { container: Some(container), references: 0, priority: 1, delay };
+            self.place_of.insert(u64::from(container), place);
+        }
+        let places = &self.places;
+        self.free.retain(|&place| places[place as usize].container.is_none());
+    }
+
+    /// The pool has so many containers by now.
+    pub(crate) fn grow(&mut self, containers: u32) {
+        self.heats.resize(containers as usize, Heat::default());
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        list_bytes(&self.heats) + list_bytes(&self.places) + list_bytes(&self.free) + table_bytes(&self.place_of)
     }
 
     /// Reads that the filter asks for now.

@@ -1,9 +1,10 @@
 //! The flash cache: containers of the pool, whole, on a faster device.
 //!
 //! `admission` decides which containers it holds. It is pure: it knows no device, no content and no clock, and its memory is bounded by
-//! the numbers of containers and places. Called by who reads a container; today that is the lab's `flash_cache`.
+//! the numbers of containers and places. `places` knows what lies where for certain. Who reads and writes them: `pool/flash.rs`.
 
 pub mod admission;
 mod budget;
+pub(crate) mod places;
 #[cfg(test)]
 mod tests;

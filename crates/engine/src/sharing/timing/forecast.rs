@@ -79,6 +79,11 @@ impl Forecast {
         measured.miss(goal, self.usual)
     }
 
+    /// The p99 that is usual; 0: not known yet.
+    pub fn usual(&self) -> Nanos {
+        self.usual
+    }
+
     /// What inline is expected to do in a second, in requests or in bytes.
     pub fn inline_forecast(&self) -> u64 {
         match self.done {

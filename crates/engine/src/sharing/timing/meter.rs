@@ -45,6 +45,11 @@ impl Meter {
         }
     }
 
+    /// Begins now, while so many requests are under way.
+    pub fn begun(now: Nanos, active: u64) -> Meter {
+        Meter { active, ..Meter::new(now) }
+    }
+
     /// A request comes.
     pub fn entered(&mut self, now: Nanos) {
         self.entered += 1;

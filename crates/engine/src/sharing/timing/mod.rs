@@ -10,7 +10,7 @@
 //!
 //! What must hold: a controller never asks for a burst. The pace of the background is the throttle's (`pid`), whatever the mode.
 //!
-//! Who calls it: so far the lab, with a model of what both modes cost (`lab figure hiods-*`). The engine's background pass will.
+//! Who calls it: `requests/foreground.rs`, with what clients get; and the lab, with a model of what both modes cost (`lab figure hiods-*`).
 
 pub mod forecast;
 pub mod meter;
@@ -85,6 +85,14 @@ impl Measurement {
         match goal {
             Goal::Bytes(_) => self.each_second(self.bytes),
             _ => self.operations(),
+        }
+    }
+
+    /// What the goal is about: requests or bytes a second, or else the p99.
+    pub fn in_unit_of(&self, goal: Goal) -> u64 {
+        match goal {
+            Goal::P99(_) | Goal::None => self.p99,
+            goal => self.rate(goal),
         }
     }
 

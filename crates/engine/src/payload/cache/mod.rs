@@ -7,11 +7,25 @@
 //! A fifth list, `ahead`, holds what was read ahead of a sequential reader and has not been used yet. It is apart from ARC: it
 //! neither counts towards the capacity nor pushes anything out, and is itself bounded by a part of the capacity. The first use of a
 //! block puts it in as if it had come from the device just then, with what its ghost says.
+//!
+//! Where the pool wants it, blocks are found by content, too (`content.rs`), and slots that hold the same are joined to the one buffer of
+//! that content (`joined.rs`).
+
+mod content;
+#[cfg(test)]
+mod content_tests;
+mod joined;
+#[cfg(test)]
+mod tests;
 
 use alloc::vec::Vec;
 
+use self::content::Contents;
+pub(crate) use self::joined::content_bytes;
 use crate::contract::BufferId;
+use crate::counters::ContentCounts;
 use crate::format::entry::Slot;
+use crate::settings::CacheKey;
 use crate::sizes::table_bytes;
 use crate::slot_map::{Near, NearMap};
 
@@ -22,6 +36,8 @@ enum List {
     RecentGhost = 2,
     FrequentGhost = 3,
     Ahead = 4,
+    /// In none of the lists: its content is in the buffer of another node, the *first*.
+    Joined = 5,
 }
 
 /// What has been read ahead takes at most one part in so many of the capacity.
@@ -29,7 +45,7 @@ const AHEAD_PART: usize = 4;
 
 impl List {
     fn has_buffer(self) -> bool {
-        matches!(self, List::Recent | List::Frequent | List::Ahead)
+        matches!(self, List::Recent | List::Frequent | List::Ahead | List::Joined)
     }
 }
 
@@ -42,6 +58,7 @@ struct Node {
     list: List,
     /// Read ahead: the ghost that it was before.
     ghost: Option<List>,
+    /// Neighbours in the list; of one that is joined, among those of the same buffer.
     newer: u32,
     older: u32,
 }
@@ -67,6 +84,9 @@ pub(crate) struct ReadCache {
     unused: Vec<u32>,
     by_slot: NearMap<Slot, u32>,
     lists: [Ends; 5],
+    key: CacheKey,
+    contents: Contents,
+    counts: ContentCounts,
 }
 
 impl ReadCache {
@@ -82,23 +102,28 @@ impl ReadCache {
             unused: Vec::new(),
             by_slot: NearMap::with_capacity_and_hasher(most + 1, Near),
             lists: [Ends { newest: NONE, oldest: NONE, length: 0 }; 5],
+            key: CacheKey::default(),
+            contents: Contents::none(),
+            counts: ContentCounts::default(),
         }
     }
 
     /// There is to be room for `capacity` blocks, of at most `most` that are remembered. Keeps what was used last, of the
-    /// buffers that `keep` allows; the others go to `evicted`, and what was read ahead.
+    /// buffers that `keep` allows; the others go to `evicted`, and what was read ahead. Joined slots are forgotten. `numbers`: buffers
+    /// have numbers up to this.
     pub(crate) fn resize(
         &mut self,
         capacity: usize,
         most: usize,
+        numbers: usize,
         keep: impl Fn(BufferId) -> bool,
         evicted: &mut Vec<BufferId>,
     ) {
         let all = [List::Recent, List::Frequent, List::RecentGhost, List::FrequentGhost];
         let mut kept = all.map(|list| self.newest_first(list));
-        let (target, lru) = (self.target.min(capacity), self.lru);
+        let (target, lru, key, counts) = (self.target.min(capacity), self.lru, self.key, self.counts);
         evicted.extend(self.newest_first(List::Ahead).iter().map(|node| node.buffer));
-        *self = ReadCache::new(0, 0);
+        let before = core::mem::replace(self, ReadCache::new(0, 0)).contents;
         for nodes in &mut kept[..2] {
             nodes.retain(|node| {
                 let good = keep(node.buffer);
@@ -118,12 +143,16 @@ impl ReadCache {
         kept[3].truncate(all_ghosts - kept[2].len());
         *self = ReadCache::new(capacity, most);
         (self.target, self.lru) = (target, lru);
+        (self.key, self.contents, self.counts) = (key, Contents::of(key, numbers), counts);
         for (list, nodes) in all.into_iter().zip(kept) {
             for node in nodes.into_iter().rev() {
                 let at = self.add(node);
                 self.push(at, list);
                 if matches!(list, List::Recent | List::Frequent) {
                     self.note_buffer(node.buffer, at);
+                    if let Some(digest) = before.digest(node.buffer) {
+                        self.contents.list(node.buffer, digest);
+                    }
                 }
             }
         }
@@ -149,7 +178,8 @@ impl ReadCache {
         {
             self.drop_oldest(List::RecentGhost);
         }
-        while self.by_slot.len() > self.most.min(2 * self.capacity).max(self.len()) {
+        let most = self.most.min(2 * self.capacity).max(self.len() + self.contents.joined());
+        while self.by_slot.len() > most {
             let list = if self.length(List::FrequentGhost) > 0 { List::FrequentGhost } else { List::RecentGhost };
             self.drop_oldest(list);
         }
@@ -185,11 +215,12 @@ impl ReadCache {
         (self.peek(slot) == Some(buffer)).then_some(slot)
     }
 
-    /// A cached block has moved to another buffer.
+    /// A cached block has moved to another buffer, with all slots that are joined to it.
     pub(crate) fn set_buffer(&mut self, slot: Slot, buffer: BufferId) {
-        let at = self.by_slot[&slot];
-        self.nodes[at as usize].buffer = buffer;
+        let at = self.first_of(self.by_slot[&slot]);
+        let before = core::mem::replace(&mut self.nodes[at as usize].buffer, buffer);
         self.note_buffer(buffer, at);
+        self.move_joined(before, buffer);
     }
 
     fn newest_first(&self, list: List) -> Vec<Node> {
@@ -296,7 +327,7 @@ impl ReadCache {
         let at = *self.by_slot.get(&slot)?;
         let node = self.nodes[at as usize];
         if !matches!(node.list, List::Recent | List::Frequent) {
-            return None;
+            return self.get_joined(node);
         }
         self.unlink(at);
         self.push(at, self.seen_again());
@@ -308,7 +339,7 @@ impl ReadCache {
         if self.ahead() == 0 {
             return None;
         }
-        let at = *self.by_slot.get(&slot)?;
+        let at = self.first_of(*self.by_slot.get(&slot)?);
         let node = self.nodes[at as usize];
         if node.list != List::Ahead {
             return None;
@@ -320,18 +351,18 @@ impl ReadCache {
             }
             None => self.drop_node(at),
         }
-        self.insert(slot, node.buffer, evicted);
+        self.insert(node.slot, node.buffer, evicted);
         Some(node.buffer)
     }
 
-    /// Puts a block in that was read ahead; one that is cached is kept. What was read ahead longest ago gives way.
-    pub(crate) fn insert_ahead(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) {
+    /// Puts a block in that was read ahead; one that is cached is kept. What was read ahead longest ago gives way. Whether it is in.
+    pub(crate) fn insert_ahead(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) -> bool {
         let before = self.by_slot.get(&slot).copied();
         let ghost = before.map(|at| self.nodes[at as usize].list);
         let is_here = ghost.is_some_and(|list| !matches!(list, List::RecentGhost | List::FrequentGhost));
         if is_here || self.most_ahead() == 0 {
             evicted.push(buffer);
-            return;
+            return false;
         }
         if let Some(at) = before {
             self.drop_node(at);
@@ -343,12 +374,14 @@ impl ReadCache {
         self.push(at, List::Ahead);
         self.note_buffer(buffer, at);
         self.trim_ghosts();
+        true
     }
 
     /// Lets go of what was read ahead longest ago.
     pub(crate) fn evict_ahead(&mut self) -> Option<BufferId> {
         let oldest = self.lists[List::Ahead as usize].oldest;
         let node = *self.nodes.get(oldest as usize)?;
+        self.leave(node.buffer);
         match node.ghost {
             Some(ghost) => {
                 self.unlink(oldest);
@@ -372,11 +405,12 @@ impl ReadCache {
     }
 
     /// Puts a block in that is not cached. The cache holds the buffer from now on; buffers that it lets go of go to
-    /// `evicted`.
-    pub(crate) fn insert(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) {
+    /// `evicted`. Whether it is in.
+    pub(crate) fn insert(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) -> bool {
         if self.capacity == 0 {
+            self.leave(buffer);
             evicted.push(buffer);
-            return;
+            return false;
         }
         if let Some(&at) = self.by_slot.get(&slot) {
             let (recent, frequent) = (self.length(List::RecentGhost), self.length(List::FrequentGhost));
@@ -389,10 +423,10 @@ impl ReadCache {
                     self.target = self.target.saturating_sub((recent / frequent.max(1)).max(1));
                     true
                 }
-                List::Recent | List::Frequent | List::Ahead => {
+                List::Recent | List::Frequent | List::Ahead | List::Joined => {
                     // Two fills of one slot: keep the first.
                     evicted.push(buffer);
-                    return;
+                    return false;
                 }
             };
             self.make_room(in_frequent, evicted);
@@ -401,7 +435,7 @@ impl ReadCache {
             self.push(at, self.seen_again());
             self.note_buffer(buffer, at);
             self.trim_ghosts();
-            return;
+            return true;
         }
         let recent_side = self.length(List::Recent) + self.length(List::RecentGhost);
         let all = recent_side + self.length(List::Frequent) + self.length(List::FrequentGhost);
@@ -411,7 +445,9 @@ impl ReadCache {
                 self.drop_oldest(List::RecentGhost);
                 self.make_room(false, evicted);
             } else {
-                evicted.push(self.nodes[self.lists[List::Recent as usize].oldest as usize].buffer);
+                let buffer = self.nodes[self.lists[List::Recent as usize].oldest as usize].buffer;
+                self.leave(buffer);
+                evicted.push(buffer);
                 self.drop_oldest(List::Recent);
             }
         } else if all >= self.capacity {
@@ -425,6 +461,7 @@ impl ReadCache {
         let at = self.add(node);
         self.push(at, List::Recent);
         self.note_buffer(buffer, at);
+        true
     }
 
     fn make_room(&mut self, in_frequent_ghost: bool, evicted: &mut Vec<BufferId>) {
@@ -450,7 +487,9 @@ impl ReadCache {
         }
         self.unlink(victim);
         self.push(victim, ghost);
-        Some(self.nodes[victim as usize].buffer)
+        let buffer = self.nodes[victim as usize].buffer;
+        self.leave(buffer);
+        Some(buffer)
     }
 
     /// Lets go of one block, because its buffer is needed elsewhere: of what was read ahead only where there is nothing else.
@@ -460,168 +499,38 @@ impl ReadCache {
         buffer.or_else(|| self.evict_ahead())
     }
 
-    /// The slot's content is no longer wanted: the slot is free.
+    /// The slot is free. Gives the buffer that the cache lets go of, unless other slots hold the same.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<BufferId> {
         let at = *self.by_slot.get(&slot)?;
         let node = self.nodes[at as usize];
+        if node.list.has_buffer() && self.is_by_content() && self.remove_one_of(at) {
+            return None;
+        }
         self.drop_node(at);
         node.list.has_buffer().then_some(node.buffer)
     }
 
-    /// Every cached block.
+    /// Lets go of a block, whatever slots hold it.
+    pub(crate) fn let_go(&mut self, slot: Slot) -> Option<BufferId> {
+        let buffer = self.peek(slot)?;
+        self.leave(buffer);
+        let at = self.by_buffer[buffer.0 as usize];
+        self.drop_node(at);
+        Some(buffer)
+    }
+
+    /// Every cached block, once each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, BufferId)> + '_ {
-        self.by_slot
-            .values()
-            .map(|&at| self.nodes[at as usize])
-            .filter_map(|node| node.list.has_buffer().then_some((node.slot, node.buffer)))
+        let nodes = self.by_slot.values().map(|&at| self.nodes[at as usize]);
+        let with_buffer = nodes.filter(|node| node.list.has_buffer() && node.list != List::Joined);
+        with_buffer.map(|node| (node.slot, node.buffer))
     }
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
         let numbers = self.unused.capacity() + self.by_buffer.capacity();
-        (self.nodes.capacity() * core::mem::size_of::<Node>() + numbers * 4) as u64 + table_bytes(&self.by_slot)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_scan_does_not_evict_what_is_used_again_and_again() {
-        let mut cache = ReadCache::new(8, 16);
-        let mut evicted = vec![];
-        for slot in 0..4 {
-            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
-            cache.get(Slot(slot));
-        }
-        for slot in 100..200 {
-            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
-        }
-        assert!((0..4).all(|slot| cache.get(Slot(slot)).is_some()));
-    }
-
-    #[test]
-    fn what_is_read_ahead_pushes_nothing_out_and_its_first_use_counts_like_a_miss() {
-        let mut cache = ReadCache::new(8, 16);
-        let mut evicted = vec![];
-        for slot in 0..8 {
-            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
-        }
-        for slot in 4..8 {
-            cache.get(Slot(slot));
-        }
-        for slot in 8..12 {
-            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
-        }
-        assert_eq!(core::mem::take(&mut evicted), [0, 1, 2, 3].map(BufferId));
-        for slot in [3, 100, 101] {
-            cache.insert_ahead(Slot(slot), BufferId(slot as u32), &mut evicted);
-        }
-        // A quarter of eight; what was first gave way, and is a ghost again.
-        assert_eq!(core::mem::take(&mut evicted), [BufferId(3)]);
-        assert!((4..12).all(|slot| cache.peek(Slot(slot)).is_some()));
-        cache.insert_ahead(Slot(3), BufferId(3), &mut evicted);
-        assert_eq!(core::mem::take(&mut evicted), [BufferId(100)]);
-        assert_eq!(cache.get(Slot(3)), None, "a use of what was read ahead is no hit");
-        assert_eq!(cache.use_ahead(Slot(3), &mut evicted), Some(BufferId(3)));
-        assert_eq!((cache.length(List::Frequent), cache.target), (5, 1), "the ghost was hit");
-        assert_eq!(core::mem::take(&mut evicted), [BufferId(8)]);
-        assert_eq!(cache.use_ahead(Slot(101), &mut evicted), Some(BufferId(101)));
-        assert_eq!((cache.length(List::Frequent), cache.ahead()), (5, 0));
-    }
-
-    #[test]
-    fn a_smaller_cache_keeps_what_was_used_last() {
-        let mut cache = ReadCache::new(8, 16);
-        let mut evicted = vec![];
-        for slot in 0..8 {
-            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
-        }
-        for slot in [1, 2, 3, 4] {
-            cache.get(Slot(slot));
-        }
-        // Recent: 0 5 6 7, frequent: 1 2 3 4, each from the oldest on.
-        cache.resize(4, 8, |buffer| buffer.0 != 4, &mut evicted);
-        evicted.sort_unstable();
-        assert_eq!(evicted, [0, 1, 4, 5].map(BufferId));
-        let left: Vec<_> = (0..8).filter(|&slot| cache.peek(Slot(slot)).is_some()).collect();
-        assert_eq!(left, [2, 3, 6, 7]);
-        cache.resize(100, 125, |_| true, &mut evicted);
-        assert_eq!((cache.len(), evicted.len()), (4, 4));
-    }
-
-    #[test]
-    fn lru_evicts_what_was_used_least_recently_however_often() {
-        let mut cache = ReadCache::new(4, 8);
-        let mut evicted = vec![];
-        for slot in 0..4 {
-            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
-            cache.get(Slot(slot));
-        }
-        cache.set_lru(true);
-        cache.get(Slot(0));
-        for slot in 10..13 {
-            cache.insert(Slot(slot), BufferId(slot as u32), &mut evicted);
-        }
-        assert_eq!(evicted, [1, 2, 3].map(BufferId));
-        assert!(cache.peek(Slot(0)).is_some());
-    }
-
-    proptest! {
-        #[test]
-        fn every_buffer_is_either_cached_once_or_let_go_once(
-            first in 1usize..9, steps in proptest::collection::vec((0u8..14, 0u64..24), 1..300)
-        ) {
-            let (mut capacity, mut cache) = (first, ReadCache::new(first, 18));
-            let (mut next, mut held, mut evicted) = (0, alloc::collections::BTreeSet::new(), vec![]);
-            for (kind, slot) in steps {
-                match kind {
-                    0 => { if let Some(buffer) = cache.remove(Slot(slot)) { evicted.push(buffer) } }
-                    1 => { if let Some(buffer) = cache.evict() { evicted.push(buffer) } }
-                    2..5 => { let _ = cache.get(Slot(slot)); }
-                    5 => {
-                        capacity = slot as usize % 9;
-                        cache.resize(capacity, 10, |buffer| !buffer.0.is_multiple_of(3), &mut evicted);
-                    }
-                    6 => {
-                        capacity = slot as usize % 9;
-                        cache.set_capacity(capacity, &mut evicted);
-                    }
-                    7 if slot % 4 == 0 => cache.set_lru(slot >= 12),
-                    9 => {
-                        held.insert(next);
-                        cache.insert_ahead(Slot(slot), BufferId(next), &mut evicted);
-                        next += 1;
-                    }
-                    10 => {
-                        let ahead = cache.peek(Slot(slot)).filter(|_| cache.get(Slot(slot)).is_none());
-                        prop_assert_eq!(cache.use_ahead(Slot(slot), &mut evicted), ahead);
-                    }
-                    8 => {
-                        if let Some(before) = cache.peek(Slot(slot)) {
-                            cache.set_buffer(Slot(slot), BufferId(next));
-                            held.insert(next);
-                            evicted.push(before);
-                            next += 1;
-                        }
-                    }
-                    _ => {
-                        held.insert(next);
-                        cache.insert(Slot(slot), BufferId(next), &mut evicted);
-                        next += 1;
-                    }
-                }
-                for buffer in evicted.drain(..) {
-                    prop_assert!(held.remove(&buffer.0));
-                }
-                prop_assert_eq!(cache.iter().count(), held.len());
-                prop_assert!(cache.cached() <= capacity && cache.ahead() <= cache.most_ahead());
-                prop_assert!(cache.iter().all(|(slot, buffer)| cache.in_buffer(buffer) == Some(slot)));
-                prop_assert!(cache.by_slot.len() <= 2 * capacity);
-            }
-        }
+        (self.nodes.capacity() * core::mem::size_of::<Node>() + numbers * 4) as u64
+            + table_bytes(&self.by_slot)
+            + self.contents.memory()
     }
 }

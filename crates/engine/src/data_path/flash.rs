@@ -1,0 +1,65 @@
+//! Reads that go to the flash in front of the store. What comes from there and is not what it must be is read from the store, and nobody
+//! is told but the figures. Blocks that writes need, and what is read ahead, come from the store: a write waits for no flash, and disks are
+//! fast at what lies in a row.
+
+use crate::contract::*;
+use crate::data_path::read::{FlashRun, Run};
+use crate::engine::Engine;
+use crate::format::entry::Slot;
+use crate::store::io::Purpose;
+
+impl Engine {
+    /// Adds a slot to what is read from flash together, or begins anew with it: whether it did.
+    pub(crate) fn add_to_flash_run(&mut self, run: &mut FlashRun, slot: Slot, place: u32) -> bool {
+        let goes_on = run.first.is_some_and(|(first, _)| self.pool.continues(first, run.length, slot));
+        if !goes_on {
+            self.read_from_flash(run);
+            run.first = Some((slot, place));
+        }
+        run.length += 1;
+        !goes_on
+    }
+
+    /// Reads them.
+    pub(crate) fn read_from_flash(&mut self, run: &mut FlashRun) {
+        let length = core::mem::take(&mut run.length);
+        let Some((first, place)) = run.first.take() else { return };
+        let Some(shape) = self.pool.flash().map(|flash| flash.log().shape) else { return };
+        let bytes = length as u64 * self.pool.store.geometry.block();
+        let fills = &self.pool.fills;
+        let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
+        let (offset, purpose) = (shape.slot_offset(place, first.0), Purpose::FillFromFlash { first, place });
+        self.pool.store.io.begin_on_flash(IoOp::ReadBlocks, offset, bytes, segments, purpose);
+    }
+
+    /// Blocks have come from flash.
+    pub(crate) fn filled_from_flash(
+        &mut self,
+        (first, place): (Slot, u32),
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
+        let (mut run, mut bad) = (Run::default(), 0);
+        for i in 0..segments.len() {
+            let slot = Slot(first.0 + i as u64);
+            let content = match result {
+                Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
+                _ => None,
+            };
+            let must_be = self.pool.flash_mut().and_then(|flash| flash.end_read(slot, place));
+            match content.filter(|content| !content.zero && Some(content.digest) == must_be) {
+                Some(content) => {
+                    self.fill_ends(slot, Some(content));
+                }
+                None => {
+                    self.add_to_run(&mut run, slot);
+                    bad += 1;
+                }
+            }
+        }
+        self.read_all_of(&mut run);
+        if bad > 0 {
+            self.pool.note_bad_flash(result.is_err(), bad);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The flash in front of a store: where its log and its places are, and the pages of the log. Layout in docs/disk-format.md.
+//!
+//! A log says which container lies in which place. It has two halves, of which one is in force: a page is written once, behind the last,
+//! and when the half is full, what is still so goes to the other half, in a new round. A page that is not what it must be ends the log.
+
+use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use crate::format::geometry::Geometry;
+
+/// First eight bytes of a page of the log.
+const MAGIC: [u8; 8] = *b"ONEFLOG\0";
+const VERSION: u16 = 1;
+const HEAD_BYTES: usize = 72;
+const RECORD_BYTES: usize = 16;
+/// Pages of a half beside two for each that the places need.
+const SPARE_PAGES: u32 = 14;
+
+/// Where things are on flash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shape {
+    block: u64,
+    slots: u64,
+    /// Pages of each half of the log.
+    pub half: u32,
+    /// Places, each of one container.
+    pub places: u32,
+}
+
+impl Shape {
+    /// Flash of so many blocks, before a pool of this geometry, with as many places as go, but no more than `most`.
+    pub(crate) fn new(blocks: u64, most: u32, geometry: &Geometry) -> Option<Shape> {
+        let slots = u64::from(geometry.slots_per_container);
+        let mut places = u32::try_from(blocks / slots).unwrap_or(u32::MAX).min(most);
+        while places > 0 {
+            let shape = Shape { block: geometry.block(), slots, half: 0, places };
+            let half = 2 * shape.pages_for(places) + SPARE_PAGES;
+            let shape = Shape { half, ..shape };
+            let end = shape.first_place() + u64::from(places) * slots;
+            if end <= blocks {
+                return Some(shape);
+            }
+            places -= u32::try_from((end - blocks).div_ceil(slots)).unwrap_or(places).min(places);
+        }
+        None
+    }
+
+    /// Records of a page.
+    pub(crate) fn per_page(&self) -> usize {
+        (self.block as usize - HEAD_BYTES) / RECORD_BYTES
+    }
+
+    /// Pages for so many records: at least one.
+    pub(crate) fn pages_for(&self, records: u32) -> u32 {
+        records.div_ceil(self.per_page() as u32).max(1)
+    }
+
+    fn first_place(&self) -> u64 {
+        (2 * u64::from(self.half)).next_multiple_of(self.slots)
+    }
+
+    /// Where a page of the log is, in bytes.
+    pub(crate) fn page_offset(&self, half: u32, page: u32) -> u64 {
+        u64::from(half * self.half + page) * self.block
+    }
+
+    /// Where a container's slot is, in bytes, if the container lies in this place.
+    pub(crate) fn slot_offset(&self, place: u32, slot: u64) -> u64 {
+        (self.first_place() + u64::from(place) * self.slots + slot % self.slots) * self.block
+    }
+}
+
+/// What the superblock and each page of the log must agree in: the epoch that the opening began, and a mark drawn then, never 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp {
+    pub epoch: u64,
+    pub mark: u16,
+}
+
+/// The head of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Head {
+    pub stamp: Stamp,
+    /// Grows each time that the log goes to the other half.
+    pub round: u64,
+    /// Of the page within the half.
+    pub page: u32,
+    /// So many pages, from the first on, were written when the round began: without all of them it never did.
+    pub first_pages: u32,
+}
+
+/// What happened to a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Record {
+    pub place: u32,
+    /// The container that was copied there, with its generation; `None`: what was there is there no longer.
+    pub holds: Option<(u32, u16)>,
+}
+
+/// Whose log it is: the pool's id, the secret that seeds checksums, and where things are.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    pub id: [u8; 16],
+    pub secret: u64,
+    pub shape: Shape,
+}
+
+impl Owner {
+    /// Writes a page, which is all zeroes before.
+    pub(crate) fn write(&self, bytes: &mut [u8], head: &Head, records: &[Record]) {
+        bytes[..8].copy_from_slice(&MAGIC);
+        put_u16(bytes, 8, VERSION);
+        put_u16(bytes, 10, head.stamp.mark);
+        put_u32(bytes, 12, self.shape.slots as u32);
+        bytes[16..32].copy_from_slice(&self.id);
+        put_u64(bytes, 32, head.stamp.epoch);
+        put_u64(bytes, 40, head.round);
+        put_u32(bytes, 48, head.page);
+        put_u32(bytes, 52, head.first_pages);
+        put_u32(bytes, 56, self.shape.places);
+        put_u32(bytes, 60, records.len() as u32);
+        for (bytes, record) in bytes[HEAD_BYTES..].chunks_exact_mut(RECORD_BYTES).zip(records) {
+            put_u32(bytes, 0, record.place);
+            if let Some((container, generation)) = record.holds {
+                put_u32(bytes, 4, container);
+                put_u16(bytes, 8, generation);
+                put_u16(bytes, 10, 1);
+            }
+        }
+        put_u64(bytes, 64, self.sum(bytes));
+    }
+
+    /// The checksum is over all but itself.
+    fn sum(&self, bytes: &[u8]) -> u64 {
+        checksum(checksum(self.secret, &bytes[..64]), &bytes[HEAD_BYTES..])
+    }
+
+    /// Reads a page. `None`: it is none of this log.
+    pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> Option<(Head, impl Iterator<Item = Record> + 'a + use<'a>)> {
+        let is_ours = bytes.len() as u64 == self.shape.block
+            && bytes[..8] == MAGIC
+            && u16_at(bytes, 8) == VERSION
+            && u64::from(u32_at(bytes, 12)) == self.shape.slots
+            && bytes[16..32] == self.id
+            && u32_at(bytes, 56) == self.shape.places
+            && u32_at(bytes, 60) as usize <= self.shape.per_page()
+            && u64_at(bytes, 64) == self.sum(bytes);
+        let head = is_ours.then(|| Head {
+            stamp: Stamp { epoch: u64_at(bytes, 32), mark: u16_at(bytes, 10) },
+            round: u64_at(bytes, 40),
+            page: u32_at(bytes, 48),
+            first_pages: u32_at(bytes, 52),
+        })?;
+        let places = self.shape.places;
+        let records = bytes[HEAD_BYTES..].chunks_exact(RECORD_BYTES).take(u32_at(bytes, 60) as usize);
+        let records = records.map(|bytes| Record {
+            place: u32_at(bytes, 0),
+            holds: (u16_at(bytes, 10) != 0).then(|| (u32_at(bytes, 4), u16_at(bytes, 8))),
+        });
+        Some((head, records.filter(move |record| record.place < places)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn owner(places: u32) -> Owner {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let shape = Shape::new(200 + u64::from(places) * 1024 + 1024, u32::MAX, &geometry).unwrap();
+        assert_eq!(shape.places, places);
+        Owner { id: [3; 16], secret: 77, shape }
+    }
+
+    #[test]
+    fn places_fit_and_none_overlaps_the_log() {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        for blocks in (0..40_000).step_by(37) {
+            let Some(shape) = Shape::new(blocks, u32::MAX, &geometry) else { continue };
+            assert!(shape.slot_offset(0, 0) >= shape.page_offset(1, shape.half - 1) + 4096);
+            assert!(shape.slot_offset(shape.places - 1, 1023) + 4096 <= blocks * 4096);
+            assert!(shape.places > 0 && 2 * shape.pages_for(shape.places) <= shape.half);
+        }
+        assert_eq!(Shape::new(1024, u32::MAX, &geometry), None);
+        assert_eq!(Shape::new(40_000, 3, &geometry).unwrap().places, 3);
+    }
+
+    #[test]
+    fn a_page_reads_back_and_every_changed_byte_is_noticed() {
+        let owner = owner(5);
+        let head = Head { stamp: Stamp { epoch: 9, mark: 4 }, round: 2, page: 7, first_pages: 1 };
+        let records = [Record { place: 1, holds: Some((6, 65_535)) }, Record { place: 4, holds: None }];
+        let mut page = vec![0; 4096];
+        owner.write(&mut page, &head, &records);
+        let (found, read) = owner.read(&page).unwrap();
+        assert_eq!((found, read.collect::<Vec<_>>()), (head, records.to_vec()));
+        for at in (0..200).chain([4095]) {
+            page[at] ^= 8;
+            assert!(owner.read(&page).is_none(), "{at}");
+            page[at] ^= 8;
+        }
+        assert!(Owner { id: [4; 16], ..owner }.read(&page).is_none());
+        assert!(Owner { secret: 78, ..owner }.read(&page).is_none());
+        assert!(self::owner(6).read(&page).is_none());
+    }
+}

@@ -1,0 +1,503 @@
+//! Copies containers to the flash in front of the store, and keeps its log.
+//!
+//! ```text
+//! Read      at first, both halves of the log; what may still be so is believed (pool/flash.rs)
+//! Rewrite   that goes to the other half under this opening's stamp, and a checkpoint to follow names it. Later: when a half is full
+//! Append    a page says which places hold nothing any more, and which copy is complete
+//! Copy      a part of a container from the store, each block proven, and to its place
+//! ```
+//!
+//! In this order, and never another: the log says durably that a place holds nothing; the place is written, and synced; the container
+//! is the same as when that began; the log says what the place holds; it is read. One thing at a time, so a stop in the middle leaves a
+//! place that nothing leads to. Only containers are copied of which all is merged and in its slots.
+//!
+//! Whatever fails on flash ends all of it until the pool is opened again: reads go to the store. No request waits for this job.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Job, Jobs, Steps, Work};
+use crate::canary::Canary;
+use crate::contract::*;
+use crate::format::entry::Slot;
+use crate::format::flash::{Head, Record};
+use crate::pool::Pool;
+use crate::pool::standing::{Facts, Phase};
+use crate::store::tree::Missing;
+
+/// Pages of the log that are read at once.
+const PAGES_AT_ONCE: u32 = 64;
+/// Blocks that are copied at once, at most.
+const BLOCKS_AT_ONCE: usize = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum At {
+    /// There is no flash, or it is used no more.
+    Off,
+    /// Of both halves together, the page that is read next.
+    Read(u32),
+    /// The page of the new round that is written next.
+    Rewrite(u32),
+    RewriteSync,
+    Rest,
+    Append,
+    AppendSync,
+    CopyRead,
+    CopyWrite,
+    CopySync,
+}
+
+/// What a half of the log says, as far as it has been read.
+struct Half {
+    head: Head,
+    pages: u32,
+    /// By place.
+    holds: Vec<Option<(u32, u16)>>,
+}
+
+struct Copy {
+    container: u32,
+    generation: u16,
+    place: u32,
+    /// Blocks that are there.
+    done: u32,
+    /// All of it is there, durably.
+    is_complete: bool,
+    /// The part under way: what each block must be, if it is in use; and where it is in memory.
+    proofs: Vec<Option<Digest>>,
+    buffers: Vec<BufferId>,
+}
+
+/// The job.
+pub(crate) struct FlashCopies {
+    at: At,
+    /// An I/O of its own is under way.
+    waits: bool,
+    is_stuck: bool,
+    /// The half of the log in force, its round, and its next page.
+    half: u32,
+    round: u64,
+    next: u32,
+    /// What is being written to the log; the first so many of the places that are leaving are among it, or left out.
+    records: Vec<Record>,
+    forgets: usize,
+    /// While the log is read: of one half, and the best so far, with the number of its half.
+    reading: Option<Half>,
+    best: Option<(u32, Half)>,
+    copy: Option<Copy>,
+}
+
+impl FlashCopies {
+    pub(crate) fn new() -> FlashCopies {
+        FlashCopies {
+            at: At::Off,
+            waits: false,
+            is_stuck: false,
+            half: 0,
+            round: 0,
+            next: 0,
+            records: Vec::new(),
+            forgets: 0,
+            reading: None,
+            best: None,
+            copy: None,
+        }
+    }
+}
+
+impl Jobs {
+    /// The pool serves from here on.
+    pub(crate) fn open_flash(&mut self, pool: &mut Pool) {
+        if pool.untouched || pool.reads_only {
+            pool.forget_flash();
+        }
+        if pool.has_flash() {
+            self.flash.at = At::Read(0);
+            self.flash.go(pool);
+        }
+    }
+}
+
+impl FlashCopies {
+    /// Goes on with whatever is next, if that needs no turn.
+    fn go(&mut self, pool: &mut Pool) {
+        self.is_stuck = false;
+        let may_go_on = pool.phase == Phase::Serving && !pool.read_only && !pool.closes_early;
+        if !may_go_on || pool.flash().is_none_or(|flash| flash.is_off()) {
+            return self.stop(pool);
+        }
+        match self.at {
+            At::Off | At::Rest | At::CopyRead => {}
+            At::Read(page) => self.read_log(pool, page),
+            At::Rewrite(page) => self.write_page(pool, page),
+            At::Append => self.write_page(pool, self.next),
+            At::RewriteSync | At::AppendSync | At::CopySync => self.begin(pool, IoOp::Sync, 0, 0, &[]),
+            At::CopyWrite => self.write_part(pool),
+        }
+    }
+
+    fn stop(&mut self, pool: &mut Pool) {
+        self.at = At::Off;
+        if let Some(copy) = self.copy.take() {
+            copy.buffers.into_iter().for_each(|buffer| pool.buffers.release(buffer));
+        }
+    }
+
+    fn begin(&mut self, pool: &mut Pool, op: IoOp, offset: u64, length: u64, segments: &[Segment]) {
+        self.waits = true;
+        pool.store.io.begin_on_flash(op, offset, length, segments.iter().copied(), Job::Flash.io(0));
+    }
+
+    // ---- the log ----
+
+    fn read_log(&mut self, pool: &mut Pool, page: u32) {
+        let Some(shape) = pool.flash().map(|flash| flash.log().shape) else { return };
+        let (half, within) = (page / shape.half, page % shape.half);
+        if half == 2 {
+            return self.believe(pool);
+        }
+        let pages = PAGES_AT_ONCE.min(shape.half - within);
+        let length = u64::from(pages) * pool.store.geometry.block();
+        self.begin(pool, IoOp::ReadPages, shape.page_offset(half, within), length, &[]);
+    }
+
+    /// Pages of the log have come.
+    fn log_read(&mut self, pool: &Pool, page: u32, bytes: &[u8]) {
+        let Some(flash) = pool.flash() else { return };
+        let (log, (_, found)) = (flash.log(), flash.stamps());
+        let (half, within) = (page / log.shape.half, page % log.shape.half);
+        for (number, bytes) in (within..).zip(bytes.chunks_exact(pool.store.geometry.block() as usize)) {
+            let page = log.read(bytes).filter(|(head, _)| {
+                let is_named = head.stamp == found && found.mark != 0 || pool.canary(Canary::AnyStamp);
+                is_named && head.page == number
+            });
+            let Some((head, records)) = page else { continue };
+            if number == 0 {
+                self.reading = Some(Half { head, pages: 0, holds: vec![None; log.shape.places as usize] });
+            }
+            let goes_on = |half: &&mut Half| half.pages == number && half.head.round == head.round;
+            if let Some(reading) = self.reading.as_mut().filter(goes_on) {
+                reading.pages += 1;
+                records.for_each(|record| reading.holds[record.place as usize] = record.holds);
+            }
+        }
+        if within + PAGES_AT_ONCE >= log.shape.half
+            && let Some(read) = self.reading.take()
+            && read.pages >= read.head.first_pages
+            && self.best.as_ref().is_none_or(|(_, best)| best.head.round < read.head.round)
+        {
+            self.best = Some((half, read));
+        }
+        self.at = At::Read(half * log.shape.half + (within + PAGES_AT_ONCE).min(log.shape.half));
+    }
+
+    /// All of the log has been read: what may still be so is read from flash from here on, and goes to the other half.
+    fn believe(&mut self, pool: &mut Pool) {
+        let changed = pool.space.take_changed();
+        let mut held: Vec<(u32, u32, u16)> = Vec::new();
+        if let Some((half, best)) = self.best.take() {
+            (self.half, self.round) = (half, best.head.round);
+            let mut known = alloc::collections::BTreeSet::new();
+            for (place, holds) in (0..).zip(best.holds) {
+                if let Some((container, generation)) = holds
+                    && pool.unchanged_generation(container, &changed) == Some(generation)
+                    && known.insert(container)
+                {
+                    held.push((place, container, generation));
+                }
+            }
+        }
+        if let Some(flash) = pool.flash_mut() {
+            flash.restore(&held);
+        }
+        self.begin_round(pool);
+    }
+
+    /// What is still so is to go to the other half.
+    fn begin_round(&mut self, pool: &mut Pool) {
+        let Some(flash) = pool.flash() else { return };
+        let filled = flash.places().filled();
+        self.records = filled
+            .map(|(place, container, generation)| Record { place, holds: Some((container, generation)) })
+            .collect();
+        self.forgets = flash.places().leaving().len();
+        (self.half, self.round, self.at) = (1 - self.half, self.round + 1, At::Rewrite(0));
+        self.go(pool);
+    }
+
+    /// Writes a page of the log, if there is memory for one.
+    fn write_page(&mut self, pool: &mut Pool, number: u32) {
+        let Some(flash) = pool.flash() else { return };
+        let (log, (stamp, _)) = (flash.log(), flash.stamps());
+        let Some(page) = pool.store.pages.allocate() else {
+            self.is_stuck = true;
+            return;
+        };
+        let all = log.shape.pages_for(self.records.len() as u32);
+        let (first_pages, from) = match self.at {
+            At::Rewrite(at) => (all, at as usize * log.shape.per_page()),
+            _ => (1, 0),
+        };
+        let records = &self.records[from..self.records.len().min(from + log.shape.per_page())];
+        let head = Head { stamp, round: self.round, page: number, first_pages };
+        log.write(pool.store.pages.bytes_mut(page), &head, records);
+        let block = pool.store.geometry.block();
+        if let Some(flash) = pool.flash_mut() {
+            flash.counts().log_bytes += block;
+        }
+        let offset = log.shape.page_offset(self.half, number);
+        self.begin(pool, IoOp::Write, offset, block, &[Segment::Page(page)]);
+    }
+
+    /// The log is durable as it is.
+    fn log_written(&mut self, pool: &mut Pool, is_new_round: bool) {
+        let Some(flash) = pool.flash_mut() else { return };
+        flash.forgotten(core::mem::take(&mut self.forgets));
+        self.at = At::Rest;
+        if is_new_round {
+            self.next = flash.log().shape.pages_for(self.records.len() as u32);
+            flash.stamped();
+            pool.want_checkpoint |= !pool.flash_is_believed();
+        } else if let Some(copy) = self.copy.take_if(|copy| copy.is_complete) {
+            flash.fill(copy.place, copy.container, copy.generation);
+            // It may have been opened while the log was written.
+            pool.follow_changed_containers();
+        }
+        pool.needs_pump = true;
+    }
+
+    /// Says what has changed, at most a page of it.
+    fn append(&mut self, pool: &mut Pool) {
+        let Some(flash) = pool.flash() else { return };
+        let shape = flash.log().shape;
+        if self.next == shape.half {
+            return self.begin_round(pool);
+        }
+        let leaving = flash.places().leaving().iter().take(shape.per_page() - 1);
+        self.records = leaving.map(|&place| Record { place, holds: None }).collect();
+        self.forgets = self.records.len();
+        if let Some(copy) = self.copy.as_ref().filter(|copy| copy.is_complete) {
+            self.records.push(Record { place: copy.place, holds: Some((copy.container, copy.generation)) });
+        }
+        self.at = At::Append;
+        self.go(pool);
+    }
+
+    // ---- copies ----
+
+    /// The next thing to do, when nothing is under way.
+    fn choose(&mut self, pool: &mut Pool) {
+        pool.follow_changed_containers();
+        if self.copy.as_ref().is_some_and(|copy| copy.is_complete) && !self.is_still_so(pool) {
+            self.give_up(pool);
+        }
+        let Some(flash) = pool.flash() else { return };
+        let is_complete = self.copy.as_ref().is_some_and(|copy| copy.is_complete);
+        if is_complete || !flash.places().leaving().is_empty() {
+            return self.append(pool);
+        }
+        match &self.copy {
+            Some(copy) if flash.places().is_free(copy.place) => self.at = At::CopyRead,
+            Some(_) => {}
+            None => self.choose_container(pool),
+        }
+    }
+
+    /// Whether the container that is being copied has not been opened since. (Broken on purpose: it counts as what it is by now.)
+    fn is_still_so(&mut self, pool: &Pool) -> bool {
+        let Some(copy) = &mut self.copy else { return false };
+        let now = pool.space.containers[copy.container as usize].generation;
+        if pool.canary(Canary::CopyOfOpened) {
+            copy.generation = now;
+        }
+        copy.generation == now
+    }
+
+    fn choose_container(&mut self, pool: &mut Pool) {
+        if !pool.flash_is_believed() {
+            return;
+        }
+        while let Some(container) = pool.flash_mut().and_then(|flash| flash.next_wanted()) {
+            if !pool.may_be_copied(container) {
+                continue;
+            }
+            let (now, at_once) = (pool.now, pool.canary(Canary::EarlyPlace));
+            let generation = pool.space.containers[container as usize].generation;
+            let Some(flash) = pool.flash_mut() else { return };
+            if let Some(place) = flash.offer(now, container) {
+                flash.evict(place, at_once);
+                let (proofs, buffers) = (Vec::new(), Vec::new());
+                self.copy = Some(Copy { container, generation, place, done: 0, is_complete: false, proofs, buffers });
+                pool.needs_pump = true;
+                return;
+            }
+        }
+    }
+
+    fn give_up(&mut self, pool: &mut Pool) {
+        if let Some(copy) = self.copy.take() {
+            copy.buffers.into_iter().for_each(|buffer| pool.buffers.release(buffer));
+            if let Some(flash) = pool.flash_mut() {
+                flash.give_up(copy.container);
+            }
+        }
+        self.at = At::Rest;
+        pool.needs_pump = true;
+    }
+
+    /// Reads a part of the container.
+    fn read_part(&mut self, pool: &mut Pool, facts: &Facts) {
+        let Some(copy) = &mut self.copy else { return };
+        let slots = pool.space.slots_of(copy.container);
+        let first = slots.start + u64::from(copy.done);
+        let is_settled = pool.may_be_copied(copy.container);
+        if copy.generation != pool.space.generation(Slot(first)) && !pool.canary(Canary::CopyOfOpened) || !is_settled {
+            return self.give_up(pool);
+        }
+        let spare = (pool.buffers.free() + pool.cache.len()) / 4;
+        let count = BLOCKS_AT_ONCE.min(spare).min((slots.end - first) as usize);
+        if count == 0 || facts.are_starved {
+            self.is_stuck = true;
+            return;
+        }
+        match pool.proofs_of(first..first + count as u64) {
+            Ok(proofs) => copy.proofs = proofs,
+            Err(missing) if pool.failed_pages.contains(&missing.key) => return self.give_up(pool),
+            Err(missing) => {
+                self.is_stuck = true;
+                return pool.store.load(missing, None);
+            }
+        }
+        copy.buffers.extend(core::iter::from_fn(|| pool.any_buffer()).take(count));
+        if copy.buffers.len() < count {
+            copy.buffers.drain(..).for_each(|buffer| pool.buffers.release(buffer));
+            self.is_stuck = true;
+            return;
+        }
+        let offset = pool.slot_offset(Slot(first));
+        let length = count as u64 * pool.store.geometry.block();
+        let segments = copy.buffers.iter().copied().map(Segment::Buffer);
+        pool.store.io.begin(IoOp::ReadBlocks, offset, length, segments, Job::Flash.io(0));
+        self.waits = true;
+    }
+
+    /// A part has come: it is what it must be.
+    fn is_proven(&self, pool: &Pool, result: Result<Outcome<'_>, IoError>) -> bool {
+        let (Some(copy), Ok(Outcome::Blocks(contents))) = (&self.copy, result) else { return false };
+        let is_right = |(content, proof): (&BlockContent, &Option<Digest>)| {
+            proof.is_none_or(|digest| !content.zero && content.digest == digest)
+        };
+        let is_right = contents.len() == copy.proofs.len() && contents.iter().zip(&copy.proofs).all(is_right);
+        is_right || pool.canary(Canary::CopyOfDirty)
+    }
+
+    fn write_part(&mut self, pool: &mut Pool) {
+        let Some(copy) = &self.copy else { return };
+        let Some(shape) = pool.flash().map(|flash| flash.log().shape) else { return };
+        let length = copy.buffers.len() as u64 * pool.store.geometry.block();
+        let offset = shape.slot_offset(copy.place, copy.done.into());
+        let segments: Vec<Segment> = copy.buffers.iter().copied().map(Segment::Buffer).collect();
+        if let Some(flash) = pool.flash_mut() {
+            flash.counts().copied_bytes += length;
+        }
+        self.begin(pool, IoOp::Write, offset, length, &segments);
+    }
+
+    fn part_written(&mut self, pool: &mut Pool) {
+        let Some(copy) = &mut self.copy else { return };
+        copy.done += copy.buffers.len() as u32;
+        copy.buffers.drain(..).for_each(|buffer| pool.buffers.release(buffer));
+        let is_all = copy.done == pool.store.geometry.slots_per_container;
+        self.at = if is_all { At::CopySync } else { At::CopyRead };
+        pool.needs_pump = true;
+    }
+
+    /// Whether there is anything to do when nothing is under way.
+    fn has_work(&self, pool: &Pool) -> bool {
+        let Some(flash) = pool.flash() else { return false };
+        let copy = match &self.copy {
+            Some(copy) => copy.is_complete || flash.places().is_free(copy.place),
+            None => flash.wants_any() && pool.flash_is_believed(),
+        };
+        copy || !flash.places().leaving().is_empty() || pool.space.has_changed()
+    }
+}
+
+impl Pool {
+    /// Whether the content of a container is as it stays until it is opened again, and all of it in its slots.
+    fn may_be_copied(&self, container: u32) -> bool {
+        let is_dirty = || self.space.slots_of(container).any(|slot| self.dirty.contains_key(&Slot(slot)));
+        self.canary(Canary::CopyOfDirty) || self.space.is_settled(container) && !is_dirty()
+    }
+
+    /// What slots must hold, those that are in use.
+    fn proofs_of(&mut self, slots: core::ops::Range<u64>) -> Result<Vec<Option<Digest>>, Missing> {
+        slots.map(|slot| Ok(self.proven_digest(Slot(slot))?.map(|(digest, _)| digest))).collect()
+    }
+}
+
+impl Steps for FlashCopies {
+    fn is_under_way(&self) -> bool {
+        self.at != At::Off
+    }
+
+    #[inline]
+    fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
+        self.at != At::Off && !self.waits && (self.at != At::Rest || self.has_work(pool))
+    }
+
+    fn can_advance(&self) -> bool {
+        false
+    }
+
+    fn step(&mut self, work: &mut Work<'_>) {
+        self.go(work.pool);
+        if self.at == At::Rest {
+            self.choose(work.pool);
+        }
+        if self.at == At::CopyRead && !self.waits {
+            self.read_part(work.pool, &work.facts);
+        }
+    }
+
+    fn is_stuck(&self, _: &Pool) -> bool {
+        self.is_stuck
+    }
+
+    fn done(&mut self, work: &mut Work<'_>, _: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        let pool = &mut *work.pool;
+        self.waits = false;
+        if let Some(&Segment::Page(page)) = segments.first() {
+            pool.store.pages.release(page);
+        }
+        match (self.at, result) {
+            (At::CopyRead, _) if self.is_proven(pool, result) => self.at = At::CopyWrite,
+            // What is wrong with it a read or a scrub will find.
+            (At::CopyRead, _) => self.give_up(pool),
+            (_, Err(_)) => pool.switch_flash_off(),
+            (At::Read(page), Ok(Outcome::Bytes(bytes))) => self.log_read(pool, page, bytes),
+            (At::Rewrite(page), _) => {
+                let pages = pool.flash().map_or(0, |flash| flash.log().shape.pages_for(self.records.len() as u32));
+                self.at = if page + 1 < pages { At::Rewrite(page + 1) } else { At::RewriteSync };
+            }
+            (At::RewriteSync, _) => self.log_written(pool, true),
+            (At::Append, _) => (self.next, self.at) = (self.next + 1, At::AppendSync),
+            (At::AppendSync, _) => self.log_written(pool, false),
+            (At::CopyWrite, _) => self.part_written(pool),
+            (At::CopySync, _) => {
+                if let Some(copy) = &mut self.copy {
+                    copy.is_complete = true;
+                }
+                self.at = At::Rest;
+            }
+            _ => {}
+        }
+        pool.needs_pump = true;
+        self.go(pool);
+    }
+
+    /// Reads of the store: what is written to flash does not hold up the throttle.
+    fn in_flight(&self) -> usize {
+        usize::from(self.waits && self.at == At::CopyRead)
+    }
+}

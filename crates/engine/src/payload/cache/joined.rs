@@ -1,0 +1,224 @@
+//! Slots that hold the same have one buffer: the read cache by content.
+//!
+//! Of the slots of a content one is the *first*: its node is in a list of the cache. The others are *joined* to its buffer. They are found
+//! by slot like the first, and a hit of any of them is a hit of the content. When the first is freed, another takes its place; when the
+//! buffer goes, the joined slots are forgotten with it. Ghosts stay by slot: the ghost of a buffer is that of its first slot.
+//!
+//! Joined slots take places that ghosts would have, at most a quarter of all places. Beyond that a block found by content is answered and
+//! not joined: it has to be found by content again.
+
+use alloc::vec::Vec;
+
+use super::content::{self, Contents};
+use super::{List, NONE, Node, ReadCache};
+use crate::contract::{BufferId, Digest};
+use crate::counters::ContentCounts;
+use crate::format::entry::Slot;
+use crate::settings::CacheKey;
+
+/// Of the blocks that there is room for, one slot can be joined for so many.
+const JOINED_PART: usize = 2;
+
+/// Bytes of the tables by content, for buffers with so many numbers.
+pub(crate) fn content_bytes(numbers: u64) -> u64 {
+    content::bytes_for(numbers)
+}
+
+impl ReadCache {
+    /// What blocks are found by.
+    #[inline]
+    pub(crate) fn key(&self) -> CacheKey {
+        self.key
+    }
+
+    /// Whether blocks are found by content, too.
+    #[inline]
+    pub(crate) fn is_by_content(&self) -> bool {
+        self.key == CacheKey::Content
+    }
+
+    /// Blocks are found by this from here on; of buffers with so many numbers. What is cached stays. By content is found what comes.
+    pub(crate) fn set_key(&mut self, key: CacheKey, numbers: usize) {
+        if key == self.key {
+            return;
+        }
+        let ReadCache { by_slot, nodes, unused, .. } = self;
+        by_slot.retain(|_, &mut at| {
+            let stays = nodes[at as usize].list != List::Joined;
+            if !stays {
+                unused.push(at);
+            }
+            stays
+        });
+        self.key = key;
+        self.contents = Contents::of(key, numbers);
+    }
+
+    /// What is found by content.
+    pub(crate) fn content_counts(&self) -> ContentCounts {
+        ContentCounts { joined_blocks: self.contents.joined() as u64, ..self.counts }
+    }
+
+    /// A block of a read was found by content.
+    pub(crate) fn count_content_hit(&mut self) {
+        self.counts.hits += 1;
+    }
+
+    /// Whether some buffer may hold a content with these check bits; which one.
+    #[inline]
+    pub(crate) fn candidate(&self, check: u32) -> Option<BufferId> {
+        self.contents.candidate(check)
+    }
+
+    /// The buffer that holds what has this digest.
+    pub(crate) fn holding(&self, digest: Digest) -> Option<BufferId> {
+        self.contents.holding(digest)
+    }
+
+    /// The digest of what a buffer holds, if blocks are found by content.
+    pub(crate) fn digest_in(&self, buffer: BufferId) -> Option<Digest> {
+        self.contents.digest(buffer)
+    }
+
+    /// A slot holds what this buffer holds, and somebody uses it. Whether that is the first use of what was read ahead.
+    pub(crate) fn use_joined(&mut self, slot: Slot, buffer: BufferId, evicted: &mut Vec<BufferId>) -> bool {
+        self.join(slot, buffer);
+        let first = self.nodes[self.by_buffer[buffer.0 as usize] as usize];
+        match first.list {
+            List::Ahead => self.use_ahead(first.slot, evicted).is_some(),
+            _ => {
+                self.get(first.slot);
+                false
+            }
+        }
+    }
+
+    /// As [`ReadCache::insert`], of a block with this digest: where its content is cached, its slot is joined to that.
+    pub(crate) fn insert_content(&mut self, slot: Slot, buffer: BufferId, digest: Digest, evicted: &mut Vec<BufferId>) {
+        if let Some(known) = self.contents.holding(digest) {
+            evicted.push(buffer);
+            self.use_joined(slot, known, evicted);
+        } else if self.insert(slot, buffer, evicted) {
+            self.contents.list(buffer, digest);
+        }
+    }
+
+    /// As [`ReadCache::insert_ahead`], of a block with this digest.
+    pub(crate) fn insert_content_ahead(
+        &mut self,
+        slot: Slot,
+        buffer: BufferId,
+        digest: Digest,
+        evicted: &mut Vec<BufferId>,
+    ) {
+        if let Some(known) = self.contents.holding(digest) {
+            evicted.push(buffer);
+            self.join(slot, known);
+        } else if self.insert_ahead(slot, buffer, evicted) {
+            self.contents.list(buffer, digest);
+        }
+    }
+
+    /// Joins a slot to the buffer that holds the same, if it is not cached and there is room for it.
+    fn join(&mut self, slot: Slot, buffer: BufferId) {
+        if let Some(&at) = self.by_slot.get(&slot) {
+            if self.nodes[at as usize].list.has_buffer() {
+                return;
+            }
+            self.drop_node(at);
+        }
+        if self.contents.joined() >= self.capacity / JOINED_PART {
+            return;
+        }
+        let next = self.contents.first_joined(buffer);
+        let at = self.add(Node { slot, buffer, list: List::Joined, ghost: None, newer: next, older: NONE });
+        if next != NONE {
+            self.nodes[next as usize].older = at;
+        }
+        self.contents.set_first_joined(buffer, at);
+        self.contents.one_more();
+        self.trim_ghosts();
+    }
+
+    /// The node whose buffer a node has.
+    pub(super) fn first_of(&self, at: u32) -> u32 {
+        let node = self.nodes[at as usize];
+        if node.list == List::Joined { self.by_buffer[node.buffer.0 as usize] } else { at }
+    }
+
+    /// As [`ReadCache::get`], where the node is joined.
+    #[cold]
+    pub(super) fn get_joined(&mut self, node: Node) -> Option<BufferId> {
+        if node.list != List::Joined {
+            return None;
+        }
+        let at = self.by_buffer[node.buffer.0 as usize];
+        if !matches!(self.nodes[at as usize].list, List::Recent | List::Frequent) {
+            return None;
+        }
+        self.unlink(at);
+        self.push(at, self.seen_again());
+        Some(node.buffer)
+    }
+
+    fn drop_joined(&mut self, at: u32) {
+        let Node { slot, buffer, newer, older, .. } = self.nodes[at as usize];
+        match older {
+            NONE => self.contents.set_first_joined(buffer, newer),
+            before => self.nodes[before as usize].newer = newer,
+        }
+        if newer != NONE {
+            self.nodes[newer as usize].older = older;
+        }
+        self.by_slot.remove(&slot);
+        self.unused.push(at);
+        self.contents.one_less();
+    }
+
+    /// One of the slots of a content is free. Whether others hold it still; if not, nothing is known of its buffer any more.
+    pub(super) fn remove_one_of(&mut self, at: u32) -> bool {
+        let node = self.nodes[at as usize];
+        if node.list == List::Joined {
+            self.drop_joined(at);
+            return true;
+        }
+        let other = self.contents.first_joined(node.buffer);
+        if other == NONE {
+            self.contents.unlist(node.buffer);
+            return false;
+        }
+        let slot = self.nodes[other as usize].slot;
+        self.drop_joined(other);
+        self.by_slot.remove(&node.slot);
+        self.by_slot.insert(slot, at);
+        let first = &mut self.nodes[at as usize];
+        (first.slot, first.ghost) = (slot, None);
+        true
+    }
+
+    /// The cache lets go of a buffer: nothing is joined to it any more, and it is not found by content.
+    #[inline]
+    pub(super) fn leave(&mut self, buffer: BufferId) {
+        if self.is_by_content() {
+            self.forget_content(buffer);
+        }
+    }
+
+    #[inline(never)]
+    fn forget_content(&mut self, buffer: BufferId) {
+        while self.contents.first_joined(buffer) != NONE {
+            self.drop_joined(self.contents.first_joined(buffer));
+        }
+        self.contents.unlist(buffer);
+    }
+
+    /// What a buffer held is in another one.
+    pub(super) fn move_joined(&mut self, from: BufferId, into: BufferId) {
+        self.contents.move_to(from, into);
+        let mut at = self.contents.first_joined(into);
+        while at != NONE {
+            self.nodes[at as usize].buffer = into;
+            at = self.nodes[at as usize].newer;
+        }
+    }
+}

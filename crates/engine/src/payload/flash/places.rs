@@ -1,0 +1,146 @@
+//! The places of the flash: what lies in each, for certain, and what the log on flash says of it.
+//!
+//! Which container shall have which place the admission decides. Here is what has come of that: a place can be read only while it is filled,
+//! and it is written only when nothing can lead to what it held: no read that is under way, and no log that a crash leaves.
+//!
+//! ```text
+//! Free     nothing is here, and no log says otherwise
+//! Filled   it holds a container, of one generation
+//! Leaving  it is read no more, but the log may still say what it held; until that is durably taken back nothing is written here
+//! ```
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::sizes::list_bytes;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Free,
+    Filled,
+    Leaving,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    container: u32,
+    /// Reads under way.
+    reads: u32,
+    generation: u16,
+    state: State,
+}
+
+/// All places. 12 bytes each, and four for each that is to be taken out of the log.
+pub(crate) struct Places {
+    places: Vec<Place>,
+    /// Those that are leaving, in order.
+    leaving: Vec<u32>,
+    filled: u32,
+}
+
+impl Places {
+    /// So many, all free.
+    pub(crate) fn new(count: u32) -> Places {
+        let free = Place { container: 0, reads: 0, generation: 0, state: State::Free };
+        Places { places: vec![free; count as usize], leaving: Vec::new(), filled: 0 }
+    }
+
+    /// Whether a place holds the container, of this generation.
+    pub(crate) fn holds(&self, place: u32, container: u32, generation: u16) -> bool {
+        let place = &self.places[place as usize];
+        place.state == State::Filled && (place.container, place.generation) == (container, generation)
+    }
+
+    /// The container that a place holds.
+    pub(crate) fn filled_by(&self, place: u32) -> Option<u32> {
+        let place = &self.places[place as usize];
+        (place.state == State::Filled).then_some(place.container)
+    }
+
+    /// Whether a place may be written.
+    pub(crate) fn is_free(&self, place: u32) -> bool {
+        let place = &self.places[place as usize];
+        place.state == State::Free && place.reads == 0
+    }
+
+    /// A place has been filled, and the log says so durably.
+    pub(crate) fn fill(&mut self, place: u32, container: u32, generation: u16) {
+        let place = &mut self.places[place as usize];
+        debug_assert_eq!(place.state, State::Free);
+        *place = Place { container, generation, state: State::Filled, ..*place };
+        self.filled += 1;
+    }
+
+    /// What a place holds is read no more. If it was filled: the log is to say so.
+    pub(crate) fn leave(&mut self, place: u32) {
+        let at = &mut self.places[place as usize];
+        if at.state == State::Filled {
+            at.state = State::Leaving;
+            self.filled -= 1;
+            self.leaving.push(place);
+        }
+    }
+
+    /// The places that are to be taken out of the log.
+    pub(crate) fn leaving(&self) -> &[u32] {
+        &self.leaving
+    }
+
+    /// The log has forgotten the first `count` of those that are leaving: what they held, one after the other.
+    pub(crate) fn forgotten(&mut self, count: usize) -> Vec<(u32, u32)> {
+        let Places { places, leaving, .. } = self;
+        let freed = leaving.drain(..count).map(|number| {
+            let place = &mut places[number as usize];
+            place.state = State::Free;
+            (number, place.container)
+        });
+        freed.collect()
+    }
+
+    /// A read of it begins,
+    pub(crate) fn begin_read(&mut self, place: u32) {
+        self.places[place as usize].reads += 1;
+    }
+
+    /// or has ended.
+    pub(crate) fn end_read(&mut self, place: u32) {
+        self.places[place as usize].reads -= 1;
+    }
+
+    /// Those that are filled: place, container, generation.
+    pub(crate) fn filled(&self) -> impl Iterator<Item = (u32, u32, u16)> + '_ {
+        let filled = (0..).zip(&self.places).filter(|(_, place)| place.state == State::Filled);
+        filled.map(|(number, place)| (number, place.container, place.generation))
+    }
+
+    /// How many are filled.
+    pub(crate) fn filled_count(&self) -> u32 {
+        self.filled
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        list_bytes(&self.places) + list_bytes(&self.leaving)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_written_again_only_when_no_read_and_no_log_leads_to_it() {
+        let mut places = Places::new(2);
+        places.fill(1, 7, 3);
+        assert!(places.holds(1, 7, 3) && !places.holds(1, 7, 4) && !places.holds(1, 8, 3) && !places.holds(0, 0, 0));
+        places.begin_read(1);
+        places.leave(1);
+        places.leave(1);
+        assert_eq!((places.leaving(), places.filled_count(), places.holds(1, 7, 3)), (&[1][..], 0, false));
+        assert_eq!((places.forgotten(1), places.is_free(1)), (vec![(1, 7)], false));
+        places.end_read(1);
+        assert!(places.is_free(1) && places.is_free(0));
+        places.leave(0);
+        assert_eq!(places.leaving(), []);
+    }
+}

@@ -1,0 +1,407 @@
+//! The flash in front of the store: what of it may be believed, which reads go there, and what it has been good for.
+//!
+//! Nothing that is true depends on it. It has copies of closed containers; writes go around it. A container is named there by its number and
+//! its generation, which grows whenever slots of it may get new content. Two rules make that enough across crashes:
+//!
+//! ```text
+//! A  a container in which replay took a slot is not believed, nor one that was opened since: its generation may not say so yet
+//! B  each opening gives the flash a new stamp, and itself writes a superblock that believes none. Only when a later superblock has the
+//!    new stamp durably, something is copied there: what is found was written by who knew of all openings
+//! ```
+//!
+//! What a read gets is compared with all 128 bits of the slot's digest. Where the page that has them is not in memory, it is loaded, and
+//! the read goes to the store. `jobs/flash.rs` fills the places, `data_path/flash.rs` reads them.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+
+use super::Pool;
+use crate::canary::Canary;
+use crate::contract::*;
+use crate::format::entry::{Slot, check_bits};
+use crate::format::flash::{Owner, Shape, Stamp};
+use crate::payload::flash::admission::{Admission, Rules, Verdict};
+use crate::payload::flash::places::Places;
+use crate::sizes::table_bytes;
+use crate::slot_map::NearMap;
+
+/// Containers that were read and may be copied.
+const WANTED: usize = 64;
+/// Reads that may fail before the flash is no longer used.
+const MOST_ERRORS: u32 = 16;
+
+/// A flash device, for [`crate::Engine::set_flash`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlashParameters {
+    /// Blocks that it has room for, of the pool's size.
+    pub blocks: u64,
+    /// The most places that there is memory for: see [`crate::Limits::flash_bytes`].
+    pub most_places: u32,
+    /// Drawn anew by each opening.
+    pub nonce: u64,
+    /// What decides which containers are copied.
+    pub rules: Rules,
+}
+
+/// How far the flash is believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlashMode {
+    /// Its log is still to be read.
+    Opening,
+    /// What its log says is read from it. Nothing is copied yet: the superblock does not name its stamp.
+    Found,
+    /// Containers are copied.
+    Active,
+    /// A write or a sync of it failed, or too many reads: it is not used until the pool is opened again.
+    Off,
+}
+
+/// Figures of the flash. Those that count began when the pool was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlashStatus {
+    /// How far it is believed.
+    pub mode: FlashMode,
+    /// Containers that it has room for,
+    pub places: u32,
+    /// and that it has.
+    pub filled: u32,
+    /// Those of them that an earlier opening had copied.
+    pub found: u32,
+    /// Blocks that reads asked for and got from flash,
+    pub read_blocks: u64,
+    /// those that they got from the store,
+    pub missed_blocks: u64,
+    /// and those of these that flash had, while the page that proves them was not in memory.
+    pub unproven_blocks: u64,
+    /// Reads of flash that failed,
+    pub failed_reads: u64,
+    /// and blocks from there that were not what they must be. Both were read from the store.
+    pub bad_blocks: u64,
+    /// Containers copied.
+    pub copied: u64,
+    /// Containers whose copy was given up: they changed meanwhile, or could not be read.
+    pub given_up: u64,
+    /// Bytes of containers written to flash,
+    pub copied_bytes: u64,
+    /// and of its log.
+    pub log_bytes: u64,
+}
+
+/// What is known of the flash.
+pub(crate) struct Flash {
+    log: Owner,
+    /// What this opening writes there, and what the superblock named when it was opened.
+    stamp: Stamp,
+    found: Stamp,
+    admission: Admission,
+    places: Places,
+    /// Of blocks that are being read from there, what they must be.
+    proofs: NearMap<Slot, Digest>,
+    wanted: VecDeque<u32>,
+    /// The log has this opening's stamp, durably.
+    is_stamped: bool,
+    status: FlashStatus,
+}
+
+impl Flash {
+    /// Whose log it is.
+    pub(crate) fn log(&self) -> Owner {
+        self.log
+    }
+
+    /// The stamp of this opening, and the one that was found.
+    pub(crate) fn stamps(&self) -> (Stamp, Stamp) {
+        (self.stamp, self.found)
+    }
+
+    /// The places.
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// The figures, to be counted on.
+    pub(crate) fn counts(&mut self) -> &mut FlashStatus {
+        &mut self.status
+    }
+
+    /// What was believed when the pool was opened lies there.
+    pub(crate) fn restore(&mut self, held: &[(u32, u32, u16)]) {
+        for &(place, container, generation) in held {
+            self.places.fill(place, container, generation);
+        }
+        let held: alloc::vec::Vec<_> = held.iter().map(|&(place, container, _)| (place, container)).collect();
+        self.admission.restore(&held);
+        (self.status.found, self.status.mode) = (held.len() as u32, FlashMode::Found);
+    }
+
+    /// A container is no longer what it was.
+    pub(crate) fn leave(&mut self, container: u32) {
+        if let Some(place) = self.admission.place(container)
+            && self.places.filled_by(place) == Some(container)
+        {
+            self.places.leave(place);
+        }
+    }
+
+    /// A place is to be written: what it holds is read no more. (Broken on purpose: and is at once written over.)
+    pub(crate) fn evict(&mut self, place: u32, at_once: bool) {
+        self.places.leave(place);
+        if at_once {
+            self.places.forgotten(self.places.leaving().len());
+        }
+    }
+
+    /// The log says durably that the first `count` of the places that are leaving hold nothing.
+    pub(crate) fn forgotten(&mut self, count: usize) {
+        for (place, container) in self.places.forgotten(count) {
+            if self.admission.place(container) == Some(place) {
+                self.admission.remove(container);
+            }
+        }
+    }
+
+    /// A copy is where it shall be, and the log says so.
+    pub(crate) fn fill(&mut self, place: u32, container: u32, generation: u16) {
+        self.places.fill(place, container, generation);
+        self.status.copied += 1;
+    }
+
+    /// A container is not copied after all.
+    pub(crate) fn give_up(&mut self, container: u32) {
+        self.admission.remove(container);
+        self.status.given_up += 1;
+    }
+
+    /// The next container that may be copied.
+    pub(crate) fn next_wanted(&mut self) -> Option<u32> {
+        self.wanted.pop_front()
+    }
+
+    /// Whether a container shall be copied, and where.
+    pub(crate) fn offer(&mut self, now: Nanos, container: u32) -> Option<u32> {
+        match self.admission.offer(now, container, 0) {
+            Verdict::Admitted { place, .. } => Some(place),
+            Verdict::Filtered | Verdict::Delayed | Verdict::NotBetter => None,
+        }
+    }
+
+    /// The log has the new stamp.
+    pub(crate) fn stamped(&mut self) {
+        self.is_stamped = true;
+    }
+
+    /// Whether any container waits to be copied.
+    pub(crate) fn wants_any(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// Whether it is used no more.
+    pub(crate) fn is_off(&self) -> bool {
+        self.status.mode == FlashMode::Off
+    }
+
+    /// A read of blocks has come back: what one of them must be.
+    pub(crate) fn end_read(&mut self, slot: Slot, place: u32) -> Option<Digest> {
+        self.places.end_read(place);
+        self.proofs.remove(&slot)
+    }
+
+    fn memory(&self) -> u64 {
+        self.admission.memory() + self.places.memory() + table_bytes(&self.proofs)
+    }
+}
+
+impl Pool {
+    /// There is flash in front of the store. To be called before the first event.
+    pub(crate) fn set_flash(&mut self, parameters: FlashParameters) {
+        let FlashParameters { blocks, most_places, nonce, rules } = parameters;
+        let geometry = self.store.geometry;
+        let Some(shape) = Shape::new(blocks, most_places, &geometry) else { return };
+        let bytes = u64::from(geometry.slots_per_container) * geometry.block();
+        let mark = (1 + nonce % u64::from(u16::MAX)) as u16;
+        let none = Stamp { epoch: 0, mark: 0 };
+        self.space.watch();
+        self.flash = Some(Box::new(Flash {
+            log: Owner { id: self.superblock.parameters.id, secret: self.store.journal_seed, shape },
+            stamp: Stamp { mark, ..none },
+            found: none,
+            admission: Admission::new(rules, geometry.containers, shape.places, bytes),
+            places: Places::new(shape.places),
+            proofs: NearMap::default(),
+            wanted: VecDeque::new(),
+            is_stamped: false,
+            status: FlashStatus {
+                mode: FlashMode::Opening,
+                places: shape.places,
+                filled: 0,
+                found: 0,
+                read_blocks: 0,
+                missed_blocks: 0,
+                unproven_blocks: 0,
+                failed_reads: 0,
+                bad_blocks: 0,
+                copied: 0,
+                given_up: 0,
+                copied_bytes: 0,
+                log_bytes: 0,
+            },
+        }));
+    }
+
+    /// The epoch of the superblock that the opening is about to write. It believes no flash; the one before may have believed one.
+    pub(crate) fn begin_epoch(&mut self) -> u64 {
+        let epoch = self.superblock.epoch + 1;
+        if let Some(flash) = &mut self.flash {
+            flash.found = Stamp { epoch: self.superblock.seal_epoch, mark: self.superblock.flash };
+            flash.stamp.epoch = epoch;
+        }
+        epoch
+    }
+
+    /// Replay took a slot: its container was opened before, and its generation may not say so.
+    pub(crate) fn note_replayed(&mut self, slot: Slot) {
+        if !self.canary(Canary::ReplayedOnFlash) {
+            self.space.note_replayed(slot);
+        }
+    }
+
+    /// The flash.
+    pub(crate) fn flash(&self) -> Option<&Flash> {
+        self.flash.as_deref()
+    }
+
+    /// The same, to work on it.
+    pub(crate) fn flash_mut(&mut self) -> Option<&mut Flash> {
+        self.flash.as_deref_mut()
+    }
+
+    /// The pool does without, as it is not written.
+    pub(crate) fn forget_flash(&mut self) {
+        self.flash = None;
+        self.space.stop_watching();
+    }
+
+    /// It is used no more in this run, and the next superblock believes none.
+    pub(crate) fn switch_flash_off(&mut self) {
+        if let Some(flash) = &mut self.flash
+            && !flash.is_off()
+        {
+            flash.status.mode = FlashMode::Off;
+            flash.wanted.clear();
+            self.space.stop_watching();
+            self.want_checkpoint |= self.superblock.flash != 0 && !self.read_only;
+        }
+    }
+
+    /// What the next superblock says of the flash.
+    pub(crate) fn flash_mark(&self) -> u16 {
+        self.flash.as_ref().filter(|flash| flash.is_stamped && !flash.is_off()).map_or(0, |flash| flash.stamp.mark)
+    }
+
+    /// Whether something may be copied: the superblock in force believes the flash.
+    pub(crate) fn flash_is_believed(&self) -> bool {
+        self.superblock.flash != 0 && self.superblock.flash == self.flash_mark()
+    }
+
+    /// Containers that may hold something else by now are read from flash no more.
+    pub(crate) fn follow_changed_containers(&mut self) {
+        let changed = self.space.take_changed();
+        if let Some(flash) = &mut self.flash {
+            changed.into_iter().for_each(|container| flash.leave(container));
+        }
+    }
+
+    /// The generation that a container has now, unless it may hold something else than the flash found of it.
+    pub(crate) fn unchanged_generation(&self, container: u32, changed: &BTreeSet<u32>) -> Option<u16> {
+        let known = self.space.containers.get(container as usize)?;
+        (!changed.contains(&container)).then_some(known.generation)
+    }
+
+    /// Whether there is any flash.
+    #[inline]
+    pub(crate) fn has_flash(&self) -> bool {
+        self.flash.is_some()
+    }
+
+    /// A block is to be read for a request: the place of its container on flash, if it can be read there, and what it must be is known. The
+    /// read has begun then.
+    #[inline(never)]
+    pub(crate) fn read_place(&mut self, slot: Slot, check: u32) -> Option<u32> {
+        let place = self.place_of(slot, check);
+        let flash = self.flash.as_mut()?;
+        match place {
+            Some((place, digest)) => {
+                flash.status.read_blocks += 1;
+                flash.places.begin_read(place);
+                flash.proofs.insert(slot, digest);
+                Some(place)
+            }
+            None => {
+                flash.status.missed_blocks += 1;
+                None
+            }
+        }
+    }
+
+    fn place_of(&mut self, slot: Slot, check: u32) -> Option<(u32, Digest)> {
+        let (container, generation) = (self.space.container_of(slot), self.space.generation(slot));
+        let flash = self.flash.as_mut().filter(|flash| !flash.is_off())?;
+        let place = flash.admission.access(self.now, container);
+        let Some(place) = place.filter(|&place| flash.places.holds(place, container, generation)) else {
+            if place.is_none() && flash.wanted.len() < WANTED && !flash.wanted.contains(&container) {
+                flash.wanted.push_back(container);
+                self.needs_pump = true;
+            }
+            return None;
+        };
+        let digest = match self.recent(slot).map(|recent| recent.digest) {
+            Some(digest) => Some(digest),
+            None => match self.summary(slot) {
+                Ok(digest) => digest,
+                Err(missing) => {
+                    if !self.failed_pages.contains(&missing.key) {
+                        self.store.load(missing, None);
+                    }
+                    if let Some(flash) = &mut self.flash {
+                        flash.status.unproven_blocks += 1;
+                    }
+                    None
+                }
+            },
+        };
+        digest.filter(|&digest| check_bits(digest) == check).map(|digest| (place, digest))
+    }
+
+    /// A read of flash failed, or gave so many blocks that are not what they must be.
+    pub(crate) fn note_bad_flash(&mut self, failed: bool, blocks: u64) {
+        let Some(flash) = &mut self.flash else { return };
+        flash.status.failed_reads += u64::from(failed);
+        flash.status.bad_blocks += if failed { 0 } else { blocks };
+        if flash.status.failed_reads >= u64::from(MOST_ERRORS) {
+            self.switch_flash_off();
+        }
+    }
+
+    /// Figures.
+    pub(crate) fn flash_status(&self) -> Option<FlashStatus> {
+        let flash = self.flash.as_ref()?;
+        let mode = match flash.status.mode {
+            FlashMode::Found if self.flash_is_believed() => FlashMode::Active,
+            mode => mode,
+        };
+        let filled = if flash.is_off() { 0 } else { flash.places.filled_count() };
+        Some(FlashStatus { mode, filled, ..flash.status })
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn flash_memory(&self) -> u64 {
+        self.flash.as_ref().map_or(0, |flash| flash.memory())
+    }
+
+    /// The pool has grown.
+    pub(crate) fn grow_flash(&mut self) {
+        if let Some(flash) = &mut self.flash {
+            flash.admission.grow(self.store.geometry.containers);
+        }
+    }
+}

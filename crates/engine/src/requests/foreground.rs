@@ -1,0 +1,199 @@
+//! What clients get: requests, bytes and latencies, measured about once a second while somebody asks for something. Of the pool as a whole,
+//! and of each volume that has a goal or whose mode a controller chooses.
+//!
+//! Owns the meters, the controllers, and what was measured last. What follows from that others do: the throttle of the background goes by
+//! [`Foreground::measure`], and writes by the mode of their volume.
+//!
+//! What must hold: a request that was counted when it came is counted when it is answered, also where its volume got a meter in between. So a
+//! new meter begins with the requests that are under way.
+
+use alloc::vec::Vec;
+
+use crate::contract::{Goal, Nanos, Timing, VolumeId};
+use crate::pool::Pool;
+use crate::sharing::timing::forecast::Forecast;
+use crate::sharing::timing::meter::Meter;
+use crate::sharing::timing::{Measurement, Mode, WHOLE, largest_miss};
+use crate::sizes::list_bytes;
+
+/// Between two measurements, at least.
+const PERIOD: Nanos = 1_000_000_000;
+
+/// What was measured of a volume, and what followed from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimingStatus {
+    /// What writes are now.
+    pub mode: Mode,
+    /// How often a controller has changed that, since it chooses.
+    pub switches: u64,
+    /// In the unit of the goal: requests or bytes a second, or the p99 in nanoseconds, also without a goal. `None`: it is not measured.
+    pub measured: Option<u64>,
+    /// By how much the goal was missed, in millionths of it; below 0 is room.
+    pub miss_ppm: i64,
+    /// Of a million requests those that came less than 3 ms after the one before had left (HIODS 4.3).
+    pub stressed_ppm: u32,
+}
+
+/// The pool as a whole, and the background.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PaceStatus {
+    /// Of a million parts of the device, those that the pass may have while clients are busy.
+    pub share_ppm: u32,
+    /// What that follows: the largest miss of all goals, in millionths; below 0 is room.
+    pub miss_ppm: i64,
+    /// The p99 of all requests when it was measured last, in nanoseconds,
+    pub p99: Nanos,
+    /// and what is usual; 0: not known yet.
+    pub usual_p99: Nanos,
+    /// Requests in flight now.
+    pub requests: u32,
+}
+
+/// Why a volume is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Why {
+    goal: Goal,
+    /// A controller chooses its mode.
+    has_choice: bool,
+}
+
+/// A meter, and what is made of it.
+struct Watched {
+    why: Why,
+    meter: Meter,
+    last: Measurement,
+    controller: Forecast,
+    miss: i64,
+    switches: u64,
+}
+
+impl Watched {
+    fn new(why: Why, now: Nanos, active: u64) -> Watched {
+        let (meter, last) = (Meter::begun(now, active), Measurement::default());
+        Watched { why, meter, last, controller: Forecast::default(), miss: -WHOLE, switches: 0 }
+    }
+
+    fn measure(&mut self, now: Nanos, spent: bool) {
+        self.last = self.meter.take(now);
+        self.miss = self.controller.miss(self.why.goal, &self.last);
+        let before = self.controller.mode;
+        self.controller = self.controller.next(self.why.goal, &self.last, spent);
+        if !self.why.has_choice {
+            self.controller.mode = Mode::Inline;
+        }
+        self.switches += u64::from(self.controller.mode != before);
+    }
+}
+
+/// See above.
+pub(crate) struct Foreground {
+    pool: Watched,
+    volumes: Vec<(VolumeId, Watched)>,
+    since: Nanos,
+    miss: i64,
+}
+
+impl Foreground {
+    pub(crate) fn new(now: Nanos) -> Foreground {
+        let why = Why { goal: Goal::None, has_choice: false };
+        Foreground { pool: Watched::new(why, now, 0), volumes: Vec::new(), since: now, miss: -WHOLE }
+    }
+
+    fn meters(&mut self, volume: VolumeId) -> impl Iterator<Item = &mut Meter> {
+        let own = self.volumes.iter_mut().find(|(id, _)| *id == volume).map(|(_, watched)| &mut watched.meter);
+        own.into_iter().chain([&mut self.pool.meter])
+    }
+
+    /// A request has come.
+    #[inline]
+    pub(crate) fn entered(&mut self, volume: VolumeId, now: Nanos) {
+        self.meters(volume).for_each(|meter| meter.entered(now));
+    }
+
+    /// A request of so many bytes is answered that came then.
+    #[inline]
+    pub(crate) fn left(&mut self, volume: VolumeId, now: Nanos, came: Nanos, bytes: u64) {
+        self.meters(volume).for_each(|meter| meter.left(now, came, bytes));
+    }
+
+    /// Whether the next measurement is due.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        now >= self.since + PERIOD
+    }
+
+    /// When it is due though nobody asks for anything: while a volume is to go back to inline.
+    pub(crate) fn timer(&self, pool: &Pool) -> Option<Nanos> {
+        let is_offline = |(id, watched): &(VolumeId, Watched)| {
+            watched.controller.mode == Mode::Offline && why(pool, *id) == Some(watched.why)
+        };
+        self.volumes.iter().any(is_offline).then_some(self.since + PERIOD)
+    }
+
+    /// Measures. Gives the largest miss, for the throttle, and the time that was measured; and tells volumes their mode. `active`: the
+    /// requests of a volume that are under way; `spent`: the background has nothing left to give.
+    pub(crate) fn measure(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64, spent: bool) -> (i64, Nanos) {
+        self.follow(pool, active);
+        let time = pool.now - core::mem::replace(&mut self.since, pool.now);
+        self.pool.measure(pool.now, spent);
+        for (id, watched) in &mut self.volumes {
+            watched.measure(pool.now, spent);
+            pool.choose_mode(*id, watched.controller.mode);
+        }
+        let has_goal = |id| self.volumes.iter().any(|(known, watched)| *known == id && watched.why.goal != Goal::None);
+        let all_have_goals = pool.volumes.iter().all(|volume| volume.keeps.is_some() || has_goal(volume.id));
+        let whole = (!all_have_goals).then_some(self.pool.miss);
+        self.miss = largest_miss(self.volumes.iter().map(|(_, watched)| watched.miss).chain(whole));
+        (self.miss, time)
+    }
+
+    /// Volumes come, change and go.
+    fn follow(&mut self, pool: &Pool, active: impl Fn(VolumeId) -> u64) {
+        self.volumes.retain(|(id, watched)| why(pool, *id) == Some(watched.why));
+        for volume in &pool.volumes {
+            let is_known = self.volumes.iter().any(|(id, _)| *id == volume.id);
+            if let Some(why) = why(pool, volume.id).filter(|_| !is_known) {
+                self.volumes.push((volume.id, Watched::new(why, pool.now, active(volume.id))));
+            }
+        }
+    }
+
+    /// Figures of a volume.
+    pub(crate) fn timing(&self, pool: &Pool, id: VolumeId) -> TimingStatus {
+        let is_offline = pool.volume_index(id).is_some_and(|at| pool.is_offline(&pool.volumes[at]));
+        let mode = if is_offline { Mode::Offline } else { Mode::Inline };
+        let Some((_, watched)) = self.volumes.iter().find(|(known, _)| *known == id) else {
+            return TimingStatus { mode, switches: 0, measured: None, miss_ppm: 0, stressed_ppm: 0 };
+        };
+        TimingStatus {
+            mode,
+            switches: watched.switches,
+            measured: Some(watched.last.in_unit_of(watched.why.goal)),
+            miss_ppm: watched.miss,
+            stressed_ppm: (watched.last.stressed * 1_000_000 / watched.last.entered.max(1)) as u32,
+        }
+    }
+
+    /// Figures of the pool as a whole.
+    pub(crate) fn pace(&self, share: i64, requests: usize) -> PaceStatus {
+        PaceStatus {
+            share_ppm: share as u32,
+            miss_ppm: self.miss,
+            p99: self.pool.last.p99,
+            usual_p99: self.pool.controller.usual(),
+            requests: requests as u32,
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        list_bytes(&self.volumes)
+    }
+}
+
+/// Why a volume is to be measured, if there is a reason.
+fn why(pool: &Pool, id: VolumeId) -> Option<Why> {
+    let volume = &pool.volumes[pool.volume_index(id)?];
+    let why = Why { goal: volume.goal, has_choice: volume.timing == Some(Timing::Hybrid) };
+    (why.has_choice || why.goal != Goal::None).then_some(why)
+}

@@ -1,0 +1,111 @@
+//! I/O of the flash, and what the oracle says of what comes from there.
+
+use engine::{Event, Io, IoError, IoId, IoOp, Outcome, Segment};
+
+use crate::content::{Content, describe};
+use crate::world::flash::Flash;
+use crate::world::{Flight, Happening, Step, World};
+use crate::{Checked, violated};
+
+impl World {
+    /// Puts flash in front of the store, before the engine's first event.
+    pub fn attach_flash(&mut self, mut flash: Flash) {
+        if let Some(parameters) = flash.parameters() {
+            self.engine.set_flash(parameters);
+        }
+        self.flash = Some(flash);
+    }
+
+    /// Counts everything that may change what a crash finds.
+    pub fn changes(&self) -> u64 {
+        self.disk.changes() + self.flash.as_ref().map_or(0, |flash| flash.disk.changes())
+    }
+
+    pub(super) fn begin_on_flash(&mut self, id: IoId, io: Io) -> Checked<Step> {
+        let block = self.parameters.geometry.block();
+        let Some(flash) = &mut self.flash else {
+            return violated(format!("there is no flash for {io:?}"));
+        };
+        let is_transfer = io.op != IoOp::Sync;
+        let is_aligned = io.offset.is_multiple_of(block) && io.length.is_multiple_of(block) && io.length > 0;
+        if is_transfer && (!is_aligned || io.offset + io.length > flash.disk.blocks() * block) {
+            return violated(format!("an I/O that is empty, unaligned or outside the flash: {io:?}"));
+        }
+        let fails = flash.strikes();
+        let mut payload = Vec::new();
+        match io.op {
+            IoOp::ReadBlocks | IoOp::ReadPages => {}
+            IoOp::Sync => flash.disk.submit_sync(id.0),
+            IoOp::Write => {
+                let contents = io.segments.iter().map(|segment| match *segment {
+                    Segment::Page(page) => Content::Metadata(self.engine.page(page).into()),
+                    Segment::Buffer(buffer) => {
+                        let cells = self.buffers.cells(buffer);
+                        payload.push((buffer, cells));
+                        Content::Payload(cells)
+                    }
+                });
+                if !flash.disk.submit_write(id.0, io.offset / block, contents.collect()) {
+                    return violated(format!("{io:?} overlaps a write of flash in flight"));
+                }
+            }
+            _ => return violated(format!("an I/O that is none for flash: {io:?}")),
+        }
+        if fails && io.op == IoOp::Sync {
+            flash.disk.will_fail(id.0);
+        }
+        self.buffers.hold(&io)?;
+        let delay = self.latency(&io) / 4 + 1;
+        self.schedule(delay, Happening::Done(id));
+        self.flights.insert(id, Flight { io, payload, is_chosen: fails, fault: None, hash: 0 });
+        Ok(Step::Submitted)
+    }
+
+    pub(super) fn complete_on_flash(&mut self, id: IoId, io: &Io, fails: bool) -> Checked<Step> {
+        let (size, block) = (self.parameters.geometry.block_size, self.parameters.geometry.block());
+        let Some(flash) = &mut self.flash else { unreachable!("it was there when the I/O began") };
+        let (first, mut blocks, mut bytes) = (io.offset / block, Vec::new(), Vec::new());
+        match io.op {
+            IoOp::Write if fails => {
+                let is_short = flash.random.one_in(2);
+                flash.disk.fail_write(id.0, is_short, &mut flash.random);
+            }
+            IoOp::Write => flash.disk.complete_write(id.0),
+            IoOp::Sync if fails => flash.disk.fail_sync(id.0, &mut flash.random),
+            IoOp::Sync => flash.disk.complete_sync(id.0),
+            IoOp::ReadPages => {
+                for block in first..first + io.length / block {
+                    bytes.extend_from_slice(&flash.disk.read_racing(block, &mut flash.random).to_bytes(size));
+                }
+            }
+            _ => {
+                for (block, segment) in (first..).zip(&io.segments) {
+                    let Segment::Buffer(buffer) = *segment else {
+                        return violated(format!("blocks are read into buffers, not so in {io:?}"));
+                    };
+                    let cells = flash.disk.read_racing(block, &mut flash.random).to_cells();
+                    self.buffers.fill(buffer, cells);
+                    blocks.push(describe(&cells));
+                }
+            }
+        }
+        let explained = flash.was_struck();
+        self.trace.note(self.now, 13, &[u64::from(id.0), u64::from(fails)], || {
+            format!("done io {} of flash{}: {blocks:?}", id.0, if fails { ", failed" } else { "" })
+        });
+        let outcome = match io.op {
+            IoOp::ReadBlocks => Outcome::Blocks(&blocks),
+            IoOp::ReadPages => Outcome::Bytes(&bytes),
+            _ => Outcome::Complete,
+        };
+        let result = if fails { Err(IoError::Failed) } else { Ok(outcome) };
+        self.engine.handle(self.now, Event::Done { io: id, result });
+        let bad = self.engine.status().flash.map_or(0, |flash| flash.bad_blocks);
+        if bad > 0 && !explained {
+            return violated(format!(
+                "{bad} blocks from flash are not what they must be, and nothing struck it: {io:?}"
+            ));
+        }
+        Ok(Step::Completed)
+    }
+}

@@ -1,0 +1,83 @@
+//! The flash in front of the store, looked at closely.
+
+use engine::{FlashMode, FlashStatus, Policy};
+use lab::content::CELLS;
+use lab::runs::config::Config;
+use lab::runs::run::Run;
+use lab::runs::workload::{Operation, Place};
+use lab::transcript::Trace;
+use lab::world::disk::Cut;
+use lab::world::flash::FlashConfig;
+
+const WHOLE: Place = Place { volume: 0, first: 0, count: 24 * CELLS as u64 };
+
+fn read() -> [Operation; 2] {
+    [Operation::ReadOn { place: WHOLE, blocks: 8, swapped: false }, Operation::Drain]
+}
+
+fn crash() -> Operation {
+    Operation::Crash { cut: Cut::Lost, again: Vec::new(), verify: false }
+}
+
+/// A pool with three containers full, two of them on flash, and nothing in memory.
+fn cached(seed: u64) -> Run {
+    let mut config = Config::small(seed);
+    config.volumes = vec![(24, Policy::Native)];
+    config.limits.read_ahead = 0;
+    config.flash = Some(FlashConfig::greedy(2));
+    let mut run = Run::start(config, Trace::new(false), false).unwrap();
+    for block in (0..24).step_by(8) {
+        let place = Place { volume: 0, first: block * CELLS as u64, count: 8 * CELLS as u64 };
+        let contents = (1 + block as u32..9 + block as u32).collect();
+        run.perform(&[Operation::Write { place, contents, fua: false }]).unwrap();
+    }
+    run.perform(&[Operation::Settle, Operation::Reopen, Operation::Idle(1 << 30)]).unwrap();
+    run.perform(&read()).unwrap();
+    run.perform(&[Operation::Idle(1 << 30)]).unwrap();
+    let status = flash(&run);
+    assert_eq!((status.mode, status.filled, status.bad_blocks), (FlashMode::Active, 2, 0), "{status:?}");
+    run
+}
+
+fn flash(run: &Run) -> FlashStatus {
+    run.world.engine.status().flash.unwrap()
+}
+
+#[test]
+fn what_is_on_flash_is_there_after_a_restart_and_after_a_crash() {
+    for end in [Operation::Reopen, crash()] {
+        let mut run = cached(1);
+        run.perform(&[end, Operation::Idle(1 << 30)]).unwrap();
+        assert_eq!((flash(&run).found, flash(&run).filled), (2, 2));
+        run.perform(&[crash()]).unwrap();
+        run.perform(&[Operation::Idle(1 << 30)]).unwrap();
+        run.perform(&read()).unwrap();
+        let status = flash(&run);
+        assert!(status.read_blocks >= 8 && status.found == 2, "{status:?}");
+    }
+}
+
+#[test]
+fn another_pools_flash_is_taken_over_empty() {
+    let (mut one, mut other) = (cached(1), cached(2));
+    one.world.flash = other.world.flash.take();
+    one.perform(&[crash(), Operation::Idle(1 << 30)]).unwrap();
+    one.perform(&read()).unwrap();
+    let status = flash(&one);
+    assert_eq!((status.found, status.mode, status.bad_blocks), (0, FlashMode::Active, 0), "{status:?}");
+}
+
+#[test]
+fn a_flash_that_is_gone_is_switched_off_and_nothing_else_happens() {
+    let mut run = cached(1);
+    run.perform(&[crash()]).unwrap();
+    run.perform(&[Operation::Idle(1 << 30)]).unwrap();
+    run.world.flash.as_mut().unwrap().fail_after(0);
+    for _ in 0..20 {
+        run.perform(&read()).unwrap();
+        let first = Operation::Write { place: Place { count: 8, ..WHOLE }, contents: vec![77], fua: true };
+        run.perform(&[first, Operation::Settle]).unwrap();
+    }
+    assert_eq!((flash(&run).mode, flash(&run).filled), (FlashMode::Off, 0));
+    run.perform(&[Operation::Reopen, Operation::Settle]).unwrap();
+}

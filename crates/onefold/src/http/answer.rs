@@ -1,0 +1,155 @@
+//! Which request gets which answer.
+
+use std::net::IpAddr;
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{Method, Request, Response, StatusCode};
+
+use super::figures::{Figures, Known, Snapshot};
+use super::page;
+use crate::report::health::{Health, Level};
+use crate::report::prometheus;
+
+/// The page's own script and styles and nothing else, from here and from nowhere else.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const TEXT: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+
+/// An answer to a reader.
+pub type Answer = Response<Full<Bytes>>;
+
+/// What is shown, and to whom.
+pub struct Site {
+    /// Where figures come from.
+    pub figures: Figures,
+    /// What the pool is called: the label of metrics.
+    pub pool: String,
+    /// Whether requests may name any host: else a foreign name is a browser that was led here by another site.
+    pub any_host: bool,
+}
+
+impl Site {
+    /// Answers a request.
+    pub async fn answer<B>(&self, request: &Request<B>) -> Answer {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD: nothing can be changed here\n");
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return answer;
+        }
+        if !self.any_host && !is_local(request.headers().get(HOST)) {
+            let reason = "this server answers to 'localhost' and to addresses, not to other names. For a name, start it with \
+                          --allow-remote\n";
+            return text(StatusCode::FORBIDDEN, reason);
+        }
+        match request.uri().path() {
+            "/" => self.page().await,
+            "/page.css" => answer(StatusCode::OK, "text/css; charset=utf-8", page::STYLES),
+            "/page.js" => answer(StatusCode::OK, "text/javascript; charset=utf-8", page::SCRIPT),
+            "/status.json" => self.figures("application/json", json).await,
+            "/metrics" => {
+                let made = |snapshot: &Snapshot| metrics(snapshot, &self.pool);
+                self.figures("text/plain; version=0.0.4; charset=utf-8", made).await
+            }
+            "/healthz" => self.health().await,
+            _ => text(StatusCode::NOT_FOUND, "there are /, /healthz, /metrics and /status.json\n"),
+        }
+    }
+
+    async fn figures(&self, kind: &'static str, made: impl Fn(&Snapshot) -> Bytes) -> Answer {
+        match self.figures.fresh().await {
+            Ok(snapshot) => answer(StatusCode::OK, kind, made(&snapshot)),
+            Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+        }
+    }
+
+    async fn page(&self) -> Answer {
+        let (status, body) = match self.figures.fresh().await {
+            Ok(snapshot) => {
+                let made = || Bytes::from(page::page(&snapshot, &self.pool));
+                (StatusCode::OK, snapshot.made.page.get_or_init(made).clone())
+            }
+            Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, Bytes::from(page::without_figures(&reason, &self.pool))),
+        };
+        answer(status, HTML, body)
+    }
+
+    async fn health(&self) -> Answer {
+        let (status, sentence) = well(&self.figures.fresh().await);
+        text(status, format!("{sentence}\n"))
+    }
+}
+
+/// Whether a server is well, for those that only look at the status.
+fn well(known: &Known) -> (StatusCode, String) {
+    match known {
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason.clone()),
+        Ok(snapshot) => match Health::of(&snapshot.report) {
+            Health { level: Level::Bad, sentence } => (StatusCode::SERVICE_UNAVAILABLE, sentence),
+            Health { level: Level::Good | Level::Warning, sentence } => (StatusCode::OK, sentence),
+        },
+    }
+}
+
+fn json(snapshot: &Snapshot) -> Bytes {
+    let made = || {
+        let mut text = serde_json::to_vec(&snapshot.report).unwrap_or_default();
+        text.push(b'\n');
+        Bytes::from(text)
+    };
+    snapshot.made.json.get_or_init(made).clone()
+}
+
+fn metrics(snapshot: &Snapshot, pool: &str) -> Bytes {
+    snapshot.made.metrics.get_or_init(|| Bytes::from(prometheus::text(&snapshot.report, pool))).clone()
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    answer(status, TEXT, body)
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    let headers = [
+        (CONTENT_TYPE, kind),
+        (CACHE_CONTROL, "no-store"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (REFERRER_POLICY, "no-referrer"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    answer.headers_mut().extend(headers.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    answer
+}
+
+/// Whether a request's host is an address or `localhost`, which no other site can have made up. HTTP/1.0 names none.
+fn is_local(host: Option<&HeaderValue>) -> bool {
+    let Some(host) = host else { return true };
+    let Ok(host) = host.to_str() else { return false };
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(""),
+        None => host.split(':').next().unwrap_or(""),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hosts_that_no_other_site_can_be_are_local() {
+        let local = |host: &'static str| is_local(Some(&HeaderValue::from_static(host)));
+        assert!(is_local(None));
+        assert!(local("localhost") && local("LOCALHOST:9180") && local("127.0.0.1:9180") && local("[::1]:9180"));
+        assert!(local("192.0.2.7") && local("[2001:db8::1]"));
+        assert!(
+            !local("") && !local("example.org:9180") && !local("127.0.0.1.example.org") && !local("[::1"[..1].trim())
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! Figures for all readers: asked of the reactor at most once in [`FRESH`], kept, and shown to whoever asks meanwhile.
+//!
+//! A thread asks and waits, so that nobody else does; readers wait for it with a limit. While nobody reads it asks once in
+//! [`HISTORY_PERIOD`], for the history.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use hyper::body::Bytes;
+use tokio::sync::watch;
+
+use crate::operators::control::{self, Request, Response, Sending};
+use crate::report::recent::{HISTORY_PERIOD, Past, Rates, Sample};
+use crate::report::status::Report;
+
+/// How old figures may be before they are asked for again.
+pub const FRESH: Duration = Duration::from_secs(1);
+/// How long the reactor may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What was known at a moment.
+pub struct Snapshot {
+    /// When.
+    pub taken: Instant,
+    /// The pool's figures,
+    pub report: Report,
+    /// the rates since the figures before these,
+    pub rates: Rates,
+    /// and what came before, the oldest first.
+    pub samples: Vec<Sample>,
+    /// What was made of them for readers.
+    pub made: Made,
+}
+
+/// Texts of a snapshot, each made when it is first asked for.
+#[derive(Default)]
+pub struct Made {
+    /// What `status --json` prints.
+    pub json: OnceLock<Bytes>,
+    /// What `status --prometheus` prints.
+    pub metrics: OnceLock<Bytes>,
+    /// The page.
+    pub page: OnceLock<Bytes>,
+}
+
+/// A snapshot, or why there is none.
+pub type Known = Result<Arc<Snapshot>, String>;
+
+/// What is known, and when it was asked.
+type News = Option<(Instant, Known)>;
+
+/// The readers' end.
+pub struct Figures {
+    news: watch::Receiver<News>,
+    wanted: SyncSender<()>,
+}
+
+impl Figures {
+    /// Starts the thread that asks.
+    pub fn start(sending: Sending) -> anyhow::Result<Figures> {
+        let (publish, news) = watch::channel(None);
+        // One word is enough to be asked, for however many.
+        let (wanted, asked) = sync_channel(1);
+        let run = move || follow(&asked, &sending, &publish);
+        std::thread::Builder::new().name("figures".into()).spawn(run).context("cannot start a thread")?;
+        Ok(Figures { news, wanted })
+    }
+
+    /// Figures that are no older than [`FRESH`].
+    pub async fn fresh(&self) -> Known {
+        let mut news = self.news.clone();
+        if let Some((at, known)) = &*news.borrow_and_update()
+            && at.elapsed() < FRESH
+        {
+            return known.clone();
+        }
+        // If it is full, somebody has asked just now.
+        let _ = self.wanted.try_send(());
+        match tokio::time::timeout(PATIENCE, news.changed()).await {
+            Ok(Ok(())) => news.borrow().clone().map_or_else(silent, |(_, known)| known),
+            Ok(Err(_)) | Err(_) => silent(),
+        }
+    }
+}
+
+fn silent() -> Known {
+    Err(format!(
+        "the server has not answered for {} s: it is very busy, or its disk does not answer",
+        PATIENCE.as_secs()
+    ))
+}
+
+/// Asks whenever somebody wants figures that are not there, and now and then for the history.
+fn follow(asked: &Receiver<()>, sending: &Sending, publish: &watch::Sender<News>) {
+    let mut past = Past::default();
+    loop {
+        match asked.recv_timeout(HISTORY_PERIOD) {
+            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        // Who asked while the last answer was on its way has got that.
+        if publish.borrow().as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH) {
+            continue;
+        }
+        let known = match control::ask(Request::Status { settle: false }, sending) {
+            Response::Done(report) => {
+                let taken = Instant::now();
+                let rates = past.add(taken, &report);
+                let samples = past.samples().cloned().collect();
+                Ok(Arc::new(Snapshot { taken, report: *report, rates, samples, made: Made::default() }))
+            }
+            Response::Failed(reason) => Err(reason),
+            Response::Here | Response::Elsewhere(_) => Err("the server gave no figures".into()),
+        };
+        publish.send_replace(Some((Instant::now(), known)));
+    }
+}

@@ -1,0 +1,134 @@
+//! The page of a server that runs: what its operator sees in a browser, and what monitoring reads.
+//!
+//! A thread of its own answers requests, and another asks the reactor for figures: at most once in [`figures::FRESH`], however many ask, and
+//! with the same request as `onefold status`. Nothing here can change anything.
+//!
+//! Invariants: a connection has one request and a bounded time; when there are too many, the oldest goes. So who never sends, or never
+//! reads, holds up nobody: not another reader, and not a client, whose reactor knows nothing of readers.
+
+mod answer;
+mod chart;
+mod figures;
+mod page;
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::clients::listen::{Address, Service, bind_ports};
+use crate::operators::control::Sending;
+use answer::Site;
+use figures::Figures;
+
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a connection may take: for its request, its answer, and to read that.
+const CONNECTION_TIME: Duration = Duration::from_secs(10);
+/// How long a request's head may take.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+/// How long a request's head may be, and how many lines it may have.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+const HEAD_LINES_MAX: usize = 64;
+/// How long to wait before accepting again after a failure (too many open files).
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Sockets that listen for readers.
+pub struct Listening {
+    sockets: Vec<(TcpListener, SocketAddr)>,
+    allow_remote: bool,
+}
+
+impl Listening {
+    /// Listens at the address of `--http`.
+    pub fn bind(address: &Address, allow_remote: bool) -> anyhow::Result<Listening> {
+        let Address::Tcp { host, port } = address else { bail!("the page needs a TCP port") };
+        let shown = address.to_string();
+        let what = format!("--http {}", shown.trim_start_matches("tcp:"));
+        Ok(Listening { sockets: bind_ports((host, *port), &what, Service::Http, allow_remote)?, allow_remote })
+    }
+
+    /// Where the page is found.
+    pub fn urls(&self) -> Vec<String> {
+        self.sockets.iter().map(|(_, address)| format!("http://{address}/")).collect()
+    }
+
+    /// Answers readers from here on, until the process ends. The pool is called `pool`.
+    pub fn start(self, pool: String, sending: Sending) -> anyhow::Result<()> {
+        let figures = Figures::start(sending)?;
+        let site = Arc::new(Site { figures, pool, any_host: self.allow_remote });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        let runtime = runtime.context("cannot begin to answer HTTP")?;
+        let mut sockets = Vec::new();
+        for (socket, _) in self.sockets {
+            socket.set_nonblocking(true).context("cannot make a socket non-blocking")?;
+            let _within = runtime.enter();
+            sockets.push(tokio::net::TcpListener::from_std(socket).context("cannot use a socket for HTTP")?);
+        }
+        let serve = move || {
+            runtime.block_on(async {
+                let open = Arc::new(Open::default());
+                let mut listeners: JoinSet<()> =
+                    sockets.into_iter().map(|socket| accept(socket, site.clone(), open.clone())).collect();
+                while listeners.join_next().await.is_some() {}
+            });
+        };
+        std::thread::Builder::new().name("http".into()).spawn(serve).context("cannot start a thread")?;
+        Ok(())
+    }
+}
+
+/// The connections there are, the oldest first.
+#[derive(Default)]
+struct Open {
+    connections: Mutex<VecDeque<AbortHandle>>,
+}
+
+impl Open {
+    /// Makes room for one more.
+    fn make_room(&self) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.retain(|connection| !connection.is_finished());
+        while connections.len() >= CONNECTIONS_MAX {
+            if let Some(oldest) = connections.pop_front() {
+                oldest.abort();
+            }
+        }
+    }
+
+    fn add(&self, connection: AbortHandle) {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).push_back(connection);
+    }
+}
+
+async fn accept(socket: tokio::net::TcpListener, site: Arc<Site>, open: Arc<Open>) {
+    loop {
+        let Ok((stream, _)) = socket.accept().await else {
+            tokio::time::sleep(RETRY).await;
+            continue;
+        };
+        open.make_room();
+        open.add(tokio::spawn(connection(stream, site.clone())).abort_handle());
+    }
+}
+
+/// One request and its answer, within the time for that.
+async fn connection(stream: TcpStream, site: Arc<Site>) {
+    let answer = service_fn(move |request| {
+        let site = site.clone();
+        async move { Ok::<_, std::convert::Infallible>(site.answer(&request).await) }
+    });
+    let mut protocol = http1::Builder::new();
+    protocol.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).keep_alive(false);
+    protocol.max_buf_size(HEAD_BYTES_MAX).max_headers(HEAD_LINES_MAX);
+    let served = protocol.serve_connection(TokioIo::new(stream), answer);
+    // How it ended is the reader's affair.
+    let _ = tokio::time::timeout(CONNECTION_TIME, served).await;
+}

@@ -1,0 +1,329 @@
+//! The page as HTML, with all its figures in it: the script only fetches it again.
+//!
+//! Every figure is a `<data>` with its path in `status --json` and its value there, so that a test can hold the two together.
+
+use std::fmt::Display;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::chart::{COLOURS, Point, areas, bar, lines, seconds_across, swatch};
+use super::figures::Snapshot;
+use crate::report::health::{Health, Level};
+use crate::report::jobs::jobs;
+use crate::report::latency::{KindReport, show_seconds};
+use crate::report::recent::{Rate, Sample};
+use crate::report::status::{Report, VolumeReport};
+use crate::size;
+
+/// The page's styles.
+pub const STYLES: &str = include_str!("page.css");
+/// The page's script.
+pub const SCRIPT: &str = include_str!("page.js");
+/// Volumes that are shown.
+const VOLUMES_MOST: usize = 100;
+
+/// The page of a pool.
+pub fn page(snapshot: &Snapshot, pool: &str) -> String {
+    let report = &snapshot.report;
+    let sections = [
+        ("summary", "whole", summary(report)),
+        ("volumes", "whole", volumes(report)),
+        ("requests", "", requests(snapshot)),
+        ("memory", "", memory(snapshot)),
+        ("policies", "", policies(report)),
+        ("jobs", "", background(report)),
+        ("damages", "whole", damages(report)),
+    ];
+    let sections = sections.map(|(id, class, content)| {
+        let hidden = if content.is_empty() { " hidden" } else { "" };
+        format!("<section id=\"{id}\" class=\"{class}\" data-live{hidden}>{content}</section>\n")
+    });
+    whole(pool, &Health::of(report), &sections.concat())
+}
+
+/// The page while there are no figures.
+pub fn without_figures(reason: &str, pool: &str) -> String {
+    whole(pool, &Health { level: Level::Bad, sentence: reason.into() }, "")
+}
+
+fn whole(pool: &str, health: &Health, sections: &str) -> String {
+    let (pool, sentence) = (escaped(pool), escaped(&health.sentence));
+    let level = match health.level {
+        Level::Good => "good",
+        Level::Warning => "warning",
+        Level::Bad => "bad",
+    };
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() % 86_400);
+    let clock = format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{pool}: {sentence}</title>\n\
+         <meta name=\"viewport\" content=\"width=device-width\"><link rel=\"icon\" href=\"data:,\">\n\
+         <link rel=\"stylesheet\" href=\"/page.css\"><script src=\"/page.js\" defer></script></head>\n<body>\n\
+         <header><h1>{pool}</h1><p id=\"health\" class=\"health {level}\" data-live>{sentence}</p>\
+         <p id=\"clock\" class=\"dim\" data-live>as of {clock}</p><p id=\"gone\" role=\"alert\" hidden></p></header>\n\
+         <main>\n{sections}</main>\n\
+         <footer>Onefold {version}. The same for programs: <a href=\"/status.json\">status.json</a>, \
+         <a href=\"/metrics\">metrics</a>, <a href=\"/healthz\">healthz</a>. This page changes nothing.</footer>\n</body></html>\n",
+        version = env!("CARGO_PKG_VERSION")
+    )
+}
+
+/// A figure of the report at this path, as it is shown.
+fn figure(path: impl Display, value: impl Display, shown: impl Display) -> String {
+    format!("<data data-figure=\"{path}\" value=\"{value}\">{shown}</data>")
+}
+
+/// Blocks, shown as bytes.
+fn blocks(path: impl Display, count: u64) -> String {
+    figure(path, count, size::show(count.saturating_mul(4096)))
+}
+
+fn bytes(path: impl Display, count: u64) -> String {
+    figure(path, count, size::show(count))
+}
+
+/// A number, its digits in groups.
+fn count(path: impl Display, count: u64) -> String {
+    figure(path, count, grouped(count))
+}
+
+fn summary(report: &Report) -> String {
+    let (data, metadata) = (report.data_percent, report.metadata_percent);
+    let tile = |value: String, words: String| format!("<div><b>{value}</b><span class=\"dim\">{words}</span></div>");
+    let saving = figure("saving_percent", report.saving_percent, format!("{:.1} %", report.saving_percent));
+    let tiles = [
+        tile(saving, "saved: blocks that are stored once for several".into()),
+        tile(blocks("logical_blocks_used", report.logical_blocks_used), "what the volumes hold".into()),
+        tile(blocks("data_blocks_used", report.data_blocks_used), "what is stored for it".into()),
+        tile(
+            figure("data_percent", data, format!("{data} %")),
+            format!("of the capacity, {}, in use", bytes("capacity_bytes", report.capacity_bytes))
+                + &bar(data as f64 / 100.0, "capacity in use"),
+        ),
+        tile(
+            figure("metadata_percent", metadata, format!("{metadata} %")),
+            "of the room for maps and tables in use".to_string()
+                + &bar(metadata as f64 / 100.0, "room for maps and tables in use"),
+        ),
+    ];
+    format!("<h2>Savings</h2><div class=\"tiles\">{}</div>", tiles.concat())
+}
+
+fn volumes(report: &Report) -> String {
+    if report.volumes.is_empty() {
+        return "<h2>Volumes</h2><p>No volumes yet: onefold volume create POOL NAME --size SIZE</p>".into();
+    }
+    let mut largest: Vec<&VolumeReport> = report.volumes.iter().collect();
+    largest.sort_by_key(|volume| std::cmp::Reverse(volume.logical_blocks_used));
+    let row = |volume: &&VolumeReport| {
+        let path = format!("volumes[{}]", volume.name);
+        let VolumeReport { name, policy, read_only, clients, writes, .. } = volume;
+        let locked = if *read_only { ", read-only" } else { "" };
+        let removed = figure(
+            format_args!("{path}.writes.removed_percent"),
+            writes.removed_percent,
+            format!("{} %", writes.removed_percent),
+        );
+        format!(
+            "<tr><td>{}</td><td>{}</td><td class=\"wide\">{}</td><td class=\"wide\">{}{locked}</td><td class=\"wide\">{}</td>\
+             <td>{removed}</td><td class=\"bar\">{}</td></tr>",
+            escaped(name),
+            blocks(format_args!("{path}.logical_blocks_used"), volume.logical_blocks_used),
+            bytes(format_args!("{path}.size_bytes"), volume.size_bytes),
+            escaped(policy),
+            count(format_args!("{path}.clients"), *clients as u64),
+            bar(writes.removed_percent as f64 / 100.0, "share of what was written that was not stored again"),
+        )
+    };
+    let rows: String = largest.iter().take(VOLUMES_MOST).map(row).collect();
+    let more = match largest.len().saturating_sub(VOLUMES_MOST) {
+        0 => String::new(),
+        more => format!("<p class=\"dim\">and {more} smaller ones: onefold volume list POOL</p>"),
+    };
+    format!(
+        "<h2>Savings by volume</h2><table><tr><th>volume</th><th>holds</th><th class=\"wide\">size</th><th class=\"wide\">policy</th>\
+         <th class=\"wide\">clients</th><th colspan=\"2\">not stored again, of what was written</th></tr>{rows}</table>{more}"
+    )
+}
+
+fn requests(snapshot: &Snapshot) -> String {
+    let latency = &snapshot.report.latency;
+    let time = |seconds: Option<f64>| seconds.map_or_else(|| "–".into(), show_seconds);
+    let row = |((name, kind), rate): ((&str, &KindReport), &Rate)| {
+        let path = format!("latency.{name}.requests");
+        format!(
+            "<tr><td>{name}</td><td>{:.0}</td><td>{}</td><td>{}</td><td class=\"wide\">{}</td></tr>",
+            rate.per_second,
+            time(rate.half),
+            time(rate.most),
+            count(path, kind.requests),
+        )
+    };
+    let rows: String = latency.kinds().into_iter().zip(&snapshot.rates).map(row).collect();
+    let of = |rate: fn(&Rate) -> Option<f64>| move |sample: &Sample| [rate(&sample.rates[0]), rate(&sample.rates[1])];
+    let now = |rate: fn(&Rate) -> Option<f64>| [rate(&snapshot.rates[0]), rate(&snapshot.rates[1])];
+    let per_second = |rate: &Rate| Some(rate.per_second);
+    let rates = history(snapshot, of(per_second), now(per_second));
+    let slowest = history(snapshot, of(|rate| rate.most), now(|rate| rate.most));
+    let picture = |points: &[Point<2>], shown: &dyn Fn(f64) -> String, label: &str| {
+        let most = points.iter().flat_map(|point| point.values).flatten().fold(0.0, f64::max);
+        let upper = if most > 0.0 { format!("{label}, up to {}", shown(most)) } else { format!("{label}: none") };
+        framed(&lines(points, most, label), seconds_across(points), &upper)
+    };
+    format!(
+        "<h2>Requests and latency</h2><table><tr><th>now</th><th>a second</th><th>half within</th><th>99 % within</th>\
+         <th class=\"wide\">since the start</th></tr>{rows}</table>{}{}{}",
+        legend(&["reads", "writes"]),
+        picture(&rates, &|most| format!("{most:.0}"), "requests a second"),
+        picture(&slowest, &show_seconds, "99 % answered within"),
+    )
+}
+
+fn policies(report: &Report) -> String {
+    let (writes, categories) = (&report.writes, &report.writes.categories);
+    let head = "<h2>What each policy would have saved</h2>";
+    if categories.unknown + categories.sequential + categories.scattered + categories.partial == 0 {
+        return format!(
+            "{head}<p>No writes were looked up since the pool was opened. A volume with the policy 'native' is never looked up; with \
+             'observe' it is, and nothing is shared.</p>"
+        );
+    }
+    let all = (writes.written_blocks + writes.removed_blocks).max(1);
+    let row = |name: &str, path: &str, removed: u64, requests: String| {
+        let share = removed as f64 / all as f64;
+        format!(
+            "<tr><td>{name}</td><td class=\"bar\">{}</td><td>{:.1} %</td><td>{}</td><td class=\"wide\">{requests}</td></tr>",
+            bar(share, "share of the blocks written"),
+            share * 100.0,
+            blocks(path, removed),
+        )
+    };
+    let what_if = &writes.what_if;
+    let policies = [("full", &what_if.full), ("select", &what_if.select), ("idedup", &what_if.idedup)];
+    let rows: String = policies
+        .iter()
+        .map(|(name, removed)| {
+            let path = format!("writes.what_if.{name}");
+            row(name, &format!("{path}.blocks"), removed.blocks, count(format!("{path}.requests"), removed.requests))
+        })
+        .collect();
+    let real = row(
+        "as it was done",
+        "writes.removed_blocks",
+        writes.removed_blocks,
+        count("writes.removed_requests", writes.removed_requests),
+    );
+    format!(
+        "{head}<table><tr><th>policy</th><th colspan=\"2\">of the blocks written</th><th>not written</th>\
+         <th class=\"wide\">whole requests</th></tr>{real}{rows}</table><p class=\"dim\">Since the pool was opened, each request by itself.</p>"
+    )
+}
+
+fn memory(snapshot: &Snapshot) -> String {
+    let report = &snapshot.report;
+    let (index, read, all) = (report.cache.index_bytes, report.cache.read_bytes, report.memory_bytes);
+    let parts = |index: u64, read: u64, all: u64| {
+        [index, read, all.saturating_sub(index + read)].map(|bytes| Some(bytes as f64))
+    };
+    let of = |sample: &Sample| parts(sample.index_bytes, sample.read_bytes, sample.memory_bytes);
+    let points = history(snapshot, of, parts(index, read, all));
+    let cap = report.memory_cap_bytes;
+    let picture = areas(&points, cap as f64, "memory in use by what it is for");
+    format!(
+        "<h2>Memory</h2><p>{} of {} in use: index {}, read cache {}, the rest is for everything else. Sharing: {}</p>{}{}",
+        bytes("memory_bytes", all),
+        bytes("memory_cap_bytes", cap),
+        bytes("cache.index_bytes", index),
+        bytes("cache.read_bytes", read),
+        escaped(&report.cache.setting),
+        legend(&["index", "read cache", "everything else"]),
+        framed(&picture, seconds_across(&points), &format!("up to {}", size::show(cap))),
+    )
+}
+
+fn background(report: &Report) -> String {
+    let rows = jobs(report).into_iter().map(|job| {
+        let progress = job.done.map_or_else(String::new, |done| bar(done, "done"));
+        format!("<tr><td>{}</td><td class=\"words\">{}{progress}</td></tr>", job.name, escaped(&job.text))
+    });
+    format!("<h2>Background work</h2><table>{}</table>", rows.collect::<String>())
+}
+
+/// Nothing if there are none.
+fn damages(report: &Report) -> String {
+    if report.damages.is_empty() {
+        return String::new();
+    }
+    let items = report.damages.iter().map(|damage| format!("<li>{}</li>", escaped(&damage.text())));
+    format!("<h2>The damages found last</h2><ul>{}</ul>", items.collect::<String>())
+}
+
+/// The history with the present at its end.
+fn history<const N: usize>(
+    snapshot: &Snapshot,
+    of: impl Fn(&Sample) -> [Option<f64>; N],
+    now: [Option<f64>; N],
+) -> Vec<Point<N>> {
+    let age = |sample: &Sample| snapshot.taken.saturating_duration_since(sample.at).as_secs_f64();
+    let mut points: Vec<Point<N>> =
+        snapshot.samples.iter().map(|sample| Point { age: age(sample), values: of(sample) }).collect();
+    points.push(Point { age: 0.0, values: now });
+    points
+}
+
+/// A picture with its axes in words.
+fn framed(picture: &str, seconds: f64, upper: &str) -> String {
+    let ago = if seconds < 120.0 { format!("{seconds:.0} s ago") } else { format!("{:.0} min ago", seconds / 60.0) };
+    format!(
+        "<figure><div class=\"dim\">{upper}</div>{picture}<div class=\"dim axis\"><span>{ago}</span><span>now</span></div></figure>"
+    )
+}
+
+fn legend(names: &[&str]) -> String {
+    let entries = names.iter().zip(COLOURS).map(|(name, colour)| format!("<span>{}{name}</span>", swatch(colour)));
+    format!("<p class=\"dim legend\">{}</p>", entries.collect::<String>())
+}
+
+/// Digits in groups of three.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Text that may hold anything, as HTML.
+fn escaped(text: &str) -> String {
+    let mut html = String::new();
+    for character in text.chars() {
+        match character {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            other => html.push(other),
+        }
+    }
+    html
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_from_the_right() {
+        assert_eq!([0, 999, 1000, 1234567].map(grouped), ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
+    }
+
+    #[test]
+    fn a_name_is_never_markup() {
+        assert_eq!(escaped("<b a='1'>&\"</b>"), "&lt;b a=&#39;1&#39;&gt;&amp;&quot;&lt;/b&gt;");
+        assert!(without_figures("<reason>", "<pool>").contains("<h1>&lt;pool&gt;</h1>"));
+    }
+}

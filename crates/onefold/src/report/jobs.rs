@@ -1,0 +1,56 @@
+//! Background work of a pool, as a list: what there is, how far it is, and in which words.
+
+use crate::report::status::Report;
+use crate::size;
+
+/// A background job.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Job {
+    /// Its name.
+    pub name: &'static str,
+    /// How far it is, from 0 to 1, while it goes on or rests.
+    pub done: Option<f64>,
+    /// One line.
+    pub text: String,
+}
+
+/// The background work of a pool. Scrub and dedup are always there.
+pub fn jobs(report: &Report) -> Vec<Job> {
+    let bytes = |blocks: u64| size::show(blocks.saturating_mul(4096));
+    let under_way = |state: &str| matches!(state, "running" | "paused");
+    let (scrub, dedup) = (&report.scrub, &report.dedup);
+    let share = scrub.blocks_done as f64 / scrub.blocks_total.max(1) as f64;
+    let mut jobs = vec![
+        Job { name: "scrub", done: under_way(&scrub.state).then_some(share.min(1.0)), text: scrub.text() },
+        Job {
+            name: "dedup",
+            done: under_way(&dedup.state).then_some(f64::from(dedup.done_ppm) / 1e6),
+            text: dedup.text(),
+        },
+    ];
+    let mut add = |name, text| jobs.push(Job { name, done: None, text });
+    if report.discarded_blocks > 0 {
+        add("freeing", format!("at most {} to go, discarded or deleted", bytes(report.discarded_blocks)));
+    }
+    let unmerged = report.unmerged_entries + report.buffered_entries;
+    if unmerged > 0 {
+        add("merging", format!("{unmerged} mappings are durable and not in their tables yet"));
+    }
+    let tidy = &report.tidy;
+    if tidy.noted_regions > 0 || tidy.moved_blocks > 0 {
+        let (moved, regions, noted) = (bytes(tidy.moved_blocks), tidy.regions, tidy.noted_regions);
+        add("tidy", format!("{moved} moved into order, {regions} regions; {noted} wait for idle time"));
+    }
+    let replicas = &report.replicas;
+    if replicas.blocks > 0 || replicas.noted_reads > 0 {
+        let (held, budget, noted) = (bytes(replicas.blocks), size::show(replicas.budget_bytes), replicas.noted_reads);
+        add("replicas", format!("{held} of at most {budget}; {noted} reads wait for idle time"));
+    }
+    if report.memory_resizing {
+        add("memory", "being given back, or divided anew".into());
+    }
+    if report.disk_index.buckets > 0 && !report.disk_index.complete {
+        add("index", "the index on disk is being built".into());
+    }
+    jobs
+}

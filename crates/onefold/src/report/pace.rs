@@ -1,0 +1,68 @@
+//! What clients get, what they are to have, and what follows from it: for the pool, and for a volume.
+
+use engine::timing::Mode;
+use engine::{Engine, Goal, PaceStatus, Volume};
+use serde::{Deserialize, Serialize};
+
+/// Clients and the pass that finds duplicates, side by side.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct PaceReport {
+    /// Of a million parts of the device, those that the pass may have while clients are busy.
+    pub share_ppm: u32,
+    /// What that follows: the largest miss of all goals, in millionths of the goal; below 0 is room.
+    pub miss_ppm: i64,
+    /// Of 100 requests 99 took no longer when it was measured last, in nanoseconds,
+    pub p99_ns: u64,
+    /// and usually; 0: not known yet.
+    pub usual_p99_ns: u64,
+    /// Requests in flight.
+    pub requests_in_flight: u32,
+}
+
+impl PaceReport {
+    /// From the engine's figures.
+    pub fn new(status: &PaceStatus) -> PaceReport {
+        PaceReport {
+            share_ppm: status.share_ppm,
+            miss_ppm: status.miss_ppm,
+            p99_ns: status.p99,
+            usual_p99_ns: status.usual_p99,
+            requests_in_flight: status.requests,
+        }
+    }
+}
+
+/// The same of a volume.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumePaceReport {
+    /// Writes are stored without a look for duplicates now.
+    pub offline: bool,
+    /// How often a controller has changed that.
+    pub switches: u64,
+    /// The goal, in requests or bytes a second, or as a p99 in nanoseconds, if there is one.
+    pub setpoint: Option<u64>,
+    /// What was measured last, in the same unit, without a goal the p99; nothing where neither a goal nor a controller asks for it.
+    pub measured: Option<u64>,
+    /// By how much that missed the goal, in millionths of it; below 0 is room.
+    pub miss_ppm: Option<i64>,
+    /// Of a million requests those that came less than 3 ms after the one before had left.
+    pub stressed_ppm: Option<u64>,
+}
+
+impl VolumePaceReport {
+    /// From the engine's figures.
+    pub fn new(engine: &Engine, volume: &Volume) -> VolumePaceReport {
+        let status = engine.timing_of(volume);
+        VolumePaceReport {
+            offline: status.mode == Mode::Offline,
+            switches: status.switches,
+            setpoint: match volume.goal {
+                Goal::None => None,
+                Goal::Operations(number) | Goal::Bytes(number) | Goal::P99(number) => Some(number),
+            },
+            measured: status.measured,
+            miss_ppm: status.measured.map(|_| status.miss_ppm),
+            stressed_ppm: status.measured.map(|_| status.stressed_ppm.into()),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+"""The docs hold together: every link leads to a file that is there, and to a heading that it has."""
+
+import os
+import re
+import subprocess
+import unittest
+
+from server import ROOT
+
+
+def pages():
+    """Every page of the project, by its path from the root."""
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return listed.split()
+
+
+def text_of(page):
+    """A page without its blocks of code, where brackets mean something else."""
+    with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+        text = re.sub(r"^```.*?^```", "", file.read(), flags=re.S | re.M)
+    return re.sub(r"`[^`\n]*`", lambda code: code[0].replace("[", " ").replace("]", " "), text)
+
+
+def anchors(page):
+    """What headings are called in links: in small letters, blanks as hyphens, without other signs."""
+    with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+        headings = re.findall(r"^#+ (.*)$", file.read(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+class Links(unittest.TestCase):
+    def test_every_link_leads_somewhere(self):
+        wrong, seen = [], 0
+        for page in pages():
+            for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", text_of(page)):
+                if re.match(r"[a-z]+:", target):
+                    continue
+                seen += 1
+                path, _, anchor = target.partition("#")
+                there = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+                if not os.path.exists(os.path.join(ROOT, there)):
+                    wrong.append(f"{page}: {target}: no such file")
+                elif anchor and there.endswith(".md") and anchor not in anchors(there):
+                    wrong.append(f"{page}: {target}: no such heading")
+        self.assertGreater(seen, 50)
+        self.assertEqual(wrong, [])
+
+    def test_every_file_that_is_named_in_code_is_there(self):
+        """`docs/...md` and `tests/...` in backticks, and pages that messages of the program send people to."""
+        wrong = []
+        named = re.compile(r"\b(docs/(?!rfc/NNNN)[\w/.-]+?\.md|tests/interop/\w+\.py|bench/\w+)\b")
+        sources = subprocess.run(["git", "ls-files", "*.rs", "*.md", "*.toml", "test"], cwd=ROOT, capture_output=True, text=True, check=True)
+        for source in sources.stdout.split():
+            with open(os.path.join(ROOT, source), encoding="utf-8") as file:
+                text = file.read()
+            wrong += [f"{source}: {name}" for name in named.findall(text) if not os.path.exists(os.path.join(ROOT, name))]
+        self.assertEqual(wrong, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
