@@ -314,6 +314,20 @@ const METRICS: &[Metric] = &[
     counter("onefold_tidy_moved_blocks_total", "Blocks moved to put regions in order.", |report| {
         one(report.tidy.moved_blocks)
     }),
+    gauge(
+        "onefold_tidy_waiting_regions",
+        "Scattered regions that wait until containers have been emptied.",
+        |report| one(report.tidy.waiting_regions),
+    ),
+    gauge("onefold_tidy_empty_containers", "Containers of which every slot is free.", |report| {
+        one(report.tidy.empty_containers)
+    }),
+    counter("onefold_tidy_emptied_containers_total", "Containers that were emptied.", |report| {
+        one(report.tidy.emptied_containers)
+    }),
+    counter("onefold_tidy_emptied_blocks_total", "Blocks moved to empty containers.", |report| {
+        one(report.tidy.emptied_blocks)
+    }),
     gauge("onefold_tidy_allowance_blocks", "Blocks that may be moved now.", |report| one(report.tidy.allowance_blocks)),
     gauge("onefold_disk_index_buckets", "Pages of the complete index on disk.", |report| {
         one(report.disk_index.buckets)
