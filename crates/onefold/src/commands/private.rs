@@ -12,6 +12,7 @@ use crate::commands::cli::Target;
 use crate::commands::explain::explain_control;
 use crate::commands::offline;
 use crate::commands::serve::{catch_signals, explain_opening, open_to_read};
+use crate::flash::device::Given;
 use crate::memory::{self, Source};
 use crate::operators::command::{self, Wanted};
 use crate::operators::control::{self, Message, Request, Sending};
@@ -106,6 +107,7 @@ where
         mailbox,
         read_only: !work.writes,
         record: None,
+        flash: Given::Nothing,
         poll: 0,
     };
     let mut reactor = Reactor::new(opening)?;
@@ -177,6 +179,6 @@ fn ask(reactor: &mut Reactor, request: &Request) -> anyhow::Result<()> {
             reactor.prepare(&command)?;
             reactor.command(command)?.map_err(|error| anyhow::anyhow!(explain_control(error)))
         }
-        Wanted::Figures | Wanted::Stop => Ok(()),
+        Wanted::Figures | Wanted::Detach | Wanted::Stop => Ok(()),
     }
 }

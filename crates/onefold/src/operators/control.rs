@@ -21,10 +21,12 @@ use rustix::event::EventfdFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::listen::{Listener, Purpose, check_unix_path};
+use crate::flash::device::{self, Attach, Cache};
 use crate::report::status::Report;
 use crate::store::backing::Store;
 use crate::store::identity::Identity;
 use crate::store::place::Sockets;
+use crate::store::probe::require_pool;
 
 /// How much something may take.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,6 +132,10 @@ pub enum Request {
         /// Which of these.
         action: DedupAction,
     },
+    /// Put a flash in front of the store.
+    AttachCache(Attach),
+    /// Take it away; answered at once.
+    DetachCache,
     /// Stop cleanly; answered at once.
     Stop,
 }
@@ -198,6 +204,8 @@ pub enum Response {
 pub enum Message {
     /// A request, and where the answer goes.
     Request(Request, Sender<Response>),
+    /// A flash to be attached, and where the answer goes.
+    Attach(Box<Cache>, Sender<Response>),
     /// A signal asks for a clean stop; once more, for one without a checkpoint.
     Stop,
 }
@@ -310,6 +318,7 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
         let response = match serde_json::from_str(&line) {
             Ok(Line { store, request }) => match (served.refusal(store), request) {
                 (Some(refusal), _) => refusal,
+                (None, Some(Request::AttachCache(wanted))) => attach(&wanted, &served.store, sending),
                 (None, Some(request)) => ask(request, sending),
                 (None, None) => Response::Here,
             },
@@ -324,9 +333,25 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
 
 /// Asks the reactor, and waits for its answer.
 pub fn ask(request: Request, sending: &Sending) -> Response {
+    tell(|answer| Message::Request(request, answer), sending)
+}
+
+/// Opens a flash, which may take its time, and hands it to the reactor.
+fn attach(wanted: &Attach, store: &Store, sending: &Sending) -> Response {
+    let cache = require_pool(store).and_then(|superblock| {
+        let pool = device::Pool { store, id: superblock.parameters.id };
+        device::make(wanted, pool)
+    });
+    match cache {
+        Ok(cache) => tell(|answer| Message::Attach(Box::new(cache), answer), sending),
+        Err(error) => Response::Failed(format!("{error:#}")),
+    }
+}
+
+fn tell(message: impl FnOnce(Sender<Response>) -> Message, sending: &Sending) -> Response {
     let (sender, receiver) = channel();
     let gone = || Response::Failed("the server is stopping".into());
-    if !sending.send(Message::Request(request, sender)) {
+    if !sending.send(message(sender)) {
         return gone();
     }
     receiver.recv().unwrap_or_else(|_| gone())
