@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::size;
 
+/// The states, as they are written.
+pub const STATES: [&str; 7] = ["none", "away", "opening", "attached", "failed", "unused", "leaving"];
+
 /// A rate over less than this says nothing of a day.
 const SHORT: Duration = Duration::from_secs(3600);
 const DAY_SECONDS: f64 = 86_400.0;
