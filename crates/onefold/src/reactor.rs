@@ -22,7 +22,7 @@ use crate::clients::listen::Listener;
 use crate::clients::server::Server;
 use crate::clients::tls::Tls;
 use crate::commands::explain::{explain_control, explain_open};
-use crate::flash::device::Given;
+use crate::flash::device::{Cache, Given};
 use crate::flash::front::Front;
 use crate::io::arena::{Arena, BLOCK};
 use crate::io::digest::Digester;
@@ -724,8 +724,9 @@ impl Reactor {
                 return;
             }
             Message::Request(request, client) => (request, client),
-            Message::Attach(cache, client) => {
-                let result = self.attach(*cache);
+            Message::Attach(flash, client) => {
+                let (store, label) = *flash;
+                let result = self.attach(Cache { store, label });
                 return self.answer(result, &client);
             }
         };

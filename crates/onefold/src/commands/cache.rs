@@ -7,7 +7,8 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use crate::commands::cli::{CacheCommand, Target};
-use crate::flash::device::{self, Attach, Pool};
+use crate::flash::device::{self, Pool};
+use crate::flash::label::Attach;
 use crate::operators::control::{self, Request};
 use crate::print::{print, print_json};
 use crate::report::flash::FlashReport;

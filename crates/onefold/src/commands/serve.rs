@@ -61,7 +61,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let (mailbox, sending) = control::mailbox()?;
     let control_path = arguments.control.as_ref().unwrap_or(&sockets.control);
     refuse_one_for_both(&listeners, control_path)?;
-    let control = control::listen(control_path, store.share()?, sending.clone())?;
+    let control = control::listen(control_path, store.share()?, device::make_for_served, sending.clone())?;
     if let Some(page) = page {
         page.start(path.display().to_string(), sending.clone())?;
     }

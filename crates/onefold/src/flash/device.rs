@@ -6,9 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use serde::{Deserialize, Serialize};
 
-use crate::flash::label::Label;
+use crate::flash::label::{Attach, Label};
 use crate::io::arena::BLOCK;
 use crate::size;
 use crate::store::backing::{self, Access, Kind, Store};
@@ -50,21 +49,6 @@ pub struct Pool<'a> {
     pub store: &'a Store,
     /// The pool's id.
     pub id: [u8; 16],
-}
-
-/// What `cache attach` asks for.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct Attach {
-    /// The file or device.
-    pub path: PathBuf,
-    /// How much of it; needed for a file that is not there.
-    pub size_bytes: Option<u64>,
-    /// Bytes that may be written to it in a day.
-    pub budget_bytes: Option<u64>,
-    /// Bytes that may be written to it in its life.
-    pub endurance_bytes: Option<u64>,
-    /// Whether what it holds may be lost.
-    pub force: bool,
 }
 
 /// Opens what a start names.
@@ -136,6 +120,13 @@ pub fn make(wanted: &Attach, pool: Pool<'_>) -> anyhow::Result<Cache> {
     ensure!(!too_long, "{shown} has {}, and --size asks for {}", size::show(store.size()), size::show(size));
     refuse_small(path, size)?;
     fill(store, wanted, size, pool)
+}
+
+/// As [`make`], for a pool that this process serves.
+pub fn make_for_served(wanted: &Attach, store: &Store) -> anyhow::Result<(Store, Label)> {
+    let id = probe::require_pool(store)?.parameters.id;
+    let Cache { store, label } = make(wanted, Pool { store, id })?;
+    Ok((store, label))
 }
 
 /// Makes it long enough and writes the label.

@@ -2,6 +2,10 @@
 //!
 //! Without it nothing is written there: whoever names the wrong device at a start loses nothing.
 
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
 use crate::io::arena::BLOCK;
 
 /// Where the engine's part of a flash begins. Flash likes what begins at a whole erase unit.
@@ -24,6 +28,21 @@ pub struct Label {
     pub budget: u64,
     /// Bytes that may be written to it in its life, as its maker says (TBW); 0: nobody said.
     pub endurance: u64,
+}
+
+/// What `cache attach` asks for.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Attach {
+    /// The file or device.
+    pub path: PathBuf,
+    /// How much of it; needed for a file that is not there.
+    pub size_bytes: Option<u64>,
+    /// Bytes that may be written to it in a day.
+    pub budget_bytes: Option<u64>,
+    /// Bytes that may be written to it in its life.
+    pub endurance_bytes: Option<u64>,
+    /// Whether what it holds may be lost.
+    pub force: bool,
 }
 
 impl Label {

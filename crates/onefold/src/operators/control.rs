@@ -21,12 +21,11 @@ use rustix::event::EventfdFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::listen::{Listener, Purpose, check_unix_path};
-use crate::flash::device::{self, Attach, Cache};
+use crate::flash::label::{Attach, Label};
 use crate::report::status::Report;
 use crate::store::backing::Store;
 use crate::store::identity::Identity;
 use crate::store::place::Sockets;
-use crate::store::probe::require_pool;
 
 /// How much something may take.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -205,7 +204,7 @@ pub enum Message {
     /// A request, and where the answer goes.
     Request(Request, Sender<Response>),
     /// A flash to be attached, and where the answer goes.
-    Attach(Box<Cache>, Sender<Response>),
+    Attach(Box<(Store, Label)>, Sender<Response>),
     /// A signal asks for a clean stop; once more, for one without a checkpoint.
     Stop,
 }
@@ -256,8 +255,8 @@ impl Sending {
 }
 
 /// Listens on the control socket for a server of this store; the socket's file is removed when the result is dropped.
-pub fn listen(path: &Path, store: Store, sending: Sending) -> anyhow::Result<Listener> {
-    let served = Served { identity: store.identity()?, store };
+pub fn listen(path: &Path, store: Store, opens_flash: OpensFlash, sending: Sending) -> anyhow::Result<Listener> {
+    let served = Served { identity: store.identity()?, store, opens_flash };
     let listener = Listener::bind_unix(path, Purpose::Control)?;
     let Listener::Unix { socket, .. } = &listener else { bail!("the control socket is a Unix socket") };
     let socket = socket.try_clone().context("cannot share the control socket")?;
@@ -268,9 +267,13 @@ pub fn listen(path: &Path, store: Store, sending: Sending) -> anyhow::Result<Lis
     Ok(listener)
 }
 
+/// How a flash is opened for the pool in a store: by who knows what may be one.
+pub type OpensFlash = fn(&Attach, &Store) -> anyhow::Result<(Store, Label)>;
+
 /// What a server has open.
 struct Served {
     store: Store,
+    opens_flash: OpensFlash,
     identity: Identity,
 }
 
@@ -318,7 +321,7 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
         let response = match serde_json::from_str(&line) {
             Ok(Line { store, request }) => match (served.refusal(store), request) {
                 (Some(refusal), _) => refusal,
-                (None, Some(Request::AttachCache(wanted))) => attach(&wanted, &served.store, sending),
+                (None, Some(Request::AttachCache(wanted))) => attach(&wanted, served, sending),
                 (None, Some(request)) => ask(request, sending),
                 (None, None) => Response::Here,
             },
@@ -337,13 +340,9 @@ pub fn ask(request: Request, sending: &Sending) -> Response {
 }
 
 /// Opens a flash, which may take its time, and hands it to the reactor.
-fn attach(wanted: &Attach, store: &Store, sending: &Sending) -> Response {
-    let cache = require_pool(store).and_then(|superblock| {
-        let pool = device::Pool { store, id: superblock.parameters.id };
-        device::make(wanted, pool)
-    });
-    match cache {
-        Ok(cache) => tell(|answer| Message::Attach(Box::new(cache), answer), sending),
+fn attach(wanted: &Attach, served: &Served, sending: &Sending) -> Response {
+    match (served.opens_flash)(wanted, &served.store) {
+        Ok(flash) => tell(|answer| Message::Attach(Box::new(flash), answer), sending),
         Err(error) => Response::Failed(format!("{error:#}")),
     }
 }
@@ -462,7 +461,7 @@ mod tests {
         assert!(ask(&pool, &Request::Stop).unwrap().is_none(), "no server, no answer");
         let (mailbox, sending) = mailbox().unwrap();
         let store = Store::open(&pool, crate::store::backing::Access::Read).unwrap();
-        let listener = listen(&path, store, sending).unwrap();
+        let listener = listen(&path, store, |_, _| bail!("no flash here"), sending).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let reactor = std::thread::spawn(move || {
             for _ in 0..2 {
