@@ -190,7 +190,7 @@ impl FlashReport {
             let days = |days: Option<f64>| days.map_or("not known yet".into(), |days| format!("{days:.0} days"));
             let (now, least) = (days(self.life_days), days(self.life_days_at_budget));
             let endurance = size::show(endurance);
-            row("life", format!("{now} at today's rate, {least} with all of the budget, of {endurance} (TBW)"));
+            row("life", format!("{now} at the rate so far, {least} with all of the budget, of {endurance} (TBW)"));
         }
         text
     }
