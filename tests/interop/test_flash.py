@@ -1,5 +1,5 @@
 """A flash in front of the store: warm reads, restarts, kill -9, and whatever may become of the flash (docs/flash-cache.md). In a build that
-can make the store slow: `cargo build -p onefold --features faults --target-dir target/faults`."""
+can make the store slow: `cargo build --release -p onefold --features faults --target-dir target/faults`."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import nbd
 
 from server import BLOCK, ROOT, Pool, onefold, run
 
-FAULTY = os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "debug", "onefold"))
+FAULTY = os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "release", "onefold"))
 MIB = 1 << 20
 DATA = 96 * MIB
 CONTAINERS = DATA // (4 * MIB)
@@ -267,4 +267,6 @@ class Flash(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if not os.path.exists(FAULTY):
+        raise SystemExit(f"{FAULTY} is missing: build it as said above")
     unittest.main()
