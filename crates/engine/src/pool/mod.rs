@@ -179,6 +179,8 @@ pub(crate) struct Pool {
     growing: Option<Growing>,
     /// Copies of containers in front of the store, if there are any.
     flash: Option<Box<Flash>>,
+    /// The mark of the last flash of this opening; 0: there was none.
+    flash_mark: u16,
     /// Closing must not wait for a checkpoint.
     pub(crate) closes_early: bool,
     /// Pages of trees that failed last: what needs one of them does not ask again.
@@ -287,6 +289,7 @@ impl Pool {
             host_full: false,
             growing: None,
             flash: None,
+            flash_mark: 0,
             closes_early: false,
             failed_pages: Vec::new(),
             discard_leaves: 0,

@@ -11,6 +11,7 @@ use crate::clients::tls;
 use crate::memory::Source;
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
+use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
 use crate::report::pace::{PaceReport, VolumePaceReport};
 use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
@@ -129,6 +130,9 @@ pub struct Report {
     /// The complete index on disk.
     #[serde(default)]
     pub disk_index: DiskIndexReport,
+    /// The flash in front of the store.
+    #[serde(default)]
+    pub flash: FlashReport,
     /// Where clients connect, as `--listen` takes it; nowhere if it is not served.
     #[serde(default)]
     pub addresses: Vec<String>,
@@ -524,6 +528,7 @@ impl Report {
             latency: LatencyReport::new(&Latencies::default()),
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
+            flash: FlashReport::default(),
             addresses: Vec::new(),
             tls: tls::Mode::Off.to_string(),
             volumes: volumes.collect(),
@@ -589,6 +594,9 @@ impl Report {
         }
         if self.disk_index.buckets > 0 {
             row("index", self.disk_index.text());
+        }
+        if self.flash.is_there() {
+            row("flash", self.flash.text());
         }
         row("scrub", self.scrub.text());
         row("dedup", self.dedup.text());
