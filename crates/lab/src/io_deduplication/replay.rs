@@ -6,7 +6,6 @@
 //! *Service time* is the time in which the disk works on reads, commands that it merges counted once: what blktrace calls from dispatch to completion. *Response time* is
 //! from the moment at which a read is given to the block layer until its last block is there, with what it waits in the queue.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use engine::Nanos;
@@ -90,8 +89,6 @@ enum Cause {
     Read { request: usize, end: u64 },
     /// A write of the trace.
     Write,
-    /// A run is read to be copied; then its copies are written, to one zone after the other.
-    Copy { task: Task, zone: Option<u64> },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -120,8 +117,6 @@ struct Replay<'a> {
     depth: usize,
     next_tag: Tag,
     waiting: Numbers<Waiting>,
-    tasks: VecDeque<Task>,
-    copies: bool,
     /// The block after the last read that has completed, and after the last command that was given.
     head: u64,
     last_end: u64,
@@ -155,8 +150,6 @@ pub fn replay(requests: &[Request], setup: &Setup) -> Outcome {
         depth: 0,
         next_tag: 0,
         waiting: Numbers::default(),
-        tasks: VecDeque::new(),
-        copies: false,
         head: 0,
         last_end: 0,
         last_served: 0,
@@ -178,13 +171,10 @@ impl Replay<'_> {
             }
             if self.setup.duplication && request.at >= epoch * self.setup.epoch {
                 epoch = request.at / self.setup.epoch + 1;
-                self.tasks = self.zones.end_epoch().into();
-                self.copy(now);
+                self.end_epoch();
             }
             if request.writes { self.write(now, request) } else { self.read(now, number, request) }
         }
-        // Copies that nobody will read need not be finished.
-        self.tasks.clear();
         while let Some(at) = self.disk.next() {
             now = now.max(at);
             self.complete_until(now);
@@ -192,12 +182,10 @@ impl Replay<'_> {
     }
 
     fn submit(&mut self, now: Nanos, op: Op, (block, blocks): (u64, u64), cause: Cause) {
-        let background = matches!(cause, Cause::Copy { .. });
-        self.depth += usize::from(!background);
-        let class = if background { Class::Background } else { Class::Foreground };
+        self.depth += 1;
         self.next_tag += 1;
         self.pending.insert(self.next_tag, Pending { cause, first: block, end: block + blocks });
-        let command = Command { op, offset: block * BLOCK, bytes: blocks * BLOCK, class };
+        let command = Command { op, offset: block * BLOCK, bytes: blocks * BLOCK, class: Class::Foreground };
         self.disk.submit(now, self.next_tag, command);
     }
 
@@ -227,31 +215,14 @@ impl Replay<'_> {
                     }
                 }
             }
-            Cause::Copy { task, zone } => {
-                if let Some(zone) = zone {
-                    self.outcome.copied += task.blocks;
-                    self.zones.written(task, zone);
-                }
-                let next = zone.map_or(0, |zone| zone + 1);
-                if next < ZONES {
-                    let place = (self.zones.place(task.at, next), task.blocks);
-                    self.submit(done.at, Op::Write, place, Cause::Copy { task, zone: Some(next) });
-                } else {
-                    self.copies = false;
-                    self.copy(done.at);
-                }
-            }
         }
     }
 
-    /// Begins with the next run that is to be copied: one at a time, while nothing else waits.
-    fn copy(&mut self, now: Nanos) {
-        if self.copies {
-            return;
-        }
-        if let Some(task) = self.tasks.pop_front() {
-            self.copies = true;
-            self.submit(now, Op::Read, (task.home, task.blocks), Cause::Copy { task, zone: None });
+    /// Copies are made between two epochs, in time that is not counted: in a real week the disk is idle for most of it, and at many times its pace never.
+    fn end_epoch(&mut self) {
+        for Task { blocks, at, .. } in self.zones.end_epoch() {
+            self.zones.written(at);
+            self.outcome.copied += blocks * ZONES;
         }
     }
 

@@ -8,10 +8,10 @@
 //! How it is made. The working set is cut into extents, each of which is read as one request. Extents lie in groups of up to 1 MiB anywhere on the disk.
 //! A read is the first of its extent, as often as the working set wants, or reads an extent again (Zipf), unless the page cache above has it: traces were
 //! recorded below one. A write goes round a journal, to an extent for the first time, or to one again (Zipf). Its contents are new as often as the working
-//! set wants, else those of an earlier write, or those of an extent that was read.
+//! set wants, some of them those of an extent that was read, else those of an earlier write.
 
 use crate::random::{Random, mix};
-use crate::replay::lru::Lru;
+use crate::replay::lru::{Lru, Numbers};
 use crate::traces::synthetic::Profile;
 use crate::traces::synthetic::draws::{chance, exponential, geometric, lognormal, zipf};
 use crate::traces::{ContentId, Request};
@@ -32,7 +32,7 @@ const LONGEST: u64 = 64;
 const PAGE_CACHE_PART: u64 = 4;
 /// Times that an extent is drawn again if the page cache has it. [D]
 const DRAWS: usize = 8;
-/// Of known contents that are written, so much is of extents that were read. [D]
+/// Of contents that are written for the first time, so much is of extents that were read. [D]
 const COPIES_OF_READ: f64 = 0.1;
 /// From a request of a burst to the next, in nanoseconds. [D]
 const GAP: u64 = 1_000_000;
@@ -177,6 +177,8 @@ struct Maker {
     /// The last writes.
     writes: Vec<Vec<ContentId>>,
     count: usize,
+    /// All contents that were written.
+    known: Numbers<()>,
     /// Blocks left to read, to write, and new contents left to write.
     left: [u64; 2],
     new_left: u64,
@@ -232,6 +234,7 @@ impl Maker {
             journal: (0, 0, 0),
             writes: Vec::new(),
             count: 0,
+            known: Numbers::default(),
             left: [shape.size(shape.reads.total), shape.size(shape.writes.total)],
             new_left: shape.size(shape.writes.contents),
         };
@@ -404,7 +407,6 @@ impl Maker {
         let at = self.unread.len() - (self.random.below(self.unread.len() as u64 + 1)) as usize;
         self.unread.insert(at, extent);
         let contents = extent.contents();
-        self.new_left = self.new_left.saturating_sub(contents.len() as u64);
         self.remember(contents.clone());
         (extent.block, contents)
     }
@@ -412,17 +414,16 @@ impl Maker {
     fn contents(&mut self, blocks: usize) -> Vec<ContentId> {
         let new = self.new_left as f64 / self.left[1].max(1) as f64;
         if self.writes.is_empty() || chance(&mut self.random, new) {
-            self.new_left = self.new_left.saturating_sub(blocks as u64);
+            if !self.read.is_empty() && chance(&mut self.random, COPIES_OF_READ) {
+                let mut contents = self.read[zipf(&mut self.random, self.read.len() as u64) as usize].contents();
+                contents.resize_with(blocks, || self.fresh());
+                return contents;
+            }
             let content = self.fresh();
             return (0..blocks as u64).map(|at| mix(content ^ mix(at))).collect();
         }
         let mut contents = Vec::with_capacity(blocks);
         while contents.len() < blocks {
-            if !self.read.is_empty() && chance(&mut self.random, COPIES_OF_READ) {
-                let extent = self.read[zipf(&mut self.random, self.read.len() as u64) as usize];
-                contents.extend(extent.contents());
-                continue;
-            }
             let back = (lognormal(&mut self.random, self.shape.distance) as usize).min(self.writes.len() - 1);
             let from = (self.count + REMEMBERED - 1 - back) % REMEMBERED;
             contents.extend_from_slice(&self.writes[from.min(self.writes.len() - 1)]);
@@ -432,6 +433,8 @@ impl Maker {
     }
 
     fn remember(&mut self, contents: Vec<ContentId>) {
+        let new = contents.iter().filter(|content| self.known.insert(**content, ()).is_none()).count() as u64;
+        self.new_left = self.new_left.saturating_sub(new);
         let at = self.count % REMEMBERED;
         match self.writes.get_mut(at) {
             Some(old) => *old = contents,

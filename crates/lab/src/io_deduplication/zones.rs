@@ -32,23 +32,20 @@ pub fn is_scratch(disk_blocks: u64, part: u64, block: u64, blocks: u64) -> bool 
     (0..ZONES).map(|zone| zone_start(disk_blocks, zone)).any(|start| block < start + size && start < block + blocks)
 }
 
-/// A run with copies.
-#[derive(Clone, Debug)]
-struct Copied {
-    contents: Vec<ContentId>,
-    /// In which zones the copy is written already.
-    written: [bool; ZONES as usize],
-}
-
-/// A copy that is to be written: of which run, and where.
+/// Copies that are to be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Task {
-    /// The home of the run: there it is read, before the first of its copies is written.
-    pub home: u64,
-    /// Blocks.
+    /// Blocks of each.
     pub blocks: u64,
     /// Where the run begins in each zone.
     pub at: u64,
+}
+
+/// A run, and whether its copies are on the disk.
+#[derive(Clone, Debug)]
+struct Copied {
+    contents: Vec<ContentId>,
+    is_written: bool,
 }
 
 /// Copies, and what was read since the epoch began.
@@ -97,7 +94,7 @@ impl Zones {
         let mut popular: Vec<_> = reads.into_iter().filter(|(_, (count, ..))| *count >= POPULAR).collect();
         popular.sort_by_key(|(home, (count, last, _))| (std::cmp::Reverse((*count, *last)), *home));
         let (mut room, mut tasks) = (self.size, Vec::new());
-        for (home, (_, _, contents)) in popular {
+        for (_, (_, _, contents)) in popular {
             let blocks = contents.len() as u64;
             if blocks > room {
                 break;
@@ -108,8 +105,8 @@ impl Zones {
             }
             let at = self.take(blocks);
             self.by_content.insert(contents[0], at);
-            self.copied.insert(at, Copied { contents, written: [false; ZONES as usize] });
-            tasks.push(Task { home, blocks, at });
+            self.copied.insert(at, Copied { contents, is_written: false });
+            tasks.push(Task { blocks, at });
         }
         tasks
     }
@@ -140,24 +137,16 @@ impl Zones {
         run.contents.starts_with(contents).then_some((at, run))
     }
 
-    /// A copy in a zone is on the disk.
-    pub fn written(&mut self, task: Task, zone: u64) {
-        if let Some(run) = self.copied.get_mut(&task.at).filter(|run| run.contents.len() as u64 == task.blocks) {
-            run.written[zone as usize] = true;
+    /// The copies of a run are on the disk.
+    pub fn written(&mut self, at: u64) {
+        if let Some(run) = self.copied.get_mut(&at) {
+            run.is_written = true;
         }
-    }
-
-    /// Where a zone has a task's copy.
-    pub fn place(&self, at: u64, zone: u64) -> u64 {
-        zone_start(self.disk_blocks, zone) + at
     }
 
     /// Where these contents are in order.
     pub fn places(&self, contents: &[ContentId]) -> impl Iterator<Item = u64> + use<'_> {
-        let found = self.find(contents);
-        (0..ZONES).filter_map(move |zone| {
-            let (at, run) = found?;
-            run.written[zone as usize].then(|| self.place(at, zone))
-        })
+        let found = self.find(contents).filter(|(_, run)| run.is_written);
+        (0..ZONES).filter_map(move |zone| Some(zone_start(self.disk_blocks, zone) + found?.0))
     }
 }

@@ -8,6 +8,7 @@ use super::{lines, sized, trace};
 use crate::flash_cache::policies::Policy;
 use crate::io_deduplication::content_blocks;
 use crate::io_deduplication::hits::{Hits, Key, Stream, count, oracle};
+use crate::io_deduplication::look::working_set;
 use crate::io_deduplication::workload::Shape;
 use crate::parallel::{cores, in_order};
 use crate::traces::{BLOCK, Options, Request, open};
@@ -108,11 +109,11 @@ fn sample() -> Option<Result<Vec<Request>, String>> {
 }
 
 fn of_sample(sample: &[Request], rows: &mut Vec<Row>) {
-    let streams = KEYS.map(|(key, _)| Stream::of(sample, key));
-    for ((stream, (key, by)), real) in streams.iter().zip(KEYS).zip([8323.0, 8322.0]) {
-        let names = f64::from(stream.names);
-        let row = Row::new(format!("mail, real sample: different blocks by {by}"), "", names).of(Data::Real);
-        rows.push(row.within_band((real, real)));
+    let (read, streams) = (working_set(sample, false), KEYS.map(|(key, _)| Stream::of(sample, key)));
+    let names = [read.sectors, read.contents];
+    for ((stream, (key, by)), names) in streams.iter().zip(KEYS).zip(names) {
+        let row = Row::new(format!("mail, real sample: different blocks read, by {by}"), "", names as f64);
+        rows.push(row.of(Data::Real));
         for mib in [1, 4, 16, 64] {
             let hits = count(stream, Policy::Lru, blocks(key, mib << 20));
             let label = format!("mail, real sample, {mib} MiB, LRU by {by}: hits of reads");
