@@ -45,6 +45,13 @@ class Links(unittest.TestCase):
         self.assertGreater(seen, 50)
         self.assertEqual(wrong, [])
 
+    def test_every_page_is_in_the_table_of_contents(self):
+        """docs/SUMMARY.md is what `mdbook build docs` makes a site of."""
+        with open(os.path.join(ROOT, "docs", "SUMMARY.md"), encoding="utf-8") as file:
+            listed = re.findall(r"^- \[[^\]]+\]\(([^)]+)\)$", file.read(), re.M)
+        there = {page.removeprefix("docs/") for page in pages() if page.startswith("docs/")} - {"SUMMARY.md"}
+        self.assertEqual(sorted(listed), sorted(there))
+
     def test_every_file_that_is_named_in_code_is_there(self):
         """`docs/...md` and `tests/...` in backticks, and pages that messages of the program send people to."""
         wrong = []

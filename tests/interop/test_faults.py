@@ -1,5 +1,5 @@
 """Reads, writes, syncs and reservations of the store fail, are short, slow or stuck, in a build that can do that on purpose
-(crates/onefold/src/io/faults.rs): `cargo build -p onefold --features faults --target-dir target/faults`."""
+(crates/onefold/src/io/faults.rs): `cargo build --release -p onefold --features faults --target-dir target/faults`."""
 
 import errno
 import hashlib
@@ -15,7 +15,7 @@ import nbd
 from model import Writer
 from server import BLOCK, ROOT, Pool, onefold
 
-FAULTY = os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "debug", "onefold"))
+FAULTY = os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "release", "onefold"))
 MIB = 1 << 20
 # Where things are in a pool of 64 MiB (docs/disk-format.md), in bytes.
 JOURNAL, META_MAP, DATA, END = (block * BLOCK for block in (258, 4354, 14336, 14336 + 24576))

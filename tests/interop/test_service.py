@@ -34,7 +34,7 @@ def hand_over(descriptors):
 class Service:
     """A server that is started as a service manager does it."""
 
-    def __init__(self, case, arguments, descriptors=(), notify=True, other_pid="", names="", pool=None):
+    def __init__(self, case, arguments, descriptors=(), notify=True, other_pid="", names="", pool=None, program=ONEFOLD):
         self.case = case
         self.folder = tempfile.mkdtemp(prefix="onefold-service-")
         case.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -53,7 +53,7 @@ class Service:
                 self.notify.bind(path)
                 environment["NOTIFY_SOCKET"] = path
             case.addCleanup(self.notify.close)
-        command = [ONEFOLD, "serve", self.pool, *arguments]
+        command = [program, "serve", self.pool, *arguments]
         if descriptors:
             environment["LISTEN_FDS"] = str(len(descriptors))
             environment["LISTEN_FDNAMES"] = names

@@ -274,6 +274,7 @@ fn resize_volume(target: &Target, name: &str, size: u64, force: bool, json: bool
 /// The figures, for a command that shows some of them. Whoever reads text is told where they come from.
 fn look(target: &Target) -> anyhow::Result<Report> {
     let report = offline::request(target, &Request::Status { settle: false })?;
+    report.require_opened()?;
     if report.needs_recovery {
         complain(format_args!("note: {} was not closed cleanly: {}", target.pool.display(), status::NOT_RECOVERED));
     }

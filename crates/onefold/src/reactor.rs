@@ -33,7 +33,7 @@ use crate::operators::control::{Mailbox, Message, Request, Response};
 use crate::operators::service::Manager;
 use crate::operators::watch::{REMEDY, Watch};
 use crate::report::latency::LatencyReport;
-use crate::report::status::{Report, failure_text};
+use crate::report::status::{BEING_OPENED, Report, failure_text};
 use crate::size;
 use crate::store::backing::Store;
 use crate::store::grow;
@@ -705,7 +705,7 @@ impl Reactor {
         };
         let waits = !matches!(request, Request::Status { settle: false } | Request::Stop);
         if waits && !matches!(self.opened, Some(Ok(_))) {
-            let _ = client.send(Response::Failed("the pool is still being opened: try again in a moment".into()));
+            let _ = client.send(Response::Failed(BEING_OPENED.into()));
             return;
         }
         let clients = |volume| self.server.clients_of(volume);

@@ -75,6 +75,9 @@ impl Pool {
             None => match self.store.geometry.grown(capacity) {
                 Err(error) => Some(Err(ControlError::BadCapacity(error))),
                 Ok(grown) if grown == self.store.geometry => Some(Ok(())),
+                // What it takes for the time being comes back with its end.
+                Ok(_) if self.under_way.is_some() => None,
+                Ok(grown) if !self.has_metadata_when_grown(grown) => Some(Err(ControlError::NoSpace)),
                 Ok(grown) => {
                     self.begin_growth(grown);
                     None

@@ -118,7 +118,7 @@ pub(crate) struct Pool {
     pub(crate) want_flush: bool,
     /// and the last that was to do so found no room for a page.
     pub(crate) flush_is_stuck: bool,
-    /// when so many pages of metadata were free.
+    /// and so many pages of metadata were free at the most when such a checkpoint had ended.
     pub(crate) free_when_stuck: u32,
     pub(crate) room: MetadataRoom,
     pub(crate) discards: Vec<Discard>,

@@ -25,7 +25,7 @@
 //! ```text
 //! New       maps something that no leaf has yet: leaves alone what the others need
 //! Overwrite changes leaves that there are, and gives back what it replaces
-//! Clear     frees: leaves alone only the reserve
+//! Clear     frees, of whole blocks: leaves alone only the reserve
 //! reserve   nobody's: an empty checkpoint, a walk of what was cut off, and a repair that makes every table but maps and summaries anew
 //! ```
 
@@ -182,10 +182,11 @@ impl Asked {
         Asked { who: Who::New, changes: blocks, leaves: blocks as u64, are_together: false, cleared: None }
     }
 
-    /// A clear, with some blocks at its ends.
+    /// A clear, with some blocks at its ends. These are written: where nothing led to them they take pages, and keep them.
     pub(crate) fn clear(changes: usize, cleared: Cleared) -> Asked {
         let leaves = changes as u64 - 1;
-        Asked { who: Who::Clear, changes, leaves, are_together: false, cleared: Some(cleared) }
+        let who = if leaves > 0 { Who::New } else { Who::Clear };
+        Asked { who, changes, leaves, are_together: false, cleared: Some(cleared) }
     }
 
     /// Nothing.
@@ -412,7 +413,19 @@ impl Pool {
     pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
         let levels = u64::from(height_for(leaves, self.store.geometry.fanout())) + 1;
         let more = levels.saturating_sub(self.room.levels) * 8 + SLACK;
-        self.kept_from(Who::Clear) + more <= u64::from(self.store.meta.free())
+        self.kept_from(Who::Overwrite) + more <= u64::from(self.store.meta.free())
+    }
+
+    /// Whether a larger pool, whose tables are longer, still has the room that is kept for trims, where no checkpoint is under way.
+    pub(crate) fn has_metadata_when_grown(&mut self, grown: Geometry) -> bool {
+        let more = grown.metadata_blocks - self.store.geometry.metadata_blocks;
+        let now = core::mem::replace(&mut self.store.geometry, grown);
+        self.review_room();
+        let empty = self.pages_to_merge(&self.merging_alone(&Asked::nothing()), 1);
+        let kept = empty + self.kept_from(Who::Overwrite);
+        self.store.geometry = now;
+        self.review_room();
+        kept <= u64::from(self.store.meta.free()) + u64::from(more)
     }
 
     // ---- checkpoints ----
@@ -578,6 +591,8 @@ impl Pool {
         if !has_metadata {
             // What is in the map buffer has a claim to pages that is the less the fuller leaves are written.
             self.ask_to_flush();
+            // What waits for a watermark would be taken for something to come for ever.
+            self.publish_pending();
         }
         let stuck = self.metadata_full && (full_delta || full_ring);
         let last_resort = !stuck && !has_metadata && !self.is_reclaimable(clears_left) && !self.has_to_flush();

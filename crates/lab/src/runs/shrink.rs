@@ -99,7 +99,7 @@ fn simpler(operation: &Operation) -> Vec<Operation> {
 /// A word as the source of a test: what it needs in scope, and the operations as an array.
 pub fn source(seed: u64, word: &[Operation]) -> String {
     let mut text = String::from(
-        "    use engine::{CacheLimits, Limits};\n    use lab::{disk::Cut::*, workload::{Operation::*, Place, cache, policy}};\n    let word = [\n",
+        "    use engine::{CacheLimits, Limits};\n    use lab::runs::workload::{Operation::*, Place, cache, policy};\n    use lab::world::disk::Cut::*;\n    let word = [\n",
     );
     for operation in word {
         let mut shown = format!("{operation:?}");

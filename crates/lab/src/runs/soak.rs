@@ -91,6 +91,8 @@ pub struct Tally {
     pub nanos: u128,
     /// Runs that ended with a violation.
     pub violations: u64,
+    /// The seed of the first of these.
+    pub first: Option<u64>,
 }
 
 impl Tally {
@@ -98,8 +100,9 @@ impl Tally {
     pub fn line(&self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64().max(1e-9);
         let (runs, hours) = (self.runs as f64 * 60.0 / seconds, self.nanos as f64 / 1e9 / seconds);
+        let first = self.first.map_or(String::new(), |seed| format!(" (the first in seed {seed})"));
         format!(
-            "runs: {}, crashes: {}, violations: {}; {runs:.0} runs a minute, {hours:.1} virtual hours an hour, in {:.0} s",
+            "runs: {}, crashes: {}, violations: {}{first}; {runs:.0} runs a minute, {hours:.1} virtual hours an hour, in {:.0} s",
             self.runs, self.crashes, self.violations, seconds
         )
     }
@@ -125,6 +128,7 @@ pub fn soak(plan: &Plan, stop: &AtomicBool) -> (Tally, Duration) {
                 }
                 Err(violation) => {
                     sum.violations += 1;
+                    sum.first.get_or_insert(seed);
                     let shrinks = sum.violations <= MOST_SHRUNK;
                     drop(sum);
                     println!("{}", report(seed, plan.operations, &violation, shrinks));

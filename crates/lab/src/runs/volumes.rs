@@ -190,6 +190,7 @@ impl Run {
                 }
                 return Ok(());
             }
+            (Pending::Grow { grown: Ok(_) }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => return Ok(()),
             (Pending::Grow { grown: Err(expected) }, Err(ControlError::BadCapacity(error))) if *expected == error => {
                 return Ok(());
             }

@@ -1,7 +1,10 @@
 //! Room for metadata: what volumes that are far larger than their pool do to it.
 
 use engine::{Command, Error, Mode, VolumeId};
+use lab::content::CELLS;
 use lab::runs::config::Config;
+use lab::runs::soak::{OPERATIONS, run_seed};
+use lab::transcript::Trace;
 use lab::world::Answer;
 
 use crate::bench::Bench;
@@ -53,4 +56,38 @@ fn a_client_of_a_huge_volume_is_refused_before_others_are_short_of_metadata() {
     assert_eq!(bench.world.engine.status().mode, Mode::Normal);
     assert_eq!(bench.world.engine.pages_beyond_promise(), 0);
     bench.audit();
+}
+
+/// What a trim leaves of the blocks at its ends is written, and took pages where nothing led to it. It was let in as one that frees: when
+/// some had taken the room that is kept for trims, one of the whole volume found none.
+#[test]
+fn trims_of_parts_of_blocks_leave_the_room_that_a_trim_of_whole_blocks_needs() {
+    let mut bench = pool();
+    let (geometry, cells) = (bench.geometry(), CELLS as u64);
+    let refused = (0..400).find(|&number| try_write(&mut bench, number).is_err()).expect("metadata ends");
+    let trimmed = (refused..refused + 200).filter(|&number| {
+        let token = bench.begin_trim_cells(far(number) * cells + 1, far(1) * cells + 1);
+        let answer = bench.wait(token);
+        bench.settle();
+        answer.is_ok()
+    });
+    assert!(trimmed.count() < 200, "parts of blocks take no room");
+    bench.trim_blocks(1, geometry.most_volume_blocks() - 2);
+    bench.settle();
+    assert_eq!(bench.world.engine.status().mode, Mode::Normal);
+    bench.audit();
+}
+
+/// Slots that wait for a watermark were taken for something to come, and nobody wrote one: a move of the home job that waited for metadata asked
+/// for one checkpoint after the other, for ever. It needs what all of this seed's run leaves behind.
+#[test]
+fn a_job_that_waits_for_metadata_ends_though_slots_wait_for_a_watermark() {
+    run_seed(1795616036466, OPERATIONS, Trace::new(false)).unwrap();
+}
+
+/// A larger pool has longer tables, and took the room for them from what is kept for trims: a trim of whole blocks found none. It needs what
+/// all of this seed's run leaves behind.
+#[test]
+fn a_pool_short_of_metadata_does_not_grow_into_the_room_that_trims_need() {
+    run_seed(1795618420883, OPERATIONS, Trace::new(false)).unwrap();
 }

@@ -34,6 +34,7 @@ pub fn connect(arguments: &ConnectArgs) -> anyhow::Result<ExitCode> {
     let Some(report) = asked else {
         bail!("{pool} is not being served: start 'onefold serve {pool}', then ask again");
     };
+    report.require_opened()?;
     let place = Place::of(&report, name, arguments.tcp)
         .with_context(|| format!("{pool} cannot be connected to in this way"))?;
     print(format_args!("{}", place.text(arguments.form())));

@@ -48,6 +48,7 @@ where
     let (path, control) = (&target.pool, target.control.as_deref());
     let status = Request::Status { settle: false };
     let Some(report) = control::call_server_of(path, control, &status)? else { return alone(path, work) };
+    report.require_opened()?;
     let (plan, request) = (work.prepare)(&report)?;
     if let Some(request) = request {
         offline::request(target, &request)?;

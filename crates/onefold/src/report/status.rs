@@ -19,6 +19,9 @@ use crate::size;
 /// Version of the JSON that `status` and `volume list` print.
 pub const VERSION: u32 = 1;
 
+/// What a command is told that comes too early.
+pub const BEING_OPENED: &str = "the pool is still being opened: try again in a moment";
+
 /// What is said of a pool that was not closed cleanly and that no server has.
 pub const NOT_RECOVERED: &str = "this is what recovery will find, and nothing was written. The next 'onefold serve' recovers it, or \
                                  'onefold status --recover'";
@@ -433,6 +436,13 @@ impl TidyReport {
 }
 
 impl Report {
+    /// What a server says of its pool before that is open is not what is in it.
+    pub fn require_opened(&self) -> anyhow::Result<()> {
+        let is_being_opened = self.mode == mode_name(Mode::Recovering) && !self.needs_recovery;
+        anyhow::ensure!(!is_being_opened, BEING_OPENED);
+        Ok(())
+    }
+
     /// The engine's figures now.
     pub fn new(engine: &Engine, memory: (u64, Source), clients: impl Fn(VolumeId) -> usize) -> Report {
         let status = engine.status();

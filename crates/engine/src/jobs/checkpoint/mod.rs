@@ -703,7 +703,12 @@ impl Engine {
         self.pool.room.frozen.reset();
         self.pool.review_room();
         self.pool.checkpoints_done += 1;
-        self.pool.flush_is_stuck &= self.pool.store.meta.free() <= self.pool.free_when_stuck;
+        if self.pool.flush_is_stuck {
+            // Tried again where this checkpoint has left more free than the others that found no room: checkpoints would go on for ever else.
+            let free = self.pool.store.meta.free();
+            self.pool.flush_is_stuck = free <= self.pool.free_when_stuck;
+            self.pool.free_when_stuck = free.max(self.pool.free_when_stuck);
+        }
         self.pool.want_checkpoint |= self.pool.has_too_much_buffered() && self.pool.phase == Phase::Serving;
         self.pool.last_checkpoint = self.pool.now;
         self.mature();

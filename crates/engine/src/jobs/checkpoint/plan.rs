@@ -373,7 +373,9 @@ impl Pool {
             }
         }
         self.flush_is_stuck = flushed == 0 && wanted > 0;
-        self.free_when_stuck = self.store.meta.free();
+        if !self.flush_is_stuck {
+            self.free_when_stuck = 0;
+        }
         if plan.total - flushed > most {
             // There is no room for what is new.
             plan.many = 1;

@@ -2,8 +2,6 @@
 //!
 //! The samples are those of `samples`; without them the tests say so and pass.
 
-mod samples;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +11,7 @@ use lab::traces::stat::{Figures, Stat};
 use lab::traces::synthetic::{self, Profile, targets};
 use lab::traces::{BadLines, Format, Options, Request, TraceError, ZEROES, open};
 
-use samples::{Words, joined, of_homes, of_mail, sample};
+use crate::samples::{Words, joined, of_homes, of_mail, sample};
 
 /// A directory that goes away with the test.
 struct Scratch(PathBuf);

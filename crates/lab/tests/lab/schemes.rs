@@ -4,15 +4,13 @@
 //! in their words, with lists that it goes through from the front. Where the papers leave a choice open, it makes that of the reference:
 //! runs of three in a request for Select-Dedupe, of four for iDedup; of two copies the index names the one in the longer run.
 
-mod samples;
-
 use std::path::Path;
 
 use lab::replay::in_place::{InPlace, Layout, Warm};
 use lab::replay::scheme::Scheme;
 use lab::traces::{Options, open};
 
-use samples::{Words, joined, of_homes, of_mail, sample};
+use crate::samples::{Words, joined, of_homes, of_mail, sample};
 
 /// Places: as many as the largest address needs, and spare ones behind them.
 const LAYOUT: Layout = Layout { data: 1 << 27, spare: 1 << 20, index: 1 << 20, swap: 1 << 20 };

@@ -1,0 +1,148 @@
+"""The commands of README.md and of docs/guides/ are run, each page in a folder of its own, in the order of the page.
+
+A block of commands is fenced with ```sh. The line before it may say something about it:
+
+    <!-- not run: REASON -->                the block is left out, and the reason printed
+    <!-- runs until the end of the page --> the block is a server: it is begun, waited for until its socket is there, and ended with the page
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from server import ONEFOLD, ROOT, run
+
+BLOCK = re.compile(r"(?:^<!-- (?P<says>.*?) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.S | re.M)
+INDENTED = re.compile(r"(?:^\n|\A)(?P<code>(?: {4}\S.*\n)+)", re.M)
+LANGUAGES = {"sh", "text", "ini"}
+SERVER, NOT_RUN = "runs until the end of the page", "not run: "
+SECONDS = 120
+
+
+class Page:
+    """A page, and the folder in which its commands run."""
+
+    def __init__(self, path):
+        self.path = path
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            self.text = file.read()
+        self.folder = tempfile.mkdtemp(prefix="onefold-guide-")
+        self.servers, self.logs = [], []
+        bin_folder = os.path.join(self.folder, ".bin")
+        os.mkdir(bin_folder)
+        os.symlink(ONEFOLD, os.path.join(bin_folder, "onefold"))
+        search = os.pathsep.join([bin_folder, os.environ["PATH"], "/usr/sbin", "/sbin"])
+        self.environment = {**os.environ, "PATH": search}
+
+    def blocks(self):
+        return [(match["says"] or "", match["language"], match["code"]) for match in BLOCK.finditer(self.text)]
+
+    def begin(self, code):
+        """Starts a block; its output goes to a file."""
+        log = open(os.path.join(self.folder, f".log{len(self.logs)}"), "w+", encoding="utf-8")
+        self.logs.append(log)
+        process = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", code], cwd=self.folder, env=self.environment, stdout=log, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )
+        return process, log
+
+    def run(self, code):
+        process, log = self.begin(code)
+        try:
+            status = process.wait(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            status = f"no end in {SECONDS} s"
+            os.killpg(process.pid, signal.SIGKILL)
+        self.expect(status == 0, code, status, log)
+
+    def serve(self, code):
+        before = self.ends()
+        process, log = self.begin(code)
+        self.servers.append(process)
+        deadline = time.time() + SECONDS
+        while self.ends() == before:
+            self.expect(process.poll() is None, code, "it ended", log)
+            self.expect(time.time() < deadline, code, "it is not ready", log)
+            time.sleep(0.05)
+        # The socket is there before the pool is open.
+        for socket in self.ends() - before:
+            while socket.endswith(".sock") and run("nbdinfo", "--list", f"nbd+unix:///?socket={socket}", check=False).returncode != 0:
+                self.expect(process.poll() is None, code, "it ended", log)
+                self.expect(time.time() < deadline, code, "it answers no client", log)
+                time.sleep(0.05)
+
+    def ends(self):
+        """What a server makes when it is ready: sockets, and files that FUSE has mounted."""
+        found = set()
+        for folder, _, files in os.walk(self.folder):
+            for name in files:
+                path = os.path.join(folder, name)
+                if name.endswith((".sock", ".vhost")) or os.path.ismount(path):
+                    found.add(path)
+        return found
+
+    @staticmethod
+    def expect(holds, code, what, log):
+        if not holds:
+            log.seek(0)
+            raise AssertionError(f"{what}:\n{code}\n{log.read()}")
+
+    def close(self):
+        for process in reversed(self.servers):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                try:
+                    process.wait(timeout=30)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+        for log in self.logs:
+            log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def pages():
+    guides = os.path.join(ROOT, "docs", "guides")
+    return ["README.md"] + sorted(os.path.join("docs", "guides", name) for name in os.listdir(guides) if name.endswith(".md"))
+
+
+class Guides(unittest.TestCase):
+    def test_every_block_runs_or_says_why_not(self):
+        for path in pages():
+            with self.subTest(page=path):
+                page = Page(path)
+                try:
+                    ran = 0
+                    for says, language, code in page.blocks():
+                        if language != "sh":
+                            continue
+                        if says.startswith(NOT_RUN):
+                            print(f"{path}: {code.split(chr(10))[0]}: {says}")
+                        elif says == SERVER:
+                            page.serve(code)
+                        else:
+                            page.run(code)
+                            ran += 1
+                    self.assertGreater(ran, 0, "no block ran")
+                finally:
+                    page.close()
+
+    def test_blocks_are_of_a_known_kind_and_say_only_what_is_understood(self):
+        for path in pages():
+            page = Page(path)
+            page.close()
+            for says, language, code in page.blocks():
+                self.assertIn(language, LANGUAGES, f"{path}: {code}")
+                self.assertTrue(says in ("", SERVER) or says.startswith(NOT_RUN), f"{path}: {says}")
+            outside = BLOCK.sub("", page.text)
+            self.assertEqual([match["code"] for match in INDENTED.finditer(outside)], [], f"{path}: commands outside of a fence are not run")
+
+
+if __name__ == "__main__":
+    unittest.main()
