@@ -143,6 +143,17 @@ class Guides(unittest.TestCase):
             outside = BLOCK.sub("", page.text)
             self.assertEqual([match["code"] for match in INDENTED.finditer(outside)], [], f"{path}: commands outside of a fence are not run")
 
+    def test_the_first_command_serves_and_says_how_to_connect(self):
+        page = Page("README.md")
+        self.addCleanup(page.close)
+        arguments = re.search(r"^cargo run --release -- (.*)$", page.text, re.M)[1]
+        page.serve(f"exec onefold {arguments} --memory 256M")
+        said = page.text.split("```text\n")[1].split("\n")[0]
+        self.assertTrue(said.startswith("nbdinfo "), said)
+        page.run(said)
+        page.logs[0].seek(0)
+        self.assertIn("nbd+unix:///default?socket=", page.logs[0].read())
+
 
 if __name__ == "__main__":
     unittest.main()

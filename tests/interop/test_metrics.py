@@ -14,6 +14,7 @@ LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
 STATES = {
     "mode": ["recovering", "normal", "read-only"],
     "scrub.state": ["never", "running", "paused", "finished", "stopped"],
+    "flash.state": ["none", "away", "opening", "attached", "failed", "unused", "leaving"],
     "dedup.state": ["never", "running", "paused", "finished", "stopped"],
 }
 

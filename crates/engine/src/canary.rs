@@ -86,6 +86,10 @@ pub enum Canary {
     ShareWithFreed,
     /// Blocks are moved to slots of containers that writes are being put into.
     MoveIntoOpen,
+    /// Blocks are moved to slots of containers that are lent to another job.
+    MoveIntoLent,
+    /// A container that was emptied counts as empty, whatever of it has been shared or kept meanwhile.
+    EmptiedUnseen,
     /// What the read cache has with the same 24 bits of a digest counts as the same content.
     UnprovenContent,
     /// The flash is believed to hold containers in which replay took slots.

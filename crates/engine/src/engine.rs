@@ -139,6 +139,29 @@ impl Engine {
         profiling.note(request.volume, places);
     }
 
+    /// Flash is put in front of the store of a pool that is served. It is empty: nothing that is found there is believed. `false`: the pool
+    /// has one, I/O of the last one is in flight, the pool is not written, or the flash is too small.
+    pub fn attach_flash(&mut self, parameters: FlashParameters) -> bool {
+        let is_free = !self.pool.has_flash() && self.jobs.flash_is_at_rest() && self.pool.store.io.on_flash() == 0;
+        if !is_free || !self.takes_changes() {
+            return false;
+        }
+        self.pool.set_flash(parameters);
+        self.jobs.open_flash(&mut self.pool);
+        self.pool.needs_pump = true;
+        self.pool.has_flash()
+    }
+
+    /// The flash is taken away: nothing more is asked of it, and the next superblock believes none. Its I/O in flight still ends; the
+    /// answer is whether there is none.
+    pub fn detach_flash(&mut self) -> bool {
+        self.pool.switch_flash_off();
+        self.pool.forget_flash();
+        self.jobs.take_flash_away(&mut self.pool);
+        self.pool.needs_pump = true;
+        self.pool.store.io.on_flash() == 0
+    }
+
     /// Takes one event in.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
         self.pool.now = self.pool.now.max(now);

@@ -59,6 +59,7 @@ pub use format::{encode, geometry, superblock};
 pub use icache::monitor::Monitor;
 pub use icache::rule::{CacheLimits, DivisionChange};
 pub use jobs::boundary::{CacheCounts, CacheStatus};
+pub use jobs::collect::CollectStatus;
 pub use jobs::dedup::DedupStatus;
 pub use jobs::home::HomeStatus;
 pub use jobs::neighbours::NeighbourCounts;

@@ -13,6 +13,7 @@ pub mod disks;
 pub mod figures;
 pub mod flash_cache;
 pub mod fuzz;
+pub mod io_deduplication;
 pub mod oracle;
 pub mod parallel;
 pub mod random;

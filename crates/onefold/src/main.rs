@@ -16,6 +16,7 @@
 
 mod clients;
 mod commands;
+mod flash;
 mod http;
 mod io;
 mod log;
@@ -37,7 +38,9 @@ use clap::Parser;
 use serde_json::json;
 
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
-use commands::{check, connect, create, dedup, estimate, images, manual, offline, relocate, repair, scrub, serve, top};
+use commands::{
+    cache, check, connect, create, dedup, estimate, images, manual, offline, relocate, repair, scrub, serve, top,
+};
 use io::heap;
 use log::Level;
 use operators::control::Request;
@@ -128,6 +131,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             Ok(show_properties(properties::select(properties::of_pool(&name, &report), key.as_deref()), &report, *json))
         }
         Command::Volume(VolumeCommand::List { target, json }) => list_volumes(target, *json),
+        Command::Cache(arguments) => cache::cache(arguments),
         Command::Serve(arguments) => {
             if let Some(problem) = arguments.size.and_then(wrong_size) {
                 return Ok(wrong_usage(&problem));

@@ -3,7 +3,9 @@
 //! A turn, in order: submit and wait; completions of disk and sockets, and what clients had sent beyond one receive; the timer;
 //! messages of other threads; a part of the writes that have been received; then, until nothing more happens: the engine's effects, what was done without
 //! the device, connections that wait for the engine, sends. While there are more such writes, a turn does not wait, and some turns' replies leave together.
-//! Effects of the engine become operations of the disk, replies of the server, or answers to commands.
+//! What comes and goes with a flash in front of the store is in `reactor/flash.rs`. Effects of the engine become operations of the disk, replies of the server, or answers to commands.
+
+mod flash;
 
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use engine::recording::Header;
 use engine::{
-    Command, ControlError, Effect, Engine, Event, Failure, Geometry, Limits, Nanos, OpenError, Parameters, PoolChange,
+    Command, ControlError, Device, Effect, Engine, Event, Failure, Limits, Nanos, OpenError, Parameters, PoolChange,
     Recovered, VolumeId,
 };
 
@@ -20,12 +22,14 @@ use crate::clients::listen::Listener;
 use crate::clients::server::Server;
 use crate::clients::tls::Tls;
 use crate::commands::explain::{explain_control, explain_open};
+use crate::flash::device::{Cache, Given};
+use crate::flash::front::Front;
 use crate::io::arena::{Arena, BLOCK};
 use crate::io::digest::Digester;
-use crate::io::disk::{Core, Disk, Host};
+use crate::io::disk::{Core, Disk, Host, Part};
 use crate::io::poll::Poll;
 use crate::io::record::{self, Recorded, Recording};
-use crate::io::ring::{Completion, Ring, Tag};
+use crate::io::ring::{Completion, DISK_SLOTS, Ring, Tag};
 use crate::memory::capacity::allow_files;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source, TooLittle};
 use crate::operators::command::{self, Wanted};
@@ -42,6 +46,7 @@ use crate::store::owner::Owned;
 
 use std::os::fd::AsRawFd;
 
+use flash::plan;
 use tracing::{error, info, warn};
 
 /// How long requests in service, and then connections, may take to come to their ends when the server stops.
@@ -95,6 +100,8 @@ pub struct Opening<'a> {
     pub read_only: bool,
     /// Where the engine's calls are recorded, if they are.
     pub record: Option<record::Wanted>,
+    /// The flash in front of the store.
+    pub flash: Given,
     /// The longest look for what happens next, before the reactor sleeps.
     pub poll: Nanos,
 }
@@ -103,6 +110,7 @@ pub struct Opening<'a> {
 pub struct Reactor {
     core: Core,
     disk: Disk,
+    flash: Front,
     server: Server,
     poll: Poll,
     /// Requests that had come when it last waited.
@@ -113,6 +121,8 @@ pub struct Reactor {
     started: Instant,
     /// How the memory is divided, or on its way to be.
     division: Division,
+    /// Bytes of it that the tables of the flash take.
+    for_flash: u64,
     /// Memory has been divided anew: what the tables no longer need goes back to the system at the end of that.
     heap_shrinks: bool,
     memory_source: Source,
@@ -143,11 +153,13 @@ impl Reactor {
     /// Sets everything up and lets the engine begin to open the pool.
     pub fn new(opening: Opening<'_>) -> anyhow::Result<Reactor> {
         let Opening { store, owned, parameters, memory, listeners, tls, connections, .. } = opening;
-        let Opening { manager, mailbox, read_only, record, poll, .. } = opening;
+        let Opening { manager, mailbox, read_only, record, poll, flash: given, .. } = opening;
         let serving = !listeners.is_empty();
         let wanted = if serving { allow_files(connections) } else { 1 };
         let (memory, memory_source) = memory;
-        let division = divide(memory, &parameters.geometry, serving, wanted)?;
+        let plan = plan(&given, memory, &parameters.geometry)?;
+        let for_flash = plan.map_or(0, |plan| plan.memory);
+        let division = memory::divide(memory, for_flash, &parameters.geometry, serving, wanted)?;
         let (limits, connections) = (division.limits, division.connections);
         if connections.most < wanted {
             let (most, memory) = (connections.most, size::show(memory));
@@ -163,10 +175,13 @@ impl Reactor {
         let engine = Recorded::new(header.open(), recording);
         let mut core = Core { engine, arena, ring, digester: Digester::new(&parameters), now: 0 };
         core.ring.wake_up(mailbox.counter(), &core.arena);
+        let mut flash = Front::default();
+        flash.begin(given, plan, &mut core)?;
         let server = Server::new(listeners, &limits, parameters.geometry.piece_blocks, connections, wanted, tls);
         Ok(Reactor {
             core,
-            disk: Disk::new(STAGING_BLOCKS, store),
+            disk: Disk::new(Part::STORE, store),
+            flash,
             server,
             poll: Poll::new(poll),
             requests_seen: 0,
@@ -174,6 +189,7 @@ impl Reactor {
             mailbox,
             started: Instant::now(),
             division,
+            for_flash,
             heap_shrinks: false,
             memory_source,
             profile_memory: 0,
@@ -227,8 +243,8 @@ impl Reactor {
         }
         let OpenError::TooLittleMemory { entries } = error else { return anyhow::anyhow!(explain_open(error)) };
         let geometry = self.core.engine.geometry();
-        let fits = |memory| {
-            Division::new(memory, geometry, self.wanted)
+        let fits = |memory: u64| {
+            Division::new(memory.saturating_sub(self.for_flash), geometry, self.wanted)
                 .is_ok_and(|division| division.limits.replayable_entries(geometry) >= entries)
         };
         anyhow::Error::new(TooLittle::new(self.division.memory, fits))
@@ -262,6 +278,7 @@ impl Reactor {
         report.host_full = self.watch.as_ref().is_some_and(Watch::host_lacks_room);
         report.addresses = self.server.listeners().iter().map(Listener::address).collect();
         report.tls = self.server.tls().to_string();
+        report.flash = self.flash.report(&engine.status(), engine.geometry());
         report
     }
 
@@ -296,7 +313,7 @@ impl Reactor {
         let geometry = self.core.engine.geometry();
         match *command {
             Command::SetPool(PoolChange { memory: Some(memory), .. }) => {
-                divide(memory::of_pool(memory).0, geometry, true, self.wanted).map(drop)
+                memory::divide(memory::of_pool(memory).0, self.for_flash, geometry, true, self.wanted).map(drop)
             }
             Command::Grow { capacity } => grow::plan(geometry, capacity, self.grown_memory()).map(drop),
             _ => Ok(()),
@@ -316,7 +333,7 @@ impl Reactor {
                 let (bytes, source) = memory::of_pool(memory);
                 if !self.serving {
                     // Whoever serves it next must be able to.
-                    return divide(bytes, self.core.engine.geometry(), true, self.wanted).map(drop);
+                    return memory::divide(bytes, 0, self.core.engine.geometry(), true, self.wanted).map(drop);
                 }
                 anyhow::ensure!(self.core.engine.takes_changes(), "{}", explain_control(ControlError::ReadOnly));
                 self.set_memory(bytes)?;
@@ -344,8 +361,8 @@ impl Reactor {
     /// Divides the memory anew, while serving. What is in use beyond it goes as soon as it is done with.
     fn set_memory(&mut self, memory: u64) -> anyhow::Result<()> {
         let geometry = *self.core.engine.geometry();
-        let divided = divide(memory.saturating_sub(self.profile_memory), &geometry, true, self.wanted)?;
-        let division = Division { memory, ..divided };
+        let rest = memory.saturating_sub(self.profile_memory);
+        let division = Division { memory, ..memory::divide(rest, self.for_flash, &geometry, true, self.wanted)? };
         let most = division.limits.most_buffers(BLOCK as u64) as usize;
         let core = &mut self.core;
         anyhow::ensure!(
@@ -590,6 +607,7 @@ impl Reactor {
         if let Some(watch) = &mut self.watch {
             watch.look_at_scrub(&self.core.engine, &status);
             watch.look_at_dedup(&status);
+            self.flash.look(&status);
         }
         let (now, failure, host) = (self.core.now, self.disk.last_failure(), self.disk.host());
         let host = Host { lacks_room: self.core.engine.lacks_room(), ..host };
@@ -604,7 +622,8 @@ impl Reactor {
         let due =
             [self.core.engine.next_timer(), self.server.next_deadline(), self.watch_due].into_iter().flatten().min();
         #[cfg(feature = "faults")]
-        let due = [due, self.disk.next_look(self.clock())].into_iter().flatten().min();
+        let due =
+            [due, self.disk.next_look(self.clock()), self.flash.next_look(self.clock())].into_iter().flatten().min();
         let until = due.map(|due| Duration::from_nanos(due.saturating_sub(self.clock())));
         [until, limit].into_iter().flatten().min()
     }
@@ -612,6 +631,7 @@ impl Reactor {
     fn completed(&mut self, completion: Completion) {
         let (core, result) = (&mut self.core, completion.result);
         match completion.tag {
+            Tag::Disk(slot) if slot as usize >= DISK_SLOTS => self.flash.completed(slot, result, core),
             Tag::Disk(slot) => self.disk.completed(slot, result, core),
             Tag::Receive(connection) => self.server.received(connection, result, core),
             Tag::Send(connection) => self.server.sent(connection, result, core),
@@ -638,6 +658,7 @@ impl Reactor {
             }
             self.follow_buffers();
             any |= self.disk.advance(&mut self.core);
+            any |= self.flash.advance(&mut self.core);
             any |= self.server.resume(&mut self.core);
             // Looked at here: what goes on above may take the rest of the line, and then the next turn waits.
             if self.replies_held == 0 || !self.server.has_arrived(&self.core) {
@@ -667,6 +688,7 @@ impl Reactor {
             }
         }
         match effect {
+            Effect::Io(io) if self.core.engine.io(io).device == Device::Flash => self.flash.take(io, &mut self.core),
             Effect::Io(io) => self.disk.take(io, &mut self.core),
             Effect::Reply { token, result } => self.server.reply(token, result, &mut self.core),
             Effect::ControlReply { token, result } => match self.waiters.remove(&token) {
@@ -720,6 +742,11 @@ impl Reactor {
                 return;
             }
             Message::Request(request, client) => (request, client),
+            Message::Attach(flash, client) => {
+                let (store, label) = *flash;
+                let result = self.attach(Cache { store, label });
+                return self.answer(result, &client);
+            }
         };
         let waits = !matches!(request, Request::Status { settle: false } | Request::Stop);
         if waits && !matches!(self.opened, Some(Ok(_))) {
@@ -742,6 +769,10 @@ impl Reactor {
                 let token = self.submit_command(command, waiter);
                 self.growing = self.growing.or(grows.then_some(token));
             }
+            Ok(Wanted::Detach) => {
+                let result = self.detach();
+                self.answer(result, &client);
+            }
             Ok(wanted) => {
                 self.stops += u32::from(wanted == Wanted::Stop);
                 let _ = client.send(Response::Done(Box::new(self.report())));
@@ -750,37 +781,6 @@ impl Reactor {
                 let _ = client.send(Response::Failed(refusal));
             }
         }
-    }
-}
-
-/// Divides the memory. A command that only looks takes what the pool needs at least.
-fn divide(memory: u64, geometry: &Geometry, serving: bool, wanted: u32) -> anyhow::Result<Division> {
-    anyhow::ensure!(
-        geometry.block_size as usize == BLOCK,
-        "this pool has blocks of {} bytes; this program serves pools with blocks of {BLOCK} bytes",
-        geometry.block_size
-    );
-    let installed = memory::installed();
-    anyhow::ensure!(
-        !serving || memory <= installed,
-        "{} of memory are asked for (--memory, or what the pool was set to), and this machine has {}: ask for less",
-        size::show(memory),
-        size::show(installed)
-    );
-    match Division::new(memory, geometry, wanted) {
-        Ok(division) => Ok(division),
-        Err(needed) if !serving && needed > installed => anyhow::bail!(
-            "this pool needs {} of memory, and this machine has {}",
-            size::show(needed),
-            size::show(installed)
-        ),
-        Err(needed) if !serving => Division::new(needed, geometry, wanted)
-            .map_err(|needed| anyhow::anyhow!("this pool needs {} of memory", size::show(needed))),
-        Err(needed) => anyhow::bail!(
-            "{} of memory are too little for this pool: {}M would do",
-            size::show(memory),
-            needed.div_ceil(1 << 20)
-        ),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::contract::Failure;
 use crate::engine::Engine;
 use crate::format::volume::{Keeps, Volume};
+use crate::jobs::collect::CollectStatus;
 use crate::jobs::dedup::DedupStatus;
 use crate::jobs::home::HomeStatus;
 use crate::jobs::reorder::ReorderStatus;
@@ -43,6 +44,8 @@ pub struct Status {
     pub reorder: ReorderStatus,
     /// Regions that come home.
     pub home: HomeStatus,
+    /// Containers that are emptied.
+    pub collect: CollectStatus,
     /// Blocks of metadata in use: superblocks, journal, metadata pages.
     pub overhead_blocks_used: u64,
     /// Blocks of metadata that there are for maps, summaries and tables,
@@ -122,6 +125,7 @@ impl Engine {
             second_copies: self.pool.second_copies_used(),
             reorder: self.jobs.reorder.status(&self.pool),
             home: self.jobs.home_status(&self.pool),
+            collect: self.jobs.collect_status(&self.pool),
             overhead_blocks_used: fixed + u64::from(self.pool.store.meta.used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
             metadata_blocks_used: u64::from(self.pool.store.meta.used()),

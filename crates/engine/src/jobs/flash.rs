@@ -112,8 +112,23 @@ impl Jobs {
             pool.forget_flash();
         }
         if pool.has_flash() {
+            self.flash = FlashCopies::new();
             self.flash.at = At::Read(0);
             self.flash.go(pool);
+        }
+    }
+}
+
+impl Jobs {
+    /// Whether nothing is under way of a flash that was there before.
+    pub(crate) fn flash_is_at_rest(&self) -> bool {
+        self.flash.at == At::Off && !self.flash.waits
+    }
+
+    /// The flash is taken away. What is under way ends by itself.
+    pub(crate) fn take_flash_away(&mut self, pool: &mut Pool) {
+        if !self.flash.waits {
+            self.flash.stop(pool);
         }
     }
 }

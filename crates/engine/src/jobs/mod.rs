@@ -6,6 +6,8 @@
 //! boundary    moves memory between index and read cache
 //! fetch       blocks that come back over the boundary
 //! home        regions that readers found scattered, back in order
+//! collect     the emptiest containers are emptied
+//! moving      how both of them move blocks
 //! reorder     replicas of what reads find scattered
 //! dedup       lets blocks share a slot that are stored more than once
 //! flash       copies containers to the flash in front of the store
@@ -21,10 +23,12 @@
 
 pub(crate) mod boundary;
 pub(crate) mod checkpoint;
+pub(crate) mod collect;
 pub(crate) mod dedup;
 pub(crate) mod fetch;
 pub(crate) mod flash;
 pub(crate) mod home;
+mod moving;
 pub(crate) mod neighbours;
 pub(crate) mod rebuild;
 pub(crate) mod reorder;
@@ -42,6 +46,7 @@ use crate::pool::standing::{Facts, Phase};
 use crate::store::io::Purpose;
 use boundary::Boundary;
 use checkpoint::Checkpoint;
+use collect::{Collect, CollectStatus};
 use dedup::Dedup;
 use fetch::Fetch;
 use flash::FlashCopies;
@@ -58,6 +63,7 @@ pub(crate) enum Job {
     Rebuild,
     Fetch,
     Home,
+    Collect,
     Reorder,
     Scrub,
     Dedup,
@@ -65,7 +71,7 @@ pub(crate) enum Job {
 }
 
 /// What the scheduler knows of them: a row each, in the order in which it passes them.
-const RULES: [Rules; 7] = [
+const RULES: [Rules; 8] = [
     Rules {
         job: Job::Rebuild,
         runs: Runs::InBursts,
@@ -88,7 +94,17 @@ const RULES: [Rules; 7] = [
         job: Job::Home,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        after: None,
+        after: Some(Job::Collect),
+        also_unwritten: false,
+        advances: Place::Last,
+        steps: Place::Last,
+    },
+    Rules {
+        job: Job::Collect,
+        runs: Runs::WhenIdle,
+        between_checkpoints: true,
+        // Of the two only one has blocks on their way.
+        after: Some(Job::Home),
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -139,6 +155,7 @@ macro_rules! ask {
             Job::Rebuild => $jobs.rebuild.$verb $with,
             Job::Fetch => $jobs.fetch.$verb $with,
             Job::Home => $jobs.home.$verb $with,
+            Job::Collect => $jobs.collect.$verb $with,
             Job::Reorder => $jobs.reorder.$verb $with,
             Job::Scrub => $jobs.scrub.$verb $with,
             Job::Dedup => $jobs.dedup.$verb $with,
@@ -265,6 +282,7 @@ pub(crate) struct Jobs {
     pub(crate) boundary: Boundary,
     pub(crate) fetch: Fetch,
     home: Home,
+    collect: Collect,
     pub(crate) reorder: Reorder,
     pub(crate) scrub: Scrub,
     dedup: Dedup,
@@ -286,6 +304,7 @@ impl Jobs {
             boundary: Boundary::new(limits, block),
             fetch: Fetch::default(),
             home: Home::new(),
+            collect: Collect::new(),
             reorder: Reorder::new(),
             scrub: Scrub::new(now),
             dedup: Dedup::new(now),
@@ -422,6 +441,11 @@ impl Jobs {
     /// What is known of regions that come home.
     pub(crate) fn home_status(&self, pool: &Pool) -> HomeStatus {
         self.home.status(pool)
+    }
+
+    /// What is known of containers that are emptied.
+    pub(crate) fn collect_status(&self, pool: &Pool) -> CollectStatus {
+        self.collect.status(pool)
     }
 
     /// The pass that finds all duplicates.

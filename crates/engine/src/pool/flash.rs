@@ -20,6 +20,7 @@ use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::entry::{Slot, check_bits};
 use crate::format::flash::{Owner, Shape, Stamp};
+use crate::format::geometry::Geometry;
 use crate::payload::flash::admission::{Admission, Rules, Verdict};
 use crate::payload::flash::places::Places;
 use crate::sizes::table_bytes;
@@ -41,6 +42,13 @@ pub struct FlashParameters {
     pub nonce: u64,
     /// What decides which containers are copied.
     pub rules: Rules,
+}
+
+impl FlashParameters {
+    /// Places that flash of so many blocks has before a pool of this geometry, but no more than `most`. 0: it is too small.
+    pub fn places(blocks: u64, most: u32, geometry: &Geometry) -> u32 {
+        Shape::new(blocks, most, geometry).map_or(0, |shape| shape.places)
+    }
 }
 
 /// How far the flash is believed.
@@ -85,6 +93,8 @@ pub struct FlashStatus {
     pub copied_bytes: u64,
     /// and of its log.
     pub log_bytes: u64,
+    /// Bytes that the budget of [`crate::admission::Filter::Budget`] leaves now; 0 without one.
+    pub budget_left: u64,
 }
 
 /// What is known of the flash.
@@ -212,18 +222,22 @@ impl Flash {
 }
 
 impl Pool {
-    /// There is flash in front of the store. To be called before the first event.
+    /// There is flash in front of the store. Before the opening, which then gives it its epoch and says what may be believed; or while the
+    /// pool serves, and then nothing is. Each flash of an opening gets another mark.
     pub(crate) fn set_flash(&mut self, parameters: FlashParameters) {
         let FlashParameters { blocks, most_places, nonce, rules } = parameters;
         let geometry = self.store.geometry;
         let Some(shape) = Shape::new(blocks, most_places, &geometry) else { return };
         let bytes = u64::from(geometry.slots_per_container) * geometry.block();
-        let mark = (1 + nonce % u64::from(u16::MAX)) as u16;
+        let most = u64::from(u16::MAX);
+        let before = u64::from(self.flash_mark);
+        let mark = (1 + if before == 0 { nonce % most } else { before % most }) as u16;
+        self.flash_mark = mark;
         let none = Stamp { epoch: 0, mark: 0 };
         self.space.watch();
         self.flash = Some(Box::new(Flash {
             log: Owner { id: self.superblock.parameters.id, secret: self.store.journal_seed, shape },
-            stamp: Stamp { mark, ..none },
+            stamp: Stamp { mark, epoch: self.superblock.seal_epoch },
             found: none,
             admission: Admission::new(rules, geometry.containers, shape.places, bytes),
             places: Places::new(shape.places),
@@ -244,6 +258,7 @@ impl Pool {
                 given_up: 0,
                 copied_bytes: 0,
                 log_bytes: 0,
+                budget_left: 0,
             },
         }));
     }
@@ -275,7 +290,7 @@ impl Pool {
         self.flash.as_deref_mut()
     }
 
-    /// The pool does without, as it is not written.
+    /// The pool does without from here on: it is not written, or the flash is taken away.
     pub(crate) fn forget_flash(&mut self) {
         self.flash = None;
         self.space.stop_watching();
@@ -390,7 +405,7 @@ impl Pool {
             mode => mode,
         };
         let filled = if flash.is_off() { 0 } else { flash.places.filled_count() };
-        Some(FlashStatus { mode, filled, ..flash.status })
+        Some(FlashStatus { mode, filled, budget_left: flash.admission.budget_left(self.now), ..flash.status })
     }
 
     /// Bytes of memory.

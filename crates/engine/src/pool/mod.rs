@@ -5,6 +5,7 @@
 //! change      changing the map
 //! contents    what slots hold, and where it can be read
 //! regions     which are read in order, and what has been written there since
+//! moves       what jobs that move blocks go by: a budget, where to, how much is to be empty
 //! replicas    where they are, and what they may take
 //! containers  opened and reserved ahead
 //! records     closing a record, and the way of its blocks to their slots
@@ -24,6 +25,7 @@ pub(crate) mod disk_index;
 pub mod flash;
 pub(crate) mod growth;
 pub(crate) mod memory;
+pub(crate) mod moves;
 pub mod owner;
 pub(crate) mod records;
 pub(crate) mod regions;
@@ -58,6 +60,7 @@ use crate::payload::streams::Streams;
 use crate::pool::disk_index::DiskIndex;
 use crate::pool::flash::Flash;
 use crate::pool::growth::Growing;
+use crate::pool::moves::Moves;
 use crate::pool::owner::Ownership;
 use crate::pool::regions::Regions;
 use crate::pool::replicas::Replicas;
@@ -108,6 +111,7 @@ pub(crate) struct Pool {
     pub(crate) copies: Option<VolumeId>,
     pub(crate) index_copy: IndexCopy,
     regions: Regions,
+    moves: Moves,
     pub(crate) replicas: Replicas,
     pub(crate) delta: Delta,
     /// What the checkpoint under way merges; empty if there is none.
@@ -175,6 +179,8 @@ pub(crate) struct Pool {
     growing: Option<Growing>,
     /// Copies of containers in front of the store, if there are any.
     flash: Option<Box<Flash>>,
+    /// The mark of the last flash of this opening; 0: there was none.
+    flash_mark: u16,
     /// Closing must not wait for a checkpoint.
     pub(crate) closes_early: bool,
     /// Pages of trees that failed last: what needs one of them does not ask again.
@@ -240,6 +246,7 @@ impl Pool {
             copies: None,
             index_copy: IndexCopy::default(),
             regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
+            moves: Moves::default(),
             replicas: Replicas::default(),
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),
@@ -282,6 +289,7 @@ impl Pool {
             host_full: false,
             growing: None,
             flash: None,
+            flash_mark: 0,
             closes_early: false,
             failed_pages: Vec::new(),
             discard_leaves: 0,

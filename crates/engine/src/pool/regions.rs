@@ -12,6 +12,7 @@
 //! ```
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use super::Pool;
 use crate::contract::Tidy;
@@ -30,17 +31,22 @@ pub(crate) struct Noted {
     reads: u32,
     /// Blocks that clients have written since then.
     displaced: u32,
-    /// Blocks that have gone home, and that a checkpoint will find among those that were written.
+    /// Blocks that have been moved, and that a checkpoint will find among those that were written.
     gone_home: u32,
     /// The slot where its first block is at home, if some of it has gone there.
     pub home: Option<i64>,
     /// How often it was looked at in vain.
     pub tries: u8,
+    /// It waits for an empty container.
+    is_aside: bool,
 }
 
 impl Noted {
-    /// How much it would help its readers to have it in order.
+    /// How much it would help its readers to have it in order, if something can be done about it.
     fn gain(&self) -> u64 {
+        if self.is_aside {
+            return 0;
+        }
         let scattered = self.reads.max(self.displaced);
         u64::from(self.scans) * u64::from(scattered)
     }
@@ -50,11 +56,15 @@ impl Noted {
 pub(crate) struct Regions {
     /// By the first block of each.
     table: BTreeMap<Key, Noted>,
-    /// Of these there is something to be put in order.
+    /// Of these there is something to be put in order,
     scattered: usize,
+    /// and these wait for an empty container.
+    aside: usize,
     /// Blocks of a region.
     blocks: u64,
     most: usize,
+    /// Regions that stayed as they were, since the pool was opened.
+    given_up: u64,
     /// How much may be moved to put them in order.
     tidy: Tidy,
 }
@@ -62,7 +72,7 @@ pub(crate) struct Regions {
 impl Regions {
     /// For at most so many regions, of so many blocks each.
     pub(crate) fn new(most: usize, blocks: u64) -> Regions {
-        Regions { table: BTreeMap::new(), scattered: 0, blocks, most, tidy: Tidy::default() }
+        Regions { table: BTreeMap::new(), scattered: 0, aside: 0, blocks, most, given_up: 0, tidy: Tidy::default() }
     }
 
     /// How much may be moved to put regions in order.
@@ -87,9 +97,10 @@ impl Regions {
 
     fn change(&mut self, first: Key, change: impl FnOnce(&mut Noted)) {
         let Some(noted) = self.table.get_mut(&first) else { return };
-        let before = noted.gain() > 0;
+        let (before, was_aside) = (noted.gain() > 0, noted.is_aside);
         change(noted);
         self.scattered = self.scattered + usize::from(noted.gain() > 0) - usize::from(before);
+        self.aside = self.aside + usize::from(noted.is_aside) - usize::from(was_aside);
     }
 
     /// A reader went through blocks of the region of this one in order. It took so many device reads more than if they had lain so.
@@ -128,7 +139,12 @@ impl Regions {
             noted.scans /= 2;
             noted.scans > 0
         });
+        self.count();
+    }
+
+    fn count(&mut self) {
         self.scattered = self.table.values().filter(|noted| noted.gain() > 0).count();
+        self.aside = self.table.values().filter(|noted| noted.is_aside).count();
     }
 
     /// The region that it helps most to put in order.
@@ -139,11 +155,46 @@ impl Regions {
     }
 
     /// Blocks of a region are on their way home, which is here; there may be more of them.
-    pub(crate) fn goes_home(&mut self, first: Key, home: i64, moved: usize) {
-        self.change(first, |noted| {
-            noted.gone_home = noted.gone_home.saturating_add(moved as u32);
-            (noted.home, noted.tries) = (Some(home), noted.tries + 1);
-        });
+    pub(crate) fn goes_home(&mut self, first: Key, home: i64) {
+        self.change(first, |noted| (noted.home, noted.tries) = (Some(home), noted.tries + 1));
+    }
+
+    /// A block has been moved: a checkpoint will find it among those that were written, and nobody wrote it.
+    pub(crate) fn moved(&mut self, key: Key) {
+        self.change(self.first(key), |noted| noted.gone_home = noted.gone_home.saturating_add(1));
+    }
+
+    /// There is no empty container for a region: it waits until some have been emptied.
+    pub(crate) fn set_aside(&mut self, first: Key) {
+        self.change(first, |noted| noted.is_aside = true);
+    }
+
+    /// Regions that wait for an empty container.
+    pub(crate) fn aside(&self) -> usize {
+        self.aside
+    }
+
+    /// They can be looked at again.
+    pub(crate) fn bring_back(&mut self) {
+        self.table.values_mut().for_each(|noted| noted.is_aside = false);
+        self.count();
+    }
+
+    /// There will be no container for them: they stay as they are.
+    pub(crate) fn give_up_aside(&mut self) {
+        let aside: Vec<Key> = self.table.iter().filter(|(_, noted)| noted.is_aside).map(|(&first, _)| first).collect();
+        aside.iter().for_each(|&first| self.give_up(first));
+    }
+
+    /// A region stays as it is: there is no place for it, or it cannot be read.
+    pub(crate) fn give_up(&mut self, first: Key) {
+        self.given_up += 1;
+        self.in_order(first);
+    }
+
+    /// Regions that stayed as they were, since the pool was opened.
+    pub(crate) fn given_up(&self) -> u64 {
+        self.given_up
     }
 
     /// A region was looked at in vain.
@@ -168,7 +219,7 @@ impl Regions {
 
     pub(crate) fn clear(&mut self) {
         self.table.clear();
-        self.scattered = 0;
+        (self.scattered, self.aside) = (0, 0);
     }
 
     /// Bytes of memory.
@@ -233,12 +284,27 @@ mod tests {
         let mut regions = Regions::new(8, 16);
         (0..4).for_each(|_| regions.read(key(0), 0));
         regions.overwritten(key(0), 5);
-        regions.goes_home(key(0), 7, 5);
+        regions.goes_home(key(0), 7);
+        (0..5).for_each(|block| regions.moved(key(block)));
         regions.in_order(key(0));
         regions.overwritten(key(0), 5);
         assert_eq!(next(&regions), None);
         regions.overwritten(key(0), 1);
         assert_eq!(next(&regions), Some(0));
+    }
+
+    #[test]
+    fn what_waits_for_a_container_is_not_looked_at_until_there_may_be_one() {
+        let mut regions = Regions::new(8, 16);
+        regions.read(key(0), 5);
+        regions.read(key(16), 4);
+        regions.set_aside(key(0));
+        assert_eq!((next(&regions), regions.scattered(), regions.aside()), (Some(16), 1, 1));
+        regions.bring_back();
+        assert_eq!((next(&regions), regions.scattered(), regions.aside()), (Some(0), 2, 0));
+        regions.set_aside(key(0));
+        regions.give_up_aside();
+        assert_eq!((regions.given_up(), regions.aside(), next(&regions)), (1, 0, Some(16)));
     }
 
     #[test]

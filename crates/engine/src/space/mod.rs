@@ -9,6 +9,8 @@
 //! part of the space map and the taken slots; what becomes free meanwhile waits until it is opened again. With each opening
 //! the container's generation grows, so that what was known about its slots must be verified again before a slot is reused.
 
+pub(crate) mod loans;
+
 use crate::format::layout::CONTAINER_BYTES;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
@@ -112,11 +114,17 @@ pub(crate) struct Space {
     open: VecDeque<Open>,
     /// Lists of containers that have been closed, for the next ones.
     spare: Vec<Vec<u64>>,
-    /// Containers that are open, and those whose part of the space map cannot be read.
+    /// Containers that are open or lent, and those whose part of the space map cannot be read.
     closed_to: HashSet<u32, FixedState>,
     excluded: Vec<u32>,
+    /// Containers that are lent to a job (`loans.rs`); they are among those that are closed to all others.
+    lent: Vec<u32>,
     search: u32,
     free: u64,
+    /// Reserved containers of which every slot is free.
+    empty: u32,
+    /// Slots that have been given back, ever.
+    given_back: u64,
     /// Containers below this have their space reserved; only they are opened.
     reserved: u32,
     /// Free slots in them.
@@ -149,8 +157,11 @@ impl Space {
             spare: Vec::new(),
             closed_to: HashSet::with_hasher(FixedState::with_seed(10)),
             excluded: Vec::new(),
+            lent: Vec::new(),
             search: 0,
             free: geometry.slots(),
+            empty: 0,
+            given_back: 0,
             reserved: 0,
             available: 0,
             ready: 0,
@@ -232,9 +243,12 @@ impl Space {
     pub(crate) fn take(&mut self, slot: Slot) -> Option<()> {
         let container = self.container_of(slot);
         let free = &mut self.containers[container as usize].free;
+        let was_empty = u32::from(*free) == self.per_container;
         *free = free.checked_sub(1)?;
+        self.empty -= u32::from(was_empty && container < self.reserved);
         let new = self.taken.insert(slot);
         debug_assert!(new, "a slot is taken once");
+        debug_assert!(!self.is_lent(container), "a container that is lent gets nothing new");
         self.free -= 1;
         self.available -= u64::from(self.counts(container));
         self.groups[(container / GROUP) as usize].stale = true;
@@ -248,6 +262,8 @@ impl Space {
         let free = &mut self.containers[container as usize].free;
         *free += 1;
         self.free += 1;
+        self.given_back += 1;
+        self.empty += u32::from(u32::from(*free) == self.per_container && container < self.reserved);
         let group = &mut self.groups[(container / GROUP) as usize];
         if container < self.reserved && !self.closed_to.contains(&container) {
             group.most = group.most.max(*free);
@@ -362,6 +378,11 @@ impl Space {
         self.free
     }
 
+    /// Slots that have been given back since the pool was opened: it grows whenever something becomes free.
+    pub(crate) fn given_back(&self) -> u64 {
+        self.given_back
+    }
+
     /// Slots that can be allocated at once.
     pub(crate) fn ready(&self) -> u64 {
         self.ready
@@ -386,33 +407,12 @@ impl Space {
     /// Space is reserved for `count` more containers.
     pub(crate) fn set_reserved(&mut self, count: u32) {
         for container in self.reserved..self.reserved + count {
-            self.available += u64::from(self.containers[container as usize].free);
+            let free = self.containers[container as usize].free;
+            self.available += u64::from(free);
+            self.empty += u32::from(u32::from(free) == self.per_container);
             self.groups[(container / GROUP) as usize].stale = true;
         }
         self.reserved += count;
-    }
-
-    // ---- places that a job asks for by name ----
-
-    /// Whether a job may have a slot, if the space map shows it free: its container is not open, and nobody else has it.
-    pub(crate) fn may_claim(&self, slot: Slot) -> bool {
-        let container = self.container_of(slot);
-        self.contains(slot)
-            && container < self.reserved
-            && !self.closed_to.contains(&container)
-            && !self.taken.contains(&slot)
-            && self.containers[container as usize].free > 0
-    }
-
-    /// Takes slots of one container for a job, which all may be claimed and which the space map shows free. What was known of the
-    /// container's slots has to be verified again, as when it is opened. A slot that is not used after all is given up with
-    /// [`Space::retire`].
-    pub(crate) fn claim(&mut self, slots: &[Slot]) -> Option<()> {
-        let &first = slots.first()?;
-        debug_assert!(slots.iter().all(|&slot| self.container_of(slot) == self.container_of(first)));
-        slots.iter().try_for_each(|&slot| self.take(slot))?;
-        self.grow_generation(self.container_of(first));
-        Some(())
     }
 
     // ---- opening ----
@@ -478,7 +478,7 @@ impl Space {
         }
         // What became free in an open container, after it was opened.
         let grown = |open: &Open| u32::from(self.containers[open.container as usize].free) > open.left;
-        let at = self.open.iter().position(grown)?;
+        let Some(at) = self.open.iter().position(grown) else { return self.call_in() };
         let open = self.open.remove(at)?;
         self.ready -= u64::from(open.left);
         self.closed(open.container);
@@ -600,7 +600,7 @@ pub(crate) const RESERVE_CONTAINERS: u32 = 8;
 mod tests {
     use super::*;
 
-    fn space() -> Space {
+    pub(super) fn space() -> Space {
         let mut space = space_without_reserve();
         space.set_reserved(2);
         space
@@ -629,7 +629,7 @@ mod tests {
         Some(container)
     }
 
-    fn allocate(space: &mut Space) -> Option<Slot> {
+    pub(super) fn allocate(space: &mut Space) -> Option<Slot> {
         if space.ready() == 0 {
             open_next(space)?;
         }
@@ -651,7 +651,7 @@ mod tests {
         assert_eq!((named, space.take_wrapped()), (2, None));
     }
 
-    fn mature(space: &mut Space, published: u64, busy: bool) -> usize {
+    pub(super) fn mature(space: &mut Space, published: u64, busy: bool) -> usize {
         let mut matured = vec![];
         space.mature(published, 100, |_| busy, &mut matured);
         matured.len()
@@ -707,22 +707,6 @@ mod tests {
         assert_eq!(open_next(&mut space), Some(1));
         assert_eq!((space.ready(), space.generation(Slot(4))), (2, generation + 1));
         assert_eq!((space.allocate(), space.allocate(), space.choose(false)), (Some(Slot(5)), Some(Slot(7)), None));
-    }
-
-    #[test]
-    fn a_job_gets_the_slots_that_it_names_but_none_of_an_open_container() {
-        let mut space = space();
-        allocate(&mut space).unwrap();
-        assert_eq!([0, 1, 4, 8].map(|slot| space.may_claim(Slot(slot))), [false, false, true, false]);
-        let generation = space.generation(Slot(5));
-        space.claim(&[Slot(5), Slot(6)]).unwrap();
-        assert_eq!((space.generation(Slot(5)), space.available()), (generation + 1, 5));
-        assert!(!space.may_claim(Slot(5)));
-        space.retire(Slot(6), 0);
-        assert_eq!(mature(&mut space, 0, false), 1);
-        assert_eq!((space.available(), space.may_claim(Slot(6))), (6, true));
-        let all: Vec<_> = core::iter::from_fn(|| allocate(&mut space)).collect();
-        assert_eq!(all, [1, 2, 3, 4, 6, 7].map(Slot));
     }
 
     #[test]

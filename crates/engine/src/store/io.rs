@@ -196,6 +196,11 @@ impl IoTable {
         lists + segments
     }
 
+    /// I/Os of the flash in flight.
+    pub(crate) fn on_flash(&self) -> usize {
+        self.on_flash
+    }
+
     /// I/Os in flight, but for those of the flash.
     pub(crate) fn in_flight(&self) -> usize {
         self.flights.len() - self.free.len() - self.on_flash

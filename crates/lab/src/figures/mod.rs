@@ -6,6 +6,7 @@
 
 pub mod command;
 pub mod hiods;
+pub mod iodedup;
 pub mod page;
 pub mod plc;
 pub mod plot;
@@ -161,7 +162,7 @@ pub struct Entry {
 
 /// All figures, by paper.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    pod::FIGURES.iter().chain(plc::FIGURES).chain(hiods::FIGURES).chain(rededup::FIGURES)
+    pod::FIGURES.iter().chain(plc::FIGURES).chain(hiods::FIGURES).chain(rededup::FIGURES).chain(iodedup::FIGURES)
 }
 
 /// How figures were made, for who reads them later.

@@ -99,7 +99,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether blocks are to be put in order that readers found scattered, or duplicates to be found.
+    /// Whether blocks are to be put in order that readers found scattered, containers to be emptied, or duplicates to be found.
     fn copies_are_due(&self) -> bool {
         let status = self.world.engine.status();
         let moves = status.home.allowance_blocks > 0 && status.home.noted_regions > 0;
@@ -108,7 +108,7 @@ impl Run {
             PassState::Paused => false,
             _ => status.dedup.is_undone,
         };
-        !self.has_failed() && (status.reorder.noted > 0 || moves || pass)
+        !self.has_failed() && (status.reorder.noted > 0 || moves || pass || status.collect.is_due)
     }
 
     /// Where no page was ever lost, the index on disk names no slot that holds something else; and once it is complete, every

@@ -6,6 +6,7 @@
 mod bench;
 mod beside;
 mod caches;
+mod collect;
 mod content_cache;
 mod copies;
 mod dedup;

@@ -57,6 +57,12 @@ pub enum Command {
     /// Create, delete, resize, set and list the volumes of a pool
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Note what clients read from the device, and plan which shared blocks should lie together; moves nothing
+    #[command(subcommand)]
+    Relocate(RelocateCommand),
+    /// Put a cache on flash in front of a pool on slow disks, take it away, and show what it is good for
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Serve the volumes of a pool over NBD until SIGTERM or Ctrl-C
     Serve(ServeArgs),
     /// Set a property of a pool: its memory and how that is shared, the policy of volumes that do not set one themselves, second copies,
@@ -111,9 +117,6 @@ pub enum Command {
     Scrub(ScrubArgs),
     /// Find all blocks that are stored more than once, and store them once; also while the pool is served
     Dedup(DedupArgs),
-    /// Note what clients read from the device, and plan which shared blocks should lie together; moves nothing
-    #[command(subcommand)]
-    Relocate(RelocateCommand),
     /// Audit everything that can be checked at rest; reads only
     Check(CheckArgs),
     /// Repair a damaged pool at rest: make its tables anew from its maps, and say what is lost
@@ -293,6 +296,58 @@ pub enum ProfileCommand {
     },
 }
 
+/// `onefold cache`.
+#[derive(Subcommand, Debug)]
+pub enum CacheCommand {
+    /// Make a file or a block device the cache of a pool. While the pool is served, it is in use at once; each later start names it with
+    /// 'serve --flash'
+    Attach {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// File (made with --size if it is missing) or block device on flash
+        device: PathBuf,
+        /// How much of it to use [default: all of it]
+        #[arg(long, value_parser = size::parse)]
+        size: Option<u64>,
+        /// How much may be written to it in a day, such as 20G/day [default: its size]. One filling of it comes on top, once a start
+        #[arg(long, value_name = "SIZE/day", value_parser = parse_budget)]
+        write_budget: Option<u64>,
+        /// How much may be written to it in its life, as its maker says (TBW): then 'cache status' says how long it lasts
+        #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+        tbw: Option<u64>,
+        /// Overwrite whatever the file or device holds
+        #[arg(long)]
+        force: bool,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take the cache away from a pool that is served. Nothing is lost: it has copies only
+    Detach {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what the cache holds, how often it hits, what was written to it, and how long it lasts
+    Status {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// A size for each day: `20G/day`, or `20G`.
+fn parse_budget(text: &str) -> Result<u64, String> {
+    size::parse(text.strip_suffix("/day").unwrap_or(text))
+}
+
 /// `onefold serve`.
 #[derive(Args, Debug)]
 pub struct ServeArgs {
@@ -315,6 +370,10 @@ pub struct ServeArgs {
     /// Where to show a page for browsers, with /metrics for Prometheus, /healthz and /status.json; nothing can be changed there
     #[arg(long, value_name = "HOST:PORT", value_parser = Address::parse_http)]
     pub http: Option<Address>,
+    /// The cache on flash in front of the pool, which 'onefold cache attach' made: a file or a block device. If it cannot be used, the
+    /// pool is served without, and the log and 'status' say why
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["read_only", "record"])]
+    pub flash: Option<PathBuf>,
     /// Memory for everything: buffers, caches, tables [default: what the pool is set to, else 512M]
     #[arg(long, value_parser = size::parse)]
     pub memory: Option<u64>,

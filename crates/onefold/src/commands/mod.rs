@@ -1,5 +1,6 @@
 //! What is done about a command line, by a command each: what it needs of a pool, what it prints, and what it says when it cannot.
 
+pub mod cache;
 pub mod check;
 pub mod cli;
 pub mod connect;

@@ -8,6 +8,7 @@ use anyhow::Context;
 use crate::commands::cli::Target;
 use crate::commands::explain::explain_control;
 use crate::commands::look;
+use crate::flash::device::Given;
 use crate::memory::{self, Source};
 use crate::operators::command::{self, Wanted};
 use crate::operators::control::{self, Mailbox, Request};
@@ -38,6 +39,7 @@ pub fn open(path: &Path, mut mailbox: Mailbox) -> anyhow::Result<Reactor> {
             mailbox,
             read_only: false,
             record: None,
+            flash: Given::Nothing,
             poll: 0,
         };
         let mut reactor = Reactor::new(opening)?;
@@ -91,7 +93,7 @@ fn carry_out(path: &Path, request: &Request) -> anyhow::Result<Report> {
             Ok(()) => reactor.command(command)?.map_err(|error| explain_control(error).to_string()),
             Err(error) => Err(format!("{error:#}")),
         },
-        Ok(Wanted::Figures | Wanted::Stop) => Ok(()),
+        Ok(Wanted::Figures | Wanted::Detach | Wanted::Stop) => Ok(()),
         Err(refusal) => Err(refusal),
     };
     let report = reactor.report();

@@ -12,6 +12,7 @@ use crate::commands::cli::Target;
 use crate::commands::explain::explain_control;
 use crate::commands::offline;
 use crate::commands::serve::{catch_signals, explain_opening, open_to_read};
+use crate::flash::device::{self, Given};
 use crate::memory::{self, Source};
 use crate::operators::command::{self, Wanted};
 use crate::operators::control::{self, Message, Request, Sending};
@@ -89,7 +90,7 @@ where
     // Without a place for it the transfer goes on all the same.
     let control = Sockets::of(path).ok().flatten().and_then(|sockets| {
         sockets.prepare().ok()?;
-        control::listen(&sockets.control, store.share().ok()?, sending.clone()).ok()
+        control::listen(&sockets.control, store.share().ok()?, device::make_for_served, sending.clone()).ok()
     });
     catch_signals(sending.clone())?;
     let memory = memory::given().map_or_else(|| memory::of_pool(pool_memory), |given| (given, Source::CommandLine));
@@ -107,6 +108,7 @@ where
         mailbox,
         read_only: !work.writes,
         record: None,
+        flash: Given::Nothing,
         poll: 0,
     };
     let mut reactor = Reactor::new(opening)?;
@@ -178,6 +180,6 @@ fn ask(reactor: &mut Reactor, request: &Request) -> anyhow::Result<()> {
             reactor.prepare(&command)?;
             reactor.command(command)?.map_err(|error| anyhow::anyhow!(explain_control(error)))
         }
-        Wanted::Figures | Wanted::Stop => Ok(()),
+        Wanted::Figures | Wanted::Detach | Wanted::Stop => Ok(()),
     }
 }

@@ -15,6 +15,7 @@ use crate::clients::tls::{Mode, Tls};
 use crate::commands::cli::ServeArgs;
 use crate::commands::create;
 use crate::commands::explain::explain_control;
+use crate::flash::device;
 use crate::http::Listening;
 use crate::io::record;
 use crate::log;
@@ -60,7 +61,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let (mailbox, sending) = control::mailbox()?;
     let control_path = arguments.control.as_ref().unwrap_or(&sockets.control);
     refuse_one_for_both(&listeners, control_path)?;
-    let control = control::listen(control_path, store.share()?, sending.clone())?;
+    let control = control::listen(control_path, store.share()?, device::make_for_served, sending.clone())?;
     if let Some(page) = page {
         page.start(path.display().to_string(), sending.clone())?;
     }
@@ -72,6 +73,10 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let purpose = if store.is_writable() { Purpose::Use } else { Purpose::Read };
     let (superblock, owned) = owner::claim(&store, purpose)?;
     let parameters = superblock.parameters;
+    let flash = arguments.flash.as_ref().map(|path| {
+        device::open(path, device::Pool { store: &store, id: parameters.id }).context("--flash cannot be used")
+    });
+    let flash = flash.transpose()?.unwrap_or_default();
     let store = &store;
     let poll = arguments.poll * 1000;
     let opening = Opening {
@@ -86,6 +91,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
         mailbox,
         read_only,
         record,
+        flash,
         poll,
     };
     let mut reactor = Reactor::new(opening)?;

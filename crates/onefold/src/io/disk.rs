@@ -1,4 +1,5 @@
-//! The disk side of the reactor: carries out the engine's I/O on the store and reports each back.
+//! The disk side of the reactor: carries out the engine's I/O on a device and reports each back. There is one for the store, and one for
+//! the flash in front of it, if there is one.
 //!
 //! Owns the slots of operations in flight, the staging area and the queue of I/O that waits for either. Invariants: pages are
 //! copied when the effect is taken, so the engine may change them at once; every I/O taken is reported exactly once; a short
@@ -17,9 +18,13 @@ use crate::io::digest::Digester;
 #[cfg(feature = "faults")]
 use crate::io::faults::{Due, Faults, Operation};
 use crate::io::record::Recorded;
-use crate::io::ring::{DISK_SLOTS, Ring, SPANS, Urgency};
+use crate::io::ring::{DISK_SLOTS, FLASH_SLOTS, Ring, SPANS, Urgency};
 use crate::log::Failures;
+use crate::memory::STAGING_BLOCKS;
 use crate::store::backing::{Kind, Store};
+
+/// Blocks of staging for pages of the flash.
+const FLASH_STAGING: usize = 64;
 
 /// What the sides of the reactor share: the engine and what it is driven with.
 pub struct Core {
@@ -35,8 +40,46 @@ pub struct Core {
     pub now: Nanos,
 }
 
-/// Operations on the store.
+/// Which part of the ring and of the arena a device has.
+#[derive(Clone, Copy)]
+pub struct Part {
+    /// What it is called in messages.
+    name: &'static str,
+    first_slot: u32,
+    slots: usize,
+    first_staging: usize,
+    staging: usize,
+    /// Where the engine's first byte is.
+    offset: u64,
+}
+
+impl Part {
+    /// The store's.
+    pub const STORE: Part = Part {
+        name: "the store",
+        first_slot: 0,
+        slots: DISK_SLOTS,
+        first_staging: 0,
+        staging: STAGING_BLOCKS - FLASH_STAGING,
+        offset: 0,
+    };
+
+    /// That of the flash, where the engine's part begins at this byte.
+    pub const fn flash(offset: u64) -> Part {
+        Part {
+            name: "the flash",
+            first_slot: DISK_SLOTS as u32,
+            slots: FLASH_SLOTS,
+            first_staging: STAGING_BLOCKS - FLASH_STAGING,
+            staging: FLASH_STAGING,
+            offset,
+        }
+    }
+}
+
+/// Operations on a device.
 pub struct Disk {
+    part: Part,
     slots: Vec<Slot>,
     free: Vec<u32>,
     waiting: VecDeque<Waiting>,
@@ -51,7 +94,7 @@ pub struct Disk {
     /// Whether a write that found no room has lost nothing else. Through the page cache the error may be that of another write, which is
     /// in no memory any more.
     loses_nothing: bool,
-    /// Bytes of the store.
+    /// Bytes of the device.
     size: u64,
     failures: Failures,
     /// The last write, sync or reservation that failed, in words.
@@ -115,7 +158,7 @@ impl Disk {
     }
 
     /// For a store.
-    pub fn new(staging_blocks: usize, store: &Store) -> Disk {
+    pub fn new(part: Part, store: &Store) -> Disk {
         let slot = |_| Slot {
             io: IoId(0),
             work: Work::Sync,
@@ -126,10 +169,11 @@ impl Disk {
             staging: None,
         };
         Disk {
-            slots: (0..DISK_SLOTS).map(slot).collect(),
-            free: (0..DISK_SLOTS as u32).rev().collect(),
+            part,
+            slots: (0..part.slots).map(slot).collect(),
+            free: (0..part.slots as u32).rev().collect(),
             waiting: VecDeque::new(),
-            staging: Staging { used: vec![false; staging_blocks] },
+            staging: Staging { first: part.first_staging, used: vec![false; part.staging] },
             reports: Vec::new(),
             contents: Vec::with_capacity(SPANS),
             window: Vec::with_capacity(SPANS),
@@ -142,11 +186,16 @@ impl Disk {
             failed: None,
             host: Host::default(),
             #[cfg(feature = "faults")]
-            faults: Faults::from_environment(),
+            faults: Faults::from_environment(part.first_slot > 0),
         }
     }
 
-    /// The last write, sync or reservation that failed, in words.
+    /// Whether nothing is under way.
+    pub fn is_at_rest(&self) -> bool {
+        self.free.len() == self.slots.len() && self.waiting.is_empty() && self.reports.is_empty()
+    }
+
+    /// The last write, sync or reservation that failed, in words; of the flash also the last read.
     pub fn last_failure(&self) -> Option<&str> {
         self.failed.as_deref()
     }
@@ -227,7 +276,8 @@ impl Disk {
         self.free.pop();
         let slot = &mut self.slots[index as usize];
         slot.spans.clear();
-        (slot.io, slot.work, slot.offset, slot.done, slot.staging) = (io, work, wanted.offset, 0, staging);
+        (slot.io, slot.work, slot.done, slot.staging) = (io, work, 0, staging);
+        slot.offset = self.part.offset + wanted.offset;
         slot.length = wanted.length as usize;
         match work {
             Work::ReadPages => {
@@ -272,9 +322,10 @@ impl Disk {
         ) {
             return;
         }
+        let on_ring = self.part.first_slot + index;
         match slot.work {
-            Work::Sync => core.ring.sync(index),
-            Work::Reserve => core.ring.reserve(index, slot.offset, slot.length as u64),
+            Work::Sync => core.ring.sync(on_ring),
+            Work::Reserve => core.ring.reserve(on_ring, slot.offset, slot.length as u64),
             Work::Write | Work::WriteDurable => {
                 remaining(&slot.spans, slot.done, &mut self.window);
                 #[cfg(feature = "faults")]
@@ -285,13 +336,13 @@ impl Disk {
                     (_, None) => Urgency::None,
                     (_, Some(_)) => Urgency::Soon,
                 };
-                core.ring.write(index, &core.arena, &self.window, slot.offset + slot.done as u64, urgency);
+                core.ring.write(on_ring, &core.arena, &self.window, slot.offset + slot.done as u64, urgency);
             }
             Work::ReadBlocks | Work::ReadPages => {
                 remaining(&slot.spans, slot.done, &mut self.window);
                 #[cfg(feature = "faults")]
                 self.faults.shorten(&mut self.window);
-                core.ring.read(index, &core.arena, &self.window, slot.offset + slot.done as u64);
+                core.ring.read(on_ring, &core.arena, &self.window, slot.offset + slot.done as u64);
             }
         }
     }
@@ -303,7 +354,7 @@ impl Disk {
         while let Some(due) = self.faults.next_due(core.now) {
             any = true;
             match due {
-                Due::Ends(index, result) => self.completed(index, result, core),
+                Due::Ends(index, result) => self.completed(self.part.first_slot + index, result, core),
                 Due::Begins(index) => self.submit(index, core),
             }
         }
@@ -316,9 +367,10 @@ impl Disk {
         self.faults.next_look(now)
     }
 
-    /// An operation of a slot ended.
-    pub fn completed(&mut self, index: u32, result: i32, core: &mut Core) {
-        if result == -libc::EFAULT && core.ring.lost_registered_buffer(index) {
+    /// An operation of a slot of the ring ended.
+    pub fn completed(&mut self, on_ring: u32, result: i32, core: &mut Core) {
+        let index = on_ring - self.part.first_slot;
+        if result == -libc::EFAULT && core.ring.lost_registered_buffer(on_ring) {
             // That says nothing about the disk, and nothing was done.
             return self.submit(index, core);
         }
@@ -366,11 +418,12 @@ impl Disk {
             (Work::Write | Work::WriteDurable, Some(IoError::NoSpace)) => {}
             (_, None) => {}
             (work, Some(_)) => {
-                let failure = describe_failure(slot, result);
+                let failure = describe_failure(self.part.name, slot, result);
                 if let Some(number) = self.failures.add(core.now) {
                     warn!("{failure} (failure {number} since the start)");
                 }
-                if !matches!(work, Work::ReadBlocks | Work::ReadPages) {
+                // Reads of the store have second copies, and who asks for them is told; what fails on flash switches it off.
+                if self.part.first_slot > 0 || !matches!(work, Work::ReadBlocks | Work::ReadPages) {
                     self.failed = Some(failure);
                 }
             }
@@ -421,8 +474,9 @@ fn operation(work: Work) -> Operation {
     }
 }
 
-/// Blocks of staging in use.
+/// Blocks of staging in use, from one of the arena on.
 struct Staging {
+    first: usize,
     used: Vec<bool>,
 }
 
@@ -435,14 +489,15 @@ impl Staging {
             if run == blocks {
                 let first = at + 1 - blocks;
                 self.used[first..=at].fill(true);
-                return Some(first);
+                return Some(self.first + first);
             }
         }
         None
     }
 
     fn give(&mut self, first: usize, blocks: usize) {
-        for used in &mut self.used[first..first + blocks] {
+        let from = first - self.first;
+        for used in &mut self.used[from..from + blocks] {
             assert!(*used, "staging is given back once");
             *used = false;
         }
@@ -552,7 +607,7 @@ pub fn compare(segments: &[Segment], arena: &Arena) -> bool {
 }
 
 /// What failed, where, and why.
-fn describe_failure(slot: &Slot, result: i32) -> String {
+fn describe_failure(device: &str, slot: &Slot, result: i32) -> String {
     let what = match slot.work {
         Work::ReadBlocks | Work::ReadPages => "read",
         Work::Write | Work::WriteDurable => "write",
@@ -562,11 +617,11 @@ fn describe_failure(slot: &Slot, result: i32) -> String {
     let why = match (result, slot.work) {
         (..0, _) => std::io::Error::from_raw_os_error(-result).to_string(),
         (_, Work::Write | Work::WriteDurable) => "nothing was written".into(),
-        (_, _) => "the store ends there".into(),
+        (_, _) => format!("{device} ends there"),
     };
     match slot.work {
-        Work::Sync => format!("a {what} of the store failed: {why}"),
-        _ => format!("{what} of {} bytes at byte {} of the store failed: {why}", slot.length, slot.offset),
+        Work::Sync => format!("a {what} of {device} failed: {why}"),
+        _ => format!("{what} of {} bytes at byte {} of {device} failed: {why}", slot.length, slot.offset),
     }
 }
 
@@ -627,11 +682,11 @@ mod tests {
             [(0, usize::MAX), (2, usize::MAX), (usize::MAX, 0), (usize::MAX, 1)]
         {
             let most = limits.most_buffers(BLOCK as u64) as usize;
-            let arena = Arena::new((limits.buffers as usize, most), 512, 1).unwrap();
+            let arena = Arena::new((limits.buffers as usize, most), STAGING_BLOCKS, 1).unwrap();
             let ring = Ring::new(&arena, store.as_raw_fd(), true).unwrap();
             let engine = Recorded::new(Engine::open(parameters, limits, 0), None);
             let mut core = Core { engine, arena, ring, digester: Digester::new(&parameters), now: 0 };
-            let mut disk = Disk::new(512, &store);
+            let mut disk = Disk::new(Part::STORE, &store);
             drive(&mut core, &mut disk, lose_when_opening, |effect| matches!(effect, Effect::Opened(Ok(_))));
             let command = Command::CreateVolume { name: "another", size: 1 << 20, policy: None };
             core.engine.handle(0, Event::Control { token: 1, command });
@@ -646,7 +701,7 @@ mod tests {
 
     #[test]
     fn staging_is_taken_in_runs_and_given_back() {
-        let mut staging = Staging { used: vec![false; 8] };
+        let mut staging = Staging { first: 0, used: vec![false; 8] };
         assert_eq!(staging.take(3), Some(0));
         assert_eq!(staging.take(4), Some(3));
         assert_eq!(staging.take(2), None);

@@ -4,10 +4,10 @@
 //! replaced, so that a test can let faults begin and end while the pool is served. A rule is a line:
 //!
 //! ```text
-//! OPERATION [from=BYTE] [to=BYTE] [first=N] [every=N] EFFECT
+//! [flash] OPERATION [from=BYTE] [to=BYTE] [first=N] [every=N] EFFECT
 //! ```
 //!
-//! An operation is `read`, `write`, `sync` or `reserve`; `from` and `to` are the bytes of the store that it must touch; of
+//! A rule that begins with `flash` is for the flash in front of the store, all others are for the store. An operation is `read`, `write`, `sync` or `reserve`; `from` and `to` are the bytes of the store that it must touch; of
 //! what matches, the N-th and all later ones count (`first`), and of these each N-th (`every`). The first rule that counts
 //! decides. Effects:
 //!
@@ -47,6 +47,7 @@ pub enum Operation {
 /// The plan and what it holds back.
 pub struct Faults {
     path: Option<PathBuf>,
+    is_flash: bool,
     /// The file that the rules are from: its number, and when it was changed.
     seen: Option<(u64, i64, i64)>,
     rules: Vec<Rule>,
@@ -93,10 +94,10 @@ pub enum Due {
 }
 
 impl Faults {
-    /// By the environment.
-    pub fn from_environment() -> Faults {
+    /// By the environment, for the store or for the flash.
+    pub fn from_environment(is_flash: bool) -> Faults {
         let path = std::env::var_os("ONEFOLD_FAULTS").map(PathBuf::from);
-        Faults { path, seen: None, rules: Vec::new(), held: Vec::new(), passing: None, limit: None }
+        Faults { path, is_flash, seen: None, rules: Vec::new(), held: Vec::new(), passing: None, limit: None }
     }
 
     /// Whether the operation of a slot is held back instead of going to the ring.
@@ -174,11 +175,13 @@ impl Faults {
             held.until = held.until.or(Some(0));
         }
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        let own = |line: &&str| !line.trim().is_empty() && line.trim().starts_with("flash ") == self.is_flash;
+        let lines = text.lines().filter(own).map(|line| line.trim().trim_start_matches("flash "));
         match lines.map(|line| rule(line).with_context(|| format!("'{line}'"))).collect() {
             Ok(rules) => {
                 self.rules = rules;
-                warn!("{} rules for faults of the store", self.rules.len());
+                let device = if self.is_flash { "flash" } else { "store" };
+                warn!("{} rules for faults of the {device}", self.rules.len());
             }
             Err(error) => error!("{}: no rule for faults: {error:#}", path.display()),
         }

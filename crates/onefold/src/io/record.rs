@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use engine::recording::{Ending, Header, MAGIC, Recorder, Unreturned};
 use engine::relocation::profiling::Profiling;
-use engine::{BufferId, Effect, Engine, Event, Limits, Nanos};
+use engine::{BufferId, Effect, Engine, Event, FlashParameters, Limits, Nanos};
 use rustix::fs::{FlockOperation, flock};
 use tracing::{info, warn};
 
@@ -104,6 +104,26 @@ impl Recorded {
             recording.hand_over();
         }
         self.engine.return_buffer(buffer);
+    }
+
+    /// Whether its calls are being recorded. Recordings know no flash.
+    pub fn is_recorded(&self) -> bool {
+        self.recording.as_ref().is_some_and(|recording| !recording.ended)
+    }
+
+    /// [`Engine::set_flash`].
+    pub fn set_flash(&mut self, parameters: FlashParameters) {
+        self.engine.set_flash(parameters);
+    }
+
+    /// [`Engine::attach_flash`].
+    pub fn attach_flash(&mut self, parameters: FlashParameters) -> bool {
+        self.engine.attach_flash(parameters)
+    }
+
+    /// [`Engine::detach_flash`].
+    pub fn detach_flash(&mut self) -> bool {
+        self.engine.detach_flash()
     }
 
     /// [`Engine::set_limits`].

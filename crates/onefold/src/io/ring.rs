@@ -20,14 +20,17 @@ use crate::io::arena::{Arena, BLOCK, Span};
 /// Entries of the submission queue; the completion queue has eight times as many. The lower numbers are for where so little memory may be
 /// locked that there is no room for more: they work as well, with more calls of the kernel.
 const ENTRIES: [u32; 3] = [512, 128, 32];
-/// Where the store is in the table of registered files.
+/// Where the store is in the table of registered files, and the flash in front of it.
 const STORE: Fixed = Fixed(0);
+const FLASH: Fixed = Fixed(1);
 /// Block buffers are registered in chunks of so many bytes, so that they can come and go.
 const REGISTERED_CHUNK: usize = 2 << 20;
 /// The most entries of the table of registered buffers; what is beyond is used as it is.
 const REGISTERED_MAX: usize = 1 << 14;
-/// Disk operations in flight.
+/// Disk operations in flight on the store.
 pub const DISK_SLOTS: usize = 256;
+/// The same on flash: their slots follow those of the store.
+pub const FLASH_SLOTS: usize = 64;
 /// The most spans of one disk operation or receive.
 pub const SPANS: usize = 260;
 /// The most spans of one send: the kernel's limit for a message.
@@ -246,7 +249,7 @@ impl Ring {
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(anyhow!("this kernel's io_uring is too old: Linux 5.11 or newer is needed"));
         }
-        ring.submitter().register_files(&[store]).context("cannot register the store with io_uring")?;
+        ring.submitter().register_files(&[store, NO_FILE]).context("cannot register the store with io_uring")?;
         let registered = if register { register_buffers(&ring, arena) } else { Ok(None) };
         let registered = registered.unwrap_or_else(|error| {
             let why = why_not_registered(&error);
@@ -310,51 +313,60 @@ impl Ring {
         }
     }
 
-    /// Reads from the store.
+    /// From here on the slots behind those of the store are for this file; `None`: for none. None of them may be in flight.
+    pub fn set_flash(&mut self, flash: Option<RawFd>) -> io::Result<()> {
+        let slots = if flash.is_some() { DISK_SLOTS + FLASH_SLOTS } else { DISK_SLOTS };
+        assert!(self.disk.iter().skip(DISK_SLOTS).all(|vectors| !vectors.in_flight), "the flash before is at rest");
+        self.ring.submitter().register_files_update(FLASH.0, &[flash.unwrap_or(NO_FILE)])?;
+        self.disk.resize_with(slots, || Vectors::new(SPANS));
+        Ok(())
+    }
+
+    /// Reads from the device of the slot.
     pub fn read(&mut self, slot: u32, arena: &Arena, spans: &[Span], offset: u64) {
         let entry = match self.fixed(slot, spans) {
             Some(index) => {
                 let (address, length) = (arena.address(spans[0]), spans[0].length as u32);
-                opcode::ReadFixed::new(STORE, address, length, index).offset(offset).build()
+                opcode::ReadFixed::new(file_of(slot), address, length, index).offset(offset).build()
             }
             None => {
                 let vectors = &mut self.disk[slot as usize];
                 assert!(!vectors.in_flight, "a slot has one operation in flight");
                 let count = vectors.fill(arena, spans);
-                opcode::Readv::new(STORE, vectors.spans.as_ptr(), count).offset(offset).build()
+                opcode::Readv::new(file_of(slot), vectors.spans.as_ptr(), count).offset(offset).build()
             }
         };
         self.push_disk(slot, entry, Urgency::Soon);
     }
 
-    /// Writes to the store. A durable write is so when it is done (pwritev2(2), RWF_DSYNC).
+    /// Writes to it. A durable write is so when it is done (pwritev2(2), RWF_DSYNC).
     pub fn write(&mut self, slot: u32, arena: &Arena, spans: &[Span], offset: u64, urgency: Urgency) {
         let flags = if urgency == Urgency::Durable { libc::RWF_DSYNC } else { 0 };
         let entry = match self.fixed(slot, spans) {
             Some(index) => {
                 let (address, length) = (arena.address(spans[0]), spans[0].length as u32);
-                opcode::WriteFixed::new(STORE, address, length, index).offset(offset).rw_flags(flags).build()
+                opcode::WriteFixed::new(file_of(slot), address, length, index).offset(offset).rw_flags(flags).build()
             }
             None => {
                 let vectors = &mut self.disk[slot as usize];
                 assert!(!vectors.in_flight, "a slot has one operation in flight");
                 let count = vectors.fill(arena, spans);
-                opcode::Writev::new(STORE, vectors.spans.as_ptr(), count).offset(offset).rw_flags(flags).build()
+                opcode::Writev::new(file_of(slot), vectors.spans.as_ptr(), count).offset(offset).rw_flags(flags).build()
             }
         };
         self.push_disk(slot, entry, urgency);
     }
 
-    /// Makes the store's data durable.
+    /// Makes the device's data durable.
     pub fn sync(&mut self, slot: u32) {
         self.disk[slot as usize].is_fixed = false;
-        self.push_disk(slot, opcode::Fsync::new(STORE).flags(FsyncFlags::DATASYNC).build(), Urgency::Soon);
+        self.push_disk(slot, opcode::Fsync::new(file_of(slot)).flags(FsyncFlags::DATASYNC).build(), Urgency::Soon);
     }
 
     /// Reserves space in the store's file system.
     pub fn reserve(&mut self, slot: u32, offset: u64, length: u64) {
         self.disk[slot as usize].is_fixed = false;
-        self.push_disk(slot, opcode::Fallocate::new(STORE, length).offset(offset).build(), Urgency::Soon);
+        self.push_disk(slot, opcode::Fallocate::new(file_of(slot), length).offset(offset).build(), Urgency::Soon);
     }
 
     /// Receives into spans, in order.
@@ -558,6 +570,14 @@ impl Drop for Ring {
             std::mem::forget(transfer);
         }
     }
+}
+
+/// An entry of the table of registered files that holds nothing.
+const NO_FILE: RawFd = -1;
+
+/// The file of a slot.
+fn file_of(slot: u32) -> Fixed {
+    if (slot as usize) < DISK_SLOTS { STORE } else { FLASH }
 }
 
 /// An entry of the table of registered buffers that holds nothing.

@@ -71,6 +71,48 @@ impl Division {
     }
 }
 
+/// Divides the memory, of which `for_flash` bytes are taken already. A command that only looks takes what the pool needs at least.
+pub fn divide(
+    memory: u64,
+    for_flash: u64,
+    geometry: &Geometry,
+    serving: bool,
+    wanted: u32,
+) -> anyhow::Result<Division> {
+    anyhow::ensure!(
+        geometry.block_size as usize == BLOCK,
+        "this pool has blocks of {} bytes; this program serves pools with blocks of {BLOCK} bytes",
+        geometry.block_size
+    );
+    let installed = installed();
+    anyhow::ensure!(
+        !serving || memory <= installed,
+        "{} of memory are asked for (--memory, or what the pool was set to), and this machine has {}: ask for less",
+        size::show(memory),
+        size::show(installed)
+    );
+    let divided = |memory: u64| match Division::new(memory.saturating_sub(for_flash), geometry, wanted) {
+        Ok(division) => Ok(Division { memory, ..division }),
+        Err(needed) => Err(needed + for_flash),
+    };
+    match divided(memory) {
+        Ok(division) => Ok(division),
+        Err(needed) if !serving && needed > installed => anyhow::bail!(
+            "this pool needs {} of memory, and this machine has {}",
+            size::show(needed),
+            size::show(installed)
+        ),
+        Err(needed) if !serving => {
+            divided(needed).map_err(|needed| anyhow::anyhow!("this pool needs {} of memory", size::show(needed)))
+        }
+        Err(needed) => anyhow::bail!(
+            "{} of memory are too little for this pool: {}M would do",
+            size::show(memory),
+            needed.div_ceil(1 << 20)
+        ),
+    }
+}
+
 /// More memory than this is no answer to what a pool needs.
 const MOST_NEEDED: u64 = 1 << 50;
 

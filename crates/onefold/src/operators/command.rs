@@ -18,6 +18,8 @@ pub enum Wanted<'a> {
     Figures,
     /// A command; when it is done, the clients of a volume have nothing to do here any more.
     Command(Command<'a>, Option<VolumeId>),
+    /// The flash goes.
+    Detach,
     /// The end.
     Stop,
 }
@@ -32,6 +34,8 @@ pub fn wanted<'a>(
         Request::Status { settle: false } => return Ok(Wanted::Figures),
         Request::Status { settle: true } => Command::Settle,
         Request::Stop => return Ok(Wanted::Stop),
+        Request::DetachCache => return Ok(Wanted::Detach),
+        Request::AttachCache(_) => return Err("a flash is attached through the control socket".into()),
         Request::CreateVolume { name, size_bytes, policy } => {
             Command::CreateVolume { name, size: *size_bytes, policy: inheritable(policy)? }
         }
@@ -138,6 +142,7 @@ pub fn done(request: &Request) -> Option<String> {
     Some(match request {
         Request::Status { .. } | Request::Stop | Request::Grow { .. } => return None,
         Request::Scrub { .. } | Request::Dedup { .. } | Request::Relocate(_) => return None,
+        Request::AttachCache(_) | Request::DetachCache => return None,
         Request::CreateVolume { name, size_bytes, policy } => {
             let policy = if policy == "inherit" { String::new() } else { format!(", policy {policy}") };
             format!("made the volume '{name}' of {}{policy}", size::show(*size_bytes))

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::listen::{Listener, Purpose, check_unix_path};
 use crate::operators::relocate::{Answer, Ask};
+use crate::flash::label::{Attach, Label};
 use crate::report::status::Report;
 use crate::store::backing::Store;
 use crate::store::identity::Identity;
@@ -133,6 +134,10 @@ pub enum Request {
     },
     /// About the profile of device reads; answered at once.
     Relocate(Ask),
+    /// Put a flash in front of the store.
+    AttachCache(Attach),
+    /// Take it away; answered at once.
+    DetachCache,
     /// Stop cleanly; answered at once.
     Stop,
 }
@@ -203,6 +208,8 @@ pub enum Response {
 pub enum Message {
     /// A request, and where the answer goes.
     Request(Request, Sender<Response>),
+    /// A flash to be attached, and where the answer goes.
+    Attach(Box<(Store, Label)>, Sender<Response>),
     /// A signal asks for a clean stop; once more, for one without a checkpoint.
     Stop,
 }
@@ -253,8 +260,8 @@ impl Sending {
 }
 
 /// Listens on the control socket for a server of this store; the socket's file is removed when the result is dropped.
-pub fn listen(path: &Path, store: Store, sending: Sending) -> anyhow::Result<Listener> {
-    let served = Served { identity: store.identity()?, store };
+pub fn listen(path: &Path, store: Store, opens_flash: OpensFlash, sending: Sending) -> anyhow::Result<Listener> {
+    let served = Served { identity: store.identity()?, store, opens_flash };
     let listener = Listener::bind_unix(path, Purpose::Control)?;
     let Listener::Unix { socket, .. } = &listener else { bail!("the control socket is a Unix socket") };
     let socket = socket.try_clone().context("cannot share the control socket")?;
@@ -265,9 +272,13 @@ pub fn listen(path: &Path, store: Store, sending: Sending) -> anyhow::Result<Lis
     Ok(listener)
 }
 
+/// How a flash is opened for the pool in a store: by who knows what may be one.
+pub type OpensFlash = fn(&Attach, &Store) -> anyhow::Result<(Store, Label)>;
+
 /// What a server has open.
 struct Served {
     store: Store,
+    opens_flash: OpensFlash,
     identity: Identity,
 }
 
@@ -315,6 +326,7 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
         let response = match serde_json::from_str(&line) {
             Ok(Line { store, request }) => match (served.refusal(store), request) {
                 (Some(refusal), _) => refusal,
+                (None, Some(Request::AttachCache(wanted))) => attach(&wanted, served, sending),
                 (None, Some(request)) => ask(request, sending),
                 (None, None) => Response::Here,
             },
@@ -329,9 +341,21 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
 
 /// Asks the reactor, and waits for its answer.
 pub fn ask(request: Request, sending: &Sending) -> Response {
+    tell(|answer| Message::Request(request, answer), sending)
+}
+
+/// Opens a flash, which may take its time, and hands it to the reactor.
+fn attach(wanted: &Attach, served: &Served, sending: &Sending) -> Response {
+    match (served.opens_flash)(wanted, &served.store) {
+        Ok(flash) => tell(|answer| Message::Attach(Box::new(flash), answer), sending),
+        Err(error) => Response::Failed(format!("{error:#}")),
+    }
+}
+
+fn tell(message: impl FnOnce(Sender<Response>) -> Message, sending: &Sending) -> Response {
     let (sender, receiver) = channel();
     let gone = || Response::Failed("the server is stopping".into());
-    if !sending.send(Message::Request(request, sender)) {
+    if !sending.send(message(sender)) {
         return gone();
     }
     receiver.recv().unwrap_or_else(|_| gone())
@@ -451,7 +475,7 @@ mod tests {
         assert!(ask(&pool, &Request::Stop).unwrap().is_none(), "no server, no answer");
         let (mailbox, sending) = mailbox().unwrap();
         let store = Store::open(&pool, crate::store::backing::Access::Read).unwrap();
-        let listener = listen(&path, store, sending).unwrap();
+        let listener = listen(&path, store, |_, _| bail!("no flash here"), sending).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let reactor = std::thread::spawn(move || {
             for _ in 0..2 {

@@ -271,6 +271,7 @@ mod tests {
             second_copies: 0,
             reorder: engine::ReorderStatus::default(),
             home: engine::HomeStatus::default(),
+            collect: engine::CollectStatus::default(),
             memory_bytes: 0,
             checkpoints,
             checkpoint_under_way,

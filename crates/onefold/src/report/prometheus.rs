@@ -7,6 +7,7 @@ use std::fmt::{Display, Write};
 
 use engine::PassState;
 
+use crate::report::flash;
 use crate::report::latency::{KindReport, bound_seconds};
 use crate::report::status::{Report, TablesReport, VolumeReport};
 use crate::report::writes::{CategoriesReport, RemovedReport, SizesReport, WhatIfReport};
@@ -304,6 +305,58 @@ const METRICS: &[Metric] = &[
     counter("onefold_replicas_read_blocks_total", "Blocks that reads got from replicas.", |report| {
         one(report.replicas.read_blocks)
     }),
+    gauge("onefold_flash_state", "What the flash in front of the store is: 1 for what it is.", |report| {
+        states("state", &flash::STATES, &report.flash.state)
+    }),
+    gauge("onefold_flash_size_bytes", "Bytes of flash that are used.", |report| one(report.flash.size_bytes)),
+    gauge("onefold_flash_held_bytes", "Bytes of the containers that flash has.", |report| one(report.flash.held_bytes)),
+    gauge("onefold_flash_found_places", "Containers that were on flash when it was attached.", |report| {
+        one(report.flash.found_places)
+    }),
+    gauge("onefold_flash_budget_left_bytes", "Bytes that may be written to flash now.", |report| {
+        one(report.flash.budget_left_bytes)
+    }),
+    gauge("onefold_flash_budget_used_bytes", "Bytes that are gone of a day's.", |report| {
+        one(report.flash.budget_used_bytes)
+    }),
+    gauge(
+        "onefold_flash_life_days",
+        "Days that flash lasts at the rate of writes so far, if that is known.",
+        |report| some(report.flash.life_days),
+    ),
+    counter("onefold_flash_read_blocks_total", "Blocks that reads got from flash.", |report| {
+        one(report.flash.read_blocks)
+    }),
+    counter(
+        "onefold_flash_missed_blocks_total",
+        "Blocks that reads got from the store although there is flash.",
+        |report| one(report.flash.missed_blocks),
+    ),
+    counter(
+        "onefold_flash_unproven_blocks_total",
+        "Those of them that flash had, while what proves them was not in memory.",
+        |report| one(report.flash.unproven_blocks),
+    ),
+    counter("onefold_flash_failed_reads_total", "Reads of flash that failed; the store had it.", |report| {
+        one(report.flash.failed_reads)
+    }),
+    counter(
+        "onefold_flash_bad_blocks_total",
+        "Blocks from flash that were not what they must be; the store had them.",
+        |report| one(report.flash.bad_blocks),
+    ),
+    counter("onefold_flash_copied_containers_total", "Containers copied to flash.", |report| {
+        one(report.flash.copied_containers)
+    }),
+    counter("onefold_flash_given_up_containers_total", "Containers whose copy was given up.", |report| {
+        one(report.flash.given_up_containers)
+    }),
+    counter("onefold_flash_copied_bytes_total", "Bytes of containers written to flash.", |report| {
+        one(report.flash.copied_bytes)
+    }),
+    counter("onefold_flash_log_bytes_total", "Bytes of its log written to flash.", |report| {
+        one(report.flash.log_bytes)
+    }),
     gauge("onefold_tidy_noted_regions", "Scattered regions that wait to be put in order.", |report| {
         one(report.tidy.noted_regions)
     }),
@@ -313,6 +366,20 @@ const METRICS: &[Metric] = &[
     }),
     counter("onefold_tidy_moved_blocks_total", "Blocks moved to put regions in order.", |report| {
         one(report.tidy.moved_blocks)
+    }),
+    gauge(
+        "onefold_tidy_waiting_regions",
+        "Scattered regions that wait until containers have been emptied.",
+        |report| one(report.tidy.waiting_regions),
+    ),
+    gauge("onefold_tidy_empty_containers", "Containers of which every slot is free.", |report| {
+        one(report.tidy.empty_containers)
+    }),
+    counter("onefold_tidy_emptied_containers_total", "Containers that were emptied.", |report| {
+        one(report.tidy.emptied_containers)
+    }),
+    counter("onefold_tidy_emptied_blocks_total", "Blocks moved to empty containers.", |report| {
+        one(report.tidy.emptied_blocks)
     }),
     gauge("onefold_tidy_allowance_blocks", "Blocks that may be moved now.", |report| one(report.tidy.allowance_blocks)),
     gauge("onefold_disk_index_buckets", "Pages of the complete index on disk.", |report| {

@@ -1,8 +1,8 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
 use engine::{
-    Damage, Damaged, DiskIndexStatus, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubStatus,
-    Tidy, VolumeId,
+    CollectStatus, Damage, Damaged, DiskIndexStatus, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus,
+    ScrubStatus, Tidy, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,7 @@ use crate::clients::tls;
 use crate::memory::Source;
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
+use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
 use crate::report::pace::{PaceReport, VolumePaceReport};
 use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
@@ -129,6 +130,9 @@ pub struct Report {
     /// The complete index on disk.
     #[serde(default)]
     pub disk_index: DiskIndexReport,
+    /// The flash in front of the store.
+    #[serde(default)]
+    pub flash: FlashReport,
     /// Where clients connect, as `--listen` takes it; nowhere if it is not served.
     #[serde(default)]
     pub addresses: Vec<String>,
@@ -416,10 +420,22 @@ pub struct TidyReport {
     pub moved_blocks: u64,
     /// Blocks that may be moved now.
     pub allowance_blocks: u64,
+    /// Scattered regions that wait until containers have been emptied.
+    #[serde(default)]
+    pub waiting_regions: u64,
+    /// Containers of which every slot is free.
+    #[serde(default)]
+    pub empty_containers: u64,
+    /// Since the pool was opened: containers that were emptied,
+    #[serde(default)]
+    pub emptied_containers: u64,
+    /// and blocks that were moved for that.
+    #[serde(default)]
+    pub emptied_blocks: u64,
 }
 
 impl TidyReport {
-    fn new(status: &HomeStatus) -> TidyReport {
+    fn new(status: &HomeStatus, collect: &CollectStatus) -> TidyReport {
         TidyReport {
             bytes_per_day: match status.tidy {
                 Tidy::Auto => None,
@@ -431,6 +447,10 @@ impl TidyReport {
             given_up_regions: status.given_up_regions,
             moved_blocks: status.moved_blocks,
             allowance_blocks: status.allowance_blocks,
+            waiting_regions: status.waiting_regions,
+            empty_containers: collect.empty_containers,
+            emptied_containers: collect.emptied_containers,
+            emptied_blocks: collect.moved_blocks,
         }
     }
 }
@@ -488,7 +508,7 @@ impl Report {
             second_copies: status.second_copies,
             index_copy: engine.index_copy().to_string(),
             replicas: ReplicasReport::new(engine, &status.reorder),
-            tidy: TidyReport::new(&status.home),
+            tidy: TidyReport::new(&status.home, &status.collect),
             memory_source: memory.1.name().into(),
             memory_resizing: engine.is_resizing(),
             cache: CacheReport::new(engine),
@@ -508,6 +528,7 @@ impl Report {
             latency: LatencyReport::new(&Latencies::default()),
             neighbours: engine.neighbour_counts().into(),
             disk_index: DiskIndexReport::new(engine.disk_index_status()),
+            flash: FlashReport::default(),
             addresses: Vec::new(),
             tls: tls::Mode::Off.to_string(),
             volumes: volumes.collect(),
@@ -554,6 +575,11 @@ impl Report {
             let what = format!("moved into order: {regions} regions, and {noted_regions} wait for idle time");
             row("tidy", format!("{:<12}{what}", blocks(self.tidy.moved_blocks)));
         }
+        if self.tidy.emptied_blocks > 0 {
+            let TidyReport { emptied_containers, empty_containers, .. } = self.tidy;
+            let what = format!("moved to empty {emptied_containers} containers; {empty_containers} are empty now");
+            row("collect", format!("{:<12}{what}", blocks(self.tidy.emptied_blocks)));
+        }
         row("saving", format!("{:.1} %", self.saving_percent));
         row("overhead", format!("{:<12}the pool's own tables", blocks(self.overhead_blocks_used)));
         if self.writes.written_blocks > 0 {
@@ -568,6 +594,9 @@ impl Report {
         }
         if self.disk_index.buckets > 0 {
             row("index", self.disk_index.text());
+        }
+        if self.flash.is_there() {
+            row("flash", self.flash.text());
         }
         row("scrub", self.scrub.text());
         row("dedup", self.dedup.text());

@@ -231,6 +231,14 @@ impl Store {
         Ok(())
     }
 
+    /// Has the file system keep room for the first `size` bytes of a file, where it can. Not for devices.
+    pub fn allocate(&self, size: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, size) {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Finds out the size anew: a device may have been made larger.
     pub fn measure_again(&mut self) -> anyhow::Result<()> {
         self.size = self.measure()?;

@@ -253,6 +253,14 @@ impl Admission {
         self.heats.resize(containers as usize, Heat::default());
     }
 
+    /// Bytes that the budget leaves by now, if there is one.
+    pub(crate) fn budget_left(&self, now: Nanos) -> u64 {
+        let Filter::Budget { .. } = self.rules.filter else { return 0 };
+        let mut budget = self.budget;
+        budget.pass(now);
+        budget.left()
+    }
+
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.heats) + list_bytes(&self.places) + list_bytes(&self.free) + table_bytes(&self.place_of)

@@ -13,7 +13,7 @@ mod sweeps;
 mod traces;
 
 use super::Entry;
-use super::plot::{COLOURS, Chart, Drawn, Line, round_up};
+use super::plot::{bars, lines};
 use crate::relocation::World;
 use crate::relocation::layouts::Layout;
 use crate::relocation::measure::{Outcome, measure};
@@ -80,57 +80,4 @@ impl Basis {
 /// How much less one value is than another, in percent of that.
 fn less(value: f64, than: f64) -> f64 {
     100.0 * (1.0 - value / than)
-}
-
-/// Lines over an x axis.
-fn lines(title: &str, (x_label, y_label): (&str, &str), series: Vec<(String, Vec<(f64, f64)>)>) -> Chart {
-    let points = || series.iter().flat_map(|(_, points)| points);
-    let left = points().map(|point| point.0).fold(f64::MAX, f64::min);
-    let right = points().map(|point| point.0).fold(f64::MIN, f64::max);
-    let highest = points().map(|point| point.1).fold(0.0, f64::max);
-    let lowest = points().map(|point| point.1).fold(0.0, f64::min);
-    let line = |(at, (name, points)): (usize, (String, Vec<(f64, f64)>))| Line {
-        name,
-        colour: COLOURS[at % COLOURS.len()],
-        dashed: at >= COLOURS.len(),
-        marked: points.len() < 20,
-        points,
-    };
-    Chart {
-        title: title.into(),
-        x_label: x_label.into(),
-        y_label: y_label.into(),
-        y: (if lowest < 0.0 { -round_up(-lowest) } else { 0.0 }, round_up(highest)),
-        log: false,
-        content: Drawn::Lines {
-            x: if left < right { (left, right) } else { (0.0, 1.0) },
-            bands: Vec::new(),
-            lines: series.into_iter().enumerate().map(line).collect(),
-        },
-    }
-}
-
-/// A name, a bar in each group, and the paper's value beside it.
-type Series<'a> = (&'a str, Vec<f64>, Vec<Option<f64>>);
-
-/// Bars in groups; some have a paper's value beside them.
-fn bars(title: &str, y_label: &str, groups: Vec<String>, series: Vec<Series<'_>>) -> Chart {
-    let values = || {
-        series.iter().flat_map(|(_, heights, papers)| heights.iter().copied().chain(papers.iter().flatten().copied()))
-    };
-    let (highest, lowest) = (values().fold(0.0, f64::max), values().fold(0.0, f64::min));
-    let made = series.into_iter().enumerate().map(|(at, (name, heights, papers))| super::plot::Bars {
-        name: name.into(),
-        colour: COLOURS[at % COLOURS.len()],
-        papers: if papers.is_empty() { vec![None; heights.len()] } else { papers },
-        heights,
-    });
-    Chart {
-        title: title.into(),
-        x_label: String::new(),
-        y_label: y_label.into(),
-        y: (if lowest < 0.0 { -round_up(-lowest) } else { 0.0 }, round_up(highest.max(0.1))),
-        log: false,
-        content: Drawn::Bars { groups, series: made.collect() },
-    }
 }

@@ -47,13 +47,19 @@ pub struct Arguments {
     /// What is moved.
     #[arg(long, value_enum, default_value = "auto")]
     tidy: Moves,
+    /// Blocks overwritten in order at first and at last, of a thousand.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    in_order: u64,
+    /// Nobody reads the volume from end to end.
+    #[arg(long)]
+    unread: bool,
 }
 
 /// Runs it.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let &Arguments { data, room, memory, days, permille, tidy, .. } = arguments;
+    let &Arguments { data, room, memory, days, permille, tidy, in_order, unread: is_unread, .. } = arguments;
     let tidy = if tidy == Moves::Off { Tidy::Off } else { Tidy::Auto };
-    let setup = Setup { data, room, memory, days, permille, tidy };
+    let setup = Setup { data, room, memory, days, permille, tidy, in_order, is_unread };
     let mut good = true;
     for spec in &arguments.disks {
         let disk = match Disk::from_spec(spec) {
@@ -74,7 +80,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-        good &= tidy == Tidy::Off || is_good(&month);
+        if let Some(permille) = month.in_order_permille() {
+            let [new, aged] = month.in_order.map(|speed| speed as f64 / 1e6);
+            println!("written in order: {aged:.1} MB/s, {:.3} of the {new:.1} over a new pool", permille as f64 / 1e3);
+        }
+        good &= tidy == Tidy::Off || is_unread || is_good(&month);
     }
     if !good {
         println!("too much: a reader got less than 0.8 of the first one's speed, or more was moved than written");

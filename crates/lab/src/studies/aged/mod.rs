@@ -4,6 +4,9 @@
 //! of five writes in a fifth of the volume; then the pool rests; then somebody reads all of it in order, and the pool rests again. How fast
 //! the first reader was, before anything was overwritten, is what all others are held against. Times are those of a model of a disk: the
 //! processor takes none.
+//!
+//! If wanted, a part of the volume is overwritten in order at the very first and at the very last: what sequential writes get over a pool
+//! that has aged, held against what they get over a new one.
 
 pub mod command;
 
@@ -46,6 +49,10 @@ pub struct Setup {
     pub permille: u64,
     /// What may be moved.
     pub tidy: Tidy,
+    /// Blocks that are overwritten in order at first and at last, of a thousand.
+    pub in_order: u64,
+    /// Nobody reads the volume.
+    pub is_unread: bool,
 }
 
 /// A day.
@@ -66,6 +73,8 @@ pub struct Day {
 pub struct Month {
     /// Bytes a second that the first reader got.
     pub fresh: u64,
+    /// Bytes a second that were written in order over the new pool, and at last; 0: nobody did.
+    pub in_order: [u64; 2],
     /// The days.
     pub days: Vec<Day>,
 }
@@ -90,18 +99,23 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
     machine.command(Command::SetPool(change))?;
     let mut life = Life { machine, random: Random::new(1), blocks, written: HashMap::new(), next_number: FIRST_NUMBER };
     life.rest()?;
+    let in_order = blocks * setup.in_order / 1000;
+    let new_writes = life.write_in_order(in_order)?;
+    life.rest()?;
     let fresh = life.read_all()?;
     life.rest()?;
-    let mut month = Month { fresh, days: Vec::new() };
+    let mut month = Month { fresh, in_order: [new_writes, 0], days: Vec::new() };
     for _ in 0..setup.days {
         let writes = life.overwrite(blocks * setup.permille / 1000)?;
         life.rest()?;
-        let read = life.read_all()?;
+        let read = if setup.is_unread { 0 } else { life.read_all()? };
         life.rest()?;
-        let moved = life.machine.engine.status().home.moved_blocks;
+        let status = life.machine.engine.status();
+        let moved = status.home.moved_blocks + status.collect.moved_blocks;
         month.days.push(Day { read, writes, moved, written: u64::from(life.next_number - FIRST_NUMBER) });
         each(&month);
     }
+    month.in_order[1] = life.write_in_order(in_order)?;
     Ok(month)
 }
 
@@ -146,6 +160,39 @@ impl Life {
         Ok((u128::from(self.blocks * 4096) * 1_000_000_000 / u128::from(nanos)) as u64)
     }
 
+    /// Overwrites so many blocks in order, from the first on, and flushes: bytes a second.
+    fn write_in_order(&mut self, count: u64) -> Checked<u64> {
+        let begin = self.machine.now;
+        let (mut next, mut under_way, mut is_flushed) = (0, 0, false);
+        while next < count || under_way > 0 {
+            while next < count && under_way < READERS && self.machine.engine.can_submit() {
+                let blocks = READ_BLOCKS.min(count - next);
+                let number = |block| [self.next_number + block as u32; crate::content::CELLS];
+                let contents: Vec<Cells> = (0..blocks).map(number).collect();
+                let request = Life::request(next, next, blocks, Operation::Write(&[]));
+                if !self.machine.write(next, request, &contents) {
+                    break;
+                }
+                self.written.extend((next..).zip(contents));
+                self.next_number += blocks as u32;
+                (next, under_way) = (next + blocks, under_way + 1);
+            }
+            match self.machine.step(Nanos::MAX)? {
+                Step::Reply(_, Ok(_)) => under_way -= 1,
+                Step::Reply(lba, Err(error)) => return violated(format!("writing block {lba}: {error:?}")),
+                Step::Quiet => return violated("a write does not end"),
+                _ => {}
+            }
+            if next == count && under_way == 0 && !is_flushed {
+                is_flushed = true;
+                under_way = 1;
+                self.machine.submit(Life::request(count, 0, 0, Operation::Flush));
+            }
+        }
+        let nanos = (self.machine.now - begin).max(1);
+        Ok((u128::from(count * 4096) * 1_000_000_000 / u128::from(nanos)) as u64)
+    }
+
     /// Overwrites so many blocks one by one: writes a second.
     fn overwrite(&mut self, count: u64) -> Checked<u64> {
         let begin = self.machine.now;
@@ -180,6 +227,12 @@ impl Life {
 }
 
 impl Month {
+    /// Of what is written in order at last, thousandths of the speed over a new pool, if anything was.
+    pub fn in_order_permille(&self) -> Option<u64> {
+        let [new, aged] = self.in_order;
+        (new > 0 && aged > 0).then(|| aged * 1000 / new)
+    }
+
     /// Of a day's reader, thousandths of the first one's speed.
     pub fn permille(&self, day: &Day) -> u64 {
         day.read * 1000 / self.fresh.max(1)

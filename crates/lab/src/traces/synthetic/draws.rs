@@ -6,22 +6,22 @@ use crate::random::Random;
 const P90: f64 = 1.281_551_565_544_600_4;
 
 /// From 0 to below 1, in steps of 2^-53.
-pub(super) fn unit(random: &mut Random) -> f64 {
+pub(crate) fn unit(random: &mut Random) -> f64 {
     (random.draw() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// True with this probability.
-pub(super) fn chance(random: &mut Random, probability: f64) -> bool {
+pub(crate) fn chance(random: &mut Random, probability: f64) -> bool {
     unit(random) < probability
 }
 
 /// Exponential, of mean 1.
-pub(super) fn exponential(random: &mut Random) -> f64 {
+pub(crate) fn exponential(random: &mut Random) -> f64 {
     -libm::log(1.0 - unit(random))
 }
 
 /// Lognormal, by its median and its 90th percentile.
-pub(super) fn lognormal(random: &mut Random, (p50, p90): (f64, f64)) -> f64 {
+pub(crate) fn lognormal(random: &mut Random, (p50, p90): (f64, f64)) -> f64 {
     // Box and Muller; the second value is not used.
     let radius = libm::sqrt(2.0 * exponential(random));
     let normal = radius * libm::cos(2.0 * std::f64::consts::PI * unit(random));
@@ -29,7 +29,7 @@ pub(super) fn lognormal(random: &mut Random, (p50, p90): (f64, f64)) -> f64 {
 }
 
 /// From 1, geometric, of this mean.
-pub(super) fn geometric(random: &mut Random, mean: f64) -> u32 {
+pub(crate) fn geometric(random: &mut Random, mean: f64) -> u32 {
     if mean <= 1.0 {
         return 1;
     }
@@ -37,7 +37,7 @@ pub(super) fn geometric(random: &mut Random, mean: f64) -> u32 {
 }
 
 /// From 0 to below `count`, as Zipf with exponent 1: the logarithm of the rank is uniform.
-pub(super) fn zipf(random: &mut Random, count: u64) -> u64 {
+pub(crate) fn zipf(random: &mut Random, count: u64) -> u64 {
     let rank = libm::pow(count as f64, unit(random));
     (rank as u64).clamp(1, count) - 1
 }

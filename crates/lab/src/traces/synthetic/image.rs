@@ -49,7 +49,7 @@ fn share(number: u64) -> f64 {
 }
 
 /// Pages by distinct contents, of the whole disk.
-pub(super) fn similarity(profile: Profile, seed: u64) -> f64 {
+pub fn similarity(profile: Profile, seed: u64) -> f64 {
     let image = &profile.shape().image;
     let extents = image.pages / EXTENT;
     let mut seen = vec![false; several(image) as usize];

@@ -10,7 +10,7 @@
 //! written there last, or what the disk held before day 1 ([`initial`]).
 
 mod arrivals;
-mod draws;
+pub(crate) mod draws;
 mod emit;
 mod held;
 mod image;
@@ -24,7 +24,7 @@ use std::ops::RangeInclusive;
 use engine::Nanos;
 
 pub use emit::{lines, write_files};
-pub use image::initial;
+pub use image::{initial, similarity};
 pub use profile::Profile;
 
 use self::arrivals::{Burst, DAY};

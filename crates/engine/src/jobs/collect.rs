@@ -1,0 +1,468 @@
+//! Collecting empty containers: the emptiest containers are emptied while the pool is idle, so that what is written in order finds whole
+//! ones, and a region that has lost its row has a place to come home to (`home/`).
+//!
+//! ```text
+//! Begin    fewer whole empty containers than low water (pool/moves.rs), or a region waits for one
+//! Settle   a checkpoint, and all of the map buffer in its leaves: what has been overwritten or moved is free by now
+//! Survey   which containers are the emptiest, and which of the others take what is in them: space/loans.rs
+//! Look     a container is lent: whose its blocks are. The summary says for which block each was first written, and the map whether that
+//!          one still leads there. One that several blocks share, or whose block is not found, stays, and so does all of its container:
+//!          that is not tried again until something of it has become free
+//! Move     its blocks, in order of volume and place, into free slots of the containers that take them (moving.rs), a batch at a time
+//! Judge    after the next settling: a container of which everything is free has been emptied. The loan ends
+//! End      at high water, or where nothing more can be emptied: then it rests until some slots have become free
+//! ```
+//!
+//! It owns the loans and the list of what it has tried. What must hold:
+//!
+//! - A container that is lent gets nothing new, from nobody. It goes to writes that find no other slot; the job then looks again.
+//! - All that moves goes by one budget, one mover at a time, and only while nobody waits for room or buffers.
+//! - Regions that can go home without an empty container do so first: what is moved fills the places that they would return to.
+//!
+//! Why it ends. A block moves only to a container in which no fewer slots are in use, so the sum of the squares of what is in use in each
+//! grows with every block, and it has a greatest value. A container that was tried in vain is not tried again as it is. What it moves is not
+//! taken for written, so no region is looked at because of it; and each region that home looks at is forgotten a little. So when nobody
+//! reads or writes any more, home moves a bounded number of regions, and between any two of them this job a bounded number of blocks.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::moving::{Missings, Moved, Mover, Stop, is_alone};
+use super::{Job, Steps, Work};
+use crate::canary::Canary;
+use crate::care::Care;
+use crate::contract::*;
+use crate::format::entry::{Entry, Slot};
+use crate::pool::Pool;
+use crate::pool::standing::Facts;
+use crate::space::SlotState;
+use crate::space::loans::{Division, Survey};
+use crate::store::tree::{LastLeaf, Missing, Unresolved};
+
+/// Containers that are emptied from one settling to the next.
+const CONTAINERS: usize = 1024;
+/// It settles when what has changed takes one part of so many of the delta: background work does not press the foreground.
+const PART_OF_DELTA: u64 = 4;
+/// Containers that are remembered as tried.
+const TRIED: usize = 4096;
+/// They are forgotten when one slot in so many has become free since.
+const FORGET_AFTER: u64 = 16;
+/// It rests until half a container's slots have become free, or one slot in so many.
+const REST_UNTIL: u64 = 64;
+
+/// What is known of containers that are emptied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CollectStatus {
+    /// Containers of which every slot is free now.
+    pub empty_containers: u64,
+    /// Since the pool was opened: containers that were emptied,
+    pub emptied_containers: u64,
+    /// and blocks that were moved for that.
+    pub moved_blocks: u64,
+    /// It has something to do as soon as the pool is idle.
+    pub is_due: bool,
+}
+
+/// A container that is being emptied.
+struct Victim {
+    container: u32,
+    /// The slot that is looked at next.
+    next: u64,
+    /// Blocks that have not been moved: the last of them comes first.
+    left: Vec<Moved>,
+}
+
+/// What is in a slot.
+enum Found {
+    /// Nothing that has to be moved: it is free, or what it held has been overwritten.
+    Nothing,
+    /// A block that can be moved.
+    Block(Moved),
+    /// Something that stays.
+    Stays,
+}
+
+/// The job. See above.
+pub(crate) struct Collect {
+    mover: Mover,
+    /// Between low and high water.
+    is_running: bool,
+    /// It goes on when everything that was freed is free.
+    settles: bool,
+    /// A checkpoint that it asked for is done when so many are.
+    begins: u64,
+    /// Mappings in the map buffer when it asked: where as many are left, there is no room to flush them.
+    buffered: Option<usize>,
+    survey: Option<Survey>,
+    /// What is to be emptied, and filled: the last of each comes first.
+    division: Division,
+    victim: Option<Victim>,
+    /// Emptied as far as is known: lent until that has settled.
+    moved_out: Vec<u32>,
+    /// Blocks that had been moved when it settled last.
+    settled_at: u64,
+    /// Containers that were tried, each with the free slots that it had then,
+    tried: BTreeMap<u32, u16>,
+    /// and how many slots had ever been given back when the list was new.
+    tried_since: u64,
+    /// Nothing could be emptied when so many slots had ever been given back.
+    rests: Option<u64>,
+    emptied: u64,
+}
+
+impl Collect {
+    pub(crate) fn new() -> Collect {
+        Collect {
+            mover: Mover::new(Job::Collect),
+            is_running: false,
+            settles: false,
+            begins: 0,
+            buffered: None,
+            survey: None,
+            division: Division::default(),
+            victim: None,
+            moved_out: Vec::new(),
+            settled_at: 0,
+            tried: BTreeMap::new(),
+            tried_since: 0,
+            rests: None,
+            emptied: 0,
+        }
+    }
+
+    /// What is known of containers that are emptied.
+    pub(crate) fn status(&self, pool: &Pool) -> CollectStatus {
+        CollectStatus {
+            empty_containers: pool.space.empty_containers().into(),
+            emptied_containers: self.emptied,
+            moved_blocks: self.mover.moved(),
+            is_due: self.mover.is_under_way() || self.is_due(pool),
+        }
+    }
+
+    /// Whether containers are to be emptied, and may be.
+    fn is_due(&self, pool: &Pool) -> bool {
+        let empty = u64::from(pool.space.empty_containers());
+        let is_wanted = self.is_running || empty < pool.empty_wanted().0 || pool.regions().aside() > 0;
+        let has_slots = self.is_running || pool.has_slots_to_move();
+        is_wanted && has_slots && !self.rests(pool) && pool.may_be_reordered() && pool.may_move() > 0
+    }
+
+    /// Whether nothing has changed since nothing could be emptied.
+    fn rests(&self, pool: &Pool) -> bool {
+        let geometry = &pool.store.geometry;
+        let freed = u64::from(geometry.slots_per_container / 2).max(geometry.slots() / REST_UNTIL);
+        self.rests.is_some_and(|since| pool.space.given_back() < since + freed)
+    }
+
+    fn has_loans(&self) -> bool {
+        self.victim.is_some() || !self.moved_out.is_empty()
+    }
+}
+
+impl Steps for Collect {
+    fn is_under_way(&self) -> bool {
+        self.mover.is_under_way()
+    }
+
+    #[inline]
+    fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
+        self.is_due(pool)
+            && !self.mover.is_under_way()
+            && pool.regions().scattered() == 0
+            && pool.checkpoints_done >= self.begins
+    }
+
+    #[inline]
+    fn can_advance(&self) -> bool {
+        self.mover.is_under_way() || self.has_loans()
+    }
+
+    /// A batch comes to its end even if the pool is no longer idle. Where no more may be moved, no container stays lent.
+    fn advance(&mut self, work: &mut Work<'_>) {
+        if self.mover.is_under_way() {
+            self.mover.go_on(work.pool, &work.facts);
+        } else if !self.is_due(work.pool) {
+            self.stop(work.pool);
+        }
+    }
+
+    fn step(&mut self, work: &mut Work<'_>) {
+        let Work { pool, care, facts } = work;
+        if facts.writes_wait || facts.are_starved || self.mover.is_loading(pool) {
+            return;
+        }
+        if pool.regions().aside() > 0 && pool.space.empty_container().is_some() {
+            pool.regions_mut().bring_back();
+            pool.needs_pump = true;
+            return;
+        }
+        if !self.is_running {
+            (self.is_running, self.settles, self.rests) = (true, true, None);
+            self.forget_tried(pool);
+        }
+        if self.settles {
+            return self.settle(pool);
+        }
+        let mut waits = false;
+        if let Some(victim) = self.victim.take() {
+            waits = self.empty(pool, care, facts, victim) == Err(Stop::Waits);
+        } else if let Some(container) = self.division.emptied.pop() {
+            self.begin(pool, container);
+        } else {
+            self.survey(pool);
+        }
+        // Where it does not wait for pages it goes on at once.
+        pool.needs_pump |= !waits;
+    }
+
+    /// What it waits for moves the engine on when it comes.
+    fn is_stuck(&self, _: &Pool) -> bool {
+        true
+    }
+
+    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        self.mover.done(work.pool, part, segments, result);
+    }
+
+    fn holds(&self, slot: Slot) -> bool {
+        self.mover.holds(slot)
+    }
+}
+
+impl Collect {
+    // ---- between two settlings ----
+
+    /// Sees to it that everything that has been freed is free.
+    fn settle(&mut self, pool: &mut Pool) {
+        // What becomes free by itself does so within a second.
+        if !pool.space.pending().is_empty() {
+            return;
+        }
+        let flushes = pool.has_to_flush() && self.buffered.is_none_or(|before| pool.buffer.len() < before);
+        if !pool.delta.is_empty() || flushes {
+            self.buffered = Some(pool.buffer.len());
+            pool.ask_to_flush();
+            self.begins = pool.after_next_checkpoint();
+            pool.needs_pump = true;
+        } else {
+            (self.settles, self.buffered) = (false, None);
+            self.judge(pool);
+        }
+    }
+
+    /// Everything that was freed is free: containers have been emptied, or not.
+    fn judge(&mut self, pool: &mut Pool) {
+        self.settled_at = self.mover.moved();
+        let mut emptied = 0;
+        for container in self.moved_out.drain(..) {
+            if pool.canary(Canary::EmptiedUnseen) && !pool.space.is_empty(container) {
+                pool.space.open_as_if_empty(container);
+            } else if pool.space.end_loan(container) && pool.space.is_empty(container) {
+                emptied += 1;
+            }
+        }
+        self.emptied += emptied;
+        // An empty container may be open or out of reach: whoever waits for one goes by what can be had.
+        let is_enough =
+            u64::from(pool.space.empty_containers()) >= pool.empty_wanted().1 && pool.regions().aside() == 0;
+        if is_enough && self.victim.is_none() {
+            self.stop(pool);
+        }
+        pool.needs_pump = true;
+    }
+
+    /// Finds out what is to be emptied, a step at a time.
+    fn survey(&mut self, pool: &mut Pool) {
+        // What has been moved since would be looked at as if it were still there.
+        if self.settled_at != self.mover.moved() || !self.moved_out.is_empty() {
+            self.settles = true;
+            return;
+        }
+        let mut survey = self.survey.take().unwrap_or_default();
+        if !pool.space.look_further(&mut survey) {
+            self.survey = Some(survey);
+            return;
+        }
+        let empty = u64::from(pool.space.empty_containers());
+        let wanted = pool.empty_wanted().1.saturating_sub(empty).max(1).min(CONTAINERS as u64) as usize;
+        let tried = &self.tried;
+        let is_new = |container, free| tried.len() < TRIED && tried.get(&container) != Some(&free);
+        self.division = survey.divide(pool.store.geometry.slots_per_container, wanted, pool.may_move(), is_new);
+        self.division.emptied.reverse();
+        self.division.filled.reverse();
+        if self.division.emptied.is_empty() {
+            self.rest(pool);
+        }
+    }
+
+    /// Nothing more can be emptied, as things are.
+    fn rest(&mut self, pool: &mut Pool) {
+        self.stop(pool);
+        self.rests = Some(pool.space.given_back());
+        pool.regions_mut().give_up_aside();
+    }
+
+    /// A container is lent to be emptied.
+    fn begin(&mut self, pool: &mut Pool, container: u32) {
+        self.tried.insert(container, pool.space.free_in(container));
+        if pool.space.lend(container) {
+            let next = pool.space.slots_of(container).start;
+            self.victim = Some(Victim { container, next, left: Vec::new() });
+        }
+    }
+
+    /// It comes to its end for now; loans end.
+    fn stop(&mut self, pool: &mut Pool) {
+        let victim = self.victim.take().map(|victim| victim.container);
+        for container in self.moved_out.drain(..).chain(victim) {
+            pool.space.end_loan(container);
+        }
+        (self.is_running, self.settles, self.survey) = (false, false, None);
+        self.division = Division::default();
+    }
+
+    /// What was tried may be tried again when much has become free since.
+    fn forget_tried(&mut self, pool: &Pool) {
+        let given_back = pool.space.given_back();
+        if given_back >= self.tried_since + pool.store.geometry.slots() / FORGET_AFTER {
+            self.tried.clear();
+            self.tried_since = given_back;
+        }
+    }
+
+    // ---- a container ----
+
+    /// Looks at the container that is lent, or begins to move some of what is in it.
+    fn empty(&mut self, pool: &mut Pool, care: &Care, facts: &Facts, mut victim: Victim) -> Result<(), Stop> {
+        if !pool.space.is_lent(victim.container) {
+            // It has been called in: there is no room to move anything.
+            self.division = Division::default();
+            return Ok(());
+        }
+        if victim.next < pool.space.slots_of(victim.container).end {
+            let looked = self.look(pool, care, &mut victim);
+            if looked == Err(Stop::GivenUp) {
+                pool.space.end_loan(victim.container);
+            } else {
+                self.victim = Some(victim);
+            }
+            return looked;
+        }
+        if victim.left.is_empty() {
+            self.moved_out.push(victim.container);
+            return Ok(());
+        }
+        let has_much_to_settle = pool.delta.len() as u64 * PART_OF_DELTA >= u64::from(pool.limits.delta_entries);
+        if has_much_to_settle || !pool.has_slots_to_move() {
+            self.victim = Some(victim);
+            match self.settled_at == self.mover.moved() && pool.delta.is_empty() {
+                true => self.rest(pool),
+                false => self.settles = true,
+            }
+            return Ok(());
+        }
+        let most = Mover::most(pool).min(victim.left.len());
+        let places = match self.places(pool, most) {
+            Err(stop) => {
+                self.victim = Some(victim);
+                return Err(stop);
+            }
+            Ok(places) => places,
+        };
+        let mut blocks = victim.left.split_off(victim.left.len() - places.len());
+        blocks.reverse();
+        blocks.iter_mut().zip(&places).for_each(|(block, &place)| block.to = place);
+        let has_places = !blocks.is_empty();
+        self.victim = Some(victim);
+        if has_places && self.mover.begin(pool, blocks) {
+            self.mover.go_on(pool, facts);
+        } else if has_places {
+            // There are no buffers.
+            self.rest(pool);
+        } else {
+            // Others have taken the places: they are counted anew.
+            self.moved_out.extend(self.victim.take().map(|victim| victim.container));
+            self.division = Division::default();
+        }
+        Ok(())
+    }
+
+    /// Looks at what is in a container, as far as pages are in memory. `GivenUp`: some of it stays.
+    fn look(&mut self, pool: &mut Pool, care: &Care, victim: &mut Victim) -> Result<(), Stop> {
+        let end = pool.space.slots_of(victim.container).end;
+        let mut missing = Missings::default();
+        for slot in victim.next..end {
+            let found = missing.or(look_at(pool, care, Slot(slot)));
+            match found {
+                Some(Found::Stays) => return Err(Stop::GivenUp),
+                _ if !missing.is_empty() => {
+                    if missing.are_many(pool) {
+                        break;
+                    }
+                }
+                Some(Found::Block(block)) => {
+                    victim.left.push(block);
+                    victim.next = slot + 1;
+                }
+                _ => victim.next = slot + 1,
+            }
+        }
+        self.mover.load(pool, missing)?;
+        victim.left.sort_unstable_by_key(|block| core::cmp::Reverse(block.key));
+        Ok(())
+    }
+
+    /// Free slots for so many blocks, in order, of the containers that are to be filled.
+    fn places(&mut self, pool: &mut Pool, most: usize) -> Result<Vec<Slot>, Stop> {
+        let (mut places, mut missing, mut leaf) = (Vec::new(), Missings::default(), LastLeaf::default());
+        while places.len() < most
+            && missing.is_empty()
+            && let Some(&container) = self.division.filled.last()
+        {
+            for slot in pool.space.slots_of(container).map(Slot) {
+                if places.len() < most
+                    && pool.may_move_to(slot)
+                    && missing.or(pool.slot_state_after(slot, &mut leaf)) == Some(SlotState::Free)
+                {
+                    places.push(slot);
+                }
+            }
+            if places.len() < most && missing.is_empty() {
+                self.division.filled.pop();
+            }
+        }
+        self.mover.load(pool, missing).inspect_err(|stop| {
+            if *stop == Stop::GivenUp {
+                self.division.filled.pop();
+            }
+        })?;
+        Ok(places)
+    }
+}
+
+/// What is in a slot of a container that is lent.
+fn look_at(pool: &mut Pool, care: &Care, slot: Slot) -> Result<Found, Missing> {
+    if pool.recent(slot).is_none() {
+        match pool.slot_state(slot)? {
+            // A merge settles what is held; what is not free by then is found when the container is judged.
+            SlotState::Free | SlotState::Held => return Ok(Found::Nothing),
+            SlotState::Single => {}
+            SlotState::Shared => return Ok(Found::Stays),
+        }
+    }
+    let Some((digest, owner)) = pool.proven_digest(slot)? else { return Ok(Found::Nothing) };
+    let Some(volume) = pool.volume_index(owner.volume()) else { return Ok(Found::Stays) };
+    if pool.copied_from(owner).is_some() || !is_alone(pool, care, slot)? {
+        return Ok(Found::Stays);
+    }
+    let seen = Entry::whole(slot, digest);
+    match pool.resolve(volume, owner) {
+        Ok(entry) if entry == seen => Ok(Found::Block(Moved { key: owner, seen, from: slot, digest, to: slot })),
+        // It was overwritten, and its leaf does not know yet.
+        Ok(_) if pool.unflushed(owner).is_some() => Ok(Found::Nothing),
+        Ok(_) | Err(Unresolved::Damaged) => Ok(Found::Stays),
+        Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => Ok(Found::Stays),
+        Err(Unresolved::Missing(missing)) => Err(missing),
+    }
+}

@@ -1,0 +1,355 @@
+//! The mover: puts blocks into other slots, for jobs that say which and where to (`home/`, `collect.rs`). There is no other way of doing it.
+//!
+//! ```text
+//! Read      their content, and its proof: all bits of the digest
+//! Write     to the places, which have been claimed
+//! Sync      until a sync covers the writes
+//! Remap     block by block, only while each leads to what was read; the old slot is then free like that of any overwritten block
+//! ```
+//!
+//! It owns the batch under way, and the slots and buffers of that batch. What must hold:
+//!
+//! - A block leads to its new slot only after that is durable. So no flush of a client ever waits for a move, and recovery finds in
+//!   the slot what the record says.
+//! - A write that came meanwhile wins: the mapping is compared and changed in one step.
+//! - A source is not reused while it is being read ([`Mover::holds`]). A claimed slot is in nobody's map until the remap: a crash leaves it
+//!   free, and what is not used after all is retired.
+//! - The foreground comes first: a batch ends where writes wait for room or for buffers.
+//!
+//! Each job that moves has a mover of its own, and none begins a batch while another has one (the rows of the table in `mod.rs`): so
+//! recovery never has more than one batch of moves to verify between two syncs.
+
+use alloc::vec::Vec;
+
+use super::Job;
+use crate::canary::Canary;
+use crate::care::Care;
+use crate::contract::*;
+use crate::format::entry::{Entry, Key, Slot};
+use crate::pool::Pool;
+use crate::pool::moves::MOVED_AT_ONCE;
+use crate::pool::room::{Asked, Room};
+use crate::pool::standing::Facts;
+use crate::space::SlotState;
+use crate::store::pages::PageKey;
+use crate::store::tree::Missing;
+
+/// Mappings that are changed at a time.
+const REMAPS_AT_ONCE: usize = 64;
+/// Checkpoints that a batch waits for metadata.
+const ATTEMPTS: u64 = 3;
+/// Pages that are asked for at a time,
+const LOADS: usize = 64;
+/// and one of so many that are in memory at the most: what was asked for first is still there when the last has come.
+const PART_OF_PAGES: usize = 8;
+
+/// A block that is being moved.
+#[derive(Clone, Copy)]
+pub(super) struct Moved {
+    pub key: Key,
+    /// What it leads to.
+    pub seen: Entry,
+    pub from: Slot,
+    pub digest: Digest,
+    pub to: Slot,
+}
+
+/// Why a job does not move what it looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stop {
+    /// Not now: pages are being loaded, or a container is being reserved.
+    Waits,
+    /// There is no place for it, or it cannot be read.
+    GivenUp,
+}
+
+/// How far a batch has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum At {
+    Read,
+    Write,
+    /// Until so many syncs have finished.
+    Sync(u64),
+    /// From this block on.
+    Remap(usize),
+}
+
+/// A batch under way.
+struct Batch {
+    /// Each with the buffer that its content is in.
+    blocks: Vec<(Moved, BufferId)>,
+    /// The slots that they are read from, in order.
+    sources: Vec<Slot>,
+    at: At,
+    in_flight: usize,
+    /// How many checkpoints were done when there was no metadata for the remaps.
+    waits_since: Option<u64>,
+    /// Something came between: what it holds is given back when its I/O is done.
+    is_over: bool,
+}
+
+/// See above.
+pub(super) struct Mover {
+    job: Job,
+    batch: Option<Batch>,
+    /// The last of the pages that the job waits for.
+    waits_for: Option<PageKey>,
+    moved: u64,
+}
+
+impl Mover {
+    pub(super) fn new(job: Job) -> Mover {
+        Mover { job, batch: None, waits_for: None, moved: 0 }
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.batch.is_some()
+    }
+
+    /// Blocks that it has moved.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    pub(super) fn holds(&self, slot: Slot) -> bool {
+        self.batch.as_ref().is_some_and(|batch| batch.sources.binary_search(&slot).is_ok())
+    }
+
+    /// The most blocks of a batch that begins now.
+    pub(super) fn most(pool: &Pool) -> usize {
+        MOVED_AT_ONCE.min(pool.limits.buffers as usize / 8).min(pool.may_move() as usize)
+    }
+
+    /// Whether pages that the job has asked for are still on their way.
+    pub(super) fn is_loading(&self, pool: &Pool) -> bool {
+        self.waits_for.is_some_and(|page| pool.store.pages.is_loading(page))
+    }
+
+    /// Asks for pages that are missing, if there are any.
+    pub(super) fn load(&mut self, pool: &mut Pool, missing: Missings) -> Result<(), Stop> {
+        for page in &missing.pages {
+            if pool.failed_pages.contains(&page.key) {
+                return Err(Stop::GivenUp);
+            }
+            pool.store.load(*page, None);
+        }
+        self.waits_for = missing.pages.last().map(|page| page.key);
+        if missing.pages.is_empty() { Ok(()) } else { Err(Stop::Waits) }
+    }
+
+    /// Claims the places of a batch and begins to read it; false if there are not enough buffers.
+    pub(super) fn begin(&mut self, pool: &mut Pool, mut blocks: Vec<Moved>) -> bool {
+        blocks.sort_unstable_by_key(|block| block.from);
+        let mut held = Vec::with_capacity(blocks.len());
+        for &block in &blocks {
+            // A buffer of the read cache belongs to its slot: what is moved has one of its own.
+            let Some(buffer) = pool.any_buffer() else {
+                held.iter().for_each(|&(_, buffer)| pool.buffers.release(buffer));
+                return false;
+            };
+            held.push((block, buffer));
+        }
+        let mut places: Vec<Slot> = blocks.iter().map(|block| block.to).collect();
+        places.sort_unstable();
+        let space = &mut pool.space;
+        let per_container = space.slots_of(0).end;
+        for places in places.chunk_by(|one, next| one.0 / per_container == next.0 / per_container) {
+            space.claim(places).expect("each of them may be claimed");
+        }
+        pool.forget_wrapped();
+        let sources = blocks.iter().map(|block| block.from).collect();
+        let mut batch = Batch { blocks: held, sources, at: At::Read, in_flight: 0, waits_since: None, is_over: false };
+        let mut at = 0;
+        while at < batch.blocks.len() {
+            let rest = &batch.blocks[at..];
+            let first = rest[0].0.from;
+            let mut length = 1;
+            while rest.get(length).is_some_and(|(block, _)| pool.continues(first, length, block.from)) {
+                length += 1;
+            }
+            pool.moving_io(self.job, IoOp::ReadBlocks, pool.slot_offset(first), &rest[..length], at);
+            batch.in_flight += 1;
+            at += length;
+        }
+        self.batch = Some(batch);
+        true
+    }
+
+    /// An I/O of the batch is done.
+    pub(super) fn done(
+        &mut self,
+        pool: &mut Pool,
+        part: u32,
+        segments: &[Segment],
+        result: Result<Outcome<'_>, IoError>,
+    ) {
+        let batch = self.batch.as_mut().expect("a batch stays until its I/O is done");
+        batch.in_flight -= 1;
+        let good = match (batch.at, result) {
+            (At::Read, Ok(Outcome::Blocks(contents))) => {
+                let blocks = batch.blocks[part as usize..].iter().take(segments.len());
+                let is_right = |(content, (block, _)): (&BlockContent, &(Moved, BufferId))| {
+                    !content.zero && content.digest == block.digest
+                };
+                contents.len() == segments.len() && contents.iter().zip(blocks).all(is_right)
+            }
+            (At::Read, _) => false,
+            // Who finds a place that cannot be written is whoever needs it: what is moved stays where it is.
+            (_, result) => result.is_ok(),
+        };
+        // What is wrong with a source a read or a scrub will find.
+        batch.is_over |= !good;
+        pool.needs_pump = true;
+    }
+
+    /// Moves the batch on.
+    pub(super) fn go_on(&mut self, pool: &mut Pool, facts: &Facts) {
+        let goes_on = pool.may_be_reordered() && !facts.writes_wait && !facts.are_starved;
+        let Some(batch) = &mut self.batch else { return };
+        batch.is_over |= !goes_on;
+        if batch.in_flight > 0 {
+            return;
+        }
+        if batch.is_over {
+            return self.end(pool, 0);
+        }
+        match batch.at {
+            At::Read => self.write(pool),
+            At::Write => {
+                // It covers what is complete when it is submitted.
+                let barrier = if pool.canary(Canary::UnsyncedMove) { 0 } else { pool.syncs.submitted + 1 };
+                pool.syncs.wanted = pool.syncs.wanted.max(barrier);
+                batch.at = At::Sync(barrier);
+                pool.needs_pump = true;
+            }
+            At::Sync(barrier) => {
+                if pool.syncs.finished >= barrier {
+                    batch.at = At::Remap(0);
+                    self.remap(pool, facts, 0);
+                }
+            }
+            At::Remap(from) => self.remap(pool, facts, from),
+        }
+    }
+
+    fn write(&mut self, pool: &mut Pool) {
+        let Some(batch) = &mut self.batch else { return };
+        batch.at = At::Write;
+        batch.blocks.sort_unstable_by_key(|(block, _)| block.to);
+        let (block, geometry) = (pool.store.geometry.block(), pool.store.geometry);
+        let mut rest = &batch.blocks[..];
+        while let Some((first, _)) = rest.first() {
+            let follows = |pair: &&[(Moved, BufferId)]| {
+                let (one, next) = (pair[0].0.to, pair[1].0.to);
+                next.0 == one.0 + 1
+                    && geometry.slot_block(next.0) == geometry.slot_block(one.0) + 1
+                    && pool.space.container_of(one) == pool.space.container_of(next)
+            };
+            let length = 1 + rest.windows(2).take_while(follows).count();
+            pool.moving_io(self.job, IoOp::Write, geometry.slot_block(first.to.0) * block, &rest[..length], 0);
+            batch.in_flight += 1;
+            rest = &rest[length..];
+        }
+    }
+
+    /// Lets blocks lead to their new slots, from this one on.
+    fn remap(&mut self, pool: &mut Pool, facts: &Facts, from: usize) {
+        let Some(mut batch) = self.batch.take() else { return };
+        let end = batch.blocks.len().min(from + REMAPS_AT_ONCE);
+        let room = pool.room_for(&Asked::scattered(end - from), facts.clears_left);
+        let mut at = from;
+        let since = *batch.waits_since.get_or_insert(pool.checkpoints_done);
+        let waited = room == Room::Later && pool.checkpoints_done >= since + ATTEMPTS;
+        let mut is_over = room == Room::Never || waited;
+        while room == Room::Enough && at < end {
+            let Moved { key, seen, digest, to, .. } = batch.blocks[at].0;
+            match pool.relocate(key, seen, digest, to) {
+                Ok(true) => {
+                    self.moved += 1;
+                    pool.count_moved();
+                    pool.regions_mut().moved(key);
+                }
+                Ok(false) => pool.space.retire(to, 0),
+                Err(missing) if pool.failed_pages.contains(&missing.key) => {
+                    is_over = true;
+                    break;
+                }
+                Err(missing) => {
+                    pool.store.load(missing, None);
+                    break;
+                }
+            }
+            at += 1;
+        }
+        is_over |= at == batch.blocks.len();
+        pool.needs_pump |= at == end;
+        batch.at = At::Remap(at);
+        self.batch = Some(batch);
+        if is_over {
+            self.end(pool, at);
+        }
+    }
+
+    /// Gives back what the batch holds, and the places of its blocks from this one on.
+    fn end(&mut self, pool: &mut Pool, from: usize) {
+        let Some(batch) = self.batch.take() else { return };
+        let from = if let At::Remap(at) = batch.at { at.max(from) } else { from };
+        for (at, &(block, buffer)) in batch.blocks.iter().enumerate() {
+            pool.buffers.release(buffer);
+            if at >= from {
+                pool.space.retire(block.to, 0);
+            }
+        }
+        pool.needs_pump = true;
+    }
+}
+
+/// Whether a slot is one block's alone, as far as is known, and nothing is under way with it.
+pub(super) fn is_alone(pool: &mut Pool, care: &Care, slot: Slot) -> Result<bool, Missing> {
+    let is_moving = pool.dirty.contains_key(&slot)
+        || pool.in_journal.contains_key(&slot)
+        || pool.fills.contains_key(&slot)
+        || care.mends(slot);
+    match pool.recent(slot) {
+        _ if is_moving || pool.replicas.of(slot).is_some() => Ok(false),
+        Some(recent) => Ok(recent.fresh && recent.refs == 1),
+        None => Ok(pool.slot_state(slot)? == SlotState::Single),
+    }
+}
+
+impl Pool {
+    /// Reads blocks from their old slots, or writes them to their new ones.
+    fn moving_io(&mut self, job: Job, op: IoOp, offset: u64, blocks: &[(Moved, BufferId)], first: usize) {
+        let bytes = blocks.len() as u64 * self.store.geometry.block();
+        let segments = blocks.iter().map(|&(_, buffer)| Segment::Buffer(buffer));
+        self.store.io.begin(op, offset, bytes, segments, job.io(first));
+    }
+}
+
+/// Pages that are not in memory: all that a step finds are asked for together.
+#[derive(Default)]
+pub(super) struct Missings {
+    pages: Vec<Missing>,
+}
+
+impl Missings {
+    pub(super) fn add(&mut self, missing: Missing) {
+        if self.pages.len() < LOADS && !self.pages.contains(&missing) {
+            self.pages.push(missing);
+        }
+    }
+
+    /// What was found, or nothing and a page more.
+    pub(super) fn or<T>(&mut self, found: Result<T, Missing>) -> Option<T> {
+        found.map_err(|missing| self.add(missing)).ok()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Whether so many have been found that one more might drive out the first of them.
+    pub(super) fn are_many(&self, pool: &Pool) -> bool {
+        self.pages.len() >= LOADS.min(pool.limits.pages as usize / PART_OF_PAGES)
+    }
+}

@@ -1,0 +1,92 @@
+//! What all jobs that move blocks go by (`jobs/moving.rs`): one budget, where a block may go, and how many containers are to be empty.
+//!
+//! ```text
+//! budget      auto: what the pool held when it was opened once, and 1.5 blocks for each that is written; or bytes a day; or nothing
+//! low water   a quarter of the free slots lies in whole empty containers, or a 16th of all containers is empty, whichever is less; but one
+//!             container at least. With less, containers are to be emptied (jobs/collect.rs)
+//! high water  three times that: emptying goes on until then, if it can, and begins again below low water only
+//! ```
+
+use super::Pool;
+use crate::canary::Canary;
+use crate::contract::{Nanos, Tidy};
+use crate::format::entry::Slot;
+
+/// Blocks that are moved at a time.
+pub(crate) const MOVED_AT_ONCE: usize = 256;
+/// A pool that is put in order by itself moves so many blocks for two that are written.
+const MOVED_FOR_TWO: u64 = 3;
+const DAY: Nanos = 86_400_000_000_000;
+/// Below low water, less than one in so many free slots lies in empty containers,
+const FREE_IN_EMPTY: u64 = 4;
+/// and less than one in so many containers is empty.
+const EMPTY_OF_ALL: u64 = 16;
+/// High water is so many times low water.
+const HIGH_WATER: u64 = 3;
+
+/// What has been moved, by all jobs.
+#[derive(Default)]
+pub(crate) struct Moves {
+    /// Blocks of data when the pool was opened: they may be moved once.
+    at_open: Option<u64>,
+    moved: u64,
+    /// Blocks moved on this day.
+    moved_on: (u64, u64),
+}
+
+impl Pool {
+    /// The pool serves: what it holds now may be moved once.
+    pub(crate) fn note_what_may_move(&mut self) {
+        self.moves.at_open.get_or_insert(self.space.data_used);
+    }
+
+    /// Blocks that may be moved now.
+    pub(crate) fn may_move(&self) -> u64 {
+        match self.regions().tidy() {
+            Tidy::Off => 0,
+            Tidy::Auto => {
+                let written = self.writes.written_blocks / 2 * MOVED_FOR_TWO;
+                (self.moves.at_open.unwrap_or(self.space.data_used) + written).saturating_sub(self.moves.moved)
+            }
+            Tidy::PerDay(bytes) => {
+                let (day, moved) = self.moves.moved_on;
+                let moved = if day == self.now / DAY { moved } else { 0 };
+                (bytes / self.store.geometry.block()).saturating_sub(moved)
+            }
+        }
+    }
+
+    /// A block has been moved.
+    pub(crate) fn count_moved(&mut self) {
+        let today = self.now / DAY;
+        self.moves.moved += 1;
+        if self.moves.moved_on.0 != today {
+            self.moves.moved_on = (today, 0);
+        }
+        self.moves.moved_on.1 += 1;
+    }
+
+    /// Whether a block may be moved to a slot, if the space map shows it free.
+    pub(crate) fn may_move_to(&self, slot: Slot) -> bool {
+        let is_free = self.space.contains(slot) && !self.space.is_taken(slot);
+        let is_lent = is_free && self.space.is_lent(self.space.container_of(slot));
+        self.space.may_claim(slot)
+            || is_free && !is_lent && self.canary(Canary::MoveIntoOpen)
+            || is_lent && self.canary(Canary::MoveIntoLent)
+    }
+
+    /// Whether nobody misses the slots that a batch takes until the old ones are free.
+    pub(crate) fn has_slots_to_move(&self) -> bool {
+        let geometry = &self.store.geometry;
+        self.space.free() >= (geometry.spare_slots() / 2 + MOVED_AT_ONCE as u64).min(geometry.slots() / 8)
+    }
+
+    /// Containers that are to be empty at the least, and those that are enough. See above.
+    #[inline]
+    pub(crate) fn empty_wanted(&self) -> (u64, u64) {
+        let geometry = &self.store.geometry;
+        let of_free = self.space.free() / (FREE_IN_EMPTY * u64::from(geometry.slots_per_container));
+        let low = of_free.min(u64::from(geometry.containers) / EMPTY_OF_ALL).max(1);
+        (low, HIGH_WATER * low)
+    }
+}

@@ -1,0 +1,240 @@
+//! Slots and containers for jobs: slots that a job asks for by name, containers that are lent to it to be emptied, and which those may be.
+//!
+//! A container that is lent is closed to everybody else: the allocator does not open it, and no slot of it is given to another job. So what
+//! becomes free there stays free, until all of it is. Where writes find no other free slot, the loan is called in: the container is opened
+//! for them, and the job has to look whether it still has it.
+
+use super::{Container, Space};
+use crate::format::entry::Slot;
+use alloc::vec::Vec;
+
+/// Containers that a step of a survey looks at.
+const AT_ONCE: u32 = 1 << 16;
+/// Containers that a survey knows of when it ends: the emptiest.
+const MOST: usize = 8192;
+
+/// A look at all containers: those that could be emptied, or filled by emptying others.
+#[derive(Default)]
+pub(crate) struct Survey {
+    next: u32,
+    /// Free slots and number of each.
+    found: Vec<(u16, u32)>,
+}
+
+/// Containers to be emptied, and others that take what is in them; each list in the order in which they come.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Division {
+    pub emptied: Vec<u32>,
+    pub filled: Vec<u32>,
+}
+
+impl Space {
+    /// Whether a job may have a slot, if the space map shows it free: its container is not open nor lent, and nobody else has it.
+    pub(crate) fn may_claim(&self, slot: Slot) -> bool {
+        let container = self.container_of(slot);
+        self.contains(slot)
+            && container < self.reserved
+            && !self.closed_to.contains(&container)
+            && !self.taken.contains(&slot)
+            && self.containers[container as usize].free > 0
+    }
+
+    /// Takes slots of one container for a job, which all may be claimed and which the space map shows free. What was known of the
+    /// container's slots has to be verified again, as when it is opened. A slot that is not used after all is given up with
+    /// [`Space::retire`].
+    pub(crate) fn claim(&mut self, slots: &[Slot]) -> Option<()> {
+        let &first = slots.first()?;
+        debug_assert!(slots.iter().all(|&slot| self.container_of(slot) == self.container_of(first)));
+        slots.iter().try_for_each(|&slot| self.take(slot))?;
+        self.grow_generation(self.container_of(first));
+        Some(())
+    }
+
+    /// Whether a container is in use in part, and neither open nor lent.
+    fn is_partly_free(&self, container: u32) -> bool {
+        let free = u32::from(self.containers[container as usize].free);
+        free > 0 && free < self.per_container && container < self.reserved && !self.closed_to.contains(&container)
+    }
+
+    /// Lends a container to a job that empties it; false if it is not to be had.
+    pub(crate) fn lend(&mut self, container: u32) -> bool {
+        let is_to_be_had = self.is_partly_free(container);
+        if is_to_be_had {
+            self.lent.push(container);
+            self.closed_to.insert(container);
+            self.groups[(container / super::GROUP) as usize].stale = true;
+        }
+        is_to_be_had
+    }
+
+    /// Whether a job has a container.
+    pub(crate) fn is_lent(&self, container: u32) -> bool {
+        self.lent.contains(&container)
+    }
+
+    /// A job gives a container back. False if it had been called in.
+    pub(crate) fn end_loan(&mut self, container: u32) -> bool {
+        let Some(at) = self.lent.iter().position(|&lent| lent == container) else { return false };
+        self.lent.swap_remove(at);
+        self.closed(container);
+        true
+    }
+
+    /// A container that is lent and has free slots comes back: there are no others.
+    pub(super) fn call_in(&mut self) -> Option<u32> {
+        let has_free = |&&container: &&u32| self.containers[container as usize].free > 0;
+        let container = *self.lent.iter().find(has_free)?;
+        self.end_loan(container);
+        Some(container)
+    }
+
+    /// A container comes back, and all of its slots are given out, whatever is in them: only where that is broken on purpose.
+    pub(crate) fn open_as_if_empty(&mut self, container: u32) {
+        self.end_loan(container);
+        for slot in self.slots_of(container).map(Slot) {
+            self.taken.remove(&slot);
+        }
+        let free = &mut self.containers[container as usize].free;
+        let more = self.per_container as u16 - core::mem::replace(free, self.per_container as u16);
+        (self.free, self.available) = (self.free + u64::from(more), self.available + u64::from(more));
+        self.empty += 1;
+        self.open(container, |_| true);
+    }
+
+    /// Containers of which every slot is free, those included whose space is not reserved yet.
+    pub(crate) fn empty_containers(&self) -> u32 {
+        self.empty + (self.containers.len() as u32 - self.reserved)
+    }
+
+    /// How many slots of a container are free.
+    pub(crate) fn free_in(&self, container: u32) -> u16 {
+        self.containers[container as usize].free
+    }
+
+    /// Whether all of a container is free.
+    pub(crate) fn is_empty(&self, container: u32) -> bool {
+        u32::from(self.free_in(container)) == self.per_container
+    }
+
+    /// A step of a survey; true if it has come to its end: then what it has found is in order, the emptiest first.
+    pub(crate) fn look_further(&self, survey: &mut Survey) -> bool {
+        let end = self.reserved.min(survey.next.saturating_add(AT_ONCE));
+        for container in survey.next.min(end)..end {
+            let Container { free, .. } = self.containers[container as usize];
+            if free > 0 && self.is_partly_free(container) {
+                survey.found.push((free, container));
+                if survey.found.len() >= 2 * MOST {
+                    survey.keep_emptiest();
+                }
+            }
+        }
+        survey.next = end;
+        if end == self.reserved {
+            survey.keep_emptiest();
+        }
+        end == self.reserved
+    }
+}
+
+impl Survey {
+    fn keep_emptiest(&mut self) {
+        self.found.sort_unstable_by_key(|&(free, container)| (core::cmp::Reverse(free), container));
+        self.found.truncate(MOST);
+    }
+
+    /// Divides what has been found, of so many slots each: at most so many containers are emptied, with at most so many blocks in all, and
+    /// those that follow take all of it. So what is moved always goes to where no fewer slots are in use.
+    pub(crate) fn divide(
+        &self,
+        per_container: u32,
+        containers: usize,
+        blocks: u64,
+        may_be_emptied: impl Fn(u32, u16) -> bool,
+    ) -> Division {
+        let mut division = Division::default();
+        let mut holes: u64 = self.found.iter().map(|&(free, _)| u64::from(free)).sum();
+        let (mut live, mut taken) = (0, 0);
+        for (at, &(free, container)) in self.found.iter().enumerate() {
+            // What is passed over takes nothing: it is emptier than what comes.
+            holes -= u64::from(free);
+            if !may_be_emptied(container, free) {
+                continue;
+            }
+            live += u64::from(per_container - u32::from(free));
+            if live > holes.min(blocks) || division.emptied.len() == containers {
+                break;
+            }
+            division.emptied.push(container);
+            taken = at + 1;
+        }
+        if !division.emptied.is_empty() {
+            division.filled.extend(self.found[taken..].iter().map(|&(_, container)| container));
+        }
+        division
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{allocate, mature, space};
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn a_job_gets_the_slots_that_it_names_but_none_of_an_open_container() {
+        let mut space = space();
+        allocate(&mut space).unwrap();
+        assert_eq!([0, 1, 4, 8].map(|slot| space.may_claim(Slot(slot))), [false, false, true, false]);
+        let generation = space.generation(Slot(5));
+        space.claim(&[Slot(5), Slot(6)]).unwrap();
+        assert_eq!((space.generation(Slot(5)), space.available()), (generation + 1, 5));
+        assert!(!space.may_claim(Slot(5)));
+        space.retire(Slot(6), 0);
+        assert_eq!(mature(&mut space, 0, false), 1);
+        assert_eq!((space.available(), space.may_claim(Slot(6))), (6, true));
+        let all: Vec<_> = core::iter::from_fn(|| allocate(&mut space)).collect();
+        assert_eq!(all, [1, 2, 3, 4, 6, 7].map(Slot));
+    }
+
+    #[test]
+    fn a_container_that_is_lent_is_opened_only_where_nothing_else_is_left() {
+        let mut space = space();
+        while allocate(&mut space).is_some() {}
+        for slot in [0, 1, 2, 5] {
+            space.retire(Slot(slot), 0);
+        }
+        mature(&mut space, 0, false);
+        assert!(space.lend(0) && !space.lend(0) && space.is_lent(0) && !space.may_claim(Slot(0)));
+        assert_eq!((allocate(&mut space), space.is_lent(0)), (Some(Slot(5)), true), "there are others");
+        assert_eq!((allocate(&mut space), space.is_lent(0), space.end_loan(0)), (Some(Slot(0)), false, false));
+    }
+
+    #[test]
+    fn whole_containers_are_counted() {
+        let mut space = space();
+        assert_eq!(space.empty_containers(), 2);
+        while allocate(&mut space).is_some() {}
+        assert_eq!((space.empty_containers(), space.given_back()), (0, 0));
+        (0..4).for_each(|slot| space.retire(Slot(slot), 0));
+        mature(&mut space, 0, false);
+        assert_eq!((space.empty_containers(), space.given_back(), space.is_empty(0)), (1, 4, true));
+    }
+
+    fn divide(found: &[(u16, u32)], containers: usize, blocks: u64, stays: u32) -> (Vec<u32>, Vec<u32>) {
+        let mut survey = Survey { next: 0, found: found.to_vec() };
+        survey.keep_emptiest();
+        let Division { emptied, filled } = survey.divide(4, containers, blocks, |container, _| container != stays);
+        (emptied, filled)
+    }
+
+    #[test]
+    fn the_emptiest_are_emptied_into_those_that_follow() {
+        let none = u32::MAX;
+        let found = [(1, 10), (3, 11), (2, 12), (1, 13), (2, 14)];
+        assert_eq!(divide(&found, 9, 99, none), (vec![11, 12], vec![14, 10, 13]));
+        assert_eq!(divide(&found, 1, 99, none), (vec![11], vec![12, 14, 10, 13]));
+        assert_eq!(divide(&found, 9, 2, none), (vec![11], vec![12, 14, 10, 13]), "two blocks do not empty the next");
+        assert_eq!(divide(&found, 9, 99, 11), (vec![12], vec![14, 10, 13]), "what stays takes nothing");
+        assert_eq!(divide(&[(1, 1), (1, 2)], 9, 99, none), (vec![], vec![]), "there is no room");
+    }
+}

@@ -1,0 +1,35 @@
+//! I/O Deduplication (FAST 2010, slides): its figures and table.
+//!
+//! What is the same for all of them: made weeks of web-vm, mail and homes, fitted to the published working sets (`io_deduplication/workload.rs`). Web-vm has an eighth of the
+//! paper's amounts, mail and homes a 32nd, and as much of its memory and time; the short form has an eighth of that. All lie across a whole drive, so that arms
+//! go as far as the paper's. Bands, fixed before anything ran: the slides' gains as `gain_band` has them; a statement of the slides holds or does not.
+
+mod copies;
+mod hits;
+mod memory;
+mod motivation;
+mod table;
+
+use super::Entry;
+use super::plot::{bars, lines};
+use crate::disks::drive::Drive;
+use crate::io_deduplication::workload::{Shape, week};
+use crate::traces::{BLOCK, Request};
+
+/// All of them, in the order of the slides.
+pub const FIGURES: &[Entry] = &[motivation::MOTIVATION, hits::HITS, copies::COPIES, table::TABLE, memory::MEMORY];
+
+/// Of the sizes, the short form has one part in so many.
+const QUICK_PART: u64 = 8;
+/// What chance begins with.
+const SEED: u64 = 1;
+
+/// A shape, or its short form.
+fn sized(shape: Shape, quick: bool) -> Shape {
+    if quick { shape.shortened(QUICK_PART) } else { shape }
+}
+
+/// A week of it.
+fn trace(shape: Shape) -> Vec<Request> {
+    week(shape, Drive::wd1600aajs_like().capacity() / BLOCK, SEED)
+}

@@ -1,0 +1,108 @@
+//! What a trace has: working sets, how often things are read, how far apart uses of the same thing are, and what days have in common.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::hits::{Key, Stream};
+use crate::replay::lru::Numbers;
+use crate::traces::Request;
+
+/// Blocks, distinct sectors, distinct contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WorkingSet {
+    /// Blocks read, or written.
+    pub total: u64,
+    /// Of different addresses.
+    pub sectors: u64,
+    /// Of different contents.
+    pub contents: u64,
+}
+
+/// Of all reads, or of all writes.
+pub fn working_set(requests: &[Request], writes: bool) -> WorkingSet {
+    let (mut sectors, mut contents, mut total) = (Numbers::default(), Numbers::default(), 0);
+    for request in requests.iter().filter(|request| request.writes == writes) {
+        for (at, &content) in request.contents.iter().enumerate() {
+            total += 1;
+            sectors.insert(request.block + at as u64, ());
+            contents.insert(content, ());
+        }
+    }
+    WorkingSet { total, sectors: sectors.len() as u64, contents: contents.len() as u64 }
+}
+
+/// Sectors that are read, and written, too.
+pub fn both(requests: &[Request]) -> u64 {
+    let of = |writes: bool| -> HashSet<u64> {
+        let requests = requests.iter().filter(move |request| request.writes == writes);
+        requests.flat_map(|request| request.block..request.block + u64::from(request.blocks)).collect()
+    };
+    of(false).intersection(&of(true)).count() as u64
+}
+
+/// How often each thing is read, most often first.
+pub fn frequencies(requests: &[Request], key: Key) -> Vec<u64> {
+    let stream = Stream::of(requests, key);
+    let mut counts = vec![0; stream.names as usize];
+    for &(writes, name) in &stream.accesses {
+        counts[name as usize] += u64::from(!writes);
+    }
+    counts.retain(|count| *count > 0);
+    counts.sort_unstable_by_key(|&count| std::cmp::Reverse(count));
+    counts
+}
+
+/// Between a read of a block and the use of the same thing before it: how many other things were used. One entry for each read that has a use before it.
+pub fn distances(requests: &[Request], key: Key) -> Vec<u64> {
+    let stream = Stream::of(requests, key);
+    let mut marks = Marks(vec![0; stream.accesses.len() + 1]);
+    let mut last: Vec<Option<usize>> = vec![None; stream.names as usize];
+    let mut distances = Vec::new();
+    for (at, &(writes, name)) in stream.accesses.iter().enumerate() {
+        if let Some(before) = last[name as usize].replace(at) {
+            if !writes {
+                distances.push(marks.up_to(at) - marks.up_to(before + 1));
+            }
+            marks.add(before, -1);
+        }
+        marks.add(at, 1);
+    }
+    distances.sort_unstable();
+    distances
+}
+
+/// Counts of marks, by Fenwick's tree.
+struct Marks(Vec<i64>);
+
+impl Marks {
+    fn add(&mut self, at: usize, change: i64) {
+        let mut at = at + 1;
+        while at < self.0.len() {
+            self.0[at] += change;
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    /// Marks before this place.
+    fn up_to(&self, mut at: usize) -> u64 {
+        let mut sum = 0;
+        while at > 0 {
+            sum += self.0[at];
+            at -= at & at.wrapping_neg();
+        }
+        sum.max(0) as u64
+    }
+}
+
+/// Of what is read in each seventh of a trace, the percentage that was read in the seventh before it: on average.
+pub fn overlap(requests: &[Request], key: Key, span: u64) -> f64 {
+    let mut days: [BTreeSet<u64>; 7] = Default::default();
+    for request in requests.iter().filter(|request| !request.writes) {
+        let day = (request.at * 7 / span.max(1)).min(6) as usize;
+        for (at, &content) in request.contents.iter().enumerate() {
+            days[day].insert(if key == Key::Sector { request.block + at as u64 } else { content });
+        }
+    }
+    let share =
+        |pair: &[BTreeSet<u64>]| 100.0 * pair[1].intersection(&pair[0]).count() as f64 / pair[1].len().max(1) as f64;
+    days.windows(2).map(share).sum::<f64>() / 6.0
+}

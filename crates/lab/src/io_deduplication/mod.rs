@@ -1,0 +1,37 @@
+//! I/O Deduplication (Koller and Rangaswami, FAST 2010) in place: blocks lie where their addresses say, and equal content saves reads.
+//!
+//! Three techniques, each of which can be left out: a cache by content, the choice of the copy that is nearest to the head, and copies of
+//! popular blocks in scratch zones across the disk. [`workload`] makes the traces, [`hits`] counts what caches find, [`replay`] gives a trace to a disk,
+//! [`copies`] measures one disk with many copies of each block, and [`look`] says what a trace has. Called by `figures/iodedup`; docs/io-deduplication.md says
+//! what came out.
+//!
+//! What must hold: all is a function of shape and set-up alone. A read gets the content that its address holds, from wherever it comes: places are known by
+//! the layer through which every write goes.
+
+pub mod copies;
+pub mod hits;
+pub mod look;
+pub mod places;
+pub mod replay;
+#[cfg(test)]
+mod tests;
+pub mod workload;
+pub mod zones;
+
+/// Bytes of the metadata for so many pages in the cache, with so many places of each content on average and so many buckets (slides,
+/// "Overhead").
+pub fn metadata_bytes(pages: u64, similarity: u64, buckets: u64) -> u64 {
+    13 * pages + 36 * pages * similarity + 8 * buckets
+}
+
+/// Places of each content that the tables have room for: the slides' example.
+pub const PLACES_EACH: u64 = 4;
+/// Buckets for each page: a million for 1 GiB, as the slides have it.
+const BUCKETS_EACH: u64 = 4;
+
+/// Blocks of 4 KiB that a cache by content holds in so many bytes: its tables are paid from them, so that it can be compared with one by sector.
+pub fn content_blocks(bytes: u64) -> u64 {
+    let blocks = bytes / crate::traces::BLOCK;
+    let tables = metadata_bytes(blocks, PLACES_EACH, BUCKETS_EACH * blocks);
+    bytes.saturating_sub(tables) / crate::traces::BLOCK
+}

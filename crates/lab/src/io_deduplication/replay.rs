@@ -1,0 +1,327 @@
+//! A trace on one disk, with the three techniques or without: how long its reads take.
+//!
+//! Requests come at their times, so many times as fast; when the disk has as many commands as the tool that replays allows, the next one waits, and all that follow it. State
+//! changes when a request comes, the disk's time passes after that. Writes go through to their addresses and fill the cache.
+//!
+//! *Service time* is the time in which the disk works on reads, commands that it merges counted once: what blktrace calls from dispatch to completion. *Response time* is
+//! from the moment at which a read is given to the block layer until its last block is there, with what it waits in the queue.
+
+use std::sync::Arc;
+
+use engine::Nanos;
+
+use super::hits::{Key, Names, access, cache};
+use super::places::Places;
+use super::zones::{Task, ZONES, Zones};
+use super::{PLACES_EACH, content_blocks};
+use crate::disks::drive::Drive;
+use crate::disks::hdd::{Hdd, Options};
+use crate::disks::{Class, Command, Disk, Done, Op, Tag};
+use crate::flash_cache::policies::{Cache, Policy};
+use crate::replay::lru::Numbers;
+use crate::traces::{BLOCK, ContentId, Request};
+
+/// Commands under way at most. [D]
+const DEPTH: usize = 128;
+/// A digest on the paper's machine: 100,000 cycles at 2 GHz.
+const DIGEST: Nanos = 50_000;
+
+/// What is done with a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setup {
+    /// A cache by this, if there is one.
+    pub cache: Option<Key>,
+    /// Whether the nearest copy is read.
+    pub retrieval: bool,
+    /// Whether popular runs are copied.
+    pub duplication: bool,
+    /// Bytes of the cache; the tables of known places are as large without one.
+    pub memory: u64,
+    /// So many times as fast.
+    pub speed: u64,
+    /// The trace has one part in so many of the paper's.
+    pub part: u64,
+    /// An epoch of the trace's own time.
+    pub epoch: Nanos,
+}
+
+/// What came out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Requests to read.
+    pub requests: u64,
+    /// Blocks of them, and those found in the cache.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub hits: u64,
+    /// Reads of the disk.
+    pub commands: u64,
+    /// Of these, those that went to another place than home, and of these to a scratch zone.
+    pub redirected: u64,
+    /// See `redirected`.
+    pub from_scratch: u64,
+    /// Blocks between the head, as the layer knows it, and each read: the sum.
+    pub distance: u64,
+    /// Blocks written to scratch zones.
+    pub copied: u64,
+    /// Time in which the disk worked on reads.
+    pub service: Nanos,
+    /// Time from request to answer, summed over reads.
+    pub response: Nanos,
+}
+
+impl Outcome {
+    /// Seconds of service, as the paper's trace has so many times as much.
+    pub fn service_s(&self, part: u64) -> f64 {
+        self.service as f64 / 1e9 * part as f64
+    }
+
+    /// Milliseconds of an answer, in the mean.
+    pub fn response_ms(&self) -> f64 {
+        self.response as f64 / 1e6 / self.requests.max(1) as f64
+    }
+}
+
+/// Why a command is under way.
+#[derive(Clone, Copy, Debug)]
+enum Cause {
+    /// A read: of which request, and the block after its last one.
+    Read { request: usize, end: u64 },
+    /// A write of the trace.
+    Write,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    cause: Cause,
+    first: u64,
+    end: u64,
+}
+
+/// A read that is not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    since: Nanos,
+    commands: u32,
+    digests: Nanos,
+}
+
+struct Replay<'a> {
+    setup: &'a Setup,
+    disk: Disk,
+    cache: Option<(Cache, Names)>,
+    places: Places,
+    zones: Zones,
+    pending: Numbers<Pending>,
+    /// Commands of the trace under way.
+    depth: usize,
+    next_tag: Tag,
+    waiting: Numbers<Waiting>,
+    /// The block after the last read that has completed, and after the last command that was given.
+    head: u64,
+    last_end: u64,
+    last_served: Nanos,
+    outcome: Outcome,
+}
+
+/// Replays requests, which say what they read and write.
+pub fn replay(requests: &[Request], setup: &Setup) -> Outcome {
+    let drive = Drive::wd1600aajs_like();
+    let disk_blocks = drive.capacity() / BLOCK;
+    // How many names there will be: caches of the lab have tables by number.
+    let mut names = Names::default();
+    let by_sector = setup.cache == Some(Key::Sector);
+    let blocks = if by_sector { setup.memory / BLOCK } else { content_blocks(setup.memory) };
+    let cache = setup.cache.map(|key| {
+        for request in requests {
+            for (at, &content) in request.contents.iter().enumerate() {
+                names.number(if key == Key::Sector { request.block + at as u64 } else { content });
+            }
+        }
+        (cache(Policy::Arc, names.count(), blocks), names)
+    });
+    let mut replay = Replay {
+        setup,
+        disk: Disk::Hdd(Box::new(Hdd::new(Arc::new(drive), Options::default()))),
+        cache,
+        places: Places::new((content_blocks(setup.memory) * PLACES_EACH) as usize),
+        zones: Zones::new(disk_blocks, setup.part),
+        pending: Numbers::default(),
+        depth: 0,
+        next_tag: 0,
+        waiting: Numbers::default(),
+        head: 0,
+        last_end: 0,
+        last_served: 0,
+        outcome: Outcome::default(),
+    };
+    replay.run(requests);
+    replay.outcome
+}
+
+impl Replay<'_> {
+    fn run(&mut self, requests: &[Request]) {
+        let (mut now, mut epoch) = (0, 1);
+        for (number, request) in requests.iter().enumerate() {
+            now = now.max(request.at / self.setup.speed);
+            self.complete_until(now);
+            while self.depth >= DEPTH {
+                now = now.max(self.disk.next().unwrap_or(now));
+                self.complete_until(now);
+            }
+            if self.setup.duplication && request.at >= epoch * self.setup.epoch {
+                epoch = request.at / self.setup.epoch + 1;
+                self.end_epoch();
+            }
+            if request.writes { self.write(now, request) } else { self.read(now, number, request) }
+        }
+        while let Some(at) = self.disk.next() {
+            now = now.max(at);
+            self.complete_until(now);
+        }
+    }
+
+    fn submit(&mut self, now: Nanos, op: Op, (block, blocks): (u64, u64), cause: Cause) {
+        self.depth += 1;
+        self.next_tag += 1;
+        self.pending.insert(self.next_tag, Pending { cause, first: block, end: block + blocks });
+        let command = Command { op, offset: block * BLOCK, bytes: blocks * BLOCK, class: Class::Foreground };
+        self.disk.submit(now, self.next_tag, command);
+    }
+
+    fn complete_until(&mut self, now: Nanos) {
+        while let Some(done) = self.disk.pop(now) {
+            self.complete(done);
+        }
+    }
+
+    fn complete(&mut self, done: Done) {
+        let Some(pending) = self.pending.remove(&done.tag) else { return };
+        match pending.cause {
+            Cause::Write => self.depth -= 1,
+            Cause::Read { request, end } => {
+                self.depth -= 1;
+                self.head = end;
+                // Commands that the disk served as one complete together.
+                if done.at != self.last_served {
+                    self.outcome.service += done.breakdown.total() - done.breakdown.queue;
+                }
+                self.last_served = done.at;
+                if let Some(waiting) = self.waiting.get_mut(&(request as u64)) {
+                    waiting.commands -= 1;
+                    if waiting.commands == 0 {
+                        self.outcome.response += done.at - waiting.since + waiting.digests;
+                        self.waiting.remove(&(request as u64));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Copies are made between two epochs, in time that is not counted: in a real week the disk is idle for most of it, and at many times its pace never.
+    fn end_epoch(&mut self) {
+        for Task { blocks, at, .. } in self.zones.end_epoch() {
+            self.zones.written(at);
+            self.outcome.copied += blocks * ZONES;
+        }
+    }
+
+    /// Whether the cache has a block. It has it from here on.
+    fn is_cached(&mut self, block: u64, content: ContentId) -> bool {
+        let key = self.setup.cache;
+        let Some((cache, names)) = &mut self.cache else { return false };
+        let name = names.number(if key == Some(Key::Sector) { block } else { content });
+        access(cache, name)
+    }
+
+    fn knows(&self) -> bool {
+        self.setup.retrieval || self.setup.duplication
+    }
+
+    fn write(&mut self, now: Nanos, request: &Request) {
+        for (at, &content) in request.contents.iter().enumerate() {
+            let block = request.block + at as u64;
+            self.is_cached(block, content);
+            if self.knows() {
+                self.places.learn(block, content);
+            }
+        }
+        self.last_end = request.block + u64::from(request.blocks);
+        self.submit(now, Op::Write, (request.block, u64::from(request.blocks)), Cause::Write);
+    }
+
+    fn read(&mut self, now: Nanos, number: usize, request: &Request) {
+        self.outcome.requests += 1;
+        self.outcome.blocks += u64::from(request.blocks);
+        let missed: Vec<bool> = request
+            .contents
+            .iter()
+            .enumerate()
+            .map(|(at, &content)| !self.is_cached(request.block + at as u64, content))
+            .collect();
+        let misses = missed.iter().filter(|missed| **missed).count() as u64;
+        self.outcome.hits += u64::from(request.blocks) - misses;
+        let mut commands = 0;
+        let mut from = 0;
+        while from < missed.len() {
+            if !missed[from] {
+                from += 1;
+                continue;
+            }
+            let to = missed[from..].iter().position(|missed| !missed).map_or(missed.len(), |length| from + length);
+            let (home, contents) = (request.block + from as u64, &request.contents[from..to]);
+            let place = self.place(home, contents);
+            self.outcome.commands += 1;
+            self.outcome.distance += place.abs_diff(self.head);
+            self.last_end = place + contents.len() as u64;
+            let cause = Cause::Read { request: number, end: self.last_end };
+            self.submit(now, Op::Read, (place, contents.len() as u64), cause);
+            commands += 1;
+            if self.setup.duplication {
+                self.zones.read(home, contents);
+            }
+            from = to;
+        }
+        if self.knows() {
+            for (at, &content) in request.contents.iter().enumerate() {
+                self.places.learn(request.block + at as u64, content);
+            }
+        }
+        if commands > 0 {
+            let digests = if self.setup.cache == Some(Key::Content) || self.knows() { misses * DIGEST } else { 0 };
+            self.waiting.insert(number as u64, Waiting { since: now, commands, digests });
+        }
+    }
+
+    /// Where a run is read: what is adjacent to something under way or given last stays there; else the place nearest to the head.
+    fn place(&mut self, home: u64, contents: &[ContentId]) -> u64 {
+        let end = home + contents.len() as u64;
+        // Before its first read nobody knows what a block holds.
+        let is_known =
+            || contents.iter().enumerate().all(|(at, content)| self.places.content(home + at as u64) == Some(*content));
+        let is_adjacent =
+            || self.last_end == home || self.pending.values().any(|other| other.end == home || other.first == end);
+        if !self.knows() || is_adjacent() || !is_known() {
+            return home;
+        }
+        let mut best = home;
+        if self.setup.retrieval {
+            for place in self.places.nearest(contents, self.head) {
+                if place.abs_diff(self.head) < best.abs_diff(self.head) {
+                    best = place;
+                }
+            }
+        }
+        let mut is_scratch = false;
+        if self.setup.duplication {
+            for place in self.zones.places(contents) {
+                if place.abs_diff(self.head) < best.abs_diff(self.head) {
+                    (best, is_scratch) = (place, true);
+                }
+            }
+        }
+        self.outcome.redirected += u64::from(best != home);
+        self.outcome.from_scratch += u64::from(is_scratch);
+        best
+    }
+}

@@ -1,0 +1,152 @@
+//! What must hold whatever the trace; and what was fitted.
+
+use proptest::prelude::*;
+
+use super::copies::{expected, nearest_of, short_stroked};
+use super::hits::{Key, Stream, access, cache, count, oracle};
+use super::look::{both, working_set};
+use super::replay::{Setup, replay};
+use super::workload::{DAY, Shape, week};
+use super::*;
+use crate::disks::drive::Drive;
+use crate::flash_cache::policies::Policy;
+use crate::traces::{BLOCK, Request};
+
+fn disk_blocks() -> u64 {
+    Drive::wd1600aajs_like().capacity() / BLOCK
+}
+
+fn reads(blocks: &[u64], contents: &[u64]) -> Vec<Request> {
+    let read = |&block: &u64| Request {
+        at: 0,
+        writes: false,
+        block,
+        blocks: 1,
+        contents: vec![contents[block as usize % contents.len()] + 1],
+    };
+    blocks.iter().map(read).collect()
+}
+
+proptest! {
+    /// On any trace of reads LRU by content has at least the hits of LRU by sector, block for block, and a cache without end bounds both.
+    #[test]
+    fn by_content_finds_at_least_what_by_sector_finds(
+        blocks in prop::collection::vec(0u64..40, 1..400),
+        contents in prop::collection::vec(0u64..20, 40),
+        places in 1u64..16,
+    ) {
+        let trace = reads(&blocks, &contents);
+        let [sector, content] = [Key::Sector, Key::Content].map(|key| Stream::of(&trace, key));
+        let mut caches = [&sector, &content].map(|stream| cache(Policy::Lru, stream.names, places));
+        for (&(_, block), &(_, content)) in sector.accesses.iter().zip(&content.accesses) {
+            let [by_sector, by_content] = &mut caches;
+            let found = (access(by_sector, block), access(by_content, content));
+            prop_assert!(found.1 || !found.0, "found by sector and not by content");
+        }
+        let most = oracle(&content).found[0];
+        let of = |stream: &Stream| count(stream, Policy::Lru, places).found[0];
+        prop_assert!(of(&sector) <= of(&content) && of(&content) <= most && oracle(&sector).found[0] <= most);
+    }
+
+    /// The techniques change where blocks are read and how often, never how many are asked for; without duplicates they change nothing.
+    #[test]
+    fn without_duplicates_retrieval_changes_nothing(blocks in prop::collection::vec(0u64..4000, 1..100)) {
+        let trace = reads(&blocks, &(0..4000).collect::<Vec<_>>());
+        let plain = Setup {
+            cache: None, retrieval: false, duplication: false, memory: 1 << 20, speed: 1, part: 1, epoch: DAY,
+        };
+        let nearest = replay(&trace, &Setup { retrieval: true, ..plain });
+        let vanilla = replay(&trace, &plain);
+        prop_assert_eq!((nearest.service, nearest.redirected, vanilla.hits), (vanilla.service, 0, 0));
+    }
+}
+
+/// Why the property is of reads: a sector that is written again and again is one block by sector, and many by content.
+#[test]
+fn with_writes_the_cache_by_sector_can_find_more() {
+    let request = |writes, block, content| Request { at: 0, writes, block, blocks: 1, contents: vec![content] };
+    let trace = [request(true, 1, 1), request(true, 2, 2), request(true, 2, 3), request(false, 1, 1)];
+    let found = [Key::Sector, Key::Content].map(|key| count(&Stream::of(&trace, key), Policy::Lru, 2).found[0]);
+    assert_eq!(found, [1, 0]);
+}
+
+#[test]
+fn stand_ins_have_the_published_working_sets() {
+    for shape in Shape::ALL.map(|shape| shape.shortened(4)) {
+        let week = week(shape, disk_blocks(), 1);
+        for (writes, amounts) in [(false, shape.reads), (true, shape.writes)] {
+            let found = working_set(&week, writes);
+            let pairs = [
+                ("total", found.total, amounts.total),
+                ("sectors", found.sectors, amounts.sectors),
+                ("contents", found.contents, amounts.contents),
+            ];
+            for (what, found, wanted) in pairs {
+                let ratio = found as f64 / shape.size(wanted) as f64;
+                assert!((0.9..=1.1).contains(&ratio), "{}, writes: {writes}, {what}: {ratio}", shape.name());
+            }
+        }
+        let (found, wanted) = (both(&week), shape.size(shape.both()));
+        assert!(found.abs_diff(wanted) <= wanted / 10 + 64, "{}: {found}, {wanted}", shape.name());
+        assert!(week.is_sorted_by_key(|request| request.at));
+    }
+}
+
+/// With 1 to 1,000 copies the nearest one takes as long as the drive's parameters say, within 10 %; the more, the nearer to the
+/// short-stroked disk.
+#[test]
+fn the_nearest_copy_is_as_near_as_the_model_expects() {
+    for copies in [1, 3, 10, 100, 1000] {
+        let (found, expected) = (nearest_of(copies, 2000), expected(copies));
+        assert!((0.9..=1.1).contains(&(found / expected)), "{copies}: {found} ms, expected {expected} ms");
+    }
+    let (few, many) = (nearest_of(1, 2000) - short_stroked(1, 2000), nearest_of(1000, 500) / short_stroked(1000, 500));
+    assert!(few.abs() < 0.5 && (0.8..=1.2).contains(&many), "{few}, {many}");
+}
+
+/// Two places hold the same; the one that is nearer is read, and only after its content is known.
+#[test]
+fn the_nearer_copy_is_read_once_it_is_known() {
+    let read = |at: u64, block, content| Request { at, writes: false, block, blocks: 1, contents: vec![content] };
+    let far = 30_000_000;
+    // Both places become known; then the head is at the far one's neighbour, and the near one is asked for.
+    let trace = [(0, 5, 1), (1, far, 1), (2, far + 100, 2), (3, 5, 1)];
+    let trace = trace.map(|(second, block, content)| read(second * 1_000_000_000, block, content));
+    let setup =
+        Setup { cache: None, retrieval: true, duplication: false, memory: 1 << 20, speed: 1, part: 1, epoch: DAY };
+    assert_eq!(replay(&trace, &setup).redirected, 1);
+}
+
+/// A run that was read twice in an epoch has copies in the next one, and a read from far away goes to the nearest.
+#[test]
+fn what_is_popular_is_copied_and_read_there() {
+    let mut trace = Vec::new();
+    for second in 0..40 {
+        // Far from home every second time.
+        let block = if second % 2 == 0 { 7 } else { 35_000_000 + 1000 * second };
+        let content = if second % 2 == 0 { 1 } else { 100 + second };
+        let at = second * 1_000_000_000;
+        trace.push(Request { at, writes: false, block, blocks: 1, contents: vec![content] });
+    }
+    let setup = Setup {
+        cache: None,
+        retrieval: false,
+        duplication: true,
+        memory: 1 << 20,
+        speed: 1,
+        part: 1,
+        epoch: 10_000_000_000,
+    };
+    let outcome = replay(&trace, &setup);
+    assert!(outcome.from_scratch > 5 && outcome.copied == zones::ZONES, "{outcome:?}");
+}
+
+#[test]
+fn metadata_is_what_the_slides_say() {
+    let bytes = metadata_bytes(1 << 18, 4, 1_000_000);
+    assert_eq!(bytes, 49_156_608);
+    assert!((4.5..4.7).contains(&(bytes as f64 / f64::from(1 << 30) * 100.0)));
+    // What is left to the cache is what its metadata leave.
+    let blocks = content_blocks(1 << 30);
+    assert!((240_000..(1 << 18) * 96 / 100).contains(&blocks), "{blocks}");
+}

@@ -1,0 +1,273 @@
+//! What the reactor has of the flash: its I/O, its state, and how it comes and goes while the pool is served.
+//!
+//! States, in order: none, or away (it was named and cannot be used); here; leaving (detached, and some of its I/O has not ended). Nothing
+//! that happens here ends the server: an I/O error goes to the engine, which reads from the store instead.
+
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use engine::admission::Rules;
+use engine::{FlashMode, FlashParameters, FlashStatus, Geometry, IoId, Limits, Status};
+use tracing::{info, warn};
+
+use crate::flash::device::{Cache, Given};
+use crate::flash::label::{ENGINE_PART, Label};
+use crate::io::arena::BLOCK;
+use crate::io::disk::{Core, Disk, Part};
+use crate::report::flash::FlashReport;
+use crate::size;
+use crate::store::backing::Store;
+
+/// The tables of the flash take at most one part in so many of the memory.
+const MEMORY_SHARE: u64 = 4;
+
+/// The flash of a server.
+#[derive(Default)]
+pub struct Front {
+    state: State,
+    /// What of its figures has been told in the log.
+    seen: Seen,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    None,
+    Away {
+        path: PathBuf,
+        reason: String,
+    },
+    Here(Box<Device>),
+    Leaving(Box<Device>),
+}
+
+struct Device {
+    disk: Disk,
+    /// Its lock lasts as long as this.
+    store: Store,
+    label: Label,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct Seen {
+    mode: Option<FlashMode>,
+    has_bad_blocks: bool,
+    has_failed_reads: bool,
+}
+
+/// What a cache comes to in front of a pool.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    places: u32,
+    /// Bytes of memory that its tables take, to be taken off what is divided.
+    pub memory: u64,
+}
+
+impl Plan {
+    /// For a server with so many bytes of memory. With little of it, a part of the flash lies idle.
+    pub fn new(label: &Label, memory: u64, geometry: &Geometry) -> anyhow::Result<Plan> {
+        let most = memory / MEMORY_SHARE;
+        let fits = |places| Limits::flash_bytes(geometry, places) <= most;
+        let fitting =
+            (0..32).rev().map(|bit| 1u32 << bit).fold(0, |sum, bit| if fits(sum + bit) { sum + bit } else { sum });
+        let blocks = label.size.saturating_sub(ENGINE_PART) / BLOCK as u64;
+        let places = FlashParameters::places(blocks, fitting, geometry);
+        ensure!(places > 0, "{} of memory are too little for a cache on flash", size::show(memory));
+        if places == fitting {
+            let memory = size::show(memory);
+            warn!(
+                "the flash is used for {places} containers and no more: {memory} of memory have no room for the tables of others"
+            );
+        }
+        Ok(Plan { places, memory: Limits::flash_bytes(geometry, places) })
+    }
+
+    fn parameters(self, label: &Label) -> anyhow::Result<FlashParameters> {
+        let mut nonce = [0; 8];
+        getrandom::fill(&mut nonce).context("the kernel gives no random numbers")?;
+        Ok(FlashParameters {
+            blocks: label.size.saturating_sub(ENGINE_PART) / BLOCK as u64,
+            most_places: self.places,
+            nonce: u64::from_ne_bytes(nonce),
+            rules: Rules::for_drive(label.budget),
+        })
+    }
+}
+
+impl Front {
+    /// What a start was given, before the engine's first event.
+    pub fn begin(&mut self, given: Given, plan: Option<Plan>, core: &mut Core) -> anyhow::Result<()> {
+        match (given, plan) {
+            (Given::Here(cache), Some(plan)) => {
+                core.engine.set_flash(plan.parameters(&cache.label)?);
+                self.take_in(*cache, core)
+            }
+            (Given::Away { path, reason }, _) => {
+                warn!("the flash {} is away: {reason}. Reads go to the store", path.display());
+                self.state = State::Away { path, reason };
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a cache in front of a pool that is served.
+    pub fn attach(&mut self, cache: Cache, plan: Plan, core: &mut Core) -> anyhow::Result<()> {
+        match &self.state {
+            State::None | State::Away { .. } => {}
+            State::Here(device) => {
+                anyhow::bail!("the pool has a flash: {}. Detach it first", device.store.path().display())
+            }
+            State::Leaving(device) => {
+                anyhow::bail!("{} has not answered yet since it was detached: try again", device.store.path().display())
+            }
+        }
+        let parameters = plan.parameters(&cache.label)?;
+        self.take_in(cache, core)?;
+        if !core.engine.attach_flash(parameters) {
+            self.let_go(core);
+            anyhow::bail!("the pool takes no flash now: it is read-only, or the last one is not gone yet");
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, cache: Cache, core: &mut Core) -> anyhow::Result<()> {
+        let Cache { store, label } = cache;
+        core.ring.set_flash(Some(store.as_raw_fd())).context("cannot register the flash with io_uring")?;
+        let disk = Disk::new(Part::flash(ENGINE_PART), &store);
+        self.seen = Seen::default();
+        self.state = State::Here(Box::new(Device { disk, store, label, since: Instant::now() }));
+        Ok(())
+    }
+
+    /// Takes it away. The answer is its path.
+    pub fn detach(&mut self, core: &mut Core) -> anyhow::Result<PathBuf> {
+        match std::mem::take(&mut self.state) {
+            State::Here(device) => {
+                core.engine.detach_flash();
+                let path = device.store.path().to_path_buf();
+                self.state = State::Leaving(device);
+                self.advance(core);
+                Ok(path)
+            }
+            State::Away { path, .. } => Ok(path),
+            state => {
+                self.state = state;
+                anyhow::bail!("the pool has no flash")
+            }
+        }
+    }
+
+    fn let_go(&mut self, core: &mut Core) {
+        if let Err(error) = core.ring.set_flash(None) {
+            warn!("the flash cannot be unregistered: {error}");
+        }
+        self.state = State::None;
+    }
+
+    /// Whether it is here.
+    pub fn is_here(&self) -> bool {
+        matches!(self.state, State::Here(_))
+    }
+
+    fn disk(&mut self) -> Option<&mut Disk> {
+        match &mut self.state {
+            State::Here(device) | State::Leaving(device) => Some(&mut device.disk),
+            State::None | State::Away { .. } => None,
+        }
+    }
+
+    /// Takes an I/O that the engine wants.
+    pub fn take(&mut self, io: IoId, core: &mut Core) {
+        self.disk().expect("the engine has been given a flash").take(io, core);
+    }
+
+    /// An operation of a slot of the ring ended.
+    pub fn completed(&mut self, slot: u32, result: i32, core: &mut Core) {
+        self.disk().expect("a flash stays until its operations have ended").completed(slot, result, core);
+    }
+
+    /// As [`Disk::advance`]; and a flash that was detached goes when its I/O has ended.
+    pub fn advance(&mut self, core: &mut Core) -> bool {
+        let Some(disk) = self.disk() else { return false };
+        let any = disk.advance(core);
+        if let State::Leaving(device) = &self.state
+            && device.disk.is_at_rest()
+        {
+            info!("the flash {} is gone", device.store.path().display());
+            self.let_go(core);
+        }
+        any
+    }
+
+    /// When what is held back has to be looked at.
+    #[cfg(feature = "faults")]
+    pub fn next_look(&self, now: engine::Nanos) -> Option<engine::Nanos> {
+        match &self.state {
+            State::Here(device) | State::Leaving(device) => device.disk.next_look(now),
+            State::None | State::Away { .. } => None,
+        }
+    }
+
+    /// Tells the log what has changed.
+    pub fn look(&mut self, status: &Status) {
+        let (State::Here(device), Some(flash)) = (&self.state, &status.flash) else { return };
+        let path = device.store.path().display();
+        let before = self.seen.mode.replace(flash.mode);
+        if before != Some(flash.mode) {
+            let FlashStatus { places, found, .. } = flash;
+            match flash.mode {
+                FlashMode::Opening => {}
+                FlashMode::Found if before != Some(FlashMode::Active) => {
+                    info!("the flash {path} has {found} containers of this pool, and room for {places}");
+                }
+                FlashMode::Active if before != Some(FlashMode::Found) => {
+                    info!("the flash {path} has {found} containers of this pool, and room for {places}");
+                }
+                FlashMode::Found | FlashMode::Active => {}
+                FlashMode::Off => warn!(
+                    "the flash {path} has failed and is not used any more: {}. Reads go to the store",
+                    device.disk.last_failure().unwrap_or("it gave errors")
+                ),
+            }
+        }
+        if flash.bad_blocks > 0 && !std::mem::replace(&mut self.seen.has_bad_blocks, true) {
+            warn!("the flash {path} gave blocks that are not what was written there: they are read from the store");
+        }
+        if flash.failed_reads > 0 && !std::mem::replace(&mut self.seen.has_failed_reads, true) {
+            warn!("reads of the flash {path} failed: they went to the store");
+        }
+    }
+
+    /// Figures.
+    pub fn report(&self, status: &Status, geometry: &Geometry) -> FlashReport {
+        let named = |state: &str, path: &Path| FlashReport {
+            state: state.into(),
+            path: Some(path.display().to_string()),
+            ..FlashReport::default()
+        };
+        match &self.state {
+            State::None => FlashReport::default(),
+            State::Away { path, reason } => FlashReport { reason: Some(reason.clone()), ..named("away", path) },
+            State::Leaving(device) => named("leaving", device.store.path()),
+            State::Here(device) => {
+                let Label { size, budget, endurance, .. } = device.label;
+                let report = FlashReport {
+                    size_bytes: size,
+                    budget_bytes_per_day: budget,
+                    endurance_bytes: (endurance > 0).then_some(endurance),
+                    ..named("unused", device.store.path())
+                };
+                let Some(flash) = &status.flash else {
+                    return FlashReport { reason: Some("the pool is not written".into()), ..report };
+                };
+                let container = u64::from(geometry.slots_per_container) * geometry.block();
+                let reason = device.disk.last_failure().map(String::from);
+                report.with(flash, container, device.since.elapsed(), reason)
+            }
+        }
+    }
+}
