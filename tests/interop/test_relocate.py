@@ -53,9 +53,37 @@ class Relocate(unittest.TestCase):
         self.assertEqual(plan["moves"][0]["name"], "two")
         self.assertLess(plan["reads_after"], plan["reads_before"])
         self.assertIn("nothing is moved", onefold("relocate", "plan", pool.path).stdout)
+        self.imported(pool, clients["one"])
         onefold("relocate", "profile", "stop", pool.path)
         self.assertFalse(asked(pool, "profile", "show")["profiling"])
         pool.stop()
+
+    def imported(self, pool, client):
+        """Files of a manifest have runs of their own."""
+        manifest = os.path.join(pool.folder, "files.txt")
+        for text, wrong in (("0 4096 /a\n1 x /b\n", "line 2"), ("", "names no blocks"), ("x" * 20000, "longer than")):
+            with open(manifest, "w", encoding="utf-8") as file:
+                file.write(text)
+            refused = onefold("objects", "import", pool.path, "one", manifest, check=False)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn(wrong, refused.stderr)
+        with open(manifest, "w", encoding="utf-8") as file:
+            file.write("File size of /usr/a is 262144 (64 blocks of 4096 bytes)\n"
+                       " ext:     logical_offset:        physical_offset: length:   expected: flags:\n"
+                       "   0:        0..      63:          0..        63:     64:             last,eof\n"
+                       "/usr/a: 1 extent found\n"
+                       "File size of /usr/b is 4096 (1 block of 4096 bytes)\n"
+                       "   0:        0..       0:         63..        63:      1:             last,eof\n"
+                       "   1:        0..       0:         64..        64:      1:             last,eof\n")
+        said = onefold("objects", "import", pool.path, "one", manifest).stdout
+        self.assertIn("2 parts of 'one' belong to files now; 1 were left out", said)
+        refused = onefold("objects", "import", pool.path, "three", manifest, check=False)
+        self.assertIn("no volume 'three'", refused.stderr)
+        onefold("set", pool.path, "cache-key", "off")
+        for number in range(66):
+            client.pread(BLOCK, number * BLOCK)
+        found = {one["name"]: one["blocks_read"] for one in asked(pool, "profile", "show")["objects"]}
+        self.assertEqual((found["/usr/a"], found["/usr/b"]), (64, 1))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,8 @@ use serde_json::json;
 
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
 use commands::{
-    cache, check, connect, create, dedup, estimate, images, manual, offline, relocate, repair, scrub, serve, top,
+    cache, check, connect, create, dedup, estimate, images, manual, objects, offline, relocate, repair, scrub, serve,
+    top,
 };
 use io::heap;
 use log::Level;
@@ -146,6 +147,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
         Command::Scrub(arguments) => scrub::scrub(arguments),
         Command::Dedup(arguments) => dedup::dedup(arguments),
         Command::Relocate(command) => relocate::relocate(command),
+        Command::Objects(command) => objects::objects(command),
         Command::Check(arguments) => {
             let clean = check::check(arguments)?;
             Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })

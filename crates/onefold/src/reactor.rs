@@ -724,13 +724,13 @@ impl Reactor {
 
     /// What is asked about the profile. Its memory comes out of what the server has.
     fn relocate(&mut self, ask: Ask) -> Result<Answer, String> {
-        let before = self.profile_memory;
-        self.profile_memory = ask.memory(before);
+        let (before, wanted) = (self.profile_memory, ask.memory(self.profile_memory));
+        self.profile_memory = wanted;
         if self.profile_memory != before
             && let Err(error) = self.set_memory(self.division.memory)
         {
             self.profile_memory = before;
-            return Err(format!("the profile takes {} of the memory: {error:#}", size::show(ask.memory(before))));
+            return Err(format!("the profile takes {} of the memory: {error:#}", size::show(wanted)));
         }
         relocate::answer(&mut self.core.engine, ask)
     }

@@ -3,8 +3,10 @@
 //! A block that no part names belongs to the object of its volume, whose number is the volume's. Objects of manifests have numbers from [`FIRST`] on.
 //! Parts never overlap, and lie in the order of volumes and blocks, so finding one is a search by halves.
 //!
-//! Memory: 24 bytes a part, as many parts at most as the table was made for.
+//! Memory: 24 bytes a part, as many parts at most as the table was made for; and for names [`MOST_NAMES`] and [`MOST_NAME_BYTES`]. The name of an
+//! object stays when its parts are taken out, since runs that were noted before are still its.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Object;
@@ -12,6 +14,10 @@ use crate::contract::VolumeId;
 
 /// The number of the first object that is no volume.
 pub const FIRST: u32 = 1 << 16;
+/// Objects that can have names.
+pub const MOST_NAMES: usize = 1 << 16;
+/// Bytes of all names together.
+pub const MOST_NAME_BYTES: usize = 4 << 20;
 
 /// Blocks in a row of a volume that belong to an object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -38,7 +44,7 @@ impl Part {
 pub enum Refusal {
     /// It has no blocks, or reaches beyond all numbers.
     NoBlocks,
-    /// There is no room for more parts.
+    /// There is no room for more parts, or names.
     Full,
     /// Some of its blocks belong to this object already.
     Overlaps(Object),
@@ -49,12 +55,15 @@ pub enum Refusal {
 pub struct Objects {
     most: usize,
     parts: Vec<Part>,
+    /// Of the objects from [`FIRST`] on.
+    names: Vec<String>,
+    name_bytes: usize,
 }
 
 impl Objects {
     /// An empty one, for so many parts at most.
     pub fn new(most: usize) -> Objects {
-        Objects { most, parts: Vec::with_capacity(most) }
+        Objects { most, parts: Vec::with_capacity(most), names: Vec::new(), name_bytes: 0 }
     }
 
     /// Puts a part in. Parts that come in ascending order of blocks cost the least.
@@ -81,9 +90,21 @@ impl Objects {
         self.parts.retain(|part| part.volume != volume);
     }
 
-    /// Takes all parts out.
-    pub fn clear(&mut self) {
-        self.parts.clear();
+    /// The number of an object with this name; the one before it, if that is called so. Only what follows each other is looked at.
+    pub fn named(&mut self, name: &str) -> Result<Object, Refusal> {
+        if self.names.last().is_none_or(|last| last != name) {
+            if self.names.len() >= MOST_NAMES || self.name_bytes + name.len() > MOST_NAME_BYTES {
+                return Err(Refusal::Full);
+            }
+            self.name_bytes += name.len();
+            self.names.push(String::from(name));
+        }
+        Ok(Object(FIRST + self.names.len() as u32 - 1))
+    }
+
+    /// The names, from the object [`FIRST`] on.
+    pub fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// Whose a block is.

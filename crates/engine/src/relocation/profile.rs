@@ -13,8 +13,6 @@ use super::{Content, Extent, Object, Run, labels::Labels, push};
 
 /// Runs that are kept open with [`Merge::ByObject`].
 const MOST_OPEN: usize = 64;
-/// The most that counters begin with: they never come to their end from there.
-pub const MOST_COUNTED: u64 = 1 << 48;
 
 /// What ends a run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -46,20 +44,6 @@ impl Profile {
         };
         let most = most_runs.max(1);
         Profile { most, most_open, runs: VecDeque::with_capacity(most), open: Vec::new(), reads: 0, dropped: 0 }
-    }
-
-    /// Takes up what was saved: so many reads had been noted, and so many runs forgotten. The runs follow, one [`Profile::restore`] each.
-    pub fn resume(&mut self, reads: u64, dropped: u64) {
-        self.runs.clear();
-        self.open.clear();
-        (self.reads, self.dropped) = (reads.min(MOST_COUNTED), dropped.min(MOST_COUNTED));
-    }
-
-    /// A run that was saved, behind those that are there; one of no blocks is passed over.
-    pub fn restore(&mut self, run: Run) {
-        if run.blocks > 0 {
-            self.close(run);
-        }
     }
 
     /// Notes a read of the device. One of no blocks is not noted.

@@ -3,9 +3,11 @@
 //! It owns the runs and the table of objects, and nothing of the pool. Noting changes nothing that the engine does. It is there only while
 //! an operator has it on; both tables are made then, with all the room that they will ever have.
 //!
-//! Memory: [`MOST_BYTES`], 7 MiB.
+//! Memory: [`MOST_BYTES`]: 7 MiB for runs and parts, and 5.5 MiB for names.
 
-use super::objects::{Objects, Part};
+use alloc::string::String;
+
+use super::objects::{MOST_NAME_BYTES, MOST_NAMES, Objects, Part};
 use super::profile::{Merge, Profile};
 use super::{Object, Run};
 use crate::contract::VolumeId;
@@ -14,8 +16,9 @@ use crate::contract::VolumeId;
 pub const MOST_RUNS: usize = 1 << 18;
 /// Parts of objects that are kept.
 pub const MOST_PARTS: usize = 1 << 17;
-/// Bytes that both take.
-pub const MOST_BYTES: usize = MOST_RUNS * size_of::<Run>() + MOST_PARTS * size_of::<Part>();
+/// Bytes that both take, and the names of objects.
+pub const MOST_BYTES: usize =
+    MOST_RUNS * size_of::<Run>() + MOST_PARTS * size_of::<Part>() + MOST_NAMES * size_of::<String>() + MOST_NAME_BYTES;
 
 /// What is noted, and for whom.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod images;
 pub mod look;
 pub mod manual;
+pub mod objects;
 pub mod offline;
 pub mod private;
 #[cfg(test)]

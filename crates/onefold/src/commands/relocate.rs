@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure};
 use engine::relocation::assess::{Sharing, assess};
 use engine::relocation::forecast::{Forecast, Moved, Reads};
+use engine::relocation::objects::FIRST;
 use engine::relocation::plan::{Rules, plan};
 use engine::relocation::profile::contents;
 use engine::relocation::{Object, Run};
@@ -26,11 +27,16 @@ struct Taken {
     reads: u64,
     dropped: u64,
     volumes: Vec<(u32, String)>,
+    /// Of the objects from the first that is no volume on.
+    names: Vec<String>,
     runs: Vec<Run>,
 }
 
 impl Taken {
     fn name(&self, object: Object) -> String {
+        if let Some(name) = object.0.checked_sub(FIRST).and_then(|at| self.names.get(at as usize)) {
+            return name.clone();
+        }
         let volume = self.volumes.iter().find(|(number, _)| *number == object.0);
         volume.map_or_else(|| format!("volume {} (deleted)", object.0), |(_, name)| name.clone())
     }
@@ -57,7 +63,7 @@ pub fn relocate(command: &RelocateCommand) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask(target: &Target, ask: Ask) -> anyhow::Result<Answer> {
+pub fn ask(target: &Target, ask: Ask) -> anyhow::Result<Answer> {
     let asked = control::ask_server_of(&target.pool, target.control.as_deref(), &Request::Relocate(ask))?;
     match asked {
         Some(Response::Relocate(answer)) => Ok(answer),
@@ -81,7 +87,14 @@ fn take(target: &Target) -> anyhow::Result<Taken> {
             _ => break,
         }
     }
-    Ok(Taken { on, reads, dropped, volumes, runs })
+    let mut names = Vec::new();
+    while on {
+        match ask(target, Ask::Names { from: names.len() })? {
+            Answer::Names { names: more, .. } if !more.is_empty() => names.extend(more),
+            _ => break,
+        }
+    }
+    Ok(Taken { on, reads, dropped, volumes, names, runs })
 }
 
 fn show(taken: &Taken, json: bool) {

@@ -21,8 +21,8 @@ use rustix::event::EventfdFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::listen::{Listener, Purpose, check_unix_path};
-use crate::operators::relocate::{Answer, Ask};
 use crate::flash::label::{Attach, Label};
+use crate::operators::relocate::{Answer, Ask};
 use crate::report::status::Report;
 use crate::store::backing::Store;
 use crate::store::identity::Identity;
