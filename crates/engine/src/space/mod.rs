@@ -248,7 +248,7 @@ impl Space {
         self.empty -= u32::from(was_empty && container < self.reserved);
         let new = self.taken.insert(slot);
         debug_assert!(new, "a slot is taken once");
-        debug_assert!(!self.is_lent(container), "a container that is lent gets nothing new");
+        assert!(!self.is_lent(container), "a container that is lent gets nothing new");
         self.free -= 1;
         self.available -= u64::from(self.counts(container));
         self.groups[(container / GROUP) as usize].stale = true;
