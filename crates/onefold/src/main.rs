@@ -47,7 +47,7 @@ use log::Level;
 use operators::control::Request;
 use operators::properties::Property;
 use operators::service::Inherited;
-use operators::{command, properties, service};
+use operators::{properties, service};
 use print::{complain, print, print_json};
 use report::status::Report;
 use report::{prometheus, status};
@@ -119,7 +119,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
         Command::Volume(VolumeCommand::Get { target, name, key, json }) => {
             let report = look(target)?;
             let volume = report.volumes.iter().find(|volume| volume.name == *name);
-            let volume = volume.ok_or_else(|| anyhow::Error::msg(command::no_volume(name)))?;
+            let volume = volume.ok_or_else(|| anyhow::Error::msg(status::no_volume(name)))?;
             Ok(show_properties(properties::select(properties::of_volume(volume), key.as_deref()), &report, *json))
         }
         Command::Set { target, key, value } => match properties::pool_request(key, value) {

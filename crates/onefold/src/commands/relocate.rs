@@ -88,10 +88,11 @@ fn take(target: &Target) -> anyhow::Result<Taken> {
         }
     }
     let mut names = Vec::new();
-    while on {
-        match ask(target, Ask::Names { from: names.len() })? {
-            Answer::Names { names: more, .. } if !more.is_empty() => names.extend(more),
-            _ => break,
+    if on {
+        while let Answer::Names { names: more, .. } = ask(target, Ask::Names { from: names.len() })?
+            && !more.is_empty()
+        {
+            names.extend(more);
         }
     }
     Ok(Taken { on, reads, dropped, volumes, names, runs })

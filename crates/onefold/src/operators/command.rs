@@ -9,6 +9,7 @@ use engine::{
 use tracing::error;
 
 use crate::operators::control::{Budget, DedupAction, PoolSettings, Request, ScrubAction};
+use crate::report::status::no_volume;
 use crate::size;
 
 /// What a request comes to.
@@ -202,11 +203,6 @@ pub fn dedup_command(action: DedupAction) -> Command<'static> {
 fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {
     let mut volumes = engine.volumes();
     volumes.find(|volume| volume.name == name).ok_or_else(|| no_volume(name))
-}
-
-/// Words for a volume that is not there.
-pub fn no_volume(name: &str) -> String {
-    format!("there is no volume '{name}': 'onefold volume list' shows them all")
 }
 
 /// A policy, or none.

@@ -10,6 +10,7 @@ use engine::relocation::{Object, Run};
 use serde::{Deserialize, Serialize};
 
 use crate::io::record::Recorded;
+use crate::report::status::no_volume;
 
 /// Runs in an answer.
 const RUNS_AT_ONCE: usize = 1024;
@@ -131,7 +132,7 @@ pub fn answer(engine: &mut Recorded, ask: Ask) -> Result<Answer, String> {
         }
         Ask::Import { volume, begins, objects } => {
             let id = engine.volumes().find(|one| one.name == volume).map(|one| one.id);
-            let id = id.ok_or_else(|| crate::operators::command::no_volume(&volume))?;
+            let id = id.ok_or_else(|| no_volume(&volume))?;
             let profiling = engine.profiling_mut().ok_or(OFF)?;
             if begins {
                 profiling.objects.forget(id);
