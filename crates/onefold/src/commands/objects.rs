@@ -121,7 +121,7 @@ fn extent_of_filefrag(line: &str, name: &str, block: u64, offset: u64) -> anyhow
 fn extent_of_bytes(line: &str, offset: u64) -> anyhow::Result<Extent> {
     let (start, rest) = line.trim_start().split_once(char::is_whitespace).context("OFFSET LENGTH NAME is wanted")?;
     let (bytes, name) = rest.trim_start().split_once(char::is_whitespace).context("OFFSET LENGTH NAME is wanted")?;
-    let number = |text: &str| text.parse::<u64>().with_context(|| format!("'{text}' is no number of bytes"));
+    let number = |text: &str| text.parse::<u64>().with_context(|| format!("{text:?} is no number of bytes"));
     let start = number(start)?.checked_add(offset).context("an extent beyond all disks")?;
     Ok(Extent { name: name.trim().into(), start, bytes: number(bytes)? })
 }
@@ -129,15 +129,14 @@ fn extent_of_bytes(line: &str, offset: u64) -> anyhow::Result<Extent> {
 /// Carries the command out.
 pub fn objects(command: &ObjectsCommand) -> anyhow::Result<ExitCode> {
     let ObjectsCommand::Import { target, volume, file, offset } = command;
-    let lines: Box<dyn BufRead> = match file.as_os_str() == "-" {
-        true => Box::new(std::io::stdin().lock()),
-        false => Box::new(BufReader::new(open(file)?)),
+    let (lines, shown): (Box<dyn BufRead>, _) = match file.as_os_str() == "-" {
+        true => (Box::new(std::io::stdin().lock()), "the input".into()),
+        false => (Box::new(BufReader::new(open(file)?)), file.display().to_string()),
     };
-    let manifest =
-        Manifest { lines, shown: file.display().to_string(), number: 0, offset: offset.unwrap_or(0), file: None };
+    let manifest = Manifest { lines, shown: shown.clone(), number: 0, offset: offset.unwrap_or(0), file: None };
     let (taken, left_out) = send(target, volume, manifest)?;
     if taken == 0 {
-        bail!("{} names no blocks of the volume '{volume}'", file.display());
+        bail!("{shown} names no blocks of the volume '{volume}'");
     }
     print(format_args!(
         "{taken} parts of '{volume}' belong to files now; {left_out} were left out: another file has their blocks\n"
