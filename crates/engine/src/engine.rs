@@ -25,6 +25,7 @@ use crate::limits::Limits;
 use crate::opening::Recovery;
 use crate::pool::Pool;
 use crate::pool::flash::FlashParameters;
+use crate::relocation::profiling::Profiling;
 use crate::requests::deciding::Deciding;
 use crate::requests::request::{Requests, Stage};
 use crate::store::io::Io;
@@ -59,6 +60,8 @@ pub struct Engine {
     /// When a request last came or was answered.
     pub(crate) last_request: Nanos,
     pub(crate) tick: Option<Nanos>,
+    /// What reads of clients take from the device, while an operator wants to know it.
+    profiling: Option<Box<Profiling>>,
 }
 
 impl Engine {
@@ -85,6 +88,7 @@ impl Engine {
             pending_commands: Vec::new(),
             last_request: now,
             tick: None,
+            profiling: None,
         }
     }
 
@@ -104,6 +108,35 @@ impl Engine {
     /// There is flash in front of the store. To be called before the first event.
     pub fn set_flash(&mut self, parameters: FlashParameters) {
         self.pool.set_flash(parameters);
+    }
+
+    /// Begins to note which reads go to the device, or ends that and forgets it. Nothing else that the engine does depends on it.
+    pub fn set_profiling(&mut self, on: bool) {
+        match on {
+            true => drop(self.profiling.get_or_insert_default()),
+            false => self.profiling = None,
+        }
+    }
+
+    /// What was noted, while it is.
+    pub fn profiling(&self) -> Option<&Profiling> {
+        self.profiling.as_deref()
+    }
+
+    /// The same, to be changed.
+    pub fn profiling_mut(&mut self) -> Option<&mut Profiling> {
+        self.profiling.as_deref_mut()
+    }
+
+    /// Notes which blocks of a read came from the device, or will: those that are in no memory, and those that were read ahead.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_profile(&mut self, id: RequestId) {
+        let Engine { profiling: Some(profiling), requests, .. } = self else { return };
+        let request = requests.get(id);
+        let from_device = request.blocks.iter().filter(|block| block.buffer.is_none() || block.was_ahead);
+        let places = from_device.filter_map(|block| Some((block.key.lba(), block.entry.slot()?.0)));
+        profiling.note(request.volume, places);
     }
 
     /// Flash is put in front of the store of a pool that is served. It is empty: nothing that is found there is believed. `false`: the pool

@@ -38,13 +38,16 @@ use clap::Parser;
 use serde_json::json;
 
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
-use commands::{cache, check, connect, create, dedup, estimate, images, manual, offline, repair, scrub, serve, top};
+use commands::{
+    cache, check, connect, create, dedup, estimate, images, manual, objects, offline, relocate, repair, scrub, serve,
+    top,
+};
 use io::heap;
 use log::Level;
 use operators::control::Request;
 use operators::properties::Property;
 use operators::service::Inherited;
-use operators::{command, properties, service};
+use operators::{properties, service};
 use print::{complain, print, print_json};
 use report::status::Report;
 use report::{prometheus, status};
@@ -116,7 +119,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
         Command::Volume(VolumeCommand::Get { target, name, key, json }) => {
             let report = look(target)?;
             let volume = report.volumes.iter().find(|volume| volume.name == *name);
-            let volume = volume.ok_or_else(|| anyhow::Error::msg(command::no_volume(name)))?;
+            let volume = volume.ok_or_else(|| anyhow::Error::msg(status::no_volume(name)))?;
             Ok(show_properties(properties::select(properties::of_volume(volume), key.as_deref()), &report, *json))
         }
         Command::Set { target, key, value } => match properties::pool_request(key, value) {
@@ -143,6 +146,8 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
         Command::Export(arguments) => images::export(arguments),
         Command::Scrub(arguments) => scrub::scrub(arguments),
         Command::Dedup(arguments) => dedup::dedup(arguments),
+        Command::Relocate(command) => relocate::relocate(command),
+        Command::Objects(command) => objects::objects(command),
         Command::Check(arguments) => {
             let clean = check::check(arguments)?;
             Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })

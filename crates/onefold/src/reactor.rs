@@ -34,6 +34,7 @@ use crate::memory::capacity::allow_files;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source, TooLittle};
 use crate::operators::command::{self, Wanted};
 use crate::operators::control::{Mailbox, Message, Request, Response};
+use crate::operators::relocate::{self, Answer, Ask};
 use crate::operators::service::Manager;
 use crate::operators::watch::{REMEDY, Watch};
 use crate::report::latency::LatencyReport;
@@ -125,6 +126,8 @@ pub struct Reactor {
     /// Memory has been divided anew: what the tables no longer need goes back to the system at the end of that.
     heap_shrinks: bool,
     memory_source: Source,
+    /// Bytes of it that the profile of device reads takes.
+    profile_memory: u64,
     /// The clients that were asked for.
     wanted: u32,
     store: Store,
@@ -189,6 +192,7 @@ impl Reactor {
             for_flash,
             heap_shrinks: false,
             memory_source,
+            profile_memory: 0,
             wanted,
             store: store.share()?,
             owned,
@@ -357,7 +361,8 @@ impl Reactor {
     /// Divides the memory anew, while serving. What is in use beyond it goes as soon as it is done with.
     fn set_memory(&mut self, memory: u64) -> anyhow::Result<()> {
         let geometry = *self.core.engine.geometry();
-        let division = memory::divide(memory, self.for_flash, &geometry, true, self.wanted)?;
+        let rest = memory.saturating_sub(self.profile_memory);
+        let division = Division { memory, ..memory::divide(rest, self.for_flash, &geometry, true, self.wanted)? };
         let most = division.limits.most_buffers(BLOCK as u64) as usize;
         let core = &mut self.core;
         anyhow::ensure!(
@@ -717,6 +722,19 @@ impl Reactor {
         token
     }
 
+    /// What is asked about the profile. Its memory comes out of what the server has.
+    fn relocate(&mut self, ask: Ask) -> Result<Answer, String> {
+        let (before, wanted) = (self.profile_memory, ask.memory(self.profile_memory));
+        self.profile_memory = wanted;
+        if self.profile_memory != before
+            && let Err(error) = self.set_memory(self.division.memory)
+        {
+            self.profile_memory = before;
+            return Err(format!("the profile takes {} of the memory: {error:#}", size::show(wanted)));
+        }
+        relocate::answer(&mut self.core.engine, ask)
+    }
+
     fn take_message(&mut self, message: Message) {
         let (request, client) = match message {
             Message::Stop => {
@@ -733,6 +751,10 @@ impl Reactor {
         let waits = !matches!(request, Request::Status { settle: false } | Request::Stop);
         if waits && !matches!(self.opened, Some(Ok(_))) {
             let _ = client.send(Response::Failed(BEING_OPENED.into()));
+            return;
+        }
+        if let Request::Relocate(ask) = request {
+            let _ = client.send(self.relocate(ask).map_or_else(Response::Failed, Response::Relocate));
             return;
         }
         let clients = |volume| self.server.clients_of(volume);

@@ -188,6 +188,9 @@ impl Engine {
         self.read_all_of(&mut run);
         self.read_from_flash(&mut flash_run);
         self.jobs.reorder.note_split(&mut self.pool, self.requests.get(id));
+        if self.profiling().is_some() && !short {
+            self.note_profile(id);
+        }
         if short {
             // What could be evicted is held elsewhere. The request runs again from its first stage.
             let Engine { pool: Pool { buffers, .. }, requests, .. } = self;

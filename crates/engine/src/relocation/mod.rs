@@ -8,18 +8,21 @@
 //!
 //! [`forecast`] then counts the device reads of a profile before and after a plan.
 //!
-//! An *object* is whatever is read as one: a file of a trace, a file of a guest by a manifest, a stream, a volume. The caller says which.
+//! An *object* is whatever is read as one: a file of a trace, a file of a guest by a manifest ([`objects`]), a stream, a volume. The caller says which.
 //!
 //! It owns no state of the pool and moves nothing. All of it is a pure function of what it is given, in integers alone; nothing here is quadratic.
 //! What must hold: a plan moves each slot once at most; every slot that it moves is in the contents it was given.
 //!
-//! Who calls it: so far the lab (`lab figure rededup-*`, docs/relocation.md). The pool has no job yet that runs a plan.
+//! Who calls it: the engine notes reads in a [`profiling::Profiling`] while it is told to, the program makes plans of them (`onefold relocate`), and the lab
+//! measures plans (`lab figure rededup-*`): docs/relocation.md. The pool has no job yet that runs a plan.
 
 pub mod assess;
 pub mod forecast;
 mod labels;
+pub mod objects;
 pub mod plan;
 pub mod profile;
+pub mod profiling;
 
 #[cfg(test)]
 mod tests;

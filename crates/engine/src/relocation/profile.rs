@@ -42,7 +42,8 @@ impl Profile {
             Merge::Adjacent => 1,
             Merge::ByObject => MOST_OPEN,
         };
-        Profile { most: most_runs.max(1), most_open, runs: VecDeque::new(), open: Vec::new(), reads: 0, dropped: 0 }
+        let most = most_runs.max(1);
+        Profile { most, most_open, runs: VecDeque::with_capacity(most), open: Vec::new(), reads: 0, dropped: 0 }
     }
 
     /// Notes a read of the device. One of no blocks is not noted.
@@ -75,10 +76,28 @@ impl Profile {
 
     /// The runs so far, in the order in which they ended. Open ones end (the paper's listing forgets the last).
     pub fn runs(&mut self) -> &[Run] {
+        self.end_open();
+        self.runs.make_contiguous()
+    }
+
+    /// Ends the open runs.
+    pub fn end_open(&mut self) {
         for run in core::mem::take(&mut self.open) {
             self.close(run);
         }
-        self.runs.make_contiguous()
+    }
+
+    /// Runs that have ended, with those that were forgotten since: the number of the next one.
+    pub fn ended(&self) -> u64 {
+        self.dropped + self.runs.len() as u64
+    }
+
+    /// Runs that have ended, by their numbers, from one on: for who takes them in parts. Numbers stay while new runs come; the oldest
+    /// runs may be gone.
+    pub fn runs_from(&self, number: u64) -> impl Iterator<Item = (u64, Run)> + '_ {
+        let first = number.max(self.dropped);
+        let skipped = usize::try_from(first - self.dropped).unwrap_or(usize::MAX).min(self.runs.len());
+        (first..).zip(self.runs.range(skipped..).copied())
     }
 
     /// Reads that were noted.

@@ -1,3 +1,4 @@
+use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -5,9 +6,12 @@ use proptest::prelude::*;
 
 use super::assess::{Assessment, Sharing, assess};
 use super::forecast::{Forecast, Moved, Reads};
+use super::objects::{FIRST, MOST_NAME_BYTES, MOST_NAMES, Objects, Part, Refusal};
 use super::plan::{Order, Rules, plan};
 use super::profile::{Merge, Profile, contents};
+use super::profiling::{MOST_BYTES, Profiling};
 use super::{Content, Extent, Object, Run};
+use crate::contract::VolumeId;
 
 fn run(object: u32, slot: u64, blocks: u32) -> Run {
     Run { slot, blocks, object: Object(object) }
@@ -114,6 +118,71 @@ fn a_full_profile_forgets_the_oldest() {
 }
 
 #[test]
+fn runs_are_taken_in_parts_while_new_ones_come() {
+    let mut profile = Profile::new(Merge::Adjacent, 3);
+    (0..4).for_each(|number| profile.note(Object(number), u64::from(number) * 10, 1));
+    let from = |profile: &Profile, number| profile.runs_from(number).collect::<Vec<_>>();
+    assert_eq!((profile.ended(), from(&profile, 2)), (3, vec![(2, run(2, 20, 1))]));
+    profile.end_open();
+    // The oldest has gone: the next one that is there comes in its place.
+    assert_eq!((profile.ended(), from(&profile, 0).len(), from(&profile, 0)[0]), (4, 3, (1, run(1, 10, 1))));
+    assert_eq!((from(&profile, 4), from(&profile, u64::MAX)), (vec![], vec![]));
+}
+
+#[test]
+fn blocks_belong_to_the_objects_of_a_manifest_or_to_their_volume() {
+    let part = |volume, block, blocks, object| Part { block, blocks, object: Object(object), volume: VolumeId(volume) };
+    let mut objects = Objects::new(4);
+    for one in [part(1, 10, 5, FIRST), part(1, 20, 2, FIRST), part(1, 15, 5, FIRST + 1), part(2, 0, 9, FIRST + 2)] {
+        assert_eq!(objects.insert(one), Ok(()));
+    }
+    let of = |objects: &Objects, volume, block| objects.of(VolumeId(volume), block).0;
+    assert_eq!(
+        [9, 10, 14, 15, 19, 21, 22].map(|block| of(&objects, 1, block)),
+        [1, FIRST, FIRST, FIRST + 1, FIRST + 1, FIRST, 1]
+    );
+    assert_eq!((of(&objects, 2, 8), of(&objects, 2, 9), of(&objects, 0, 0)), (FIRST + 2, 2, 0));
+    assert_eq!(objects.insert(part(1, 0, 11, 9)), Err(Refusal::Overlaps(Object(FIRST))));
+    assert_eq!(objects.insert(part(1, 21, 1, 9)), Err(Refusal::Overlaps(Object(FIRST))));
+    assert_eq!(objects.insert(part(1, 0, 10, 9)), Err(Refusal::Full));
+    assert_eq!(objects.insert(part(3, 0, 0, 9)), Err(Refusal::NoBlocks));
+    assert_eq!(objects.insert(part(3, u64::MAX, 1, 9)), Err(Refusal::NoBlocks));
+    objects.forget(VolumeId(1));
+    assert_eq!((objects.parts().len(), of(&objects, 1, 10)), (1, 1));
+}
+
+#[test]
+fn names_follow_each_other_and_end() {
+    let mut objects = Objects::new(0);
+    assert_eq!(
+        ["/a", "/a", "/b", "/a"].map(|name| objects.named(name).unwrap().0),
+        [FIRST, FIRST, FIRST + 1, FIRST + 2]
+    );
+    assert_eq!(objects.names(), ["/a", "/b", "/a"]);
+    let long = "x".repeat(MOST_NAME_BYTES - 6);
+    assert_eq!(objects.named(&long).unwrap().0, FIRST + 3);
+    assert_eq!(objects.named("/c"), Err(Refusal::Full));
+    let mut objects = Objects::new(0);
+    let fitting = (0..).take_while(|number: &usize| objects.named(&number.to_string()).is_ok()).count();
+    assert_eq!(fitting, MOST_NAMES);
+}
+
+#[test]
+fn a_request_is_noted_by_object_and_run() {
+    let mut profiling = Profiling::default();
+    let part = Part { block: 2, blocks: 2, object: Object(FIRST), volume: VolumeId(7) };
+    profiling.objects.insert(part).unwrap();
+    // Blocks 0 to 5: slots 100 to 104, then one elsewhere; block 4 is a hole.
+    let places = [(0, 100), (1, 101), (2, 102), (3, 103), (5, 104), (6, 900)];
+    profiling.note(VolumeId(7), places.into_iter());
+    profiling.note(VolumeId(7), core::iter::empty());
+    assert_eq!(profiling.profile.runs(), [run(7, 100, 2), run(7, 104, 1), run(FIRST, 102, 2), run(7, 900, 1)]);
+    assert_eq!(profiling.profile.reads(), 4);
+    let runs = profiling.profile.most_bytes() - 64 * size_of::<Run>();
+    assert_eq!((runs + profiling.objects.most_bytes(), MOST_BYTES), (7 << 20, (7 << 20) + (11 << 19)));
+}
+
+#[test]
 fn contents_are_in_the_order_of_first_reads() {
     let runs = [run(2, 8, 2), run(1, 0, 4), run(2, 0, 2), run(2, 1, 3), run(2, 9, 3)];
     let found = contents(&runs);
@@ -180,6 +249,30 @@ fn only_who_shares_is_a_candidate() {
 }
 
 proptest! {
+    #[test]
+    fn each_block_is_whose_part_it_lies_in(
+        drawn in proptest::collection::vec((0u16..3, 0u64..60, 0u32..9), 0..40),
+    ) {
+        let mut objects = Objects::new(20);
+        let mut owners = alloc::collections::BTreeMap::new();
+        for (number, (volume, block, blocks)) in drawn.into_iter().enumerate() {
+            let object = Object(FIRST + number as u32);
+            let part = Part { block, blocks, object, volume: VolumeId(volume) };
+            let own = (block..block + u64::from(blocks)).map(|block| (volume, block));
+            let is_free = own.clone().all(|place| !owners.contains_key(&place));
+            let fits = objects.parts().len() < 20;
+            let taken = objects.insert(part).is_ok();
+            prop_assert_eq!(taken, is_free && fits && blocks > 0);
+            if taken {
+                owners.extend(own.map(|place| (place, object)));
+            }
+        }
+        for (volume, block) in (0..3).flat_map(|volume| (0..70).map(move |block| (volume, block))) {
+            let owner = owners.get(&(volume, block)).copied().unwrap_or(Object(volume.into()));
+            prop_assert_eq!(objects.of(VolumeId(volume), block), owner);
+        }
+    }
+
     #[test]
     fn sharing_is_what_all_pairs_say(drawn in proptest::collection::vec((0u32..6, 0u64..60, 1u32..9), 0..60)) {
         let runs: Vec<Run> = drawn.into_iter().map(|(object, slot, blocks)| run(object, slot, blocks)).collect();

@@ -57,6 +57,12 @@ pub enum Command {
     /// Create, delete, resize, set and list the volumes of a pool
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Note what clients read from the device, and plan which shared blocks should lie together; moves nothing
+    #[command(subcommand)]
+    Relocate(RelocateCommand),
+    /// Say which blocks of a volume are which file of its guest, for the profile of device reads
+    #[command(subcommand)]
+    Objects(ObjectsCommand),
     /// Put a cache on flash in front of a pool on slow disks, take it away, and show what it is good for
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -241,6 +247,67 @@ pub enum VolumeCommand {
     },
     /// List the volumes
     List {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `onefold relocate`.
+#[derive(Subcommand, Debug)]
+pub enum RelocateCommand {
+    /// The profile of device reads that the server keeps
+    #[command(subcommand)]
+    Profile(ProfileCommand),
+    /// Show which volumes would have shared blocks moved, how much that is, and the device reads that it saves
+    Plan {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `onefold objects`.
+#[derive(Subcommand, Debug)]
+pub enum ObjectsCommand {
+    /// Read a manifest of a guest's files into the profile of a pool that is served. It takes the place of the volume's last one
+    Import {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// Which volume
+        volume: String,
+        /// What 'filefrag -v' printed in the guest, or lines of OFFSET LENGTH NAME in bytes; '-' is the input
+        file: PathBuf,
+        /// Where the guest's file system begins in the volume: the offset of its partition
+        #[arg(long, value_parser = size::parse)]
+        offset: Option<u64>,
+    },
+}
+
+/// `onefold relocate profile`.
+#[derive(Subcommand, Debug)]
+pub enum ProfileCommand {
+    /// Begin to note; it takes 12.5 MiB of the server's memory
+    Start {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+    },
+    /// End that, and forget what was noted
+    Stop {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Show what was noted
+    Show {
         /// Which pool
         #[command(flatten)]
         target: Target,

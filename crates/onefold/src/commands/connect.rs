@@ -10,10 +10,9 @@ use serde_json::{Value, json};
 
 use crate::clients::listen::{Address, with_tls};
 use crate::commands::cli::{ConnectArgs, Form};
-use crate::operators::command;
 use crate::operators::control::{self, Request};
 use crate::print::print;
-use crate::report::status::Report;
+use crate::report::status::{Report, no_volume};
 
 /// How long a client keeps requests and tries again when its server is restarted, in seconds.
 const RECONNECT_SECONDS: u32 = 300;
@@ -55,7 +54,7 @@ impl Place {
     /// A volume of a server; a Unix socket before TCP, unless TCP is asked for.
     pub fn of(report: &Report, name: &str, tcp: bool) -> anyhow::Result<Place> {
         let volume = report.volumes.iter().find(|volume| volume.name == name);
-        let volume = volume.ok_or_else(|| anyhow::Error::msg(command::no_volume(name)))?;
+        let volume = volume.ok_or_else(|| anyhow::Error::msg(no_volume(name)))?;
         let read = |address: &String| Address::parse(address).map_err(anyhow::Error::msg);
         let mut addresses = report.addresses.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
         addresses.sort_by_key(|address| matches!(address, Address::Tcp { .. }) != tcp);

@@ -17,7 +17,7 @@ use crate::commands::private::{Work, with_pool};
 use crate::operators::command;
 use crate::operators::control::Request;
 use crate::print::{complain, print, print_json};
-use crate::report::status::{Report, VERSION, VolumeReport};
+use crate::report::status::{Report, VERSION, VolumeReport, no_volume};
 use crate::size;
 use crate::transfer::copy::{self, Before, Interrupted, Outcome, Transfer};
 use crate::transfer::disk::Place;
@@ -151,7 +151,7 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
     let before = check_image(image, arguments)?;
     let prepare = |report: &Report| {
         let known = report.volumes.iter().find(|known| known.name == *volume);
-        let known = known.ok_or_else(|| anyhow::Error::msg(command::no_volume(volume)))?;
+        let known = known.ok_or_else(|| anyhow::Error::msg(no_volume(volume)))?;
         if known.clients > 0 {
             complain(format_args!(
                 "note: '{volume}' is in use by {}: what is written to it meanwhile may be in the image or not",

@@ -11,10 +11,12 @@ pub mod explain;
 pub mod images;
 pub mod look;
 pub mod manual;
+pub mod objects;
 pub mod offline;
 pub mod private;
 #[cfg(test)]
 mod reference;
+pub mod relocate;
 pub mod repair;
 pub mod scrub;
 pub mod serve;

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use engine::recording::{Ending, Header, MAGIC, Recorder, Unreturned};
+use engine::relocation::profiling::Profiling;
 use engine::{BufferId, Effect, Engine, Event, FlashParameters, Limits, Nanos};
 use rustix::fs::{FlockOperation, flock};
 use tracing::{info, warn};
@@ -132,6 +133,16 @@ impl Recorded {
             recording.hand_over();
         }
         self.engine.set_limits(limits);
+    }
+
+    /// [`Engine::set_profiling`]: not recorded, for nothing that the engine does depends on it.
+    pub fn set_profiling(&mut self, on: bool) {
+        self.engine.set_profiling(on);
+    }
+
+    /// [`Engine::profiling_mut`], likewise.
+    pub fn profiling_mut(&mut self) -> Option<&mut Profiling> {
+        self.engine.profiling_mut()
     }
 }
 

@@ -9,6 +9,7 @@ use engine::{
 use tracing::error;
 
 use crate::operators::control::{Budget, DedupAction, PoolSettings, Request, ScrubAction};
+use crate::report::status::no_volume;
 use crate::size;
 
 /// What a request comes to.
@@ -67,6 +68,7 @@ pub fn wanted<'a>(
             };
             Command::SetVolume { volume: find(engine, name)?.id, change }
         }
+        Request::Relocate(_) => return Err("a profile is kept by the server of a pool: it is not served".into()),
         Request::Scrub { action } => scrub_command(*action),
         Request::Dedup { action } => dedup_command(*action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
@@ -140,7 +142,8 @@ pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
 pub fn done(request: &Request) -> Option<String> {
     Some(match request {
         Request::Status { .. } | Request::Stop | Request::Grow { .. } => return None,
-        Request::Scrub { .. } | Request::Dedup { .. } | Request::AttachCache(_) | Request::DetachCache => return None,
+        Request::Scrub { .. } | Request::Dedup { .. } | Request::Relocate(_) => return None,
+        Request::AttachCache(_) | Request::DetachCache => return None,
         Request::CreateVolume { name, size_bytes, policy } => {
             let policy = if policy == "inherit" { String::new() } else { format!(", policy {policy}") };
             format!("made the volume '{name}' of {}{policy}", size::show(*size_bytes))
@@ -200,11 +203,6 @@ pub fn dedup_command(action: DedupAction) -> Command<'static> {
 fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {
     let mut volumes = engine.volumes();
     volumes.find(|volume| volume.name == name).ok_or_else(|| no_volume(name))
-}
-
-/// Words for a volume that is not there.
-pub fn no_volume(name: &str) -> String {
-    format!("there is no volume '{name}': 'onefold volume list' shows them all")
 }
 
 /// A policy, or none.

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::listen::{Listener, Purpose, check_unix_path};
 use crate::flash::label::{Attach, Label};
+use crate::operators::relocate::{Answer, Ask};
 use crate::report::status::Report;
 use crate::store::backing::Store;
 use crate::store::identity::Identity;
@@ -131,6 +132,8 @@ pub enum Request {
         /// Which of these.
         action: DedupAction,
     },
+    /// About the profile of device reads; answered at once.
+    Relocate(Ask),
     /// Put a flash in front of the store.
     AttachCache(Attach),
     /// Take it away; answered at once.
@@ -193,6 +196,8 @@ pub enum Response {
     Done(Box<Report>),
     /// It was not done.
     Failed(String),
+    /// What was asked about the profile.
+    Relocate(Answer),
     /// This server has the store that is meant; nothing was asked.
     Here,
     /// It was not done: another store is meant than this server has open, which is called so now.
@@ -364,6 +369,15 @@ fn answer(mut client: &UnixStream, response: &Response) -> io::Result<()> {
 
 /// Asks the server of a pool; `None` if no server is found that has it. With the path of a control socket, only that server.
 pub fn call_server_of(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::Result<Option<Report>> {
+    match ask_server_of(pool, control, request)? {
+        Some(Response::Done(report)) => Ok(Some(*report)),
+        Some(_) => bail!("the server's answer is not understood: is it of another version?"),
+        None => Ok(None),
+    }
+}
+
+/// The same, for an answer that may be something else than figures.
+pub fn ask_server_of(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::Result<Option<Response>> {
     let (paths, is_named) = match control {
         Some(path) => {
             check_unix_path(path, "--control PATH")?;
@@ -374,7 +388,7 @@ pub fn call_server_of(pool: &Path, control: Option<&Path>, request: &Request) ->
     let store = if pool.exists() { Identity::at(pool)? } else { return Ok(None) };
     for path in paths {
         match call(&path, &Line { store, request: Some(request.clone()) }, None)? {
-            Some(Response::Done(report)) => return Ok(Some(*report)),
+            Some(done @ (Response::Done(_) | Response::Relocate(_))) => return Ok(Some(done)),
             Some(Response::Failed(error)) => bail!(error),
             Some(Response::Elsewhere(served)) if is_named => bail!(
                 "the server at {} serves {served}, not {}: name what it serves, or the control socket of the other",

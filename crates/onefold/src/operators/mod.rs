@@ -3,5 +3,6 @@
 pub mod command;
 pub mod control;
 pub mod properties;
+pub mod relocate;
 pub mod service;
 pub mod watch;

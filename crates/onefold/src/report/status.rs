@@ -20,6 +20,11 @@ use crate::size;
 /// Version of the JSON that `status` and `volume list` print.
 pub const VERSION: u32 = 1;
 
+/// What a command is told that names a volume which is not there.
+pub fn no_volume(name: &str) -> String {
+    format!("there is no volume '{name}': 'onefold volume list' shows them all")
+}
+
 /// What a command is told that comes too early.
 pub const BEING_OPENED: &str = "the pool is still being opened: try again in a moment";
 

@@ -1,0 +1,170 @@
+//! `onefold relocate`: what clients read from the device, and what would move to make those reads longer. Nothing is moved.
+
+use std::process::ExitCode;
+
+use anyhow::{bail, ensure};
+use engine::relocation::assess::{Sharing, assess};
+use engine::relocation::forecast::{Forecast, Moved, Reads};
+use engine::relocation::objects::FIRST;
+use engine::relocation::plan::{Rules, plan};
+use engine::relocation::profile::contents;
+use engine::relocation::{Object, Run};
+use serde_json::json;
+
+use crate::commands::cli::{ProfileCommand, RelocateCommand, Target};
+use crate::operators::control::{self, Request, Response};
+use crate::operators::relocate::{self, Answer, Ask, OFF};
+use crate::print::{print, print_json};
+use crate::report::status::VERSION;
+use crate::size;
+
+/// Bytes of a block.
+const BLOCK: u64 = 4096;
+
+/// A profile, taken from a server.
+struct Taken {
+    on: bool,
+    reads: u64,
+    dropped: u64,
+    volumes: Vec<(u32, String)>,
+    /// Of the objects from the first that is no volume on.
+    names: Vec<String>,
+    runs: Vec<Run>,
+}
+
+impl Taken {
+    fn name(&self, object: Object) -> String {
+        if let Some(name) = object.0.checked_sub(FIRST).and_then(|at| self.names.get(at as usize)) {
+            return name.clone();
+        }
+        let volume = self.volumes.iter().find(|(number, _)| *number == object.0);
+        volume.map_or_else(|| format!("volume {} (deleted)", object.0), |(_, name)| name.clone())
+    }
+}
+
+/// Carries the command out.
+pub fn relocate(command: &RelocateCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        RelocateCommand::Profile(ProfileCommand::Start { target }) => {
+            ask(target, Ask::Start)?;
+            print(format_args!("reads that go to the device are noted from now on, until the server stops\n"));
+        }
+        RelocateCommand::Profile(ProfileCommand::Stop { target }) => {
+            ask(target, Ask::Stop)?;
+            print(format_args!("no reads are noted any more; those that were are forgotten\n"));
+        }
+        RelocateCommand::Profile(ProfileCommand::Show { target, json }) => show(&take(target)?, *json),
+        RelocateCommand::Plan { target, json } => {
+            let taken = take(target)?;
+            ensure!(taken.on, OFF);
+            show_plan(&taken, *json);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn ask(target: &Target, ask: Ask) -> anyhow::Result<Answer> {
+    let asked = control::ask_server_of(&target.pool, target.control.as_deref(), &Request::Relocate(ask))?;
+    match asked {
+        Some(Response::Relocate(answer)) => Ok(answer),
+        Some(_) => bail!("the server's answer is not understood: is it of another version?"),
+        None => bail!("no server has {}: a profile is kept by the server of a pool", target.pool.display()),
+    }
+}
+
+/// Takes all runs that there are now; those that come meanwhile are not waited for.
+fn take(target: &Target) -> anyhow::Result<Taken> {
+    let Answer::Summary { on, reads, dropped, ended, volumes } = ask(target, Ask::Summary)? else {
+        bail!("the server's answer is not understood: is it of another version?")
+    };
+    let (mut runs, mut from) = (Vec::new(), dropped);
+    while on && from < ended {
+        match ask(target, Ask::Runs { from })? {
+            Answer::Runs { next, runs: some } if next > from => {
+                runs.extend(some.into_iter().map(relocate::run));
+                from = next;
+            }
+            _ => break,
+        }
+    }
+    let mut names = Vec::new();
+    if on {
+        while let Answer::Names { names: more, .. } = ask(target, Ask::Names { from: names.len() })?
+            && !more.is_empty()
+        {
+            names.extend(more);
+        }
+    }
+    Ok(Taken { on, reads, dropped, volumes, names, runs })
+}
+
+fn show(taken: &Taken, json: bool) {
+    let found = assess(&taken.runs, Sharing::OthersRuns);
+    let blocks =
+        |object| -> u64 { taken.runs.iter().filter(|run| run.object == object).map(|run| u64::from(run.blocks)).sum() };
+    if json {
+        let objects: Vec<_> = found
+            .iter()
+            .map(|one| {
+                json!({
+                    "name": taken.name(one.object), "runs": one.randomness, "sharing": one.sharing,
+                    "blocks_read": blocks(one.object),
+                })
+            })
+            .collect();
+        return print_json(&json!({
+            "version": VERSION, "profiling": taken.on, "reads": taken.reads, "runs": taken.runs.len(),
+            "dropped_runs": taken.dropped, "objects": objects,
+        }));
+    }
+    if !taken.on {
+        return print(format_args!("{OFF}\n"));
+    }
+    print(format_args!("{} reads in {} runs, {} forgotten\n", taken.reads, taken.runs.len(), taken.dropped));
+    for one in &found {
+        let (name, read) = (taken.name(one.object), size::show(blocks(one.object).saturating_mul(BLOCK)));
+        print(format_args!("  {name:<24}{read} in {} runs; {} of others touch it\n", one.randomness, one.sharing));
+    }
+}
+
+fn show_plan(taken: &Taken, json: bool) {
+    let contents = contents(&taken.runs);
+    let plan = plan(&assess(&taken.runs, Sharing::OthersRuns), &contents, Rules::OURS);
+    // Behind all that was read: there the moved blocks lie together.
+    let behind = taken.runs.iter().map(Run::end).max().map_or(0, |end| end + 1);
+    let forecast = Forecast::new(&taken.runs, &Moved::new(&plan, behind));
+    let (Reads { before, after }, harm) = (forecast.all(), forecast.harm());
+    let of = |object| forecast.objects.iter().find(|(other, _)| *other == object).map_or(Reads::default(), |one| one.1);
+    let bytes = plan.blocks().saturating_mul(BLOCK);
+    if json {
+        let moves: Vec<_> = plan
+            .moves
+            .iter()
+            .map(|one| {
+                let reads = of(one.assessment.object);
+                json!({
+                    "name": taken.name(one.assessment.object), "runs": one.assessment.randomness,
+                    "sharing": one.assessment.sharing, "bytes": one.blocks.saturating_mul(BLOCK),
+                    "bytes_of_earlier": one.taken.saturating_mul(BLOCK),
+                    "reads_before": reads.before, "reads_after": reads.after,
+                })
+            })
+            .collect();
+        return print_json(&json!({
+            "version": VERSION, "objects": contents.len(), "candidates": plan.candidates, "in_one_piece": plan.whole,
+            "taken": plan.taken, "moves": moves, "bytes": bytes, "reads_before": before, "reads_after": after,
+            "reads_lost": harm,
+        }));
+    }
+    print(format_args!("{} objects were read, {} of them share blocks\n", contents.len(), plan.candidates));
+    for (place, one) in plan.moves.iter().enumerate() {
+        let (name, reads) = (taken.name(one.assessment.object), of(one.assessment.object));
+        let moved = size::show(one.blocks.saturating_mul(BLOCK));
+        print(format_args!("  {}. {name:<24}{moved}, device reads {} -> {}\n", place + 1, reads.before, reads.after));
+    }
+    print(format_args!(
+        "would move {}: device reads {before} -> {after}, of which {harm} more for objects that lose\n\
+         nothing is moved: this version only plans\n",
+        size::show(bytes)
+    ));
+}

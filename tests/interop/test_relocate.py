@@ -1,0 +1,90 @@
+"""The profile of device reads, and the plan that is made of it: two volumes that share blocks, read in different order."""
+
+import json
+import os
+import unittest
+
+import nbd
+
+from server import BLOCK, Pool, onefold
+
+
+def asked(pool, *words):
+    return json.loads(onefold("relocate", *words, pool.path, "--json").stdout)
+
+
+class Relocate(unittest.TestCase):
+    def test_what_is_read_is_noted_and_planned(self):
+        pool = Pool()
+        onefold("create", pool.path, "--capacity", "64M")
+        for name in ("one", "two"):
+            onefold("volume", "create", pool.path, name, "--size", "16M", "--policy", "full")
+        onefold("set", pool.path, "cache-key", "off")
+        refused = onefold("relocate", "profile", "start", pool.path, check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("no server has", refused.stderr)
+        pool.serve(create=False)
+        clients = {}
+        for name in ("one", "two"):
+            clients[name] = nbd.NBD()
+            clients[name].connect_uri(pool.uri(name))
+        blocks = [os.urandom(BLOCK) for _ in range(256)]
+        for number, block in enumerate(blocks):
+            clients["one"].pwrite(block, number * BLOCK)
+        # The other has the same blocks, the second half first, each with one of its own behind it.
+        for place, number in enumerate([*range(128, 256), *range(128)]):
+            clients["two"].pwrite(blocks[number] + os.urandom(BLOCK), 2 * place * BLOCK)
+        clients["two"].flush()
+        onefold("status", pool.path, "--settle")
+        self.assertFalse(asked(pool, "profile", "show")["profiling"])
+        refused = onefold("relocate", "plan", pool.path, check=False)
+        self.assertIn("no reads are noted", refused.stderr)
+        onefold("relocate", "profile", "start", pool.path)
+        for number in range(256):
+            clients["one"].pread(BLOCK, number * BLOCK)
+        for _ in range(3):
+            for number in range(256):
+                clients["two"].pread(2 * BLOCK, 2 * number * BLOCK)
+        shown = asked(pool, "profile", "show")
+        self.assertTrue(shown["profiling"])
+        self.assertEqual({one["name"] for one in shown["objects"]}, {"one", "two"})
+        plan = asked(pool, "plan")
+        self.assertEqual((plan["objects"], plan["candidates"]), (2, 2))
+        self.assertEqual(plan["moves"][0]["name"], "two")
+        self.assertLess(plan["reads_after"], plan["reads_before"])
+        self.assertIn("nothing is moved", onefold("relocate", "plan", pool.path).stdout)
+        self.imported(pool, clients["one"])
+        onefold("relocate", "profile", "stop", pool.path)
+        self.assertFalse(asked(pool, "profile", "show")["profiling"])
+        pool.stop()
+
+    def imported(self, pool, client):
+        """Files of a manifest have runs of their own."""
+        manifest = os.path.join(pool.folder, "files.txt")
+        for text, wrong in (("0 4096 /a\n1 x /b\n", "line 2"), ("", "names no blocks"), ("x" * 20000, "longer than")):
+            with open(manifest, "w", encoding="utf-8") as file:
+                file.write(text)
+            refused = onefold("objects", "import", pool.path, "one", manifest, check=False)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn(wrong, refused.stderr)
+        with open(manifest, "w", encoding="utf-8") as file:
+            file.write("File size of /usr/a is 262144 (64 blocks of 4096 bytes)\n"
+                       " ext:     logical_offset:        physical_offset: length:   expected: flags:\n"
+                       "   0:        0..      63:          0..        63:     64:             last,eof\n"
+                       "/usr/a: 1 extent found\n"
+                       "File size of /usr/b is 4096 (1 block of 4096 bytes)\n"
+                       "   0:        0..       0:         63..        63:      1:             last,eof\n"
+                       "   1:        0..       0:         64..        64:      1:             last,eof\n")
+        said = onefold("objects", "import", pool.path, "one", manifest).stdout
+        self.assertIn("2 parts of 'one' belong to files now; 1 were left out", said)
+        refused = onefold("objects", "import", pool.path, "three", manifest, check=False)
+        self.assertIn("no volume 'three'", refused.stderr)
+        onefold("set", pool.path, "cache-key", "off")
+        for number in range(66):
+            client.pread(BLOCK, number * BLOCK)
+        found = {one["name"]: one["blocks_read"] for one in asked(pool, "profile", "show")["objects"]}
+        self.assertEqual((found["/usr/a"], found["/usr/b"]), (64, 1))
+
+
+if __name__ == "__main__":
+    unittest.main()
