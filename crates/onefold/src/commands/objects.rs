@@ -168,6 +168,10 @@ fn send(target: &Target, volume: &str, mut manifest: Manifest<impl BufRead>) -> 
                 parts += 1;
             }
         }
+        if objects.is_empty() {
+            // A manifest of nothing leaves the last one as it was.
+            break;
+        }
         let import = Ask::Import { volume: volume.into(), begins, objects };
         match ask(target, import)? {
             Answer::Imported { taken: some, left_out: others } => (taken, left_out) = (taken + some, left_out + others),

@@ -89,7 +89,7 @@ fn take(target: &Target) -> anyhow::Result<Taken> {
     }
     let mut names = Vec::new();
     if on {
-        while let Answer::Names { names: more, .. } = ask(target, Ask::Names { from: names.len() })?
+        while let Answer::Names { names: more } = ask(target, Ask::Names { from: names.len() })?
             && !more.is_empty()
         {
             names.extend(more);

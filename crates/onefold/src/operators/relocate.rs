@@ -4,7 +4,7 @@
 //! for all of them. The plan is made by the one who asks, in a process of its own.
 
 use engine::VolumeId;
-use engine::relocation::objects::{FIRST, Part, Refusal};
+use engine::relocation::objects::{Part, Refusal};
 use engine::relocation::profiling::{MOST_BYTES, Profiling};
 use engine::relocation::{Object, Run};
 use serde::{Deserialize, Serialize};
@@ -85,9 +85,7 @@ pub enum Answer {
     },
     /// Some names of objects.
     Names {
-        /// The number of the first of these.
-        first: u32,
-        /// In the order of numbers; none: there are no more.
+        /// In the order of the objects' numbers; none: there are no more.
         names: Vec<String>,
     },
     /// So many parts were taken, and so many left out, because another object has some of their blocks.
@@ -128,7 +126,7 @@ pub fn answer(engine: &mut Recorded, ask: Ask) -> Result<Answer, String> {
                 bytes += name.len();
                 fits
             });
-            return Ok(Answer::Names { first: FIRST + from as u32, names: more.cloned().collect() });
+            return Ok(Answer::Names { names: more.cloned().collect() });
         }
         Ask::Import { volume, begins, objects } => {
             let id = engine.volumes().find(|one| one.name == volume).map(|one| one.id);
