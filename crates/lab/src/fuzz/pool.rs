@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::encode::{VOLUME_BYTES, checksum};
 use engine::superblock::{MAGIC, SUPERBLOCK_SIZE, TREES, TreeId};
-use engine::{Command, DigestFunction, Engine, Geometry, Limits, Parameters, Policy, Superblock, UNGROWN, VolumeId};
+use engine::{
+    Command, DeviceTraits, DigestFunction, Engine, Geometry, Limits, Parameters, Policy, Superblock, UNGROWN, VolumeId,
+};
 
 use super::driver::{Driver, Task, probe};
 
@@ -40,6 +42,7 @@ pub const LIMITS: Limits = Limits {
     delta_entries: 64,
     map_buffer: 24,
     read_ahead: 1024,
+    device: DeviceTraits::SSD,
     requests: 4,
     cache: crate::runs::config::GIVEN_CACHE,
 };

@@ -1,6 +1,6 @@
 //! The parameters of a run, all drawn from its seed: a swarm of tiny, nasty pools.
 
-use engine::{CacheKey, CacheLimits, DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
+use engine::{CacheKey, CacheLimits, DeviceTraits, DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
 
 use crate::random::Random;
 use crate::runs::forged;
@@ -72,6 +72,7 @@ impl Config {
                 read_ahead: 1024,
                 requests: 16,
                 cache: GIVEN_CACHE,
+                device: DeviceTraits::SSD,
             },
             volumes: vec![(64, Policy::Full), (64, Policy::Full)],
             depth: 4,
@@ -123,6 +124,9 @@ impl Config {
             limits.cache = CacheLimits { setting, interval: caches.pick(&[1, 4, 16, 64]), ..GIVEN_CACHE };
         }
         limits.map_buffer = Random::new(seed ^ 0x6d61_7062).pick(&[0, 2, 8, 32, 128, 512]);
+        if Random::new(seed ^ 0x6465_7669_6365).one_in(4) {
+            limits.device = DeviceTraits::HDD;
+        }
         make_huge(&mut volumes, &mut geometry, &mut limits, &mut Random::new(seed ^ 0x6875_6765));
         let random_flash = &mut Random::new(seed ^ 0x666c_6173);
         let flash = random_flash.one_in(3).then(|| FlashConfig::draw(random_flash));
@@ -218,6 +222,7 @@ fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
         read_ahead: 1024,
         requests: random.between(4, 16) as u32,
         cache: GIVEN_CACHE,
+        device: DeviceTraits::SSD,
     }
 }
 

@@ -13,7 +13,7 @@ pub mod command;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use engine::{Command, Limits, Nanos, Operation, PoolChange, Submit, Tidy};
+use engine::{Command, DeviceTraits, Limits, Nanos, Operation, PoolChange, Submit, Tidy};
 
 use crate::content::Cells;
 use crate::disks::Disk;
@@ -53,6 +53,8 @@ pub struct Setup {
     pub in_order: u64,
     /// Nobody reads the volume.
     pub is_unread: bool,
+    /// What the engine is told of the disk.
+    pub device: DeviceTraits,
 }
 
 /// A day.
@@ -92,6 +94,7 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
     let pool = Pool::new(setup.data, setup.room).map_err(|why| Violation(format!("no such pool: {why}")))?;
     let limits = Limits::for_memory(setup.memory, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("the engine needs {needed} bytes of memory for such a pool")))?;
+    let limits = Limits { device: setup.device, ..limits };
     let blocks = pool.mapped;
     let mut machine = Machine::on(disk, false, Store::new(Rc::new(pool)), limits, 0);
     machine.opened()?;
@@ -100,7 +103,13 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
     let mut life = Life { machine, random: Random::new(1), blocks, written: HashMap::new(), next_number: FIRST_NUMBER };
     life.rest()?;
     let in_order = blocks * setup.in_order / 1000;
+    if std::env::var_os("AGED_DEBUG").is_some() {
+        eprintln!("{:?} {:?} {:?}", life.machine.io, life.machine.disk(), life.machine.engine.geometry());
+    }
     let new_writes = life.write_in_order(in_order)?;
+    if std::env::var_os("AGED_DEBUG").is_some() {
+        eprintln!("{:?} {:?}", life.machine.io, life.machine.disk());
+    }
     life.rest()?;
     let fresh = life.read_all()?;
     life.rest()?;
@@ -114,8 +123,17 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
         let moved = status.home.moved_blocks + status.collect.moved_blocks;
         month.days.push(Day { read, writes, moved, written: u64::from(life.next_number - FIRST_NUMBER) });
         each(&month);
+        if std::env::var_os("AGED_DEBUG").is_some() {
+            eprintln!("{:?} {:?}", status.home, status.collect);
+        }
+    }
+    if std::env::var_os("AGED_DEBUG").is_some() {
+        eprintln!("{:?} {:?}", life.machine.io, life.machine.disk());
     }
     month.in_order[1] = life.write_in_order(in_order)?;
+    if std::env::var_os("AGED_DEBUG").is_some() {
+        eprintln!("{:?} {:?}", life.machine.io, life.machine.disk());
+    }
     Ok(month)
 }
 
