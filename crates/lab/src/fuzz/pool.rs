@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::encode::{VOLUME_BYTES, checksum};
 use engine::superblock::{MAGIC, SUPERBLOCK_SIZE, TREES, TreeId};
 use engine::{
-    Command, DeviceTraits, DigestFunction, Engine, Geometry, Limits, Parameters, Policy, Superblock, UNGROWN, VolumeId,
+    Command, DeviceKind, DeviceTraits, DigestFunction, Engine, Geometry, Limits, Parameters, Policy, Superblock,
+    UNGROWN, VolumeId,
 };
 
 use super::driver::{Driver, Task, probe};
@@ -76,7 +77,7 @@ pub fn make(kind: Kind) -> Vec<u8> {
     let parameters = parameters();
     let geometry = parameters.geometry;
     let mut image = vec![0; geometry.total_blocks() as usize * BLOCK];
-    for (offset, bytes) in engine::format(parameters).blocks {
+    for (offset, bytes) in engine::format(parameters, DeviceKind::Auto).blocks {
         image[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
     }
     let Ok(mut driver) = Driver::open(image, LIMITS, Engine::open) else { panic!("a new pool opens") };

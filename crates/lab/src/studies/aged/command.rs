@@ -56,15 +56,9 @@ pub struct Arguments {
     /// What the engine is told that the disk is: ssd or hdd; auto: what it is.
     #[arg(long, default_value = "auto")]
     device: DeviceKind,
-    /// Blocks of a gap.
+    /// Unwanted blocks that one read goes over, in place of what such a disk has.
     #[arg(long)]
     gap: Option<u32>,
-    #[arg(long)]
-    window: Option<u32>,
-    #[arg(long)]
-    reads: Option<u32>,
-    #[arg(long)]
-    flight: Option<u32>,
 }
 
 /// Runs it.
@@ -83,9 +77,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         };
         let mut device = DeviceTraits::of(told).unwrap_or(disk.traits());
         device.gap_blocks = arguments.gap.unwrap_or(device.gap_blocks);
-        device.window_blocks = arguments.window.unwrap_or(device.window_blocks);
-        device.window_reads = arguments.reads.unwrap_or(device.window_reads);
-        device.reads_in_flight = arguments.flight.unwrap_or(device.reads_in_flight);
         let setup = Setup { data, room, memory, days, permille, tidy, in_order, is_unread, device };
         println!(
             "{spec}\n{:>4} {:>12} {:>9} {:>10} {:>9} {:>15}",

@@ -103,13 +103,7 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
     let mut life = Life { machine, random: Random::new(1), blocks, written: HashMap::new(), next_number: FIRST_NUMBER };
     life.rest()?;
     let in_order = blocks * setup.in_order / 1000;
-    if std::env::var_os("AGED_DEBUG").is_some() {
-        eprintln!("{:?} {:?} {:?}", life.machine.io, life.machine.disk(), life.machine.engine.geometry());
-    }
     let new_writes = life.write_in_order(in_order)?;
-    if std::env::var_os("AGED_DEBUG").is_some() {
-        eprintln!("{:?} {:?}", life.machine.io, life.machine.disk());
-    }
     life.rest()?;
     let fresh = life.read_all()?;
     life.rest()?;
@@ -123,17 +117,8 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
         let moved = status.home.moved_blocks + status.collect.moved_blocks;
         month.days.push(Day { read, writes, moved, written: u64::from(life.next_number - FIRST_NUMBER) });
         each(&month);
-        if std::env::var_os("AGED_DEBUG").is_some() {
-            eprintln!("{:?} {:?}", status.home, status.collect);
-        }
-    }
-    if std::env::var_os("AGED_DEBUG").is_some() {
-        eprintln!("{:?} {:?}", life.machine.io, life.machine.disk());
     }
     month.in_order[1] = life.write_in_order(in_order)?;
-    if std::env::var_os("AGED_DEBUG").is_some() {
-        eprintln!("{:?} {:?}", life.machine.io, life.machine.disk());
-    }
     Ok(month)
 }
 
