@@ -416,6 +416,7 @@ class Policies(unittest.TestCase):
             onefold("create", pool.path, "--capacity", "64M", "--force", "--device", "hdd")
             self.assertRegex(onefold("status", pool.path).stdout, "device +hdd +as was set")
             self.assertRegex(onefold("get", pool.path, "device").stdout, "device +hdd +pool")
+            onefold("volume", "create", pool.path, "default", "--size", "16M")
             pool.serve(create=False)
             self.assertEqual([pool.status()["device"][name] for name in ("set", "has_heads")], ["hdd", True])
             done = onefold("set", pool.path, "device", "tape", check=False)
