@@ -420,7 +420,7 @@ class Policies(unittest.TestCase):
             pool.serve(create=False)
             self.assertEqual([pool.status()["device"][name] for name in ("set", "has_heads")], ["hdd", True])
             done = onefold("set", pool.path, "device", "tape", check=False)
-            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.returncode, 2)
             self.assertIn("device=tape is not possible: it is auto, hdd or ssd", done.stderr)
             onefold("set", pool.path, "device", "ssd")
             self.assertEqual([pool.status()["device"][name] for name in ("kind", "window_blocks")], ["ssd", 512])
