@@ -20,7 +20,7 @@ use super::written::{Tally, Written};
 use crate::content::{CELLS, Cells, ZERO};
 use crate::disks::Disk;
 use crate::timed::machine::{Machine, Processor, Step, Store};
-use crate::timed::pool::Pool;
+use crate::timed::pool::{Pool, VOLUME as BEFORE_VOLUME};
 use crate::{Checked, Violation, violated};
 
 /// The pool has a volume of so many bytes before, which the load does not touch.
@@ -132,6 +132,9 @@ pub fn run(setup: &Setup, distribution: &Distribution, progress: &mut dyn FnMut(
     machine.command(Command::Settle)?;
     let volume = machine.engine.volumes().find(|volume| volume.name == "load").map(|volume| volume.id);
     let volume = volume.ok_or(Violation("the volume is not there".into()))?;
+    // A pass leaves it alone, too: what it holds says nothing about the load.
+    let change = VolumeProperties { read_only: Some(true), ..VolumeProperties::default() };
+    machine.command(Command::SetVolume { volume: BEFORE_VOLUME, change })?;
     let (timing, goal) = (Some(setup.timing), Some(setup.goal));
     let change = VolumeProperties { timing, goal, ..VolumeProperties::default() };
     machine.command(Command::SetVolume { volume, change })?;
