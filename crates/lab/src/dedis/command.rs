@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use engine::Policy;
+use engine::{Goal, Policy, Timing};
 use serde::Serialize;
 
 use super::BLOCK;
 use super::arguments::{Contents, Requests, whole_blocks};
 use super::summary::{LatencyReport, Spread};
-use super::virtual_run::{Outcome, Setup, run as run_once};
+use super::virtual_run::{Outcome, Passes, Setup, run as run_once};
 use super::written::Tally;
 use crate::disks::Disk;
 use crate::parallel::Progress;
@@ -53,6 +53,18 @@ struct Run {
     /// What is shared: native, observe, full, select, idedup, with their parameters (docs/policies.md).
     #[arg(long, default_value = "full")]
     policy: String,
+    /// When it is shared: inline, offline, hybrid (docs/timing.md).
+    #[arg(long, default_value_t = Timing::Inline)]
+    timing: Timing,
+    /// What clients are to have, such as 20000iops or 200MiB/s.
+    #[arg(long, default_value_t = Goal::None)]
+    goal: Goal,
+    /// Passes that find what was not shared at once: after the load; or beside it, one after the other.
+    #[arg(long, value_parser = passes, default_value = "none")]
+    passes: Passes,
+    /// Journal, tables and checkpoints take no time, and nothing of them would survive. Only here: a server always keeps them.
+    #[arg(long)]
+    volatile_metadata: bool,
     /// Memory of the engine. Not given: enough for all contents, and the index keeps its part.
     #[arg(long, value_parser = crate::disks::spec::size)]
     memory: Option<u64>,
@@ -68,6 +80,15 @@ struct Run {
     /// Runs, each with a seed of its own.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     runs: u64,
+}
+
+fn passes(text: &str) -> Result<Passes, String> {
+    match text {
+        "none" => Ok(Passes::None),
+        "after" => Ok(Passes::After),
+        "beside" => Ok(Passes::Beside),
+        _ => Err(format!("'{text}': none, after or beside")),
+    }
 }
 
 /// Does it.
@@ -124,6 +145,9 @@ struct Report {
     distribution: String,
     pattern: String,
     policy: String,
+    timing: String,
+    goal: String,
+    volatile_metadata: bool,
     disk: String,
     workers: u64,
     request_bytes: u64,
@@ -156,6 +180,10 @@ struct RunReport {
     /// Blocks that hold something, less those that are stored.
     saved_blocks: i64,
     saved_gib: f64,
+    /// Blocks that passes beside the load led to another slot.
+    shared_blocks: u64,
+    /// The time of the pass after the load.
+    pass_seconds: f64,
     processor_us_a_request: f64,
     memory_bytes: u64,
     disk_commands: u64,
@@ -179,6 +207,8 @@ impl RunReport {
             stored_blocks: outcome.stored_blocks,
             saved_blocks,
             saved_gib: saved_blocks as f64 * BLOCK as f64 / GIB,
+            shared_blocks: outcome.shared_blocks,
+            pass_seconds: outcome.pass as f64 / 1e9,
             processor_us_a_request: outcome.processor.nanos as f64 / 1e3 / outcome.requests.max(1) as f64,
             memory_bytes: outcome.memory_bytes,
             disk_commands: outcome.disk_commands,
@@ -198,6 +228,10 @@ fn all_runs(run: &Run) -> Result<Report, String> {
         let seed = load.seed;
         let setup = Setup {
             policy,
+            timing: run.timing,
+            goal: run.goal,
+            passes: run.passes,
+            volatile: run.volatile_metadata,
             volume_blocks: volume_bytes / BLOCK,
             memory: run.memory,
             disk: disk.clone(),
@@ -220,6 +254,9 @@ fn all_runs(run: &Run) -> Result<Report, String> {
         distribution: distribution.name,
         pattern: run.requests.pattern.to_string(),
         policy: run.policy.clone(),
+        timing: run.timing.to_string(),
+        goal: run.goal.to_string(),
+        volatile_metadata: run.volatile_metadata,
         disk: run.disk.clone(),
         workers: run.requests.workers,
         request_bytes: run.requests.request,

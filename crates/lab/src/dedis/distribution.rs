@@ -96,6 +96,30 @@ impl Distribution {
         Ok(distribution)
     }
 
+    /// The same for a load that is so many times smaller: as many of its draws are duplicates. Of contents that come equally often there
+    /// are so many times fewer; where there are too few of them for that, each comes less often.
+    pub fn shrunk(&self, times: u64) -> Distribution {
+        let times = times.max(1);
+        let mut shrunk =
+            Distribution { name: self.name.clone(), classes: Vec::new(), shared_blocks: 0, total_blocks: 0 };
+        let mut first_content = 0;
+        for class in &self.classes {
+            let (copies, contents) = match class {
+                Class { copies, contents, .. } if *contents >= 8 * times => (*copies, contents / times),
+                Class { copies, contents, .. } if *copies >= 2 * times => (copies / times, *contents),
+                Class { copies, contents, .. } => (2, copies * contents / times / 2),
+            };
+            if contents > 0 {
+                let first_block = shrunk.shared_blocks;
+                shrunk.classes.push(Class { first_block, first_content, copies, contents });
+                shrunk.shared_blocks += copies * contents;
+                first_content += contents;
+            }
+        }
+        shrunk.total_blocks = shrunk.shared_blocks + (self.total_blocks - self.shared_blocks).div_ceil(times);
+        shrunk
+    }
+
     /// Contents that come more than once: draws name them by the numbers below this.
     pub fn shared_contents(&self) -> u64 {
         self.classes.last().map_or(0, |class| class.first_content + class.contents)
@@ -174,6 +198,19 @@ mod tests {
             let why = Distribution::parse("bad", text).expect_err(text);
             assert!(why.contains(words), "{text:?}: {why}");
         }
+    }
+
+    #[test]
+    fn a_smaller_load_of_a_smaller_distribution_has_as_many_duplicates() {
+        let text = "0 400000\n1 90000\n4 30000\n30 40\n60000 1";
+        let distribution = Distribution::parse("some", text).expect("it is one");
+        let share = |distribution: &Distribution, draws: u64| distribution.expect(draws).duplicates / draws as f64;
+        let whole = share(&distribution, 500_000);
+        for times in [2, 16, 100] {
+            let part = share(&distribution.shrunk(times), 500_000 / times);
+            assert!((part - whole).abs() < 0.01, "{times}: {part} for {whole}");
+        }
+        assert_eq!(distribution.shrunk(1).expect(1000), distribution.expect(1000));
     }
 
     #[test]

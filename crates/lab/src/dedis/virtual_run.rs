@@ -7,17 +7,20 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use engine::{Command, Limits, Nanos, Operation, Policy, Submit, VolumeId};
+use engine::{
+    Command, DedupCommand, Goal, Limits, Nanos, Operation, PassState, Policy, Submit, Timing, VolumeId,
+    VolumeProperties,
+};
 
 use super::BLOCK;
 use super::distribution::Distribution;
-use super::load::{ContentId, Load, Request, Stream, Turn};
+use super::load::{ContentId, Load, Request, Stop, Stream, Turn};
 use super::summary::Latencies;
 use super::written::{Tally, Written};
 use crate::content::{CELLS, Cells, ZERO};
 use crate::disks::Disk;
 use crate::timed::machine::{Machine, Processor, Step, Store};
-use crate::timed::pool::Pool;
+use crate::timed::pool::{Pool, VOLUME as BEFORE_VOLUME};
 use crate::{Checked, Violation, violated};
 
 /// The pool has a volume of so many bytes before, which the load does not touch.
@@ -26,12 +29,38 @@ const BEFORE: u64 = 64 << 20;
 /// entry; and some for all else.
 const MEMORY_A_BLOCK: u64 = 96;
 const MEMORY_BESIDE: u64 = 128 << 20;
+/// Replies between two looks at whether a pass has come to its end.
+const LOOK_AT_PASS: u64 = 1024;
+/// Before a load that passes go beside, if it has no goal: so long, with so many reads a second. The share of the pass then has grown to all
+/// of the device. With a goal it begins with the least.
+const WARM: Nanos = 25_000_000_000;
+const WARM_RATE: u64 = 10;
+
+/// Passes that find duplicates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passes {
+    /// None.
+    None,
+    /// One, after the load, while nobody asks for anything.
+    After,
+    /// One after the other while the load goes on, and another one after it.
+    Beside,
+}
 
 /// What runs, on what.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What is shared.
+    /// What is shared,
     pub policy: Policy,
+    /// and when.
+    pub timing: Timing,
+    /// What the clients are to have.
+    pub goal: Goal,
+    /// Passes that find what was not shared at once.
+    pub passes: Passes,
+    /// Volatile metadata, as the papers have it in memory: journal, tables and checkpoints are on a device that takes no time. After a crash
+    /// nothing of it would be there.
+    pub volatile: bool,
     /// Blocks of the volume.
     pub volume_blocks: u64,
     /// Memory of the engine, in bytes; none: enough for all contents, all of what is divided being index.
@@ -67,6 +96,10 @@ pub struct Outcome {
     pub processor: Processor,
     /// What the engine's tables and buffers take.
     pub memory_bytes: u64,
+    /// Blocks that passes beside the load led to another slot.
+    pub shared_blocks: u64,
+    /// The time of the pass after the load; 0 if there was none.
+    pub pass: Nanos,
     /// Commands to the disk in the load.
     pub disk_commands: u64,
     /// NURand's constant of each worker, if that is the pattern.
@@ -93,12 +126,18 @@ pub fn run(setup: &Setup, distribution: &Distribution, progress: &mut dyn FnMut(
     let pool = Pool::new(BEFORE, bytes + bytes / 8 + (256 << 20));
     let pool = pool.map_err(|why| Violation(format!("no pool for {bytes} bytes: {why}")))?;
     let limits = setup.limits(&pool)?;
-    let mut machine = Machine::on(setup.disk.clone(), false, Store::new(Rc::new(pool)), limits, 0);
+    let mut machine = Machine::on(setup.disk.clone(), setup.volatile, Store::new(Rc::new(pool)), limits, 0);
     machine.opened()?;
     machine.command(Command::CreateVolume { name: "load", size: bytes, policy: Some(setup.policy) })?;
     machine.command(Command::Settle)?;
     let volume = machine.engine.volumes().find(|volume| volume.name == "load").map(|volume| volume.id);
     let volume = volume.ok_or(Violation("the volume is not there".into()))?;
+    // A pass leaves it alone, too: what it holds says nothing about the load.
+    let change = VolumeProperties { read_only: Some(true), ..VolumeProperties::default() };
+    machine.command(Command::SetVolume { volume: BEFORE_VOLUME, change })?;
+    let (timing, goal) = (Some(setup.timing), Some(setup.goal));
+    let change = VolumeProperties { timing, goal, ..VolumeProperties::default() };
+    machine.command(Command::SetVolume { volume, change })?;
     let before = machine.engine.status().data_blocks_used;
     let streams = setup.load.streams(setup.volume_blocks);
     let written = Written::new(0, setup.volume_blocks, distribution.shared_contents());
@@ -112,6 +151,7 @@ pub fn run(setup: &Setup, distribution: &Distribution, progress: &mut dyn FnMut(
         written,
         distribution,
         flights: HashMap::new(),
+        has_passes: false,
     };
     if setup.fills {
         let filling = setup.load.filling(setup.volume_blocks).streams(setup.volume_blocks);
@@ -121,11 +161,20 @@ pub fn run(setup: &Setup, distribution: &Distribution, progress: &mut dyn FnMut(
         workers.streams.iter_mut().zip(&filled).for_each(|(stream, earlier)| stream.after(earlier));
         workers.machine.command(Command::Settle)?;
     }
+    if setup.passes == Passes::Beside && setup.goal == Goal::None {
+        let reads = Load { reads_percent: 100, rate: Some(WARM_RATE), stop: Stop::After(WARM), ..setup.load.clone() };
+        let measured = std::mem::replace(&mut workers.streams, reads.streams(setup.volume_blocks));
+        workers.work(&mut |_| {})?;
+        workers.streams = measured;
+    }
+    workers.has_passes = setup.passes == Passes::Beside;
     workers.machine.processor = Some(Processor::default());
     let commands = workers.machine.io.commands();
     let (requests, blocks, time, latencies) = workers.work(progress)?;
     let disk_commands = workers.machine.io.commands() - commands;
     let processor = workers.machine.processor.take().unwrap_or_default();
+    let shared_blocks = workers.machine.engine.status().dedup.shared_blocks;
+    let pass = if setup.passes == Passes::None { 0 } else { workers.pass()? };
     workers.machine.command(Command::Settle)?;
     let status = workers.machine.engine.status();
     Ok(Outcome {
@@ -137,6 +186,8 @@ pub fn run(setup: &Setup, distribution: &Distribution, progress: &mut dyn FnMut(
         stored_blocks: status.data_blocks_used - before - status.reorder.replicas,
         processor,
         memory_bytes: status.memory_bytes,
+        shared_blocks,
+        pass,
         disk_commands,
         constants: workers.streams.iter().filter_map(Stream::constant).collect(),
     })
@@ -154,6 +205,8 @@ struct Workers<'a> {
     distribution: &'a Distribution,
     /// By token.
     flights: HashMap<u64, Flight>,
+    /// Whether a pass begins whenever none is under way.
+    has_passes: bool,
 }
 
 /// A request under way.
@@ -205,6 +258,9 @@ impl Workers<'_> {
                         requests += 1;
                         blocks += flight.blocks;
                         progress(requests);
+                        if self.has_passes && requests % LOOK_AT_PASS == 1 {
+                            self.keep_passing();
+                        }
                         resting.push((flight.worker, None));
                         break;
                     }
@@ -217,6 +273,30 @@ impl Workers<'_> {
                 }
             }
         }
+    }
+
+    /// Begins another pass if there is none.
+    fn keep_passing(&mut self) {
+        if self.machine.engine.status().dedup.state != PassState::Running {
+            self.machine.begin_command(Command::Dedup { command: DedupCommand::Start });
+        }
+    }
+
+    /// A whole pass, while nobody asks for anything; how long it took.
+    fn pass(&mut self) -> Checked<Nanos> {
+        // One that is under way is not the one to be measured.
+        while self.machine.engine.status().dedup.state == PassState::Running {
+            self.machine.step(Nanos::MAX)?;
+        }
+        self.machine.command(Command::Settle)?;
+        let begin = self.machine.now;
+        self.machine.command(Command::Dedup { command: DedupCommand::Start })?;
+        while self.machine.engine.status().dedup.state == PassState::Running {
+            if matches!(self.machine.step(Nanos::MAX)?, Step::Quiet) {
+                return violated("a pass is under way, and nothing happens");
+            }
+        }
+        Ok(self.machine.now - begin)
     }
 
     fn next(&mut self, worker: usize, begin: Nanos) -> Next {

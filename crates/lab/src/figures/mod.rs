@@ -162,7 +162,7 @@ pub struct Entry {
 
 /// All figures, by paper.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    pod::FIGURES.iter().chain(plc::FIGURES).chain(hiods::FIGURES).chain(rededup::FIGURES).chain(iodedup::FIGURES)
+    pod::FIGURES.iter().chain(plc::FIGURES).chain(hiods::figures()).chain(rededup::FIGURES).chain(iodedup::FIGURES)
 }
 
 /// How figures were made, for who reads them later.

@@ -4,11 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::Policy;
+use engine::{Goal, Policy, Timing};
 use lab::dedis::addresses::Pattern;
 use lab::dedis::distribution::Distribution;
 use lab::dedis::load::{Load, Stop};
-use lab::dedis::virtual_run::{Outcome, Setup, run};
+use lab::dedis::virtual_run::{Outcome, Passes, Setup, run};
 use lab::disks::Disk;
 
 fn directory() -> PathBuf {
@@ -27,6 +27,10 @@ fn file(name: &str) -> Option<Distribution> {
 fn setup(volume_blocks: u64, requests: u64) -> Setup {
     Setup {
         policy: Policy::Full,
+        timing: Timing::Inline,
+        goal: Goal::None,
+        passes: Passes::None,
+        volatile: false,
         volume_blocks,
         memory: None,
         disk: Disk::from_spec("ssd").expect("there is one"),
@@ -128,4 +132,27 @@ fn a_load_that_does_not_fit_is_refused() {
     let mut many = setup(2, 1);
     many.load.workers = 3;
     assert!(run(&many, &small(), &mut |_| {}).expect_err("too small").0.contains("too few"));
+}
+
+/// With any memory, and whenever duplicates are found: after the pass each content is stored once.
+#[test]
+fn after_a_pass_an_offline_load_is_stored_as_what_is_distinct() {
+    let offline = Setup { timing: Timing::Offline, memory: Some(40 << 20), ..setup(16_384, 16_384) };
+    for passes in [Passes::After, Passes::Beside] {
+        let outcome = outcome(&Setup { passes, ..offline.clone() }, &small());
+        assert_eq!(outcome.stored_blocks, outcome.tally.distinct_blocks, "{passes:?}");
+        assert!(outcome.pass > 0);
+    }
+    let before = outcome(&offline, &small());
+    assert_eq!(before.stored_blocks, 16_384, "nothing is shared without one");
+}
+
+/// The paper's memory version: with journal and tables in memory a load takes less time, and comes to the same.
+#[test]
+fn volatile_metadata_saves_time_and_nothing_else() {
+    let durable = Setup { durable: true, ..setup(4096, 4096) };
+    let kept = outcome(&durable, &small());
+    let volatile = outcome(&Setup { volatile: true, ..durable }, &small());
+    assert_eq!(kept.stored_blocks, volatile.stored_blocks);
+    assert!(2 * volatile.time < kept.time, "{} {}", volatile.time, kept.time);
 }

@@ -1,18 +1,22 @@
-//! HIODS (master's dissertation, University of Minho, 2021): its experiments with the controller (section 5.4), and what its controller and
-//! ours come to at other rates.
+//! HIODS (master's dissertation, University of Minho, 2021): its experiments with the controller (section 5.4), what its controller and
+//! ours come to at other rates, and its tables (section 5.3).
 //!
-//! All of it is a model ([`model`]): what inline, offline and the background cost on the paper's prototype, with the engine's pure controllers
-//! in charge. The engine's own background pass has no part in it. 64 GiB a phase, in virtual time; the short form is the same.
+//! The experiments are a model ([`model`]): what inline, offline and the background cost, with the engine's pure controllers in charge. The
+//! costs are those of the paper's prototype, or those of our engine as the drive's model shows them. 64 GiB a phase, in virtual time; the
+//! short form is the same. The tables ([`tables`]) are loads through the engine itself ([`ways`]), its pass among it.
 
 mod model;
 mod phases;
 mod rates;
+mod tables;
+mod ways;
 
 use super::Entry;
 
-/// All of them, in the order of the paper; then ours.
-pub const FIGURES: &[Entry] =
-    &[phases::MOUNTAIN, phases::VALLEY, phases::ASCENDING, phases::DESCENDING, rates::CONTROLLER];
+/// All of them: the tables, the experiments, ours at other rates.
+pub fn figures() -> impl Iterator<Item = &'static Entry> {
+    tables::FIGURES.iter().chain(phases::FIGURES).chain([&rates::CONTROLLER])
+}
 
 /// What every figure says.
 const NOTE: &str = "This is a model of the paper's prototype (uniform writes of highperf), with the engine's pure controllers in charge. The \

@@ -101,10 +101,17 @@ pub struct Second {
     pub background: u64,
     /// Of its end.
     pub mode: Mode,
-    /// Whether offline without any background could do what the goal says.
-    pub reachable: bool,
+    /// Requests that offline without any background could do at the costs of its beginning.
+    pub most: u64,
     /// Blocks that wait for the background, at its end.
     pub pending: u64,
+}
+
+impl Second {
+    /// Whether the goal can be met.
+    pub fn is_reachable(&self) -> bool {
+        self.most >= self.goal
+    }
 }
 
 /// Who is in charge, and what it has come to.
@@ -255,7 +262,7 @@ impl World<'_> {
     fn second(&mut self) -> Second {
         let phase = (self.client.phase < self.client.rates.len()).then_some(self.client.phase);
         let goal = self.client.rate();
-        let reachable = SECOND / self.aged(self.costs.offline) >= goal;
+        let most = SECOND / self.aged(self.costs.offline);
         let (mut foreground, mut background) = (0, 0);
         self.measured = Measurement { time: SECOND, ..Measurement::default() };
         for _ in 0..TICKS {
@@ -266,16 +273,7 @@ impl World<'_> {
         self.measured.since_last = (self.now - self.last) * TICK;
         self.control.measured(goal, &self.measured, self.pending);
         let whole = phase == Some(self.client.phase);
-        Second {
-            phase,
-            whole,
-            goal,
-            foreground,
-            background,
-            mode: self.control.mode(),
-            reachable,
-            pending: self.pending,
-        }
+        Second { phase, whole, goal, foreground, background, mode: self.control.mode(), most, pending: self.pending }
     }
 
     /// Requests that the client made, and blocks that the background did.
@@ -408,7 +406,7 @@ pub fn account(seconds: &[Second]) -> Account {
     for second in seconds {
         let missed = second.whole && second.foreground * 100 < second.goal * 98;
         account.missed += u64::from(missed);
-        account.avoidable += u64::from(missed && second.reachable);
+        account.avoidable += u64::from(missed && second.is_reachable());
         account.offline += u64::from(second.phase.is_some() && second.mode == Mode::Offline);
         account.switches += u64::from(before.replace(second.mode) != Some(second.mode));
         extra += u128::from(second.pending) * u128::from(DUPLICATES);

@@ -1,86 +1,138 @@
-//! Mountain, valley, ascending and descending stairs (Fig. 9 to 12): 64 GiB at each of three rates.
+//! Mountain, valley, ascending and descending stairs (Fig. 9 to 12): 64 GiB at each of three rates, on two sets of costs.
+//!
+//! *The paper's*: what its prototype needed, at its own rates. *Ours* (`-ours`): what our engine needs on the model of its drive
+//! ([`super::ways::costs`]), with rates of 0.2, 0.9 and 1.1 of what it can do inline.
 //!
 //! Bands were stated before the first run and not changed since; costs of the model and our controller were. The paper's background rates are
-//! read off its text; a model of costs can be expected to come within a factor of two, and the burst, which one of the costs was taken from, within a quarter. Ours may miss a goal that can be met for ten
-//! seconds a phase, and a change of its mode may lower the foreground by 5 % of the goal.
+//! read off its text; a model of costs can be expected to come within a factor of two, and the burst, which one of the costs was taken from,
+//! within a quarter. Ours may miss a goal that can be met for ten seconds a phase, and a change of its mode may lower the foreground by 5 % of
+//! the goal. The first and the last phase of the valley may differ by 5 %.
 
 use super::NOTE;
-use super::model::{Account, How, PAPER, PHASE, Path, Second, account, return_to_inline, run};
+use super::model::{Account, Costs, How, PAPER, PHASE, Path, Second, account, return_to_inline, run};
+use super::ways;
 use crate::figures::plot::{Band, COLOURS, Chart, Drawn, Line, SHADES, round_up};
 use crate::figures::{Data, Entry, Figure, Row};
 use engine::timing::Mode;
 
-pub(super) const MOUNTAIN: Entry = Entry {
-    name: "hiods-mountain",
-    about: "HIODS, Fig. 9: 4,000, 20,000 and 4,000 requests a second (model)",
-    runs: Vec::new,
-    make: |_| {
-        figure(
-            "hiods-mountain",
-            "HIODS, Fig. 9",
-            "the mountain",
-            [4_000, 20_000, 4_000],
-            &[
-                Paper { phase: 1, at: At::Begin, background: 1_000.0 },
-                Paper { phase: 1, at: At::End, background: 600.0 },
-                Paper { phase: 2, at: At::Most, background: 25_000.0 },
-            ],
-        )
-    },
+/// One of the four.
+struct Experiment {
+    /// Its name, and that of the figure with our costs.
+    names: [&'static str; 2],
+    source: &'static str,
+    what: &'static str,
+    /// The paper's requests a second, by phase.
+    rates: [u64; 3],
+    /// Thousandths of what our engine can do inline, in their place.
+    tiers: [u64; 3],
+    /// Rates of the background that the paper states.
+    papers: &'static [Paper],
+}
+
+/// Tiers of our costs: inline has room to spare, it just does, it does not.
+const LOW: u64 = 200;
+const MIDDLE: u64 = 900;
+const HIGH: u64 = 1_100;
+
+const MOUNTAIN: Experiment = Experiment {
+    names: ["hiods-mountain", "hiods-mountain-ours"],
+    source: "HIODS, Fig. 9",
+    what: "the mountain",
+    rates: [4_000, 20_000, 4_000],
+    tiers: [LOW, HIGH, LOW],
+    papers: &[
+        Paper { phase: 1, at: At::Begin, background: 1_000.0 },
+        Paper { phase: 1, at: At::End, background: 600.0 },
+        Paper { phase: 2, at: At::Most, background: 25_000.0 },
+    ],
 };
-pub(super) const VALLEY: Entry = Entry {
-    name: "hiods-valley",
-    about: "HIODS, Fig. 10: 20,000, 4,000 and 20,000 requests a second (model)",
-    runs: Vec::new,
-    make: |_| {
-        figure(
-            "hiods-valley",
-            "HIODS, Fig. 10",
-            "the valley",
-            [20_000, 4_000, 20_000],
-            &[
-                Paper { phase: 0, at: At::Begin, background: 7_500.0 },
-                Paper { phase: 0, at: At::End, background: 5_000.0 },
-                Paper { phase: 2, at: At::End, background: 450.0 },
-            ],
-        )
-    },
+const VALLEY: Experiment = Experiment {
+    names: ["hiods-valley", "hiods-valley-ours"],
+    source: "HIODS, Fig. 10",
+    what: "the valley",
+    rates: [20_000, 4_000, 20_000],
+    tiers: [HIGH, LOW, HIGH],
+    papers: &[
+        Paper { phase: 0, at: At::Begin, background: 7_500.0 },
+        Paper { phase: 0, at: At::End, background: 5_000.0 },
+        Paper { phase: 2, at: At::End, background: 450.0 },
+    ],
 };
-pub(super) const ASCENDING: Entry = Entry {
-    name: "hiods-ascending",
-    about: "HIODS, Fig. 11: 4,000, 16,000 and 20,000 requests a second (model)",
-    runs: Vec::new,
-    make: |_| {
-        figure(
-            "hiods-ascending",
-            "HIODS, Fig. 11",
-            "ascending stairs",
-            [4_000, 16_000, 20_000],
-            &[
-                Paper { phase: 1, at: At::Mean, background: 1_500.0 },
-                Paper { phase: 2, at: At::End, background: 450.0 },
-            ],
-        )
-    },
+const ASCENDING: Experiment = Experiment {
+    names: ["hiods-ascending", "hiods-ascending-ours"],
+    source: "HIODS, Fig. 11",
+    what: "ascending stairs",
+    rates: [4_000, 16_000, 20_000],
+    tiers: [LOW, MIDDLE, HIGH],
+    papers: &[
+        Paper { phase: 1, at: At::Mean, background: 1_500.0 },
+        Paper { phase: 2, at: At::End, background: 450.0 },
+    ],
 };
-pub(super) const DESCENDING: Entry = Entry {
-    name: "hiods-descending",
-    about: "HIODS, Fig. 12: 20,000, 16,000 and 4,000 requests a second (model)",
-    runs: Vec::new,
-    make: |_| {
-        figure(
-            "hiods-descending",
-            "HIODS, Fig. 12",
-            "descending stairs",
-            [20_000, 16_000, 4_000],
-            &[
-                Paper { phase: 0, at: At::Begin, background: 5_000.0 },
-                Paper { phase: 0, at: At::End, background: 3_500.0 },
-                Paper { phase: 1, at: At::Mean, background: 3_750.0 },
-            ],
-        )
-    },
+const DESCENDING: Experiment = Experiment {
+    names: ["hiods-descending", "hiods-descending-ours"],
+    source: "HIODS, Fig. 12",
+    what: "descending stairs",
+    rates: [20_000, 16_000, 4_000],
+    tiers: [HIGH, MIDDLE, LOW],
+    papers: &[
+        Paper { phase: 0, at: At::Begin, background: 5_000.0 },
+        Paper { phase: 0, at: At::End, background: 3_500.0 },
+        Paper { phase: 1, at: At::Mean, background: 3_750.0 },
+    ],
 };
+
+/// With the paper's costs, in its order; then with ours.
+pub(super) const FIGURES: &[Entry] = &[
+    Entry {
+        name: MOUNTAIN.names[0],
+        about: "HIODS, Fig. 9: 4,000, 20,000 and 4,000 requests a second (model)",
+        runs: Vec::new,
+        make: |_| on_paper_costs(&MOUNTAIN),
+    },
+    Entry {
+        name: VALLEY.names[0],
+        about: "HIODS, Fig. 10: 20,000, 4,000 and 20,000 requests a second (model)",
+        runs: Vec::new,
+        make: |_| on_paper_costs(&VALLEY),
+    },
+    Entry {
+        name: ASCENDING.names[0],
+        about: "HIODS, Fig. 11: 4,000, 16,000 and 20,000 requests a second (model)",
+        runs: Vec::new,
+        make: |_| on_paper_costs(&ASCENDING),
+    },
+    Entry {
+        name: DESCENDING.names[0],
+        about: "HIODS, Fig. 12: 20,000, 16,000 and 4,000 requests a second (model)",
+        runs: Vec::new,
+        make: |_| on_paper_costs(&DESCENDING),
+    },
+    Entry {
+        name: MOUNTAIN.names[1],
+        about: "HIODS, Fig. 9 with our costs: 0.2, 1.1 and 0.2 of what inline can do (model)",
+        runs: Vec::new,
+        make: |results| on_our_costs(&MOUNTAIN, results.quick),
+    },
+    Entry {
+        name: VALLEY.names[1],
+        about: "HIODS, Fig. 10 with our costs: 1.1, 0.2 and 1.1 of what inline can do (model)",
+        runs: Vec::new,
+        make: |results| on_our_costs(&VALLEY, results.quick),
+    },
+    Entry {
+        name: ASCENDING.names[1],
+        about: "HIODS, Fig. 11 with our costs: 0.2, 0.9 and 1.1 of what inline can do (model)",
+        runs: Vec::new,
+        make: |results| on_our_costs(&ASCENDING, results.quick),
+    },
+    Entry {
+        name: DESCENDING.names[1],
+        about: "HIODS, Fig. 12 with our costs: 1.1, 0.9 and 0.2 of what inline can do (model)",
+        runs: Vec::new,
+        make: |results| on_our_costs(&DESCENDING, results.quick),
+    },
+];
 
 /// A rate of the background that the paper states, in blocks a second.
 struct Paper {
@@ -132,9 +184,9 @@ impl At {
 }
 
 /// The four that are compared.
-fn contestants(first: u64) -> [(&'static str, How); 4] {
+fn contestants(rates: [u64; 3]) -> [(&'static str, How); 4] {
     // The paper begins in the mode that suits its first rate (section 5.4).
-    let begins = if first > 4_000 { Mode::Offline } else { Mode::Inline };
+    let begins = if rates[0] > lowest(rates) { Mode::Offline } else { Mode::Inline };
     [
         ("static inline", How::Inline),
         ("static offline", How::Offline),
@@ -143,18 +195,82 @@ fn contestants(first: u64) -> [(&'static str, How); 4] {
     ]
 }
 
-fn figure(name: &'static str, source: &'static str, what: &str, rates: [u64; 3], papers: &[Paper]) -> Figure {
+/// The rate that the paper's prototype could do inline.
+fn lowest(rates: [u64; 3]) -> u64 {
+    rates.into_iter().min().unwrap_or(0)
+}
+
+fn on_paper_costs(experiment: &Experiment) -> Figure {
+    let notes = vec![
+        NOTE.into(),
+        "Through a page cache the device sees bursts every five seconds, and nothing between them at 4,000 requests a second. The paper's \
+         way back to inline needs that: requests that reach the device 0.25 ms apart are stress by its rule, for ever. The rows 'direct' \
+         show it."
+            .into(),
+    ];
+    let presets = |seconds: &[Second]| {
+        let mut rows = beside_the_paper(seconds, experiment.papers);
+        rows.extend(presets_switches(seconds, experiment.rates));
+        rows
+    };
+    figure(experiment, 0, PAPER, experiment.rates, &presets, notes)
+}
+
+fn on_our_costs(experiment: &Experiment, quick: bool) -> Figure {
+    let costs = match ways::costs(quick) {
+        Ok(costs) => costs,
+        // It says so, and has no values.
+        Err(why) => return figure(experiment, 1, PAPER, [0; 3], &|_| Vec::new(), vec![why]),
+    };
+    let rates = our_rates(experiment, costs);
+    let notes = vec![
+        format!(
+            "Costs of our engine on the model of the drive of docs/performance.md, measured when this was made: uniform writes of highperf, 2 GiB (short form: 128 MiB), 40 MiB of \
+             memory, the complete index on the device. {:.1} us for a write inline, {:.1} offline, {:.2} for a block of a pass while nobody else is \
+             there. They do not grow.",
+            costs.inline as f64 / 1e3,
+            costs.offline as f64 / 1e3,
+            costs.background as f64 / 1e3
+        ),
+        "One server has foreground and background one after the other, as on the prototype. The engine's controllers are in charge.".into(),
+    ];
+    let mut figure = figure(experiment, 1, costs, rates, &|_| Vec::new(), notes);
+    let ours = run(costs, &experiment.rates, PHASE, Path::Direct, How::Ours);
+    let Account { missed, offline, .. } = account(&ours);
+    let words = experiment.rates.map(|rate| rate.to_string()).join(", ");
+    figure.rows.insert(
+        0,
+        Row::holds(format!("at the paper's rates ({words}): ours never leaves inline"), missed + offline == 0)
+            .of(Data::Model),
+    );
+    figure
+}
+
+fn our_rates(experiment: &Experiment, costs: Costs) -> [u64; 3] {
+    experiment.tiers.map(|tier| 1_000_000 * tier / costs.inline)
+}
+
+fn figure(
+    experiment: &Experiment,
+    set: usize,
+    costs: Costs,
+    rates: [u64; 3],
+    of_preset: &dyn Fn(&[Second]) -> Vec<Row>,
+    mut notes: Vec<String>,
+) -> Figure {
     let mut rows = Vec::new();
     let mut shown = Vec::new();
     for (path, through) in [(Path::PageCache, "page cache"), (Path::Direct, "direct")] {
-        for (contestant, how) in contestants(rates[0]) {
-            let seconds = run(PAPER, &rates, PHASE, path, how);
+        for (contestant, how) in contestants(rates) {
+            let seconds = run(costs, &rates, PHASE, path, how);
             if path == Path::PageCache && matches!(how, How::Preset(_)) {
-                rows.extend(beside_the_paper(&seconds, papers));
-                rows.extend(presets_switches(&seconds, &rates));
+                rows.extend(of_preset(&seconds));
             }
             if how == How::Ours {
                 rows.extend(of_ours(&seconds, through));
+                if rates[0] == rates[2] && rates[0] > rates[1] {
+                    rows.extend(first_and_last(&seconds, through));
+                }
             }
             rows.extend(accounts(account(&seconds), &format!("{contestant}, {through}")));
             if path == Path::PageCache && !matches!(how, How::Inline | How::Offline) {
@@ -165,23 +281,37 @@ fn figure(name: &'static str, source: &'static str, what: &str, rates: [u64; 3],
     for row in &mut rows {
         row.data = Data::Model;
     }
+    notes.push(
+        "A second counts as missed if the client made less than 98 % of its rate, and as avoidable if offline without any background could \
+         have done it at the costs of that moment."
+            .into(),
+    );
+    let words = rates.map(|rate| rate.to_string()).join(", ");
     Figure {
-        name,
-        source,
-        title: format!("{what}: {} requests a second, 64 GiB each", rates.map(|rate| rate.to_string()).join(", ")),
+        name: experiment.names[set],
+        source: experiment.source,
+        title: format!("{}: {words} requests a second, 64 GiB each", experiment.what),
         rows,
-        chart: chart(what, &shown),
-        notes: vec![
-            NOTE.into(),
-            "Through a page cache the device sees bursts every five seconds, and nothing between them at 4,000 requests a second. The paper's \
-             way back to inline needs that: requests that reach the device 0.25 ms apart are stress by its rule, for ever. The rows 'direct' \
-             show it."
-                .into(),
-            "A second counts as missed if the client made less than 98 % of its rate, and as avoidable if offline without any background could \
-             have done it at the costs of that moment."
-                .into(),
-        ],
+        chart: chart(experiment.what, ["a model of its prototype", "our costs"][set], &shown),
+        notes,
     }
+}
+
+/// What the foreground got in the first and in the last phase, which have the same rate: of that rate, and of what could be had.
+fn first_and_last(seconds: &[Second], through: &str) -> [Row; 2] {
+    let part = |phase, of: fn(&Second) -> u64| {
+        let sums = of_phase(seconds, phase).iter().filter(|second| second.whole);
+        let (got, all) = sums.fold((0, 0), |(got, all), second| (got + second.foreground, all + of(second)));
+        got as f64 / all.max(1) as f64
+    };
+    let row = |words: &str, of: fn(&Second) -> u64| {
+        Row::new(format!("ours: last phase over the first, {words}, {through}"), "times", part(2, of) / part(0, of))
+            .within_band((0.95, 1.05))
+    };
+    [
+        row("requests a second", |second| second.goal),
+        row("as parts of what offline alone could do", |second| second.goal.min(second.most)),
+    ]
 }
 
 fn of_phase(seconds: &[Second], phase: usize) -> &[Second] {
@@ -201,10 +331,10 @@ fn beside_the_paper(seconds: &[Second], papers: &[Paper]) -> Vec<Row> {
 
 /// The paper's switches: offline in phases above 4,000 requests a second, inline in the others and in the end, with a burst whenever the
 /// background has something left.
-fn presets_switches(seconds: &[Second], rates: &[u64]) -> Vec<Row> {
+fn presets_switches(seconds: &[Second], rates: [u64; 3]) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (phase, &rate) in rates.iter().enumerate() {
-        let expected = if rate > 4_000 { Mode::Offline } else { Mode::Inline };
+    for (phase, rate) in rates.into_iter().enumerate() {
+        let expected = if rate > lowest(rates) { Mode::Offline } else { Mode::Inline };
         let last = of_phase(seconds, phase).last().map(|second| second.mode);
         let word = if expected == Mode::Offline { "offline" } else { "inline" };
         rows.push(Row::holds(format!("preset: {word} at the end of phase {}", phase + 1), last == Some(expected)));
@@ -223,8 +353,11 @@ fn of_ours(seconds: &[Second], through: &str) -> Vec<Row> {
     let is_done = last.is_some_and(|second| second.pending == 0 && second.mode == Mode::Inline);
     // After each change of the mode: did the foreground get 95 % of the goal in the ten seconds that follow, where that was possible?
     let lowers = |at: usize| {
-        let part: Vec<_> =
-            seconds[at + 1..].iter().take(10).filter(|second| second.phase.is_some() && second.reachable).collect();
+        let part: Vec<_> = seconds[at + 1..]
+            .iter()
+            .take(10)
+            .filter(|second| second.phase.is_some() && second.is_reachable())
+            .collect();
         let (got, goal) = part.iter().fold((0, 0), |(got, goal), second| (got + second.foreground, goal + second.goal));
         got * 100 < goal * 95
     };
@@ -253,7 +386,7 @@ fn accounts(account: Account, who: &str) -> [Row; 4] {
     ]
 }
 
-fn chart(what: &str, shown: &[Vec<Second>]) -> Chart {
+fn chart(what: &str, of: &str, shown: &[Vec<Second>]) -> Chart {
     const EVERY: usize = 30;
     let means = |seconds: &[Second], value: fn(&Second) -> u64| -> Vec<(f64, f64)> {
         let mean = |(at, part): (usize, &[Second])| {
@@ -285,7 +418,7 @@ fn chart(what: &str, shown: &[Vec<Second>]) -> Chart {
     let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
     let end = shown.iter().map(Vec::len).max().unwrap_or(1) as f64;
     Chart {
-        title: format!("HIODS, {what}: a model of its prototype, means of 30 s"),
+        title: format!("HIODS, {what}: {of}, means of 30 s"),
         x_label: "seconds".into(),
         y_label: "requests or blocks a second".into(),
         y: (0.0, round_up(highest)),
@@ -305,4 +438,73 @@ fn stretches(seconds: &[Second]) -> Vec<(f64, f64)> {
         at += part.len();
     }
     stretches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [&Experiment; 4] = [&MOUNTAIN, &VALLEY, &ASCENDING, &DESCENDING];
+    const PATHS: [Path; 2] = [Path::PageCache, Path::Direct];
+
+    /// What ours must show, on the paper's costs.
+    #[test]
+    fn ours_meets_what_can_be_met_without_a_burst_and_ends_inline() {
+        for (experiment, path) in ALL.iter().flat_map(|experiment| PATHS.map(|path| (experiment, path))) {
+            let seconds = run(PAPER, &experiment.rates, PHASE, path, How::Ours);
+            let rows = of_ours(&seconds, "");
+            let [avoidable, bursts, ends] = &rows[..] else { panic!("three rows") };
+            let what = experiment.what;
+            // The band of the figure is 30. Beyond that: small misses, while costs grow and the throttle comes after them (docs/hiods.md).
+            assert!(avoidable.ours.is_some_and(|count| count <= 45.0), "{what} {path:?}: {avoidable:?}");
+            assert!(bursts.within == Some(true) && ends.within == Some(true), "{what} {path:?}: {bursts:?} {ends:?}");
+            for phase in 0..3 {
+                let later = of_phase(&seconds, phase).iter().skip(3);
+                let low = later.filter(|second| second.whole && second.is_reachable());
+                let mut low = low.filter(|second| second.foreground * 100 < second.goal * 95);
+                assert!(low.next().is_none(), "{what} {path:?}, phase {phase}");
+            }
+            if what == VALLEY.what {
+                let [_, of_possible] = first_and_last(&seconds, "");
+                assert_eq!(of_possible.within, Some(true), "{path:?}: {of_possible:?}");
+            }
+        }
+    }
+
+    /// What the preset must show, on the paper's costs, through a page cache as the paper's: switches, shortfall, burst. Two things do not
+    /// come out (docs/hiods.md): after the mountain and the descending stairs its own burst drives it to and fro.
+    #[test]
+    fn the_preset_switches_falls_short_and_bursts_as_the_paper_says() {
+        for experiment in ALL {
+            let [_, _, (_, preset), _] = contestants(experiment.rates);
+            let seconds = run(PAPER, &experiment.rates, PHASE, Path::PageCache, preset);
+            let ours = account(&run(PAPER, &experiment.rates, PHASE, Path::PageCache, How::Ours));
+            let failed: Vec<String> = presets_switches(&seconds, experiment.rates)
+                .into_iter()
+                .filter(|row| row.within == Some(false))
+                .map(|row| row.label)
+                .collect();
+            let swings = experiment.rates[2] == 4_000;
+            let known: &[&str] = if swings { &["preset: inline at the end of phase 3"] } else { &[] };
+            assert_eq!(failed, known, "{}", experiment.what);
+            assert!(account(&seconds).missed >= ours.missed, "{}", experiment.what);
+        }
+        let avoidable = |experiment: &Experiment, how| {
+            account(&run(PAPER, &experiment.rates, PHASE, Path::PageCache, how)).avoidable
+        };
+        for experiment in [&MOUNTAIN, &ASCENDING] {
+            assert!(avoidable(experiment, How::Preset(Mode::Inline)) > 100, "{}", experiment.what);
+            assert_eq!(avoidable(experiment, How::Ours), 0, "{}", experiment.what);
+        }
+    }
+
+    /// On our costs, as measured: the bands of the figures hold, and at the paper's rates nothing leaves inline.
+    #[test]
+    fn on_our_costs_all_bands_hold() {
+        for experiment in ALL {
+            let figure = on_our_costs(experiment, true);
+            let missed: Vec<_> = figure.rows.iter().filter(|row| row.within == Some(false)).collect();
+            assert!(missed.is_empty() && figure.score().1 >= 7, "{}: {missed:?}", experiment.what);
+        }
+    }
 }

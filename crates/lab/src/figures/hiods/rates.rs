@@ -9,7 +9,7 @@ use crate::figures::plot::{COLOURS, Chart, Drawn, Line, round_up};
 use crate::figures::{Data, Entry, Figure, Row};
 use engine::timing::Mode;
 
-pub(super) const CONTROLLER: Entry = Entry {
+pub(super) static CONTROLLER: Entry = Entry {
     name: "hiods-controller",
     about: "HIODS' controller and ours, by the rate that is asked for (model)",
     runs: Vec::new,
