@@ -81,6 +81,13 @@ impl Pool {
         self.space.free() >= (geometry.spare_slots() / 2 + MOVED_AT_ONCE as u64).min(geometry.slots() / 8)
     }
 
+    /// The same, for who claims a whole container.
+    pub(crate) fn has_slots_to_claim(&self) -> bool {
+        let geometry = &self.store.geometry;
+        let container = u64::from(geometry.slots_per_container);
+        self.has_slots_to_move() && self.space.free() >= (geometry.slots() / 16).max(2 * container)
+    }
+
     /// Containers that are to be empty at the least, and those that are enough. See above.
     #[inline]
     pub(crate) fn empty_wanted(&self) -> (u64, u64) {
