@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{At, Copied, Relocate, Stop};
 use crate::care::Care;
-use crate::contract::Digest;
+use crate::contract::{Digest, Nanos};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::jobs::moving::{self, Came, Missings, Moved, is_alone, is_busy};
 use crate::pool::Pool;
@@ -12,6 +12,11 @@ use crate::pool::moves::MOVED_AT_ONCE;
 use crate::pool::standing::Facts;
 use crate::space::SlotState;
 use crate::store::tree::{Missing, Unresolved};
+
+/// Times that pages are loaded for a batch before it begins with fewer blocks.
+const LOADS: u32 = 8;
+/// A block that is under repair, or is read again and again, is waited for so long.
+const PATIENCE: Nanos = 2_000_000_000;
 
 /// What a slot of the plan holds.
 enum Found {
@@ -55,14 +60,17 @@ impl Relocate {
         }
         let most = MOVED_AT_ONCE.min(pool.limits.buffers as usize / 8).min(self.places.len()).min(self.at_once).max(1);
         let (mut blocks, mut alone, mut looked_at) = (Vec::with_capacity(most), Vec::new(), 0);
-        let (mut kept, mut missing) = (self.counts.kept, Missings::default());
+        let (mut kept, mut missing, mut is_busy) = (self.counts.kept, Missings::default(), false);
         let slots = self.plan.iter().flat_map(|&(first, blocks)| first..first + blocks).map(Slot);
         for slot in slots {
-            if blocks.len() == most || missing.are_many(pool) || looked_at >= 4 * MOVED_AT_ONCE as u64 {
+            if blocks.len() == most || missing.are_many(pool) || looked_at >= MOVED_AT_ONCE as u64 {
                 break;
             }
             let found = match look_at(pool, care, slot) {
-                Ok(Found::Busy) => break,
+                Ok(Found::Busy) => {
+                    is_busy = true;
+                    break;
+                }
                 Ok(found) => found,
                 Err(page) if pool.failed_pages.contains(&page.key) => Found::Unreadable,
                 Err(page) => {
@@ -70,6 +78,10 @@ impl Relocate {
                     continue;
                 }
             };
+            if !missing.is_empty() {
+                // Behind the first page that is missing only others are looked for.
+                continue;
+            }
             looked_at += 1;
             match found {
                 Found::Block { digest, owner, is_alone } => {
@@ -87,23 +99,23 @@ impl Relocate {
                 Found::Busy => {}
             }
         }
-        if !missing.is_empty() {
-            // All of it is looked at again when they are there.
-            if self.mover.load(pool, missing) == Err(moving::Stop::Waits) {
-                return Err(Stop::Waits);
-            }
+        let waits_for_pages = !missing.is_empty() && (looked_at == 0 || self.loads < LOADS);
+        if waits_for_pages {
+            // All of it is looked at again when they are there. Where they do not stay long enough, those go that have theirs.
+            self.loads += 1;
+            self.mover.load(pool, missing).map_err(|_| Stop::Waits)?;
             return Ok(());
         }
-        if looked_at == 0 {
-            // What keeps the first one busy moves the engine on when it ends.
-            self.is_stuck = !self.has_tried_enough();
-            return Ok(());
+        if looked_at == 0 && is_busy {
+            return self.wait_for_busy(pool);
         }
         let count = blocks.len();
         if count > 0 && !self.mover.begin(pool, blocks) {
-            self.is_stuck = !self.has_tried_enough();
+            // There are no buffers: clients have them.
+            self.is_stuck = true;
             return Ok(());
         }
+        (self.loads, self.busy_since) = (0, None);
         alone.sort_unstable();
         (self.alone, self.counts.kept) = (alone, kept);
         self.places.drain(..count);
@@ -112,6 +124,19 @@ impl Relocate {
             self.mover.go_on(pool, facts);
             self.note_what_came(pool);
         }
+        Ok(())
+    }
+
+    /// The next block is being read or written: what does so moves the engine on when it ends. That lasts for ever only where it is given up.
+    fn wait_for_busy(&mut self, pool: &mut Pool) -> Result<(), Stop> {
+        let since = *self.busy_since.get_or_insert(pool.now);
+        if pool.now < since + PATIENCE {
+            self.is_stuck = true;
+            return Ok(());
+        }
+        self.busy_since = None;
+        self.counts.kept.unreadable += 1;
+        self.pass(1);
         Ok(())
     }
 

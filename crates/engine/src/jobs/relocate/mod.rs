@@ -98,8 +98,11 @@ enum At {
     /// The walk begins when the checkpoint has come that it waits for.
     Begin,
     Walk(Maps),
-    /// So many checkpoints have been waited for since the walk.
-    Settle(u32),
+    /// So many checkpoints have been waited for since the walk; and the copies before this one are to be judged.
+    Settle {
+        waited: u32,
+        left: Option<usize>,
+    },
 }
 
 /// The job.
@@ -123,6 +126,10 @@ pub(crate) struct Relocate {
     at_once: usize,
     /// Times in a row that something came between.
     tries: u32,
+    /// Times in a row that pages were loaded for the same blocks.
+    loads: u32,
+    /// Since when the next block is being read or written by others.
+    busy_since: Option<Nanos>,
     /// What is left of the plan is left as it is.
     is_stopping: bool,
     changes: Changes,
@@ -147,6 +154,8 @@ impl Relocate {
             again: 0,
             at_once: usize::MAX,
             tries: 0,
+            loads: 0,
+            busy_since: None,
             is_stopping: false,
             changes: Changes::default(),
             waiting: None,
@@ -182,7 +191,7 @@ impl Relocate {
             (_, PassState::Never) => return 0,
             _ if !self.plan.is_empty() => 0,
             (At::Walk(maps), _) => maps.done_ppm(pool) / 4,
-            (At::Settle(_), _) => 250_000,
+            (At::Settle { .. }, _) => 250_000,
             (At::Gather | At::Begin, _) => 0,
         };
         (copied + walked).min(1_000_000)
@@ -327,7 +336,7 @@ impl Relocate {
                 Ok(())
             }
             At::Walk(_) => self.walk(pool, facts),
-            At::Settle(waited) => self.settle(pool, waited),
+            At::Settle { waited, left } => self.settle(pool, waited, left),
         }
     }
 
@@ -370,11 +379,13 @@ impl Steps for Relocate {
             self.mover.go_on(pool, facts);
             self.note_what_came(pool);
         }
-        let are_wanted = facts.writes_wait && self.claims();
-        if are_wanted {
+        if !self.claims() {
+            return;
+        }
+        if facts.writes_wait {
             self.has_tried_enough();
         }
-        if are_wanted || !pool.takes_changes() || !self.is_running() {
+        if facts.writes_wait || !pool.takes_changes() || !self.is_running() {
             self.give_back(pool);
         }
     }

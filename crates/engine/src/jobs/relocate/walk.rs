@@ -14,6 +14,9 @@ const WALKS: u32 = 4;
 /// Checkpoints that are waited for after a walk, at most, until all is settled.
 const CHECKPOINTS: u32 = 8;
 
+/// Copies that a step judges.
+const JUDGED_AT_ONCE: usize = 1024;
+
 /// What came of a block that may lead to an old slot.
 enum Led {
     Yes,
@@ -45,7 +48,7 @@ impl Relocate {
                 self.copies.remove(at);
             }
             if !walked? {
-                self.at = At::Settle(0);
+                self.at = At::Settle { waited: 0, left: None };
                 self.changes.wait_for_flush(pool);
                 return Ok(());
             }
@@ -87,16 +90,17 @@ impl Relocate {
     }
 
     /// Everything that the walk has led elsewhere is merged: which old slots are still in use?
-    pub(super) fn settle(&mut self, pool: &mut Pool, waited: u32) -> Result<(), Stop> {
-        if (pool.has_to_flush() || pool.has_discards()) && waited < CHECKPOINTS {
-            self.at = At::Settle(waited + 1);
+    pub(super) fn settle(&mut self, pool: &mut Pool, waited: u32, left: Option<usize>) -> Result<(), Stop> {
+        if left.is_none() && (pool.has_to_flush() || pool.has_discards()) && waited < CHECKPOINTS {
+            self.at = At::Settle { waited: waited + 1, left };
             self.changes.wait_for_flush(pool);
             return Ok(());
         }
-        // From the end, so that it goes on where it was when a page comes.
-        let mut at = self.copies.len();
-        while at > 0 {
-            at -= 1;
+        // From the end: what comes to the place of one that is done has been judged before.
+        let left = left.unwrap_or(self.copies.len()).min(self.copies.len());
+        let end = left.saturating_sub(JUDGED_AT_ONCE);
+        for at in (end..left).rev() {
+            self.at = At::Settle { waited, left: Some(at + 1) };
             let Copied { from, to, digest, is_placed } = self.copies[at];
             let is_used = match holds(pool, Seen(from, digest)) {
                 Err(missing) if !pool.failed_pages.contains(&missing.key) => return Err(missing.into()),
@@ -117,9 +121,13 @@ impl Relocate {
                     (self.unplaced, self.counts.kept.gone) = (self.unplaced - 1, self.counts.kept.gone + 1);
                 }
             }
-            self.copies.remove(at);
+            self.copies.swap_remove(at);
         }
-        self.at = if self.copies.is_empty() { At::Gather } else { At::Begin };
+        self.at = match (end, self.copies.is_empty()) {
+            (1.., _) => At::Settle { waited, left: Some(end) },
+            (0, true) => At::Gather,
+            (0, false) => At::Begin,
+        };
         pool.needs_pump = true;
         Ok(())
     }
