@@ -142,7 +142,7 @@ class Relocate(unittest.TestCase):
         self.assertLess(4 * after, before)
         for name in names:
             device_reads(name)
-        self.assertIn("relocate finished: 2 MiB of 2 MiB moved", onefold("status", pool.path).stdout.replace("  ", ""))
+        self.assertRegex(onefold("status", pool.path).stdout, "relocate +finished: 2 MiB of 2 MiB moved")
         pool.stop()
         onefold("check", pool.path)
 

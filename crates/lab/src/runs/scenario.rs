@@ -543,8 +543,12 @@ fn relocating() -> Vec<Operation> {
     operations.extend((0..3).map(|n| write(2, 8 * n, 8, 1 + 8 * n as u32)));
     for round in 0..2u32 {
         operations.extend([Operation::Settle, Operation::Relocate(Relocating::Note), read(0), read(1)]);
-        operations.extend([Operation::Drain, Operation::Relocate(Relocating::Run), Operation::Idle(SECONDS / 2000)]);
-        operations.extend([write(1, 4, 2, 700 + 10 * round), trim(2, 9, 1), write(2, 12, 1, 3 + round)]);
+        operations.extend([
+            Operation::Drain,
+            Operation::Relocate(Relocating::Run),
+            Operation::Idle(SECONDS / (1000 + 1000 * u64::from(round))),
+        ]);
+        operations.extend([patch(1, 32, 8, 700 + 10 * round), trim(2, 9, 1), write(2, 12, 1, 3 + round)]);
         operations.extend([Operation::Idle(SECONDS / 1000), Operation::Relocate(Relocating::Rest)]);
         operations.extend([write(0, 20, 1, 9 + round), Operation::Relocate(Relocating::GoOn)]);
         operations.push(Operation::Idle(SECONDS));

@@ -10,6 +10,9 @@ use engine::{
 use lab::content::CELLS;
 use lab::random::Random;
 use lab::runs::config::Config;
+use lab::runs::run::Run;
+use lab::runs::scenario::{Scenario, scenario};
+use lab::transcript::Trace;
 use lab::world::Answer;
 use lab::world::disk::Cut;
 
@@ -255,7 +258,7 @@ fn a_run_can_be_ended_and_says_what_it_left() {
 fn home_takes_nothing_of_a_plan_apart() {
     let (mut bench, mut contents) = shared(3, 40);
     for at in (0..BLOCKS).step_by(8) {
-        let values: Vec<u32> = (2000 + at as u32..2008 + at as u32).collect();
+        let values: Vec<u32> = (9000 + at as u32..9008 + at as u32).collect();
         contents[at as usize..at as usize + 8].copy_from_slice(&values);
         bench.write(at, &values);
     }
@@ -277,4 +280,21 @@ fn home_takes_nothing_of_a_plan_apart() {
     let home = bench.world.engine.status().home;
     assert!(home.moved_blocks == 0 && home.regions > 0, "{home:?}");
     bench.assert_all_read(&contents);
+}
+
+/// The scenario of which every I/O is a crash moves shared blocks, also such as their owners lead to no longer.
+#[test]
+fn the_scenario_moves_shared_blocks() {
+    let Scenario { config, operations, .. } = scenario(26);
+    let mut run = Run::start(config, Trace::new(false), false).unwrap();
+    let (mut moved, mut referrers, mut ended) = (0, 0, 0);
+    for operation in &operations {
+        let before = run.world.engine.status().relocate;
+        run.perform(std::slice::from_ref(operation)).unwrap();
+        let after = run.world.engine.status().relocate;
+        if before.state == PassState::Running && after.state == PassState::Finished {
+            (moved, referrers, ended) = (moved + after.moved_blocks, referrers + after.referrers, ended + 1);
+        }
+    }
+    assert!(ended == 2 && moved >= 20 && referrers >= 20, "{ended} runs, {moved} moved, {referrers} referrers");
 }
