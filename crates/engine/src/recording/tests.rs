@@ -174,7 +174,8 @@ proptest! {
 fn sample() -> (Recorder, usize) {
     let known = BlockContent { digest: Digest([9; 16]), zero: false, record_like: false };
     let input = BlockInput { buffer: BufferId(3), content: Some(known) };
-    let lists = Lists { inputs: vec![input; 3], contents: vec![known; 2], bytes: vec![5; 4100], text: "vm".into() };
+    let (text, bytes) = ("vm".into(), vec![5; 4100]);
+    let lists = Lists { inputs: vec![input; 3], contents: vec![known; 2], bytes, text, extents: Vec::new() };
     let mut recorder = Recorder::new(&header());
     let head = recorder.bytes().len();
     for which in 0..CALLS {
