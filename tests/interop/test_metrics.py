@@ -16,6 +16,7 @@ STATES = {
     "scrub.state": ["never", "running", "paused", "finished", "stopped"],
     "flash.state": ["none", "away", "opening", "attached", "failed", "unused", "leaving"],
     "dedup.state": ["never", "running", "paused", "finished", "stopped"],
+    "relocate.state": ["never", "running", "paused", "finished", "stopped"],
 }
 
 

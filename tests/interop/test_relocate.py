@@ -52,7 +52,7 @@ class Relocate(unittest.TestCase):
         self.assertEqual((plan["objects"], plan["candidates"]), (2, 2))
         self.assertEqual(plan["moves"][0]["name"], "two")
         self.assertLess(plan["reads_after"], plan["reads_before"])
-        self.assertIn("nothing is moved", onefold("relocate", "plan", pool.path).stdout)
+        self.assertIn("relocate run", onefold("relocate", "plan", pool.path).stdout)
         self.imported(pool, clients["one"])
         onefold("relocate", "profile", "stop", pool.path)
         self.assertFalse(asked(pool, "profile", "show")["profiling"])
@@ -84,6 +84,67 @@ class Relocate(unittest.TestCase):
             client.pread(BLOCK, number * BLOCK)
         found = {one["name"]: one["blocks_read"] for one in asked(pool, "profile", "show")["objects"]}
         self.assertEqual((found["/usr/a"], found["/usr/b"]), (64, 1))
+
+    def test_a_plan_is_run(self):
+        """Two clones of an image, and a volume with the same blocks in another order that is read most: its reads become long ones."""
+        pool = Pool()
+        onefold("create", pool.path, "--capacity", "64M")
+        # Blocks that have replicas stay where they are.
+        onefold("set", pool.path, "replicas", "off")
+        refused = onefold("relocate", "run", pool.path, check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("no server has", refused.stderr)
+        names = ("image", "clone", "other")
+        for name in names:
+            onefold("volume", "create", pool.path, name, "--size", "4M", "--policy", "full")
+        onefold("set", pool.path, "cache-key", "off")
+        pool.serve(create=False)
+        clients, contents = {}, {}
+        blocks = [os.urandom(BLOCK) for _ in range(512)]
+        for name in names:
+            clients[name] = nbd.NBD()
+            clients[name].connect_uri(pool.uri(name))
+            order = [37 * number % 512 for number in range(512)] if name == "other" else range(512)
+            contents[name] = b"".join(blocks[number] for number in order)
+            for at in range(0, len(contents[name]), 64 * BLOCK):
+                clients[name].pwrite(contents[name][at:at + 64 * BLOCK], at)
+            clients[name].flush()
+        for words, wrong in ((("run",), "no reads are noted"), (("run", "--pause"), "there is no plan"),
+                             (("run", "--stop"), "there is no plan")):
+            refused = onefold("relocate", *words, pool.path, check=False)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn(wrong, refused.stderr)
+        onefold("relocate", "profile", "start", pool.path)
+        refused = onefold("relocate", "run", pool.path, check=False)
+        self.assertIn("nothing to move", refused.stderr)
+        manifest = os.path.join(pool.folder, "files.txt")
+        with open(manifest, "w", encoding="utf-8") as file:
+            file.write("".join(f"{at << 20} {1 << 20} /file{at}\n" for at in range(2)))
+        onefold("objects", "import", pool.path, "other", manifest)
+
+        def device_reads(name):
+            before = pool.status()["reads"]["device_reads"]
+            for at in range(0, len(contents[name]), 32 * BLOCK):
+                self.assertEqual(clients[name].pread(32 * BLOCK, at), contents[name][at:at + 32 * BLOCK])
+            return pool.status()["reads"]["device_reads"] - before
+
+        device_reads("image")
+        before = device_reads("other")
+        refused = onefold("relocate", "run", pool.path, "--budget", "64K", check=False)
+        self.assertIn("larger than --budget", refused.stderr)
+        stored = pool.settled()["data_blocks_used"]
+        done = json.loads(onefold("relocate", "run", pool.path, "--wait", "--json").stdout)["relocate"]
+        self.assertEqual((done["state"], done["moved_blocks"], done["doubled_blocks"]), ("finished", 512, 0), done)
+        self.assertGreaterEqual(done["referrers"], 1024)
+        settled = pool.settled()
+        self.assertEqual(settled["data_blocks_used"] - settled["replicas"]["blocks"], stored)
+        after = device_reads("other")
+        self.assertLess(4 * after, before)
+        for name in names:
+            device_reads(name)
+        self.assertRegex(onefold("status", pool.path).stdout, "relocate +finished: 2 MiB of 2 MiB moved")
+        pool.stop()
+        onefold("check", pool.path)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,8 @@ pub enum Canary {
     MoveIntoLent,
     /// A container that was emptied counts as empty, whatever of it has been shared or kept meanwhile.
     EmptiedUnseen,
+    /// A run of a plan does not see some of the blocks that lead to what it has moved, and the old slot is given out all the same.
+    ForgottenReferrer,
     /// What the read cache has with the same 24 bits of a digest counts as the same content.
     UnprovenContent,
     /// The flash is believed to hold containers in which replay took slots.

@@ -257,6 +257,11 @@ pub enum Command<'a> {
         /// What to do.
         command: DedupCommand,
     },
+    /// Put blocks in order by a plan, in the background. Answered at once: nothing of it outlives the engine but what has been moved.
+    Relocate {
+        /// What to do.
+        command: RelocateCommand<'a>,
+    },
     /// Answer when nothing is unmerged or pending, so that all figures of the status are exact.
     Settle,
     /// Finish what is in flight, checkpoint, mark the pool as cleanly closed. Nothing is served afterwards.
@@ -274,6 +279,25 @@ pub enum DedupCommand {
     /// Rest until the next start.
     Pause,
     /// End it.
+    Stop,
+}
+
+/// What to do about the run of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RelocateCommand<'a> {
+    /// Slots in the order in which they shall lie: the first of each row, and how many. While a run is under way or rests, there is no
+    /// other plan.
+    Plan {
+        /// Whether it is a new plan, or more of the last one.
+        begins: bool,
+        /// The rows. A plan has [`crate::MOST_EXTENTS`] at most.
+        extents: &'a [(u64, u64)],
+    },
+    /// Begin to run the plan, or go on with the run that rests.
+    Start,
+    /// Rest until the next start.
+    Pause,
+    /// End it, when what has been moved is where all who refer to it look for it.
     Stop,
 }
 
@@ -376,6 +400,12 @@ pub enum ControlError {
     NoScrub,
     /// No pass that finds duplicates is under way.
     NoDedup,
+    /// There is no plan, or no run of one.
+    NoPlan,
+    /// A plan is being run: there is no other one before that is over.
+    PlanInUse,
+    /// The plan has more rows than one can have.
+    PlanTooLong,
     /// The pool's tables have no room for the change, after everything reclaimable has been reclaimed.
     NoSpace,
     /// The pool is read-only, or being closed.

@@ -65,6 +65,7 @@ pub use jobs::collect::CollectStatus;
 pub use jobs::dedup::DedupStatus;
 pub use jobs::home::HomeStatus;
 pub use jobs::neighbours::NeighbourCounts;
+pub use jobs::relocate::{Kept, MOST_EXTENTS, RelocateStatus};
 pub use jobs::reorder::ReorderStatus;
 pub use jobs::scrub::ScrubStatus;
 pub use limits::Limits;

@@ -303,6 +303,11 @@ impl Limits {
         u64::from(self.delta_entries / 8)
     }
 
+    /// Copies of shared blocks that a run of a plan makes before it walks all maps for those who refer to them (`jobs/relocate/`).
+    pub(crate) fn relocated(&self) -> usize {
+        (self.delta_entries / 4).max(64) as usize
+    }
+
     /// The most slots that may be pending before they are hurried on.
     pub(crate) fn pending(&self) -> usize {
         2 * self.delta_entries as usize + if self.map_buffer > 0 { self.flushed() } else { 0 }

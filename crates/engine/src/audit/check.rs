@@ -492,7 +492,7 @@ impl<'a> Audit<'a> {
         stored
     }
 
-    /// Every slot is exactly one of free, referenced, pending; counts equal references.
+    /// Every slot is exactly one of free, referenced, pending, claimed by a run of a plan; counts equal references.
     fn slots(&mut self, stored: &[(Slot, u32)]) {
         let engine = self.engine;
         let space = &engine.pool.space;
@@ -502,6 +502,8 @@ impl<'a> Audit<'a> {
         if pending.windows(2).any(|pair| pair[0] == pair[1]) {
             self.contradiction(String::from("a slot is pending twice"));
         }
+        let mut claimed: Vec<Slot> = engine.jobs.relocate().claimed().collect();
+        claimed.sort_unstable();
         let (mut used, mut free) = (0, 0);
         for number in 0..engine.pool.geometry().slots() {
             let slot = Slot(number);
@@ -526,8 +528,11 @@ impl<'a> Audit<'a> {
             free += u64::from(!taken);
             let referenced = count > 0 || found == SlotState::Held || engine.pool.delta.live(slot).is_some();
             let waits = pending.binary_search(&slot).is_ok();
-            if u8::from(referenced) + u8::from(waits) + u8::from(!taken) != 1 {
-                self.contradiction(format!("slot {number}: referenced {referenced}, pending {waits}, taken {taken}"));
+            let is_claimed = claimed.binary_search(&slot).is_ok();
+            if [referenced, waits, !taken, is_claimed].into_iter().filter(|&it| it).count() != 1 {
+                self.contradiction(format!(
+                    "slot {number}: referenced {referenced}, pending {waits}, taken {taken}, claimed {is_claimed}"
+                ));
             }
         }
         if used != space.data_used || free != space.free() {

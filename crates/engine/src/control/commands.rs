@@ -54,6 +54,10 @@ impl Engine {
                 self.jobs.scrub.command(&mut self.pool, command, seconds).map(checkpoint)
             }
             Command::Dedup { command } => self.jobs.dedup_mut().command(&mut self.pool, command).map(checkpoint),
+            Command::Relocate { command } => {
+                let done = self.jobs.relocate_mut().command(&mut self.pool, command);
+                done.map(|()| checkpoint(self.pool.checkpoints_done))
+            }
             Command::Settle if self.pool.read_only || self.pool.phase != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Settle => {
                 // What found no room before may find some now.

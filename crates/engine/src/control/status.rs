@@ -9,6 +9,7 @@ use crate::format::volume::{Keeps, Volume};
 use crate::jobs::collect::CollectStatus;
 use crate::jobs::dedup::DedupStatus;
 use crate::jobs::home::HomeStatus;
+use crate::jobs::relocate::RelocateStatus;
 use crate::jobs::reorder::ReorderStatus;
 use crate::jobs::scrub::ScrubStatus;
 use crate::pool::disk_index::NO_VOLUME;
@@ -79,6 +80,8 @@ pub struct Status {
     pub scrub: ScrubStatus,
     /// The pass that finds all duplicates, under way or the last one.
     pub dedup: DedupStatus,
+    /// The run of a plan, under way or the last one.
+    pub relocate: RelocateStatus,
     /// The flash in front of the store, if there is one.
     pub flash: Option<FlashStatus>,
     /// What clients get, and what the pass may have beside them.
@@ -147,6 +150,7 @@ impl Engine {
             repaired_blocks: self.care.damages().repaired,
             scrub: self.jobs.scrub.status(&self.pool),
             dedup: self.jobs.dedup().status(&self.pool),
+            relocate: self.jobs.relocate().status(&self.pool),
             flash: self.pool.flash_status(),
             pace: self.requests.foreground().pace(self.jobs.share(), self.requests.active()),
             mode: match self.pool.phase {

@@ -7,7 +7,10 @@
 //! fetch       blocks that come back over the boundary
 //! home        regions that readers found scattered, back in order
 //! collect     the emptiest containers are emptied
-//! moving      how both of them move blocks
+//! relocate    runs a plan: shared blocks are put in order, for all who refer to them
+//! moving      how these three move blocks
+//! maps        a walk of all maps, for whatever leads to some slots
+//! changes     how many changes a job makes before it waits
 //! reorder     replicas of what reads find scattered
 //! dedup       lets blocks share a slot that are stored more than once
 //! flash       copies containers to the flash in front of the store
@@ -22,15 +25,18 @@
 //! checkpoint closes records and may fail the pool, the two others are bounded by themselves and need no turn.
 
 pub(crate) mod boundary;
+mod changes;
 pub(crate) mod checkpoint;
 pub(crate) mod collect;
 pub(crate) mod dedup;
 pub(crate) mod fetch;
 pub(crate) mod flash;
 pub(crate) mod home;
+mod maps;
 mod moving;
 pub(crate) mod neighbours;
 pub(crate) mod rebuild;
+pub(crate) mod relocate;
 pub(crate) mod reorder;
 pub(crate) mod scrub;
 pub(crate) mod throttle;
@@ -53,6 +59,7 @@ use flash::FlashCopies;
 use home::{Home, HomeStatus};
 use neighbours::Neighbours;
 use rebuild::Rebuild;
+use relocate::Relocate;
 use reorder::Reorder;
 use scrub::Scrub;
 use throttle::{Throttle, Turn};
@@ -68,15 +75,16 @@ pub(crate) enum Job {
     Scrub,
     Dedup,
     Flash,
+    Relocate,
 }
 
 /// What the scheduler knows of them: a row each, in the order in which it passes them.
-const RULES: [Rules; 8] = [
+const RULES: [Rules; 9] = [
     Rules {
         job: Job::Rebuild,
         runs: Runs::InBursts,
         between_checkpoints: true,
-        after: None,
+        after: &[],
         also_unwritten: false,
         advances: Place::Middle,
         steps: Place::Middle,
@@ -85,7 +93,7 @@ const RULES: [Rules; 8] = [
         job: Job::Fetch,
         runs: Runs::InBursts,
         between_checkpoints: true,
-        after: Some(Job::Rebuild),
+        after: &[Job::Rebuild],
         also_unwritten: false,
         advances: Place::Middle,
         steps: Place::Middle,
@@ -94,7 +102,8 @@ const RULES: [Rules; 8] = [
         job: Job::Home,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        after: Some(Job::Collect),
+        // Of those that move only one has blocks on their way, and no other takes a plan apart while it is run.
+        after: &[Job::Collect, Job::Relocate],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -103,8 +112,7 @@ const RULES: [Rules; 8] = [
         job: Job::Collect,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        // Of the two only one has blocks on their way.
-        after: Some(Job::Home),
+        after: &[Job::Home, Job::Relocate],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -113,7 +121,7 @@ const RULES: [Rules; 8] = [
         job: Job::Reorder,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        after: None,
+        after: &[],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -123,7 +131,7 @@ const RULES: [Rules; 8] = [
         runs: Runs::InBursts,
         // Blocks are read while a checkpoint is under way; when it must not be, the scrub sees to itself.
         between_checkpoints: false,
-        after: Some(Job::Rebuild),
+        after: &[Job::Rebuild],
         also_unwritten: true,
         advances: Place::First,
         steps: Place::Last,
@@ -132,7 +140,8 @@ const RULES: [Rules; 8] = [
         job: Job::Dedup,
         runs: Runs::ByShare,
         between_checkpoints: true,
-        after: Some(Job::Rebuild),
+        // It would take the copies of a run for duplicates.
+        after: &[Job::Rebuild, Job::Relocate],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -141,7 +150,17 @@ const RULES: [Rules; 8] = [
         job: Job::Flash,
         runs: Runs::InBursts,
         between_checkpoints: false,
-        after: None,
+        after: &[],
+        also_unwritten: false,
+        advances: Place::Last,
+        steps: Place::Last,
+    },
+    Rules {
+        job: Job::Relocate,
+        runs: Runs::ByShare,
+        between_checkpoints: true,
+        // Batches that have begun: no new one begins while a run is under way.
+        after: &[Job::Rebuild, Job::Home, Job::Collect],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -160,6 +179,7 @@ macro_rules! ask {
             Job::Scrub => $jobs.scrub.$verb $with,
             Job::Dedup => $jobs.dedup.$verb $with,
             Job::Flash => $jobs.flash.$verb $with,
+            Job::Relocate => $jobs.relocate.$verb $with,
         }
     };
 }
@@ -177,8 +197,8 @@ struct Rules {
     runs: Runs,
     /// Not while a checkpoint is under way.
     between_checkpoints: bool,
-    /// Not before this one is done.
-    after: Option<Job>,
+    /// Not before these are done.
+    after: &'static [Job],
     /// Also in a pool that is not written; there it waits for no other job.
     also_unwritten: bool,
     /// Where in a pump what is under way goes on,
@@ -287,6 +307,7 @@ pub(crate) struct Jobs {
     pub(crate) scrub: Scrub,
     dedup: Dedup,
     flash: FlashCopies,
+    relocate: Relocate,
     pub(crate) neighbours: Neighbours,
     throttle: Throttle,
     /// A job stopped at its budget and can go on at once.
@@ -309,6 +330,7 @@ impl Jobs {
             scrub: Scrub::new(now),
             dedup: Dedup::new(now),
             flash: FlashCopies::new(),
+            relocate: Relocate::new(),
             neighbours: Neighbours::new(),
             throttle: Throttle::new(now),
             work_left: false,
@@ -361,7 +383,7 @@ impl Jobs {
         (rules.also_unwritten || is_written)
             && (waits_for_none
                 || (!rules.between_checkpoints || pool.under_way.is_none())
-                    && rules.after.is_none_or(|before| !ask!(self, before, is_under_way())))
+                    && rules.after.iter().all(|&before| !ask!(self, before, is_under_way())))
     }
 
     /// An I/O of a job is done.
@@ -430,7 +452,7 @@ impl Jobs {
 
     /// Whether clients that want more than they get would get nothing from the background: it has its least share, or no work.
     pub(crate) fn has_no_more_to_give(&self) -> bool {
-        !self.dedup.is_under_way() || self.throttle.is_at_least()
+        !(self.dedup.is_under_way() || self.relocate.is_under_way()) || self.throttle.is_at_least()
     }
 
     /// The share of the device that the pass has while clients are busy, in millionths.
@@ -456,6 +478,16 @@ impl Jobs {
     /// The same, to change how it goes on.
     pub(crate) fn dedup_mut(&mut self) -> &mut Dedup {
         &mut self.dedup
+    }
+
+    /// The run of a plan.
+    pub(crate) fn relocate(&self) -> &Relocate {
+        &self.relocate
+    }
+
+    /// The same, to change how it goes on.
+    pub(crate) fn relocate_mut(&mut self) -> &mut Relocate {
+        &mut self.relocate
     }
 
     /// Fills the index anew, from the summaries.

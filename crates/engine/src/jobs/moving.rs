@@ -1,4 +1,5 @@
-//! The mover: puts blocks into other slots, for jobs that say which and where to (`home/`, `collect.rs`). There is no other way of doing it.
+//! The mover: puts blocks into other slots, for jobs that say which and where to (`home/`, `collect.rs`, `relocate/`). There is no other way of
+//! doing it.
 //!
 //! ```text
 //! Read      their content, and its proof: all bits of the digest
@@ -15,6 +16,9 @@
 //! - A source is not reused while it is being read ([`Mover::holds`]). A claimed slot is in nobody's map until the remap: a crash leaves it
 //!   free, and what is not used after all is retired.
 //! - The foreground comes first: a batch ends where writes wait for room or for buffers.
+//!
+//! The run of a plan wants more: it claims its places before, and it is told what became of each block. A copy to which the block did not come
+//! to lead is left to it then: other blocks may lead to the old slot ([`Mover::for_shared`]).
 //!
 //! Each job that moves has a mover of its own, and none begins a batch while another has one (the rows of the table in `mod.rs`): so
 //! recovery never has more than one batch of moves to verify between two syncs.
@@ -54,6 +58,19 @@ pub(super) struct Moved {
     pub to: Slot,
 }
 
+/// What became of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Came {
+    /// It leads to its new slot.
+    Moved,
+    /// Its content is in the new slot, durably, and it does not lead there.
+    Copied,
+    /// Something came between. It is where it was, and its place is given up.
+    Dropped,
+    /// It could not be read or written. It is where it was, and its place is given up.
+    Failed,
+}
+
 /// Why a job does not move what it looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
@@ -86,6 +103,8 @@ struct Batch {
     waits_since: Option<u64>,
     /// Something came between: what it holds is given back when its I/O is done.
     is_over: bool,
+    /// An I/O failed, or content was not what it should be.
+    has_failed: bool,
 }
 
 /// See above.
@@ -95,11 +114,34 @@ pub(super) struct Mover {
     /// The last of the pages that the job waits for.
     waits_for: Option<PageKey>,
     moved: u64,
+    /// For who wants to know: what became of the blocks of the last batch.
+    came: Option<Vec<(Moved, Came)>>,
 }
 
 impl Mover {
     pub(super) fn new(job: Job) -> Mover {
-        Mover { job, batch: None, waits_for: None, moved: 0 }
+        Mover { job, batch: None, waits_for: None, moved: 0, came: None }
+    }
+
+    /// A mover that is given places which are claimed already, tells what became of each block, and counts nothing of the allowance.
+    pub(super) fn for_shared(job: Job) -> Mover {
+        Mover { came: Some(Vec::new()), ..Mover::new(job) }
+    }
+
+    /// What became of blocks since this was asked for the last time.
+    pub(super) fn take_came(&mut self) -> Vec<(Moved, Came)> {
+        self.came.as_mut().map(core::mem::take).unwrap_or_default()
+    }
+
+    /// I/O of the batch in flight.
+    pub(super) fn in_flight(&self) -> usize {
+        self.batch.as_ref().map_or(0, |batch| batch.in_flight)
+    }
+
+    /// Places of the batch to which no block leads yet: they are claimed.
+    pub(super) fn places(&self) -> impl Iterator<Item = Slot> + '_ {
+        let left = |batch: &Batch| if let At::Remap(at) = batch.at { at } else { 0 };
+        self.batch.iter().flat_map(move |batch| batch.blocks[left(batch)..].iter().map(|(block, _)| block.to))
     }
 
     pub(super) fn is_under_way(&self) -> bool {
@@ -149,16 +191,26 @@ impl Mover {
             };
             held.push((block, buffer));
         }
-        let mut places: Vec<Slot> = blocks.iter().map(|block| block.to).collect();
-        places.sort_unstable();
-        let space = &mut pool.space;
-        let per_container = space.slots_of(0).end;
-        for places in places.chunk_by(|one, next| one.0 / per_container == next.0 / per_container) {
-            space.claim(places).expect("each of them may be claimed");
+        if self.came.is_none() {
+            let mut places: Vec<Slot> = blocks.iter().map(|block| block.to).collect();
+            places.sort_unstable();
+            let space = &mut pool.space;
+            let per_container = space.slots_of(0).end;
+            for places in places.chunk_by(|one, next| one.0 / per_container == next.0 / per_container) {
+                space.claim(places).expect("each of them may be claimed");
+            }
+            pool.forget_wrapped();
         }
-        pool.forget_wrapped();
         let sources = blocks.iter().map(|block| block.from).collect();
-        let mut batch = Batch { blocks: held, sources, at: At::Read, in_flight: 0, waits_since: None, is_over: false };
+        let mut batch = Batch {
+            blocks: held,
+            sources,
+            at: At::Read,
+            in_flight: 0,
+            waits_since: None,
+            is_over: false,
+            has_failed: false,
+        };
         let mut at = 0;
         while at < batch.blocks.len() {
             let rest = &batch.blocks[at..];
@@ -199,6 +251,7 @@ impl Mover {
         };
         // What is wrong with a source a read or a scrub will find.
         batch.is_over |= !good;
+        batch.has_failed |= !good;
         pool.needs_pump = true;
     }
 
@@ -262,14 +315,21 @@ impl Mover {
         let waited = room == Room::Later && pool.checkpoints_done >= since + ATTEMPTS;
         let mut is_over = room == Room::Never || waited;
         while room == Room::Enough && at < end {
-            let Moved { key, seen, digest, to, .. } = batch.blocks[at].0;
+            let block = batch.blocks[at].0;
+            let Moved { key, seen, digest, to, .. } = block;
             match pool.relocate(key, seen, digest, to) {
                 Ok(true) => {
                     self.moved += 1;
-                    pool.count_moved();
                     pool.regions_mut().moved(key);
+                    match &mut self.came {
+                        Some(came) => came.push((block, Came::Moved)),
+                        None => pool.count_moved(),
+                    }
                 }
-                Ok(false) => pool.space.retire(to, 0),
+                Ok(false) => match &mut self.came {
+                    Some(came) => came.push((block, Came::Copied)),
+                    None => pool.space.retire(to, 0),
+                },
                 Err(missing) if pool.failed_pages.contains(&missing.key) => {
                     is_over = true;
                     break;
@@ -298,20 +358,27 @@ impl Mover {
             pool.buffers.release(buffer);
             if at >= from {
                 pool.space.retire(block.to, 0);
+                let what = if batch.has_failed { Came::Failed } else { Came::Dropped };
+                self.came.iter_mut().for_each(|came| came.push((block, what)));
             }
         }
         pool.needs_pump = true;
     }
 }
 
-/// Whether a slot is one block's alone, as far as is known, and nothing is under way with it.
-pub(super) fn is_alone(pool: &mut Pool, care: &Care, slot: Slot) -> Result<bool, Missing> {
-    let is_moving = pool.dirty.contains_key(&slot)
+/// Whether something is under way with a slot that must end before it is moved.
+pub(super) fn is_busy(pool: &Pool, care: &Care, slot: Slot) -> bool {
+    pool.dirty.contains_key(&slot)
         || pool.in_journal.contains_key(&slot)
         || pool.fills.contains_key(&slot)
-        || care.mends(slot);
+        || care.mends(slot)
+}
+
+/// Whether a slot is one block's alone, as far as is known, and nothing is under way with it.
+pub(super) fn is_alone(pool: &mut Pool, care: &Care, slot: Slot) -> Result<bool, Missing> {
+    let is_busy = is_busy(pool, care, slot);
     match pool.recent(slot) {
-        _ if is_moving || pool.replicas.of(slot).is_some() => Ok(false),
+        _ if is_busy || pool.replicas.of(slot).is_some() => Ok(false),
         Some(recent) => Ok(recent.fresh && recent.refs == 1),
         None => Ok(pool.slot_state(slot)? == SlotState::Single),
     }

@@ -87,6 +87,13 @@ impl Pool {
         self.space.free() >= (geometry.spare_slots() / 2 + MOVED_AT_ONCE as u64).min(geometry.slots() / 8)
     }
 
+    /// The same, for who claims a whole container.
+    pub(crate) fn has_slots_to_claim(&self) -> bool {
+        let geometry = &self.store.geometry;
+        let container = u64::from(geometry.slots_per_container);
+        self.has_slots_to_move() && self.space.free() >= (geometry.slots() / 16).max(2 * container)
+    }
+
     /// What decides how many containers are to be empty.
     #[inline]
     fn water(&self) -> Water {

@@ -56,6 +56,7 @@ pub struct Decoder {
     contents: Vec<BlockContent>,
     bytes: Vec<u8>,
     text: String,
+    extents: Vec<(u64, u64)>,
 }
 
 /// Reads the header, and how many bytes it has.
@@ -83,6 +84,7 @@ pub fn decode_header(bytes: &[u8]) -> Result<(Header, Decoder, usize), BadHeader
         contents: Vec::new(),
         bytes: Vec::new(),
         text: String::new(),
+        extents: Vec::new(),
     };
     Ok((header, decoder, reader.at))
 }
@@ -122,6 +124,10 @@ impl Decoder {
             }
             Event::Control { token, command: Command::CreateVolume { size, policy, .. } } => {
                 Event::Control { token, command: Command::CreateVolume { name: &self.text, size, policy } }
+            }
+            Event::Control { token, command: Command::Relocate { command: RelocateCommand::Plan { begins, .. } } } => {
+                let command = RelocateCommand::Plan { begins, extents: &self.extents };
+                Event::Control { token, command: Command::Relocate { command } }
             }
             event => event,
         };
@@ -329,6 +335,22 @@ impl Decoder {
                     _ => return Err(Stop::Damaged),
                 },
             },
+            12 => {
+                let command = match reader.number()? {
+                    0 => RelocateCommand::Start,
+                    1 => RelocateCommand::Pause,
+                    2 => RelocateCommand::Stop,
+                    code @ (3 | 4) => {
+                        self.extents.clear();
+                        for _ in 0..reader.number()? {
+                            self.extents.push((reader.number()?, reader.number()?));
+                        }
+                        RelocateCommand::Plan { begins: code == 4, extents: &[] }
+                    }
+                    _ => return Err(Stop::Damaged),
+                };
+                Command::Relocate { command }
+            }
             _ => return Err(Stop::Damaged),
         })
     }

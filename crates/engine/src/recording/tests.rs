@@ -21,6 +21,7 @@ struct Lists {
     contents: Vec<BlockContent>,
     bytes: Vec<u8>,
     text: String,
+    extents: Vec<(u64, u64)>,
 }
 
 fn content() -> impl Strategy<Value = BlockContent> {
@@ -48,11 +49,13 @@ fn lists() -> impl Strategy<Value = Lists> {
     });
     let inputs = proptest::collection::vec(input, 0..5);
     let contents = proptest::collection::vec(content(), 0..5);
-    (inputs, contents, bytes, "[a-zä]{0,70}").prop_map(|(inputs, contents, bytes, text)| Lists {
+    let extents = proptest::collection::vec(any::<(u64, u64)>(), 0..5);
+    (inputs, contents, bytes, "[a-zä]{0,70}", extents).prop_map(|(inputs, contents, bytes, text, extents)| Lists {
         inputs,
         contents,
         bytes,
         text,
+        extents,
     })
 }
 
@@ -121,12 +124,17 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             let command = [ScrubCommand::Start, ScrubCommand::Pause, ScrubCommand::Stop][(a % 3) as usize];
             control(Command::Scrub { command, seconds: b })
         }
+        29 => {
+            let plan = RelocateCommand::Plan { begins: flag, extents: &lists.extents };
+            let command = [plan, RelocateCommand::Start, RelocateCommand::Pause, RelocateCommand::Stop];
+            control(Command::Relocate { command: command[(a % 4) as usize] })
+        }
         _ => unreachable!("there are no more"),
     };
     Call::Handle { now, event }
 }
 
-const CALLS: u8 = 29;
+const CALLS: u8 = 30;
 
 proptest! {
     #[test]
@@ -167,7 +175,8 @@ proptest! {
 fn sample() -> (Recorder, usize) {
     let known = BlockContent { digest: Digest([9; 16]), zero: false, record_like: false };
     let input = BlockInput { buffer: BufferId(3), content: Some(known) };
-    let lists = Lists { inputs: vec![input; 3], contents: vec![known; 2], bytes: vec![5; 4100], text: "vm".into() };
+    let (text, bytes) = ("vm".into(), vec![5; 4100]);
+    let lists = Lists { inputs: vec![input; 3], contents: vec![known; 2], bytes, text, extents: Vec::new() };
     let mut recorder = Recorder::new(&header());
     let head = recorder.bytes().len();
     for which in 0..CALLS {

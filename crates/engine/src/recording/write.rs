@@ -263,6 +263,15 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             };
             fields(out, &[11, code]);
         }
+        Command::Relocate { command } => match command {
+            RelocateCommand::Start => fields(out, &[12, 0]),
+            RelocateCommand::Pause => fields(out, &[12, 1]),
+            RelocateCommand::Stop => fields(out, &[12, 2]),
+            RelocateCommand::Plan { begins, extents } => {
+                fields(out, &[12, 3 + u64::from(begins), extents.len() as u64]);
+                extents.iter().for_each(|&(slot, blocks)| fields(out, &[slot, blocks]));
+            }
+        },
     }
 }
 

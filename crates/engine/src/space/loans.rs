@@ -101,6 +101,30 @@ impl Space {
         self.open(container, |_| true);
     }
 
+    /// A slot is given out next, whatever is in it: only where that is broken on purpose.
+    pub(crate) fn give_out_as_if_free(&mut self, slot: Slot) {
+        let container = self.container_of(slot);
+        if self.taken.contains(&slot) || self.closed_to.contains(&container) {
+            return;
+        }
+        let first = self.slots_of(container).start;
+        let before = core::mem::replace(&mut self.containers[container as usize].free, 1);
+        (self.free, self.available) = (self.free + 1 - u64::from(before), self.available + 1 - u64::from(before));
+        self.empty -= u32::from(u32::from(before) == self.per_container);
+        self.open(container, |place| first + place == slot.0);
+        self.open.rotate_right(1);
+    }
+
+    /// A container is filled by a plan.
+    pub(crate) fn note_planned(&mut self, container: u32) {
+        self.planned.insert(container);
+    }
+
+    /// Whether a slot is in a container that a plan has filled.
+    pub(crate) fn is_planned(&self, slot: Slot) -> bool {
+        self.planned.contains(&self.container_of(slot))
+    }
+
     /// Containers of which every slot is free, those included whose space is not reserved yet.
     pub(crate) fn empty_containers(&self) -> u32 {
         self.empty + (self.containers.len() as u32 - self.reserved)

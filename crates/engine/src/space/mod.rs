@@ -131,6 +131,8 @@ pub(crate) struct Space {
     excluded: Vec<u32>,
     /// Containers that are lent to a job (`loans.rs`); they are among those that are closed to all others.
     lent: Vec<u32>,
+    /// Containers that a plan has filled, until they are empty: regions that come home take nothing out of them.
+    planned: BTreeSet<u32>,
     search: u32,
     free: u64,
     /// Reserved containers of which every slot is free.
@@ -172,6 +174,7 @@ impl Space {
             closed_to: HashSet::with_hasher(FixedState::with_seed(10)),
             excluded: Vec::new(),
             lent: Vec::new(),
+            planned: BTreeSet::new(),
             search: 0,
             free: geometry.slots(),
             empty: 0,
@@ -277,7 +280,10 @@ impl Space {
         *free += 1;
         self.free += 1;
         self.given_back += 1;
-        self.empty += u32::from(u32::from(*free) == self.per_container && container < self.reserved);
+        if u32::from(*free) == self.per_container {
+            self.empty += u32::from(container < self.reserved);
+            self.planned.remove(&container);
+        }
         let group = &mut self.groups[(container / GROUP) as usize];
         if container < self.reserved && !self.closed_to.contains(&container) {
             group.most = group.most.max(*free);

@@ -22,7 +22,7 @@ use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 49] = [
+pub const CANARIES: [(Canary, u64); 50] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -63,6 +63,7 @@ pub const CANARIES: [(Canary, u64); 49] = [
     (Canary::MoveIntoOpen, 60),
     (Canary::MoveIntoLent, 60),
     (Canary::EmptiedUnseen, 60),
+    (Canary::ForgottenReferrer, 60),
     (Canary::BlindShare, 60),
     (Canary::ShareWithFreed, 60),
     (Canary::UnprovenContent, 60),

@@ -162,6 +162,7 @@ impl Run {
                 | Operation::Grow { .. }
                 | Operation::Scrub(_)
                 | Operation::Dedup(_)
+                | Operation::Relocate(_)
                 | Operation::SecondCopies(_)
                 | Operation::IndexCopy(_)
                 | Operation::SetCache(_)

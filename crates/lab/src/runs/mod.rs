@@ -13,6 +13,7 @@ pub mod forged;
 pub mod inspect;
 pub mod opening;
 mod owner;
+pub mod relocating;
 pub mod repair;
 pub mod run;
 pub mod scenario;

@@ -89,6 +89,7 @@ pub(crate) enum Pending {
     SetPool,
     Scrub,
     Dedup,
+    Relocate,
     SecondCopies,
     Replicas,
     IndexCopy,
@@ -339,6 +340,7 @@ impl Run {
                 self.world.control(token, Command::Dedup { command: *command });
                 Ok(())
             }
+            Operation::Relocate(what) => self.relocate(*what),
             Operation::SecondCopies(above) => {
                 // What they take, and when it comes back, is the engine's to say.
                 self.is_exact = false;

@@ -4,7 +4,7 @@ use engine::{CacheKey, DedupCommand, Goal, Limits, Policy, ScrubCommand, Timing}
 
 use crate::content::{CELLS, NUMBERED_TWINS};
 use crate::runs::config::Config;
-use crate::runs::workload::{Generator, HUGE, Operation, Place, policy};
+use crate::runs::workload::{Generator, HUGE, Operation, Place, Relocating, policy};
 use crate::world::disk::Cut;
 use crate::world::flash::FlashConfig;
 
@@ -22,7 +22,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 26;
+pub const FIXED: u64 = 27;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -121,6 +121,13 @@ pub fn scenario(number: u64) -> Scenario {
             config.limits = Limits { buffers: 66, read_ahead: 0, ..config.limits };
             config.flash = Some(FlashConfig::greedy(4));
             on_flash()
+        }),
+        26 => ("a plan moves shared blocks, which are written, shared and trimmed meanwhile", {
+            config.volumes = vec![(24, Policy::Full), (24, Policy::Full), (24, Policy::Full)];
+            config.parameters.geometry.containers = 20;
+            config.cache_key = CacheKey::Off;
+            config.limits = Limits { read_ahead: 0, ..config.limits };
+            relocating()
         }),
         _ => {
             let mut config = Config::swarm(number);
@@ -518,6 +525,39 @@ fn on_flash() -> Vec<Operation> {
         operations.extend(rest());
         operations.extend([read(1 - volume), read(volume), Operation::Drain]);
     }
+    operations
+}
+
+/// A volume in order, its clone, and one that holds most of the same in another order and is read most. Its blocks are put in order, with all
+/// who lead there, while they are overwritten, shared once more and trimmed. In the second round the blocks for which the shared slots were
+/// first written lead elsewhere. What has become free by then is written again.
+fn relocating() -> Vec<Operation> {
+    let read = |volume| Operation::ReadOn { place: place(volume, 0, 24), blocks: 8, swapped: false };
+    let other = |n: u32| Operation::Write {
+        place: place(1, u64::from(8 * n), 8),
+        contents: (8 * n..8 * n + 8).map(|at| if at % 6 == 5 { 500 + at } else { 1 + 7 * at % 24 }).collect(),
+        fua: false,
+    };
+    let mut operations: Vec<Operation> = (0..3).map(|n| write(0, 8 * n, 8, 1 + 8 * n as u32)).collect();
+    operations.extend((0..3).map(other));
+    operations.extend((0..3).map(|n| write(2, 8 * n, 8, 1 + 8 * n as u32)));
+    for round in 0..2u32 {
+        operations.extend([Operation::Settle, Operation::Relocate(Relocating::Note), read(0), read(1)]);
+        operations.extend([
+            Operation::Drain,
+            Operation::Relocate(Relocating::Run),
+            Operation::Idle(SECONDS / (1000 + 1000 * u64::from(round))),
+        ]);
+        operations.extend([patch(1, 32, 8, 700 + 10 * round), trim(2, 9, 1), write(2, 12, 1, 3 + round)]);
+        operations.extend([Operation::Idle(SECONDS / 1000), Operation::Relocate(Relocating::Rest)]);
+        operations.extend([write(0, 20, 1, 9 + round), Operation::Relocate(Relocating::GoOn)]);
+        operations.push(Operation::Idle(SECONDS));
+        // Half of the blocks of the first volume lead elsewhere.
+        operations.extend([write(0, 0, 8, 1000 + 100 * round), write(0, 12, 4, 1010 + 100 * round)]);
+        operations.extend([write(2, 0, 3, 1020 + 100 * round), Operation::Flush, read(1), read(2)]);
+    }
+    operations.extend([Operation::Settle, Operation::Relocate(Relocating::Note), read(2), Operation::Drain]);
+    operations.extend([Operation::Relocate(Relocating::Run), Operation::Relocate(Relocating::End)]);
     operations
 }
 

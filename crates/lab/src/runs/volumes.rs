@@ -195,6 +195,7 @@ impl Run {
                 return Ok(());
             }
             (Pending::Settle | Pending::Scrub | Pending::Dedup | Pending::SecondCopies | Pending::Replicas, Ok(()))
+            | (Pending::Relocate, Ok(()) | Err(ControlError::NoPlan | ControlError::PlanInUse))
             | (Pending::IndexCopy | Pending::SetCache | Pending::CacheKey | Pending::Close { .. }, Ok(())) => {
                 return Ok(());
             }

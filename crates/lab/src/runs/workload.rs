@@ -20,6 +20,21 @@ pub struct Place {
     pub count: u64,
 }
 
+/// What is done about a plan of relocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Relocating {
+    /// Note reads that go to the device, from now on. What was noted before is forgotten.
+    Note,
+    /// Make a plan of what was noted, in which each volume is an object, and begin to run it.
+    Run,
+    /// Let the run rest.
+    Rest,
+    /// Go on with it.
+    GoOn,
+    /// End it.
+    End,
+}
+
 /// A letter of the alphabet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
@@ -139,6 +154,8 @@ pub enum Operation {
     Scrub(ScrubCommand),
     /// Begin, rest or end a pass that finds all duplicates, whatever is in flight.
     Dedup(DedupCommand),
+    /// About a plan of relocation, whatever is in flight.
+    Relocate(Relocating),
     /// Blocks with more references than that get a second copy; 0: none.
     SecondCopies(u32),
     /// Which copy the index names of a block that is written again.

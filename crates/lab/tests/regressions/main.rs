@@ -23,6 +23,7 @@ mod owner;
 mod policies;
 mod readahead;
 mod refusals;
+mod relocate;
 mod reorder;
 mod repair;
 mod scrub;

@@ -275,6 +275,31 @@ pub enum RelocateCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Make that plan and run it in the background: blocks that are read together are moved next to each other
+    Run(RunArgs),
+}
+
+/// `onefold relocate run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Which pool
+    #[command(flatten)]
+    pub target: Target,
+    /// Move no more than this
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = ["pause", "stop"])]
+    pub budget: Option<u64>,
+    /// Wait for the end
+    #[arg(long, conflicts_with_all = ["pause", "stop"])]
+    pub wait: bool,
+    /// Let the run rest; the next 'onefold relocate run' goes on with it
+    #[arg(long, conflicts_with = "stop")]
+    pub pause: bool,
+    /// End the run; what it has moved stays where it is
+    #[arg(long)]
+    pub stop: bool,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `onefold objects`.

@@ -50,6 +50,11 @@ pub fn explain_control(error: ControlError) -> &'static str {
         ControlError::NoDedup => {
             "no pass that finds duplicates is under way: 'onefold status' tells how the last one ended"
         }
+        ControlError::NoPlan => "there is no plan, and no run of one: 'onefold relocate run' makes one and runs it",
+        ControlError::PlanInUse => {
+            "a plan is being run: 'onefold status' shows how far it is, 'onefold relocate run --stop' ends it"
+        }
+        ControlError::PlanTooLong => "the plan has too many pieces: --budget makes it smaller",
         ControlError::NoSpace => {
             "the pool's tables have no room for this change: discard something, or wait until what was deleted is freed"
         }

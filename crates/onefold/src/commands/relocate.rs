@@ -1,25 +1,33 @@
-//! `onefold relocate`: what clients read from the device, and what would move to make those reads longer. Nothing is moved.
+//! `onefold relocate`: what clients read from the device, what would move to make those reads longer, and the run that moves it.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
+use engine::MOST_EXTENTS;
 use engine::relocation::assess::{Sharing, assess};
 use engine::relocation::forecast::{Forecast, Moved, Reads};
 use engine::relocation::objects::FIRST;
-use engine::relocation::plan::{Rules, plan};
+use engine::relocation::plan::{Plan, Rules, plan};
 use engine::relocation::profile::contents;
 use engine::relocation::{Object, Run};
 use serde_json::json;
 
-use crate::commands::cli::{ProfileCommand, RelocateCommand, Target};
-use crate::operators::control::{self, Request, Response};
+use crate::commands::cli::{ProfileCommand, RelocateCommand, RunArgs, Target};
+use crate::operators::control::{self, Request, Response, RunAction};
 use crate::operators::relocate::{self, Answer, Ask, OFF};
-use crate::print::{print, print_json};
-use crate::report::status::VERSION;
+use crate::print::{complain, print, print_json};
+use crate::report::status::{Report, VERSION};
 use crate::size;
 
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
+/// Rows of slots that are sent at once.
+const ROWS_AT_ONCE: usize = 1000;
+/// How often the server is asked how far a run is.
+const PERIOD: Duration = Duration::from_millis(250);
+/// How often who waits is told, so many periods.
+const TOLD_EVERY: u32 = 20;
 
 /// A profile, taken from a server.
 struct Taken {
@@ -59,6 +67,7 @@ pub fn relocate(command: &RelocateCommand) -> anyhow::Result<ExitCode> {
             ensure!(taken.on, OFF);
             show_plan(&taken, *json);
         }
+        RelocateCommand::Run(arguments) => return run(arguments),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -127,9 +136,89 @@ fn show(taken: &Taken, json: bool) {
     }
 }
 
-fn show_plan(taken: &Taken, json: bool) {
+/// The plan of a profile, of so many bytes at most; and how many objects were read.
+fn plan_of(taken: &Taken, budget: Option<u64>) -> (Plan, usize) {
     let contents = contents(&taken.runs);
-    let plan = plan(&assess(&taken.runs, Sharing::OthersRuns), &contents, Rules::OURS);
+    let rules = Rules { most_blocks: budget.map_or(u64::MAX, |bytes| bytes / BLOCK), ..Rules::OURS };
+    (plan(&assess(&taken.runs, Sharing::OthersRuns), &contents, rules), contents.len())
+}
+
+/// Asks the server for something about a run, or for its figures.
+fn tell(target: &Target, request: &Request) -> anyhow::Result<Report> {
+    let report = control::call_server_of(&target.pool, target.control.as_deref(), request)?;
+    report.with_context(|| format!("no server has {}: a plan is run by the server of a pool", target.pool.display()))
+}
+
+/// Makes a plan and runs it, or changes how that goes on.
+fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
+    let RunArgs { target, json, .. } = arguments;
+    if arguments.pause || arguments.stop {
+        let action = if arguments.pause { RunAction::Pause } else { RunAction::Stop };
+        show_run(&tell(target, &Request::Run(action))?, *json);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let state = tell(target, &Request::Status { settle: false })?.relocate.state;
+    if !["running", "paused"].contains(&state.as_str()) {
+        send_plan(target, arguments.budget)?;
+    }
+    let mut report = tell(target, &Request::Run(RunAction::Start))?;
+    if !arguments.wait {
+        show_run(&report, *json);
+        if !json {
+            let pool = target.pool.display();
+            print(format_args!("'onefold status {pool}' shows how it goes on; --wait waits for its end\n"));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut periods = 0u32;
+    while report.relocate.state == "running" {
+        std::thread::sleep(PERIOD);
+        periods += 1;
+        if periods.is_multiple_of(TOLD_EVERY) {
+            complain(format_args!("relocate {}", report.relocate.text()));
+        }
+        let asked =
+            control::call_server_of(&target.pool, target.control.as_deref(), &Request::Status { settle: false })?;
+        report = asked.context("the server has stopped, and the run with it; what was moved stays where it is")?;
+    }
+    show_run(&report, *json);
+    let is_whole = report.relocate.state == "finished" && report.relocate.kept.no_room == 0;
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Makes a plan of the profile, and sends it to the server: as many of its moves, from the first on, as have room there.
+fn send_plan(target: &Target, budget: Option<u64>) -> anyhow::Result<()> {
+    let taken = take(target)?;
+    ensure!(taken.on, OFF);
+    let (plan, _) = plan_of(&taken, budget);
+    let mut rows: Vec<(u64, u64)> = Vec::new();
+    for one in &plan.moves {
+        if rows.len() + one.extents.len() > MOST_EXTENTS {
+            break;
+        }
+        rows.extend(one.extents.iter().map(|extent| (extent.slot, extent.blocks)));
+    }
+    if rows.is_empty() {
+        bail!(
+            "there is nothing to move: of what was read so far, nothing that shares blocks lies scattered{}",
+            if plan.too_large > 0 { ", or it is larger than --budget" } else { "" }
+        );
+    }
+    for (at, extents) in rows.chunks(ROWS_AT_ONCE).enumerate() {
+        tell(target, &Request::Run(RunAction::Plan { begins: at == 0, extents: extents.to_vec() }))?;
+    }
+    Ok(())
+}
+
+fn show_run(report: &Report, json: bool) {
+    match json {
+        true => print_json(report),
+        false => print(format_args!("relocate {}\n", report.relocate.text())),
+    }
+}
+
+fn show_plan(taken: &Taken, json: bool) {
+    let (plan, objects) = plan_of(taken, None);
     // Behind all that was read: there the moved blocks lie together.
     let behind = taken.runs.iter().map(Run::end).max().map_or(0, |end| end + 1);
     let forecast = Forecast::new(&taken.runs, &Moved::new(&plan, behind));
@@ -151,12 +240,12 @@ fn show_plan(taken: &Taken, json: bool) {
             })
             .collect();
         return print_json(&json!({
-            "version": VERSION, "objects": contents.len(), "candidates": plan.candidates, "in_one_piece": plan.whole,
+            "version": VERSION, "objects": objects, "candidates": plan.candidates, "in_one_piece": plan.whole,
             "taken": plan.taken, "moves": moves, "bytes": bytes, "reads_before": before, "reads_after": after,
             "reads_lost": harm,
         }));
     }
-    print(format_args!("{} objects were read, {} of them share blocks\n", contents.len(), plan.candidates));
+    print(format_args!("{objects} objects were read, {} of them share blocks\n", plan.candidates));
     for (place, one) in plan.moves.iter().enumerate() {
         let (name, reads) = (taken.name(one.assessment.object), of(one.assessment.object));
         let moved = size::show(one.blocks.saturating_mul(BLOCK));
@@ -164,7 +253,7 @@ fn show_plan(taken: &Taken, json: bool) {
     }
     print(format_args!(
         "would move {}: device reads {before} -> {after}, of which {harm} more for objects that lose\n\
-         nothing is moved: this version only plans\n",
+         nothing is moved yet: 'onefold relocate run' does it\n",
         size::show(bytes)
     ));
 }

@@ -4,11 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
     CacheKey, CacheSetting, Command, DedupCommand, DeviceKind, Engine, Goal, IndexCopy, Policy, PoolChange,
-    ScrubCommand, Tidy, Timing, Volume, VolumeId, VolumeProperties,
+    RelocateCommand, ScrubCommand, Tidy, Timing, Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
 
-use crate::operators::control::{Budget, DedupAction, PoolSettings, Request, ScrubAction};
+use crate::operators::control::{Budget, DedupAction, PoolSettings, Request, RunAction, ScrubAction};
 use crate::report::status::no_volume;
 use crate::size;
 
@@ -71,6 +71,7 @@ pub fn wanted<'a>(
         Request::Relocate(_) => return Err("a profile is kept by the server of a pool: it is not served".into()),
         Request::Scrub { action } => scrub_command(*action),
         Request::Dedup { action } => dedup_command(*action),
+        Request::Run(action) => run_command(action),
         Request::Grow { capacity_bytes } => Command::Grow { capacity: *capacity_bytes },
         Request::SetPool(PoolSettings {
             policy,
@@ -144,7 +145,7 @@ pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
 pub fn done(request: &Request) -> Option<String> {
     Some(match request {
         Request::Status { .. } | Request::Stop | Request::Grow { .. } => return None,
-        Request::Scrub { .. } | Request::Dedup { .. } | Request::Relocate(_) => return None,
+        Request::Scrub { .. } | Request::Dedup { .. } | Request::Relocate(_) | Request::Run(_) => return None,
         Request::AttachCache(_) | Request::DetachCache => return None,
         Request::CreateVolume { name, size_bytes, policy } => {
             let policy = if policy == "inherit" { String::new() } else { format!(", policy {policy}") };
@@ -201,6 +202,17 @@ pub fn dedup_command(action: DedupAction) -> Command<'static> {
         DedupAction::Stop => DedupCommand::Stop,
     };
     Command::Dedup { command }
+}
+
+/// An action, in the engine's terms.
+fn run_command(action: &RunAction) -> Command<'_> {
+    let command = match action {
+        RunAction::Plan { begins, extents } => RelocateCommand::Plan { begins: *begins, extents },
+        RunAction::Start => RelocateCommand::Start,
+        RunAction::Pause => RelocateCommand::Pause,
+        RunAction::Stop => RelocateCommand::Stop,
+    };
+    Command::Relocate { command }
 }
 
 fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {

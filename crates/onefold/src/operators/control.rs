@@ -134,6 +134,8 @@ pub enum Request {
     },
     /// About the profile of device reads; answered at once.
     Relocate(Ask),
+    /// About the run of a plan; answered at once.
+    Run(RunAction),
     /// Put a flash in front of the store.
     AttachCache(Attach),
     /// Take it away; answered at once.
@@ -171,6 +173,25 @@ pub struct PoolSettings {
 #[serde(rename_all = "kebab-case")]
 pub enum DedupAction {
     /// Begin one, or go on with the one that rests.
+    Start,
+    /// Rest.
+    Pause,
+    /// End it.
+    Stop,
+}
+
+/// What to do about the run of a plan.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(tag = "action", rename_all = "kebab-case")]
+pub enum RunAction {
+    /// Take some rows of slots into the plan.
+    Plan {
+        /// Whether it is a new plan.
+        begins: bool,
+        /// The first slot of each row, and how many.
+        extents: Vec<(u64, u64)>,
+    },
+    /// Begin to run it, or go on with the run that rests.
     Start,
     /// Rest.
     Pause,

@@ -281,6 +281,7 @@ mod tests {
             repaired_blocks: 0,
             scrub: engine::ScrubStatus::default(),
             dedup: engine::DedupStatus::default(),
+            relocate: engine::RelocateStatus::default(),
             flash: None,
             pace: engine::PaceStatus::default(),
             mode: Mode::Normal,

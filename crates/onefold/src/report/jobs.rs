@@ -28,6 +28,11 @@ pub fn jobs(report: &Report) -> Vec<Job> {
             text: dedup.text(),
         },
     ];
+    let relocate = &report.relocate;
+    if under_way(&relocate.state) {
+        let done = Some(f64::from(relocate.done_ppm) / 1e6);
+        jobs.push(Job { name: "relocate", done, text: relocate.text() });
+    }
     let mut add = |name, text| jobs.push(Job { name, done: None, text });
     if report.discarded_blocks > 0 {
         add("freeing", format!("at most {} to go, discarded or deleted", bytes(report.discarded_blocks)));

@@ -10,5 +10,6 @@ pub mod latency;
 pub mod pace;
 pub mod prometheus;
 pub mod recent;
+pub mod relocate;
 pub mod status;
 pub mod writes;

@@ -153,6 +153,28 @@ const METRICS: &[Metric] = &[
         "Blocks that wait for the next pass, of those that came in this run.",
         |report| one(report.dedup.undone_blocks),
     ),
+    gauge("onefold_relocate_state", "1 for the state of the last run of a plan, 0 for the others.", |report| {
+        states("state", &PassState::NAMES, &report.relocate.state)
+    }),
+    gauge("onefold_relocate_done_ppm", "Of a million parts of the run, those that are done.", |report| {
+        one(report.relocate.done_ppm)
+    }),
+    gauge("onefold_relocate_left_seconds", "Seconds until its end at the pace so far, if that is known.", |report| {
+        some(report.relocate.left_seconds)
+    }),
+    gauge("onefold_relocate_planned_blocks", "Blocks of the plan of the last run.", |report| {
+        one(report.relocate.planned_blocks)
+    }),
+    gauge("onefold_relocate_moved_blocks", "Blocks that the last run has moved.", |report| {
+        one(report.relocate.moved_blocks)
+    }),
+    gauge("onefold_relocate_referrers", "Blocks that walks of the last run found and led to a copy.", |report| {
+        one(report.relocate.referrers)
+    }),
+    gauge("onefold_relocate_map_walks", "Walks of all maps by the last run.", |report| one(report.relocate.map_walks)),
+    gauge("onefold_relocate_doubled_blocks", "Blocks that the last run has left stored twice.", |report| {
+        one(report.relocate.doubled_blocks)
+    }),
     gauge(
         "onefold_pace_share_ppm",
         "Of a million parts of the device, those that the pass has beside clients.",

@@ -15,6 +15,7 @@ use crate::report::device::DeviceReport;
 use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
 use crate::report::pace::{PaceReport, VolumePaceReport};
+use crate::report::relocate::RelocateReport;
 use crate::report::writes::{NeighboursReport, ReadsReport, WritesReport};
 use crate::size;
 
@@ -117,6 +118,9 @@ pub struct Report {
     /// The pass that finds all duplicates, under way or the last one.
     #[serde(default)]
     pub dedup: DedupReport,
+    /// The run of a plan, under way or the last one.
+    #[serde(default)]
+    pub relocate: RelocateReport,
     /// Clients and that pass, side by side.
     #[serde(default)]
     pub pace: PaceReport,
@@ -530,6 +534,7 @@ impl Report {
             repaired_blocks: status.repaired_blocks,
             scrub: ScrubReport::new(&status.scrub),
             dedup: DedupReport::new(&status.dedup),
+            relocate: RelocateReport::new(&status.relocate),
             pace: PaceReport::new(&status.pace),
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
             pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
@@ -611,6 +616,9 @@ impl Report {
         }
         row("scrub", self.scrub.text());
         row("dedup", self.dedup.text());
+        if self.relocate.state != "never" {
+            row("relocate", self.relocate.text());
+        }
         if self.damaged_blocks_found > 0 {
             let (found, repaired) = (self.damaged_blocks_found, self.repaired_blocks);
             row("damaged", format!("{found} found since the pool was opened, {repaired} repaired"));

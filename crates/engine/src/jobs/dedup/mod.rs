@@ -5,7 +5,7 @@
 //! Begin   a checkpoint: all that was written before is in the summaries, and the map buffer in its leaves
 //! Scan    all summaries, for one range of digests (range.rs): of each content one slot stays, the others are spare
 //! Share   the block that a spare slot was first written for leads to the slot that stays, if it still leads to the spare one
-//! Maps    spare slots with other blocks: one walk of all maps for all of them (maps.rs); before the next range, if there are many
+//! Maps    spare slots with other blocks: one walk of all maps for all of them (jobs/maps.rs); before the next range, if there are many
 //! End     a checkpoint: spare slots are free
 //! ```
 //!
@@ -21,12 +21,13 @@
 //! What is written while a pass is under way may stay double: the next pass finds it. A pass begins by command, and by itself when writes
 //! have left work to it (undone.rs).
 
-mod maps;
 mod range;
 mod undone;
 
 use alloc::vec::Vec;
 
+use super::changes::{Changes, Stop};
+use super::maps::{LEAVES, Maps};
 use super::{Steps, Work};
 use crate::canary::Canary;
 use crate::care::Care;
@@ -35,21 +36,15 @@ use crate::format::entry::{Entry, Key, Slot};
 use crate::format::superblock::{DedupRecord, PassState};
 use crate::pool::Pool;
 use crate::pool::change::Put;
-use crate::pool::room::{Asked, Room};
 use crate::pool::standing::{Facts, Phase};
 use crate::space::SlotState;
 use crate::store::pages::PageKey;
 use crate::store::tree::{Missing, Unresolved};
-use maps::Maps;
 use range::{Found, PLACES, Range, Spare};
 use undone::Undone;
 
-/// Leaves of summaries, or blocks of maps, that a step looks at while nobody else wants something; an eighth of it else.
-const LEAVES: usize = 8;
 /// Spare slots that are collected before blocks are led elsewhere: in the order of blocks, so that few leaves change.
 const SPARES: usize = 1024;
-/// Changes between two syncs: recovery verifies each of them.
-const CHANGES_PER_SYNC: u32 = 1024;
 /// Times that a range is gone through again because a slot that was to stay was given up meanwhile.
 const AGAIN: u8 = 3;
 /// Its place becomes durable so often.
@@ -102,22 +97,6 @@ enum Shared {
     Gone,
 }
 
-/// Why a step ends here.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stop {
-    Missing(Missing),
-    /// It goes on after a checkpoint or a sync.
-    Waits,
-    /// There is no metadata for it, and there will not be.
-    NoRoom,
-}
-
-impl From<Missing> for Stop {
-    fn from(missing: Missing) -> Stop {
-        Stop::Missing(missing)
-    }
-}
-
 /// The job.
 pub(crate) struct Dedup {
     record: DedupRecord,
@@ -129,13 +108,8 @@ pub(crate) struct Dedup {
     /// A slot that was to stay was given up: the range is gone through again.
     is_again: bool,
     tries: u8,
-    /// Changes since the last sync that it waited for.
-    changes: u32,
-    /// It goes on when so many checkpoints are done,
-    begins: u64,
-    /// when records up to this are durable,
-    durable: u64,
-    /// and when this page has come.
+    changes: Changes,
+    /// It goes on when this page has come.
     waiting: Option<PageKey>,
     saved: Nanos,
     /// Where it was when it began in this run, and when that was.
@@ -158,9 +132,7 @@ impl Dedup {
             unresolved: Vec::new(),
             is_again: false,
             tries: 0,
-            changes: 0,
-            begins: 0,
-            durable: 0,
+            changes: Changes::default(),
             waiting: None,
             saved: now,
             pace: None,
@@ -302,8 +274,7 @@ impl Dedup {
     }
 
     fn begin(&mut self, pool: &mut Pool) {
-        self.begins = pool.after_next_checkpoint();
-        pool.ask_to_flush();
+        self.changes.wait_for_flush(pool);
         let first = self.record.next.into();
         self.range = Range::new(first, pool.space.data_used, Self::room(pool));
         self.pace.get_or_insert((first, pool.now));
@@ -392,34 +363,11 @@ impl Dedup {
         if !holds(pool, spare)? && !pool.canary(Canary::BlindShare) {
             return Ok(Shared::NotThere);
         }
-        self.admit(pool, facts)?;
+        self.changes.admit(pool, facts)?;
         pool.put_alone(key, Put::Share(stays, digest));
         pool.note_known(digest, stays);
-        (self.shared, self.changes) = (self.shared + 1, self.changes + 1);
+        self.shared += 1;
         Ok(Shared::Yes)
-    }
-
-    /// Whether another change may be made now.
-    fn admit(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
-        if self.changes >= CHANGES_PER_SYNC {
-            self.changes = 0;
-            self.durable = pool.journal.last();
-            pool.want_durable = pool.want_durable.max(self.durable);
-            pool.needs_pump = true;
-            return Err(Stop::Waits);
-        }
-        if pool.delta.len() >= (pool.limits.delta_entries / 4).max(1) as usize {
-            self.begins = pool.after_next_checkpoint();
-            return Err(Stop::Waits);
-        }
-        match pool.room_for(&Asked::scattered(1), facts.clears_left) {
-            Room::Enough => Ok(()),
-            Room::Later => {
-                self.begins = pool.after_next_checkpoint();
-                Err(Stop::Waits)
-            }
-            Room::Never => Err(Stop::NoRoom),
-        }
     }
 
     fn end_range(&mut self, pool: &mut Pool) -> Result<(), Stop> {
@@ -434,7 +382,7 @@ impl Dedup {
         if core::mem::take(&mut self.is_again) && self.tries < AGAIN {
             self.tries += 1;
             self.range.clear();
-            self.begins = pool.after_next_checkpoint();
+            self.changes.wait_for_checkpoint(pool);
             self.at = At::Scan(0);
             return Ok(());
         }
@@ -442,8 +390,7 @@ impl Dedup {
         let next = self.range.end;
         if is_last {
             self.at = At::End;
-            self.begins = pool.after_next_checkpoint();
-            pool.ask_to_flush();
+            self.changes.wait_for_flush(pool);
             return Ok(());
         }
         if self.unresolved.is_empty() {
@@ -460,11 +407,31 @@ impl Dedup {
         self.at = At::Maps(Maps::default(), leaf);
     }
 
+    /// Looks at some leaves of maps.
+    fn walk_maps(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
+        let At::Maps(mut maps, leaf) = self.at else { return Ok(()) };
+        for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
+            let walked = maps.step(pool, Pool::may_share, |pool, key, slot| {
+                let Ok(found) = self.unresolved.binary_search_by_key(&slot, |&(spare, ..)| spare) else {
+                    return Ok(false);
+                };
+                self.is_again |= self.share(pool, facts, key, self.unresolved[found])? == Shared::Gone;
+                Ok::<_, Stop>(true)
+            });
+            self.at = At::Maps(maps, leaf);
+            if !walked? {
+                self.unresolved.clear();
+                self.at = At::Scan(leaf);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     fn end(&mut self, pool: &mut Pool) {
         // What a leaf still leads to is not free: changes go into their leaves first.
         if pool.has_to_flush() {
-            pool.ask_to_flush();
-            self.begins = pool.after_next_checkpoint();
+            self.changes.wait_for_flush(pool);
             return;
         }
         self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
@@ -496,8 +463,7 @@ impl Steps for Dedup {
             && pool.phase == Phase::Serving
             && pool.takes_changes()
             && !facts.writes_wait
-            && pool.checkpoints_done >= self.begins
-            && pool.journal.durable >= self.durable
+            && self.changes.may_go_on(pool)
             && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
     }
 
@@ -530,7 +496,7 @@ impl Steps for Dedup {
         }
         let pool = &mut *work.pool;
         // A checkpoint that it asked for begins with the next pump.
-        pool.needs_pump |= pool.checkpoints_done < self.begins;
+        pool.needs_pump |= self.changes.waits_for_checkpoint(pool);
         if self.is_under_way() && pool.now >= self.saved + SAVE_PERIOD {
             self.saved = pool.now;
             pool.want_checkpoint = true;

@@ -235,7 +235,8 @@ impl Home {
                 }
             };
             let Some(slot) = entry.slot() else { continue };
-            let is_alone = missing.or(is_alone(pool, care, slot)) == Some(true);
+            // What a plan has put in order stays there.
+            let is_alone = !pool.space.is_planned(slot) && missing.or(is_alone(pool, care, slot)) == Some(true);
             region.push((Lies { place, slot, is_alone }, entry));
         }
         self.mover.load(pool, missing)?;

@@ -1,0 +1,96 @@
+//! How many changes a job makes before it waits: for a sync, so that recovery stays short; for a checkpoint, so that background work does
+//! not press the foreground; for room.
+
+use crate::pool::Pool;
+use crate::pool::room::{Asked, Room};
+use crate::pool::standing::Facts;
+use crate::store::tree::Missing;
+
+/// Changes between two syncs: recovery verifies each of them.
+const CHANGES_PER_SYNC: u32 = 1024;
+/// A job's changes wait for a checkpoint when the delta has one part of so many of what it can have.
+const PART_OF_DELTA: u32 = 4;
+
+/// Why a step ends here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stop {
+    Missing(Missing),
+    /// It goes on after a checkpoint or a sync.
+    Waits,
+    /// There is no metadata for it, and there will not be.
+    NoRoom,
+}
+
+impl From<Missing> for Stop {
+    fn from(missing: Missing) -> Stop {
+        Stop::Missing(missing)
+    }
+}
+
+/// What a job has changed, and what it waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Changes {
+    /// Changes since the last sync that it waited for.
+    count: u32,
+    /// It goes on when so many checkpoints are done,
+    begins: u64,
+    /// and when records up to this are durable.
+    durable: u64,
+}
+
+impl Changes {
+    /// Whether what it waits for has come.
+    pub(super) fn may_go_on(&self, pool: &Pool) -> bool {
+        !self.waits_for_checkpoint(pool) && pool.journal.durable >= self.durable
+    }
+
+    /// Whether it waits for a checkpoint.
+    pub(super) fn waits_for_checkpoint(&self, pool: &Pool) -> bool {
+        pool.checkpoints_done < self.begins
+    }
+
+    /// It goes on after a checkpoint that begins from now on.
+    pub(super) fn wait_for_checkpoint(&mut self, pool: &mut Pool) {
+        self.begins = pool.after_next_checkpoint();
+    }
+
+    /// The same, and that puts what is in the map buffer into its leaves.
+    pub(super) fn wait_for_flush(&mut self, pool: &mut Pool) {
+        pool.ask_to_flush();
+        self.wait_for_checkpoint(pool);
+    }
+
+    /// Whether the delta has as much as background work may put there. A checkpoint is then waited for.
+    pub(super) fn has_filled_part(&mut self, pool: &mut Pool) -> bool {
+        let is_full = pool.delta.len() >= (pool.limits.delta_entries / PART_OF_DELTA).max(1) as usize;
+        if is_full {
+            self.wait_for_checkpoint(pool);
+        }
+        is_full
+    }
+
+    /// Whether another change may be made now: if so, it is counted.
+    pub(super) fn admit(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
+        if self.count >= CHANGES_PER_SYNC {
+            self.count = 0;
+            self.durable = pool.journal.last();
+            pool.want_durable = pool.want_durable.max(self.durable);
+            pool.needs_pump = true;
+            return Err(Stop::Waits);
+        }
+        if self.has_filled_part(pool) {
+            return Err(Stop::Waits);
+        }
+        match pool.room_for(&Asked::scattered(1), facts.clears_left) {
+            Room::Enough => {
+                self.count += 1;
+                Ok(())
+            }
+            Room::Later => {
+                self.wait_for_checkpoint(pool);
+                Err(Stop::Waits)
+            }
+            Room::Never => Err(Stop::NoRoom),
+        }
+    }
+}

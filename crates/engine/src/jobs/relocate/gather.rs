@@ -1,0 +1,272 @@
+//! What comes next in the plan, where it goes, and what became of it.
+
+use alloc::vec::Vec;
+
+use super::{At, Copied, Relocate, Stop};
+use crate::care::Care;
+use crate::contract::{Digest, Nanos};
+use crate::format::entry::{Entry, Key, Slot};
+use crate::jobs::moving::{self, Came, Missings, Moved, is_alone, is_busy};
+use crate::pool::Pool;
+use crate::pool::moves::MOVED_AT_ONCE;
+use crate::pool::standing::Facts;
+use crate::space::SlotState;
+use crate::store::tree::{Missing, Unresolved};
+
+/// Times that pages are loaded for a batch before it begins with fewer blocks.
+const LOADS: u32 = 8;
+/// A block that is under repair, or is read again and again, is waited for so long.
+const PATIENCE: Nanos = 2_000_000_000;
+
+/// What a slot of the plan holds.
+enum Found {
+    /// A block of a volume, and the block that leads there, if that is the one for which it was first written; and whether it is the only
+    /// one.
+    Block {
+        digest: Digest,
+        owner: Option<Key>,
+        is_alone: bool,
+    },
+    /// Nothing of a volume.
+    Nothing,
+    HasReplica,
+    Unreadable,
+    /// It is being read or written.
+    Busy,
+}
+
+impl Relocate {
+    /// Begins to move some blocks of the plan, or sees what is to be done when there are none.
+    pub(super) fn gather(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+        if self.plan.is_empty() || self.copies.len() + MOVED_AT_ONCE > pool.limits.relocated().max(2 * MOVED_AT_ONCE) {
+            if self.copies.is_empty() {
+                self.end(pool);
+            } else {
+                self.again = 0;
+                self.at = At::Begin;
+                self.changes.wait_for_flush(pool);
+            }
+            return Ok(());
+        }
+        if !pool.may_be_reordered() {
+            self.is_stuck = true;
+            return Ok(());
+        }
+        if self.changes.has_filled_part(pool) {
+            return Err(Stop::Waits);
+        }
+        if self.places.is_empty() {
+            return self.claim(pool);
+        }
+        let most = MOVED_AT_ONCE.min(pool.limits.buffers as usize / 8).min(self.places.len()).min(self.at_once).max(1);
+        let (mut blocks, mut alone, mut looked_at) = (Vec::with_capacity(most), Vec::new(), 0);
+        let (mut kept, mut missing, mut is_busy) = (self.counts.kept, Missings::default(), false);
+        let slots = self.plan.iter().flat_map(|&(first, blocks)| first..first + blocks).map(Slot);
+        for slot in slots {
+            if blocks.len() == most || missing.are_many(pool) || looked_at >= MOVED_AT_ONCE as u64 {
+                break;
+            }
+            let found = match look_at(pool, care, slot) {
+                Ok(Found::Busy) => {
+                    is_busy = true;
+                    break;
+                }
+                Ok(found) => found,
+                Err(page) if pool.failed_pages.contains(&page.key) => Found::Unreadable,
+                Err(page) => {
+                    missing.add(page);
+                    continue;
+                }
+            };
+            if !missing.is_empty() {
+                // Behind the first page that is missing only others are looked for.
+                continue;
+            }
+            looked_at += 1;
+            match found {
+                Found::Block { digest, owner, is_alone } => {
+                    // Nothing is led to the copy yet where nobody knows who leads to the old slot.
+                    let seen = if owner.is_some() { Entry::whole(slot, digest) } else { Entry::UNMAPPED };
+                    let key = owner.unwrap_or(Key(0));
+                    blocks.push(Moved { key, seen, from: slot, digest, to: self.places[blocks.len()] });
+                    if is_alone {
+                        alone.push(slot);
+                    }
+                }
+                Found::Nothing => kept.gone += 1,
+                Found::HasReplica => kept.for_replicas += 1,
+                Found::Unreadable => kept.unreadable += 1,
+                Found::Busy => {}
+            }
+        }
+        let waits_for_pages = !missing.is_empty() && (looked_at == 0 || self.loads < LOADS);
+        if waits_for_pages {
+            // All of it is looked at again when they are there. Where they do not stay long enough, those go that have theirs.
+            self.loads += 1;
+            self.mover.load(pool, missing).map_err(|_| Stop::Waits)?;
+            return Ok(());
+        }
+        if looked_at == 0 && is_busy {
+            return self.wait_for_busy(pool);
+        }
+        let count = blocks.len();
+        if count > 0 && !self.mover.begin(pool, blocks) {
+            // There are no buffers: clients have them.
+            self.is_stuck = true;
+            return Ok(());
+        }
+        (self.loads, self.busy_since) = (0, None);
+        alone.sort_unstable();
+        (self.alone, self.counts.kept) = (alone, kept);
+        self.places.drain(..count);
+        self.pass(looked_at);
+        if count > 0 {
+            self.mover.go_on(pool, facts);
+            self.note_what_came(pool);
+        }
+        Ok(())
+    }
+
+    /// The next block is being read or written: what does so moves the engine on when it ends. That lasts for ever only where it is given up.
+    fn wait_for_busy(&mut self, pool: &mut Pool) -> Result<(), Stop> {
+        let since = *self.busy_since.get_or_insert(pool.now);
+        if pool.now < since + PATIENCE {
+            self.is_stuck = true;
+            return Ok(());
+        }
+        self.busy_since = None;
+        self.counts.kept.unreadable += 1;
+        self.pass(1);
+        Ok(())
+    }
+
+    /// So many slots of the plan have been looked at.
+    fn pass(&mut self, mut slots: u64) {
+        self.counts.looked_at_blocks += slots;
+        while slots > 0
+            && let Some((first, blocks)) = self.plan.front_mut()
+        {
+            let passed = slots.min(*blocks);
+            (*first, *blocks) = (*first + passed, *blocks - passed);
+            slots -= passed;
+            if *blocks == 0 {
+                self.plan.pop_front();
+            }
+        }
+    }
+
+    /// Claims an empty container, so that nobody else puts anything in between.
+    fn claim(&mut self, pool: &mut Pool) -> Result<(), Stop> {
+        let empty = pool.space.empty_container().filter(|_| pool.has_slots_to_claim());
+        let Some(container) = empty else {
+            if pool.has_slots_to_claim() && pool.ask_for_fresh() {
+                self.is_stuck = true;
+            } else if !pool.space.pending().is_empty() && !self.has_tried_enough() {
+                // What is about to become free may be what is missing.
+                self.changes.wait_for_checkpoint(pool);
+            } else {
+                self.give_up_plan(|kept| &mut kept.no_room);
+            }
+            return Ok(());
+        };
+        let slots: Vec<Slot> = pool.space.slots_of(container).map(Slot).collect();
+        let mut missing = Missings::default();
+        let are_free = slots.iter().all(|&slot| {
+            let is_free = missing.or(pool.slot_state(slot)).is_none_or(|state| state == SlotState::Free);
+            is_free && pool.may_move_to(slot)
+        });
+        match self.mover.load(pool, missing) {
+            Ok(()) => {}
+            Err(moving::Stop::Waits) => return Err(Stop::Waits),
+            Err(moving::Stop::GivenUp) => {
+                // Its part of the space map cannot be read.
+                pool.space.exclude(container);
+                return Ok(());
+            }
+        }
+        if !are_free || pool.space.claim(&slots).is_none() {
+            self.give_up_plan(|kept| &mut kept.no_room);
+            return Ok(());
+        }
+        pool.forget_wrapped();
+        pool.space.note_planned(container);
+        self.places.extend(slots);
+        Ok(())
+    }
+
+    /// Takes in what became of a batch, if it has come to its end.
+    pub(super) fn note_what_came(&mut self, pool: &mut Pool) {
+        if self.mover.is_under_way() {
+            return;
+        }
+        let came = self.mover.take_came();
+        let has_failed = came.iter().any(|(_, came)| *came == Came::Failed);
+        let has_come_far = came.iter().any(|(_, came)| matches!(came, Came::Moved | Came::Copied));
+        if has_come_far {
+            (self.tries, self.at_once) = (0, self.at_once.saturating_mul(2));
+        }
+        let is_one = came.len() == 1;
+        for &(Moved { from, to, digest, .. }, came) in came.iter().rev() {
+            let is_alone = self.alone.binary_search(&from).is_ok() && pool.recent(from).is_none();
+            match came {
+                Came::Moved => {
+                    self.counts.moved_blocks += 1;
+                    if !is_alone {
+                        self.copies.push(Copied { from, to, digest, is_placed: true });
+                    }
+                }
+                // It was overwritten meanwhile.
+                Came::Copied
+                    if pool.proven_digest(from).is_ok_and(|found| found.is_none_or(|(has, _)| has != digest)) =>
+                {
+                    pool.space.retire(to, 0);
+                    self.counts.kept.gone += 1;
+                }
+                Came::Copied => {
+                    self.copies.push(Copied { from, to, digest, is_placed: false });
+                    self.unplaced += 1;
+                }
+                Came::Failed if is_one => self.counts.kept.unreadable += 1,
+                Came::Failed | Came::Dropped => self.look_again(from),
+            }
+        }
+        if has_failed {
+            // The one that cannot be read is found by halves.
+            self.at_once = if is_one { 1 } else { (came.len() / 2).max(1) };
+        } else if !came.is_empty() && !has_come_far {
+            self.has_tried_enough();
+        }
+        self.alone.clear();
+        pool.needs_pump = true;
+    }
+}
+
+/// What a slot of the plan holds, as far as pages are in memory.
+fn look_at(pool: &mut Pool, care: &Care, slot: Slot) -> Result<Found, Missing> {
+    if !pool.space.contains(slot) {
+        return Ok(Found::Nothing);
+    }
+    if is_busy(pool, care, slot) {
+        return Ok(Found::Busy);
+    }
+    let Some((digest, owner)) = pool.proven_digest(slot)? else { return Ok(Found::Nothing) };
+    if pool.copied_from(owner).is_some() {
+        return Ok(Found::Nothing);
+    }
+    if pool.replicas.of(slot).is_some() {
+        return Ok(Found::HasReplica);
+    }
+    if care.is_lost(slot, digest) {
+        return Ok(Found::Unreadable);
+    }
+    let is_alone = is_alone(pool, care, slot)?;
+    let leads = match pool.volume_index(owner.volume()) {
+        None => false,
+        Some(volume) => match pool.resolve(volume, owner) {
+            Ok(entry) => entry == Entry::whole(slot, digest),
+            Err(Unresolved::Missing(missing)) if !pool.failed_pages.contains(&missing.key) => return Err(missing),
+            Err(_) => false,
+        },
+    };
+    Ok(Found::Block { digest, owner: leads.then_some(owner), is_alone: is_alone && leads })
+}

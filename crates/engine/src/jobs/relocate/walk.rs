@@ -1,0 +1,146 @@
+//! Who else leads to the old slots of what has been copied: a walk of all maps, and what it has left over.
+
+use super::{At, Copied, Relocate, Stop};
+use crate::canary::Canary;
+use crate::format::entry::{Entry, Key};
+use crate::jobs::maps::LEAVES;
+use crate::pool::Pool;
+use crate::pool::change::{Put, Seen};
+use crate::pool::standing::Facts;
+use crate::store::tree::{Missing, Unresolved};
+
+/// Walks for the same copies, at most.
+const WALKS: u32 = 4;
+/// Checkpoints that are waited for after a walk, at most, until all is settled.
+const CHECKPOINTS: u32 = 8;
+
+/// Copies that a step judges.
+const JUDGED_AT_ONCE: usize = 1024;
+
+/// What came of a block that may lead to an old slot.
+enum Led {
+    Yes,
+    /// It leads elsewhere, or the old slot holds something else by now.
+    NotThere,
+    /// The copy was given up: all that led there has been overwritten.
+    CopyGone,
+}
+
+impl Relocate {
+    /// Looks at some leaves of maps.
+    pub(super) fn walk(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
+        let At::Walk(mut maps) = self.at else { return Ok(()) };
+        for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
+            let mut gone = None;
+            let walked = maps.step(pool, Pool::may_lead_elsewhere, |pool, key, slot| {
+                let Ok(at) = self.copies.binary_search_by_key(&slot, |copy| copy.from) else { return Ok(false) };
+                if pool.canary(Canary::ForgottenReferrer) && key.lba() % 2 == 1 {
+                    return Ok(false);
+                }
+                match self.lead(pool, facts, key, at)? {
+                    Led::Yes | Led::NotThere => {}
+                    Led::CopyGone => gone = Some(at),
+                }
+                Ok::<_, Stop>(true)
+            });
+            self.at = At::Walk(maps);
+            if let Some(at) = gone {
+                self.copies.remove(at);
+            }
+            if !walked? {
+                self.at = At::Settle { waited: 0, left: None };
+                self.changes.wait_for_flush(pool);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a block lead to the copy, if it leads to the old slot and both hold the content.
+    fn lead(&mut self, pool: &mut Pool, facts: &Facts, key: Key, at: usize) -> Result<Led, Stop> {
+        let Copied { from, to, digest, is_placed } = self.copies[at];
+        let seen = Entry::whole(from, digest);
+        let Some(volume) = pool.volume_index(key.volume()) else { return Ok(Led::NotThere) };
+        match pool.resolve(volume, key) {
+            Ok(entry) if entry == seen => {}
+            Err(Unresolved::Missing(missing)) if !pool.failed_pages.contains(&missing.key) => {
+                return Err(missing.into());
+            }
+            Ok(_) | Err(_) => return Ok(Led::NotThere),
+        }
+        if !holds(pool, Seen(from, digest))? {
+            return Ok(Led::NotThere);
+        }
+        if is_placed && !holds(pool, Seen(to, digest))? {
+            return Ok(Led::CopyGone);
+        }
+        self.changes.admit(pool, facts)?;
+        if is_placed {
+            pool.put_alone(key, Put::Share(to, digest));
+            self.counts.referrers += 1;
+        } else if pool.relocate(key, seen, digest, to)? {
+            self.copies[at].is_placed = true;
+            (self.unplaced, self.counts.moved_blocks) = (self.unplaced - 1, self.counts.moved_blocks + 1);
+        } else {
+            return Ok(Led::NotThere);
+        }
+        pool.note_known(digest, to);
+        pool.regions_mut().moved(key);
+        Ok(Led::Yes)
+    }
+
+    /// Everything that the walk has led elsewhere is merged: which old slots are still in use?
+    pub(super) fn settle(&mut self, pool: &mut Pool, waited: u32, left: Option<usize>) -> Result<(), Stop> {
+        if left.is_none() && (pool.has_to_flush() || pool.has_discards()) && waited < CHECKPOINTS {
+            self.at = At::Settle { waited: waited + 1, left };
+            self.changes.wait_for_flush(pool);
+            return Ok(());
+        }
+        // From the end: what comes to the place of one that is done has been judged before.
+        let left = left.unwrap_or(self.copies.len()).min(self.copies.len());
+        let end = left.saturating_sub(JUDGED_AT_ONCE);
+        for at in (end..left).rev() {
+            self.at = At::Settle { waited, left: Some(at + 1) };
+            let Copied { from, to, digest, is_placed } = self.copies[at];
+            let is_used = match holds(pool, Seen(from, digest)) {
+                Err(missing) if !pool.failed_pages.contains(&missing.key) => return Err(missing.into()),
+                held => held.unwrap_or(true),
+            };
+            if is_used && pool.canary(Canary::ForgottenReferrer) {
+                pool.space.give_out_as_if_free(from);
+            }
+            if is_used && self.again < WALKS {
+                continue;
+            }
+            match (is_placed, is_used) {
+                (true, true) => self.counts.doubled_blocks += 1,
+                (true, false) => {}
+                // Nobody was found who leads to the old slot.
+                (false, _) => {
+                    pool.space.retire(to, 0);
+                    (self.unplaced, self.counts.kept.gone) = (self.unplaced - 1, self.counts.kept.gone + 1);
+                }
+            }
+            self.copies.swap_remove(at);
+        }
+        self.at = match (end, self.copies.is_empty()) {
+            (1.., _) => At::Settle { waited, left: Some(end) },
+            (0, true) => At::Gather,
+            (0, false) => At::Begin,
+        };
+        pool.needs_pump = true;
+        Ok(())
+    }
+}
+
+/// Whether a slot holds this content.
+fn holds(pool: &mut Pool, Seen(slot, digest): Seen) -> Result<bool, Missing> {
+    Ok(pool.proven_digest(slot)?.is_some_and(|(found, _)| found == digest))
+}
+
+impl Pool {
+    /// Whether blocks of the volume of this one may lead to other slots with the same content: those of all but hidden volumes.
+    fn may_lead_elsewhere(&self, key: Key) -> bool {
+        self.volume_index(key.volume()).is_some_and(|at| self.volumes[at].keeps.is_none())
+    }
+}

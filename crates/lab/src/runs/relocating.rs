@@ -1,0 +1,41 @@
+//! Plans of relocation: what a run notes, and what it asks of the engine.
+
+use engine::relocation::assess::{Sharing, assess};
+use engine::relocation::plan::{Rules, plan};
+use engine::relocation::profile::contents;
+use engine::{Command, RelocateCommand};
+
+use crate::Checked;
+use crate::runs::run::{Pending, Run};
+use crate::runs::workload::Relocating;
+
+impl Run {
+    /// Does something about a plan. What a run copies is there twice for a while, and after a crash.
+    pub(crate) fn relocate(&mut self, what: Relocating) -> Checked {
+        self.is_exact = false;
+        match what {
+            Relocating::Note => {
+                self.world.engine.set_profiling(false);
+                self.world.engine.set_profiling(true);
+            }
+            Relocating::Run => {
+                let Some(profiling) = self.world.engine.profiling_mut() else { return Ok(()) };
+                let runs = profiling.profile.runs().to_vec();
+                let plan = plan(&assess(&runs, Sharing::default()), &contents(&runs), Rules::OURS);
+                let rows = plan.moves.iter().flat_map(|one| &one.extents).map(|extent| (extent.slot, extent.blocks));
+                let extents: Vec<_> = rows.collect();
+                self.ask(RelocateCommand::Plan { begins: true, extents: &extents });
+                self.ask(RelocateCommand::Start);
+            }
+            Relocating::Rest => self.ask(RelocateCommand::Pause),
+            Relocating::GoOn => self.ask(RelocateCommand::Start),
+            Relocating::End => self.ask(RelocateCommand::Stop),
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, command: RelocateCommand<'_>) {
+        let token = self.token(Pending::Relocate);
+        self.world.control(token, Command::Relocate { command });
+    }
+}

@@ -1,0 +1,124 @@
+//! The run of a plan of relocation, for people and programs.
+
+use engine::{Kept, RelocateStatus};
+use serde::{Deserialize, Serialize};
+
+use crate::size;
+
+/// Blocks of a plan that stay where they are, by the reason.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeptReport {
+    /// They were overwritten since the profile.
+    pub gone: u64,
+    /// They have replicas, which other readers use.
+    pub for_replicas: u64,
+    /// They could not be read.
+    pub unreadable: u64,
+    /// There was no empty container, or no metadata.
+    pub no_room: u64,
+    /// The run was stopped.
+    pub stopped: u64,
+}
+
+/// The run that is under way, or the last one since the pool was opened.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct RelocateReport {
+    /// `never`, `running`, `paused`, `finished` or `stopped`.
+    pub state: String,
+    /// Of a million parts of the run, those that are done.
+    pub done_ppm: u32,
+    /// Seconds until its end at the pace so far, if that is known.
+    pub left_seconds: Option<u64>,
+    /// Blocks of the plan,
+    pub planned_blocks: u64,
+    /// and those that have been moved.
+    pub moved_blocks: u64,
+    /// Blocks of volumes that a walk found and led to a copy.
+    pub referrers: u64,
+    /// Walks of all maps.
+    pub map_walks: u64,
+    /// Blocks that are stored once more than before.
+    pub doubled_blocks: u64,
+    /// Blocks that stay where they are.
+    pub kept: KeptReport,
+    /// It rests because the pool is short of metadata.
+    pub short_of_room: bool,
+}
+
+impl RelocateReport {
+    /// From the engine's figures.
+    pub fn new(status: &RelocateStatus) -> RelocateReport {
+        let Kept { gone, for_replicas, unreadable, no_room, stopped } = status.kept;
+        RelocateReport {
+            state: status.state.name().into(),
+            done_ppm: status.done_ppm,
+            left_seconds: status.left_seconds,
+            planned_blocks: status.planned_blocks,
+            moved_blocks: status.moved_blocks,
+            referrers: status.referrers,
+            map_walks: status.map_walks,
+            doubled_blocks: status.doubled_blocks,
+            kept: KeptReport { gone, for_replicas, unreadable, no_room, stopped },
+            short_of_room: status.is_short_of_room,
+        }
+    }
+
+    /// One line.
+    pub fn text(&self) -> String {
+        let show = |blocks: u64| size::show(blocks.saturating_mul(4096));
+        let moved = format!("{} of {} moved", show(self.moved_blocks), show(self.planned_blocks));
+        let done = format!("{}.{} %", self.done_ppm / 10_000, self.done_ppm / 1_000 % 10);
+        let KeptReport { gone, for_replicas, unreadable, no_room, stopped } = self.kept;
+        let reasons = [
+            (gone, "overwritten since the profile"),
+            (for_replicas, "kept for the replicas of other readers"),
+            (unreadable, "unreadable"),
+            (no_room, "without an empty container: grow the pool or discard something"),
+            (stopped, "left when the run was stopped"),
+            (self.doubled_blocks, "stored twice until the next 'onefold dedup'"),
+        ];
+        let left: String = reasons
+            .iter()
+            .filter(|(blocks, _)| *blocks > 0)
+            .map(|(blocks, why)| format!("; {} {why}", show(*blocks)))
+            .collect();
+        match self.state.as_str() {
+            "running" => {
+                let time = self.left_seconds.map_or(String::new(), |seconds| format!(", {seconds} s left"));
+                format!("running: {done} done{time}, {moved}")
+            }
+            "paused" if self.short_of_room => format!(
+                "paused at {done}: metadata is short. Grow the pool or discard something, then run 'onefold relocate run'"
+            ),
+            "paused" => format!("paused at {done}, {moved}"),
+            "finished" => format!("finished: {moved}{left}"),
+            "stopped" => format!("stopped: {moved}{left}"),
+            state => state.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::PassState;
+
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_it_is_and_what_it_left() {
+        let status = RelocateStatus {
+            state: PassState::Running,
+            done_ppm: 123_456,
+            left_seconds: Some(9),
+            planned_blocks: 512,
+            moved_blocks: 256,
+            ..RelocateStatus::default()
+        };
+        assert_eq!(RelocateReport::new(&status).text(), "running: 12.3 % done, 9 s left, 1 MiB of 2 MiB moved");
+        let kept = Kept { gone: 1, ..Kept::default() };
+        let status = RelocateStatus { state: PassState::Finished, kept, ..status };
+        let text = RelocateReport::new(&status).text();
+        assert_eq!(text, "finished: 1 MiB of 2 MiB moved; 4 KiB overwritten since the profile");
+        assert_eq!(RelocateReport::new(&RelocateStatus::default()).text(), "never");
+    }
+}
