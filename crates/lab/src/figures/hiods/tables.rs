@@ -118,7 +118,7 @@ const MEMORY_TABLES: Tables = Tables {
     ],
 };
 const PERSISTENT_TABLES: Tables = Tables {
-    name: "hiods-writes",
+    name: "hiods-writes-device",
     title: "writes with metadata on the device",
     reads: false,
     native: TABLE_9,
