@@ -13,7 +13,7 @@
 use core::fmt;
 
 pub use crate::settings::CacheSetting;
-pub use crate::settings::{CacheKey, Goal, IndexCopy, Policy, Tidy, Timing};
+pub use crate::settings::{CacheKey, Goal, IndexCopy, KeepRuns, Policy, Tidy, Timing};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -199,6 +199,8 @@ pub struct VolumeProperties {
     pub timing: Option<Timing>,
     /// What its clients are to have.
     pub goal: Option<Goal>,
+    /// Whether a pass leaves duplicates where a run would be split.
+    pub keep_runs: Option<KeepRuns>,
 }
 
 /// An operator's command.

@@ -187,6 +187,7 @@ impl Pool {
             read_only: false,
             timing: None,
             goal: Goal::None,
+            keep_runs: KeepRuns::Auto,
             is_pressed: false,
             logical_blocks_used: 0,
             keeps,
@@ -229,6 +230,7 @@ impl Pool {
         }
         volume.timing = change.timing.or(volume.timing);
         volume.goal = change.goal.unwrap_or(volume.goal);
+        volume.keep_runs = change.keep_runs.unwrap_or(volume.keep_runs);
         Ok(self.after_next_checkpoint())
     }
 

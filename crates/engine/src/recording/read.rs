@@ -247,12 +247,17 @@ impl Decoder {
                     2 => Some(true),
                     _ => return Err(Stop::Damaged),
                 };
-                let timing = Timing::decode(reader.byte()?).map_err(|()| Stop::Damaged)?;
+                let both = reader.byte()?;
+                let timing = Timing::decode(both & 15).map_err(|()| Stop::Damaged)?;
+                let keep_runs = match both >> 4 {
+                    0 => None,
+                    code => Some(*KeepRuns::ALL.get(usize::from(code - 1)).ok_or(Stop::Damaged)?),
+                };
                 let goal = match (reader.byte()?, reader.number()?) {
                     (u8::MAX, 0) => None,
                     (kind, amount) => Some(Goal::decode(kind, amount).ok_or(Stop::Damaged)?),
                 };
-                Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing, goal } }
+                Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing, goal, keep_runs } }
             }
             5 => {
                 let policy = reader.policy_change()?;

@@ -1,7 +1,7 @@
 //! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
-use engine::{CacheKey, CacheSetting, DedupCommand, Goal, IndexCopy, Limits, Nanos, Policy, ScrubCommand, Timing};
+use engine::{CacheKey, CacheSetting, DedupCommand, Goal, IndexCopy, KeepRuns, Limits, Nanos, Policy, ScrubCommand, Timing};
 
 use crate::content::CELLS;
 use crate::random::Random;
@@ -124,6 +124,8 @@ pub enum Operation {
         timing: Timing,
         /// What its clients are to have.
         goal: Goal,
+        /// Whether a pass leaves them where a run would be split.
+        keep_runs: KeepRuns,
     },
     /// Change the policy of the pool.
     SetPool {
@@ -255,6 +257,8 @@ pub struct Generator<'a> {
     /// One for the sharing of memory.
     caches: Random,
     keys: Random,
+    /// One for what passes keep.
+    runs: Random,
     /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
     forgers: Random,
     forged_one_in: u64,
@@ -311,6 +315,7 @@ impl Generator<'_> {
             policies,
             caches,
             keys: Random::new(seed ^ 0x6b65_7973),
+            runs: Random::new(seed ^ 0x7275_6e73),
             forgers,
             forged_one_in,
             weights,
@@ -526,7 +531,8 @@ impl Generator<'_> {
             _ => {
                 let timing = self.random.pick(&[Timing::Offline, Timing::Hybrid, Timing::Hybrid, Timing::Inline]);
                 let goal = self.random.pick(&[Goal::None, Goal::P99(1), Goal::Operations(1 << 40), Goal::Bytes(1)]);
-                Operation::SetTiming { volume: self.random.below(8), timing, goal }
+                let keep_runs = self.runs.pick(&[KeepRuns::Auto, KeepRuns::On, KeepRuns::On, KeepRuns::Off]);
+                Operation::SetTiming { volume: self.random.below(8), timing, goal, keep_runs }
             }
         }
     }

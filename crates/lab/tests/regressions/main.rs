@@ -24,6 +24,7 @@ mod readahead;
 mod refusals;
 mod reorder;
 mod repair;
+mod runs;
 mod scrub;
 mod space;
 mod timing;

@@ -221,7 +221,7 @@ pub enum VolumeCommand {
         json: bool,
     },
     /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off,
-    /// timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms
+    /// timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms, keep-runs=on|off|auto
     Set {
         /// Which pool
         #[command(flatten)]
@@ -239,7 +239,7 @@ pub enum VolumeCommand {
         target: Target,
         /// Which
         name: String,
-        /// Only this property: policy, read-only, timing or goal
+        /// Only this property: policy, read-only, timing, goal or keep-runs
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

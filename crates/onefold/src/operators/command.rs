@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheKey, CacheSetting, Command, DedupCommand, Engine, Goal, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy,
+    CacheKey, CacheSetting, Command, DedupCommand, Engine, Goal, IndexCopy, KeepRuns, Policy, PoolChange, ScrubCommand, Tidy,
     Timing, Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
@@ -59,12 +59,13 @@ pub fn wanted<'a>(
             }
             Command::ResizeVolume { volume: volume.id, size: *size_bytes }
         }
-        Request::SetVolume { name, policy, read_only, timing, goal } => {
+        Request::SetVolume { name, policy, read_only, timing, goal, keep_runs } => {
             let change = VolumeProperties {
                 policy: policy.as_deref().map(inheritable).transpose()?,
                 read_only: *read_only,
                 timing: timing.as_deref().map(timing_value).transpose()?,
                 goal: goal.as_deref().map(goal_value).transpose()?,
+                keep_runs: keep_runs.as_deref().map(keep_runs_value).transpose()?,
             };
             Command::SetVolume { volume: find(engine, name)?.id, change }
         }
@@ -130,6 +131,11 @@ pub fn goal_value(text: &str) -> Result<Goal, String> {
     text.parse().map_err(|error| format!("goal={text} is not possible: {error}"))
 }
 
+/// Whether a pass leaves duplicates where a run would be split, as it is written.
+pub fn keep_runs_value(text: &str) -> Result<KeepRuns, String> {
+    text.parse().map_err(|error| format!("keep-runs={text} is not possible: {error}"))
+}
+
 /// How index and read cache share memory, as it is written; `None` for the default.
 pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
     if text == "default" {
@@ -152,12 +158,13 @@ pub fn done(request: &Request) -> Option<String> {
         Request::ResizeVolume { name, size_bytes, .. } => {
             format!("the volume '{name}' has {} now", size::show(*size_bytes))
         }
-        Request::SetVolume { name, policy, read_only, timing, goal } => {
+        Request::SetVolume { name, policy, read_only, timing, goal, keep_runs } => {
             let policy = policy.iter().map(|policy| format!("policy={policy}"));
             let timing = timing.iter().map(|timing| format!("timing={timing}"));
             let goal = goal.iter().map(|goal| format!("goal={goal}"));
+            let runs = keep_runs.iter().map(|keep| format!("keep-runs={keep}"));
             let locked = read_only.map(|value| format!("read-only={value}"));
-            let set: Vec<_> = policy.chain(locked).chain(timing).chain(goal).collect();
+            let set: Vec<_> = policy.chain(locked).chain(timing).chain(goal).chain(runs).collect();
             format!("the volume '{name}': set {}", set.join(", "))
         }
         Request::SetPool(PoolSettings { memory_bytes: Some(bytes), .. }) => {

@@ -119,6 +119,9 @@ pub enum Request {
         /// What its clients are to have.
         #[serde(default)]
         goal: Option<String>,
+        /// Whether a pass leaves its duplicates where a run would be split.
+        #[serde(default)]
+        keep_runs: Option<String>,
     },
     /// Other properties of the pool; answered when they are durable.
     SetPool(PoolSettings),

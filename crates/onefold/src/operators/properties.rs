@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::operators::command::{
-    cache_key_value, cache_setting, goal_value, index_copy_value, inheritable, tidy_value, timing_value,
+    cache_key_value, cache_setting, goal_value, index_copy_value, inheritable, keep_runs_value, tidy_value, timing_value,
 };
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
@@ -48,6 +48,12 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
             property: "goal",
             value: volume.goal.clone(),
             source: if volume.pace.setpoint.is_some() { "volume" } else { DEFAULT },
+        },
+        Property {
+            name: name.clone(),
+            property: "keep-runs",
+            value: volume.keep_runs.clone(),
+            source: if volume.keep_runs == engine::KeepRuns::default().to_string() { DEFAULT } else { "volume" },
         },
     ]
 }
@@ -156,7 +162,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
 
 /// What `volume set` asks for.
 pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
-    let (mut policy, mut read_only, mut timing, mut goal) = (None, None, None, None);
+    let (mut policy, mut read_only, mut timing, mut goal, mut keep_runs) = (None, None, None, None, None);
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(format!("'{pair}' is not of the form KEY=VALUE, such as policy=native"));
@@ -166,10 +172,11 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
             "read-only" => read_only = Some(switch(key, value)?),
             "timing" => timing = Some(timing_value(value)?.to_string()),
             "goal" => goal = Some(goal_value(value)?.to_string()),
-            _ => return Err(unknown_key(key, &["policy", "read-only", "timing", "goal"])),
+            "keep-runs" => keep_runs = Some(keep_runs_value(value)?.to_string()),
+            _ => return Err(unknown_key(key, &["policy", "read-only", "timing", "goal", "keep-runs"])),
         }
     }
-    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing, goal })
+    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing, goal, keep_runs })
 }
 
 /// Properties of a pool.
@@ -268,8 +275,9 @@ mod tests {
             read_only: Some(true),
             timing: Some("hybrid".into()),
             goal: Some("p99=2ms".into()),
+            keep_runs: Some("off".into()),
         };
-        assert_eq!(set(&["policy=native", "read-only=on", "timing=hybrid", "goal=p99=2ms"]), Ok(request));
+        assert_eq!(set(&["policy=native", "read-only=on", "timing=hybrid", "goal=p99=2ms", "keep-runs=off"]), Ok(request));
         let known =
             ["policy=select:4", "policy=select:3,request", "policy=idedup:8", "policy=observe", "policy=inherit"];
         assert!(known.iter().all(|pair| set(&[pair]).is_ok()));
@@ -278,10 +286,11 @@ mod tests {
             ("policy=some", "inherit"),
             ("policy=select:0", "1 to 255"),
             ("read-only=1", "on or off"),
-            ("x=1", "policy or read-only or timing or goal"),
+            ("x=1", "policy or read-only or timing or goal or keep-runs"),
             ("timing=later", "inline, offline or hybrid"),
             ("goal=0iops", "20000iops"),
             ("goal=fast", "none, or a number"),
+            ("keep-runs=yes", "on, off or auto"),
         ] {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }

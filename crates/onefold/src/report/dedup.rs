@@ -16,6 +16,9 @@ pub struct DedupReport {
     pub left_seconds: Option<u64>,
     /// Since the pool was opened: blocks that share a slot now and had one of their own before,
     pub shared_blocks: u64,
+    /// blocks that were left apart, so that no run is split, each time that a pass found them,
+    #[serde(default)]
+    pub kept_blocks: u64,
     /// passes that have come to their end,
     #[serde(default)]
     pub passes: u64,
@@ -41,6 +44,7 @@ impl DedupReport {
             done_ppm: status.done_ppm,
             left_seconds: status.left_seconds,
             shared_blocks: status.shared_blocks,
+            kept_blocks: status.kept_blocks,
             passes: status.passes,
             scans: status.scans,
             map_walks: status.map_walks,

@@ -1,6 +1,7 @@
 //! The walk of all maps: for spare slots that several blocks lead to, or others than the one that they were first written for.
 
 use super::{At, Dedup, LEAVES, Shared, Stop};
+use crate::care::Care;
 use crate::format::entry::{Entry, Key, LBA_BITS};
 use crate::pool::Pool;
 use crate::pool::standing::Facts;
@@ -50,7 +51,7 @@ impl Pool {
 
 impl Dedup {
     /// Looks at some leaves of maps.
-    pub(super) fn walk_maps(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
+    pub(super) fn walk_maps(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
         let At::Maps(mut maps, leaf) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let Some((volume, key, end)) = maps.volume(pool) else {
@@ -58,7 +59,7 @@ impl Dedup {
                 self.at = At::Scan(leaf);
                 return Ok(());
             };
-            let walked = self.walk_leaf(pool, facts, volume, &mut maps, (key, end));
+            let walked = self.walk_leaf(pool, care, facts, volume, &mut maps, (key, end));
             self.at = At::Maps(maps, leaf);
             walked?;
         }
@@ -69,6 +70,7 @@ impl Dedup {
     fn walk_leaf(
         &mut self,
         pool: &mut Pool,
+        care: &Care,
         facts: &Facts,
         volume: usize,
         maps: &mut Maps,
@@ -117,7 +119,9 @@ impl Dedup {
             if let Some(spare) = spare {
                 // Pages may come and go.
                 last = LastLeaf::default();
-                self.is_again |= self.share(pool, facts, at, spare)? == Shared::Gone;
+                let shared = self.share(pool, care, facts, at, spare)?;
+                self.is_again |= shared == Shared::Gone;
+                self.kept += u64::from(shared == Shared::Kept);
             }
             at = Key(at.0 + 1);
         }

@@ -13,6 +13,7 @@
 //!
 //! - A block changes its slot only while it leads to the spare one, and while both slots hold the content: looked up and changed in one
 //!   step. So a write that came meanwhile wins, and a slot that was given up meanwhile is not led to.
+//! - Of a volume that keeps its runs, only what splits none (runs.rs).
 //! - Hidden volumes, volumes that are only read and those with the policy `native` take no part.
 //! - What replaces something is bounded: changes between two syncs, so that recovery stays short, and the part of the delta, so that
 //!   background work does not press the foreground.
@@ -23,10 +24,12 @@
 
 mod maps;
 mod range;
+mod runs;
 mod undone;
 
 use alloc::vec::Vec;
 
+use super::moving::is_alone;
 use super::{Steps, Work};
 use crate::canary::Canary;
 use crate::care::Care;
@@ -42,12 +45,15 @@ use crate::store::pages::PageKey;
 use crate::store::tree::{Missing, Unresolved};
 use maps::Maps;
 use range::{Found, PLACES, Range, Spare};
+use runs::{Around, Refused, Run};
 use undone::Undone;
 
 /// Leaves of summaries, or blocks of maps, that a step looks at while nobody else wants something; an eighth of it else.
 const LEAVES: usize = 8;
 /// Spare slots that are collected before blocks are led elsewhere: in the order of blocks, so that few leaves change.
 const SPARES: usize = 1024;
+/// Blocks beside others that a step looks at, to see whether runs stay whole.
+const BESIDE: usize = 4096;
 /// Changes between two syncs: recovery verifies each of them.
 const CHANGES_PER_SYNC: u32 = 1024;
 /// Times that a range is gone through again because a slot that was to stay was given up meanwhile.
@@ -66,6 +72,8 @@ pub struct DedupStatus {
     pub left_seconds: Option<u64>,
     /// Since the pool was opened: blocks that lead to another slot now.
     pub shared_blocks: u64,
+    /// Blocks that were left apart, so that no run is split; each time that a pass found them.
+    pub kept_blocks: u64,
     /// Passes that have come to their end since then,
     pub passes: u64,
     /// walks of all summaries,
@@ -100,6 +108,8 @@ enum Shared {
     NotThere,
     /// The slot that was to stay holds the content no longer.
     Gone,
+    /// It leads to the spare slot, and stays there: its run would be split.
+    Kept,
 }
 
 /// Why a step ends here.
@@ -140,7 +150,11 @@ pub(crate) struct Dedup {
     saved: Nanos,
     /// Where it was when it began in this run, and when that was.
     pace: Option<(u64, Nanos)>,
+    /// A run that stays as it is, and blocks beside others that were looked at: in this step.
+    refused: Option<Refused>,
+    beside: usize,
     shared: u64,
+    kept: u64,
     passes: u64,
     scans: u64,
     map_walks: u64,
@@ -164,7 +178,10 @@ impl Dedup {
             waiting: None,
             saved: now,
             pace: None,
+            refused: None,
+            beside: 0,
             shared: 0,
+            kept: 0,
             passes: 0,
             scans: 0,
             map_walks: 0,
@@ -205,6 +222,7 @@ impl Dedup {
             done_ppm: (done * 1_000_000 / PLACES) as u32,
             left_seconds: self.pace.filter(|_| is_running).and_then(left),
             shared_blocks: self.shared,
+            kept_blocks: self.kept,
             passes: self.passes,
             scans: self.scans,
             map_walks: self.map_walks,
@@ -295,7 +313,7 @@ impl Dedup {
         match &mut self.at {
             At::Begin => self.begin(pool),
             At::Scan(_) => self.scan(pool, care, facts)?,
-            At::Maps(..) => self.walk_maps(pool, facts)?,
+            At::Maps(..) => self.walk_maps(pool, care, facts)?,
             At::End => self.end(pool),
         }
         Ok(())
@@ -321,7 +339,7 @@ impl Dedup {
                 return Ok(());
             }
             if self.spares.len() >= SPARES || leaf >= leaves {
-                self.share_spares(pool, facts)?;
+                self.share_spares(pool, care, facts)?;
             }
             if leaf >= leaves {
                 return self.end_range(pool);
@@ -346,15 +364,19 @@ impl Dedup {
     }
 
     /// Lets the blocks lead elsewhere that spare slots were first written for.
-    fn share_spares(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
+    fn share_spares(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
         self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.owner));
         while let Some(&Spare { slot, digest, owner, is_shared, stays }) = self.spares.last() {
             let shared = match is_shared {
-                false => self.share(pool, facts, owner, (slot, stays, digest))?,
+                false => self.share(pool, care, facts, owner, (slot, stays, digest))?,
                 true => Shared::NotThere,
             };
+            let shared = match shared {
+                Shared::Kept => self.share_the_other_way(pool, care, facts, (slot, stays, digest))?,
+                shared => shared,
+            };
             match shared {
-                Shared::Yes => {}
+                Shared::Yes | Shared::Kept => {}
                 Shared::Gone => self.is_again = true,
                 Shared::NotThere => self.unresolved.push((slot, stays, digest)),
             }
@@ -363,10 +385,32 @@ impl Dedup {
         Ok(())
     }
 
-    /// Lets a block lead to the slot that stays, if it leads to the spare one and both hold the content.
+    /// The block of a spare slot stays there because of its run. The one that leads to the other slot, if it is alone there, may be less
+    /// bound.
+    fn share_the_other_way(
+        &mut self,
+        pool: &mut Pool,
+        care: &Care,
+        facts: &Facts,
+        (spare, stays, digest): (Slot, Slot, Digest),
+    ) -> Result<Shared, Stop> {
+        let owner = pool.proven_digest(stays)?.map(|(_, owner)| owner);
+        let shared = match owner {
+            Some(owner) if is_alone(pool, care, stays)? => {
+                self.share(pool, care, facts, owner, (stays, spare, digest))?
+            }
+            _ => Shared::Kept,
+        };
+        self.kept += u64::from(shared != Shared::Yes);
+        Ok(if shared == Shared::NotThere { Shared::Kept } else { shared })
+    }
+
+    /// Lets a block lead to the slot that stays, if it leads to the spare one and both hold the content; with it all of its run, where that
+    /// is kept.
     fn share(
         &mut self,
         pool: &mut Pool,
+        care: &Care,
         facts: &Facts,
         key: Key,
         (spare, stays, digest): (Slot, Slot, Digest),
@@ -392,27 +436,68 @@ impl Dedup {
         if !holds(pool, spare)? && !pool.canary(Canary::BlindShare) {
             return Ok(Shared::NotThere);
         }
-        self.admit(pool, facts)?;
-        pool.put_alone(key, Put::Share(stays, digest));
-        pool.note_known(digest, stays);
-        (self.shared, self.changes) = (self.shared + 1, self.changes + 1);
+        let run = match pool.keeps_runs(volume) {
+            false => Run::one(key, stays, digest),
+            true => match self.run_around(pool, care, volume, key, (spare, stays, digest))? {
+                Some(run) if run.digests.len() <= Self::part_of_delta(pool) => run,
+                _ => return Ok(Shared::Kept),
+            },
+        };
+        self.admit(pool, facts, &run)?;
+        for (key, slot, digest) in run.blocks() {
+            pool.put_alone(key, Put::Share(slot, digest));
+            pool.note_known(digest, slot);
+        }
+        self.shared += run.digests.len() as u64;
+        self.changes += run.digests.len() as u32;
         Ok(Shared::Yes)
     }
 
-    /// Whether another change may be made now.
-    fn admit(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
-        if self.changes >= CHANGES_PER_SYNC {
+    /// The run that a block is in, if all of it may be led elsewhere.
+    fn run_around(
+        &mut self,
+        pool: &mut Pool,
+        care: &Care,
+        volume: usize,
+        key: Key,
+        (from, to, digest): (Slot, Slot, Digest),
+    ) -> Result<Option<Run>, Stop> {
+        if self.refused.is_some_and(|refused| refused.is(key, from, to)) {
+            return Ok(None);
+        }
+        if self.beside >= BESIDE {
+            return Err(Stop::Waits);
+        }
+        let (run, looked) = Around { pool, care, volume, key, from, to }.run(digest)?;
+        self.beside += looked;
+        self.refused = run.as_ref().err().copied();
+        Ok(run.ok())
+    }
+
+    /// What the pass may have of the delta.
+    fn part_of_delta(pool: &Pool) -> usize {
+        (pool.limits.delta_entries / 4).max(1) as usize
+    }
+
+    /// Whether these changes may be made now.
+    fn admit(&mut self, pool: &mut Pool, facts: &Facts, run: &Run) -> Result<(), Stop> {
+        let changes = run.digests.len();
+        if self.changes > 0 && self.changes as usize + changes > CHANGES_PER_SYNC as usize {
             self.changes = 0;
             self.durable = pool.journal.last();
             pool.want_durable = pool.want_durable.max(self.durable);
             pool.needs_pump = true;
             return Err(Stop::Waits);
         }
-        if pool.delta.len() >= (pool.limits.delta_entries / 4).max(1) as usize {
+        if pool.delta.len() + changes > Self::part_of_delta(pool) {
             self.begins = pool.after_next_checkpoint();
             return Err(Stop::Waits);
         }
-        match pool.room_for(&Asked::scattered(1), facts.clears_left) {
+        let asked = match changes {
+            1 => Asked::scattered(1),
+            _ => pool.asked_in_a_row(run.first, run.last(), changes),
+        };
+        match pool.room_for(&asked, facts.clears_left) {
             Room::Enough => Ok(()),
             Room::Later => {
                 self.begins = pool.after_next_checkpoint();
@@ -483,6 +568,12 @@ impl Pool {
         let volume = &self.volumes[at];
         !volume.read_only && volume.keeps.is_none() && self.policy_of(volume) != Policy::Native
     }
+
+    /// Whether a pass leaves what would split a run of this volume.
+    fn keeps_runs(&self, volume: usize) -> bool {
+        let volume = &self.volumes[volume];
+        volume.keep_runs.keeps(self.policy_of(volume))
+    }
 }
 
 impl Steps for Dedup {
@@ -511,7 +602,7 @@ impl Steps for Dedup {
     }
 
     fn step(&mut self, work: &mut Work<'_>) {
-        self.waiting = None;
+        (self.waiting, self.refused, self.beside) = (None, None, 0);
         if !self.is_under_way() {
             self.start();
         }

@@ -1,0 +1,124 @@
+//! What a pass does to blocks that can be read together: with `keep-runs`, nothing.
+
+use engine::{Command, KeepRuns, Policy, PoolChange, Tidy, Timing, VolumeId, VolumeProperties};
+use lab::random::Random;
+
+use crate::bench::{Bench, SECOND};
+use crate::dedup::{BLOCKS, config};
+
+impl Bench {
+    fn set_runs(&mut self, policy: Policy, timing: Timing, keep_runs: KeepRuns) {
+        let (policy, timing, keep_runs) = (Some(Some(policy)), Some(timing), Some(keep_runs));
+        let change = VolumeProperties { policy, timing, keep_runs, ..VolumeProperties::default() };
+        self.command(Command::SetVolume { volume: VolumeId(1), change });
+    }
+
+    /// Of each block and the next one, whether one read of the device brings both.
+    fn joined(&mut self, contents: &[u32]) -> Vec<bool> {
+        self.settle();
+        let joins = |(block, pair): (u64, &[u32])| {
+            self.cool();
+            let before = self.world.engine.read_counts().device_reads;
+            let token = self.begin_read(block, 2);
+            self.wait(token).expect("it reads");
+            self.world.engine.read_counts().device_reads - before == 1 && !pair.contains(&0)
+        };
+        (0..).zip(contents.windows(2)).map(joins).collect()
+    }
+}
+
+/// Files are copied, as a whole and in part, and changed: as a client that knows nothing of duplicates stores them.
+fn fill(bench: &mut Bench, random: &mut Random, contents: &mut [u32]) {
+    let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+    bench.command(Command::SetPool(change));
+    for number in 0..40 {
+        let (first, from, count) = (random.below(BLOCKS - 12), random.below(BLOCKS - 12), 1 + random.below(12));
+        let fresh = |at: u64| 100 * number + at as u32 + 1;
+        let values: Vec<u32> = (0..count)
+            .map(|at| match contents[(from + at) as usize] {
+                0 => fresh(at),
+                _ if random.one_in(20) => 1 + random.below(4) as u32,
+                known => known,
+            })
+            .collect();
+        contents[first as usize..(first + count) as usize].copy_from_slice(&values);
+        for (at, values) in (0..).step_by(8).zip(values.chunks(8)) {
+            bench.write(first + at, values);
+        }
+        if random.one_in(6) {
+            bench.settle();
+        }
+    }
+}
+
+fn start(seed: u64) -> (Bench, Random, Vec<u32>) {
+    let mut random = Random::new(seed);
+    let mut config = config(&mut random);
+    config.limits.read_ahead = 0;
+    (Bench::new(config, BLOCKS), random, vec![0; BLOCKS as usize])
+}
+
+#[test]
+fn a_pass_that_keeps_runs_splits_none_and_shares_those_that_are_stored_twice() {
+    let (mut shared, mut kept) = (0, 0);
+    for seed in 0..24 {
+        let (mut bench, mut random, mut contents) = start(seed);
+        let policy = random.pick(&["full", "select", "select:2,request", "idedup", "idedup:2", "observe"]);
+        let policy: Policy = policy.parse().expect("a policy");
+        bench.set_runs(policy, Timing::Offline, KeepRuns::On);
+        fill(&mut bench, &mut random, &mut contents);
+        let (before, blocks) = (bench.joined(&contents), bench.world.engine.status().data_blocks_used);
+        bench.start_pass();
+        bench.run_pass(SECOND);
+        let after = bench.joined(&contents);
+        let split = before.iter().zip(&after).position(|(before, after)| *before && !after);
+        assert_eq!(split, None, "seed {seed}, {policy}");
+        let status = bench.world.engine.status();
+        assert_eq!(status.dedup.shared_blocks > 0, status.data_blocks_used < blocks, "seed {seed}");
+        (shared, kept) = (shared + status.dedup.shared_blocks, kept + status.dedup.kept_blocks);
+        // Nothing is left to do for another one.
+        bench.start_pass();
+        bench.run_pass(SECOND);
+        assert_eq!(bench.dedup().shared_blocks, status.dedup.shared_blocks, "seed {seed}, {policy}");
+        for (block, &content) in (0..).zip(&contents) {
+            bench.assert_holds(block, content);
+        }
+        bench.audit();
+    }
+    assert!(shared > 200 && kept > 200, "{shared} shared, {kept} kept");
+}
+
+#[test]
+fn without_it_each_content_is_stored_once() {
+    for seed in 0..12 {
+        let (mut bench, mut random, mut contents) = start(seed);
+        bench.set_runs(random.pick(&[Policy::SELECT, Policy::IDEDUP, Policy::Full]), Timing::Offline, KeepRuns::Off);
+        fill(&mut bench, &mut random, &mut contents);
+        bench.start_pass();
+        bench.run_pass(SECOND);
+        bench.assert_exact(&contents);
+    }
+}
+
+/// It says nothing as a rule: then runs are kept unless the policy is `full`.
+#[test]
+fn runs_are_kept_unless_the_policy_is_full_and_what_is_set_outlives_a_restart() {
+    for (policy, keep_runs, blocks) in [
+        (Policy::Full, KeepRuns::Auto, 4),
+        (Policy::Full, KeepRuns::On, 7),
+        (Policy::SELECT, KeepRuns::Auto, 7),
+        (Policy::SELECT, KeepRuns::Off, 4),
+    ] {
+        let (mut bench, ..) = start(1);
+        bench.set_runs(policy, Timing::Offline, keep_runs);
+        bench.write(0, &[1, 2, 3, 4]);
+        bench.write(8, &[2, 4, 1]);
+        bench.settle();
+        bench.reopen();
+        assert_eq!(bench.world.engine.volumes().next().expect("there is one").keep_runs, keep_runs);
+        bench.start_pass();
+        bench.run_pass(SECOND);
+        bench.settle();
+        assert_eq!(bench.world.engine.status().data_blocks_used, blocks, "{policy}, {keep_runs}");
+    }
+}
