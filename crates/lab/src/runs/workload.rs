@@ -1,7 +1,9 @@
 //! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
-use engine::{CacheKey, CacheSetting, DedupCommand, Goal, IndexCopy, KeepRuns, Limits, Nanos, Policy, ScrubCommand, Timing};
+use engine::{
+    CacheKey, CacheSetting, DedupCommand, Goal, IndexCopy, KeepRuns, Limits, Nanos, Policy, ScrubCommand, Timing,
+};
 
 use crate::content::CELLS;
 use crate::random::Random;

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheKey, CacheSetting, Command, DedupCommand, Engine, Goal, IndexCopy, KeepRuns, Policy, PoolChange, ScrubCommand, Tidy,
-    Timing, Volume, VolumeId, VolumeProperties,
+    CacheKey, CacheSetting, Command, DedupCommand, Engine, Goal, IndexCopy, KeepRuns, Policy, PoolChange, ScrubCommand,
+    Tidy, Timing, Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
 

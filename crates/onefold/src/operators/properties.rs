@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use crate::operators::command::{
-    cache_key_value, cache_setting, goal_value, index_copy_value, inheritable, keep_runs_value, tidy_value, timing_value,
+    cache_key_value, cache_setting, goal_value, index_copy_value, inheritable, keep_runs_value, tidy_value,
+    timing_value,
 };
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
@@ -277,7 +278,10 @@ mod tests {
             goal: Some("p99=2ms".into()),
             keep_runs: Some("off".into()),
         };
-        assert_eq!(set(&["policy=native", "read-only=on", "timing=hybrid", "goal=p99=2ms", "keep-runs=off"]), Ok(request));
+        assert_eq!(
+            set(&["policy=native", "read-only=on", "timing=hybrid", "goal=p99=2ms", "keep-runs=off"]),
+            Ok(request)
+        );
         let known =
             ["policy=select:4", "policy=select:3,request", "policy=idedup:8", "policy=observe", "policy=inherit"];
         assert!(known.iter().all(|pair| set(&[pair]).is_ok()));

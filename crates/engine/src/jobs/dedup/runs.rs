@@ -1,8 +1,9 @@
-//! Runs that the pass keeps whole (`keep-runs`): blocks of a volume that follow each other in slots of one container.
+//! Runs that the pass keeps whole (`keep-runs`): blocks of a volume that follow each other in slots of one container. What is written in order
+//! is one run without end. So a run ends at each multiple of [`WINDOW`] blocks: a reader in order needs one more read there, at most.
 //!
 //! Of a volume that keeps its runs, a block is led elsewhere only together with its whole run, to slots that are such a run, too, and only
-//! if the volume's policy would share all of it ([`crate::contract::Policy::shares_run`]). So no read needs more reads of the device after a
-//! pass than before, and nothing that `select` or `idedup` stored apart on purpose is joined.
+//! if the volume's policy would share all of it ([`crate::contract::Policy::shares_run`]). So within a
+//! window no read needs more reads of the device after a pass than before, and what `select` or `idedup` stored apart on purpose stays so.
 //!
 //! What must hold: what is looked up here is changed in the same step, or looked up again.
 
@@ -15,6 +16,9 @@ use crate::format::entry::{Key, Slot, check_bits};
 use crate::pool::Pool;
 use crate::sharing::policy::Lookup;
 use crate::store::tree::{LastLeaf, Missing, Unresolved};
+
+/// Blocks of a volume in which a run stays whole: 1 MiB, as much as the longest request has.
+const WINDOW: u64 = 256;
 
 /// Blocks that are led elsewhere together: from a block on, to slots that follow each other.
 pub(super) struct Run {
@@ -115,6 +119,7 @@ impl Around<'_> {
         let (Some(key), Some(slot)) = (step(at.0).map(Key), step(slot.0).map(Slot)) else { return Ok(None) };
         let space = &self.pool.space;
         if key.volume() != self.key.volume()
+            || key.lba() / WINDOW != self.key.lba() / WINDOW
             || !space.contains(slot)
             || space.container_of(slot) != space.container_of(self.from)
         {
