@@ -186,6 +186,8 @@ pub struct PoolChange {
     pub cache: Option<Option<CacheSetting>>,
     /// What the read cache finds blocks by.
     pub cache_key: Option<CacheKey>,
+    /// Whether the pass that finds duplicates compares bytes before it lets two blocks share a slot.
+    pub dedup_verify: Option<bool>,
 }
 
 /// Properties of a volume that are to be changed; `None` leaves one as it is.

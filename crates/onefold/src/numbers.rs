@@ -92,6 +92,7 @@ fn request() -> impl Strategy<Value = Request> {
             tidy: None,
             cache,
             cache_key: None,
+            dedup_verify: None,
         })
     });
     prop_oneof![

@@ -309,6 +309,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     (engine.pool.pool_policy, engine.pool.pool_memory) = (newest.pool_policy, newest.memory);
     engine.pool.second_copies = newest.second_copies;
     engine.pool.index_copy = newest.index_copy;
+    engine.pool.verify_shares(newest.verifies_shares);
     engine.pool.regions_mut().set_tidy(newest.tidy);
     engine.pool.disk_index.record = newest.disk_index;
     engine.pool.pool_cache = newest.cache;

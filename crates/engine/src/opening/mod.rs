@@ -615,10 +615,10 @@ impl Engine {
             return Err(OpenError::UnknownFormat);
         }
         self.pool.roots = self.pool.superblock.roots;
-        (self.pool.pool_policy, self.pool.pool_memory) =
-            (self.pool.superblock.pool_policy, self.pool.superblock.memory);
+        let Superblock { pool_policy, memory, index_copy, verifies_shares, .. } = self.pool.superblock;
+        (self.pool.pool_policy, self.pool.pool_memory, self.pool.index_copy) = (pool_policy, memory, index_copy);
         self.pool.second_copies = self.pool.superblock.second_copies;
-        self.pool.index_copy = self.pool.superblock.index_copy;
+        self.pool.verify_shares(verifies_shares);
         let tidy = self.pool.superblock.tidy;
         self.pool.regions_mut().set_tidy(tidy);
         self.pool.disk_index.record = self.pool.superblock.disk_index;

@@ -110,6 +110,8 @@ pub(crate) struct Pool {
     /// The volume of second copies, if there is one that is not deleted.
     pub(crate) copies: Option<VolumeId>,
     pub(crate) index_copy: IndexCopy,
+    /// The pass compares bytes before it lets blocks share a slot.
+    verifies_shares: bool,
     regions: Regions,
     moves: Moves,
     pub(crate) replicas: Replicas,
@@ -245,6 +247,7 @@ impl Pool {
             second_copies: 0,
             copies: None,
             index_copy: IndexCopy::default(),
+            verifies_shares: false,
             regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
             moves: Moves::default(),
             replicas: Replicas::default(),

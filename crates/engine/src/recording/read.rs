@@ -261,7 +261,10 @@ impl Decoder {
             }
             5 => {
                 let policy = reader.policy_change()?;
-                let is_set = reader.flag()?;
+                let (is_set, dedup_verify) = match reader.byte()? {
+                    bits @ 0..6 => (bits & 1 != 0, (bits > 1).then_some(bits > 3)),
+                    _ => return Err(Stop::Damaged),
+                };
                 let memory = reader.number()?;
                 let second_copies = match reader.number()? {
                     0 => None,
@@ -305,6 +308,7 @@ impl Decoder {
                     tidy,
                     cache,
                     cache_key,
+                    dedup_verify,
                 })
             }
             6 => Command::Grow { capacity: reader.number()? },

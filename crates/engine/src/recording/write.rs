@@ -227,10 +227,12 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             tidy,
             cache,
             cache_key,
+            dedup_verify,
         }) => {
             out.push(5);
             put_policy_change(out, policy);
-            out.push(u8::from(memory.is_some()));
+            // Bits of what is there, so that older recordings are read.
+            out.push(u8::from(memory.is_some()) | dedup_verify.map_or(0, |on| 2 + u8::from(on) * 2));
             number(out, memory.unwrap_or(0));
             number(out, second_copies.map_or(0, |above| u64::from(above) + 1));
             number(out, index_copy.map_or(0, |copy| copy as u64 + 1));

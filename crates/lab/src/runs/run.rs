@@ -339,6 +339,9 @@ impl Run {
                 self.world.control(token, Command::Dedup { command: *command });
                 Ok(())
             }
+            Operation::DedupVerify(on) => {
+                self.change_pool(Pending::Dedup, PoolChange { dedup_verify: Some(*on), ..PoolChange::default() })
+            }
             Operation::SecondCopies(above) => {
                 // What they take, and when it comes back, is the engine's to say.
                 self.is_exact = false;

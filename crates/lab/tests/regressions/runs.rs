@@ -1,7 +1,9 @@
-//! What a pass does to blocks that can be read together: with `keep-runs`, nothing.
+//! What a pass does to blocks that can be read together (with `keep-runs`, nothing), and to those whose digests lie (`dedup-verify`).
 
 use engine::{Command, KeepRuns, Policy, PoolChange, Tidy, Timing, VolumeId, VolumeProperties};
+use lab::content::CELLS;
 use lab::random::Random;
+use lab::world::Answer;
 use lab::world::disk::Cut;
 
 use crate::bench::{Bench, SECOND};
@@ -146,4 +148,69 @@ fn copies_one_behind_the_other_are_shared() {
     assert_eq!(bench.world.engine.status().data_blocks_used, WINDOW);
     (0..3 * WINDOW).for_each(|block| bench.assert_holds(block, 1 + (block % WINDOW) as u32));
     bench.audit();
+}
+
+/// Contents for a volume that shares nothing by itself, stored by a pool whose hash has ten values.
+fn weak(seed: u64, verify: bool, keep_runs: KeepRuns) -> (Bench, Vec<u32>) {
+    let (mut bench, mut random, mut contents) = start(seed);
+    bench.world.weaken_digests(80);
+    bench.command(Command::SetPool(PoolChange { dedup_verify: Some(verify), ..PoolChange::default() }));
+    bench.set_runs(Policy::Full, Timing::Offline, keep_runs);
+    for _ in 0..60 {
+        let (first, count) = (random.below(BLOCKS - 8), 1 + random.below(8));
+        let values: Vec<u32> = (0..count).map(|_| 1 + random.below(30) as u32).collect();
+        contents[first as usize..(first + count) as usize].copy_from_slice(&values);
+        bench.write(first, &values);
+    }
+    bench.start_pass();
+    bench.run_pass(SECOND);
+    bench.settle();
+    bench.cool();
+    (bench, contents)
+}
+
+#[test]
+fn with_dedup_verify_a_pass_shares_no_two_different_contents_whatever_their_digests_say() {
+    for seed in 0..12 {
+        let (mut bench, contents) = weak(seed, true, [KeepRuns::Off, KeepRuns::On][seed as usize % 2]);
+        let status = bench.dedup();
+        assert!(status.shared_blocks > 0 && status.unequal_blocks > 0, "seed {seed}: {status:?}");
+        for (block, &content) in (0..).zip(&contents).filter(|(_, content)| **content != 0) {
+            bench.assert_holds(block, content);
+        }
+        bench.audit();
+    }
+    // It is the comparison that does it.
+    let (mut bench, contents) = weak(0, false, KeepRuns::Off);
+    let mut wrong = (0..).zip(&contents).filter(|(_, content)| **content != 0);
+    assert!(wrong.any(|(block, &content)| bench.read(block) != Ok(Answer::Data(vec![content; CELLS]))));
+}
+
+/// Clients write, and the pool is opened anew, while blocks are being compared.
+#[test]
+fn what_is_written_while_a_pass_compares_is_what_is_read() {
+    for seed in 0..12 {
+        let (mut bench, mut random, mut contents) = start(100 + seed);
+        bench.command(Command::SetPool(PoolChange { dedup_verify: Some(true), ..PoolChange::default() }));
+        bench.set_runs(Policy::Full, Timing::Offline, random.pick(&[KeepRuns::Off, KeepRuns::On]));
+        fill(&mut bench, &mut random, &mut contents);
+        bench.settle();
+        bench.start_pass();
+        for round in 0..60 {
+            let (first, content) = (random.below(BLOCKS), 1 + random.below(60) as u32);
+            contents[first as usize] = content;
+            bench.write(first, &[content]);
+            for _ in 0..random.below(12) {
+                bench.step_once();
+            }
+            if round % 20 == 19 {
+                bench.reopen();
+            }
+        }
+        bench.set_runs(Policy::Full, Timing::Offline, KeepRuns::Off);
+        bench.run_pass(SECOND);
+        bench.start_pass();
+        bench.run_pass(SECOND);
+        bench.assert_exact(&contents);
+    }
 }

@@ -74,7 +74,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// policy, memory, second-copies, replicas, index-copy, tidy, cache or cache-key
+        /// policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key or dedup-verify
         key: String,
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
@@ -85,7 +85,8 @@ pub enum Command {
         /// cache: how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or
         /// read, each also with ,lru;
         /// cache-key: what the read cache finds blocks by: sector (their places, the default), content (what several places hold is kept
-        /// once) or off (it keeps nothing)
+        /// once) or off (it keeps nothing);
+        /// dedup-verify: whether 'dedup' reads two blocks and compares them before they share a place: on or off (the default)
         value: String,
     },
     /// Show the properties of a pool and where they come from
@@ -93,7 +94,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache or cache-key
+        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key or dedup-verify
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

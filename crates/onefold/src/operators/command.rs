@@ -82,6 +82,7 @@ pub fn wanted<'a>(
             tidy,
             cache,
             cache_key,
+            dedup_verify,
         }) => Command::SetPool(PoolChange {
             policy: policy.as_deref().map(inheritable).transpose()?,
             memory: *memory_bytes,
@@ -91,6 +92,7 @@ pub fn wanted<'a>(
             tidy: tidy.as_deref().map(tidy_value).transpose()?,
             cache: cache.as_deref().map(cache_setting).transpose()?,
             cache_key: cache_key.as_deref().map(cache_key_value).transpose()?,
+            dedup_verify: *dedup_verify,
         }),
     };
     Ok(Wanted::Command(command, None))
@@ -180,6 +182,9 @@ pub fn done(request: &Request) -> Option<String> {
         Request::SetPool(PoolSettings { tidy: Some(tidy), .. }) => format!("the pool: set tidy={tidy}"),
         Request::SetPool(PoolSettings { cache: Some(cache), .. }) => format!("the pool: set cache={cache}"),
         Request::SetPool(PoolSettings { cache_key: Some(key), .. }) => format!("the pool: set cache-key={key}"),
+        Request::SetPool(PoolSettings { dedup_verify: Some(on), .. }) => {
+            format!("the pool: set dedup-verify={}", if *on { "on" } else { "off" })
+        }
         Request::SetPool(PoolSettings { policy, .. }) => {
             format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
         }

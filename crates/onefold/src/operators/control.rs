@@ -165,6 +165,8 @@ pub struct PoolSettings {
     pub cache: Option<String>,
     /// What the read cache finds blocks by, as it is written on the command line.
     pub cache_key: Option<String>,
+    /// Whether the pass that finds duplicates compares bytes.
+    pub dedup_verify: Option<bool>,
 }
 
 /// What to do about the pass that finds all duplicates.

@@ -109,6 +109,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
             value: report.cache.key.clone(),
             source: if report.cache.key == engine::CacheKey::default().to_string() { DEFAULT } else { "pool" },
         },
+        Property {
+            name: name.into(),
+            property: "dedup-verify",
+            value: if report.dedup.verify { "on" } else { "off" }.into(),
+            source: if report.dedup.verify { "pool" } else { DEFAULT },
+        },
     ]
 }
 
@@ -181,8 +187,8 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
 }
 
 /// Properties of a pool.
-const POOL_KEYS: [&str; 8] =
-    ["policy", "memory", "second-copies", "replicas", "index-copy", "tidy", "cache", "cache-key"];
+const POOL_KEYS: [&str; 9] =
+    ["policy", "memory", "second-copies", "replicas", "index-copy", "tidy", "cache", "cache-key", "dedup-verify"];
 
 /// What `set` asks for.
 pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
@@ -228,6 +234,7 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
             cache_key_value(value)?;
             settings.cache_key = Some(value.into());
         }
+        "dedup-verify" => settings.dedup_verify = Some(switch(key, value)?),
         _ => return Err(unknown_key(key, &POOL_KEYS)),
     }
     Ok(Request::SetPool(settings))
@@ -301,7 +308,7 @@ mod tests {
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
         let error = pool_request("size", "1").unwrap_err();
         assert!(
-            error.contains("policy or memory or second-copies or replicas or index-copy or tidy or cache or cache-key"),
+            error.contains("policy or memory or second-copies or replicas or index-copy or tidy or cache or cache-key or dedup-verify"),
             "{error}"
         );
         let set = |memory_bytes, second_copies| {
@@ -316,6 +323,8 @@ mod tests {
         assert!(["auto", "off", "50G"].iter().all(|value| pool_request("tidy", value).is_ok()));
         assert!(pool_request("tidy", "0").unwrap_err().contains("tidy=off"));
         assert!(pool_request("tidy", "much").unwrap_err().contains("auto, or off"));
+        assert!(pool_request("dedup-verify", "on").is_ok());
+        assert!(pool_request("dedup-verify", "yes").unwrap_err().contains("on or off"));
         let memory = |memory_bytes| set(Some(memory_bytes), None);
         let copies = |above| pool_request("second-copies", above);
         assert_eq!((copies("16"), copies("off")), (set(None, Some(16)), set(None, Some(0))));

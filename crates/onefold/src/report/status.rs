@@ -528,7 +528,7 @@ impl Report {
             damaged_blocks_found: status.damaged_blocks_found,
             repaired_blocks: status.repaired_blocks,
             scrub: ScrubReport::new(&status.scrub),
-            dedup: DedupReport::new(&status.dedup),
+            dedup: DedupReport::new(&status.dedup, engine.dedup_verify()),
             pace: PaceReport::new(&status.pace),
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
             pool_policy: engine.pool_policy().map(|policy| policy.to_string()),

@@ -56,6 +56,7 @@ impl Dedup {
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let Some((volume, key, end)) = maps.volume(pool) else {
                 self.unresolved.clear();
+                self.verify.clear();
                 self.at = At::Scan(leaf);
                 return Ok(());
             };

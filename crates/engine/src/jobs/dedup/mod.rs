@@ -1,5 +1,5 @@
 //! The exact pass: finds all blocks that are stored more than once, from the digests in the summaries, and lets them share one slot. It reads
-//! no data, needs no table on disk, and goes on after a restart.
+//! no data (unless that is to be compared first: verify.rs), needs no table on disk, and goes on after a restart.
 //!
 //! ```text
 //! Begin   a checkpoint: all that was written before is in the summaries, and the map buffer in its leaves
@@ -26,6 +26,7 @@ mod maps;
 mod range;
 mod runs;
 mod undone;
+mod verify;
 
 use alloc::vec::Vec;
 
@@ -33,7 +34,7 @@ use super::moving::is_alone;
 use super::{Steps, Work};
 use crate::canary::Canary;
 use crate::care::Care;
-use crate::contract::{ControlError, DedupCommand, Digest, Nanos, Policy};
+use crate::contract::{ControlError, DedupCommand, Digest, IoError, Nanos, Outcome, Policy, Segment};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::superblock::{DedupRecord, PassState};
 use crate::pool::Pool;
@@ -46,7 +47,8 @@ use crate::store::tree::{Missing, Unresolved};
 use maps::Maps;
 use range::{Found, PLACES, Range, Spare};
 use runs::{Around, Refused, Run};
-use undone::Undone;
+use undone::{Short, Undone};
+use verify::{PAIRS, Pair, Verify};
 
 /// Leaves of summaries, or blocks of maps, that a step looks at while nobody else wants something; an eighth of it else.
 const LEAVES: usize = 8;
@@ -74,6 +76,8 @@ pub struct DedupStatus {
     pub shared_blocks: u64,
     /// Blocks that were left apart, so that no run is split; each time that a pass found them.
     pub kept_blocks: u64,
+    /// Pairs of blocks with equal digests that were left apart, since reading both did not show the same bytes; each time.
+    pub unequal_blocks: u64,
     /// Passes that have come to their end since then,
     pub passes: u64,
     /// walks of all summaries,
@@ -110,6 +114,8 @@ enum Shared {
     Gone,
     /// It leads to the spare slot, and stays there: its run would be split.
     Kept,
+    /// The same, for now: it could not be compared, or is not equal.
+    Apart,
 }
 
 /// Why a step ends here.
@@ -155,10 +161,15 @@ pub(crate) struct Dedup {
     beside: usize,
     shared: u64,
     kept: u64,
+    unequal: u64,
+    verify: Verify,
+    /// There were no buffers to compare anything.
+    is_stuck: bool,
     passes: u64,
     scans: u64,
     map_walks: u64,
-    is_short_of_room: bool,
+    /// It rests until there is metadata.
+    short: Option<Short>,
     undone: Undone,
 }
 
@@ -182,10 +193,13 @@ impl Dedup {
             beside: 0,
             shared: 0,
             kept: 0,
+            unequal: 0,
+            verify: Verify::default(),
+            is_stuck: false,
             passes: 0,
             scans: 0,
             map_walks: 0,
-            is_short_of_room: false,
+            short: None,
             undone: Undone::default(),
         }
     }
@@ -218,15 +232,16 @@ impl Dedup {
             (came > 0).then(|| (took * u128::from(left) / u128::from(came) / 1_000_000_000) as u64)
         };
         DedupStatus {
-            state: self.record.state,
+            state: if self.short.is_some() { PassState::Paused } else { self.record.state },
             done_ppm: (done * 1_000_000 / PLACES) as u32,
             left_seconds: self.pace.filter(|_| is_running).and_then(left),
             shared_blocks: self.shared,
             kept_blocks: self.kept,
+            unequal_blocks: self.unequal,
             passes: self.passes,
             scans: self.scans,
             map_walks: self.map_walks,
-            is_short_of_room: self.is_short_of_room && self.record.state == PassState::Paused,
+            is_short_of_room: self.short.is_some(),
             is_undone: self.undone.is_some(),
             undone_blocks: self.undone.blocks,
         }
@@ -249,6 +264,7 @@ impl Dedup {
     /// Bytes of memory that it has while it is under way.
     pub(crate) fn memory(&self) -> u64 {
         self.range.memory()
+            + self.verify.memory()
             + (self.spares.capacity() * size_of::<Spare>()) as u64
             + (self.unresolved.capacity() * size_of::<(Slot, Slot, Digest)>()) as u64
     }
@@ -259,8 +275,8 @@ impl Dedup {
             return Err(ControlError::ReadOnly);
         }
         match (command, self.record.state) {
-            (DedupCommand::Start, PassState::Running) => return Ok(pool.checkpoints_done),
-            (DedupCommand::Start, PassState::Paused) => self.record.state = PassState::Running,
+            (DedupCommand::Start, PassState::Running) if self.short.is_none() => return Ok(pool.checkpoints_done),
+            (DedupCommand::Start, PassState::Running | PassState::Paused) => self.record.state = PassState::Running,
             (DedupCommand::Start, _) => self.start(),
             (DedupCommand::Pause, PassState::Running) => self.record.state = PassState::Paused,
             // By itself the next one begins for what is written from here on.
@@ -272,7 +288,7 @@ impl Dedup {
         }
         // A pass that rests has no memory: it goes on with its range from the beginning.
         self.rest();
-        self.is_short_of_room = false;
+        self.short = None;
         Ok(pool.after_next_checkpoint())
     }
 
@@ -288,12 +304,19 @@ impl Dedup {
         self.undone.due(facts).filter(|_| may_begin)
     }
 
+    /// Whether it rested because metadata was short, and does so no longer.
+    fn has_room_again(&self, pool: &Pool) -> bool {
+        let all = pool.store.geometry.metadata_blocks;
+        self.short.is_some_and(|short| short.is_over(pool.now, pool.store.meta.free(), all))
+    }
+
     /// Gives up what it has in memory.
     fn rest(&mut self) {
         (self.at, self.waiting, self.pace) = (At::Begin, None, None);
         self.range = Range::new(0, 0, 0);
         (self.spares, self.unresolved) = (Vec::new(), Vec::new());
         (self.is_again, self.tries) = (false, 0);
+        self.verify.clear();
     }
 
     /// Contents of a range.
@@ -376,12 +399,13 @@ impl Dedup {
                 shared => shared,
             };
             match shared {
-                Shared::Yes | Shared::Kept => {}
+                Shared::Yes | Shared::Kept | Shared::Apart => {}
                 Shared::Gone => self.is_again = true,
                 Shared::NotThere => self.unresolved.push((slot, stays, digest)),
             }
             self.spares.pop();
         }
+        self.verify.clear();
         Ok(())
     }
 
@@ -401,7 +425,7 @@ impl Dedup {
             }
             _ => Shared::Kept,
         };
-        self.kept += u64::from(shared != Shared::Yes);
+        self.kept += u64::from(!matches!(shared, Shared::Yes | Shared::Apart));
         Ok(if shared == Shared::NotThere { Shared::Kept } else { shared })
     }
 
@@ -436,13 +460,17 @@ impl Dedup {
         if !holds(pool, spare)? && !pool.canary(Canary::BlindShare) {
             return Ok(Shared::NotThere);
         }
-        let run = match pool.keeps_runs(volume) {
-            false => Run::one(key, stays, digest),
+        let keeps_runs = pool.keeps_runs(volume);
+        let run = match keeps_runs {
+            false => Run::one(key, spare, stays, digest),
             true => match self.run_around(pool, care, volume, key, (spare, stays, digest))? {
                 Some(run) if run.digests.len() <= Self::part_of_delta(pool) => run,
                 _ => return Ok(Shared::Kept),
             },
         };
+        if pool.verifies_shares() && !self.are_equal(pool, care, &run, keeps_runs)? {
+            return Ok(Shared::Apart);
+        }
         self.admit(pool, facts, &run)?;
         for (key, slot, digest) in run.blocks() {
             pool.put_alone(key, Put::Share(slot, digest));
@@ -472,6 +500,31 @@ impl Dedup {
         self.beside += looked;
         self.refused = run.as_ref().err().copied();
         Ok(run.ok())
+    }
+
+    /// Whether the blocks of a run hold the same bytes as what they are to lead to. What is likely to be asked next is compared together
+    /// with it.
+    fn are_equal(&mut self, pool: &mut Pool, care: &Care, run: &Run, keeps_runs: bool) -> Result<bool, Stop> {
+        match self.verify.verdict(run.pairs()) {
+            Some(true) => return Ok(true),
+            Some(false) => {
+                self.unequal += 1;
+                return Ok(false);
+            }
+            None => {}
+        }
+        // What is not on the device yet, or may change there, cannot be compared.
+        let is_moving =
+            |slot: &Slot| pool.dirty.contains_key(slot) || pool.in_journal.contains_key(slot) || care.mends(*slot);
+        let is_at_rest = |(one, other, _): &Pair| !is_moving(one) && !is_moving(other);
+        if !run.pairs().all(|pair| is_at_rest(&pair)) {
+            return Ok(false);
+        }
+        let next = self.spares.iter().rev().skip(1).filter(|spare| !spare.is_shared);
+        let next = next.map(|spare| (spare.slot, spare.stays, spare.digest)).take(if keeps_runs { 0 } else { PAIRS });
+        let pairs: Vec<Pair> = run.pairs().chain(next.filter(is_at_rest)).collect();
+        self.is_stuck = !self.verify.begin(pool, pairs.into_iter());
+        Err(Stop::Waits)
     }
 
     /// What the pass may have of the delta.
@@ -578,17 +631,18 @@ impl Pool {
 
 impl Steps for Dedup {
     fn is_under_way(&self) -> bool {
-        self.record.state == PassState::Running
+        self.record.state == PassState::Running && self.short.is_none()
     }
 
     #[inline]
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
-        (self.is_under_way() || self.due(facts).is_some_and(|due| due <= pool.now))
+        (self.is_under_way() || self.has_room_again(pool) || self.due(facts).is_some_and(|due| due <= pool.now))
             && pool.phase == Phase::Serving
             && pool.takes_changes()
             && !facts.writes_wait
             && pool.checkpoints_done >= self.begins
             && pool.journal.durable >= self.durable
+            && !self.verify.is_under_way()
             && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
     }
 
@@ -598,12 +652,12 @@ impl Steps for Dedup {
 
     #[inline]
     fn begins_at(&self, facts: &Facts) -> Option<Nanos> {
-        self.due(facts)
+        self.short.map(|short| short.due()).or_else(|| self.due(facts))
     }
 
     fn step(&mut self, work: &mut Work<'_>) {
-        (self.waiting, self.refused, self.beside) = (None, None, 0);
-        if !self.is_under_way() {
+        (self.waiting, self.refused, self.beside, self.is_stuck) = (None, None, 0, false);
+        if self.short.take().is_none() && !self.is_under_way() {
             self.start();
         }
         match self.go_on(work) {
@@ -614,9 +668,8 @@ impl Steps for Dedup {
                 work.pool.store.load(missing, None);
             }
             Err(Stop::NoRoom) => {
-                self.record.state = PassState::Paused;
                 self.rest();
-                self.is_short_of_room = true;
+                self.short = Some(Short::new(work.pool.now, work.pool.store.meta.free()));
             }
         }
         let pool = &mut *work.pool;
@@ -627,6 +680,22 @@ impl Steps for Dedup {
             pool.want_checkpoint = true;
             pool.needs_pump = true;
         }
+    }
+
+    fn is_stuck(&self, _: &Pool) -> bool {
+        self.is_stuck
+    }
+
+    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        self.verify.done(work.pool, part as usize, segments.len(), result);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.verify.in_flight()
+    }
+
+    fn holds(&self, slot: Slot) -> bool {
+        self.verify.holds(slot)
     }
 }
 

@@ -10,6 +10,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::verify::Pair;
 use crate::care::Care;
 use crate::contract::Digest;
 use crate::format::entry::{Key, Slot, check_bits};
@@ -23,19 +24,25 @@ const WINDOW: u64 = 256;
 /// Blocks that are led elsewhere together: from a block on, to slots that follow each other.
 pub(super) struct Run {
     pub first: Key,
+    pub from: Slot,
     pub to: Slot,
     pub digests: Vec<Digest>,
 }
 
 impl Run {
     /// One block alone.
-    pub fn one(first: Key, to: Slot, digest: Digest) -> Run {
-        Run { first, to, digests: [digest].into() }
+    pub fn one(first: Key, from: Slot, to: Slot, digest: Digest) -> Run {
+        Run { first, from, to, digests: [digest].into() }
     }
 
     /// The blocks, each with the slot that it is to lead to.
     pub fn blocks(&self) -> impl Iterator<Item = (Key, Slot, Digest)> + '_ {
         (0..).zip(&self.digests).map(|(at, &digest)| (Key(self.first.0 + at), Slot(self.to.0 + at), digest))
+    }
+
+    /// The slots that hold the same: where a block leads, and where it is to lead.
+    pub fn pairs(&self) -> impl Iterator<Item = Pair> + '_ {
+        (0..).zip(&self.digests).map(|(at, &digest)| (Slot(self.from.0 + at), Slot(self.to.0 + at), digest))
     }
 
     pub fn last(&self) -> Key {
@@ -95,8 +102,8 @@ impl Around<'_> {
             }
         }
         let looked = digests.len();
-        let to = self.target(Slot(self.from.0 - (self.key.0 - first.0)));
-        let run = Run { first, to, digests: digests.into() };
+        let from = Slot(self.from.0 - (self.key.0 - first.0));
+        let run = Run { first, from, to: self.target(from), digests: digests.into() };
         let lookups: Vec<Lookup> = run.blocks().map(|(_, slot, _)| Lookup::Known(slot.0)).collect();
         let policy = self.pool.policy_of(&self.pool.volumes[self.volume]);
         // Where a run is led into itself, what it is led to would be given up.
