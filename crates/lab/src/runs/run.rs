@@ -324,7 +324,8 @@ impl Run {
                 let change = VolumeProperties { policy: *policy, read_only: *read_only, ..VolumeProperties::default() };
                 self.set_volume(*volume, change)
             }
-            Operation::SetTiming { volume, timing, goal, keep_runs } => {
+            Operation::SetTiming { volume, timing, goal, keep_runs, verify } => {
+                self.change_pool(Pending::Dedup, PoolChange { dedup_verify: *verify, ..PoolChange::default() })?;
                 let (timing, goal, keep_runs) = (Some(*timing), Some(*goal), Some(*keep_runs));
                 self.set_volume(*volume, VolumeProperties { timing, goal, keep_runs, ..VolumeProperties::default() })
             }
@@ -338,9 +339,6 @@ impl Run {
                 let token = self.token(Pending::Dedup);
                 self.world.control(token, Command::Dedup { command: *command });
                 Ok(())
-            }
-            Operation::DedupVerify(on) => {
-                self.change_pool(Pending::Dedup, PoolChange { dedup_verify: Some(*on), ..PoolChange::default() })
             }
             Operation::SecondCopies(above) => {
                 // What they take, and when it comes back, is the engine's to say.

@@ -137,6 +137,7 @@ fn copies_one_behind_the_other_are_shared() {
     const WINDOW: u64 = 256;
     let mut config = config(&mut Random::new(1));
     (config.parameters.geometry.slots_per_container, config.limits.delta_entries) = (1024, 2048);
+    config.parameters.geometry.metadata_blocks = 4096;
     let mut bench = Bench::new(config, 3 * WINDOW);
     bench.set_runs(Policy::SELECT, Timing::Offline, KeepRuns::Auto);
     for first in (0..3 * WINDOW).step_by(8) {

@@ -58,6 +58,8 @@ const SPARES: usize = 1024;
 const BESIDE: usize = 4096;
 /// Changes between two syncs: recovery verifies each of them.
 const CHANGES_PER_SYNC: u32 = 1024;
+/// Checkpoints that a change waits for metadata.
+const ATTEMPTS: u64 = 3;
 /// Times that a range is gone through again because a slot that was to stay was given up meanwhile.
 const AGAIN: u8 = 3;
 /// Its place becomes durable so often.
@@ -168,6 +170,8 @@ pub(crate) struct Dedup {
     passes: u64,
     scans: u64,
     map_walks: u64,
+    /// How many checkpoints were done when there was no metadata for a change, and more was to come.
+    waits_since: Option<u64>,
     /// It rests until there is metadata.
     short: Option<Short>,
     undone: Undone,
@@ -199,6 +203,7 @@ impl Dedup {
             passes: 0,
             scans: 0,
             map_walks: 0,
+            waits_since: None,
             short: None,
             undone: Undone::default(),
         }
@@ -316,6 +321,7 @@ impl Dedup {
         self.range = Range::new(0, 0, 0);
         (self.spares, self.unresolved) = (Vec::new(), Vec::new());
         (self.is_again, self.tries) = (false, 0);
+        self.waits_since = None;
         self.verify.clear();
     }
 
@@ -551,7 +557,16 @@ impl Dedup {
             _ => pool.asked_in_a_row(run.first, run.last(), changes),
         };
         match pool.room_for(&asked, facts.clears_left) {
-            Room::Enough => Ok(()),
+            Room::Enough => {
+                self.waits_since = None;
+                Ok(())
+            }
+            // What is to come may never do, while others wait for the same.
+            Room::Later
+                if pool.checkpoints_done >= *self.waits_since.get_or_insert(pool.checkpoints_done) + ATTEMPTS =>
+            {
+                Err(Stop::NoRoom)
+            }
             Room::Later => {
                 self.begins = pool.after_next_checkpoint();
                 Err(Stop::Waits)
@@ -647,7 +662,15 @@ impl Steps for Dedup {
     }
 
     fn can_advance(&self) -> bool {
-        false
+        self.verify.holds_any()
+    }
+
+    /// Who waits for room may wait for slots that have been compared: the pass rests until then.
+    fn advance(&mut self, work: &mut Work<'_>) {
+        if work.facts.writes_wait {
+            self.verify.clear();
+            work.pool.needs_pump |= !self.verify.holds_any();
+        }
     }
 
     #[inline]

@@ -64,6 +64,12 @@ impl Verify {
         self.held.binary_search(&slot).is_ok()
     }
 
+    /// Whether a slot is held.
+    #[inline]
+    pub fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     pub fn memory(&self) -> u64 {
         let batch = self.batch.as_ref().map_or(0, |batch| list_bytes(&batch.reads) + list_bytes(&batch.blocks));
         list_bytes(&self.held) + (self.verdicts.len() * size_of::<((Slot, Slot), (Digest, bool))>()) as u64 + batch
