@@ -269,6 +269,29 @@ class Volumes(unittest.TestCase):
             pool.stop()
             pool.check()
 
+    def test_a_pass_that_compares_shares_what_is_equal(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            self.assertEqual(properties(pool, "dedup-verify", of_pool=True), {"dedup-verify": ("off", "default")})
+            onefold("volume", "set", pool.path, "default", "timing=offline", "keep-runs=off")
+            onefold("set", pool.path, "dedup-verify", "on")
+            client = connect(pool)
+            data = os.urandom(2 * MIB)
+            client.pwrite(data, 0)
+            client.pwrite(data[::-1], 8 * MIB)
+            client.pwrite(data, 20 * MIB)
+            client.flush()
+            pool.kill()
+            pool.serve(create=False)
+            self.assertEqual(properties(pool, "dedup-verify", of_pool=True), {"dedup-verify": ("on", "pool")})
+            onefold("dedup", pool.path, "--wait")
+            status = pool.settled()
+            self.assertEqual((status["data_blocks_used"], status["dedup"]["unequal_blocks"]), (4 * 256, 0))
+            client = connect(pool)
+            self.assertEqual(client.pread(2 * MIB, 20 * MIB), data)
+            client.shutdown()
+            pool.stop()
+            pool.check()
+
     def test_goals_and_hybrid_timing_are_kept_and_shown(self):
         with Pool("64M").serve("--memory", "64M") as pool:
             onefold("volume", "set", pool.path, "default", "timing=hybrid", "goal=200MiB/s")
@@ -415,6 +438,7 @@ class Volumes(unittest.TestCase):
                     (["volume", "set", pool.path, "default", "policy"], "KEY=VALUE"),
                     (["volume", "get", pool.path, "default", "colour"], "policy or read-only"),
                     (["set", pool.path, "colour", "red"], "policy"),
+                    (["set", pool.path, "dedup-verify", "yes"], "on or off"),
                     (["set", pool.path, "policy", "red"], "full, select or idedup"),
                     (["get", pool.path, "colour"], "policy"),
                     (["volume", "resize", pool.path, "default", "0"], "zero"),
