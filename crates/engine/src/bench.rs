@@ -37,8 +37,9 @@ pub struct Tables {
     store: Store,
     root: Root,
     cache: ReadCache,
-    /// A read cache by content.
+    /// A read cache by content, and a buffer that it does not hold.
     contents: ReadCache,
+    spare: BufferId,
     evicted: Vec<BufferId>,
     space: Space,
     dead: Vec<Slot>,
@@ -118,6 +119,7 @@ impl Default for Tables {
             root,
             cache: ReadCache::new(CACHED as usize, 2 * CACHED as usize),
             contents: ReadCache::new(CACHED as usize, 2 * CACHED as usize),
+            spare: BufferId(CACHED as u32),
             evicted: Vec::new(),
             space,
             dead: Vec::new(),
@@ -218,9 +220,11 @@ impl Tables {
     /// As [`Tables::cache_insert`], by content.
     pub fn content_insert(&mut self) -> bool {
         self.next += 1;
-        let (slot, buffer) = (Slot((1 << 31) + self.next), BufferId((self.next % CACHED) as u32));
-        self.contents.insert_content(slot, buffer, digest_of((1 << 42) + self.next), &mut self.evicted);
-        self.evicted.pop().is_some()
+        let slot = Slot((1 << 31) + self.next);
+        self.contents.insert_content(slot, self.spare, digest_of((1 << 42) + self.next), &mut self.evicted);
+        let evicted = self.evicted.pop();
+        self.spare = evicted.unwrap_or(self.spare);
+        evicted.is_some()
     }
 
     /// Writes a record of 32 new blocks.

@@ -318,6 +318,9 @@ enum Command {
     Bench(Box<lab::bench::command::Arguments>),
     /// Figures of the papers: what they show, and what comes out here. 'lab figure list' names them.
     Figure(lab::figures::command::Arguments),
+    /// The reads of the flash cache's figures as a list, for programs that are compared with its policies, and what these come to on
+    /// them: `bench/ocf/run`, docs/flash-cache.md.
+    FlashReads(lab::flash_cache::command::Arguments),
     /// What requests of each kind allocate in the engine; under callgrind, by `tests/instructions`, also the instructions that they
     /// take. The same in every run.
     Paths {
@@ -378,6 +381,7 @@ fn main() -> ExitCode {
         Command::Workload(arguments) => lab::dedis::command::run(&arguments),
         Command::Bench(arguments) => lab::bench::command::run(&arguments),
         Command::Figure(arguments) => lab::figures::command::run(arguments),
+        Command::FlashReads(arguments) => lab::flash_cache::command::run(&arguments),
         Command::Paths { only, plain } => run_paths(&only, plain),
         Command::Cost { index_entries, rounds, blocks, request_blocks, only, write } => {
             let plan = cost::Plan { index_entries, rounds: rounds as usize, blocks, only };

@@ -8,8 +8,10 @@ use crate::format::geometry::Geometry;
 
 /// First eight bytes of a page of the log.
 const MAGIC: [u8; 8] = *b"ONEFLOG\0";
-const VERSION: u16 = 1;
-const HEAD_BYTES: usize = 72;
+const VERSION: u16 = 2;
+const HEAD_BYTES: usize = 80;
+/// Where the checksum is, which is over all else.
+const SUM: usize = 64;
 const RECORD_BYTES: usize = 16;
 /// Pages of a half beside two for each that the places need.
 const SPARE_PAGES: u32 = 14;
@@ -85,6 +87,8 @@ pub(crate) struct Head {
     pub page: u32,
     /// So many pages, from the first on, were written when the round began: without all of them it never did.
     pub first_pages: u32,
+    /// Bytes that the write budget left when the page was written.
+    pub budget: u64,
 }
 
 /// What happened to a place.
@@ -117,6 +121,7 @@ impl Owner {
         put_u32(bytes, 52, head.first_pages);
         put_u32(bytes, 56, self.shape.places);
         put_u32(bytes, 60, records.len() as u32);
+        put_u64(bytes, 72, head.budget);
         for (bytes, record) in bytes[HEAD_BYTES..].chunks_exact_mut(RECORD_BYTES).zip(records) {
             put_u32(bytes, 0, record.place);
             if let Some((container, generation)) = record.holds {
@@ -125,12 +130,12 @@ impl Owner {
                 put_u16(bytes, 10, 1);
             }
         }
-        put_u64(bytes, 64, self.sum(bytes));
+        put_u64(bytes, SUM, self.sum(bytes));
     }
 
     /// The checksum is over all but itself.
     fn sum(&self, bytes: &[u8]) -> u64 {
-        checksum(checksum(self.secret, &bytes[..64]), &bytes[HEAD_BYTES..])
+        checksum(checksum(self.secret, &bytes[..SUM]), &bytes[SUM + 8..])
     }
 
     /// Reads a page. `None`: it is none of this log.
@@ -142,12 +147,13 @@ impl Owner {
             && bytes[16..32] == self.id
             && u32_at(bytes, 56) == self.shape.places
             && u32_at(bytes, 60) as usize <= self.shape.per_page()
-            && u64_at(bytes, 64) == self.sum(bytes);
+            && u64_at(bytes, SUM) == self.sum(bytes);
         let head = is_ours.then(|| Head {
             stamp: Stamp { epoch: u64_at(bytes, 32), mark: u16_at(bytes, 10) },
             round: u64_at(bytes, 40),
             page: u32_at(bytes, 48),
             first_pages: u32_at(bytes, 52),
+            budget: u64_at(bytes, 72),
         })?;
         let places = self.shape.places;
         let records = bytes[HEAD_BYTES..].chunks_exact(RECORD_BYTES).take(u32_at(bytes, 60) as usize);
@@ -189,7 +195,7 @@ mod tests {
     #[test]
     fn a_page_reads_back_and_every_changed_byte_is_noticed() {
         let owner = owner(5);
-        let head = Head { stamp: Stamp { epoch: 9, mark: 4 }, round: 2, page: 7, first_pages: 1 };
+        let head = Head { stamp: Stamp { epoch: 9, mark: 4 }, round: 2, page: 7, first_pages: 1, budget: 5 << 40 };
         let records = [Record { place: 1, holds: Some((6, 65_535)) }, Record { place: 4, holds: None }];
         let mut page = vec![0; 4096];
         owner.write(&mut page, &head, &records);

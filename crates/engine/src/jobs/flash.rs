@@ -193,6 +193,7 @@ impl FlashCopies {
             let goes_on = |half: &&mut Half| half.pages == number && half.head.round == head.round;
             if let Some(reading) = self.reading.as_mut().filter(goes_on) {
                 reading.pages += 1;
+                reading.head.budget = head.budget;
                 records.for_each(|record| reading.holds[record.place as usize] = record.holds);
             }
         }
@@ -210,8 +211,9 @@ impl FlashCopies {
     fn believe(&mut self, pool: &mut Pool) {
         let changed = pool.space.take_changed();
         let mut held: Vec<(u32, u32, u16)> = Vec::new();
+        let mut budget = None;
         if let Some((half, best)) = self.best.take() {
-            (self.half, self.round) = (half, best.head.round);
+            (self.half, self.round, budget) = (half, best.head.round, Some(best.head.budget));
             let mut known = alloc::collections::BTreeSet::new();
             for (place, holds) in (0..).zip(best.holds) {
                 if let Some((container, generation)) = holds
@@ -222,8 +224,9 @@ impl FlashCopies {
                 }
             }
         }
+        let now = pool.now;
         if let Some(flash) = pool.flash_mut() {
-            flash.restore(&held);
+            flash.restore(now, &held, budget);
         }
         self.begin_round(pool);
     }
@@ -243,7 +246,7 @@ impl FlashCopies {
     /// Writes a page of the log, if there is memory for one.
     fn write_page(&mut self, pool: &mut Pool, number: u32) {
         let Some(flash) = pool.flash() else { return };
-        let (log, (stamp, _)) = (flash.log(), flash.stamps());
+        let (log, (stamp, _), budget) = (flash.log(), flash.stamps(), flash.budget_left(pool.now));
         let Some(page) = pool.store.pages.allocate() else {
             self.is_stuck = true;
             return;
@@ -254,7 +257,7 @@ impl FlashCopies {
             _ => (1, 0),
         };
         let records = &self.records[from..self.records.len().min(from + log.shape.per_page())];
-        let head = Head { stamp, round: self.round, page: number, first_pages };
+        let head = Head { stamp, round: self.round, page: number, first_pages, budget };
         log.write(pool.store.pages.bytes_mut(page), &head, records);
         let block = pool.store.geometry.block();
         if let Some(flash) = pool.flash_mut() {

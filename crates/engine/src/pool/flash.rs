@@ -134,14 +134,19 @@ impl Flash {
         &mut self.status
     }
 
-    /// What was believed when the pool was opened lies there.
-    pub(crate) fn restore(&mut self, held: &[(u32, u32, u16)]) {
+    /// What was believed when the pool was opened lies there, and so much was left of the budget, if it is known.
+    pub(crate) fn restore(&mut self, now: Nanos, held: &[(u32, u32, u16)], budget: Option<u64>) {
         for &(place, container, generation) in held {
             self.places.fill(place, container, generation);
         }
         let held: alloc::vec::Vec<_> = held.iter().map(|&(place, container, _)| (place, container)).collect();
-        self.admission.restore(&held);
+        self.admission.restore(now, &held, budget);
         (self.status.found, self.status.mode) = (held.len() as u32, FlashMode::Found);
+    }
+
+    /// Bytes that the write budget leaves by now; 0 without one.
+    pub(crate) fn budget_left(&self, now: Nanos) -> u64 {
+        self.admission.budget_left(now)
     }
 
     /// A container is no longer what it was.
@@ -405,7 +410,7 @@ impl Pool {
             mode => mode,
         };
         let filled = if flash.is_off() { 0 } else { flash.places.filled_count() };
-        Some(FlashStatus { mode, filled, budget_left: flash.admission.budget_left(self.now), ..flash.status })
+        Some(FlashStatus { mode, filled, budget_left: flash.budget_left(self.now), ..flash.status })
     }
 
     /// Bytes of memory.

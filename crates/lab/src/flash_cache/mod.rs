@@ -4,6 +4,7 @@
 //! What must hold: a run is a function of data, reads, policy and sizes alone. Time of disks never changes what a policy decides: its clock
 //! spreads the reads of a run evenly over its days. Called by `figures/plc`; docs/flash-cache.md says what comes out.
 
+pub mod command;
 mod disks;
 pub mod policies;
 #[cfg(test)]
@@ -95,6 +96,8 @@ pub struct Outcome {
     pub accesses: u64,
     /// Of these, from flash.
     pub hits: u64,
+    /// Bytes that were asked for and came from flash.
+    pub hit_bytes: u64,
     /// Bytes written to flash.
     pub written_bytes: u64,
     /// Their shares.
@@ -133,6 +136,7 @@ pub fn run_in_parts(data: &Data, files: &[u32], setup: &Setup, parts: usize) -> 
         outcomes.push(Outcome {
             accesses: all.accesses - before.accesses,
             hits: all.hits - before.hits,
+            hit_bytes: all.hit_bytes - before.hit_bytes,
             written_bytes: all.written_bytes - before.written_bytes,
             ..all
         });
@@ -241,6 +245,7 @@ impl<'a> Simulation<'a> {
         self.accesses[thing] += 1;
         let policies::Outcome { hit, inserted, evicted } = self.cache.access(access);
         self.outcome.hits += u64::from(hit);
+        self.outcome.hit_bytes += if hit { bytes } else { 0 };
         if inserted {
             self.writes[thing] += 1;
             self.outcome.written_bytes += self.thing_bytes;

@@ -1,5 +1,6 @@
 //! The flash in front of the store, looked at closely.
 
+use engine::admission::{Filter, Rules};
 use engine::{FlashMode, FlashStatus, Policy};
 use lab::content::CELLS;
 use lab::runs::config::Config;
@@ -21,10 +22,14 @@ fn crash() -> Operation {
 
 /// A pool with three containers full, two of them on flash, and nothing in memory.
 fn cached(seed: u64) -> Run {
+    cached_by(seed, FlashConfig::greedy(2))
+}
+
+fn cached_by(seed: u64, flash_config: FlashConfig) -> Run {
     let mut config = Config::small(seed);
     config.volumes = vec![(24, Policy::Native)];
     config.limits.read_ahead = 0;
-    config.flash = Some(FlashConfig::greedy(2));
+    config.flash = Some(flash_config);
     let mut run = Run::start(config, Trace::new(false), false).unwrap();
     for block in (0..24).step_by(8) {
         let place = Place { volume: 0, first: block * CELLS as u64, count: 8 * CELLS as u64 };
@@ -54,6 +59,22 @@ fn what_is_on_flash_is_there_after_a_restart_and_after_a_crash() {
         run.perform(&read()).unwrap();
         let status = flash(&run);
         assert!(status.read_blocks >= 8 && status.found == 2, "{status:?}");
+    }
+}
+
+#[test]
+fn what_is_left_of_the_budget_is_left_after_a_restart_and_after_a_crash() {
+    for end in [Operation::Reopen, crash()] {
+        let greedy = FlashConfig::greedy(2);
+        let rules = Rules { filter: Filter::Budget { bytes_per_day: 1 << 20 }, ..greedy.rules };
+        let mut run = cached_by(1, FlashConfig { rules, ..greedy });
+        let before = flash(&run).budget_left;
+        // Two containers were copied: that is the filling of the empty cache. A restart does not give it again.
+        assert!(before < (1 << 20) + 1000, "{before}");
+        run.perform(&[end, Operation::Idle(1 << 30)]).unwrap();
+        let status = flash(&run);
+        let left = status.budget_left + status.copied_bytes;
+        assert!(status.found == 2 && left.abs_diff(before) < 1000, "{before}, {status:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The heap: that of the system, with large tables in huge pages.
 //!
 //! The engine's tables (index, ghosts, hash tables) are hundreds of megabytes which are looked into at random. In pages of 4 KiB nearly
-//! each look is a miss of the TLB too, which in a virtual machine costs as much again as the look (docs/performance.md has the figures).
+//! each look is a miss of the TLB too, which in a virtual machine costs as much again as the look (docs/measurements-2026-11.md has the figures).
 
 #![allow(unsafe_code)]
 

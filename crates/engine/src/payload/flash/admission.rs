@@ -237,8 +237,12 @@ impl Admission {
         }
     }
 
-    /// These places, in order, have these containers already: each but once. To be called before anything else.
-    pub(crate) fn restore(&mut self, held: &[(u32, u32)]) {
+    /// These places, in order, have these containers already: each but once; and so many bytes of the budget were left. To be called before
+    /// anything else.
+    pub(crate) fn restore(&mut self, now: Nanos, held: &[(u32, u32)], budget: Option<u64>) {
+        if let Some(left) = budget {
+            self.budget.restore(now, left);
+        }
         for &(place, container) in held {
             let delay = self.rules.delay;
             self.places[place as usize] = Place { container: Some(container), references: 0, priority: 1, delay };

@@ -21,6 +21,11 @@ impl Budget {
         Budget { bytes_per_day, left: bytes_per_day.saturating_add(first), at: 0, rest: 0 }
     }
 
+    /// So many bytes were left when it was last known. No time has passed since: nobody knows how much.
+    pub fn restore(&mut self, now: Nanos, left: u64) {
+        (self.left, self.at) = (self.left.min(left), now);
+    }
+
     /// Lets time pass. A clock that goes backwards gives nothing.
     pub fn pass(&mut self, now: Nanos) {
         let passed = now.saturating_sub(self.at);
@@ -91,6 +96,18 @@ mod tests {
         assert_eq!((budget.spent(20), budget.take(1)), (20, false));
         budget.pass(Nanos::MAX);
         assert_eq!(budget.left(), 1000);
+    }
+
+    #[test]
+    fn what_was_left_is_left_after_a_restart_and_no_more_than_a_new_one_has() {
+        let mut budget = Budget::new(1000, 500);
+        budget.restore(3 * DAY, 200);
+        assert_eq!((budget.left(), budget.spent(20)), (200, 16));
+        budget.pass(3 * DAY + DAY / 2);
+        assert_eq!(budget.left(), 700);
+        let mut lowered = Budget::new(100, 50);
+        lowered.restore(0, 700);
+        assert_eq!(lowered.left(), 150);
     }
 
     #[test]
