@@ -207,7 +207,7 @@ class Volumes(unittest.TestCase):
             self.assertEqual(client.pread(4 * MIB, 0), b"w" * (4 * MIB))
             self.assertEqual(client.pread(4 * MIB, 4 * MIB), bytes(4 * MIB))
             client.shutdown()
-            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume"), "timing": ("inline", "default"), "goal": ("none", "default")})
+            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume"), "timing": ("inline", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default")})
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("native", "pool")})
             pool.stop()
             pool.check()
@@ -244,6 +244,54 @@ class Volumes(unittest.TestCase):
             pool.stop()
             pool.check()
 
+    def test_a_pass_keeps_runs_until_it_is_told_not_to(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            onefold("volume", "set", pool.path, "default", "timing=offline")
+            client = connect(pool)
+            data = os.urandom(64 * 4096)
+            client.pwrite(data, 0)
+            client.pwrite(os.urandom(4096) + data[:16 * 4096] + os.urandom(4096), 4 * MIB)
+            client.flush()
+            onefold("dedup", pool.path, "--wait")
+            status = pool.settled()
+            self.assertEqual((status["data_blocks_used"], status["dedup"]["shared_blocks"]), (64 + 18, 0))
+            self.assertGreater(status["dedup"]["kept_blocks"], 0)
+            onefold("volume", "set", pool.path, "default", "keep-runs=off")
+            pool.kill()
+            pool.serve(create=False)
+            self.assertEqual(properties(pool, "default", "keep-runs"), {"keep-runs": ("off", "volume")})
+            onefold("dedup", pool.path, "--wait")
+            status = pool.settled()
+            self.assertEqual(status["data_blocks_used"], 64 + 2)
+            client = connect(pool)
+            self.assertEqual(client.pread(16 * 4096, 4 * MIB + 4096), data[:16 * 4096])
+            client.shutdown()
+            pool.stop()
+            pool.check()
+
+    def test_a_pass_that_compares_shares_what_is_equal(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            self.assertEqual(properties(pool, "dedup-verify", of_pool=True), {"dedup-verify": ("off", "default")})
+            onefold("volume", "set", pool.path, "default", "timing=offline", "keep-runs=off")
+            onefold("set", pool.path, "dedup-verify", "on")
+            client = connect(pool)
+            data = os.urandom(2 * MIB)
+            client.pwrite(data, 0)
+            client.pwrite(data[::-1], 8 * MIB)
+            client.pwrite(data, 20 * MIB)
+            client.flush()
+            pool.kill()
+            pool.serve(create=False)
+            self.assertEqual(properties(pool, "dedup-verify", of_pool=True), {"dedup-verify": ("on", "pool")})
+            onefold("dedup", pool.path, "--wait")
+            status = pool.settled()
+            self.assertEqual((status["data_blocks_used"], status["dedup"]["unequal_blocks"]), (4 * 256, 0))
+            client = connect(pool)
+            self.assertEqual(client.pread(2 * MIB, 20 * MIB), data)
+            client.shutdown()
+            pool.stop()
+            pool.check()
+
     def test_goals_and_hybrid_timing_are_kept_and_shown(self):
         with Pool("64M").serve("--memory", "64M") as pool:
             onefold("volume", "set", pool.path, "default", "timing=hybrid", "goal=200MiB/s")
@@ -268,7 +316,7 @@ class Volumes(unittest.TestCase):
     def test_properties_have_values_and_sources(self):
         def check(pool):
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("select", "default")})
-            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "timing": ("inline", "default"), "goal": ("none", "default")})
+            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "timing": ("inline", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default")})
             onefold("set", pool.path, "policy", "native")
             self.assertEqual(properties(pool, "default", "policy"), {"policy": ("native", "pool")})
             onefold("volume", "set", pool.path, "default", "policy=full")
@@ -385,10 +433,12 @@ class Volumes(unittest.TestCase):
                     (["volume", "set", pool.path, "default", "colour=red"], "policy or read-only"),
                     (["volume", "set", pool.path, "default", "read-only=1"], "on or off"),
                     (["volume", "set", pool.path, "default", "goal=20000"], "20000iops"),
+                    (["volume", "set", pool.path, "default", "keep-runs=yes"], "on, off or auto"),
                     (["volume", "set", pool.path, "default", "timing=later"], "inline, offline or hybrid"),
                     (["volume", "set", pool.path, "default", "policy"], "KEY=VALUE"),
                     (["volume", "get", pool.path, "default", "colour"], "policy or read-only"),
                     (["set", pool.path, "colour", "red"], "policy"),
+                    (["set", pool.path, "dedup-verify", "yes"], "on or off"),
                     (["set", pool.path, "policy", "red"], "full, select or idedup"),
                     (["get", pool.path, "colour"], "policy"),
                     (["volume", "resize", pool.path, "default", "0"], "zero"),

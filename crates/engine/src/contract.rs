@@ -14,7 +14,7 @@ use core::fmt;
 
 pub use crate::device::DeviceKind;
 pub use crate::settings::CacheSetting;
-pub use crate::settings::{CacheKey, Goal, IndexCopy, Policy, Tidy, Timing};
+pub use crate::settings::{CacheKey, Goal, IndexCopy, KeepRuns, Policy, Tidy, Timing};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -189,6 +189,8 @@ pub struct PoolChange {
     pub cache_key: Option<CacheKey>,
     /// What the disk under the store is.
     pub device: Option<DeviceKind>,
+    /// Whether the pass that finds duplicates compares bytes before it lets two blocks share a slot.
+    pub dedup_verify: Option<bool>,
 }
 
 /// Properties of a volume that are to be changed; `None` leaves one as it is.
@@ -202,6 +204,8 @@ pub struct VolumeProperties {
     pub timing: Option<Timing>,
     /// What its clients are to have.
     pub goal: Option<Goal>,
+    /// Whether a pass leaves duplicates where a run would be split.
+    pub keep_runs: Option<KeepRuns>,
 }
 
 /// An operator's command.

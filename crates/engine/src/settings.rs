@@ -465,6 +465,69 @@ impl Timing {
     }
 }
 
+/// Whether a pass that finds duplicates leaves them where a run of blocks would be split: blocks that follow each other on disk as they do
+/// in the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum KeepRuns {
+    /// It does, unless the policy is `full`.
+    #[default]
+    Auto,
+    /// It does.
+    On,
+    /// It takes every duplicate.
+    Off,
+}
+
+impl KeepRuns {
+    /// All of them, by their numbers on disk.
+    pub(crate) const ALL: [KeepRuns; 3] = [KeepRuns::Auto, KeepRuns::On, KeepRuns::Off];
+
+    /// Whether runs are kept under a policy.
+    pub fn keeps(self, policy: Policy) -> bool {
+        match self {
+            KeepRuns::Auto => policy != Policy::Full,
+            KeepRuns::On => true,
+            KeepRuns::Off => false,
+        }
+    }
+}
+
+impl fmt::Display for KeepRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KeepRuns::Auto => "auto",
+            KeepRuns::On => "on",
+            KeepRuns::Off => "off",
+        })
+    }
+}
+
+impl FromStr for KeepRuns {
+    type Err = BadKeepRuns;
+
+    /// Reads `on`, `off` or `auto`.
+    fn from_str(text: &str) -> Result<KeepRuns, BadKeepRuns> {
+        match text {
+            "auto" => Ok(KeepRuns::Auto),
+            "on" => Ok(KeepRuns::On),
+            "off" => Ok(KeepRuns::Off),
+            _ => Err(BadKeepRuns),
+        }
+    }
+}
+
+/// A text does not say whether runs are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadKeepRuns;
+
+impl core::error::Error for BadKeepRuns {}
+
+impl fmt::Display for BadKeepRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is on, off or auto")
+    }
+}
+
 /// What the foreground is to have.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Goal {

@@ -93,6 +93,7 @@ fn request() -> impl Strategy<Value = Request> {
             cache,
             cache_key: None,
             device: None,
+            dedup_verify: None,
         })
     });
     prop_oneof![

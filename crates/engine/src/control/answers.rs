@@ -30,6 +30,11 @@ impl Engine {
         self.pool.index_copy
     }
 
+    /// Whether the pass that finds duplicates compares bytes.
+    pub fn dedup_verify(&self) -> bool {
+        self.pool.verifies_shares()
+    }
+
     /// What came of putting digests into the index ahead of need.
     pub fn neighbour_counts(&self) -> NeighbourCounts {
         self.jobs.neighbours.counts

@@ -199,6 +199,8 @@ pub struct Superblock {
     pub second_copies: u32,
     /// Which copy the index names of a block that is written again.
     pub index_copy: IndexCopy,
+    /// Whether the pass that finds duplicates compares bytes before it lets two blocks share a slot.
+    pub verifies_shares: bool,
     /// How index and read cache share memory, if that has been set.
     pub cache: Option<CacheSetting>,
     /// What the read cache finds blocks by.
@@ -290,6 +292,7 @@ impl Superblock {
             memory: 0,
             second_copies: 0,
             index_copy: IndexCopy::default(),
+            verifies_shares: false,
             cache_key: CacheKey::default(),
             cache: None,
             replicas: None,
@@ -360,6 +363,7 @@ impl Superblock {
         put_u64(b, PROVEN_AT, self.proven);
         self.scrub.write(b, SCRUB_AT);
         self.dedup.write(b, DEDUP_AT);
+        b[DEDUP_AT + 1] |= u8::from(self.verifies_shares) << 1;
         put_u32(b, SECOND_COPIES_AT, self.second_copies);
         put_u32(b, CACHE_AT, self.cache.map_or(0, CacheSetting::encode));
         put_u64(b, REPLICAS_AT, self.replicas.map_or(0, |bytes| bytes.saturating_add(1)));
@@ -528,6 +532,7 @@ impl Superblock {
             memory: u64_at(b, 184),
             second_copies: u32_at(b, SECOND_COPIES_AT),
             index_copy,
+            verifies_shares: b[DEDUP_AT + 1] & 2 != 0,
             cache,
             cache_key,
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
@@ -577,6 +582,7 @@ mod tests {
             memory: 1 << 40,
             second_copies: 99,
             index_copy: IndexCopy::Newest,
+            verifies_shares: true,
             cache_key: CacheKey::Off,
             cache: "fixed:40,lru".parse().ok(),
             replicas: Some(77),

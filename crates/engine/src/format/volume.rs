@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use crate::contract::{Goal, Policy, Timing, VolumeId};
+use crate::contract::{Goal, KeepRuns, Policy, Timing, VolumeId};
 use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::format::entry::LBA_BITS;
@@ -10,7 +10,7 @@ use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, Root};
 
 /// Bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used,
-/// root, name, timing, goal.
+/// root, name, timing, goal, whether runs are kept.
 pub const VOLUME_BYTES: u64 = 128;
 /// The longest name in bytes.
 pub const NAME_BYTES: usize = 63;
@@ -23,6 +23,7 @@ pub(crate) const MAX_HEIGHT: u8 = 7;
 const NAME_AT: usize = 48;
 const TIMING_AT: usize = 111;
 const GOAL_AT: usize = 112;
+const KEEP_RUNS_AT: usize = 121;
 /// The code of "no policy of its own".
 const INHERITS: u8 = 255;
 /// Flag: nothing may be written.
@@ -72,6 +73,8 @@ pub struct Volume {
     pub timing: Option<Timing>,
     /// What its clients are to have.
     pub goal: Goal,
+    /// Whether a pass leaves its duplicates where a run would be split.
+    pub keep_runs: KeepRuns,
     /// Where a controller chooses: it has chosen offline.
     pub is_pressed: bool,
     /// Mapped, non-zero blocks (merged ones).
@@ -116,6 +119,7 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     let (kind, number) = volume.goal.encode();
     out[GOAL_AT] = kind;
     put_u64(out, GOAL_AT + 1, number);
+    out[KEEP_RUNS_AT] = volume.keep_runs as u8;
     out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
 }
 
@@ -149,6 +153,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         read_only: bytes[5] & READ_ONLY != 0,
         timing: Timing::decode(bytes[TIMING_AT])?,
         goal: Goal::decode(bytes[GOAL_AT], u64_at(bytes, GOAL_AT + 1)).ok_or(())?,
+        keep_runs: KeepRuns::ALL.get(usize::from(bytes[KEEP_RUNS_AT])).copied().ok_or(())?,
         is_pressed: false,
         logical_blocks_used,
         keeps,
@@ -183,6 +188,7 @@ mod tests {
                 bytes[GOAL_AT] &= 3;
                 let number = u64::from(bytes[GOAL_AT] > 0) * u64_at(&bytes, GOAL_AT + 1).max(1);
                 put_u64(&mut bytes, GOAL_AT + 1, number);
+                bytes[KEEP_RUNS_AT] %= 3;
             }
             if let Ok(Some((volume, root))) = decode(&bytes) {
                 prop_assert!(is_name(&volume.name) != volume.keeps.is_some());
@@ -204,6 +210,7 @@ mod tests {
             read_only: true,
             timing: Some(Timing::Offline),
             goal: Goal::P99(2_000_000),
+            keep_runs: KeepRuns::Off,
             is_pressed: false,
             logical_blocks_used: 5,
             since: 0,
@@ -231,6 +238,10 @@ mod tests {
         // A timing that there is not.
         encode(&inherits, root, &mut bytes);
         bytes[TIMING_AT] = 4;
+        assert_eq!(decode(&bytes), Err(()));
+        // What keeps no runs and does not leave them either.
+        encode(&inherits, root, &mut bytes);
+        bytes[KEEP_RUNS_AT] = 3;
         assert_eq!(decode(&bytes), Err(()));
         // A goal of nothing, none with a number, and one that there is not.
         for (kind, number) in [(1, 0), (0, 1), (4, 7)] {

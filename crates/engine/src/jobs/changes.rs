@@ -10,6 +10,8 @@ use crate::store::tree::Missing;
 const CHANGES_PER_SYNC: u32 = 1024;
 /// A job's changes wait for a checkpoint when the delta has one part of so many of what it can have.
 const PART_OF_DELTA: u32 = 4;
+/// Checkpoints that a change waits for metadata.
+const ATTEMPTS: u64 = 3;
 
 /// Why a step ends here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +38,8 @@ pub(super) struct Changes {
     begins: u64,
     /// and when records up to this are durable.
     durable: u64,
+    /// How many checkpoints were done when there was no metadata for a change, and more was to come.
+    waits_since: Option<u64>,
 }
 
 impl Changes {
@@ -60,31 +64,48 @@ impl Changes {
         self.wait_for_checkpoint(pool);
     }
 
-    /// Whether the delta has as much as background work may put there. A checkpoint is then waited for.
-    pub(super) fn has_filled_part(&mut self, pool: &mut Pool) -> bool {
-        let is_full = pool.delta.len() >= (pool.limits.delta_entries / PART_OF_DELTA).max(1) as usize;
+    /// What background work may have of the delta.
+    pub(super) fn part_of_delta(pool: &Pool) -> usize {
+        (pool.limits.delta_entries / PART_OF_DELTA).max(1) as usize
+    }
+
+    /// Whether so many changes are more than background work may put into the delta now. A checkpoint is then waited for.
+    pub(super) fn has_filled_part(&mut self, pool: &mut Pool, changes: usize) -> bool {
+        let is_full = pool.delta.len() + changes > Self::part_of_delta(pool);
         if is_full {
             self.wait_for_checkpoint(pool);
         }
         is_full
     }
 
-    /// Whether another change may be made now: if so, it is counted.
-    pub(super) fn admit(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
-        if self.count >= CHANGES_PER_SYNC {
+    /// Nothing is waited for any more, whatever it was.
+    pub(super) fn give_up_waiting(&mut self) {
+        self.waits_since = None;
+    }
+
+    /// Whether so many changes, which ask for this, may be made now, together: if so, they are counted.
+    pub(super) fn admit(&mut self, pool: &mut Pool, facts: &Facts, asked: &Asked, changes: usize) -> Result<(), Stop> {
+        if self.count > 0 && self.count as usize + changes > CHANGES_PER_SYNC as usize {
             self.count = 0;
             self.durable = pool.journal.last();
             pool.want_durable = pool.want_durable.max(self.durable);
             pool.needs_pump = true;
             return Err(Stop::Waits);
         }
-        if self.has_filled_part(pool) {
+        if self.has_filled_part(pool, changes) {
             return Err(Stop::Waits);
         }
-        match pool.room_for(&Asked::scattered(1), facts.clears_left) {
+        match pool.room_for(asked, facts.clears_left) {
             Room::Enough => {
-                self.count += 1;
+                self.waits_since = None;
+                self.count += changes as u32;
                 Ok(())
+            }
+            // What is to come may never do, while others wait for the same.
+            Room::Later
+                if pool.checkpoints_done >= *self.waits_since.get_or_insert(pool.checkpoints_done) + ATTEMPTS =>
+            {
+                Err(Stop::NoRoom)
             }
             Room::Later => {
                 self.wait_for_checkpoint(pool);

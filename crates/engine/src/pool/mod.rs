@@ -116,6 +116,8 @@ pub(crate) struct Pool {
     /// What the disk under the store is, as was set, and what it is like.
     device_kind: DeviceKind,
     device: DeviceTraits,
+    /// The pass compares bytes before it lets blocks share a slot.
+    verifies_shares: bool,
     regions: Regions,
     moves: Moves,
     pub(crate) replicas: Replicas,
@@ -251,6 +253,7 @@ impl Pool {
             second_copies: 0,
             copies: None,
             index_copy: IndexCopy::default(),
+            verifies_shares: false,
             regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
             moves: Moves::default(),
             device_kind: DeviceKind::default(),

@@ -76,6 +76,16 @@ impl Pool {
         }
     }
 
+    /// Whether a pass compares bytes before it lets blocks share a slot.
+    pub(crate) fn verifies_shares(&self) -> bool {
+        self.verifies_shares
+    }
+
+    /// It does from here on, or does not.
+    pub(crate) fn verify_shares(&mut self, on: bool) {
+        self.verifies_shares = on;
+    }
+
     fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
         let block = self.geometry().block();
         let possible = size > 0 && size.is_multiple_of(block) && size / block <= most_blocks(self.geometry());
@@ -187,6 +197,7 @@ impl Pool {
             read_only: false,
             timing: None,
             goal: Goal::None,
+            keep_runs: KeepRuns::Auto,
             is_pressed: false,
             logical_blocks_used: 0,
             keeps,
@@ -229,6 +240,7 @@ impl Pool {
         }
         volume.timing = change.timing.or(volume.timing);
         volume.goal = change.goal.unwrap_or(volume.goal);
+        volume.keep_runs = change.keep_runs.unwrap_or(volume.keep_runs);
         Ok(self.after_next_checkpoint())
     }
 
@@ -239,6 +251,7 @@ impl Pool {
         self.second_copies = superblock.second_copies;
         self.replicas.budget = superblock.replicas;
         self.index_copy = superblock.index_copy;
+        self.verify_shares(superblock.verifies_shares);
         self.regions_mut().set_tidy(superblock.tidy);
         self.disk_index.record = superblock.disk_index;
         self.pool_cache = superblock.cache;
@@ -257,6 +270,7 @@ impl Pool {
         let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(MOST_BUDGET)));
         self.replicas.budget = replicas.unwrap_or(self.replicas.budget);
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
+        self.verifies_shares = change.dedup_verify.unwrap_or(self.verifies_shares);
         // As it will be read from the superblock.
         let tidy = change.tidy.map_or(self.regions().tidy(), |tidy| Tidy::decode(tidy.encode()));
         self.regions_mut().set_tidy(tidy);

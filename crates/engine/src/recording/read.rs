@@ -254,16 +254,24 @@ impl Decoder {
                     2 => Some(true),
                     _ => return Err(Stop::Damaged),
                 };
-                let timing = Timing::decode(reader.byte()?).map_err(|()| Stop::Damaged)?;
+                let both = reader.byte()?;
+                let timing = Timing::decode(both & 15).map_err(|()| Stop::Damaged)?;
+                let keep_runs = match both >> 4 {
+                    0 => None,
+                    code => Some(*KeepRuns::ALL.get(usize::from(code - 1)).ok_or(Stop::Damaged)?),
+                };
                 let goal = match (reader.byte()?, reader.number()?) {
                     (u8::MAX, 0) => None,
                     (kind, amount) => Some(Goal::decode(kind, amount).ok_or(Stop::Damaged)?),
                 };
-                Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing, goal } }
+                Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing, goal, keep_runs } }
             }
             5 => {
                 let policy = reader.policy_change()?;
-                let is_set = reader.flag()?;
+                let (is_set, dedup_verify) = match reader.byte()? {
+                    bits @ 0..6 => (bits & 1 != 0, (bits > 1).then_some(bits > 3)),
+                    _ => return Err(Stop::Damaged),
+                };
                 let memory = reader.number()?;
                 let second_copies = match reader.number()? {
                     0 => None,
@@ -312,6 +320,7 @@ impl Decoder {
                     cache,
                     cache_key,
                     device,
+                    dedup_verify,
                 })
             }
             6 => Command::Grow { capacity: reader.number()? },

@@ -97,6 +97,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
                 read_only: (c % 2 == 0).then_some(flag),
                 timing: Timing::decode(a as u8 % 4).unwrap_or(None),
                 goal: flag.then(|| Goal::decode(c as u8 % 4, b).unwrap_or_default()),
+                keep_runs: KeepRuns::ALL.get(b as usize % 4).copied(),
             },
         }),
         17 => control(Command::SetPool(PoolChange {
@@ -106,6 +107,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             replicas: flag.then_some((c % 3 > 0).then_some(c)),
             index_copy: flag.then_some(IndexCopy::ALL[a as usize % 3]),
             tidy: (!flag).then(|| [Tidy::Auto, Tidy::Off, Tidy::PerDay(1 << 20)][a as usize % 3]),
+            dedup_verify: (a % 3 > 0).then_some(a % 3 > 1),
             cache_key: flag.then_some(CacheKey::ALL[b as usize % 3]),
             device: flag.then_some(DeviceKind::ALL[c as usize % 3]),
             cache: (c % 3 != 0).then(|| CacheSetting::decode(1 + (c % 3) as u32)),

@@ -210,11 +210,11 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
         }
         Command::DeleteVolume { volume } => fields(out, &[2, u64::from(volume.0)]),
         Command::ResizeVolume { volume, size } => fields(out, &[3, u64::from(volume.0), size]),
-        Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing, goal } } => {
+        Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing, goal, keep_runs } } => {
             fields(out, &[4, u64::from(volume.0)]);
             put_policy_change(out, policy);
             out.push(read_only.map_or(0, |read_only| 1 + u8::from(read_only)));
-            out.push(Timing::encode(timing));
+            out.push(Timing::encode(timing) | keep_runs.map_or(0, |keep_runs| 1 + keep_runs as u8) << 4);
             let (kind, amount) = goal.map_or((u8::MAX, 0), Goal::encode);
             out.push(kind);
             number(out, amount);
@@ -229,10 +229,12 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             cache,
             cache_key,
             device,
+            dedup_verify,
         }) => {
             out.push(5);
             put_policy_change(out, policy);
-            out.push(u8::from(memory.is_some()));
+            // Bits of what is there, so that older recordings are read.
+            out.push(u8::from(memory.is_some()) | dedup_verify.map_or(0, |on| 2 + u8::from(on) * 2));
             number(out, memory.unwrap_or(0));
             number(out, second_copies.map_or(0, |above| u64::from(above) + 1));
             number(out, index_copy.map_or(0, |copy| copy as u64 + 1));

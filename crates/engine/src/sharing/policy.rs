@@ -3,6 +3,7 @@
 //! `select` is Select-Dedupe of POD (section 3.3), `idedup` the sequences of iDedup within a request; docs/policies.md has
 //! the rules, and how they are read where the papers leave them open.
 
+use alloc::vec;
 use core::ops::Range;
 
 pub use crate::settings::{
@@ -104,6 +105,17 @@ impl Policy {
             _ if counted < usize::from(threshold.get()) => Category::Scattered,
             _ => Category::Partial,
         }
+    }
+}
+
+impl Policy {
+    /// Whether a pass leads a run of blocks elsewhere, as it has been looked up: what holds it is one run, too, and the policy would share all
+    /// of it. Of a policy that shares nothing, `select` decides.
+    pub fn shares_run(self, lookups: &[Lookup]) -> bool {
+        let policy = if self.shares() { self } else { Policy::SELECT };
+        let mut shares = vec![false; lookups.len()];
+        policy.decide(lookups, &mut shares);
+        policy.category(lookups) == Category::Sequential && shares.iter().all(|&shares| shares)
     }
 }
 

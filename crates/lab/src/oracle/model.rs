@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use engine::{Extent, Goal, Policy, Timing, VolumeId};
+use engine::{Extent, Goal, KeepRuns, Policy, Timing, VolumeId};
 
 use crate::content::{CELLS, Cells, ZERO};
 use crate::oracle::block::{ALWAYS, Block, MOST_CHANGES, Moment};
@@ -15,7 +15,7 @@ pub use crate::oracle::range::{Part, Range};
 use crate::{Checked, violated};
 
 /// What is set of a volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Properties {
     /// Its own policy.
     pub policy: Option<Policy>,
@@ -25,6 +25,8 @@ pub struct Properties {
     pub timing: Option<Timing>,
     /// What its clients are to have.
     pub goal: Goal,
+    /// Whether a pass leaves its duplicates where a run would be split.
+    pub keep_runs: KeepRuns,
 }
 
 /// Whether a volume is there.
@@ -184,7 +186,7 @@ impl Model {
 
     /// A volume's creation is submitted.
     pub fn begin_create(&mut self, name: &str, size_blocks: u64, policy: Option<Policy>) {
-        let properties = Properties { policy, read_only: false, timing: None, goal: Goal::None };
+        let properties = Properties { policy, ..Properties::default() };
         self.volumes.push(ModelVolume {
             name: name.to_string(),
             size_blocks,
@@ -737,7 +739,7 @@ mod tests {
             id: VolumeId(id),
             name: name.into(),
             size_blocks: blocks,
-            properties: Properties { policy: Some(policy), read_only: false, timing: None, goal: Goal::None },
+            properties: Properties { policy: Some(policy), ..Properties::default() },
         };
         let (a, b) = (listed("a", 4, Policy::Full, 1), listed("b", 2, Policy::Native, 2));
         let opens = |model: &Model, listed: &[Listing]| model.clone().reconcile(listed, None, true).is_ok();
@@ -761,8 +763,8 @@ mod tests {
         assert!(opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
         model.end_resize(0);
         assert!(!opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
-        let properties =
-            Properties { policy: None, read_only: true, timing: Some(Timing::Offline), goal: Goal::Operations(7) };
+        let (timing, goal, keep_runs) = (Some(Timing::Offline), Goal::Operations(7), KeepRuns::On);
+        let properties = Properties { policy: None, read_only: true, timing, goal, keep_runs };
         let locked = Listing { properties, ..larger.clone() };
         model.begin_set(0, properties);
         assert!(opens(&model, std::slice::from_ref(&larger)) && opens(&model, std::slice::from_ref(&locked)));

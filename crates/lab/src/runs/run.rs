@@ -325,9 +325,10 @@ impl Run {
                 let change = VolumeProperties { policy: *policy, read_only: *read_only, ..VolumeProperties::default() };
                 self.set_volume(*volume, change)
             }
-            Operation::SetTiming { volume, timing, goal } => {
-                let (timing, goal) = (Some(*timing), Some(*goal));
-                self.set_volume(*volume, VolumeProperties { timing, goal, ..VolumeProperties::default() })
+            Operation::SetTiming { volume, timing, goal, keep_runs, verify } => {
+                self.change_pool(Pending::Dedup, PoolChange { dedup_verify: *verify, ..PoolChange::default() })?;
+                let (timing, goal, keep_runs) = (Some(*timing), Some(*goal), Some(*keep_runs));
+                self.set_volume(*volume, VolumeProperties { timing, goal, keep_runs, ..VolumeProperties::default() })
             }
             Operation::SetPool { policy } => self.set_pool(*policy),
             Operation::Scrub(command) => {

@@ -102,6 +102,7 @@ impl Run {
             read_only: change.read_only.unwrap_or(before.read_only),
             timing: change.timing.or(before.timing),
             goal: change.goal.unwrap_or(before.goal),
+            keep_runs: change.keep_runs.unwrap_or(before.keep_runs),
         };
         self.model.begin_set(volume, properties);
         self.is_exact &= matches!(change.timing, None | Some(Timing::Inline));
@@ -148,6 +149,7 @@ impl Run {
                 read_only: volume.read_only,
                 timing: volume.timing,
                 goal: volume.goal,
+                keep_runs: volume.keep_runs,
             },
         });
         let listed: Vec<Listing> = listed.collect();

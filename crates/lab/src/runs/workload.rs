@@ -1,7 +1,9 @@
 //! The alphabet of operations, and a generator that writes long words in it, biased to the nasty: few addresses, few
 //! contents, unaligned pieces, huge discards, crashes.
 
-use engine::{CacheKey, CacheSetting, DedupCommand, Goal, IndexCopy, Limits, Nanos, Policy, ScrubCommand, Timing};
+use engine::{
+    CacheKey, CacheSetting, DedupCommand, Goal, IndexCopy, KeepRuns, Limits, Nanos, Policy, ScrubCommand, Timing,
+};
 
 use crate::content::CELLS;
 use crate::random::Random;
@@ -139,6 +141,10 @@ pub enum Operation {
         timing: Timing,
         /// What its clients are to have.
         goal: Goal,
+        /// Whether a pass leaves them where a run would be split.
+        keep_runs: KeepRuns,
+        /// Whether a pass compares bytes before blocks share a slot, in all of the pool.
+        verify: Option<bool>,
     },
     /// Change the policy of the pool.
     SetPool {
@@ -272,6 +278,8 @@ pub struct Generator<'a> {
     /// One for the sharing of memory.
     caches: Random,
     keys: Random,
+    /// One for what passes keep.
+    runs: Random,
     /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
     forgers: Random,
     forged_one_in: u64,
@@ -328,6 +336,7 @@ impl Generator<'_> {
             policies,
             caches,
             keys: Random::new(seed ^ 0x6b65_7973),
+            runs: Random::new(seed ^ 0x7275_6e73),
             forgers,
             forged_one_in,
             weights,
@@ -543,7 +552,9 @@ impl Generator<'_> {
             _ => {
                 let timing = self.random.pick(&[Timing::Offline, Timing::Hybrid, Timing::Hybrid, Timing::Inline]);
                 let goal = self.random.pick(&[Goal::None, Goal::P99(1), Goal::Operations(1 << 40), Goal::Bytes(1)]);
-                Operation::SetTiming { volume: self.random.below(8), timing, goal }
+                let keep_runs = self.runs.pick(&[KeepRuns::Auto, KeepRuns::On, KeepRuns::On, KeepRuns::Off]);
+                let verify = self.runs.pick(&[None, Some(true), Some(true), Some(false)]);
+                Operation::SetTiming { volume: self.random.below(8), timing, goal, keep_runs, verify }
             }
         }
     }

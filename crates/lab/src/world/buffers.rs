@@ -36,13 +36,28 @@ impl Buffer {
 pub struct Buffers {
     buffers: Vec<Buffer>,
     block_size: u32,
+    /// Digests are those of a hash with so many values; 0: a good one.
+    weak: u32,
 }
 
 impl Buffers {
     /// So many buffers of one block each.
     pub fn new(count: u32, block_size: u32) -> Buffers {
         let buffer = Buffer { cells: POISON, taken: false, readers: 0, filling: false, replies: 0 };
-        Buffers { buffers: vec![buffer; count as usize], block_size }
+        Buffers { buffers: vec![buffer; count as usize], block_size, weak: 0 }
+    }
+
+    /// From here on the hash has so few values that contents collide.
+    pub fn weaken(&mut self, values: u32) {
+        self.weak = values;
+    }
+
+    /// What a block of these cells is for the engine.
+    pub fn describe(&self, cells: &Cells) -> BlockContent {
+        match cells.iter().fold(0u32, |sum, cell| sum.wrapping_add(*cell)).checked_rem(self.weak) {
+            Some(value) if *cells != ZERO => describe(&[1 + value; CELLS]),
+            _ => describe(cells),
+        }
     }
 
     /// There are this many from here on. Those that go must not be in use.
@@ -183,7 +198,7 @@ impl Buffers {
         let source = if zero { ZERO } else { self.buffers[into].cells };
         cells[inside.clone()].copy_from_slice(&source[inside]);
         self.buffers[into].cells = cells;
-        describe(&cells)
+        self.describe(&cells)
     }
 
     /// Performs [`IoOp::Compare`].

@@ -25,7 +25,7 @@ use engine::{
     RequestId, Segment, Submit, Superblock,
 };
 
-use crate::content::{CELLS, Cells, Content, ZERO, describe};
+use crate::content::{CELLS, Cells, Content, ZERO};
 use crate::oracle::model::Promise;
 use crate::random::{Random, mix};
 use crate::transcript::Trace;
@@ -373,7 +373,12 @@ impl World {
 
     /// What the driver would tell the engine about a buffer that holds a full block.
     pub fn describe(&self, id: BufferId) -> BlockContent {
-        describe(&self.buffers.cells(id))
+        self.buffers.describe(&self.buffers.cells(id))
+    }
+
+    /// Digests are of a hash with so few values from here on.
+    pub fn weaken_digests(&mut self, values: u32) {
+        self.buffers.weaken(values);
     }
 
     /// Gives back a buffer that was taken.
@@ -762,7 +767,7 @@ impl World {
                     let Segment::Buffer(buffer) = *segment else { unreachable!("validated") };
                     let cells = self.read_block(io.op, block, is_stale).to_cells();
                     self.buffers.fill(buffer, cells);
-                    blocks.push(describe(&cells));
+                    blocks.push(self.buffers.describe(&cells));
                 }
             }
             IoOp::Merge { from, to, zero } => blocks.push(self.buffers.merge(&io, from, to, zero)),

@@ -26,6 +26,7 @@ mod refusals;
 mod relocate;
 mod reorder;
 mod repair;
+mod runs;
 mod scrub;
 mod space;
 mod timing;

@@ -2,7 +2,7 @@
 
 use engine::timing::Mode;
 use engine::{
-    Command, DedupCommand, Goal, Nanos, PassState, Policy, PoolChange, Tidy, Timing, TimingStatus, VolumeId,
+    Command, DedupCommand, Goal, KeepRuns, Nanos, PassState, Policy, PoolChange, Tidy, Timing, TimingStatus, VolumeId,
     VolumeProperties,
 };
 use lab::random::Random;
@@ -13,8 +13,8 @@ use crate::dedup::{BLOCKS, config};
 
 impl Bench {
     fn set(&mut self, policy: Policy, timing: Timing) {
-        let (policy, timing) = (Some(Some(policy)), Some(timing));
-        let change = VolumeProperties { policy, timing, ..VolumeProperties::default() };
+        let (policy, timing, keep_runs) = (Some(Some(policy)), Some(timing), Some(KeepRuns::Off));
+        let change = VolumeProperties { policy, timing, keep_runs, ..VolumeProperties::default() };
         self.command(Command::SetVolume { volume: VolumeId(1), change });
     }
 

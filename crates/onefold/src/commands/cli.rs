@@ -74,7 +74,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key or device
+        /// policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key, device or dedup-verify
         key: String,
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
@@ -86,7 +86,8 @@ pub enum Command {
         /// read, each also with ,lru;
         /// cache-key: what the read cache finds blocks by: sector (their places, the default), content (what several places hold is kept
         /// once) or off (it keeps nothing);
-        /// device: what the disk is: hdd (it has heads), ssd, or auto (the default: what the system says), at once, also while serving
+        /// device: what the disk is: hdd (it has heads), ssd, or auto (the default: what the system says), at once, also while serving;
+        /// dedup-verify: whether 'dedup' reads two blocks and compares them before they share a place: on or off (the default)
         value: String,
     },
     /// Show the properties of a pool and where they come from
@@ -94,7 +95,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key or device
+        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key, device or dedup-verify
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]
@@ -225,7 +226,7 @@ pub enum VolumeCommand {
         json: bool,
     },
     /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off,
-    /// timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms
+    /// timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms, keep-runs=on|off|auto
     Set {
         /// Which pool
         #[command(flatten)]
@@ -243,7 +244,7 @@ pub enum VolumeCommand {
         target: Target,
         /// Which
         name: String,
-        /// Only this property: policy, read-only, timing or goal
+        /// Only this property: policy, read-only, timing, goal or keep-runs
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

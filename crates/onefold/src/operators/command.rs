@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheKey, CacheSetting, Command, DedupCommand, DeviceKind, Engine, Goal, IndexCopy, Policy, PoolChange,
+    CacheKey, CacheSetting, Command, DedupCommand, DeviceKind, Engine, Goal, IndexCopy, KeepRuns, Policy, PoolChange,
     RelocateCommand, ScrubCommand, Tidy, Timing, Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
@@ -59,12 +59,13 @@ pub fn wanted<'a>(
             }
             Command::ResizeVolume { volume: volume.id, size: *size_bytes }
         }
-        Request::SetVolume { name, policy, read_only, timing, goal } => {
+        Request::SetVolume { name, policy, read_only, timing, goal, keep_runs } => {
             let change = VolumeProperties {
                 policy: policy.as_deref().map(inheritable).transpose()?,
                 read_only: *read_only,
                 timing: timing.as_deref().map(timing_value).transpose()?,
                 goal: goal.as_deref().map(goal_value).transpose()?,
+                keep_runs: keep_runs.as_deref().map(keep_runs_value).transpose()?,
             };
             Command::SetVolume { volume: find(engine, name)?.id, change }
         }
@@ -83,6 +84,7 @@ pub fn wanted<'a>(
             cache,
             cache_key,
             device,
+            dedup_verify,
         }) => Command::SetPool(PoolChange {
             policy: policy.as_deref().map(inheritable).transpose()?,
             memory: *memory_bytes,
@@ -93,6 +95,7 @@ pub fn wanted<'a>(
             cache: cache.as_deref().map(cache_setting).transpose()?,
             cache_key: cache_key.as_deref().map(cache_key_value).transpose()?,
             device: device.as_deref().map(device_value).transpose()?,
+            dedup_verify: *dedup_verify,
         }),
     };
     Ok(Wanted::Command(command, None))
@@ -133,6 +136,11 @@ pub fn goal_value(text: &str) -> Result<Goal, String> {
     text.parse().map_err(|error| format!("goal={text} is not possible: {error}"))
 }
 
+/// Whether a pass leaves duplicates where a run would be split, as it is written.
+pub fn keep_runs_value(text: &str) -> Result<KeepRuns, String> {
+    text.parse().map_err(|error| format!("keep-runs={text} is not possible: {error}"))
+}
+
 /// How index and read cache share memory, as it is written; `None` for the default.
 pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
     if text == "default" {
@@ -155,12 +163,13 @@ pub fn done(request: &Request) -> Option<String> {
         Request::ResizeVolume { name, size_bytes, .. } => {
             format!("the volume '{name}' has {} now", size::show(*size_bytes))
         }
-        Request::SetVolume { name, policy, read_only, timing, goal } => {
+        Request::SetVolume { name, policy, read_only, timing, goal, keep_runs } => {
             let policy = policy.iter().map(|policy| format!("policy={policy}"));
             let timing = timing.iter().map(|timing| format!("timing={timing}"));
             let goal = goal.iter().map(|goal| format!("goal={goal}"));
+            let runs = keep_runs.iter().map(|keep| format!("keep-runs={keep}"));
             let locked = read_only.map(|value| format!("read-only={value}"));
-            let set: Vec<_> = policy.chain(locked).chain(timing).chain(goal).collect();
+            let set: Vec<_> = policy.chain(locked).chain(timing).chain(goal).chain(runs).collect();
             format!("the volume '{name}': set {}", set.join(", "))
         }
         Request::SetPool(PoolSettings { memory_bytes: Some(bytes), .. }) => {
@@ -177,6 +186,9 @@ pub fn done(request: &Request) -> Option<String> {
         Request::SetPool(PoolSettings { cache: Some(cache), .. }) => format!("the pool: set cache={cache}"),
         Request::SetPool(PoolSettings { cache_key: Some(key), .. }) => format!("the pool: set cache-key={key}"),
         Request::SetPool(PoolSettings { device: Some(device), .. }) => format!("the pool: set device={device}"),
+        Request::SetPool(PoolSettings { dedup_verify: Some(on), .. }) => {
+            format!("the pool: set dedup-verify={}", if *on { "on" } else { "off" })
+        }
         Request::SetPool(PoolSettings { policy, .. }) => {
             format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
         }

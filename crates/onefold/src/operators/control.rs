@@ -119,6 +119,9 @@ pub enum Request {
         /// What its clients are to have.
         #[serde(default)]
         goal: Option<String>,
+        /// Whether a pass leaves its duplicates where a run would be split.
+        #[serde(default)]
+        keep_runs: Option<String>,
     },
     /// Other properties of the pool; answered when they are durable.
     SetPool(PoolSettings),
@@ -166,6 +169,8 @@ pub struct PoolSettings {
     pub cache_key: Option<String>,
     /// What the disk under the pool is: `auto`, `hdd` or `ssd`.
     pub device: Option<String>,
+    /// Whether the pass that finds duplicates compares bytes.
+    pub dedup_verify: Option<bool>,
 }
 
 /// What to do about the pass that finds all duplicates.

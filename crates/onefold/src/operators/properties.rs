@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use crate::operators::command::{
-    cache_key_value, cache_setting, device_value, goal_value, index_copy_value, inheritable, tidy_value, timing_value,
+    cache_key_value, cache_setting, device_value, goal_value, index_copy_value, inheritable, keep_runs_value,
+    tidy_value, timing_value,
 };
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
@@ -48,6 +49,12 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
             property: "goal",
             value: volume.goal.clone(),
             source: if volume.pace.setpoint.is_some() { "volume" } else { DEFAULT },
+        },
+        Property {
+            name: name.clone(),
+            property: "keep-runs",
+            value: volume.keep_runs.clone(),
+            source: if volume.keep_runs == engine::KeepRuns::default().to_string() { DEFAULT } else { "volume" },
         },
     ]
 }
@@ -108,6 +115,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
             value: report.device.set.clone(),
             source: if report.device.is_set() { "pool" } else { DEFAULT },
         },
+        Property {
+            name: name.into(),
+            property: "dedup-verify",
+            value: if report.dedup.verify { "on" } else { "off" }.into(),
+            source: if report.dedup.verify { "pool" } else { DEFAULT },
+        },
     ]
 }
 
@@ -162,7 +175,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
 
 /// What `volume set` asks for.
 pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
-    let (mut policy, mut read_only, mut timing, mut goal) = (None, None, None, None);
+    let (mut policy, mut read_only, mut timing, mut goal, mut keep_runs) = (None, None, None, None, None);
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(format!("'{pair}' is not of the form KEY=VALUE, such as policy=native"));
@@ -172,15 +185,26 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
             "read-only" => read_only = Some(switch(key, value)?),
             "timing" => timing = Some(timing_value(value)?.to_string()),
             "goal" => goal = Some(goal_value(value)?.to_string()),
-            _ => return Err(unknown_key(key, &["policy", "read-only", "timing", "goal"])),
+            "keep-runs" => keep_runs = Some(keep_runs_value(value)?.to_string()),
+            _ => return Err(unknown_key(key, &["policy", "read-only", "timing", "goal", "keep-runs"])),
         }
     }
-    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing, goal })
+    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing, goal, keep_runs })
 }
 
 /// Properties of a pool.
-const POOL_KEYS: [&str; 9] =
-    ["policy", "memory", "second-copies", "replicas", "index-copy", "tidy", "cache", "cache-key", "device"];
+const POOL_KEYS: [&str; 10] = [
+    "policy",
+    "memory",
+    "second-copies",
+    "replicas",
+    "index-copy",
+    "tidy",
+    "cache",
+    "cache-key",
+    "device",
+    "dedup-verify",
+];
 
 /// What `set` asks for.
 pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
@@ -230,6 +254,7 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
             device_value(value)?;
             settings.device = Some(value.into());
         }
+        "dedup-verify" => settings.dedup_verify = Some(switch(key, value)?),
         _ => return Err(unknown_key(key, &POOL_KEYS)),
     }
     Ok(Request::SetPool(settings))
@@ -278,8 +303,12 @@ mod tests {
             read_only: Some(true),
             timing: Some("hybrid".into()),
             goal: Some("p99=2ms".into()),
+            keep_runs: Some("off".into()),
         };
-        assert_eq!(set(&["policy=native", "read-only=on", "timing=hybrid", "goal=p99=2ms"]), Ok(request));
+        assert_eq!(
+            set(&["policy=native", "read-only=on", "timing=hybrid", "goal=p99=2ms", "keep-runs=off"]),
+            Ok(request)
+        );
         let known =
             ["policy=select:4", "policy=select:3,request", "policy=idedup:8", "policy=observe", "policy=inherit"];
         assert!(known.iter().all(|pair| set(&[pair]).is_ok()));
@@ -288,17 +317,20 @@ mod tests {
             ("policy=some", "inherit"),
             ("policy=select:0", "1 to 255"),
             ("read-only=1", "on or off"),
-            ("x=1", "policy or read-only or timing or goal"),
+            ("x=1", "policy or read-only or timing or goal or keep-runs"),
             ("timing=later", "inline, offline or hybrid"),
             ("goal=0iops", "20000iops"),
             ("goal=fast", "none, or a number"),
+            ("keep-runs=yes", "on, off or auto"),
         ] {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
         let error = pool_request("size", "1").unwrap_err();
         assert!(
-            error.contains("second-copies or replicas or index-copy or tidy or cache or cache-key or device"),
+            error.contains(
+                "second-copies or replicas or index-copy or tidy or cache or cache-key or device or dedup-verify"
+            ),
             "{error}"
         );
         let set = |memory_bytes, second_copies| {
@@ -317,6 +349,8 @@ mod tests {
         assert!(["auto", "off", "50G"].iter().all(|value| pool_request("tidy", value).is_ok()));
         assert!(pool_request("tidy", "0").unwrap_err().contains("tidy=off"));
         assert!(pool_request("tidy", "much").unwrap_err().contains("auto, or off"));
+        assert!(pool_request("dedup-verify", "on").is_ok());
+        assert!(pool_request("dedup-verify", "yes").unwrap_err().contains("on or off"));
         let memory = |memory_bytes| set(Some(memory_bytes), None);
         let copies = |above| pool_request("second-copies", above);
         assert_eq!((copies("16"), copies("off")), (set(None, Some(16)), set(None, Some(0))));

@@ -52,6 +52,8 @@ struct SeenPass {
     passes: u64,
     /// Blocks that they have shared.
     shared: u64,
+    /// Pairs of blocks that they have left apart because of their bytes.
+    unequal: u64,
 }
 
 impl Watch {
@@ -116,6 +118,14 @@ impl Watch {
         if dedup.passes > seen.passes {
             let shared = size::show((dedup.shared_blocks - seen.shared).saturating_mul(4096));
             info!("the pass that finds duplicates is finished: {shared} shared");
+            if dedup.unequal_blocks > seen.unequal {
+                let pairs = dedup.unequal_blocks - seen.unequal;
+                warn!(
+                    "{pairs} pairs of blocks with equal digests were left apart: reading both did not show the same bytes. 'onefold \
+                     scrub' finds out whether one is damaged"
+                );
+            }
+            seen.unequal = dedup.unequal_blocks;
             (seen.passes, seen.shared) = (dedup.passes, dedup.shared_blocks);
         } else if !matches!(was, PassState::Running | PassState::Paused) {
             seen.shared = dedup.shared_blocks;
@@ -125,8 +135,8 @@ impl Watch {
             PassState::Running if dedup.done_ppm == 0 => info!("a pass that finds duplicates begins"),
             PassState::Running => info!("the pass that finds duplicates goes on where it was, after {percent} %"),
             PassState::Paused if dedup.is_short_of_room => warn!(
-                "the pass that finds duplicates rests: metadata is short. Grow the pool or discard something, then run \
-                 'onefold dedup'"
+                "the pass that finds duplicates rests: metadata is short. It goes on when something is discarded \
+                 or the pool grows"
             ),
             PassState::Paused => info!("the pass that finds duplicates rests after {percent} %"),
             PassState::Stopped if !is_first => info!("the pass that finds duplicates was ended"),

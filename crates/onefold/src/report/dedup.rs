@@ -8,6 +8,9 @@ use crate::size;
 /// The pass that is under way, or the last one.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DedupReport {
+    /// Bytes are compared before two blocks share a slot.
+    #[serde(default)]
+    pub verify: bool,
     /// `never`, `running`, `paused`, `finished` or `stopped`.
     pub state: String,
     /// Of a million parts of the pass, those that are done.
@@ -16,6 +19,12 @@ pub struct DedupReport {
     pub left_seconds: Option<u64>,
     /// Since the pool was opened: blocks that share a slot now and had one of their own before,
     pub shared_blocks: u64,
+    /// blocks that were left apart, so that no run is split, each time that a pass found them,
+    #[serde(default)]
+    pub kept_blocks: u64,
+    /// pairs of blocks with equal digests that were left apart, since reading both did not show the same bytes,
+    #[serde(default)]
+    pub unequal_blocks: u64,
     /// passes that have come to their end,
     #[serde(default)]
     pub passes: u64,
@@ -35,12 +44,15 @@ pub struct DedupReport {
 
 impl DedupReport {
     /// From the engine's figures.
-    pub fn new(status: &DedupStatus) -> DedupReport {
+    pub fn new(status: &DedupStatus, verify: bool) -> DedupReport {
         DedupReport {
+            verify,
             state: status.state.name().into(),
             done_ppm: status.done_ppm,
             left_seconds: status.left_seconds,
             shared_blocks: status.shared_blocks,
+            kept_blocks: status.kept_blocks,
+            unequal_blocks: status.unequal_blocks,
             passes: status.passes,
             scans: status.scans,
             map_walks: status.map_walks,
@@ -65,9 +77,7 @@ impl DedupReport {
                 format!("running: {done} done{left}, {shared} shared{undone}")
             }
             "paused" if self.short_of_room => {
-                format!(
-                    "paused at {done}: metadata is short. Grow the pool or discard something, then run 'onefold dedup'"
-                )
+                format!("paused at {done}: metadata is short. It goes on when something is discarded or the pool grows")
             }
             "paused" => format!("paused at {done}, {shared} shared{undone}"),
             "finished" => format!("finished, {shared} shared since the pool was opened{undone}"),
@@ -91,9 +101,9 @@ mod tests {
             shared_blocks: 256,
             ..DedupStatus::default()
         };
-        assert_eq!(DedupReport::new(&status).text(), "running: 12.3 % done, 9 s left, 1 MiB shared");
-        assert_eq!(DedupReport::new(&DedupStatus::default()).text(), "never");
+        assert_eq!(DedupReport::new(&status, false).text(), "running: 12.3 % done, 9 s left, 1 MiB shared");
+        assert_eq!(DedupReport::new(&DedupStatus::default(), false).text(), "never");
         let left = DedupStatus { is_undone: true, undone_blocks: 512, ..DedupStatus::default() };
-        assert_eq!(DedupReport::new(&left).text(), "never, 2 MiB wait for the next");
+        assert_eq!(DedupReport::new(&left, true).text(), "never, 2 MiB wait for the next");
     }
 }

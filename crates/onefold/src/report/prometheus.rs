@@ -195,6 +195,16 @@ const METRICS: &[Metric] = &[
     counter("onefold_dedup_shared_blocks_total", "Blocks that the pass has let share a slot.", |report| {
         one(report.dedup.shared_blocks)
     }),
+    counter(
+        "onefold_dedup_kept_blocks_total",
+        "Blocks that the pass has left apart, so that no run is split.",
+        |report| one(report.dedup.kept_blocks),
+    ),
+    counter(
+        "onefold_dedup_unequal_blocks_total",
+        "Pairs of blocks with equal digests that the pass has left apart, since reading both did not show the same bytes.",
+        |report| one(report.dedup.unequal_blocks),
+    ),
     counter("onefold_dedup_passes_total", "Passes that have come to their end.", |report| one(report.dedup.passes)),
     counter("onefold_dedup_scans_total", "Walks of all summaries by the pass.", |report| one(report.dedup.scans)),
     counter("onefold_dedup_map_walks_total", "Walks of all maps by the pass.", |report| one(report.dedup.map_walks)),

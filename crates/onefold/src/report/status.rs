@@ -373,6 +373,9 @@ pub struct VolumeReport {
     /// What its clients are to have.
     #[serde(default)]
     pub goal: String,
+    /// Whether a pass leaves its duplicates where a run would be split: `on`, `off` or `auto`.
+    #[serde(default)]
+    pub keep_runs: String,
     /// What they get, and what follows from it.
     #[serde(default)]
     pub pace: VolumePaceReport,
@@ -492,6 +495,7 @@ impl Report {
             timing: volume.timing.unwrap_or_default().to_string(),
             timing_source: if volume.timing.is_some() { "volume".into() } else { "default".into() },
             goal: volume.goal.to_string(),
+            keep_runs: volume.keep_runs.to_string(),
             pace: VolumePaceReport::new(engine, volume),
             clients: clients(volume.id),
             logical_blocks_used: volume.logical_blocks_used,
@@ -533,7 +537,7 @@ impl Report {
             damaged_blocks_found: status.damaged_blocks_found,
             repaired_blocks: status.repaired_blocks,
             scrub: ScrubReport::new(&status.scrub),
-            dedup: DedupReport::new(&status.dedup),
+            dedup: DedupReport::new(&status.dedup, engine.dedup_verify()),
             relocate: RelocateReport::new(&status.relocate),
             pace: PaceReport::new(&status.pace),
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
@@ -743,6 +747,7 @@ mod tests {
             timing: "inline".into(),
             timing_source: "default".into(),
             goal: "none".into(),
+            keep_runs: "auto".into(),
             pace: VolumePaceReport::default(),
             clients: 0,
             logical_blocks_used: 256,

@@ -115,6 +115,6 @@ impl DedupRecord {
     }
 
     pub(super) fn read(b: &[u8], at: usize) -> DedupRecord {
-        DedupRecord { state: PassState::read(b[at]), next: u32_at(b, at + 2), is_undone: b[at + 1] != 0 }
+        DedupRecord { state: PassState::read(b[at]), next: u32_at(b, at + 2), is_undone: b[at + 1] & 1 != 0 }
     }
 }

@@ -661,6 +661,7 @@ impl Engine {
             memory: self.pool.pool_memory,
             second_copies: self.pool.second_copies,
             index_copy: self.pool.index_copy,
+            verifies_shares: self.pool.verifies_shares(),
             tidy: self.pool.regions().tidy(),
             device: self.pool.device_kind(),
             cache: self.pool.pool_cache,

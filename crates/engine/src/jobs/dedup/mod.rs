@@ -1,5 +1,5 @@
 //! The exact pass: finds all blocks that are stored more than once, from the digests in the summaries, and lets them share one slot. It reads
-//! no data, needs no table on disk, and goes on after a restart.
+//! no data (unless that is to be compared first: verify.rs), needs no table on disk, and goes on after a restart.
 //!
 //! ```text
 //! Begin   a checkpoint: all that was written before is in the summaries, and the map buffer in its leaves
@@ -13,6 +13,7 @@
 //!
 //! - A block changes its slot only while it leads to the spare one, and while both slots hold the content: looked up and changed in one
 //!   step. So a write that came meanwhile wins, and a slot that was given up meanwhile is not led to.
+//! - Of a volume that keeps its runs, only what splits none (runs.rs).
 //! - Hidden volumes, volumes that are only read and those with the policy `native` take no part.
 //! - What replaces something is bounded: changes between two syncs, so that recovery stays short, and the part of the delta, so that
 //!   background work does not press the foreground.
@@ -22,29 +23,37 @@
 //! have left work to it (undone.rs).
 
 mod range;
+mod runs;
 mod undone;
+mod verify;
 
 use alloc::vec::Vec;
 
 use super::changes::{Changes, Stop};
 use super::maps::{LEAVES, Maps};
+use super::moving::is_alone;
 use super::{Steps, Work};
 use crate::canary::Canary;
 use crate::care::Care;
-use crate::contract::{ControlError, DedupCommand, Digest, Nanos, Policy};
+use crate::contract::{ControlError, DedupCommand, Digest, IoError, Nanos, Outcome, Policy, Segment};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::superblock::{DedupRecord, PassState};
 use crate::pool::Pool;
 use crate::pool::change::Put;
+use crate::pool::room::Asked;
 use crate::pool::standing::{Facts, Phase};
 use crate::space::SlotState;
 use crate::store::pages::PageKey;
 use crate::store::tree::{Missing, Unresolved};
 use range::{Found, PLACES, Range, Spare};
-use undone::Undone;
+use runs::{Around, Refused, Run};
+use undone::{Short, Undone};
+use verify::{PAIRS, Pair, Verify};
 
 /// Spare slots that are collected before blocks are led elsewhere: in the order of blocks, so that few leaves change.
 const SPARES: usize = 1024;
+/// Blocks beside others that a step looks at, to see whether runs stay whole.
+const BESIDE: usize = 4096;
 /// Times that a range is gone through again because a slot that was to stay was given up meanwhile.
 const AGAIN: u8 = 3;
 /// Its place becomes durable so often.
@@ -61,6 +70,10 @@ pub struct DedupStatus {
     pub left_seconds: Option<u64>,
     /// Since the pool was opened: blocks that lead to another slot now.
     pub shared_blocks: u64,
+    /// Blocks that were left apart, so that no run is split; each time that a pass found them.
+    pub kept_blocks: u64,
+    /// Pairs of blocks with equal digests that were left apart, since reading both did not show the same bytes; each time.
+    pub unequal_blocks: u64,
     /// Passes that have come to their end since then,
     pub passes: u64,
     /// walks of all summaries,
@@ -95,6 +108,10 @@ enum Shared {
     NotThere,
     /// The slot that was to stay holds the content no longer.
     Gone,
+    /// It leads to the spare slot, and stays there: its run would be split.
+    Kept,
+    /// The same, for now: it could not be compared, or is not equal.
+    Apart,
 }
 
 /// The job.
@@ -114,11 +131,20 @@ pub(crate) struct Dedup {
     saved: Nanos,
     /// Where it was when it began in this run, and when that was.
     pace: Option<(u64, Nanos)>,
+    /// A run that stays as it is, and blocks beside others that were looked at: in this step.
+    refused: Option<Refused>,
+    beside: usize,
     shared: u64,
+    kept: u64,
+    unequal: u64,
+    verify: Verify,
+    /// There were no buffers to compare anything.
+    is_stuck: bool,
     passes: u64,
     scans: u64,
     map_walks: u64,
-    is_short_of_room: bool,
+    /// It rests until there is metadata.
+    short: Option<Short>,
     undone: Undone,
 }
 
@@ -136,11 +162,17 @@ impl Dedup {
             waiting: None,
             saved: now,
             pace: None,
+            refused: None,
+            beside: 0,
             shared: 0,
+            kept: 0,
+            unequal: 0,
+            verify: Verify::default(),
+            is_stuck: false,
             passes: 0,
             scans: 0,
             map_walks: 0,
-            is_short_of_room: false,
+            short: None,
             undone: Undone::default(),
         }
     }
@@ -173,14 +205,16 @@ impl Dedup {
             (came > 0).then(|| (took * u128::from(left) / u128::from(came) / 1_000_000_000) as u64)
         };
         DedupStatus {
-            state: self.record.state,
+            state: if self.short.is_some() { PassState::Paused } else { self.record.state },
             done_ppm: (done * 1_000_000 / PLACES) as u32,
             left_seconds: self.pace.filter(|_| is_running).and_then(left),
             shared_blocks: self.shared,
+            kept_blocks: self.kept,
+            unequal_blocks: self.unequal,
             passes: self.passes,
             scans: self.scans,
             map_walks: self.map_walks,
-            is_short_of_room: self.is_short_of_room && self.record.state == PassState::Paused,
+            is_short_of_room: self.short.is_some(),
             is_undone: self.undone.is_some(),
             undone_blocks: self.undone.blocks,
         }
@@ -203,6 +237,7 @@ impl Dedup {
     /// Bytes of memory that it has while it is under way.
     pub(crate) fn memory(&self) -> u64 {
         self.range.memory()
+            + self.verify.memory()
             + (self.spares.capacity() * size_of::<Spare>()) as u64
             + (self.unresolved.capacity() * size_of::<(Slot, Slot, Digest)>()) as u64
     }
@@ -213,8 +248,8 @@ impl Dedup {
             return Err(ControlError::ReadOnly);
         }
         match (command, self.record.state) {
-            (DedupCommand::Start, PassState::Running) => return Ok(pool.checkpoints_done),
-            (DedupCommand::Start, PassState::Paused) => self.record.state = PassState::Running,
+            (DedupCommand::Start, PassState::Running) if self.short.is_none() => return Ok(pool.checkpoints_done),
+            (DedupCommand::Start, PassState::Running | PassState::Paused) => self.record.state = PassState::Running,
             (DedupCommand::Start, _) => self.start(),
             (DedupCommand::Pause, PassState::Running) => self.record.state = PassState::Paused,
             // By itself the next one begins for what is written from here on.
@@ -226,7 +261,7 @@ impl Dedup {
         }
         // A pass that rests has no memory: it goes on with its range from the beginning.
         self.rest();
-        self.is_short_of_room = false;
+        self.short = None;
         Ok(pool.after_next_checkpoint())
     }
 
@@ -242,12 +277,20 @@ impl Dedup {
         self.undone.due(facts).filter(|_| may_begin)
     }
 
+    /// Whether it rested because metadata was short, and does so no longer.
+    fn has_room_again(&self, pool: &Pool) -> bool {
+        let all = pool.store.geometry.metadata_blocks;
+        self.short.is_some_and(|short| short.is_over(pool.now, pool.store.meta.free(), all))
+    }
+
     /// Gives up what it has in memory.
     fn rest(&mut self) {
         (self.at, self.waiting, self.pace) = (At::Begin, None, None);
         self.range = Range::new(0, 0, 0);
         (self.spares, self.unresolved) = (Vec::new(), Vec::new());
         (self.is_again, self.tries) = (false, 0);
+        self.changes.give_up_waiting();
+        self.verify.clear();
     }
 
     /// Contents of a range.
@@ -267,7 +310,7 @@ impl Dedup {
         match &mut self.at {
             At::Begin => self.begin(pool),
             At::Scan(_) => self.scan(pool, care, facts)?,
-            At::Maps(..) => self.walk_maps(pool, facts)?,
+            At::Maps(..) => self.walk_maps(pool, care, facts)?,
             At::End => self.end(pool),
         }
         Ok(())
@@ -292,7 +335,7 @@ impl Dedup {
                 return Ok(());
             }
             if self.spares.len() >= SPARES || leaf >= leaves {
-                self.share_spares(pool, facts)?;
+                self.share_spares(pool, care, facts)?;
             }
             if leaf >= leaves {
                 return self.end_range(pool);
@@ -317,27 +360,54 @@ impl Dedup {
     }
 
     /// Lets the blocks lead elsewhere that spare slots were first written for.
-    fn share_spares(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
+    fn share_spares(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
         self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.owner));
         while let Some(&Spare { slot, digest, owner, is_shared, stays }) = self.spares.last() {
             let shared = match is_shared {
-                false => self.share(pool, facts, owner, (slot, stays, digest))?,
+                false => self.share(pool, care, facts, owner, (slot, stays, digest))?,
                 true => Shared::NotThere,
             };
+            let shared = match shared {
+                Shared::Kept => self.share_the_other_way(pool, care, facts, (slot, stays, digest))?,
+                shared => shared,
+            };
             match shared {
-                Shared::Yes => {}
+                Shared::Yes | Shared::Kept | Shared::Apart => {}
                 Shared::Gone => self.is_again = true,
                 Shared::NotThere => self.unresolved.push((slot, stays, digest)),
             }
             self.spares.pop();
         }
+        self.verify.clear();
         Ok(())
     }
 
-    /// Lets a block lead to the slot that stays, if it leads to the spare one and both hold the content.
+    /// The block of a spare slot stays there because of its run. The one that leads to the other slot, if it is alone there, may be less
+    /// bound.
+    fn share_the_other_way(
+        &mut self,
+        pool: &mut Pool,
+        care: &Care,
+        facts: &Facts,
+        (spare, stays, digest): (Slot, Slot, Digest),
+    ) -> Result<Shared, Stop> {
+        let owner = pool.proven_digest(stays)?.map(|(_, owner)| owner);
+        let shared = match owner {
+            Some(owner) if is_alone(pool, care, stays)? => {
+                self.share(pool, care, facts, owner, (stays, spare, digest))?
+            }
+            _ => Shared::Kept,
+        };
+        self.kept += u64::from(!matches!(shared, Shared::Yes | Shared::Apart));
+        Ok(if shared == Shared::NotThere { Shared::Kept } else { shared })
+    }
+
+    /// Lets a block lead to the slot that stays, if it leads to the spare one and both hold the content; with it all of its run, where that
+    /// is kept.
     fn share(
         &mut self,
         pool: &mut Pool,
+        care: &Care,
         facts: &Facts,
         key: Key,
         (spare, stays, digest): (Slot, Slot, Digest),
@@ -363,11 +433,75 @@ impl Dedup {
         if !holds(pool, spare)? && !pool.canary(Canary::BlindShare) {
             return Ok(Shared::NotThere);
         }
-        self.changes.admit(pool, facts)?;
-        pool.put_alone(key, Put::Share(stays, digest));
-        pool.note_known(digest, stays);
-        self.shared += 1;
+        let keeps_runs = pool.keeps_runs(volume);
+        let run = match keeps_runs {
+            false => Run::one(key, spare, stays, digest),
+            true => match self.run_around(pool, care, volume, key, (spare, stays, digest))? {
+                Some(run) if run.digests.len() <= Changes::part_of_delta(pool) => run,
+                _ => return Ok(Shared::Kept),
+            },
+        };
+        if pool.verifies_shares() && !self.are_equal(pool, care, &run, keeps_runs)? {
+            return Ok(Shared::Apart);
+        }
+        let changes = run.digests.len();
+        let asked = match changes {
+            1 => Asked::scattered(1),
+            _ => pool.asked_in_a_row(run.first, run.last(), changes),
+        };
+        self.changes.admit(pool, facts, &asked, changes)?;
+        for (key, slot, digest) in run.blocks() {
+            pool.put_alone(key, Put::Share(slot, digest));
+            pool.note_known(digest, slot);
+        }
+        self.shared += run.digests.len() as u64;
         Ok(Shared::Yes)
+    }
+
+    /// The run that a block is in, if all of it may be led elsewhere.
+    fn run_around(
+        &mut self,
+        pool: &mut Pool,
+        care: &Care,
+        volume: usize,
+        key: Key,
+        (from, to, digest): (Slot, Slot, Digest),
+    ) -> Result<Option<Run>, Stop> {
+        if self.refused.is_some_and(|refused| refused.is(key, from, to)) {
+            return Ok(None);
+        }
+        if self.beside >= BESIDE {
+            return Err(Stop::Waits);
+        }
+        let (run, looked) = Around { pool, care, volume, key, from, to }.run(digest)?;
+        self.beside += looked;
+        self.refused = run.as_ref().err().copied();
+        Ok(run.ok())
+    }
+
+    /// Whether the blocks of a run hold the same bytes as what they are to lead to. What is likely to be asked next is compared together
+    /// with it.
+    fn are_equal(&mut self, pool: &mut Pool, care: &Care, run: &Run, keeps_runs: bool) -> Result<bool, Stop> {
+        match self.verify.verdict(run.pairs()) {
+            Some(true) => return Ok(true),
+            Some(false) => {
+                self.unequal += 1;
+                return Ok(false);
+            }
+            None => {}
+        }
+        // What is not on the device yet, or may change there, cannot be compared.
+        let is_moving =
+            |slot: &Slot| pool.dirty.contains_key(slot) || pool.in_journal.contains_key(slot) || care.mends(*slot);
+        let is_at_rest = |(one, other, _): &Pair| !is_moving(one) && !is_moving(other);
+        if !run.pairs().all(|pair| is_at_rest(&pair)) {
+            return Ok(false);
+        }
+        let next = self.spares.iter().rev().skip(1).filter(|spare| !spare.is_shared);
+        let next = next.map(|spare| (spare.slot, spare.stays, spare.digest)).take(if keeps_runs { 0 } else { PAIRS });
+        let pairs: Vec<Pair> = run.pairs().chain(next.filter(is_at_rest)).collect();
+        self.is_stuck = !self.verify.begin(pool, pairs.into_iter());
+        Err(Stop::Waits)
     }
 
     fn end_range(&mut self, pool: &mut Pool) -> Result<(), Stop> {
@@ -408,19 +542,22 @@ impl Dedup {
     }
 
     /// Looks at some leaves of maps.
-    fn walk_maps(&mut self, pool: &mut Pool, facts: &Facts) -> Result<(), Stop> {
+    fn walk_maps(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
         let At::Maps(mut maps, leaf) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let walked = maps.step(pool, Pool::may_share, |pool, key, slot| {
                 let Ok(found) = self.unresolved.binary_search_by_key(&slot, |&(spare, ..)| spare) else {
                     return Ok(false);
                 };
-                self.is_again |= self.share(pool, facts, key, self.unresolved[found])? == Shared::Gone;
+                let shared = self.share(pool, care, facts, key, self.unresolved[found])?;
+                self.is_again |= shared == Shared::Gone;
+                self.kept += u64::from(shared == Shared::Kept);
                 Ok::<_, Stop>(true)
             });
             self.at = At::Maps(maps, leaf);
             if !walked? {
                 self.unresolved.clear();
+                self.verify.clear();
                 self.at = At::Scan(leaf);
                 return Ok(());
             }
@@ -450,35 +587,50 @@ impl Pool {
         let volume = &self.volumes[at];
         !volume.read_only && volume.keeps.is_none() && self.policy_of(volume) != Policy::Native
     }
+
+    /// Whether a pass leaves what would split a run of this volume.
+    fn keeps_runs(&self, volume: usize) -> bool {
+        let volume = &self.volumes[volume];
+        volume.keep_runs.keeps(self.policy_of(volume))
+    }
 }
 
 impl Steps for Dedup {
     fn is_under_way(&self) -> bool {
-        self.record.state == PassState::Running
+        self.record.state == PassState::Running && self.short.is_none()
     }
 
     #[inline]
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
-        (self.is_under_way() || self.due(facts).is_some_and(|due| due <= pool.now))
+        (self.is_under_way() || self.has_room_again(pool) || self.due(facts).is_some_and(|due| due <= pool.now))
             && pool.phase == Phase::Serving
             && pool.takes_changes()
             && !facts.writes_wait
             && self.changes.may_go_on(pool)
+            && !self.verify.is_under_way()
             && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
     }
 
     fn can_advance(&self) -> bool {
-        false
+        self.verify.holds_any()
+    }
+
+    /// Who waits for room may wait for slots that have been compared: the pass rests until then.
+    fn advance(&mut self, work: &mut Work<'_>) {
+        if work.facts.writes_wait {
+            self.verify.clear();
+            work.pool.needs_pump |= !self.verify.holds_any();
+        }
     }
 
     #[inline]
     fn begins_at(&self, facts: &Facts) -> Option<Nanos> {
-        self.due(facts)
+        self.short.map(|short| short.due()).or_else(|| self.due(facts))
     }
 
     fn step(&mut self, work: &mut Work<'_>) {
-        self.waiting = None;
-        if !self.is_under_way() {
+        (self.waiting, self.refused, self.beside, self.is_stuck) = (None, None, 0, false);
+        if self.short.take().is_none() && !self.is_under_way() {
             self.start();
         }
         match self.go_on(work) {
@@ -489,9 +641,8 @@ impl Steps for Dedup {
                 work.pool.store.load(missing, None);
             }
             Err(Stop::NoRoom) => {
-                self.record.state = PassState::Paused;
                 self.rest();
-                self.is_short_of_room = true;
+                self.short = Some(Short::new(work.pool.now, work.pool.store.meta.free()));
             }
         }
         let pool = &mut *work.pool;
@@ -502,6 +653,22 @@ impl Steps for Dedup {
             pool.want_checkpoint = true;
             pool.needs_pump = true;
         }
+    }
+
+    fn is_stuck(&self, _: &Pool) -> bool {
+        self.is_stuck
+    }
+
+    fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        self.verify.done(work.pool, part as usize, segments.len(), result);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.verify.in_flight()
+    }
+
+    fn holds(&self, slot: Slot) -> bool {
+        self.verify.holds(slot)
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! The pass begins when nobody has asked for anything for five seconds, or ten minutes after the first of such writes, in the part of the
 //! time that background work has. It never begins sooner than a minute after the last one came to its end (HIODS' example of a sleep).
+//!
+//! A pass for whose changes there is no metadata rests, and goes on by itself when more of it is free ([`Short`]).
 
 use crate::contract::Nanos;
 use crate::pool::standing::Facts;
@@ -12,6 +14,34 @@ const QUIET: Nanos = 5_000_000_000;
 const LONGEST: Nanos = 600_000_000_000;
 /// Between two passes.
 const SLEEP: Nanos = 60_000_000_000;
+/// A pass that lacked metadata is tried again after so long at the earliest,
+const SHORT: Nanos = 10_000_000_000;
+/// and when one block of metadata in so many has become free since.
+const PART_OF_METADATA: u32 = 64;
+
+/// A pass rests because metadata is short.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Short {
+    since: Nanos,
+    /// Blocks of metadata that were free then.
+    free: u32,
+}
+
+impl Short {
+    pub fn new(now: Nanos, free: u32) -> Short {
+        Short { since: now, free }
+    }
+
+    /// When it is looked at again.
+    pub fn due(&self) -> Nanos {
+        self.since + SHORT
+    }
+
+    /// Whether the pass goes on, with so many blocks free of all.
+    pub fn is_over(&self, now: Nanos, free: u32, all: u32) -> bool {
+        now >= self.due() && free >= self.free.saturating_add((all / PART_OF_METADATA).max(1))
+    }
+}
 
 /// The work that is left to the next pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,6 +92,14 @@ mod tests {
 
     fn facts(are_active: bool, idle_from: Nanos) -> Facts {
         Facts { are_active, idle_from, ..Facts::default() }
+    }
+
+    #[test]
+    fn a_pass_that_lacked_metadata_goes_on_when_there_is_more_but_not_at_once() {
+        let short = Short::new(5 * SECOND, 100);
+        assert!(!short.is_over(5 * SECOND, 1000, 6400));
+        assert!(!short.is_over(15 * SECOND, 199, 6400) && short.is_over(15 * SECOND, 200, 6400));
+        assert!(!short.is_over(900 * SECOND, 100, 1) && short.is_over(900 * SECOND, 101, 1));
     }
 
     #[test]

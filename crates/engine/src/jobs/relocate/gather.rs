@@ -52,7 +52,7 @@ impl Relocate {
             self.is_stuck = true;
             return Ok(());
         }
-        if self.changes.has_filled_part(pool) {
+        if self.changes.has_filled_part(pool, 1) {
             return Err(Stop::Waits);
         }
         if self.places.is_empty() {

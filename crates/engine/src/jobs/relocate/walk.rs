@@ -6,6 +6,7 @@ use crate::format::entry::{Entry, Key};
 use crate::jobs::maps::LEAVES;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
+use crate::pool::room::Asked;
 use crate::pool::standing::Facts;
 use crate::store::tree::{Missing, Unresolved};
 
@@ -74,7 +75,7 @@ impl Relocate {
         if is_placed && !holds(pool, Seen(to, digest))? {
             return Ok(Led::CopyGone);
         }
-        self.changes.admit(pool, facts)?;
+        self.changes.admit(pool, facts, &Asked::scattered(1), 1)?;
         if is_placed {
             pool.put_alone(key, Put::Share(to, digest));
             self.counts.referrers += 1;

@@ -318,3 +318,16 @@ fn numbers_on_disk_that_make_no_sense_are_no_policy() {
         assert_eq!(Policy::decode(code, threshold), None);
     }
 }
+
+// ---- runs that a pass leads elsewhere ----
+
+#[test]
+fn a_pass_leads_a_run_elsewhere_only_if_it_stays_one_and_the_policy_shares_all_of_it() {
+    let (one, run, torn) = (&[Known(5)][..], &[Known(5), Known(6), Known(7)][..], &[Known(5), Known(7), Known(8)][..]);
+    let part = &[Known(5), Nothing, Known(7), Known(8), Known(9)][..];
+    for policy in [Policy::Full, Policy::SELECT, by_request(1), Policy::Observe] {
+        assert!(policy.shares_run(one) && policy.shares_run(run), "{policy}");
+        assert!(!policy.shares_run(torn) && !policy.shares_run(part), "{policy}");
+    }
+    assert!(idedup(3).shares_run(run) && !idedup(4).shares_run(run) && !idedup(2).shares_run(one));
+}

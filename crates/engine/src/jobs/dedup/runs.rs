@@ -1,0 +1,155 @@
+//! Runs that the pass keeps whole (`keep-runs`): blocks of a volume that follow each other in slots of one container. What is written in order
+//! is one run without end. So a run ends at each multiple of [`WINDOW`] blocks: a reader in order needs one more read there, at most.
+//!
+//! Of a volume that keeps its runs, a block is led elsewhere only together with its whole run, to slots that are such a run, too, and only
+//! if the volume's policy would share all of it ([`crate::contract::Policy::shares_run`]). So within a
+//! window no read needs more reads of the device after a pass than before, and what `select` or `idedup` stored apart on purpose stays so.
+//!
+//! What must hold: what is looked up here is changed in the same step, or looked up again.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::verify::Pair;
+use crate::care::Care;
+use crate::contract::Digest;
+use crate::format::entry::{Key, Slot, check_bits};
+use crate::pool::Pool;
+use crate::sharing::policy::Lookup;
+use crate::store::tree::{LastLeaf, Missing, Unresolved};
+
+/// Blocks of a volume in which a run stays whole: 1 MiB, as much as the longest request has.
+const WINDOW: u64 = 256;
+
+/// Blocks that are led elsewhere together: from a block on, to slots that follow each other.
+pub(super) struct Run {
+    pub first: Key,
+    pub from: Slot,
+    pub to: Slot,
+    pub digests: Vec<Digest>,
+}
+
+impl Run {
+    /// One block alone.
+    pub fn one(first: Key, from: Slot, to: Slot, digest: Digest) -> Run {
+        Run { first, from, to, digests: [digest].into() }
+    }
+
+    /// The blocks, each with the slot that it is to lead to.
+    pub fn blocks(&self) -> impl Iterator<Item = (Key, Slot, Digest)> + '_ {
+        (0..).zip(&self.digests).map(|(at, &digest)| (Key(self.first.0 + at), Slot(self.to.0 + at), digest))
+    }
+
+    /// The slots that hold the same: where a block leads, and where it is to lead.
+    pub fn pairs(&self) -> impl Iterator<Item = Pair> + '_ {
+        (0..).zip(&self.digests).map(|(at, &digest)| (Slot(self.from.0 + at), Slot(self.to.0 + at), digest))
+    }
+
+    pub fn last(&self) -> Key {
+        Key(self.first.0 + self.digests.len() as u64 - 1)
+    }
+}
+
+/// A run of which a block cannot be led to the slot that is so far from its own, so none of them is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Refused {
+    first: Key,
+    last: Key,
+    distance: u64,
+}
+
+impl Refused {
+    /// Whether it is known of a block.
+    pub fn is(&self, key: Key, from: Slot, to: Slot) -> bool {
+        (self.first..=self.last).contains(&key) && self.distance == to.0.wrapping_sub(from.0)
+    }
+}
+
+/// Looks at the blocks beside one: as far as its run goes.
+pub(super) struct Around<'a> {
+    pub pool: &'a mut Pool,
+    pub care: &'a Care,
+    /// The place of the volume among all.
+    pub volume: usize,
+    /// The block, its slot, and the one that it may be led to.
+    pub key: Key,
+    pub from: Slot,
+    pub to: Slot,
+}
+
+impl Around<'_> {
+    /// The run that the block is in, if it may be led elsewhere; else what is known of it by then. With it, how many blocks were looked at.
+    pub fn run(&mut self, digest: Digest) -> Result<(Result<Run, Refused>, usize), Missing> {
+        let mut digests = VecDeque::from([digest]);
+        let mut first = self.key;
+        let distance = self.to.0.wrapping_sub(self.from.0);
+        let refused = |first, last, looked| Ok((Err(Refused { first, last, distance }), looked));
+        for forward in [true, false] {
+            let mut last = LastLeaf::default();
+            let mut at = self.key;
+            while let Some((key, slot, check)) = self.beside(at, forward, &mut last)? {
+                at = key;
+                let Some(digest) = self.held_at_both(slot, check)? else {
+                    let end = Key(first.0 + digests.len() as u64 - 1);
+                    return refused(first.min(at), end.max(at), digests.len() + 1);
+                };
+                if forward {
+                    digests.push_back(digest);
+                } else {
+                    digests.push_front(digest);
+                    first = key;
+                }
+            }
+        }
+        let looked = digests.len();
+        let from = Slot(self.from.0 - (self.key.0 - first.0));
+        let run = Run { first, from, to: self.target(from), digests: digests.into() };
+        let lookups: Vec<Lookup> = run.blocks().map(|(_, slot, _)| Lookup::Known(slot.0)).collect();
+        let policy = self.pool.policy_of(&self.pool.volumes[self.volume]);
+        // Where a run is led into itself, what it is led to would be given up.
+        let overlaps = self.to.0.abs_diff(self.from.0) < looked as u64;
+        if overlaps || !policy.shares_run(&lookups) {
+            return refused(run.first, run.last(), looked);
+        }
+        Ok((Ok(run), looked))
+    }
+
+    /// The slot that a slot's content is to be found in.
+    fn target(&self, from: Slot) -> Slot {
+        Slot(from.0.wrapping_add(self.to.0.wrapping_sub(self.from.0)))
+    }
+
+    /// The block behind one, or before it, if it is in the same run: with its slot, and the bits of the digest that the map has.
+    fn beside(&mut self, at: Key, forward: bool, last: &mut LastLeaf) -> Result<Option<(Key, Slot, u32)>, Missing> {
+        let step = |number: u64| if forward { number.checked_add(1) } else { number.checked_sub(1) };
+        let slot = Slot(self.from.0.wrapping_add(at.0).wrapping_sub(self.key.0));
+        let (Some(key), Some(slot)) = (step(at.0).map(Key), step(slot.0).map(Slot)) else { return Ok(None) };
+        let space = &self.pool.space;
+        if key.volume() != self.key.volume()
+            || key.lba() / WINDOW != self.key.lba() / WINDOW
+            || !space.contains(slot)
+            || space.container_of(slot) != space.container_of(self.from)
+        {
+            return Ok(None);
+        }
+        match self.pool.resolve_after(self.volume, key, last) {
+            Ok(entry) => Ok((entry.slot() == Some(slot)).then_some((key, slot, entry.check()))),
+            Err(Unresolved::Missing(missing)) if !self.pool.failed_pages.contains(&missing.key) => Err(missing),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The digest of what a slot of the run holds, if the slot that it would be led to holds the same, and may be shared.
+    fn held_at_both(&mut self, from: Slot, check: u32) -> Result<Option<Digest>, Missing> {
+        let to = self.target(from);
+        let space = &self.pool.space;
+        if !space.contains(to) || space.container_of(to) != space.container_of(self.to) {
+            return Ok(None);
+        }
+        let Some((digest, _)) = self.pool.proven_digest(from)? else { return Ok(None) };
+        let Some((found, owner)) = self.pool.proven_digest(to)? else { return Ok(None) };
+        let is_data = self.pool.copied_from(owner).is_none() && self.pool.may_share(owner);
+        let holds = digest == found && check_bits(digest) == check && !self.care.is_lost(to, digest);
+        Ok((is_data && holds).then_some(digest))
+    }
+}
