@@ -305,7 +305,7 @@ impl Limits {
 
     /// Copies of shared blocks that a run of a plan makes before it walks all maps for those who refer to them (`jobs/relocate/`).
     pub(crate) fn relocated(&self) -> usize {
-        (self.delta_entries / 4).max(64) as usize
+        (self.delta_entries / 4).max(16) as usize
     }
 
     /// The most slots that may be pending before they are hurried on.

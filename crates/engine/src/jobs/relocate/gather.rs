@@ -38,7 +38,7 @@ enum Found {
 impl Relocate {
     /// Begins to move some blocks of the plan, or sees what is to be done when there are none.
     pub(super) fn gather(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
-        if self.plan.is_empty() || self.copies.len() + MOVED_AT_ONCE > pool.limits.relocated().max(2 * MOVED_AT_ONCE) {
+        if self.plan.is_empty() || self.copies.len() >= pool.limits.relocated() {
             if self.copies.is_empty() {
                 self.end(pool);
             } else {
