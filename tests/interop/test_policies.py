@@ -408,6 +408,29 @@ class Policies(unittest.TestCase):
             volumes = pool.status()["volumes"]
             self.assertEqual([(volume["name"], volume["policy"]) for volume in volumes], [("db", "select:4,request")])
 
+    def test_what_the_disk_is_can_be_said_and_stays(self):
+        with Pool("64M") as pool:
+            done = onefold("create", pool.path, "--capacity", "64M", "--force", "--device", "tape", check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("auto, hdd or ssd", done.stderr)
+            onefold("create", pool.path, "--capacity", "64M", "--force", "--device", "hdd")
+            self.assertRegex(onefold("status", pool.path).stdout, "device +hdd +as was set")
+            self.assertRegex(onefold("get", pool.path, "device").stdout, "device +hdd +pool")
+            onefold("volume", "create", pool.path, "default", "--size", "16M")
+            pool.serve(create=False)
+            self.assertEqual([pool.status()["device"][name] for name in ("set", "has_heads")], ["hdd", True])
+            done = onefold("set", pool.path, "device", "tape", check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("device=tape is not possible: it is auto, hdd or ssd", done.stderr)
+            onefold("set", pool.path, "device", "ssd")
+            self.assertEqual([pool.status()["device"][name] for name in ("kind", "window_blocks")], ["ssd", 512])
+            onefold("set", pool.path, "device", "auto")
+            self.assertRegex(onefold("status", pool.path).stdout, "device +(hdd|ssd) +as the system says")
+            onefold("set", pool.path, "device", "hdd")
+            pool.stop()
+            pool.serve(create=False)
+            self.assertEqual(pool.status()["device"]["kind"], "hdd")
+
     def test_the_read_cache_keeps_what_two_images_hold_once(self):
         with Pool("64M").serve("--memory", "64M") as pool:
             self.assertEqual(pool.status()["cache"]["key"], "sector")

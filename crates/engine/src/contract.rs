@@ -12,6 +12,7 @@
 
 use core::fmt;
 
+pub use crate::device::DeviceKind;
 pub use crate::settings::CacheSetting;
 pub use crate::settings::{CacheKey, Goal, IndexCopy, Policy, Tidy, Timing};
 
@@ -186,6 +187,8 @@ pub struct PoolChange {
     pub cache: Option<Option<CacheSetting>>,
     /// What the read cache finds blocks by.
     pub cache_key: Option<CacheKey>,
+    /// What the disk under the store is.
+    pub device: Option<DeviceKind>,
 }
 
 /// Properties of a volume that are to be changed; `None` leaves one as it is.

@@ -1,5 +1,6 @@
 //! One number of memory, divided among the engine's structures.
 
+use crate::device::DeviceTraits;
 use crate::format::geometry::Geometry;
 use crate::icache::ghosts::ghost_bytes;
 use crate::icache::rule::CacheLimits;
@@ -38,6 +39,8 @@ pub struct Limits {
     pub requests: u32,
     /// How index and read cache share what they have together.
     pub cache: CacheLimits,
+    /// What the disk under the store is like, as the driver says.
+    pub device: DeviceTraits,
 }
 
 /// What the tables of I/Os, records, carried blocks and volumes take, and what an allocator keeps beside.
@@ -196,6 +199,7 @@ impl Limits {
             discards: (delta / 4).max(4096) as u32,
             requests: requests as u32,
             cache: CacheLimits::default(),
+            device: DeviceTraits::default(),
         })
     }
 

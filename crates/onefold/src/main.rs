@@ -195,7 +195,7 @@ fn create_pool(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
     if arguments.capacity == 0 {
         return Ok(wrong_usage("the capacity must not be zero"));
     }
-    let (store, parameters) = create::create(&arguments.pool, arguments.capacity, arguments.force)?;
+    let (store, parameters) = create::create(&arguments.pool, arguments.capacity, arguments.force, arguments.device)?;
     let geometry = parameters.geometry;
     let pool = arguments.pool.display();
     let id = format!("{:032x}", u128::from_be_bytes(parameters.id));

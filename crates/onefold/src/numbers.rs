@@ -92,6 +92,7 @@ fn request() -> impl Strategy<Value = Request> {
             tidy: None,
             cache,
             cache_key: None,
+            device: None,
         })
     });
     prop_oneof![

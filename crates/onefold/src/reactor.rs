@@ -41,8 +41,8 @@ use crate::report::latency::LatencyReport;
 use crate::report::status::{BEING_OPENED, Report, failure_text};
 use crate::size;
 use crate::store::backing::Store;
-use crate::store::grow;
 use crate::store::owner::Owned;
+use crate::store::{grow, heads};
 
 use std::os::fd::AsRawFd;
 
@@ -159,7 +159,7 @@ impl Reactor {
         let (memory, memory_source) = memory;
         let plan = plan(&given, memory, &parameters.geometry)?;
         let for_flash = plan.map_or(0, |plan| plan.memory);
-        let division = memory::divide(memory, for_flash, &parameters.geometry, serving, wanted)?;
+        let division = memory::divide(memory, for_flash, &parameters.geometry, serving, wanted)?.on(heads::of(store));
         let (limits, connections) = (division.limits, division.connections);
         if connections.most < wanted {
             let (most, memory) = (connections.most, size::show(memory));
@@ -361,8 +361,8 @@ impl Reactor {
     /// Divides the memory anew, while serving. What is in use beyond it goes as soon as it is done with.
     fn set_memory(&mut self, memory: u64) -> anyhow::Result<()> {
         let geometry = *self.core.engine.geometry();
-        let rest = memory.saturating_sub(self.profile_memory);
-        let division = Division { memory, ..memory::divide(rest, self.for_flash, &geometry, true, self.wanted)? };
+        let (rest, limits) = (memory.saturating_sub(self.profile_memory), &self.division.limits);
+        let division = memory::divide(rest, self.for_flash, &geometry, true, self.wanted)?.on(limits.device);
         let most = division.limits.most_buffers(BLOCK as u64) as usize;
         let core = &mut self.core;
         anyhow::ensure!(
@@ -373,7 +373,7 @@ impl Reactor {
         );
         core.engine.set_limits(division.limits);
         self.server.divide(&division.limits, geometry.piece_blocks, division.connections);
-        self.division = division;
+        self.division = Division { memory, ..division };
         self.heap_shrinks = true;
         self.follow_buffers();
         Ok(())

@@ -306,14 +306,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     engine.pool.superblock = newest;
     plan.failed = newest.failed;
     engine.pool.roots = newest.roots;
-    (engine.pool.pool_policy, engine.pool.pool_memory) = (newest.pool_policy, newest.memory);
-    engine.pool.second_copies = newest.second_copies;
-    engine.pool.index_copy = newest.index_copy;
-    engine.pool.regions_mut().set_tidy(newest.tidy);
-    engine.pool.disk_index.record = newest.disk_index;
-    engine.pool.pool_cache = newest.cache;
-    engine.pool.set_cache_key(newest.cache_key);
-    engine.pool.replicas.budget = newest.replicas;
+    engine.pool.adopt_settings();
     engine.pool.store.epoch = newest.epoch + 1;
     Ok(())
 }

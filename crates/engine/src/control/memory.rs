@@ -20,6 +20,7 @@ impl Engine {
     /// size that it was not made for.
     pub fn set_limits(&mut self, limits: Limits) {
         self.pool.limits = limits;
+        self.pool.review_device();
         self.jobs.divide_anew(&mut self.pool);
         self.pool.dirty.shrink_to(limits.write_buffers as usize);
         self.pool.store.pages.set_count(limits.pages);

@@ -2,7 +2,8 @@
 
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 
-use crate::contract::Failure;
+use crate::contract::{DeviceKind, Failure};
+use crate::device::DeviceTraits;
 use crate::engine::Engine;
 use crate::format::volume::{Keeps, Volume};
 use crate::jobs::collect::CollectStatus;
@@ -42,6 +43,10 @@ pub struct Status {
     pub second_copies: u64,
     /// Replicas of blocks that reads found scattered.
     pub reorder: ReorderStatus,
+    /// What the disk under the store is said to be,
+    pub device_set: DeviceKind,
+    /// and what it is taken for.
+    pub device: DeviceTraits,
     /// Regions that come home.
     pub home: HomeStatus,
     /// Containers that are emptied.
@@ -124,6 +129,8 @@ impl Engine {
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.pool.second_copies_used(),
             reorder: self.jobs.reorder.status(&self.pool),
+            device_set: self.pool.device_kind(),
+            device: *self.pool.device(),
             home: self.jobs.home_status(&self.pool),
             collect: self.jobs.collect_status(&self.pool),
             overhead_blocks_used: fixed + u64::from(self.pool.store.meta.used()),

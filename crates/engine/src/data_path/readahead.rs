@@ -25,14 +25,6 @@ use crate::pool::standing::Phase;
 use crate::store::io::Purpose;
 use crate::store::tree::{LastLeaf, Unresolved};
 
-/// Blocks that are resolved at a time,
-const AT_ONCE: u64 = 512;
-/// in at most so many reads,
-const READS: usize = 64;
-/// begun when at most so many are in flight.
-const READS_IN_FLIGHT: usize = 32;
-/// and those that nobody wants which it goes over at a time.
-const GAP_BLOCKS: u64 = 8;
 /// Blocks are scattered where they take a read for fewer than so many.
 const SCATTERED: usize = 32;
 /// Times that a refill asks for pages before it is given up.
@@ -84,7 +76,7 @@ impl Engine {
         for at in 0..self.pool.read_streams.len() {
             while self.pool.read_streams.get(at).is_refilling() {
                 works = true;
-                if self.read_ahead.reads_in_flight > READS_IN_FLIGHT || !self.refill(at) {
+                if self.read_ahead.reads_in_flight > self.pool.device().reads_in_flight as usize || !self.refill(at) {
                     break;
                 }
             }
@@ -105,7 +97,7 @@ impl Engine {
         let spare = self.pool.buffers.free() + self.pool.cache.len() - self.pool.cache.ahead();
         let least = self.pool.limits.least_read_buffers(&self.pool.store.geometry) as usize;
         let most = (spare.saturating_sub(least / 2) / 2) as u64;
-        let end = goal.min(ahead + AT_ONCE.min(most));
+        let end = goal.min(ahead + u64::from(self.pool.device().window_blocks).min(most));
         if ahead >= end {
             self.pool.read_streams.get(at).stop();
             return false;
@@ -166,6 +158,7 @@ impl Engine {
     /// Reads the first of these blocks, as many as come in a few reads: up to which block of the volume, unless it is all.
     fn read_wanted(&mut self, wanted: &mut Vec<Wanted>) -> Option<u64> {
         let mut end = None;
+        let most = self.pool.device().window_reads as usize;
         self.read_wanted_replicas(wanted);
         let mut sorted = core::mem::take(&mut self.read_ahead.sorted);
         loop {
@@ -176,10 +169,10 @@ impl Engine {
             // Addresses that share a slot.
             sorted.dedup_by_key(|wanted| wanted.slot);
             let reads = sorted.chunk_by(|one, next| self.follows(one.slot, next.slot)).count();
-            if reads <= READS || wanted.len() <= READS {
+            if reads <= most || wanted.len() <= most {
                 break;
             }
-            let fewer = (wanted.len() / 2).max(READS);
+            let fewer = (wanted.len() / 2).max(most);
             end = Some(wanted[fewer].lba);
             wanted.truncate(fewer);
         }
@@ -202,7 +195,7 @@ impl Engine {
     /// Whether one read goes on from a slot to another one.
     fn follows(&self, slot: Slot, next: Slot) -> bool {
         let distance = next.0.saturating_sub(slot.0);
-        (1..=GAP_BLOCKS + 1).contains(&distance)
+        (1..=u64::from(self.pool.device().gap_blocks) + 1).contains(&distance)
             && self.pool.space.container_of(slot) == self.pool.space.container_of(next)
             && (self.pool.in_journal.is_empty()
                 || self.pool.slot_offset(next)

@@ -3,6 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::device::DeviceKind;
 use crate::format::superblock::{Parameters, Superblock};
 
 /// What to write to a store to make it a pool: zero `zero` (byte ranges), sync, write each block, sync.
@@ -15,10 +16,10 @@ pub struct Format {
 
 /// What makes a store a new, empty pool: four superblock slots, two of them left empty, and a journal of zeroes. The parameters
 /// must have a valid geometry.
-pub fn format(parameters: Parameters) -> Format {
+pub fn format(parameters: Parameters, device: DeviceKind) -> Format {
     let geometry = parameters.geometry;
     let block = geometry.block();
-    let superblock = Superblock::new(parameters);
+    let superblock = Superblock { device, ..Superblock::new(parameters) };
     let mut bytes = vec![0; block as usize];
     superblock.encode(&mut bytes);
     let blocks = (0..2).map(|place| (geometry.superblock_block(place, superblock.epoch) * block, bytes.clone()));

@@ -10,7 +10,7 @@ use core::fmt;
 
 use crate::contract::BadGeometry;
 use crate::contract::Failure;
-use crate::contract::{CacheKey, IndexCopy, Policy, Tidy};
+use crate::contract::{CacheKey, DeviceKind, IndexCopy, Policy, Tidy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
@@ -31,6 +31,9 @@ pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
 /// Bytes of a superblock; the rest of its block is zero.
 pub const SUPERBLOCK_SIZE: usize = 512;
+/// The flags, and what the disk is: the second byte of them.
+const FLAGS_AT: usize = 12;
+const DEVICE_AT: usize = FLAGS_AT + 1;
 const GROWTH_AT: usize = 192;
 const GROWTH_SIZE: usize = 8;
 /// The threshold of the pool's policy.
@@ -204,6 +207,8 @@ pub struct Superblock {
     pub replicas: Option<u64>,
     /// How much is moved to put scattered regions in order.
     pub tidy: Tidy,
+    /// What the disk under the store is, if somebody has said so.
+    pub device: DeviceKind,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubRecord,
     /// The pass that finds all duplicates, under way or the last one.
@@ -289,6 +294,7 @@ impl Superblock {
             cache: None,
             replicas: None,
             tidy: Tidy::default(),
+            device: DeviceKind::default(),
             scrub: ScrubRecord::default(),
             dedup: DedupRecord::default(),
             disk_index: DiskIndexRecord::default(),
@@ -308,9 +314,10 @@ impl Superblock {
         let pages_by_id = if self.parameters.pages_by_id { PAGES_BY_ID } else { 0 };
         put_u32(
             b,
-            12,
+            FLAGS_AT,
             if self.clean { CLEAN } else { 0 } | if self.version == OLDEST_VERSION { 0 } else { pages_by_id },
         );
+        b[DEVICE_AT] = self.device as u8;
         // 16: incompatible, 24: read-only compatible, 32: compatible features: none so far.
         b[40..56].copy_from_slice(&self.parameters.id);
         b[56..88].copy_from_slice(&self.parameters.key);
@@ -470,6 +477,8 @@ impl Superblock {
         let cache_key = CacheKey::ALL.get(usize::from(b[CACHE_KEY_AT])).copied();
         let why = "what the read cache shall find blocks by is of an unknown kind";
         let cache_key = cache_key.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
+        let device = DeviceKind::decode(b[DEVICE_AT].into());
+        let device = device.ok_or(SuperblockError::Geometry(BadGeometry("the disk is of an unknown kind")))?;
         let cache = match u32_at(b, CACHE_AT) {
             0 => None,
             code => {
@@ -498,7 +507,7 @@ impl Superblock {
             parameters.pages_by_id = true;
         } else {
             parameters.secret = u64_at(b, SECRET_AT);
-            parameters.pages_by_id = u32_at(b, 12) & PAGES_BY_ID != 0;
+            parameters.pages_by_id = u32_at(b, FLAGS_AT) & PAGES_BY_ID != 0;
         }
         Ok(Superblock {
             version,
@@ -510,7 +519,7 @@ impl Superblock {
             sealed: u64_at(b, 144),
             proven: u64_at(b, PROVEN_AT),
             seal_epoch: u64_at(b, 152),
-            clean: u32_at(b, 12) & CLEAN != 0,
+            clean: u32_at(b, FLAGS_AT) & CLEAN != 0,
             failed,
             data_used: u64_at(b, 160),
             next_volume: u16_at(b, 172),
@@ -523,6 +532,7 @@ impl Superblock {
             cache_key,
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
             tidy: Tidy::decode(u32_at(b, TIDY_AT)),
+            device,
             scrub: ScrubRecord::read(b, SCRUB_AT),
             dedup: DedupRecord::read(b, DEDUP_AT),
             disk_index,
@@ -571,6 +581,7 @@ mod tests {
             cache: "fixed:40,lru".parse().ok(),
             replicas: Some(77),
             tidy: Tidy::PerDay(5 << 20),
+            device: DeviceKind::Hdd,
             flash: 0x1234,
             ..superblock
         };

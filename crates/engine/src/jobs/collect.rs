@@ -143,9 +143,9 @@ impl Collect {
     /// Whether containers are to be emptied, and may be.
     fn is_due(&self, pool: &Pool) -> bool {
         let empty = u64::from(pool.space.empty_containers());
-        let is_wanted = self.is_running || empty < pool.empty_wanted().0 || pool.regions().aside() > 0;
-        let has_slots = self.is_running || pool.has_slots_to_move();
-        is_wanted && has_slots && !self.rests(pool) && pool.may_be_reordered() && pool.may_move() > 0
+        let is_wanted = self.is_running || pool.regions().aside() > 0 || pool.is_below_low_water(empty);
+        let has_slots = || self.is_running || pool.has_slots_to_move();
+        is_wanted && has_slots() && !self.rests(pool) && pool.may_be_reordered() && pool.may_move() > 0
     }
 
     /// Whether nothing has changed since nothing could be emptied.
@@ -264,8 +264,7 @@ impl Collect {
         }
         self.emptied += emptied;
         // An empty container may be open or out of reach: whoever waits for one goes by what can be had.
-        let is_enough =
-            u64::from(pool.space.empty_containers()) >= pool.empty_wanted().1 && pool.regions().aside() == 0;
+        let is_enough = u64::from(pool.space.empty_containers()) >= pool.high_water() && pool.regions().aside() == 0;
         if is_enough && self.victim.is_none() {
             self.stop(pool);
         }
@@ -285,7 +284,7 @@ impl Collect {
             return;
         }
         let empty = u64::from(pool.space.empty_containers());
-        let wanted = pool.empty_wanted().1.saturating_sub(empty).max(1).min(CONTAINERS as u64) as usize;
+        let wanted = pool.high_water().saturating_sub(empty).max(1).min(CONTAINERS as u64) as usize;
         let tried = &self.tried;
         let is_new = |container, free| tried.len() < TRIED && tried.get(&container) != Some(&free);
         self.division = survey.divide(pool.store.geometry.slots_per_container, wanted, pool.may_move(), is_new);

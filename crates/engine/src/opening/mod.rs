@@ -615,16 +615,7 @@ impl Engine {
             return Err(OpenError::UnknownFormat);
         }
         self.pool.roots = self.pool.superblock.roots;
-        (self.pool.pool_policy, self.pool.pool_memory) =
-            (self.pool.superblock.pool_policy, self.pool.superblock.memory);
-        self.pool.second_copies = self.pool.superblock.second_copies;
-        self.pool.index_copy = self.pool.superblock.index_copy;
-        let tidy = self.pool.superblock.tidy;
-        self.pool.regions_mut().set_tidy(tidy);
-        self.pool.disk_index.record = self.pool.superblock.disk_index;
-        self.pool.pool_cache = self.pool.superblock.cache;
-        self.pool.set_cache_key(self.pool.superblock.cache_key);
-        self.pool.replicas.budget = self.pool.superblock.replicas;
+        self.pool.adopt_settings();
         self.jobs.scrub.record =
             self.pool.superblock.scrub.found(self.pool.reads_only || self.pool.superblock.failed.is_some());
         self.jobs.dedup_mut().found(self.pool.superblock.dedup, self.pool.now);

@@ -20,7 +20,8 @@ pub(crate) enum Put {
     /// It shares a slot that holds what has this digest.
     Share(Slot, Digest),
     /// It gets the next slot, from a buffer that is the slot's from here on. Its bytes travel in the journal if they may.
-    Fresh { digest: Digest, buffer: BufferId, may_travel: bool },
+    /// `in_row`: it is one of many that are written together, and get slots that follow each other.
+    Fresh { digest: Digest, buffer: BufferId, may_travel: bool, in_row: bool },
     /// It is in a slot that a job has claimed and written, and that a sync has covered since: the record has nothing to wait for.
     Placed(Slot, Digest),
 }
@@ -42,8 +43,8 @@ impl Pool {
                 self.journal.changes.push(Change::Share { key, slot, digest });
                 (Entry::whole(slot, digest), digest, false)
             }
-            Put::Fresh { digest, buffer, may_travel } => {
-                let slot = self.space.allocate().expect("space was counted before");
+            Put::Fresh { digest, buffer, may_travel, in_row } => {
+                let slot = self.space.allocate(in_row).expect("space was counted before");
                 // The content may be cached under the slot's former life; that ended when the slot was given back.
                 self.buffers.set_check(buffer, check_bits(digest));
                 let before = self.dirty.insert(slot, buffer);

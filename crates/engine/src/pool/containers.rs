@@ -18,29 +18,39 @@ impl Pool {
     /// Opens containers ahead of the allocator, which needs their part of the space map. True if one was opened.
     pub(crate) fn open_ahead(&mut self) -> bool {
         let mut opened = false;
-        while self.space.ready() < self.slots_ahead() {
+        while self.space.ready_apart() < self.slots_ahead() {
             let fresh = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
             let Some(container) = self.space.choose(fresh) else {
                 self.wants_fresh = fresh;
                 break;
             };
-            match self.free_slots(container) {
-                Ok(()) => {
-                    opened = true;
-                    self.forget_wrapped();
-                }
-                Err(missing) if self.failed_pages.contains(&missing.key) => self.space.exclude(container),
-                Err(missing) => {
-                    self.store.load(missing, None);
-                    break;
-                }
-            }
+            let Some(()) = self.open_container(container, false) else { break };
+            opened = true;
+        }
+        while self.device().row_blocks > 0
+            && let Some(container) = self.space.choose_row(self.slots_ahead())
+        {
+            let Some(()) = self.open_container(container, true) else { break };
+            opened = true;
         }
         opened
     }
 
+    /// Opens a container, unless what is to be known of it cannot be read; `None`: its part of the space map is being loaded.
+    fn open_container(&mut self, container: u32, in_row: bool) -> Option<()> {
+        match self.free_slots(container, in_row) {
+            Ok(()) => self.forget_wrapped(),
+            Err(missing) if self.failed_pages.contains(&missing.key) => self.space.exclude(container),
+            Err(missing) => {
+                self.store.load(missing, None);
+                return None;
+            }
+        }
+        Some(())
+    }
+
     /// Opens a container, with the slots that are free in its part of the space map and not taken.
-    fn free_slots(&mut self, container: u32) -> Result<(), Missing> {
+    fn free_slots(&mut self, container: u32, in_row: bool) -> Result<(), Missing> {
         let per_leaf = self.store.geometry.space_leaf_slots();
         let root = self.roots[TreeId::SpaceMap as usize];
         let slots = self.space.slots_of(container);
@@ -70,7 +80,10 @@ impl Pool {
             *free &= !self.space.is_taken(Slot(slot));
         }
         if free.iter().filter(|&&free| free).count() == usize::from(self.space.containers[container as usize].free) {
-            self.space.open(container, |place| free[place as usize]);
+            match in_row {
+                true => self.space.open_row(container),
+                false => self.space.open(container, |place| free[place as usize]),
+            }
         } else {
             // The tables contradict each other: whatever is free there stays unused.
             self.space.exclude(container);

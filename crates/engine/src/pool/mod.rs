@@ -12,6 +12,7 @@
 //! memory      a buffer for whoever needs one
 //! room        metadata that is promised
 //! volumes     come, change and go
+//! device      what the disk is like
 //! disk_index  the index on disk, when there is one
 //! flash       copies of containers in front of the store, and which reads go there
 //! growth      geometry, space and tables together
@@ -21,6 +22,7 @@
 pub(crate) mod change;
 pub(crate) mod containers;
 pub(crate) mod contents;
+mod device;
 pub(crate) mod disk_index;
 pub mod flash;
 pub(crate) mod growth;
@@ -43,6 +45,7 @@ use alloc::vec::Vec;
 use crate::canary::Canary;
 use crate::contract::*;
 use crate::counters::{Counters, ReadCounts, WriteCounts};
+use crate::device::DeviceTraits;
 use crate::format::entry::Slot;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Root, Superblock, TREES};
@@ -110,6 +113,9 @@ pub(crate) struct Pool {
     /// The volume of second copies, if there is one that is not deleted.
     pub(crate) copies: Option<VolumeId>,
     pub(crate) index_copy: IndexCopy,
+    /// What the disk under the store is, as was set, and what it is like.
+    device_kind: DeviceKind,
+    device: DeviceTraits,
     regions: Regions,
     moves: Moves,
     pub(crate) replicas: Replicas,
@@ -247,6 +253,8 @@ impl Pool {
             index_copy: IndexCopy::default(),
             regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
             moves: Moves::default(),
+            device_kind: DeviceKind::default(),
+            device: limits.device,
             replicas: Replicas::default(),
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),

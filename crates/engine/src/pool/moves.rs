@@ -5,6 +5,8 @@
 //! low water   a quarter of the free slots lies in whole empty containers, or a 16th of all containers is empty, whichever is less; but one
 //!             container at least. With less, containers are to be emptied (jobs/collect.rs)
 //! high water  three times that: emptying goes on until then, if it can, and begins again below low water only
+//! with heads  a disk loses much by writes that are scattered: high water is 15 of 16 free slots, or three 16ths of all containers,
+//!             whichever is less; low water is half of that
 //! ```
 
 use super::Pool;
@@ -23,6 +25,10 @@ const FREE_IN_EMPTY: u64 = 4;
 const EMPTY_OF_ALL: u64 = 16;
 /// High water is so many times low water.
 const HIGH_WATER: u64 = 3;
+/// Where the disk has heads, of so many free slots
+const ALL: u64 = 16;
+/// so many lie in empty containers at high water.
+const ALL_BUT_ONE: u64 = ALL - 1;
 
 /// What has been moved, by all jobs.
 #[derive(Default)]
@@ -81,12 +87,89 @@ impl Pool {
         self.space.free() >= (geometry.spare_slots() / 2 + MOVED_AT_ONCE as u64).min(geometry.slots() / 8)
     }
 
-    /// Containers that are to be empty at the least, and those that are enough. See above.
+    /// What decides how many containers are to be empty.
     #[inline]
-    pub(crate) fn empty_wanted(&self) -> (u64, u64) {
+    fn water(&self) -> Water {
         let geometry = &self.store.geometry;
-        let of_free = self.space.free() / (FREE_IN_EMPTY * u64::from(geometry.slots_per_container));
-        let low = of_free.min(u64::from(geometry.containers) / EMPTY_OF_ALL).max(1);
-        (low, HIGH_WATER * low)
+        Water {
+            has_heads: self.device().has_heads,
+            free: self.space.free(),
+            containers: geometry.containers.into(),
+            per_container: geometry.slots_per_container.into(),
+        }
+    }
+
+    /// Containers that are enough. See above.
+    pub(crate) fn high_water(&self) -> u64 {
+        self.water().high()
+    }
+
+    /// Whether so few containers are empty that others are to be emptied. It is asked with every pump.
+    #[inline]
+    pub(crate) fn is_below_low_water(&self, empty: u64) -> bool {
+        self.water().is_low(empty)
+    }
+}
+
+/// See [`Pool::water`].
+#[derive(Clone, Copy)]
+struct Water {
+    has_heads: bool,
+    free: u64,
+    containers: u64,
+    per_container: u64,
+}
+
+impl Water {
+    fn low(&self) -> u64 {
+        if self.has_heads {
+            return self.high().div_ceil(2);
+        }
+        (self.free / (FREE_IN_EMPTY * self.per_container)).min(self.containers / EMPTY_OF_ALL).max(1)
+    }
+
+    fn high(&self) -> u64 {
+        if self.has_heads {
+            let of_free = (ALL_BUT_ONE * self.free).div_ceil(ALL * self.per_container);
+            return of_free.min(HIGH_WATER * self.containers / EMPTY_OF_ALL).max(1);
+        }
+        HIGH_WATER * self.low()
+    }
+
+    /// Whether `empty` is less than [`Water::low`], without a division.
+    #[inline]
+    fn is_low(&self, empty: u64) -> bool {
+        if empty == 0 {
+            return true;
+        }
+        if self.has_heads {
+            return 2 * empty * ALL * self.per_container < ALL_BUT_ONE * self.free
+                && (2 * empty + 1) * EMPTY_OF_ALL <= HIGH_WATER * self.containers;
+        }
+        (empty + 1) * EMPTY_OF_ALL <= self.containers && (empty + 1) * FREE_IN_EMPTY * self.per_container <= self.free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn low_water_is_the_same_without_a_division(
+            has_heads: bool,
+            containers in 1..5000u64,
+            per_container in 4..2048u64,
+            permille in 0..=1000u64,
+        ) {
+            let free = containers * per_container * permille / 1000;
+            let water = Water { has_heads, free, containers, per_container };
+            prop_assert!(1 <= water.low() && water.low() <= water.high());
+            for empty in 0..=free / per_container {
+                prop_assert_eq!(water.is_low(empty), empty < water.low());
+            }
+        }
     }
 }

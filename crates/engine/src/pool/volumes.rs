@@ -232,6 +232,20 @@ impl Pool {
         Ok(self.after_next_checkpoint())
     }
 
+    /// Properties are those that the superblock says.
+    pub(crate) fn adopt_settings(&mut self) {
+        let superblock = self.superblock;
+        (self.pool_policy, self.pool_memory) = (superblock.pool_policy, superblock.memory);
+        self.second_copies = superblock.second_copies;
+        self.replicas.budget = superblock.replicas;
+        self.index_copy = superblock.index_copy;
+        self.regions_mut().set_tidy(superblock.tidy);
+        self.disk_index.record = superblock.disk_index;
+        self.pool_cache = superblock.cache;
+        self.set_cache_key(superblock.cache_key);
+        self.set_device_kind(superblock.device);
+    }
+
     pub(crate) fn set_pool(&mut self, change: PoolChange) -> Result<u64, ControlError> {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
@@ -250,6 +264,7 @@ impl Pool {
         self.pool_memory = change.memory.unwrap_or(self.pool_memory);
         self.pool_cache = change.cache.unwrap_or(self.pool_cache);
         self.set_cache_key(change.cache_key.unwrap_or(self.cache.key()));
+        self.set_device_kind(change.device.unwrap_or(self.device_kind()));
         Ok(self.after_next_checkpoint())
     }
 

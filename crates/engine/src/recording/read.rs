@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::write::tag;
 use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
 use crate::contract::*;
+use crate::device::DeviceTraits;
 use crate::format::bytes::{checksum, u16_at, u64_at};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::icache::rule::CacheLimits;
@@ -290,6 +291,10 @@ impl Decoder {
                         *usize::try_from(key - 1).ok().and_then(|key| CacheKey::ALL.get(key)).ok_or(Stop::Damaged)?,
                     ),
                 };
+                let device = match reader.number()? {
+                    0 => None,
+                    code => Some(DeviceKind::decode(code - 1).ok_or(Stop::Damaged)?),
+                };
                 let memory = is_set.then_some(memory);
                 Command::SetPool(PoolChange {
                     policy,
@@ -300,6 +305,7 @@ impl Decoder {
                     tidy,
                     cache,
                     cache_key,
+                    device,
                 })
             }
             6 => Command::Grow { capacity: reader.number()? },
@@ -454,6 +460,14 @@ impl<'a> Reader<'a> {
                 unit: self.small()?,
                 sampled_one_in: self.small()?,
                 hit_costs: [self.small()?, self.small()?],
+            },
+            device: DeviceTraits {
+                has_heads: self.flag()?,
+                gap_blocks: self.small()?,
+                window_blocks: self.small()?,
+                window_reads: self.small()?,
+                reads_in_flight: self.small()?,
+                row_blocks: self.small()?,
             },
         })
     }

@@ -104,6 +104,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             index_copy: flag.then_some(IndexCopy::ALL[a as usize % 3]),
             tidy: (!flag).then(|| [Tidy::Auto, Tidy::Off, Tidy::PerDay(1 << 20)][a as usize % 3]),
             cache_key: flag.then_some(CacheKey::ALL[b as usize % 3]),
+            device: flag.then_some(DeviceKind::ALL[c as usize % 3]),
             cache: (c % 3 != 0).then(|| CacheSetting::decode(1 + (c % 3) as u32)),
         })),
         18 => control(Command::Grow { capacity: a }),

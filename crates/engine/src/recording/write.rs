@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
 use crate::contract::*;
+use crate::device::DeviceTraits;
 use crate::format::bytes::checksum;
 use crate::format::superblock::{Parameters, SUPERBLOCK_SIZE, Superblock};
 use crate::icache::rule::CacheLimits;
@@ -227,6 +228,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             tidy,
             cache,
             cache_key,
+            device,
         }) => {
             out.push(5);
             put_policy_change(out, policy);
@@ -239,6 +241,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             number(out, replicas.map_or(0, |bytes| bytes.map_or(1, |bytes| bytes.saturating_add(2))));
             number(out, tidy.map_or(0, |tidy| u64::from(tidy.encode()) + 1));
             number(out, cache_key.map_or(0, |key| key as u64 + 1));
+            number(out, device.map_or(0, |kind| kind as u64 + 1));
         }
         Command::Grow { capacity } => fields(out, &[6, capacity]),
         Command::Settle => out.push(7),
@@ -296,6 +299,7 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         discards,
         requests,
         cache: CacheLimits { setting, interval, unit, sampled_one_in, hit_costs: [index_hit, read_hit] },
+        device: DeviceTraits { has_heads, gap_blocks, window_blocks, window_reads, reads_in_flight, row_blocks },
     } = *limits;
     let setting = setting.map_or(0, CacheSetting::encode);
     let cache = [setting, interval, unit, sampled_one_in, index_hit, read_hit];
@@ -304,6 +308,7 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         .into_iter()
         .chain([delta_entries, map_buffer, read_ahead, discard_pages, discards, requests])
         .chain(cache)
+        .chain([u32::from(has_heads), gap_blocks, window_blocks, window_reads, reads_in_flight, row_blocks])
     {
         number(out, u64::from(value));
     }

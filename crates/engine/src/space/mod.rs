@@ -10,6 +10,7 @@
 //! the container's generation grows, so that what was known about its slots must be verified again before a slot is reused.
 
 pub(crate) mod loans;
+mod rows;
 
 use crate::format::layout::CONTAINER_BYTES;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -94,6 +95,14 @@ struct Open {
 }
 
 impl Open {
+    /// Takes the first slot of a word, which has one: which one of the container it is.
+    fn take(&mut self, word: usize) -> u64 {
+        let at = word as u64 * 64 + u64::from(self.slots[word].trailing_zeros());
+        self.slots[word] &= self.slots[word] - 1;
+        self.left -= 1;
+        at
+    }
+
     /// The first word that has a slot left.
     fn next_word(&self) -> Option<usize> {
         (self.word..self.slots.len()).find(|&at| self.slots[at] != 0)
@@ -112,6 +121,9 @@ pub(crate) struct Space {
     /// The last record of them, or a later one that is published.
     last_retired: u64,
     open: VecDeque<Open>,
+    /// Those that were opened empty for what is written in rows (`rows.rs`), and slots left in them.
+    rows: VecDeque<Open>,
+    in_rows: u64,
     /// Lists of containers that have been closed, for the next ones.
     spare: Vec<Vec<u64>>,
     /// Containers that are open or lent, and those whose part of the space map cannot be read.
@@ -154,6 +166,8 @@ impl Space {
             pending: VecDeque::new(),
             last_retired: 0,
             open: VecDeque::new(),
+            rows: VecDeque::new(),
+            in_rows: 0,
             spare: Vec::new(),
             closed_to: HashSet::with_hasher(FixedState::with_seed(10)),
             excluded: Vec::new(),
@@ -478,16 +492,28 @@ impl Space {
         }
         // What became free in an open container, after it was opened.
         let grown = |open: &Open| u32::from(self.containers[open.container as usize].free) > open.left;
-        let Some(at) = self.open.iter().position(grown) else { return self.call_in() };
+        let Some(at) = self.open.iter().position(grown) else {
+            return self.close_grown_row().or_else(|| self.call_in());
+        };
         let open = self.open.remove(at)?;
+        Some(self.close(open))
+    }
+
+    /// An open container is closed, with what is left in it.
+    fn close(&mut self, open: Open) -> u32 {
         self.ready -= u64::from(open.left);
         self.closed(open.container);
         self.keep(open.slots);
-        Some(open.container)
+        open.container
     }
 
     /// Opens a container. `free` says which of its slots (by place) can be allocated.
     pub(crate) fn open(&mut self, container: u32, free: impl Fn(u64) -> bool) {
+        let open = self.make_open(container, free);
+        self.open.push_back(open);
+    }
+
+    fn make_open(&mut self, container: u32, free: impl Fn(u64) -> bool) -> Open {
         let mut slots = self.spare.pop().unwrap_or_default();
         slots.resize(self.per_container.div_ceil(64) as usize, 0);
         for place in (0..u64::from(self.per_container)).filter(|&place| free(place)) {
@@ -496,11 +522,11 @@ impl Space {
         let left = slots.iter().map(|word: &u64| word.count_ones()).sum();
         debug_assert_eq!(left, u32::from(self.containers[container as usize].free));
         self.ready += u64::from(left);
-        self.open.push_back(Open { container, slots, left, word: 0 });
         self.closed_to.insert(container);
         self.groups[(container / GROUP) as usize].stale = true;
         self.search = container + 1;
         self.grow_generation(container);
+        Open { container, slots, left, word: 0 }
     }
 
     /// A container's part of the space map cannot be read: its free slots stay unused.
@@ -528,15 +554,18 @@ impl Space {
         at - start
     }
 
-    /// Allocates a slot from the open containers, if one is left there.
-    pub(crate) fn allocate(&mut self) -> Option<Slot> {
+    /// Allocates a slot from the open containers, if one is left there: for what is written in rows, or for all else. Where one of these
+    /// two has none, it takes those of the other.
+    pub(crate) fn allocate(&mut self, in_row: bool) -> Option<Slot> {
+        let from_rows = if in_row { !self.rows.is_empty() } else { self.open.is_empty() };
+        if from_rows {
+            return self.allocate_in_row();
+        }
         let first = self.slots_of(self.open.front()?.container).start;
         let open = self.open.front_mut()?;
         let word = open.next_word()?;
         open.word = word;
-        let slot = Slot(first + word as u64 * 64 + u64::from(open.slots[word].trailing_zeros()));
-        open.slots[word] &= open.slots[word] - 1;
-        open.left -= 1;
+        let slot = Slot(first + open.take(word));
         self.ready -= 1;
         self.take(slot)?;
         if self.open.front()?.left == 0 {
@@ -633,7 +662,7 @@ mod tests {
         if space.ready() == 0 {
             open_next(space)?;
         }
-        space.allocate()
+        space.allocate(false)
     }
 
     /// Entries of the index of 65,536 lives ago would prove something again.
@@ -706,7 +735,10 @@ mod tests {
         assert_eq!((space.ready(), space.available()), (1, 2));
         assert_eq!(open_next(&mut space), Some(1));
         assert_eq!((space.ready(), space.generation(Slot(4))), (2, generation + 1));
-        assert_eq!((space.allocate(), space.allocate(), space.choose(false)), (Some(Slot(5)), Some(Slot(7)), None));
+        assert_eq!(
+            (space.allocate(false), space.allocate(false), space.choose(false)),
+            (Some(Slot(5)), Some(Slot(7)), None)
+        );
     }
 
     #[test]

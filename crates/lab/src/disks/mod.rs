@@ -23,7 +23,7 @@ pub mod validate;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use engine::Nanos;
+use engine::{DeviceTraits, Nanos};
 
 /// The name that who drives a disk gives to a command, to know it again when it completes.
 pub type Tag = u64;
@@ -185,6 +185,15 @@ impl Disk {
         match self {
             Disk::Array(array) => array.rebuild()?.finished(),
             Disk::Instant(_) | Disk::Ssd(_) | Disk::Hdd(_) | Disk::Flash(_) => None,
+        }
+    }
+
+    /// What a driver would say of it.
+    pub fn traits(&self) -> DeviceTraits {
+        match self {
+            Disk::Instant(_) | Disk::Ssd(_) | Disk::Flash(_) => DeviceTraits::SSD,
+            Disk::Hdd(_) => DeviceTraits::HDD,
+            Disk::Array(array) => array.member_traits(),
         }
     }
 

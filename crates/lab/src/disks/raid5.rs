@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use engine::Nanos;
+use engine::{DeviceTraits, Nanos};
 
 use super::rebuild::{Rebuild, WINDOW};
 use super::stripe::{Round, Row, plan};
@@ -163,6 +163,11 @@ impl Array {
     pub fn capacity(&self) -> u64 {
         let member = self.members.iter().map(Disk::capacity).min().unwrap_or(0);
         (member / self.unit * self.unit).saturating_mul(self.data_members() as u64)
+    }
+
+    /// What a driver would say of its members.
+    pub(super) fn member_traits(&self) -> DeviceTraits {
+        self.members.first().map_or(DeviceTraits::SSD, Disk::traits)
     }
 
     pub(super) fn statistics(&self) -> Statistics {

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::encode::{VOLUME_BYTES, checksum};
 use engine::superblock::{MAGIC, SUPERBLOCK_SIZE, TREES, TreeId};
-use engine::{Command, DigestFunction, Engine, Geometry, Limits, Parameters, Policy, Superblock, UNGROWN, VolumeId};
+use engine::{
+    Command, DeviceKind, DeviceTraits, DigestFunction, Engine, Geometry, Limits, Parameters, Policy, Superblock,
+    UNGROWN, VolumeId,
+};
 
 use super::driver::{Driver, Task, probe};
 
@@ -40,6 +43,7 @@ pub const LIMITS: Limits = Limits {
     delta_entries: 64,
     map_buffer: 24,
     read_ahead: 1024,
+    device: DeviceTraits::SSD,
     requests: 4,
     cache: crate::runs::config::GIVEN_CACHE,
 };
@@ -73,7 +77,7 @@ pub fn make(kind: Kind) -> Vec<u8> {
     let parameters = parameters();
     let geometry = parameters.geometry;
     let mut image = vec![0; geometry.total_blocks() as usize * BLOCK];
-    for (offset, bytes) in engine::format(parameters).blocks {
+    for (offset, bytes) in engine::format(parameters, DeviceKind::Auto).blocks {
         image[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
     }
     let Ok(mut driver) = Driver::open(image, LIMITS, Engine::open) else { panic!("a new pool opens") };

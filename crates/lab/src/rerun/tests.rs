@@ -39,7 +39,7 @@ impl Recorded {
     fn open(seed: u64) -> Recorded {
         let config = Config::small(seed);
         let header = header(&config);
-        let format = engine::format(config.parameters);
+        let format = engine::format(config.parameters, engine::DeviceKind::Auto);
         let mut pages = HashMap::new();
         for (offset, bytes) in format.blocks {
             pages.insert(offset / config.parameters.geometry.block(), bytes);

@@ -1,6 +1,6 @@
 //! The parameters of a run, all drawn from its seed: a swarm of tiny, nasty pools.
 
-use engine::{CacheKey, CacheLimits, DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
+use engine::{CacheKey, CacheLimits, DeviceTraits, DigestFunction, Geometry, Growth, Limits, Parameters, Policy};
 
 use crate::random::Random;
 use crate::runs::forged;
@@ -72,6 +72,7 @@ impl Config {
                 read_ahead: 1024,
                 requests: 16,
                 cache: GIVEN_CACHE,
+                device: DeviceTraits::SSD,
             },
             volumes: vec![(64, Policy::Full), (64, Policy::Full)],
             depth: 4,
@@ -123,6 +124,7 @@ impl Config {
             limits.cache = CacheLimits { setting, interval: caches.pick(&[1, 4, 16, 64]), ..GIVEN_CACHE };
         }
         limits.map_buffer = Random::new(seed ^ 0x6d61_7062).pick(&[0, 2, 8, 32, 128, 512]);
+        limits.device = any_device(&mut Random::new(seed ^ 0x6465_7669_6365));
         make_huge(&mut volumes, &mut geometry, &mut limits, &mut Random::new(seed ^ 0x6875_6765));
         let random_flash = &mut Random::new(seed ^ 0x666c_6173);
         let flash = random_flash.one_in(3).then(|| FlashConfig::draw(random_flash));
@@ -160,6 +162,21 @@ impl Config {
         let room = u64::from(self.limits.index_entries) >= 4 * self.parameters.geometry.slots();
         let stays = self.limits.cache.setting.is_none();
         all_full && room && stays && self.limits.index_tag_bits == 0 && self.limits.sharing_digest_bits == 0
+    }
+}
+
+/// The disk of every third seed has heads, and numbers that fit a tiny pool.
+fn any_device(random: &mut Random) -> DeviceTraits {
+    if !random.one_in(3) {
+        return DeviceTraits::SSD;
+    }
+    DeviceTraits {
+        has_heads: true,
+        gap_blocks: random.pick(&[0, 2, 8]),
+        window_blocks: random.pick(&[8, 64, 4096]),
+        window_reads: random.pick(&[2, 8, 1024]),
+        reads_in_flight: random.pick(&[1, 8, 256]),
+        row_blocks: random.pick(&[1, 2, 4, 8]),
     }
 }
 
@@ -218,6 +235,7 @@ fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
         read_ahead: 1024,
         requests: random.between(4, 16) as u32,
         cache: GIVEN_CACHE,
+        device: DeviceTraits::SSD,
     }
 }
 

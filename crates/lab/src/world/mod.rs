@@ -20,9 +20,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use engine::{
-    BlockContent, BufferId, Command, ControlError, DataSegment, Device, Effect, Engine, Error, Event, Extent, Geometry,
-    Io, IoError, IoId, IoOp, Limits, Nanos, OpenError, Outcome, PageId, Parameters, Recovered, Reply, RequestId,
-    Segment, Submit, Superblock,
+    BlockContent, BufferId, Command, ControlError, DataSegment, Device, DeviceKind, Effect, Engine, Error, Event,
+    Extent, Geometry, Io, IoError, IoId, IoOp, Limits, Nanos, OpenError, Outcome, PageId, Parameters, Recovered, Reply,
+    RequestId, Segment, Submit, Superblock,
 };
 
 use crate::content::{CELLS, Cells, Content, ZERO, describe};
@@ -175,7 +175,7 @@ pub fn formatted(parameters: Parameters) -> Disk {
     for parity in 0..2 {
         disk.pair(geometry.superblock_block(0, parity), geometry.superblock_block(1, parity));
     }
-    let format = engine::format(parameters);
+    let format = engine::format(parameters, DeviceKind::Auto);
     for (offset, length) in format.zero {
         for block in offset / geometry.block()..(offset + length).div_ceil(geometry.block()) {
             disk.put(block, Content::Payload(ZERO));

@@ -1,6 +1,6 @@
 //! The emptiest containers are emptied when the pool is idle: what is then written in order finds whole ones; whatever comes between.
 
-use engine::{CollectStatus, Command, HomeStatus, PoolChange, ReadCounts, Tidy};
+use engine::{CollectStatus, Command, DeviceTraits, HomeStatus, PoolChange, ReadCounts, Tidy};
 use lab::content::CELLS;
 use lab::random::Random;
 use lab::runs::config::Config;
@@ -67,7 +67,13 @@ impl Bench {
 /// A full pool of so many containers beyond its volume, which was written in order and then overwritten at random until no container was
 /// empty any more. Nobody reads on.
 fn aged(tidy: Tidy, spare: u32, blocks: u64) -> (Bench, Vec<u32>) {
+    aged_on(DeviceTraits::SSD, tidy, spare, blocks)
+}
+
+/// The same on such a disk.
+fn aged_on(device: DeviceTraits, tidy: Tidy, spare: u32, blocks: u64) -> (Bench, Vec<u32>) {
     let mut config = Config::small(1);
+    config.limits.device = device;
     let geometry = &mut config.parameters.geometry;
     geometry.slots_per_container = CONTAINER as u32;
     (geometry.containers, geometry.spare_containers) = ((blocks / CONTAINER) as u32 + spare, spare);
@@ -219,4 +225,24 @@ fn the_scenario_empties_containers() {
     let status = run.world.engine.status();
     assert!(status.collect.moved_blocks >= 8 && status.collect.emptied_containers >= 2, "{:?}", status.collect);
     assert!(status.home.regions + status.home.given_up_regions > 0, "regions are looked at: {:?}", status.home);
+}
+
+/// What is left in open containers is scattered, and was used up first: on a disk with heads that took longer than all that followed.
+#[test]
+fn where_the_disk_has_heads_writes_in_order_get_empty_containers_at_once_and_others_leave_them_some() {
+    let heads = DeviceTraits { row_blocks: 8, ..DeviceTraits::HDD };
+    let (mut bench, mut contents) = aged_on(heads, Tidy::Auto, 6, BLOCKS);
+    bench.pass(120 * SECOND);
+    let after = bench.collect();
+    assert!(!after.is_due && after.empty_containers >= 4, "{after:?}");
+    bench.set_moves(Tidy::Off);
+    // More than there are holes beside the containers that are kept.
+    bench.write_anywhere(&mut contents, 6 * CONTAINER, 50_000);
+    let container = CONTAINER as usize;
+    bench.write_in_order(0, &mut contents[..container], 60_000);
+    bench.settle();
+    let reads = bench.verify_from(0, &contents[..container]);
+    assert!(reads <= CONTAINER / 8 + 2, "{reads}");
+    bench.verify_from(0, &contents);
+    bench.audit();
 }

@@ -10,6 +10,7 @@ mod collect;
 mod content_cache;
 mod copies;
 mod dedup;
+mod device;
 mod disk_index;
 mod failures;
 mod flash;

@@ -27,6 +27,7 @@ use crate::progress::Progress;
 use crate::report::status::failure_text;
 use crate::size;
 use crate::store::backing::{Access, AlignedBytes, Store};
+use crate::store::heads;
 use crate::store::owner::{self, Purpose};
 
 /// Memory for the engine, unless the pool needs more.
@@ -307,6 +308,7 @@ impl Audit {
         let limits = Limits::for_memory(memory, &geometry)
             .or_else(|needed| Limits::for_memory(needed, &geometry))
             .map_err(|needed| anyhow::anyhow!("this pool needs {} of memory to be opened", size::show(needed)))?;
+        let limits = Limits { device: heads::of(&overlay.store), ..limits };
         let arena =
             Arena::new((limits.buffers as usize, limits.buffers as usize), 1, 1).context("cannot get memory")?;
         let engine = Engine::open_to_audit(parameters, limits, 0);
@@ -549,7 +551,8 @@ mod tests {
     #[test]
     fn an_audit_with_too_little_memory_begins_anew_with_more() {
         let path = std::env::temp_dir().join(format!("onefold-check-{}", std::process::id()));
-        let (store, parameters) = crate::commands::create::create(&path, 16 << 20, true).unwrap();
+        let (store, parameters) =
+            crate::commands::create::create(&path, 16 << 20, true, engine::DeviceKind::Auto).unwrap();
         let mut audit = Audit::new(&Superblock::new(parameters), Overlay::new(store)).unwrap();
         let (before, most) = (audit.memory, audit.limits.replayable_entries(&parameters.geometry));
         audit.take_more(most + 1).unwrap();

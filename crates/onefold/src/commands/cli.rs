@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use engine::Policy;
+use engine::{DeviceKind, Policy};
 
 use crate::clients::listen::Address;
 use crate::clients::tls::Mode;
@@ -69,12 +69,12 @@ pub enum Command {
     /// Serve the volumes of a pool over NBD until SIGTERM or Ctrl-C
     Serve(ServeArgs),
     /// Set a property of a pool: its memory and how that is shared, the policy of volumes that do not set one themselves, second copies,
-    /// replicas, or which copy its index names
+    /// replicas, which copy its index names, or what its disk is
     Set {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// policy, memory, second-copies, replicas, index-copy, tidy, cache or cache-key
+        /// policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key or device
         key: String,
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
@@ -85,7 +85,8 @@ pub enum Command {
         /// cache: how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or
         /// read, each also with ,lru;
         /// cache-key: what the read cache finds blocks by: sector (their places, the default), content (what several places hold is kept
-        /// once) or off (it keeps nothing)
+        /// once) or off (it keeps nothing);
+        /// device: what the disk is: hdd (it has heads), ssd, or auto (the default: what the system says), at once, also while serving
         value: String,
     },
     /// Show the properties of a pool and where they come from
@@ -93,7 +94,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache or cache-key
+        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key or device
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]
@@ -146,6 +147,9 @@ pub struct CreateArgs {
     /// How much data fits; the file may grow larger than this by the pool's own tables
     #[arg(long, value_parser = size::parse)]
     pub capacity: u64,
+    /// What the disk is: hdd (it has heads), ssd, or auto: what the system says whenever the pool is opened
+    #[arg(long, default_value = "auto")]
+    pub device: DeviceKind,
     /// Overwrite whatever the file or device holds
     #[arg(long)]
     pub force: bool,

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use engine::{Geometry, Parameters, Superblock};
+use engine::{DeviceKind, Geometry, Parameters, Superblock};
 
 use crate::io::digest;
 use crate::progress::Progress;
@@ -19,8 +19,8 @@ use crate::store::probe::{self, Contents};
 /// How much of a device's end is cleared, so that nothing takes it for what it was.
 const TAIL: u64 = 1 << 20;
 
-/// Makes a pool for at least `capacity` bytes of data; returns its store, locked, and its parameters.
-pub fn create(path: &Path, capacity: u64, force: bool) -> anyhow::Result<(Store, Parameters)> {
+/// Makes a pool for at least `capacity` bytes of data, on a disk of this kind; returns its store, locked, and its parameters.
+pub fn create(path: &Path, capacity: u64, force: bool, device: DeviceKind) -> anyhow::Result<(Store, Parameters)> {
     let geometry = geometry_for(capacity)?;
     let existed = backing::kind_of(path)?.is_some();
     let mut store = Store::open(path, if existed { Access::Write } else { Access::CreateNew })?;
@@ -33,7 +33,7 @@ pub fn create(path: &Path, capacity: u64, force: bool) -> anyhow::Result<(Store,
         Contents::Pool(pool) => Some(owner::acquire(&store, &pool.parameters)?),
         _ => None,
     };
-    match fill(&mut store, geometry) {
+    match fill(&mut store, geometry, device) {
         Ok(parameters) => Ok((store, parameters)),
         Err(error) => {
             if !existed {
@@ -45,9 +45,9 @@ pub fn create(path: &Path, capacity: u64, force: bool) -> anyhow::Result<(Store,
 }
 
 /// Makes an empty pool of a store, whatever it holds.
-pub fn fill(store: &mut Store, geometry: Geometry) -> anyhow::Result<Parameters> {
+pub fn fill(store: &mut Store, geometry: Geometry, device: DeviceKind) -> anyhow::Result<Parameters> {
     let parameters = new_parameters(geometry)?;
-    write_pool(store, parameters)?;
+    write_pool(store, parameters, device)?;
     Ok(parameters)
 }
 
@@ -81,13 +81,13 @@ fn describe_pool(pool: &Superblock) -> String {
     format!("a Onefold pool already (capacity {})", size::show(capacity))
 }
 
-fn write_pool(store: &mut Store, parameters: Parameters) -> anyhow::Result<()> {
+fn write_pool(store: &mut Store, parameters: Parameters, device: DeviceKind) -> anyhow::Result<()> {
     let needed = parameters.geometry.total_bytes();
     match store.kind() {
         Kind::File => store.reset_to(needed)?,
         Kind::Device => grow::require_length(store, &parameters.geometry)?,
     }
-    let format = engine::format(parameters);
+    let format = engine::format(parameters, device);
     let total: u64 = format.zero.iter().map(|(_, length)| length).sum();
     let mut progress = Progress::new("writing the journal", total);
     if store.kind() == Kind::Device {
@@ -129,7 +129,7 @@ mod tests {
 
     fn refusal(name: &str, bytes: &[u8]) -> String {
         let path = scratch(name, bytes);
-        let error = create(&path, 1 << 24, false).err().expect("it must be refused").to_string();
+        let error = create(&path, 1 << 24, false, DeviceKind::Auto).err().expect("it must be refused").to_string();
         assert_eq!(std::fs::read(&path).unwrap(), bytes, "nothing may change");
         std::fs::remove_file(&path).unwrap();
         assert!(error.contains("--force") && error.contains(path.to_str().unwrap()), "{error}");
@@ -140,7 +140,7 @@ mod tests {
     fn zeroes_and_holes_are_written_over() {
         let path = scratch("blank", &vec![0; (3 << 20) + 5]);
         std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
-        assert!(create(&path, 1 << 24, false).is_ok());
+        assert!(create(&path, 1 << 24, false, DeviceKind::Auto).is_ok());
         std::fs::remove_file(&path).unwrap();
     }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use engine::{Geometry, Parameters, Recovered};
+use engine::{DeviceKind, Geometry, Parameters, Recovered};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info, warn};
@@ -217,13 +217,13 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, u64)> {
     }
     let size = arguments.size.context("--create needs --size")?;
     if backing::kind_of(path)?.is_none() {
-        let (store, _) = create::create(path, size, false)?;
+        let (store, _) = create::create(path, size, false, DeviceKind::Auto)?;
         say_made(&store, size);
         return Ok((store, 0));
     }
     let mut store = Store::open(path, Access::Write)?;
     if let probe::Contents::Empty = probe::probe(&store)? {
-        create::fill(&mut store, create::geometry_for(size)?)?;
+        create::fill(&mut store, create::geometry_for(size)?, DeviceKind::Auto)?;
         say_made(&store, size);
         return Ok((store, 0));
     }

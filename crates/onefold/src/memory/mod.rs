@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use engine::{Geometry, Limits};
+use engine::{DeviceTraits, Geometry, Limits};
 
 use crate::io::arena::BLOCK;
 use crate::memory::capacity::Connections;
@@ -57,6 +57,11 @@ pub struct Division {
 }
 
 impl Division {
+    /// The same for a pool on such a disk.
+    pub fn on(self, device: DeviceTraits) -> Division {
+        Division { limits: Limits { device, ..self.limits }, ..self }
+    }
+
     /// Divides `memory` bytes for a pool and up to `wanted` clients; fails with what would do if that is too little.
     pub fn new(memory: u64, geometry: &Geometry, wanted: u32) -> Result<Division, u64> {
         let mut needed = 0;

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheKey, CacheSetting, Command, DedupCommand, Engine, Goal, IndexCopy, Policy, PoolChange, ScrubCommand, Tidy,
-    Timing, Volume, VolumeId, VolumeProperties,
+    CacheKey, CacheSetting, Command, DedupCommand, DeviceKind, Engine, Goal, IndexCopy, Policy, PoolChange,
+    ScrubCommand, Tidy, Timing, Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
 
@@ -81,6 +81,7 @@ pub fn wanted<'a>(
             tidy,
             cache,
             cache_key,
+            device,
         }) => Command::SetPool(PoolChange {
             policy: policy.as_deref().map(inheritable).transpose()?,
             memory: *memory_bytes,
@@ -90,6 +91,7 @@ pub fn wanted<'a>(
             tidy: tidy.as_deref().map(tidy_value).transpose()?,
             cache: cache.as_deref().map(cache_setting).transpose()?,
             cache_key: cache_key.as_deref().map(cache_key_value).transpose()?,
+            device: device.as_deref().map(device_value).transpose()?,
         }),
     };
     Ok(Wanted::Command(command, None))
@@ -173,6 +175,7 @@ pub fn done(request: &Request) -> Option<String> {
         Request::SetPool(PoolSettings { tidy: Some(tidy), .. }) => format!("the pool: set tidy={tidy}"),
         Request::SetPool(PoolSettings { cache: Some(cache), .. }) => format!("the pool: set cache={cache}"),
         Request::SetPool(PoolSettings { cache_key: Some(key), .. }) => format!("the pool: set cache-key={key}"),
+        Request::SetPool(PoolSettings { device: Some(device), .. }) => format!("the pool: set device={device}"),
         Request::SetPool(PoolSettings { policy, .. }) => {
             format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
         }
@@ -221,6 +224,11 @@ pub fn index_copy_value(text: &str) -> Result<IndexCopy, String> {
 /// What the read cache finds blocks by.
 pub fn cache_key_value(text: &str) -> Result<CacheKey, String> {
     text.parse().map_err(|error| format!("cache-key={text} is not possible: {error}"))
+}
+
+/// What the disk under a pool is.
+pub fn device_value(text: &str) -> Result<DeviceKind, String> {
+    text.parse().map_err(|error| format!("device={text} is not possible: {error}"))
 }
 
 /// How much is moved to put scattered regions in order.

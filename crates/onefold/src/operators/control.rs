@@ -162,6 +162,8 @@ pub struct PoolSettings {
     pub cache: Option<String>,
     /// What the read cache finds blocks by, as it is written on the command line.
     pub cache_key: Option<String>,
+    /// What the disk under the pool is: `auto`, `hdd` or `ssd`.
+    pub device: Option<String>,
 }
 
 /// What to do about the pass that finds all duplicates.

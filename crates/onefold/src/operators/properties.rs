@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::operators::command::{
-    cache_key_value, cache_setting, goal_value, index_copy_value, inheritable, tidy_value, timing_value,
+    cache_key_value, cache_setting, device_value, goal_value, index_copy_value, inheritable, tidy_value, timing_value,
 };
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
@@ -102,6 +102,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
             value: report.cache.key.clone(),
             source: if report.cache.key == engine::CacheKey::default().to_string() { DEFAULT } else { "pool" },
         },
+        Property {
+            name: name.into(),
+            property: "device",
+            value: report.device.set.clone(),
+            source: if report.device.is_set() { "pool" } else { DEFAULT },
+        },
     ]
 }
 
@@ -173,8 +179,8 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
 }
 
 /// Properties of a pool.
-const POOL_KEYS: [&str; 8] =
-    ["policy", "memory", "second-copies", "replicas", "index-copy", "tidy", "cache", "cache-key"];
+const POOL_KEYS: [&str; 9] =
+    ["policy", "memory", "second-copies", "replicas", "index-copy", "tidy", "cache", "cache-key", "device"];
 
 /// What `set` asks for.
 pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
@@ -219,6 +225,10 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
         "cache-key" => {
             cache_key_value(value)?;
             settings.cache_key = Some(value.into());
+        }
+        "device" => {
+            device_value(value)?;
+            settings.device = Some(value.into());
         }
         _ => return Err(unknown_key(key, &POOL_KEYS)),
     }
@@ -288,7 +298,7 @@ mod tests {
         assert!(set(&["policy"]).unwrap_err().contains("KEY=VALUE"));
         let error = pool_request("size", "1").unwrap_err();
         assert!(
-            error.contains("policy or memory or second-copies or replicas or index-copy or tidy or cache or cache-key"),
+            error.contains("second-copies or replicas or index-copy or tidy or cache or cache-key or device"),
             "{error}"
         );
         let set = |memory_bytes, second_copies| {
@@ -298,6 +308,10 @@ mod tests {
         assert!(pool_request("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));
         assert!(["content", "sector", "off"].iter().all(|value| pool_request("cache-key", value).is_ok()));
         assert!(pool_request("cache-key", "digest").unwrap_err().contains("content, sector or off"));
+        assert!(["auto", "hdd", "ssd"].iter().all(|value| pool_request("device", value).is_ok()));
+        assert!(
+            pool_request("device", "tape").unwrap_err().contains("device=tape is not possible: it is auto, hdd or ssd")
+        );
         assert!(pool_request("replicas", "1G").is_ok() && pool_request("replicas", "off").is_ok());
         assert!(pool_request("replicas", "many").unwrap_err().contains("off or default"));
         assert!(["auto", "off", "50G"].iter().all(|value| pool_request("tidy", value).is_ok()));

@@ -270,6 +270,8 @@ mod tests {
             redirected_blocks: 0,
             second_copies: 0,
             reorder: engine::ReorderStatus::default(),
+            device_set: engine::DeviceKind::Auto,
+            device: engine::DeviceTraits::SSD,
             home: engine::HomeStatus::default(),
             collect: engine::CollectStatus::default(),
             memory_bytes: 0,

@@ -2,6 +2,7 @@
 
 pub mod caches;
 pub mod dedup;
+pub mod device;
 pub mod flash;
 pub mod health;
 pub mod jobs;

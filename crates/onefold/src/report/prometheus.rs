@@ -90,6 +90,9 @@ const METRICS: &[Metric] = &[
     counter("onefold_metadata_table_blocks_written_total", "Blocks of metadata written, by table.", |report| {
         tables(&report.metadata.tables)
     }),
+    gauge("onefold_device_has_heads", "1 if the disk under the pool is taken for one with heads.", |report| {
+        one(report.device.has_heads)
+    }),
     gauge("onefold_second_copies", "Blocks of the data that are second copies.", |report| one(report.second_copies)),
     gauge("onefold_memory_bytes", "Memory in use.", |report| one(report.memory_bytes)),
     gauge("onefold_memory_cap_bytes", "Memory that may be used.", |report| one(report.memory_cap_bytes)),

@@ -11,6 +11,7 @@ use crate::clients::tls;
 use crate::memory::Source;
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
+use crate::report::device::DeviceReport;
 use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
 use crate::report::pace::{PaceReport, VolumePaceReport};
@@ -85,6 +86,9 @@ pub struct Report {
     /// Regions that are put in order again.
     #[serde(default)]
     pub tidy: TidyReport,
+    /// What the disk under the pool is.
+    #[serde(default)]
+    pub device: DeviceReport,
     /// Who said so: `default`, `pool` or `command line`.
     pub memory_source: String,
     /// Whether memory that is in use beyond the cap is still to be given back.
@@ -514,6 +518,7 @@ impl Report {
             index_copy: engine.index_copy().to_string(),
             replicas: ReplicasReport::new(engine, &status.reorder),
             tidy: TidyReport::new(&status.home, &status.collect),
+            device: DeviceReport::new(&status),
             memory_source: memory.1.name().into(),
             memory_resizing: engine.is_resizing(),
             cache: CacheReport::new(engine),
@@ -558,6 +563,7 @@ impl Report {
             row("no room", "the file system under the pool is full: make room there".into());
         }
         row("capacity", size::show(self.capacity_bytes));
+        row("device", self.device.text());
         row("logical", format!("{:<12}what the volumes hold", blocks(self.logical_blocks_used)));
         row("data", format!("{:<12}what is stored for it", blocks(self.data_blocks_used)));
         if self.second_copies > 0 {

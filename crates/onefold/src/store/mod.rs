@@ -3,6 +3,7 @@
 pub mod backing;
 pub mod copy_on_write;
 pub mod grow;
+pub mod heads;
 pub mod host;
 pub mod identity;
 pub mod owner;

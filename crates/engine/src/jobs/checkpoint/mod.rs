@@ -662,6 +662,7 @@ impl Engine {
             second_copies: self.pool.second_copies,
             index_copy: self.pool.index_copy,
             tidy: self.pool.regions().tidy(),
+            device: self.pool.device_kind(),
             cache: self.pool.pool_cache,
             cache_key: self.pool.cache.key(),
             replicas: self.pool.replicas.budget,

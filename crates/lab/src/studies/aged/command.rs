@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use engine::Tidy;
+use engine::{DeviceKind, DeviceTraits, Tidy};
 
 use super::{Month, Setup, measure};
 use crate::disks::Disk;
@@ -53,13 +53,19 @@ pub struct Arguments {
     /// Nobody reads the volume from end to end.
     #[arg(long)]
     unread: bool,
+    /// What the engine is told that the disk is: ssd or hdd; auto: what it is.
+    #[arg(long, default_value = "auto")]
+    device: DeviceKind,
+    /// Unwanted blocks that one read goes over, in place of what such a disk has.
+    #[arg(long)]
+    gap: Option<u32>,
 }
 
 /// Runs it.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let &Arguments { data, room, memory, days, permille, tidy, in_order, unread: is_unread, .. } = arguments;
+    let &Arguments { data, room, memory, days, permille, tidy, in_order, unread: is_unread, device: told, .. } =
+        arguments;
     let tidy = if tidy == Moves::Off { Tidy::Off } else { Tidy::Auto };
-    let setup = Setup { data, room, memory, days, permille, tidy, in_order, is_unread };
     let mut good = true;
     for spec in &arguments.disks {
         let disk = match Disk::from_spec(spec) {
@@ -69,6 +75,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
+        let mut device = DeviceTraits::of(told).unwrap_or(disk.traits());
+        device.gap_blocks = arguments.gap.unwrap_or(device.gap_blocks);
+        let setup = Setup { data, room, memory, days, permille, tidy, in_order, is_unread, device };
         println!(
             "{spec}\n{:>4} {:>12} {:>9} {:>10} {:>9} {:>15}",
             "day", "read MB/s", "of fresh", "writes/s", "moved", "moved/written"

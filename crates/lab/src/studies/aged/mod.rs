@@ -13,7 +13,7 @@ pub mod command;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use engine::{Command, Limits, Nanos, Operation, PoolChange, Submit, Tidy};
+use engine::{Command, DeviceTraits, Limits, Nanos, Operation, PoolChange, Submit, Tidy};
 
 use crate::content::Cells;
 use crate::disks::Disk;
@@ -53,6 +53,8 @@ pub struct Setup {
     pub in_order: u64,
     /// Nobody reads the volume.
     pub is_unread: bool,
+    /// What the engine is told of the disk.
+    pub device: DeviceTraits,
 }
 
 /// A day.
@@ -92,6 +94,7 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
     let pool = Pool::new(setup.data, setup.room).map_err(|why| Violation(format!("no such pool: {why}")))?;
     let limits = Limits::for_memory(setup.memory, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("the engine needs {needed} bytes of memory for such a pool")))?;
+    let limits = Limits { device: setup.device, ..limits };
     let blocks = pool.mapped;
     let mut machine = Machine::on(disk, false, Store::new(Rc::new(pool)), limits, 0);
     machine.opened()?;

@@ -1,0 +1,123 @@
+//! What the disk under the store is like, as far as that decides how it is read: stated by the driver, or set by an operator.
+//!
+//! Where nobody has said anything the numbers are those of an SSD.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// What an operator says of the disk under a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum DeviceKind {
+    /// The driver finds out.
+    #[default]
+    Auto,
+    /// It has no heads: all places are equally near.
+    Ssd,
+    /// It has heads, which take their time from one place to another.
+    Hdd,
+}
+
+impl DeviceKind {
+    /// All of them, by their numbers on disk and in recordings.
+    pub const ALL: [DeviceKind; 3] = [DeviceKind::Auto, DeviceKind::Ssd, DeviceKind::Hdd];
+
+    /// See [`DeviceKind::ALL`]; `None` for a number that nobody writes.
+    pub(crate) fn decode(code: u64) -> Option<DeviceKind> {
+        DeviceKind::ALL.get(usize::try_from(code).ok()?).copied()
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            DeviceKind::Auto => "auto",
+            DeviceKind::Ssd => "ssd",
+            DeviceKind::Hdd => "hdd",
+        })
+    }
+}
+
+impl FromStr for DeviceKind {
+    type Err = BadDeviceKind;
+
+    /// Reads `auto`, `ssd` or `hdd`.
+    fn from_str(text: &str) -> Result<DeviceKind, BadDeviceKind> {
+        match text {
+            "auto" => Ok(DeviceKind::Auto),
+            "ssd" => Ok(DeviceKind::Ssd),
+            "hdd" => Ok(DeviceKind::Hdd),
+            _ => Err(BadDeviceKind),
+        }
+    }
+}
+
+/// A text does not say what a disk is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadDeviceKind;
+
+impl fmt::Display for BadDeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is auto, hdd or ssd")
+    }
+}
+
+impl core::error::Error for BadDeviceKind {}
+
+/// A disk, in numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceTraits {
+    /// It has heads.
+    pub has_heads: bool,
+    /// Blocks that nobody wants which a read goes over rather than to end: in the time of another read at another place as many pass by.
+    pub gap_blocks: u32,
+    /// Blocks that are read ahead at a time, in order of their places,
+    pub window_blocks: u32,
+    /// in at most so many reads,
+    pub window_reads: u32,
+    /// begun when at most so many are in flight.
+    pub reads_in_flight: u32,
+    /// Writes of at least so many blocks get slots that follow each other, in containers that are kept for them; 0: none does.
+    pub row_blocks: u32,
+}
+
+impl DeviceTraits {
+    /// An SSD: a read at another place takes as long as a few blocks more.
+    pub const SSD: DeviceTraits = DeviceTraits {
+        has_heads: false,
+        gap_blocks: 8,
+        window_blocks: 512,
+        window_reads: 64,
+        reads_in_flight: 32,
+        row_blocks: 0,
+    };
+
+    /// A hard disk. To sort much pays: a read at another place takes milliseconds, and fewer the nearer it is.
+    pub const HDD: DeviceTraits = DeviceTraits {
+        has_heads: true,
+        gap_blocks: 8,
+        window_blocks: 4096,
+        window_reads: 1024,
+        reads_in_flight: 256,
+        row_blocks: 16,
+    };
+
+    /// What a disk of this kind is like; `None` where nothing was said.
+    pub fn of(kind: DeviceKind) -> Option<DeviceTraits> {
+        match kind {
+            DeviceKind::Auto => None,
+            DeviceKind::Ssd => Some(DeviceTraits::SSD),
+            DeviceKind::Hdd => Some(DeviceTraits::HDD),
+        }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> DeviceKind {
+        if self.has_heads { DeviceKind::Hdd } else { DeviceKind::Ssd }
+    }
+}
+
+impl Default for DeviceTraits {
+    fn default() -> DeviceTraits {
+        DeviceTraits::SSD
+    }
+}

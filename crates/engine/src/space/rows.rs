@@ -1,0 +1,111 @@
+//! Rows: containers that are opened empty for what is written in order, or in large requests, where the disk has heads.
+//!
+//! All else goes to holes before it takes the last empty containers: they are kept open here. Where there is nothing else left, it does
+//! take them, so what is kept is never missing.
+
+use super::{Open, Space};
+use crate::format::entry::Slot;
+
+/// One container in so many is kept for rows,
+const KEPT: usize = 32;
+/// and no more than these.
+const MOST_KEPT: usize = 16;
+
+impl Space {
+    /// An empty container that is to be opened for rows, which are to have so many slots ready.
+    pub(crate) fn choose_row(&mut self, ahead: u64) -> Option<u32> {
+        let kept = (self.containers.len() / KEPT).clamp(1, MOST_KEPT);
+        let untouched = self.rows.iter().filter(|open| open.left == self.per_container).count();
+        let wants = self.in_rows < ahead || self.rows.len() < kept;
+        if wants && self.empty as usize > untouched { self.empty_container() } else { None }
+    }
+
+    /// Slots left in open containers that rows do not keep.
+    pub(crate) fn ready_apart(&self) -> u64 {
+        self.ready - self.in_rows
+    }
+
+    /// Opens an empty container for rows.
+    pub(crate) fn open_row(&mut self, container: u32) {
+        let open = self.make_open(container, |_| true);
+        self.in_rows += u64::from(open.left);
+        self.rows.push_back(open);
+    }
+
+    pub(super) fn allocate_in_row(&mut self) -> Option<Slot> {
+        let open = self.rows.front_mut()?;
+        let word = open.next_word()?;
+        open.word = word;
+        let (container, at, left) = (open.container, open.take(word), open.left);
+        let slot = Slot(self.slots_of(container).start + at);
+        (self.ready, self.in_rows) = (self.ready - 1, self.in_rows - 1);
+        self.take(slot)?;
+        if left == 0 {
+            let open = self.rows.pop_front()?;
+            self.close(open);
+        }
+        Some(slot)
+    }
+
+    /// What became free in a container that is open for rows, after it was opened: it is closed.
+    pub(super) fn close_grown_row(&mut self) -> Option<u32> {
+        let grown = |open: &Open| u32::from(self.containers[open.container as usize].free) > open.left;
+        let at = self.rows.iter().position(grown)?;
+        let open = self.rows.remove(at)?;
+        self.in_rows -= u64::from(open.left);
+        Some(self.close(open))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{allocate, mature, space};
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// Of two containers the first is kept for rows, and the second one is open for all else.
+    fn with_a_row() -> Space {
+        let mut space = space();
+        assert_eq!(space.choose_row(1), Some(0));
+        space.open_row(0);
+        assert_eq!((space.choose_row(4), space.choose(false)), (None, Some(1)));
+        space.open(1, |_| true);
+        space
+    }
+
+    fn slots(space: &mut Space, in_row: bool, count: usize) -> Vec<u64> {
+        core::iter::from_fn(|| space.allocate(in_row)).take(count).map(|slot| slot.0).collect()
+    }
+
+    #[test]
+    fn what_is_kept_for_rows_goes_to_others_only_when_nothing_else_is_left() {
+        let mut space = with_a_row();
+        assert_eq!(slots(&mut space, false, 4), [4, 5, 6, 7]);
+        assert_eq!((space.ready(), space.ready_apart()), (4, 0));
+        assert_eq!(slots(&mut space, true, 2), [0, 1]);
+        assert_eq!(slots(&mut space, false, 9), [2, 3]);
+        assert_eq!((space.allocate(true), space.ready(), space.free()), (None, 0, 0));
+    }
+
+    #[test]
+    fn rows_take_what_there_is_where_no_container_is_empty() {
+        let mut space = space();
+        while allocate(&mut space).is_some() {}
+        space.retire(Slot(6), 0);
+        mature(&mut space, 0, false);
+        assert_eq!((space.choose_row(1), allocate(&mut space)), (None, Some(Slot(6))));
+        let mut space = with_a_row();
+        assert_eq!(slots(&mut space, true, 9), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn what_becomes_free_in_an_open_row_is_found_when_nothing_else_is_left() {
+        let mut space = with_a_row();
+        slots(&mut space, false, 4);
+        let first = space.allocate(true).unwrap();
+        space.retire(first, 0);
+        mature(&mut space, 0, false);
+        assert_eq!((space.ready(), space.available(), space.choose(false)), (3, 4, Some(0)));
+        assert_eq!((space.ready(), space.in_rows, space.available()), (0, 0, 4));
+    }
+}
