@@ -8,14 +8,15 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use engine::{Limits, Nanos, Operation, Submit};
+use engine::{CacheKey, Command, Limits, Nanos, Operation, Policy, PoolChange, Submit};
 
 use super::driver::Setup;
 use super::outcome::{Outcome, Parts};
 use crate::content::{CELLS, Cells, ZERO};
 use crate::disks::{Disk, Instant};
+use crate::timed;
 use crate::timed::machine::{Machine, Step, Store};
-use crate::timed::pool::{Pool, VOLUME};
+use crate::timed::pool::VOLUME;
 use crate::traces::{BLOCK, ContentId, Request, ZEROES};
 use crate::{Checked, Violation, violated};
 
@@ -43,6 +44,15 @@ impl Onefold {
     }
 }
 
+/// How the pool is set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pool {
+    /// What is shared; else what a new pool shares.
+    pub policy: Option<Policy>,
+    /// What the read cache finds blocks by.
+    pub cache_key: CacheKey,
+}
+
 /// The engine with what was written before.
 pub struct Warmed {
     store: Store,
@@ -58,13 +68,33 @@ impl Warmed {
         setup: Setup,
         trace: impl Iterator<Item = Result<Request, E>>,
     ) -> Checked<Warmed> {
+        Warmed::of(capacity, memory, setup, Pool::default(), trace)
+    }
+
+    /// The same of a pool that is set otherwise.
+    pub fn of<E: ToString>(
+        capacity: u64,
+        memory: u64,
+        setup: Setup,
+        set: Pool,
+        trace: impl Iterator<Item = Result<Request, E>>,
+    ) -> Checked<Warmed> {
         let (volume, spare) = (capacity / 4 * 3 / (1 << 30) * (1 << 30), capacity / 5);
-        let pool = Pool::new(volume, spare).map_err(|why| Violation(format!("no pool of {capacity} bytes: {why}")))?;
+        let pool = timed::pool::Pool::new(volume, spare)
+            .map_err(|why| Violation(format!("no pool of {capacity} bytes: {why}")))?;
         let data = pool.mapped;
         let limits = Limits::for_memory(memory, &pool.parameters.geometry)
             .map_err(|needed| Violation(format!("Onefold needs {needed} bytes of memory for such a pool")))?;
         let mut machine = Machine::on(Disk::Instant(Instant::default()), false, Store::new(Rc::new(pool)), limits, 0);
         machine.opened()?;
+        if set != Pool::default() {
+            let cache_key = Some(set.cache_key);
+            machine.command(Command::SetPool(PoolChange {
+                policy: Some(set.policy),
+                cache_key,
+                ..PoolChange::default()
+            }))?;
+        }
         let setup = Setup { digest: 0, ..setup };
         let how = Onefold { through: false, nvram: false };
         let (machine, _) = Clients::new(machine, data, setup, how).run(trace)?;

@@ -8,6 +8,7 @@ mod copies;
 mod hits;
 mod memory;
 mod motivation;
+mod onefold;
 mod table;
 
 use super::Entry;
@@ -17,7 +18,8 @@ use crate::io_deduplication::workload::{Shape, week};
 use crate::traces::{BLOCK, Request};
 
 /// All of them, in the order of the slides.
-pub const FIGURES: &[Entry] = &[motivation::MOTIVATION, hits::HITS, copies::COPIES, table::TABLE, memory::MEMORY];
+pub const FIGURES: &[Entry] =
+    &[motivation::MOTIVATION, hits::HITS, copies::COPIES, table::TABLE, onefold::ONEFOLD, memory::MEMORY];
 
 /// Of the sizes, the short form has one part in so many.
 const QUICK_PART: u64 = 8;

@@ -18,8 +18,8 @@ pub(super) const TABLE: Entry = Entry {
 /// The slides' seconds: vanilla, all together.
 const PAPER: [(f64, f64); 3] = [(3098.61, 1641.90), (4877.49, 3467.30), (1904.63, 1160.40)];
 /// The cache of the paper's machine.
-const MEMORY: u64 = 1 << 30;
-const SPEED: u64 = 100;
+pub(super) const MEMORY: u64 = 1 << 30;
+pub(super) const SPEED: u64 = 100;
 
 /// Cache, retrieval, duplication.
 const WAYS: [(&str, Option<Key>, bool, bool); 8] = [
@@ -33,7 +33,7 @@ const WAYS: [(&str, Option<Key>, bool, bool); 8] = [
     ("cache and duplication", Some(Key::Content), false, true),
 ];
 
-fn setup(shape: Shape, way: usize) -> Setup {
+pub(super) fn setup(shape: Shape, way: usize) -> Setup {
     let (_, cache, retrieval, duplication) = WAYS[way];
     let memory = MEMORY / shape.part;
     Setup { cache, retrieval, duplication, memory, speed: SPEED, part: shape.part, epoch: DAY / shape.part }
