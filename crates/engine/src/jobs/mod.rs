@@ -84,7 +84,7 @@ const RULES: [Rules; 9] = [
         job: Job::Rebuild,
         runs: Runs::InBursts,
         between_checkpoints: true,
-        after: &[],
+        after: [None, None, None],
         also_unwritten: false,
         advances: Place::Middle,
         steps: Place::Middle,
@@ -93,7 +93,7 @@ const RULES: [Rules; 9] = [
         job: Job::Fetch,
         runs: Runs::InBursts,
         between_checkpoints: true,
-        after: &[Job::Rebuild],
+        after: [Some(Job::Rebuild), None, None],
         also_unwritten: false,
         advances: Place::Middle,
         steps: Place::Middle,
@@ -103,7 +103,7 @@ const RULES: [Rules; 9] = [
         runs: Runs::WhenIdle,
         between_checkpoints: true,
         // Of those that move only one has blocks on their way, and no other takes a plan apart while it is run.
-        after: &[Job::Collect, Job::Relocate],
+        after: [Some(Job::Collect), Some(Job::Relocate), None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -112,7 +112,7 @@ const RULES: [Rules; 9] = [
         job: Job::Collect,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        after: &[Job::Home, Job::Relocate],
+        after: [Some(Job::Home), Some(Job::Relocate), None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -121,7 +121,7 @@ const RULES: [Rules; 9] = [
         job: Job::Reorder,
         runs: Runs::WhenIdle,
         between_checkpoints: true,
-        after: &[],
+        after: [None, None, None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -131,7 +131,7 @@ const RULES: [Rules; 9] = [
         runs: Runs::InBursts,
         // Blocks are read while a checkpoint is under way; when it must not be, the scrub sees to itself.
         between_checkpoints: false,
-        after: &[Job::Rebuild],
+        after: [Some(Job::Rebuild), None, None],
         also_unwritten: true,
         advances: Place::First,
         steps: Place::Last,
@@ -141,7 +141,7 @@ const RULES: [Rules; 9] = [
         runs: Runs::ByShare,
         between_checkpoints: true,
         // It would take the copies of a run for duplicates.
-        after: &[Job::Rebuild, Job::Relocate],
+        after: [Some(Job::Rebuild), Some(Job::Relocate), None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -150,7 +150,7 @@ const RULES: [Rules; 9] = [
         job: Job::Flash,
         runs: Runs::InBursts,
         between_checkpoints: false,
-        after: &[],
+        after: [None, None, None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -160,7 +160,7 @@ const RULES: [Rules; 9] = [
         runs: Runs::ByShare,
         between_checkpoints: true,
         // Batches that have begun: no new one begins while a run is under way.
-        after: &[Job::Rebuild, Job::Home, Job::Collect],
+        after: [Some(Job::Rebuild), Some(Job::Home), Some(Job::Collect)],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -198,7 +198,7 @@ struct Rules {
     /// Not while a checkpoint is under way.
     between_checkpoints: bool,
     /// Not before these are done.
-    after: &'static [Job],
+    after: [Option<Job>; 3],
     /// Also in a pool that is not written; there it waits for no other job.
     also_unwritten: bool,
     /// Where in a pump what is under way goes on,
@@ -347,13 +347,14 @@ impl Jobs {
     #[inline(always)]
     fn pass_one(&mut self, rules: &Rules, place: Place, pool: &mut Pool, care: &mut Care, facts: &Facts) {
         // A job whose work ends now begins the next with another pump.
-        let can_step = rules.steps == place && self.can_step(rules, pool, facts);
+        let is_its_time = rules.steps == place && (rules.runs != Runs::WhenIdle || facts.is_idle);
+        let can_step = is_its_time && self.can_step(rules, pool, facts);
         if rules.advances == place && ask!(self, rules.job, can_advance()) {
             self.advance(rules.job, &mut Work { pool, care, facts: *facts });
         }
         let has_turn = match rules.runs {
             _ if !can_step => false,
-            Runs::WhenIdle => facts.is_idle,
+            Runs::WhenIdle => true,
             runs => self.begins_burst(runs, pool, facts),
         };
         if has_turn {
@@ -379,11 +380,14 @@ impl Jobs {
             return false;
         }
         let is_written = !pool.read_only && !pool.untouched && !pool.closes_early;
+        let is_done = |before: Option<Job>| before.is_none_or(|before| !ask!(self, before, is_under_way()));
         let waits_for_none = rules.also_unwritten && !pool.may_mend();
         (rules.also_unwritten || is_written)
             && (waits_for_none
                 || (!rules.between_checkpoints || pool.under_way.is_none())
-                    && rules.after.iter().all(|&before| !ask!(self, before, is_under_way())))
+                    && is_done(rules.after[0])
+                    && is_done(rules.after[1])
+                    && is_done(rules.after[2]))
     }
 
     /// An I/O of a job is done.
