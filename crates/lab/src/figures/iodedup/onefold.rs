@@ -65,13 +65,14 @@ fn before(week: &[Request]) -> Vec<Request> {
 }
 
 fn run(week: &[Request], memory: u64, pool: Pool) -> Result<Outcome, String> {
-    let each = |requests: &[Request]| requests.to_vec().into_iter().map(Ok::<_, String>);
     let drive = Drive::wd1600aajs_like();
     let setup = Setup { digest: DIGEST, speed: PACE * 1000, ..Setup::default() };
-    let warmed = Warmed::of(drive.capacity(), memory, setup, pool, each(&before(week))).map_err(|why| why.0)?;
+    let warmed = Warmed::of(drive.capacity(), memory, setup, pool, before(week).into_iter().map(Ok::<_, String>))
+        .map_err(|why| why.0)?;
     let disk = Disk::from_spec("hdd:wd1600aajs")?;
-    let outcome =
-        warmed.replay(Onefold { through: false, nvram: false }, disk, setup, each(week)).map_err(|why| why.0)?;
+    let outcome = warmed
+        .replay(Onefold { through: false, nvram: false }, disk, setup, week.iter().cloned().map(Ok::<_, String>))
+        .map_err(|why| why.0)?;
     Ok(Outcome {
         response_ms: outcome.reads.mean_ms(),
         reads: outcome.disk.reads,
