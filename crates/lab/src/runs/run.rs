@@ -793,6 +793,12 @@ impl Run {
         is_huge && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
     }
 
+    /// Whether pages of what a huge volume had are still to be given back: the model has forgotten them, and they take room. Writes wait for that; who
+    /// asks for a larger pool asks again.
+    pub(crate) fn has_cut_off_much(&self) -> bool {
+        self.world.engine.status().discarded_blocks > HUGE
+    }
+
     pub(crate) fn closes_early(&self) -> bool {
         self.pending.values().any(|pending| matches!(pending, Pending::Close { early: true }))
     }

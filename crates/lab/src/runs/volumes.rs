@@ -192,7 +192,11 @@ impl Run {
                 }
                 return Ok(());
             }
-            (Pending::Grow { grown: Ok(_) }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => return Ok(()),
+            (Pending::Grow { grown: Ok(_) }, Err(ControlError::NoSpace))
+                if self.may_lack_metadata() || self.has_cut_off_much() =>
+            {
+                return Ok(());
+            }
             (Pending::Grow { grown: Err(expected) }, Err(ControlError::BadCapacity(error))) if *expected == error => {
                 return Ok(());
             }

@@ -85,6 +85,13 @@ fn a_job_that_waits_for_metadata_ends_though_slots_wait_for_a_watermark() {
     run_seed(1795616036466, OPERATIONS, Trace::new(false)).unwrap();
 }
 
+/// A huge volume was cut to a few blocks, and its pages had not been given back when the pool was to grow: that there was no metadata was true, and the model, which
+/// had forgotten them, did not believe it. It needs what all of this seed's run leaves behind.
+#[test]
+fn a_pool_does_not_grow_while_pages_of_a_volume_that_was_cut_take_the_room() {
+    run_seed(1795633876289, OPERATIONS, Trace::new(false)).unwrap();
+}
+
 /// A larger pool has longer tables, and took the room for them from what is kept for trims: a trim of whole blocks found none. It needs what
 /// all of this seed's run leaves behind.
 #[test]
