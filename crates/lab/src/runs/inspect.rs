@@ -93,7 +93,10 @@ impl Run {
         }
         while self.copies_are_due() {
             if self.step(Nanos::MAX)? == Step::Quiet && self.copies_are_due() {
-                return violated("regions, reads or duplicates are left to the background, and nothing comes of it");
+                let engine::Status { home, collect, reorder, dedup, .. } = self.world.engine.status();
+                return violated(format!(
+                    "work is left to the background, and nothing comes of it: {home:?}, {collect:?}, {reorder:?}, {dedup:?}"
+                ));
             }
         }
         Ok(())
