@@ -15,7 +15,7 @@ use crate::content::{CELLS, numbered};
 use crate::oracle::model::{Existence, Model, ModelVolume, Part, Range, Stamp};
 use crate::random::Random;
 use crate::runs::config::Config;
-use crate::runs::workload::{HUGE, Operation, Place};
+use crate::runs::workload::{Operation, Place};
 use crate::transcript::Trace;
 use crate::world::disk::Disk;
 use crate::world::faults::Struck;
@@ -25,9 +25,6 @@ use crate::{Checked, violated};
 
 /// Steps without any answer after which something hangs.
 const MOST_STEPS_WITHOUT_ANSWER: u64 = 200_000;
-
-/// Blocks of metadata that tables and reserves of a pool with a huge volume may take.
-const LEAST_METADATA: u64 = 256;
 
 /// What a crash at some point finds.
 #[derive(Clone, Debug)]
@@ -772,31 +769,6 @@ impl Run {
     fn may_be_full(&self) -> bool {
         let in_flight = self.config.depth * u64::from(self.config.parameters.geometry.piece_blocks);
         2 * (self.model.blocks_that_may_take_space() + in_flight) >= self.config.parameters.geometry.slots()
-    }
-
-    /// Whether a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels: the
-    /// pages that lead to what has been written are a quarter of what there is. (They are needed twice when they are copied, the tables
-    /// and what is kept for others take the rest.)
-    pub(crate) fn may_lack_metadata(&self) -> bool {
-        let geometry = &self.config.parameters.geometry;
-        let mut pages = 0;
-        for volume in self.model.volumes().iter().filter(|volume| volume.most_blocks() > HUGE) {
-            let mut span = geometry.map_leaf_entries();
-            while span < volume.most_blocks().saturating_mul(geometry.fanout()) {
-                let mut numbers: Vec<u64> = volume.written().map(|block| block / span).collect();
-                numbers.dedup();
-                pages += numbers.len() as u64;
-                span = span.saturating_mul(geometry.fanout());
-            }
-        }
-        let is_huge = self.model.volumes().iter().any(|volume| volume.most_blocks() > HUGE);
-        is_huge && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
-    }
-
-    /// Whether pages of what a huge volume had are still to be given back: the model has forgotten them, and they take room. Writes wait for that; who
-    /// asks for a larger pool asks again.
-    pub(crate) fn has_cut_off_much(&self) -> bool {
-        self.world.engine.status().discarded_blocks > HUGE
     }
 
     pub(crate) fn closes_early(&self) -> bool {

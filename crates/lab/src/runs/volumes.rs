@@ -7,11 +7,14 @@ use engine::{Command, ControlError, Error, Policy, PoolChange, Timing, VolumePro
 
 use crate::oracle::model::{Existence, Listing, Properties};
 use crate::runs::run::{Pending, Run};
+use crate::runs::workload::HUGE;
 use crate::world::Answer;
 use crate::{Checked, violated};
 
 /// The most volumes at a time.
 const MOST_VOLUMES: usize = 6;
+/// Blocks of metadata that tables and reserves of a pool with a huge volume may take.
+const LEAST_METADATA: u64 = 256;
 
 impl Run {
     pub(crate) fn create_volume(&mut self, size_blocks: u64, policy: Option<Policy>) -> Checked {
@@ -237,5 +240,30 @@ impl Run {
             _ => return violated(format!("command {pending:?} was answered with {result:?}, and nothing had failed")),
         }
         self.reconcile(false)
+    }
+
+    /// Whether a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels: the
+    /// pages that lead to what has been written are a quarter of what there is. (They are needed twice when they are copied, the tables
+    /// and what is kept for others take the rest.)
+    pub(crate) fn may_lack_metadata(&self) -> bool {
+        let geometry = &self.config.parameters.geometry;
+        let mut pages = 0;
+        for volume in self.model.volumes().iter().filter(|volume| volume.most_blocks() > HUGE) {
+            let mut span = geometry.map_leaf_entries();
+            while span < volume.most_blocks().saturating_mul(geometry.fanout()) {
+                let mut numbers: Vec<u64> = volume.written().map(|block| block / span).collect();
+                numbers.dedup();
+                pages += numbers.len() as u64;
+                span = span.saturating_mul(geometry.fanout());
+            }
+        }
+        let is_huge = self.model.volumes().iter().any(|volume| volume.most_blocks() > HUGE);
+        is_huge && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
+    }
+
+    /// Whether pages of what a huge volume had are still to be given back: the model has forgotten them, and they take room. Writes wait for that; who
+    /// asks for a larger pool asks again.
+    pub(crate) fn has_cut_off_much(&self) -> bool {
+        self.world.engine.status().discarded_blocks > HUGE
     }
 }
