@@ -171,6 +171,8 @@ pub struct PoolSettings {
     pub device: Option<String>,
     /// Whether the pass that finds duplicates compares bytes.
     pub dedup_verify: Option<bool>,
+    /// When a plan of relocation is made and run unasked: `off`, `auto`, or hours.
+    pub relocate: Option<String>,
 }
 
 /// What to do about the pass that finds all duplicates.
