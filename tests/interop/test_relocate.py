@@ -9,7 +9,7 @@ import unittest
 
 import nbd
 
-from server import BLOCK, ROOT, Pool, onefold
+from server import BLOCK, ROOT, Pool, onefold, run
 
 FAULTY = os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "release", "onefold"))
 
@@ -231,6 +231,14 @@ class Relocate(unittest.TestCase):
             client.shutdown()
         pool.stop()
         onefold("check", pool.path)
+
+    def test_files_of_clones_that_are_read_most_take_fewer_device_reads(self):
+        """bench/relocate in small. The files that the clones of an updated image read most were the last ones in the plan, before clones were one object."""
+        program = os.path.join(ROOT, "bench", "relocate")
+        result = json.loads(run("/usr/bin/python3", program, "--quick", "--seek", "0", "--json").stdout)
+        before, after = (result[when]["hot files"]["device_reads"] for when in ("before", "after"))
+        self.assertGreater(before, 1.4 * after, result)
+        self.assertEqual(result["more_blocks"], 0, result)
 
 
 if __name__ == "__main__":

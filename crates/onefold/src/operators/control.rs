@@ -237,7 +237,7 @@ pub enum Response {
 /// What other threads tell the reactor.
 pub enum Message {
     /// A request, and where the answer goes.
-    Request(Request, Sender<Response>),
+    Request(Box<Request>, Sender<Response>),
     /// A flash to be attached, and where the answer goes.
     Attach(Box<(Store, Label)>, Sender<Response>),
     /// A signal asks for a clean stop; once more, for one without a checkpoint.
@@ -371,7 +371,7 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
 
 /// Asks the reactor, and waits for its answer.
 pub fn ask(request: Request, sending: &Sending) -> Response {
-    tell(|answer| Message::Request(request, answer), sending)
+    tell(|answer| Message::Request(Box::new(request), answer), sending)
 }
 
 /// Opens a flash, which may take its time, and hands it to the reactor.

@@ -4,6 +4,7 @@
 use anyhow::bail;
 use engine::MOST_EXTENTS;
 use engine::relocation::assess::{Sharing, assess};
+use engine::relocation::clones::unite;
 use engine::relocation::forecast::{Forecast, Moved};
 use engine::relocation::objects::FIRST;
 use engine::relocation::plan::{Plan, Rules, plan};
@@ -82,11 +83,12 @@ impl Taken {
         volume.map_or_else(|| format!("volume {} (deleted)", object.0), |(_, name)| name.clone())
     }
 
-    /// The plan, of so many bytes at most; and how many objects were read.
+    /// The plan, of so many bytes at most; and how many objects were read. Of clones it names the first.
     pub fn plan(&self, budget: Option<u64>) -> (Plan, usize) {
         let contents = contents(&self.runs);
         let rules = Rules { most_blocks: budget.map_or(u64::MAX, |bytes| bytes / BLOCK), ..Rules::OURS };
-        (plan(&assess(&self.runs, Sharing::OthersRuns), &contents, rules), contents.len())
+        let assessments = assess(&unite(&self.runs, &contents), Sharing::OthersRuns);
+        (plan(&assessments, &contents, rules), contents.len())
     }
 
     /// What a plan would do to these reads: moved blocks lie together behind all that was read.
