@@ -59,8 +59,81 @@ class Relocate(unittest.TestCase):
         self.assertLess(plan["reads_after"], plan["reads_before"])
         self.assertIn("relocate run", onefold("relocate", "plan", pool.path).stdout)
         self.imported(pool, clients["one"])
+        saved = self.saved(pool)
         onefold("relocate", "profile", "stop", pool.path)
         self.assertFalse(asked(pool, "profile", "show")["profiling"])
+        for client in clients.values():
+            client.shutdown()
+        pool.stop()
+        self.loaded(pool, *saved)
+
+    def saved(self, pool):
+        """A profile in a file, and what was shown and planned when it was saved."""
+        file = os.path.join(pool.folder, "profile")
+        shown, plan = asked(pool, "profile", "show"), asked(pool, "plan")
+        said = onefold("relocate", "profile", "save", pool.path, file).stdout
+        self.assertIn(f"{shown['runs']} runs, 2 parts of files", said)
+        self.assertEqual(os.listdir(pool.folder).count("profile.new"), 0)
+        refused = onefold("relocate", "profile", "save", pool.path, os.path.join(pool.folder, "none", "profile"), check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("cannot write", refused.stderr)
+        return file, shown, plan
+
+    def loaded(self, pool, file, shown, plan):
+        """The next server of the pool takes it: the plan is the same, and the manifest. Of a bad file it takes nothing."""
+        refused = onefold("relocate", "profile", "load", file, pool.path, check=False)
+        self.assertIn("no server has", refused.stderr)
+        pool.serve(create=False)
+        refused = onefold("relocate", "profile", "save", pool.path, file, check=False)
+        self.assertIn("no reads are noted", refused.stderr)
+        with open(file, encoding="utf-8") as opened:
+            lines = opened.read().splitlines(keepends=True)
+        head, run = json.loads(lines[0]), json.loads(lines[-2])["run"]
+        bad = os.path.join(pool.folder, "bad")
+
+        def refuse(text, *wrong):
+            with open(bad, "w", encoding="utf-8") as opened:
+                opened.write(text)
+            refused = onefold("relocate", "profile", "load", bad, pool.path, check=False)
+            self.assertEqual(refused.returncode, 1)
+            for part in (bad, "save", *wrong):
+                self.assertIn(part, refused.stderr)
+
+        def with_head(**others):
+            return json.dumps({**head, **others}) + "\n" + "".join(lines[1:])
+
+        def refuse_all():
+            last = len(lines)
+            refuse(with_head(pool="0" * 32), "line 1:", "0" * 32, head["pool"])
+            refuse(with_head(**{"onefold-profile": 2}), "line 1:", "version 2")
+            refuse("".join(lines[:-1]), f"line {last}:", "cut off")
+            refuse("".join(lines)[:-3], f"line {last}:", "cut off")
+            refuse("".join([*lines[:-2], lines[-1]]), f"line {last - 1}:", "rows were saved")
+            refuse("".join([*lines[:-2], json.dumps({"run": [1 << 40, *run[1:]]}) + "\n", lines[-1]]),
+                   f"line {last - 1}:", "no slots of the pool")
+            refuse("\0" * 100, "line 1:", "cut off")
+
+        refuse_all()
+        self.assertFalse(asked(pool, "profile", "show")["profiling"])
+        said = onefold("relocate", "profile", "load", file, pool.path).stdout
+        self.assertIn(f"{shown['runs']} runs were loaded", said)
+        self.assertEqual((asked(pool, "profile", "show"), asked(pool, "plan")), (shown, plan))
+        refuse_all()
+        self.assertEqual(asked(pool, "profile", "show"), shown)
+        # A file that was saved again is the same, and reads are noted on, for files of the manifest.
+        onefold("relocate", "profile", "save", pool.path, bad)
+        with open(bad, encoding="utf-8") as opened:
+            self.assertEqual(opened.read().splitlines(keepends=True), lines)
+        client = nbd.NBD()
+        client.connect_uri(pool.uri("one"))
+        client.pread(64 * BLOCK, 0)
+        client.shutdown()
+        blocks = {one["name"]: one["blocks_read"] for one in asked(pool, "profile", "show")["objects"]}
+        self.assertEqual(blocks["/usr/a"], 128)
+        # Parts of a volume that is gone are left out.
+        onefold("volume", "delete", pool.path, "one")
+        self.assertIn("2 parts of files were left out", onefold("relocate", "profile", "load", file, pool.path).stdout)
+        self.assertEqual(asked(pool, "plan")["reads_before"], plan["reads_before"])
         pool.stop()
 
     def imported(self, pool, client):

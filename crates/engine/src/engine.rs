@@ -118,6 +118,11 @@ impl Engine {
         }
     }
 
+    /// A profile that was made elsewhere takes the place of what was noted; reads are noted in it from now on.
+    pub fn put_profiling(&mut self, profiling: Box<Profiling>) {
+        self.profiling = Some(profiling);
+    }
+
     /// What was noted, while it is.
     pub fn profiling(&self) -> Option<&Profiling> {
         self.profiling.as_deref()

@@ -34,7 +34,7 @@ use crate::memory::capacity::allow_files;
 use crate::memory::{self, Division, STAGING_BLOCKS, Source, TooLittle};
 use crate::operators::command::{self, Wanted};
 use crate::operators::control::{Mailbox, Message, Request, Response};
-use crate::operators::relocate::{self, Answer, Ask};
+use crate::operators::relocate::{Answer, Ask, Profiles};
 use crate::operators::service::Manager;
 use crate::operators::watch::{REMEDY, Watch};
 use crate::report::latency::LatencyReport;
@@ -126,8 +126,8 @@ pub struct Reactor {
     /// Memory has been divided anew: what the tables no longer need goes back to the system at the end of that.
     heap_shrinks: bool,
     memory_source: Source,
-    /// Bytes of it that the profile of device reads takes.
-    profile_memory: u64,
+    /// The profile of device reads, which takes some of it.
+    profiles: Profiles,
     /// The clients that were asked for.
     wanted: u32,
     store: Store,
@@ -192,7 +192,7 @@ impl Reactor {
             for_flash,
             heap_shrinks: false,
             memory_source,
-            profile_memory: 0,
+            profiles: Profiles::default(),
             wanted,
             store: store.share()?,
             owned,
@@ -361,7 +361,7 @@ impl Reactor {
     /// Divides the memory anew, while serving. What is in use beyond it goes as soon as it is done with.
     fn set_memory(&mut self, memory: u64) -> anyhow::Result<()> {
         let geometry = *self.core.engine.geometry();
-        let (rest, limits) = (memory.saturating_sub(self.profile_memory), &self.division.limits);
+        let (rest, limits) = (memory.saturating_sub(self.profiles.memory), &self.division.limits);
         let division = memory::divide(rest, self.for_flash, &geometry, true, self.wanted)?.on(limits.device);
         let most = division.limits.most_buffers(BLOCK as u64) as usize;
         let core = &mut self.core;
@@ -724,15 +724,15 @@ impl Reactor {
 
     /// What is asked about the profile. Its memory comes out of what the server has.
     fn relocate(&mut self, ask: Ask) -> Result<Answer, String> {
-        let (before, wanted) = (self.profile_memory, ask.memory(self.profile_memory));
-        self.profile_memory = wanted;
-        if self.profile_memory != before
+        let (before, wanted) = (self.profiles.memory, self.profiles.memory_after(&ask));
+        self.profiles.memory = wanted;
+        if self.profiles.memory != before
             && let Err(error) = self.set_memory(self.division.memory)
         {
-            self.profile_memory = before;
+            self.profiles.memory = before;
             return Err(format!("the profile takes {} of the memory: {error:#}", size::show(wanted)));
         }
-        relocate::answer(&mut self.core.engine, ask)
+        self.profiles.answer(&mut self.core.engine, ask)
     }
 
     fn take_message(&mut self, message: Message) {

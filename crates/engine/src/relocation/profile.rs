@@ -66,6 +66,20 @@ impl Profile {
         self.open.push(run);
     }
 
+    /// An empty one goes on from another, of which so many reads and forgotten runs are known; its runs follow with [`Profile::take_up`].
+    pub fn go_on_from(&mut self, reads: u64, dropped: u64) {
+        (self.reads, self.dropped) = (reads, dropped);
+    }
+
+    /// Takes up a run that another profile has noted; false if there is no room. None is forgotten for it.
+    pub fn take_up(&mut self, run: Run) -> bool {
+        let has_room = self.runs.len() < self.most;
+        if has_room {
+            self.runs.push_back(run);
+        }
+        has_room
+    }
+
     fn close(&mut self, run: Run) {
         if self.runs.len() == self.most {
             self.runs.pop_front();

@@ -338,6 +338,22 @@ pub enum ProfileCommand {
         #[command(flatten)]
         target: Target,
     },
+    /// Write what was noted to a file: it survives the end of the server there
+    Save {
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+        /// The file; one that is there is replaced
+        file: PathBuf,
+    },
+    /// Take what was noted from such a file of the same pool, in place of what there is, and note on
+    Load {
+        /// The file
+        file: PathBuf,
+        /// Which pool
+        #[command(flatten)]
+        target: Target,
+    },
     /// Show what was noted
     Show {
         /// Which pool

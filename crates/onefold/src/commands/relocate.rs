@@ -12,6 +12,7 @@ use crate::commands::cli::{ProfileCommand, RelocateCommand, RunArgs, Target};
 use crate::operators::control::{self, Request, Response, RunAction};
 use crate::operators::planning::{self, BLOCK, Taken};
 use crate::operators::relocate::{Answer, Ask, OFF};
+use crate::operators::saved;
 use crate::print::{complain, print, print_json};
 use crate::report::status::{Report, VERSION};
 use crate::size;
@@ -31,6 +32,21 @@ pub fn relocate(command: &RelocateCommand) -> anyhow::Result<ExitCode> {
         RelocateCommand::Profile(ProfileCommand::Stop { target }) => {
             ask(target, Ask::Stop)?;
             print(format_args!("no reads are noted any more; those that were are forgotten\n"));
+        }
+        RelocateCommand::Profile(ProfileCommand::Save { target, file }) => {
+            let saved = saved::take(&target.pool, &asks(target))?;
+            saved.write(file)?;
+            let (runs, parts) =
+                (saved.profiling.profile.ended() - saved.dropped, saved.profiling.objects.parts().len());
+            print(format_args!("{}: {runs} runs, {parts} parts of files\n", file.display()));
+        }
+        RelocateCommand::Profile(ProfileCommand::Load { target, file }) => {
+            let (runs, left_out) = saved::load(file, &target.pool, &asks(target))?;
+            print(format_args!("{runs} runs were loaded, and reads are noted from now on\n"));
+            if left_out > 0 {
+                let why = "their volumes are not there any more, or are called otherwise";
+                print(format_args!("{left_out} parts of files were left out: {why}\n"));
+            }
         }
         RelocateCommand::Profile(ProfileCommand::Show { target, json }) => show(&Taken::from(&asks(target))?, *json),
         RelocateCommand::Plan { target, json } => {

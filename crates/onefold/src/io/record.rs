@@ -140,6 +140,11 @@ impl Recorded {
         self.engine.set_profiling(on);
     }
 
+    /// [`Engine::put_profiling`], likewise.
+    pub fn put_profiling(&mut self, profiling: Box<Profiling>) {
+        self.engine.put_profiling(profiling);
+    }
+
     /// [`Engine::profiling_mut`], likewise.
     pub fn profiling_mut(&mut self) -> Option<&mut Profiling> {
         self.engine.profiling_mut()

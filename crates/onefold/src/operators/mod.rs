@@ -5,6 +5,7 @@ pub mod control;
 pub mod planning;
 pub mod properties;
 pub mod relocate;
+pub mod saved;
 pub mod service;
 pub mod unasked;
 pub mod watch;

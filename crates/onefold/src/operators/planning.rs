@@ -19,7 +19,7 @@ pub const BLOCK: u64 = 4096;
 /// Rows of slots that are sent at once.
 const ROWS_AT_ONCE: usize = 1000;
 /// What does not come from this version.
-const NOT_UNDERSTOOD: &str = "the server's answer is not understood: is it of another version?";
+pub const NOT_UNDERSTOOD: &str = "the server's answer is not understood: is it of another version?";
 
 /// How a server is asked. What it refuses is an error.
 pub type Asks<'a> = &'a dyn Fn(&Request) -> anyhow::Result<Response>;
@@ -32,9 +32,12 @@ pub struct Taken {
     pub reads: u64,
     /// Runs that were forgotten for want of room.
     pub dropped: u64,
-    volumes: Vec<(u32, String)>,
+    /// Slots of the pool.
+    pub slots: u64,
+    /// Numbers of the volumes that there are, and their names.
+    pub volumes: Vec<(u32, String)>,
     /// Of the objects from the first that is no volume on.
-    names: Vec<String>,
+    pub names: Vec<String>,
     /// The others.
     pub runs: Vec<Run>,
 }
@@ -50,7 +53,7 @@ pub fn ask(asks: Asks<'_>, ask: Ask) -> anyhow::Result<Answer> {
 impl Taken {
     /// Takes all runs that there are now; those that come meanwhile are not waited for.
     pub fn from(asks: Asks<'_>) -> anyhow::Result<Taken> {
-        let Answer::Summary { on, reads, dropped, ended, volumes } = ask(asks, Ask::Summary)? else {
+        let Answer::Summary { on, reads, dropped, ended, slots, volumes } = ask(asks, Ask::Summary)? else {
             bail!(NOT_UNDERSTOOD)
         };
         let (mut runs, mut from) = (Vec::new(), dropped);
@@ -71,7 +74,7 @@ impl Taken {
                 names.extend(more);
             }
         }
-        Ok(Taken { on, reads, dropped, volumes, names, runs })
+        Ok(Taken { on, reads, dropped, slots, volumes, names, runs })
     }
 
     /// What an object is called.

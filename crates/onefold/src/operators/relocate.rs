@@ -4,15 +4,15 @@
 //! for all of them. The plan is made by the one who asks, in a process of its own.
 
 use engine::VolumeId;
-use engine::relocation::objects::{Part, Refusal};
-use engine::relocation::profiling::{MOST_BYTES, Profiling};
+use engine::relocation::objects::{FIRST, Part, Refusal};
+use engine::relocation::profiling::{MOST_BYTES, MOST_RUNS, Profiling};
 use engine::relocation::{Object, Run};
 use serde::{Deserialize, Serialize};
 
 use crate::io::record::Recorded;
 use crate::report::status::no_volume;
 
-/// Runs in an answer.
+/// Runs or parts in an answer.
 const RUNS_AT_ONCE: usize = 1024;
 /// Bytes of names in an answer, but for the last of them.
 const NAMES_AT_ONCE: usize = 32 << 10;
@@ -48,15 +48,81 @@ pub enum Ask {
         /// Names, and the parts of each: the first block, and how many.
         objects: Vec<(String, Vec<(u64, u32)>)>,
     },
+    /// Some parts of volumes that belong to objects, from the one with this place on.
+    Parts {
+        /// The place.
+        from: usize,
+    },
+    /// A saved profile comes. It is put together beside the one that there is.
+    Load {
+        /// Who loads it: only who began last goes on.
+        by: u32,
+        /// What comes of it.
+        step: Step,
+    },
 }
 
-impl Ask {
-    /// Bytes that the profile takes after it, of so many before.
-    pub fn memory(&self, before: u64) -> u64 {
-        match self {
-            Ask::Start => MOST_BYTES as u64,
-            Ask::Stop => 0,
-            Ask::Renew | Ask::Summary | Ask::Runs { .. } | Ask::Names { .. } | Ask::Import { .. } => before,
+/// A step of the load of a saved profile.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// It begins.
+    Begin {
+        /// Reads that it was made of.
+        reads: u64,
+        /// Runs of it that were forgotten.
+        dropped: u64,
+    },
+    /// Some rows, in the order of the file.
+    Rows(Vec<Row>),
+    /// That was all: it takes the place of the profile that there is.
+    End,
+}
+
+/// A row of a saved profile.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Row {
+    /// The name of the next object that is no volume; they have numbers from [`FIRST`] on.
+    Name(String),
+    /// A part of a volume that belongs to an object: volume, first block, blocks, object.
+    Part(u16, u64, u32, u32),
+    /// A run: slot, blocks, object.
+    Run(u64, u32, u32),
+}
+
+impl Row {
+    /// Puts it into a profile of a pool of so many slots.
+    pub fn put(&self, profiling: &mut Profiling, slots: u64) -> Result<(), String> {
+        let Profiling { profile, objects } = profiling;
+        let know = |object: u32| match object.checked_sub(FIRST) {
+            Some(at) if at as usize >= objects.names().len() => Err(format!("no name comes before of object {object}")),
+            _ => Ok(Object(object)),
+        };
+        match *self {
+            Row::Name(ref name) => {
+                if objects.names().last() == Some(name) {
+                    return Err("two objects in a row have this name".into());
+                }
+                objects.named(name).map(drop).map_err(|_| FULL.into())
+            }
+            Row::Part(volume, block, blocks, object) => {
+                let part = Part { block, blocks, object: know(object)?, volume: VolumeId(volume) };
+                objects.insert(part).map_err(|refusal| match refusal {
+                    Refusal::Full => FULL.into(),
+                    Refusal::Overlaps(_) => "some of its blocks belong to an object already".into(),
+                    Refusal::NoBlocks => "it has no blocks".into(),
+                })
+            }
+            Row::Run(slot, blocks, object) => {
+                if blocks == 0 || slot.checked_add(u64::from(blocks)).is_none_or(|end| end > slots) {
+                    return Err(format!("it is a run of no slots of the pool, which has {slots}"));
+                }
+                match profile.take_up(run((slot, blocks, know(object)?.0))) {
+                    true => Ok(()),
+                    false => Err(format!("it is one run more than the {MOST_RUNS} that a profile keeps")),
+                }
+            }
         }
     }
 }
@@ -75,6 +141,8 @@ pub enum Answer {
         dropped: u64,
         /// The number behind the last run.
         ended: u64,
+        /// Slots of the pool.
+        slots: u64,
         /// Numbers of objects, and the names of the volumes that they are.
         volumes: Vec<(u32, String)>,
     },
@@ -90,6 +158,13 @@ pub enum Answer {
         /// In the order of the objects' numbers; none: there are no more.
         names: Vec<String>,
     },
+    /// Some parts: volume, first block, blocks and object.
+    Parts {
+        /// In their order; none: there are no more.
+        parts: Vec<(u16, u64, u32, u32)>,
+    },
+    /// What was sent of a profile was taken.
+    Loading,
     /// So many parts were taken, and so many left out, because another object has some of their blocks.
     Imported {
         /// Taken.
@@ -105,50 +180,111 @@ pub const OFF: &str = "no reads are noted: 'onefold relocate profile start POOL'
 /// Words for a table that is full.
 const FULL: &str = "there is no room for more objects, which are at most 65536 names of 4 MiB, in 131072 parts: import those that matter";
 
-/// Answers in the server.
-pub fn answer(engine: &mut Recorded, ask: Ask) -> Result<Answer, String> {
-    match ask {
-        Ask::Start => engine.set_profiling(true),
-        Ask::Stop => engine.set_profiling(false),
-        Ask::Renew => engine.profiling_mut().ok_or(OFF)?.renew(),
-        Ask::Summary => {}
-        Ask::Runs { from } => {
-            let profiling = engine.profiling().ok_or(OFF)?;
-            let (mut next, mut runs) = (profiling.profile.ended(), Vec::new());
-            for (number, run) in profiling.profile.runs_from(from).take(RUNS_AT_ONCE) {
-                next = number + 1;
-                runs.push((run.slot, run.blocks, run.object.0));
-            }
-            return Ok(Answer::Runs { next, runs });
-        }
-        Ask::Names { from } => {
-            let names = engine.profiling().ok_or(OFF)?.objects.names();
-            let mut bytes = 0;
-            let more = names.get(from..).unwrap_or_default().iter().take_while(|name| {
-                let fits = bytes < NAMES_AT_ONCE;
-                bytes += name.len();
-                fits
-            });
-            return Ok(Answer::Names { names: more.cloned().collect() });
-        }
-        Ask::Import { volume, begins, objects } => {
-            let id = engine.volumes().find(|one| one.name == volume).map(|one| one.id);
-            let id = id.ok_or_else(|| no_volume(&volume))?;
-            let profiling = engine.profiling_mut().ok_or(OFF)?;
-            if begins {
-                profiling.objects.forget(id);
-            }
-            return import(profiling, id, &objects);
+/// Words for a load that somebody else's has ended, or that of another file.
+const ANOTHER: &str =
+    "another load has begun, or the profile was stopped: nothing of this one counts; load it once more";
+
+/// What a server has of profiles beside the one that the engine keeps.
+#[derive(Default)]
+pub struct Profiles {
+    /// Bytes that all of it takes at most.
+    pub memory: u64,
+    /// One that is being loaded, and by whom.
+    loading: Option<(u32, Box<Profiling>)>,
+}
+
+impl Profiles {
+    /// Bytes that all of it takes at most after something was asked.
+    pub fn memory_after(&self, ask: &Ask) -> u64 {
+        let one = MOST_BYTES as u64;
+        match ask {
+            Ask::Start => self.memory.max(one),
+            Ask::Stop => 0,
+            Ask::Load { step: Step::Begin { .. }, .. } => 2 * one,
+            Ask::Load { by, step: Step::End } if self.loading.as_ref().is_some_and(|(other, _)| other == by) => one,
+            _ => self.memory,
         }
     }
-    let volumes = engine.volumes().map(|volume| (u32::from(volume.id.0), volume.name.clone())).collect();
-    let Some(profiling) = engine.profiling_mut() else {
-        return Ok(Answer::Summary { on: false, reads: 0, dropped: 0, ended: 0, volumes });
-    };
-    let profile = &mut profiling.profile;
-    profile.end_open();
-    let (reads, dropped, ended) = (profile.reads(), profile.dropped(), profile.ended());
-    Ok(Answer::Summary { on: true, reads, dropped, ended, volumes })
+
+    /// Answers in the server.
+    pub fn answer(&mut self, engine: &mut Recorded, ask: Ask) -> Result<Answer, String> {
+        match ask {
+            Ask::Start => engine.set_profiling(true),
+            Ask::Stop => {
+                self.loading = None;
+                engine.set_profiling(false);
+            }
+            Ask::Renew => engine.profiling_mut().ok_or(OFF)?.renew(),
+            Ask::Summary => {}
+            Ask::Runs { from } => {
+                let profiling = engine.profiling().ok_or(OFF)?;
+                let (mut next, mut runs) = (profiling.profile.ended(), Vec::new());
+                for (number, run) in profiling.profile.runs_from(from).take(RUNS_AT_ONCE) {
+                    next = number + 1;
+                    runs.push((run.slot, run.blocks, run.object.0));
+                }
+                return Ok(Answer::Runs { next, runs });
+            }
+            Ask::Names { from } => {
+                let names = engine.profiling().ok_or(OFF)?.objects.names();
+                let mut bytes = 0;
+                let more = names.get(from..).unwrap_or_default().iter().take_while(|name| {
+                    let fits = bytes < NAMES_AT_ONCE;
+                    bytes += name.len();
+                    fits
+                });
+                return Ok(Answer::Names { names: more.cloned().collect() });
+            }
+            Ask::Import { volume, begins, objects } => {
+                let id = engine.volumes().find(|one| one.name == volume).map(|one| one.id);
+                let id = id.ok_or_else(|| no_volume(&volume))?;
+                let profiling = engine.profiling_mut().ok_or(OFF)?;
+                if begins {
+                    profiling.objects.forget(id);
+                }
+                return import(profiling, id, &objects);
+            }
+            Ask::Parts { from } => {
+                let parts = engine.profiling().ok_or(OFF)?.objects.parts().get(from..).unwrap_or_default();
+                let some = parts.iter().take(RUNS_AT_ONCE);
+                let parts = some.map(|part| (part.volume.0, part.block, part.blocks, part.object.0)).collect();
+                return Ok(Answer::Parts { parts });
+            }
+            Ask::Load { by, step } => {
+                if self.load(engine, by, step)? {
+                    return Ok(Answer::Loading);
+                }
+            }
+        }
+        let slots = engine.geometry().slots();
+        let volumes = engine.volumes().map(|volume| (u32::from(volume.id.0), volume.name.clone())).collect();
+        let Some(profiling) = engine.profiling_mut() else {
+            return Ok(Answer::Summary { on: false, reads: 0, dropped: 0, ended: 0, slots, volumes });
+        };
+        let profile = &mut profiling.profile;
+        profile.end_open();
+        let (reads, dropped, ended) = (profile.reads(), profile.dropped(), profile.ended());
+        Ok(Answer::Summary { on: true, reads, dropped, ended, slots, volumes })
+    }
+
+    /// A step of a load; false: it was the last one.
+    fn load(&mut self, engine: &mut Recorded, by: u32, step: Step) -> Result<bool, String> {
+        if let Step::Begin { reads, dropped } = step {
+            let mut profiling = Box::<Profiling>::default();
+            profiling.profile.go_on_from(reads, dropped);
+            self.loading = Some((by, profiling));
+            return Ok(true);
+        }
+        let (_, mut profiling) = self.loading.take_if(|(other, _)| *other == by).ok_or(ANOTHER)?;
+        if let Step::Rows(rows) = step {
+            let slots = engine.geometry().slots();
+            rows.iter().try_for_each(|row| row.put(&mut profiling, slots))?;
+            self.loading = Some((by, profiling));
+            return Ok(true);
+        }
+        engine.put_profiling(profiling);
+        Ok(false)
+    }
 }
 
 fn import(
