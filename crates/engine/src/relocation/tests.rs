@@ -146,6 +146,19 @@ fn a_full_profile_forgets_the_oldest() {
 }
 
 #[test]
+fn a_profile_goes_on_from_another() {
+    let mut profile = Profile::new(Merge::ByObject, 3);
+    profile.go_on_from(9, 5);
+    let took: Vec<bool> = (0..4).map(|number| profile.take_up(run(number, 0, 1))).collect();
+    assert_eq!(took, [true, true, true, false]);
+    assert_eq!((profile.reads(), profile.dropped(), profile.ended()), (9, 5, 8));
+    // What is noted now is a run of its own, for which the oldest goes.
+    profile.note(Object(2), 1, 1);
+    assert_eq!(profile.runs(), [run(1, 0, 1), run(2, 0, 1), run(2, 1, 1)]);
+    assert_eq!((profile.reads(), profile.dropped()), (10, 6));
+}
+
+#[test]
 fn runs_are_taken_in_parts_while_new_ones_come() {
     let mut profile = Profile::new(Merge::Adjacent, 3);
     (0..4).for_each(|number| profile.note(Object(number), u64::from(number) * 10, 1));
