@@ -4,6 +4,7 @@ runs by itself needs a build in which an hour can pass in seconds:
 
 import json
 import os
+import socket
 import time
 import unittest
 
@@ -120,6 +121,8 @@ class Relocate(unittest.TestCase):
         self.assertEqual((asked(pool, "profile", "show"), asked(pool, "plan")), (shown, plan))
         refuse_all()
         self.assertEqual(asked(pool, "profile", "show"), shown)
+        self.broken_off(pool)
+        self.assertEqual(asked(pool, "profile", "show"), shown)
         # A file that was saved again is the same, and reads are noted on, for files of the manifest.
         onefold("relocate", "profile", "save", pool.path, bad)
         with open(bad, encoding="utf-8") as opened:
@@ -135,6 +138,34 @@ class Relocate(unittest.TestCase):
         self.assertIn("2 parts of files were left out", onefold("relocate", "profile", "load", file, pool.path).stdout)
         self.assertEqual(asked(pool, "plan")["reads_before"], plan["reads_before"])
         pool.stop()
+
+    def broken_off(self, pool):
+        """What a load that ends halfway, or one that another has ended, may ask of the server."""
+        found = os.stat(pool.path)
+        store = {"file": {"file_system": found.st_dev, "inode": found.st_ino}}
+        with socket.socket(socket.AF_UNIX) as control:
+            control.connect(pool.path + ".ctl")
+            answers = control.makefile(encoding="utf-8")
+
+            def load(by, step):
+                request = {"command": "relocate", "action": "load", "by": by, "step": step}
+                control.sendall(json.dumps({"store": store, "request": request}).encode() + b"\n")
+                return answers.readline()
+
+            begin, rows = {"begin": {"reads": 1, "dropped": 0}}, {"rows": [{"run": [0, 1, 1]}]}
+            for step in (rows, "end"):
+                self.assertIn("another load has begun", load(1, step))
+            for by in (1, 2):
+                self.assertIn("loading", load(by, begin))
+            self.assertIn("loading", load(2, rows))
+            self.assertIn("another load has begun", load(1, rows))
+            self.assertIn("another load has begun", load(1, "end"))
+            self.assertIn("loading", load(2, rows))
+            # Bad rows end it; one that is never ended counts for nothing.
+            self.assertIn("no slots of the pool", load(2, {"rows": [{"run": [1 << 63, 1, 1]}]}))
+            self.assertIn("another load has begun", load(2, "end"))
+            self.assertIn("loading", load(3, begin))
+            self.assertIn("loading", load(3, rows))
 
     def imported(self, pool, client):
         """Files of a manifest have runs of their own."""
