@@ -1,12 +1,17 @@
-"""The profile of device reads, and the plan that is made of it: two volumes that share blocks, read in different order."""
+"""The profile of device reads, and the plan that is made of it: two volumes that share blocks, read in different order. A plan that the server
+runs by itself needs a build in which an hour can pass in seconds:
+`cargo build --release -p onefold --features faults --target-dir target/faults`."""
 
 import json
 import os
+import time
 import unittest
 
 import nbd
 
-from server import BLOCK, Pool, onefold
+from server import BLOCK, ROOT, Pool, onefold, run
+
+FAULTY = os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "release", "onefold"))
 
 
 def asked(pool, *words):
@@ -145,6 +150,95 @@ class Relocate(unittest.TestCase):
         self.assertRegex(onefold("status", pool.path).stdout, "relocate +finished: 2 MiB of 2 MiB moved")
         pool.stop()
         onefold("check", pool.path)
+
+    def wait_for(self, pool, what, seconds=60):
+        """Until the figures of the run are such."""
+        deadline = time.time() + seconds
+        while not what(found := pool.status()["relocate"]):
+            self.assertLess(time.time(), deadline, found)
+            time.sleep(0.1)
+        return found
+
+    def shuffled(self, pool, seconds, zone):
+        """A pool that is served, with a volume, and another with the same blocks in another order that is read most. An hour takes some seconds."""
+        onefold("create", pool.path, "--capacity", "64M")
+        for name in ("image", "other"):
+            onefold("volume", "create", pool.path, name, "--size", "4M", "--policy", "full")
+        for key, value in (("cache-key", "off"), ("replicas", "off")):
+            onefold("set", pool.path, key, value)
+        pool.program, pool.environment = FAULTY, {**os.environ, "ONEFOLD_HOUR": str(seconds), "TZ": zone}
+        pool.serve(create=False)
+        clients = {}
+        blocks = [os.urandom(BLOCK) for _ in range(512)]
+        for name in ("image", "other"):
+            clients[name] = nbd.NBD()
+            clients[name].connect_uri(pool.uri(name))
+            order = [37 * number % 512 for number in range(512)] if name == "other" else range(512)
+            for at, number in enumerate(order):
+                clients[name].pwrite(blocks[number], at * BLOCK)
+            clients[name].flush()
+        return clients
+
+    def read(self, clients, name):
+        for at in range(0, 512, 32):
+            clients[name].pread(32 * BLOCK, at * BLOCK)
+
+    def test_a_plan_is_run_by_itself_when_nobody_asks_for_anything(self):
+        pool = Pool()
+        clients = self.shuffled(pool, 4, "UTC")
+        self.assertEqual(pool.status()["relocate"]["by_itself"], "off")
+        self.assertFalse(asked(pool, "profile", "show")["profiling"])
+        onefold("set", pool.path, "relocate", "auto")
+        self.assertIn("by itself: auto", onefold("status", pool.path).stdout)
+        time.sleep(0.5)
+        self.assertTrue(asked(pool, "profile", "show")["profiling"])
+        began = time.time()
+        self.read(clients, "image")
+        while time.time() < began + 8:
+            self.read(clients, "other")
+        self.assertEqual(pool.status()["relocate"]["state"], "never")
+        done = self.wait_for(pool, lambda run: run["state"] == "finished")
+        self.assertEqual(done["moved_blocks"], 512, done)
+        self.assertIn("relocation begins by itself", pool.said())
+        # Of what was noted before, nothing is known any more. What the pool does by itself is set with the pool.
+        time.sleep(0.5)
+        self.assertEqual(asked(pool, "profile", "show")["reads"], 0)
+        for client in clients.values():
+            client.shutdown()
+        pool.stop()
+        shown = json.loads(onefold("get", pool.path, "relocate", "--json").stdout)
+        self.assertIn(("auto", "pool"), [(one["value"], one["source"]) for one in shown["properties"]], shown)
+        onefold("check", pool.path)
+
+    def test_a_plan_is_run_in_its_hours_only(self):
+        pool = Pool()
+        # Here the hour is the one after that of UTC.
+        clients = self.shuffled(pool, 2, "XXX-1")
+        hour = time.gmtime().tm_hour
+        onefold("set", pool.path, "relocate", f"{(hour + 3) % 24:02}-{(hour + 5) % 24:02}")
+        self.read(clients, "image")
+        for _ in range(5):
+            self.read(clients, "other")
+            time.sleep(1)
+        self.assertEqual(pool.status()["relocate"]["state"], "never")
+        # Two hours, so that none can end meanwhile.
+        onefold("set", pool.path, "relocate", f"{(hour + 1) % 24:02}-{(hour + 3) % 24:02}")
+        self.wait_for(pool, lambda run: run["state"] == "finished")
+        onefold("set", pool.path, "relocate", "off")
+        time.sleep(0.5)
+        self.assertFalse(asked(pool, "profile", "show")["profiling"])
+        for client in clients.values():
+            client.shutdown()
+        pool.stop()
+        onefold("check", pool.path)
+
+    def test_files_of_clones_that_are_read_most_take_fewer_device_reads(self):
+        """bench/relocate in small. The files that the clones of an updated image read most were the last ones in the plan, before clones were one object."""
+        program = os.path.join(ROOT, "bench", "relocate")
+        result = json.loads(run("/usr/bin/python3", program, "--quick", "--seek", "0", "--json").stdout)
+        before, after = (result[when]["hot files"]["device_reads"] for when in ("before", "after"))
+        self.assertGreater(before, 1.4 * after, result)
+        self.assertEqual(result["more_blocks"], 0, result)
 
 
 if __name__ == "__main__":

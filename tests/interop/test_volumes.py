@@ -439,6 +439,7 @@ class Volumes(unittest.TestCase):
                     (["volume", "get", pool.path, "default", "colour"], "policy or read-only"),
                     (["set", pool.path, "colour", "red"], "policy"),
                     (["set", pool.path, "dedup-verify", "yes"], "on or off"),
+                    (["set", pool.path, "relocate", "22-22"], "such as 22-06"),
                     (["set", pool.path, "policy", "red"], "full, select or idedup"),
                     (["get", pool.path, "colour"], "policy"),
                     (["volume", "resize", pool.path, "default", "0"], "zero"),

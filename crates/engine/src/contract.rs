@@ -13,6 +13,7 @@
 use core::fmt;
 
 pub use crate::device::DeviceKind;
+use crate::schedule::Schedule;
 pub use crate::settings::CacheSetting;
 pub use crate::settings::{CacheKey, Goal, IndexCopy, KeepRuns, Policy, Tidy, Timing};
 
@@ -191,6 +192,8 @@ pub struct PoolChange {
     pub device: Option<DeviceKind>,
     /// Whether the pass that finds duplicates compares bytes before it lets two blocks share a slot.
     pub dedup_verify: Option<bool>,
+    /// When a plan of relocation is made and run unasked.
+    pub relocate: Option<Schedule>,
 }
 
 /// Properties of a volume that are to be changed; `None` leaves one as it is.

@@ -94,6 +94,7 @@ fn request() -> impl Strategy<Value = Request> {
             cache_key: None,
             device: None,
             dedup_verify: None,
+            relocate: None,
         })
     });
     prop_oneof![

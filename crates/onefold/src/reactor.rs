@@ -741,7 +741,7 @@ impl Reactor {
                 self.stops += 1;
                 return;
             }
-            Message::Request(request, client) => (request, client),
+            Message::Request(request, client) => (*request, client),
             Message::Attach(flash, client) => {
                 let (store, label) = *flash;
                 let result = self.attach(Cache { store, label });

@@ -8,6 +8,7 @@ use crate::icache::rule::DivisionChange;
 use crate::jobs::boundary::CacheStatus;
 use crate::jobs::neighbours::NeighbourCounts;
 use crate::pool::disk_index::DiskIndexStatus;
+use crate::schedule::Schedule;
 
 impl Engine {
     /// The damages found last, in order; at most 64.
@@ -33,6 +34,11 @@ impl Engine {
     /// Whether the pass that finds duplicates compares bytes.
     pub fn dedup_verify(&self) -> bool {
         self.pool.verifies_shares()
+    }
+
+    /// When a plan of relocation is made and run unasked: by who drives the engine.
+    pub fn relocate_schedule(&self) -> Schedule {
+        self.pool.relocate_schedule()
     }
 
     /// What came of putting digests into the index ahead of need.

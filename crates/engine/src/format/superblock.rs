@@ -14,6 +14,7 @@ use crate::contract::{CacheKey, DeviceKind, IndexCopy, Policy, Tidy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
+use crate::schedule::Schedule;
 use crate::settings::CacheSetting;
 pub use parameters::{DigestFunction, Parameters};
 pub use passes::{DedupRecord, PassState, ScrubRecord};
@@ -34,6 +35,7 @@ pub const SUPERBLOCK_SIZE: usize = 512;
 /// The flags, and what the disk is: the second byte of them.
 const FLAGS_AT: usize = 12;
 const DEVICE_AT: usize = FLAGS_AT + 1;
+const RELOCATE_AT: usize = FLAGS_AT + 2;
 const GROWTH_AT: usize = 192;
 const GROWTH_SIZE: usize = 8;
 /// The threshold of the pool's policy.
@@ -211,6 +213,8 @@ pub struct Superblock {
     pub tidy: Tidy,
     /// What the disk under the store is, if somebody has said so.
     pub device: DeviceKind,
+    /// When a plan of relocation is made and run unasked.
+    pub relocate: Schedule,
     /// The scrub that is under way, or the last one.
     pub scrub: ScrubRecord,
     /// The pass that finds all duplicates, under way or the last one.
@@ -298,6 +302,7 @@ impl Superblock {
             replicas: None,
             tidy: Tidy::default(),
             device: DeviceKind::default(),
+            relocate: Schedule::default(),
             scrub: ScrubRecord::default(),
             dedup: DedupRecord::default(),
             disk_index: DiskIndexRecord::default(),
@@ -321,6 +326,7 @@ impl Superblock {
             if self.clean { CLEAN } else { 0 } | if self.version == OLDEST_VERSION { 0 } else { pages_by_id },
         );
         b[DEVICE_AT] = self.device as u8;
+        put_u16(b, RELOCATE_AT, self.relocate.encode());
         // 16: incompatible, 24: read-only compatible, 32: compatible features: none so far.
         b[40..56].copy_from_slice(&self.parameters.id);
         b[56..88].copy_from_slice(&self.parameters.key);
@@ -483,6 +489,9 @@ impl Superblock {
         let cache_key = cache_key.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
         let device = DeviceKind::decode(b[DEVICE_AT].into());
         let device = device.ok_or(SuperblockError::Geometry(BadGeometry("the disk is of an unknown kind")))?;
+        let relocate = Schedule::decode(u16_at(b, RELOCATE_AT).into());
+        let why = "when a plan of relocation is run is of an unknown kind";
+        let relocate = relocate.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
         let cache = match u32_at(b, CACHE_AT) {
             0 => None,
             code => {
@@ -538,6 +547,7 @@ impl Superblock {
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
             tidy: Tidy::decode(u32_at(b, TIDY_AT)),
             device,
+            relocate,
             scrub: ScrubRecord::read(b, SCRUB_AT),
             dedup: DedupRecord::read(b, DEDUP_AT),
             disk_index,
@@ -588,6 +598,7 @@ mod tests {
             replicas: Some(77),
             tidy: Tidy::PerDay(5 << 20),
             device: DeviceKind::Hdd,
+            relocate: "22-06".parse().unwrap(),
             flash: 0x1234,
             ..superblock
         };
@@ -627,6 +638,7 @@ mod tests {
         assert!(refused(&|block| block[174] = 4));
         assert!(refused(&|block| block[POLICY_THRESHOLD_AT] = 3));
         assert!(refused(&|block| block[175] = 9));
+        assert!(refused(&|block| put_u16(block, RELOCATE_AT, 2)));
         assert!(refused(&|block| put_u16(block, 172, 0)));
         assert!(refused(&|block| put_u32(block, 180, 289)));
         // The pool has room for 864 buckets and 1735 leaves of summaries, and without buckets there is no page.

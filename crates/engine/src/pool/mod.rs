@@ -70,6 +70,7 @@ use crate::pool::replicas::Replicas;
 use crate::pool::room::MetadataRoom;
 use crate::pool::standing::{Mark, Phase};
 use crate::pool::under_way::UnderWay;
+use crate::schedule::Schedule;
 use crate::sharing::index::Index;
 use crate::slot_map::{Near, NearMap};
 use crate::space::{RESERVE_CONTAINERS, Space};
@@ -118,6 +119,8 @@ pub(crate) struct Pool {
     device: DeviceTraits,
     /// The pass compares bytes before it lets blocks share a slot.
     verifies_shares: bool,
+    /// When a plan of relocation is made and run unasked.
+    relocate: Schedule,
     regions: Regions,
     moves: Moves,
     pub(crate) replicas: Replicas,
@@ -254,6 +257,7 @@ impl Pool {
             copies: None,
             index_copy: IndexCopy::default(),
             verifies_shares: false,
+            relocate: Schedule::default(),
             regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
             moves: Moves::default(),
             device_kind: DeviceKind::default(),

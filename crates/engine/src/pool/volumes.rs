@@ -21,6 +21,7 @@ use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, mos
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Phase;
+use crate::schedule::Schedule;
 use crate::settings::MOST_BUDGET;
 use crate::sharing::timing::Mode;
 
@@ -84,6 +85,11 @@ impl Pool {
     /// It does from here on, or does not.
     pub(crate) fn verify_shares(&mut self, on: bool) {
         self.verifies_shares = on;
+    }
+
+    /// When a plan of relocation is made and run unasked.
+    pub(crate) fn relocate_schedule(&self) -> Schedule {
+        self.relocate
     }
 
     fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
@@ -252,6 +258,7 @@ impl Pool {
         self.replicas.budget = superblock.replicas;
         self.index_copy = superblock.index_copy;
         self.verify_shares(superblock.verifies_shares);
+        self.relocate = superblock.relocate;
         self.regions_mut().set_tidy(superblock.tidy);
         self.disk_index.record = superblock.disk_index;
         self.pool_cache = superblock.cache;
@@ -271,6 +278,7 @@ impl Pool {
         self.replicas.budget = replicas.unwrap_or(self.replicas.budget);
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
         self.verifies_shares = change.dedup_verify.unwrap_or(self.verifies_shares);
+        self.relocate = change.relocate.unwrap_or(self.relocate);
         // As it will be read from the superblock.
         let tidy = change.tidy.map_or(self.regions().tidy(), |tidy| Tidy::decode(tidy.encode()));
         self.regions_mut().set_tidy(tidy);

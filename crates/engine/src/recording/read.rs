@@ -11,6 +11,7 @@ use crate::format::bytes::{checksum, u16_at, u64_at};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::icache::rule::CacheLimits;
 use crate::limits::Limits;
+use crate::schedule::Schedule;
 use crate::settings::CacheSetting;
 
 /// The most that a list or text can be said to have: more than any call needs.
@@ -268,7 +269,8 @@ impl Decoder {
             }
             5 => {
                 let policy = reader.policy_change()?;
-                let (is_set, dedup_verify) = match reader.byte()? {
+                let bits = reader.byte()?;
+                let (is_set, dedup_verify) = match bits & 7 {
                     bits @ 0..6 => (bits & 1 != 0, (bits > 1).then_some(bits > 3)),
                     _ => return Err(Stop::Damaged),
                 };
@@ -310,6 +312,11 @@ impl Decoder {
                     code => Some(DeviceKind::decode(code - 1).ok_or(Stop::Damaged)?),
                 };
                 let memory = is_set.then_some(memory);
+                let relocate = match bits >> 3 {
+                    0 => None,
+                    1 => Some(Schedule::decode(reader.number()?).ok_or(Stop::Damaged)?),
+                    _ => return Err(Stop::Damaged),
+                };
                 Command::SetPool(PoolChange {
                     policy,
                     memory,
@@ -321,6 +328,7 @@ impl Decoder {
                     cache_key,
                     device,
                     dedup_verify,
+                    relocate,
                 })
             }
             6 => Command::Grow { capacity: reader.number()? },

@@ -4,6 +4,7 @@
 //!
 //! 1. [`profile`]: runs of device reads, by slot and object, in bounded memory.
 //! 2. [`assess`]: what an object would gain from lying in order (its randomness R), and what that would cost the others (its sharing S).
+//!    Objects that consist of the same slots in the same order count as one there ([`clones`]).
 //! 3. [`plan`]: the objects one after another, best first. Each moves only blocks that no earlier one has moved.
 //!
 //! [`forecast`] then counts the device reads of a profile before and after a plan.
@@ -17,6 +18,7 @@
 //! measures plans (`lab figure rededup-*`): docs/relocation.md. The job that runs a plan knows only slots in an order (`jobs/relocate/`).
 
 pub mod assess;
+pub mod clones;
 pub mod forecast;
 mod labels;
 pub mod objects;

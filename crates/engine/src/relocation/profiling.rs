@@ -36,6 +36,11 @@ impl Default for Profiling {
 }
 
 impl Profiling {
+    /// Forgets the reads; whose blocks are whose stays known.
+    pub fn renew(&mut self) {
+        self.profile = Profile::new(Merge::ByObject, MOST_RUNS);
+    }
+
     /// Notes what one request read from the device: blocks of a volume in ascending order, and their slots.
     pub fn note(&mut self, volume: VolumeId, blocks: impl Iterator<Item = (u64, u64)>) {
         let mut run: Option<Run> = None;

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::assess::{Assessment, Sharing, assess};
+use super::clones::unite;
 use super::forecast::{Forecast, Moved, Reads};
 use super::objects::{FIRST, MOST_NAME_BYTES, MOST_NAMES, Objects, Part, Refusal};
 use super::plan::{Order, Rules, plan};
@@ -35,6 +36,33 @@ fn figure_1(reads_of_1: usize, reads_of_2: usize) -> Vec<Run> {
         other(&mut profile);
     }
     profile.runs().to_vec()
+}
+
+/// Nine clones of a file in three pieces, which are read as often as the file that has its middle in one piece with its own. Each clone alone has three
+/// runs, and eight clones that touch them: so none of them moved before the other file had taken the middle.
+#[test]
+fn a_file_that_many_clones_read_comes_before_one_that_one_reads() {
+    let of_clone = |clone| [run(clone, 0, 1), run(clone, 10, 1), run(clone, 20, 1)];
+    let others = [run(100, 50, 4), run(100, 10, 1), run(100, 50, 4), run(100, 10, 1)];
+    let runs: Vec<Run> = (1..10).flat_map(of_clone).chain(others).collect();
+    let contents = contents(&runs);
+    let best = |assessments: &[Assessment]| plan(assessments, &contents, Rules::OURS).moves[0].assessment.object;
+    assert_eq!(best(&assess(&runs, Sharing::OthersRuns)), Object(100));
+    let united = unite(&runs, &contents);
+    assert_eq!(best(&assess(&united, Sharing::OthersRuns)), Object(1));
+    // Who reads the same in another order is none of them: it wants another order. Nor is who reads a part.
+    let runs = [
+        run(1, 0, 2),
+        run(1, 9, 1),
+        run(2, 0, 1),
+        run(2, 1, 1),
+        run(2, 9, 1),
+        run(3, 0, 2),
+        run(4, 9, 1),
+        run(4, 0, 2),
+    ];
+    let united = unite(&runs, &super::profile::contents(&runs));
+    assert_eq!(united.iter().map(|run| run.object.0).collect::<Vec<_>>(), [1, 1, 1, 1, 1, 3, 4, 4]);
 }
 
 fn figure_1_contents() -> Vec<Content> {

@@ -83,8 +83,8 @@ impl Run {
         self.slots_hold_their_digests()
     }
 
-    /// A scrub that makes second copies writes of its own accord, and so do what puts scattered blocks in order and a pass that finds
-    /// duplicates: they come to their end first.
+    /// A scrub that makes second copies writes of its own accord, and so do what puts scattered blocks in order, a plan that is run, and a pass
+    /// that finds duplicates: they come to their end first.
     fn finish_copying(&mut self) -> Checked {
         let engine = &self.world.engine;
         let copies = engine.second_copies_above() > 0 && !self.has_failed();
@@ -93,16 +93,17 @@ impl Run {
         }
         while self.copies_are_due() {
             if self.step(Nanos::MAX)? == Step::Quiet && self.copies_are_due() {
-                let engine::Status { home, collect, reorder, dedup, .. } = self.world.engine.status();
+                let engine::Status { home, collect, reorder, dedup, relocate, .. } = self.world.engine.status();
                 return violated(format!(
-                    "work is left to the background, and nothing comes of it: {home:?}, {collect:?}, {reorder:?}, {dedup:?}"
+                    "work is left to the background, and nothing comes of it: {home:?}, {collect:?}, {reorder:?}, {dedup:?}, \
+                     {relocate:?}"
                 ));
             }
         }
         Ok(())
     }
 
-    /// Whether blocks are to be put in order that readers found scattered, containers to be emptied, or duplicates to be found.
+    /// Whether blocks are to be put in order that readers found scattered, or by a plan, containers to be emptied, or duplicates to be found.
     fn copies_are_due(&self) -> bool {
         let status = self.world.engine.status();
         let moves = status.home.allowance_blocks > 0 && status.home.noted_regions > 0;
@@ -111,7 +112,8 @@ impl Run {
             PassState::Paused => false,
             _ => status.dedup.is_undone,
         };
-        !self.has_failed() && (status.reorder.noted > 0 || moves || pass || status.collect.is_due)
+        let plan = status.relocate.state == PassState::Running;
+        !self.has_failed() && (status.reorder.noted > 0 || moves || plan || pass || status.collect.is_due)
     }
 
     /// Where no page was ever lost, the index on disk names no slot that holds something else; and once it is complete, every

@@ -18,10 +18,11 @@ impl Run {
                 self.world.engine.set_profiling(false);
                 self.world.engine.set_profiling(true);
             }
-            Relocating::Run => {
+            Relocating::Run { most_blocks } => {
                 let Some(profiling) = self.world.engine.profiling_mut() else { return Ok(()) };
                 let runs = profiling.profile.runs().to_vec();
-                let plan = plan(&assess(&runs, Sharing::default()), &contents(&runs), Rules::OURS);
+                let rules = Rules { most_blocks, ..Rules::OURS };
+                let plan = plan(&assess(&runs, Sharing::default()), &contents(&runs), rules);
                 let rows = plan.moves.iter().flat_map(|one| &one.extents).map(|extent| (extent.slot, extent.blocks));
                 let extents: Vec<_> = rows.collect();
                 self.ask(RelocateCommand::Plan { begins: true, extents: &extents });

@@ -533,6 +533,7 @@ fn on_flash() -> Vec<Operation> {
 /// who lead there, while they are overwritten, shared once more and trimmed. In the second round the blocks for which the shared slots were
 /// first written lead elsewhere. What has become free by then is written again.
 fn relocating() -> Vec<Operation> {
+    let run = Operation::Relocate(Relocating::Run { most_blocks: u64::MAX });
     let read = |volume| Operation::ReadOn { place: place(volume, 0, 24), blocks: 8, swapped: false };
     let other = |n: u32| Operation::Write {
         place: place(1, u64::from(8 * n), 8),
@@ -544,11 +545,7 @@ fn relocating() -> Vec<Operation> {
     operations.extend((0..3).map(|n| write(2, 8 * n, 8, 1 + 8 * n as u32)));
     for round in 0..2u32 {
         operations.extend([Operation::Settle, Operation::Relocate(Relocating::Note), read(0), read(1)]);
-        operations.extend([
-            Operation::Drain,
-            Operation::Relocate(Relocating::Run),
-            Operation::Idle(SECONDS / (1000 + 1000 * u64::from(round))),
-        ]);
+        operations.extend([Operation::Drain, run.clone(), Operation::Idle(SECONDS / (1000 + 1000 * u64::from(round)))]);
         operations.extend([patch(1, 32, 8, 700 + 10 * round), trim(2, 9, 1), write(2, 12, 1, 3 + round)]);
         operations.extend([Operation::Idle(SECONDS / 1000), Operation::Relocate(Relocating::Rest)]);
         operations.extend([write(0, 20, 1, 9 + round), Operation::Relocate(Relocating::GoOn)]);
@@ -558,7 +555,7 @@ fn relocating() -> Vec<Operation> {
         operations.extend([write(2, 0, 3, 1020 + 100 * round), Operation::Flush, read(1), read(2)]);
     }
     operations.extend([Operation::Settle, Operation::Relocate(Relocating::Note), read(2), Operation::Drain]);
-    operations.extend([Operation::Relocate(Relocating::Run), Operation::Relocate(Relocating::End)]);
+    operations.extend([run, Operation::Relocate(Relocating::End)]);
     operations
 }
 

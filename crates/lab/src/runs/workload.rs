@@ -28,7 +28,10 @@ pub enum Relocating {
     /// Note reads that go to the device, from now on. What was noted before is forgotten.
     Note,
     /// Make a plan of what was noted, in which each volume is an object, and begin to run it.
-    Run,
+    Run {
+        /// Blocks that it may move.
+        most_blocks: u64,
+    },
     /// Let the run rest.
     Rest,
     /// Go on with it.
@@ -242,6 +245,10 @@ const POLICIES: [&str; 16] = [
     "idedup:8",
 ];
 
+/// Kinds of letters, by their weights.
+const LETTERS: usize = 29;
+/// Blocks of a volume that are read for a plan, at most.
+const MOST_READ: u64 = 96;
 /// The most blocks of a volume that are filled at once: more than the pools of the swarm hold.
 const MOST_FILLED: u64 = 1024;
 
@@ -283,11 +290,15 @@ pub struct Generator<'a> {
     /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
     forgers: Random,
     forged_one_in: u64,
-    weights: [u32; 28],
+    weights: [u32; LETTERS],
     fresh: u32,
     /// A stream of its own, for what is filled, and what follows that, the last first.
     fills: Random,
     upcoming: Vec<Operation>,
+    /// And one for plans of relocation.
+    plans: Random,
+    /// The engine may end, and another one begin.
+    may_end: bool,
 }
 
 impl Generator<'_> {
@@ -297,7 +308,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 28];
+        let mut weights = [0; LETTERS];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -318,6 +329,8 @@ impl Generator<'_> {
         weights[24] = 10 * Random::new(seed ^ 0x6168_6561).pick(&[0, 1, 2, 4]);
         weights[26] = Random::new(seed ^ 0x6669_6c6c).pick(&[0, 2, 4]);
         weights[27] = 10 * Random::new(seed ^ 0x7469_6d65).pick(&[0, 0, 1, 3]);
+        let mut plans = Random::new(seed ^ 0x706c_616e);
+        weights[28] = 12 * plans.pick(&[0, 0, 1, 3]);
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -343,6 +356,8 @@ impl Generator<'_> {
             fresh: 1 << 20,
             fills,
             upcoming: Vec::new(),
+            plans,
+            may_end: crashes,
         }
     }
 
@@ -398,6 +413,7 @@ impl Generator<'_> {
             }
             26 => self.fill(),
             27 => self.timing(),
+            28 => self.relocating(),
             _ => {
                 let block = self.config.parameters.geometry.block();
                 Operation::Replicas(self.random.pick(&[None, Some(0), Some(4 * block), Some(1 << 40), Some(1 << 40)]))
@@ -423,6 +439,47 @@ impl Generator<'_> {
         // Volumes may be a million times the pool.
         let place = Place { count: blocks.min(MOST_FILLED) * CELLS as u64, ..place };
         Operation::Fill { place, apart: random.pick(&[1, 1, 2, 3]), content }
+    }
+
+    /// Something about a plan; or all of it: volumes are read from the device, one after another, and a plan of that is run. Somebody writes
+    /// meanwhile, and it may rest, or end.
+    fn relocating(&mut self) -> Operation {
+        use Relocating::*;
+        let most_blocks = self.plans.pick(&[u64::MAX, u64::MAX, u64::MAX, 8]);
+        if self.plans.one_in(3) {
+            return Operation::Relocate(self.plans.pick(&[Rest, GoOn, GoOn, End, Note, Run { most_blocks }]));
+        }
+        let mut all = Vec::new();
+        if self.may_end && self.plans.one_in(2) {
+            // The cache of what is opened anew has nothing.
+            all.push(Operation::Reopen);
+        }
+        all.extend([Operation::Flush, Operation::Idle(1_500_000_000), Operation::Relocate(Note)]);
+        let first = self.plans.below(8);
+        for number in 0..self.plans.between(2, 4) {
+            let volume = first + number % 3;
+            let blocks = self.config.volumes[volume as usize % self.config.volumes.len()].0;
+            let place = Place { volume, first: 0, count: blocks.min(MOST_READ) * CELLS as u64 };
+            let blocks = u64::from(self.config.parameters.geometry.piece_blocks).min(4);
+            all.push(Operation::ReadOn { place, blocks, swapped: self.plans.one_in(4) });
+        }
+        all.extend([Operation::Drain, Operation::Relocate(Run { most_blocks })]);
+        for _ in 0..self.plans.below(4) {
+            all.push(match self.plans.below(8) {
+                0 => Operation::Relocate(Rest),
+                1 | 2 => Operation::Relocate(GoOn),
+                3 => Operation::Relocate(End),
+                4 | 5 => Operation::Idle(self.plans.pick(&[100_000, 1_000_000, 1_500_000_000])),
+                _ => self.write(false),
+            });
+        }
+        if self.plans.one_in(2) {
+            all.extend([Operation::Relocate(GoOn), Operation::Idle(10_000_000_000)]);
+        }
+        all.reverse();
+        let next = all.pop().unwrap_or(Operation::Drain);
+        self.upcoming.extend(all);
+        next
     }
 
     fn write(&mut self, fua: bool) -> Operation {
@@ -618,6 +675,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 31, "{letters:?}");
+        assert_eq!(letters.len(), 32, "{letters:?}");
     }
 }

@@ -4,51 +4,22 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use engine::MOST_EXTENTS;
 use engine::relocation::assess::{Sharing, assess};
-use engine::relocation::forecast::{Forecast, Moved, Reads};
-use engine::relocation::objects::FIRST;
-use engine::relocation::plan::{Plan, Rules, plan};
-use engine::relocation::profile::contents;
-use engine::relocation::{Object, Run};
+use engine::relocation::forecast::Reads;
 use serde_json::json;
 
 use crate::commands::cli::{ProfileCommand, RelocateCommand, RunArgs, Target};
 use crate::operators::control::{self, Request, Response, RunAction};
-use crate::operators::relocate::{self, Answer, Ask, OFF};
+use crate::operators::planning::{self, BLOCK, Taken};
+use crate::operators::relocate::{Answer, Ask, OFF};
 use crate::print::{complain, print, print_json};
 use crate::report::status::{Report, VERSION};
 use crate::size;
 
-/// Bytes of a block.
-const BLOCK: u64 = 4096;
-/// Rows of slots that are sent at once.
-const ROWS_AT_ONCE: usize = 1000;
 /// How often the server is asked how far a run is.
 const PERIOD: Duration = Duration::from_millis(250);
 /// How often who waits is told, so many periods.
 const TOLD_EVERY: u32 = 20;
-
-/// A profile, taken from a server.
-struct Taken {
-    on: bool,
-    reads: u64,
-    dropped: u64,
-    volumes: Vec<(u32, String)>,
-    /// Of the objects from the first that is no volume on.
-    names: Vec<String>,
-    runs: Vec<Run>,
-}
-
-impl Taken {
-    fn name(&self, object: Object) -> String {
-        if let Some(name) = object.0.checked_sub(FIRST).and_then(|at| self.names.get(at as usize)) {
-            return name.clone();
-        }
-        let volume = self.volumes.iter().find(|(number, _)| *number == object.0);
-        volume.map_or_else(|| format!("volume {} (deleted)", object.0), |(_, name)| name.clone())
-    }
-}
 
 /// Carries the command out.
 pub fn relocate(command: &RelocateCommand) -> anyhow::Result<ExitCode> {
@@ -61,9 +32,9 @@ pub fn relocate(command: &RelocateCommand) -> anyhow::Result<ExitCode> {
             ask(target, Ask::Stop)?;
             print(format_args!("no reads are noted any more; those that were are forgotten\n"));
         }
-        RelocateCommand::Profile(ProfileCommand::Show { target, json }) => show(&take(target)?, *json),
+        RelocateCommand::Profile(ProfileCommand::Show { target, json }) => show(&Taken::from(&asks(target))?, *json),
         RelocateCommand::Plan { target, json } => {
-            let taken = take(target)?;
+            let taken = Taken::from(&asks(target))?;
             ensure!(taken.on, OFF);
             show_plan(&taken, *json);
         }
@@ -72,39 +43,22 @@ pub fn relocate(command: &RelocateCommand) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn ask(target: &Target, ask: Ask) -> anyhow::Result<Answer> {
-    let asked = control::ask_server_of(&target.pool, target.control.as_deref(), &Request::Relocate(ask))?;
-    match asked {
-        Some(Response::Relocate(answer)) => Ok(answer),
-        Some(_) => bail!("the server's answer is not understood: is it of another version?"),
-        None => bail!("no server has {}: a profile is kept by the server of a pool", target.pool.display()),
+/// How the server of a pool is asked.
+fn asks(target: &Target) -> impl Fn(&Request) -> anyhow::Result<Response> {
+    move |request| {
+        let asked = control::ask_server_of(&target.pool, target.control.as_deref(), request)?;
+        asked.with_context(|| {
+            format!(
+                "no server has {}: the server of a pool keeps its profile, and runs its plans",
+                target.pool.display()
+            )
+        })
     }
 }
 
-/// Takes all runs that there are now; those that come meanwhile are not waited for.
-fn take(target: &Target) -> anyhow::Result<Taken> {
-    let Answer::Summary { on, reads, dropped, ended, volumes } = ask(target, Ask::Summary)? else {
-        bail!("the server's answer is not understood: is it of another version?")
-    };
-    let (mut runs, mut from) = (Vec::new(), dropped);
-    while on && from < ended {
-        match ask(target, Ask::Runs { from })? {
-            Answer::Runs { next, runs: some } if next > from => {
-                runs.extend(some.into_iter().map(relocate::run));
-                from = next;
-            }
-            _ => break,
-        }
-    }
-    let mut names = Vec::new();
-    if on {
-        while let Answer::Names { names: more } = ask(target, Ask::Names { from: names.len() })?
-            && !more.is_empty()
-        {
-            names.extend(more);
-        }
-    }
-    Ok(Taken { on, reads, dropped, volumes, names, runs })
+/// Asks about the profile.
+pub fn ask(target: &Target, ask: Ask) -> anyhow::Result<Answer> {
+    planning::ask(&asks(target), ask)
 }
 
 fn show(taken: &Taken, json: bool) {
@@ -134,13 +88,6 @@ fn show(taken: &Taken, json: bool) {
         let (name, read) = (taken.name(one.object), size::show(blocks(one.object).saturating_mul(BLOCK)));
         print(format_args!("  {name:<24}{read} in {} runs; {} of others touch it\n", one.randomness, one.sharing));
     }
-}
-
-/// The plan of a profile, of so many bytes at most; and how many objects were read.
-fn plan_of(taken: &Taken, budget: Option<u64>) -> (Plan, usize) {
-    let contents = contents(&taken.runs);
-    let rules = Rules { most_blocks: budget.map_or(u64::MAX, |bytes| bytes / BLOCK), ..Rules::OURS };
-    (plan(&assess(&taken.runs, Sharing::OthersRuns), &contents, rules), contents.len())
 }
 
 /// Asks the server for something about a run, or for its figures.
@@ -186,26 +133,16 @@ fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Makes a plan of the profile, and sends it to the server: as many of its moves, from the first on, as have room there.
+/// Makes a plan of the profile, and sends it to the server.
 fn send_plan(target: &Target, budget: Option<u64>) -> anyhow::Result<()> {
-    let taken = take(target)?;
+    let taken = Taken::from(&asks(target))?;
     ensure!(taken.on, OFF);
-    let (plan, _) = plan_of(&taken, budget);
-    let mut rows: Vec<(u64, u64)> = Vec::new();
-    for one in &plan.moves {
-        if rows.len() + one.extents.len() > MOST_EXTENTS {
-            break;
-        }
-        rows.extend(one.extents.iter().map(|extent| (extent.slot, extent.blocks)));
-    }
-    if rows.is_empty() {
+    let (plan, _) = taken.plan(budget);
+    if !planning::send(&asks(target), &plan)? {
         bail!(
             "there is nothing to move: of what was read so far, nothing that shares blocks lies scattered{}",
             if plan.too_large > 0 { ", or it is larger than --budget" } else { "" }
         );
-    }
-    for (at, extents) in rows.chunks(ROWS_AT_ONCE).enumerate() {
-        tell(target, &Request::Run(RunAction::Plan { begins: at == 0, extents: extents.to_vec() }))?;
     }
     Ok(())
 }
@@ -218,10 +155,8 @@ fn show_run(report: &Report, json: bool) {
 }
 
 fn show_plan(taken: &Taken, json: bool) {
-    let (plan, objects) = plan_of(taken, None);
-    // Behind all that was read: there the moved blocks lie together.
-    let behind = taken.runs.iter().map(Run::end).max().map_or(0, |end| end + 1);
-    let forecast = Forecast::new(&taken.runs, &Moved::new(&plan, behind));
+    let (plan, objects) = taken.plan(None);
+    let forecast = taken.forecast(&plan);
     let (Reads { before, after }, harm) = (forecast.all(), forecast.harm());
     let of = |object| forecast.objects.iter().find(|(other, _)| *other == object).map_or(Reads::default(), |one| one.1);
     let bytes = plan.blocks().saturating_mul(BLOCK);

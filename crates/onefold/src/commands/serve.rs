@@ -23,6 +23,7 @@ use crate::memory::{self, Division, Source, TooLittle};
 use crate::operators::command::inheritable;
 use crate::operators::control::{self, Message, Sending};
 use crate::operators::service::{Inherited, Manager};
+use crate::operators::unasked;
 use crate::operators::watch::REMEDY;
 use crate::print::{print, print_json};
 use crate::reactor::{Opening, Reactor};
@@ -64,6 +65,9 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let control = control::listen(control_path, store.share()?, device::make_for_served, sending.clone())?;
     if let Some(page) = page {
         page.start(path.display().to_string(), sending.clone())?;
+    }
+    if !arguments.read_only {
+        unasked::start(sending.clone())?;
     }
     catch_signals(sending)?;
     let (connections, read_only) = (arguments.max_connections, arguments.read_only);

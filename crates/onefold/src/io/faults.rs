@@ -14,6 +14,8 @@
 //! - `error=EIO` (or `ENOSPC`, `EDQUOT`, `EFBIG`): nothing is done, and the error comes back;
 //! - `short=UNIT`: only the first bytes are read or written, a multiple of UNIT that grows from one time to the next;
 //! - `slow=MILLISECONDS`: it begins so much later;
+//! - `seek=MILLISECONDS`: one after another: it begins so much later than the one before of this rule, unless it begins where that ended. A
+//!   disk with one head;
 //! - `stuck`: it begins when the plan has been replaced.
 //!
 //! Invariant: what is held back has a slot and nothing on the ring.
@@ -67,6 +69,8 @@ struct Rule {
     effect: Effect,
     /// Operations that matched.
     met: u64,
+    /// Where the one before ended, and when the next may begin.
+    head: (u64, Nanos),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +78,19 @@ enum Effect {
     Error(i32),
     Short(usize),
     Slow(Nanos),
+    Seek(Nanos),
     Stuck,
+}
+
+impl Rule {
+    /// The effect on an operation from and to these bytes: a seek waits for those before it.
+    fn effect_at(&mut self, offset: u64, end: u64, now: Nanos) -> Effect {
+        let Effect::Seek(time) = self.effect else { return self.effect };
+        let (head, free) = self.head;
+        let begins = free.max(now) + if offset == head { 0 } else { time };
+        self.head = (end, begins);
+        Effect::Seek(begins - now)
+    }
 }
 
 struct Held {
@@ -115,7 +131,7 @@ impl Faults {
         for rule in self.rules.iter_mut().filter(|rule| matches(rule)) {
             rule.met += 1;
             if rule.met >= rule.first && (rule.met - rule.first).is_multiple_of(rule.every) {
-                effect = effect.or(Some((rule.effect, rule.met)));
+                effect = effect.or_else(|| Some((rule.effect_at(offset, end, now), rule.met)));
             }
         }
         let (until, result) = match effect {
@@ -128,7 +144,7 @@ impl Faults {
                 return false;
             }
             Some((Effect::Error(number), _)) => (Some(now), Some(-number)),
-            Some((Effect::Slow(time), _)) => (Some(now + time), None),
+            Some((Effect::Slow(time) | Effect::Seek(time), _)) => (Some(now + time), None),
             Some((Effect::Stuck, _)) => (None, None),
         };
         self.held.push(Held { slot, until, result });
@@ -218,11 +234,12 @@ fn rule(line: &str) -> anyhow::Result<Rule> {
             "every" => every = number()?.max(1),
             "short" => effect = Some(Effect::Short(number()?.max(1) as usize)),
             "slow" => effect = Some(Effect::Slow(number()?.saturating_mul(MILLISECOND))),
+            "seek" => effect = Some(Effect::Seek(number()?.saturating_mul(MILLISECOND))),
             "stuck" => effect = Some(Effect::Stuck),
             "error" => effect = Some(Effect::Error(errno(value)?)),
             _ => bail!("'{word}' is not known"),
         }
     }
     let effect = effect.context("it has no effect")?;
-    Ok(Rule { operation, from, to, first, every, effect, met: 0 })
+    Ok(Rule { operation, from, to, first, every, effect, met: 0, head: (0, 0) })
 }

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
     CacheKey, CacheSetting, Command, DedupCommand, DeviceKind, Engine, Goal, IndexCopy, KeepRuns, Policy, PoolChange,
-    RelocateCommand, ScrubCommand, Tidy, Timing, Volume, VolumeId, VolumeProperties,
+    RelocateCommand, Schedule, ScrubCommand, Tidy, Timing, Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
 
@@ -85,6 +85,7 @@ pub fn wanted<'a>(
             cache_key,
             device,
             dedup_verify,
+            relocate,
         }) => Command::SetPool(PoolChange {
             policy: policy.as_deref().map(inheritable).transpose()?,
             memory: *memory_bytes,
@@ -96,6 +97,7 @@ pub fn wanted<'a>(
             cache_key: cache_key.as_deref().map(cache_key_value).transpose()?,
             device: device.as_deref().map(device_value).transpose()?,
             dedup_verify: *dedup_verify,
+            relocate: relocate.as_deref().map(relocate_value).transpose()?,
         }),
     };
     Ok(Wanted::Command(command, None))
@@ -189,6 +191,7 @@ pub fn done(request: &Request) -> Option<String> {
         Request::SetPool(PoolSettings { dedup_verify: Some(on), .. }) => {
             format!("the pool: set dedup-verify={}", if *on { "on" } else { "off" })
         }
+        Request::SetPool(PoolSettings { relocate: Some(when), .. }) => format!("the pool: set relocate={when}"),
         Request::SetPool(PoolSettings { policy, .. }) => {
             format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
         }
@@ -253,6 +256,11 @@ pub fn cache_key_value(text: &str) -> Result<CacheKey, String> {
 /// What the disk under a pool is.
 pub fn device_value(text: &str) -> Result<DeviceKind, String> {
     text.parse().map_err(|error| format!("device={text} is not possible: {error}"))
+}
+
+/// When a plan of relocation is made and run unasked.
+pub fn relocate_value(text: &str) -> Result<Schedule, String> {
+    text.parse().map_err(|error| format!("relocate={text} is not possible: {error}"))
 }
 
 /// How much is moved to put scattered regions in order.

@@ -171,6 +171,8 @@ pub struct PoolSettings {
     pub device: Option<String>,
     /// Whether the pass that finds duplicates compares bytes.
     pub dedup_verify: Option<bool>,
+    /// When a plan of relocation is made and run unasked: `off`, `auto`, or hours.
+    pub relocate: Option<String>,
 }
 
 /// What to do about the pass that finds all duplicates.
@@ -235,7 +237,7 @@ pub enum Response {
 /// What other threads tell the reactor.
 pub enum Message {
     /// A request, and where the answer goes.
-    Request(Request, Sender<Response>),
+    Request(Box<Request>, Sender<Response>),
     /// A flash to be attached, and where the answer goes.
     Attach(Box<(Store, Label)>, Sender<Response>),
     /// A signal asks for a clean stop; once more, for one without a checkpoint.
@@ -369,7 +371,7 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
 
 /// Asks the reactor, and waits for its answer.
 pub fn ask(request: Request, sending: &Sending) -> Response {
-    tell(|answer| Message::Request(request, answer), sending)
+    tell(|answer| Message::Request(Box::new(request), answer), sending)
 }
 
 /// Opens a flash, which may take its time, and hands it to the reactor.

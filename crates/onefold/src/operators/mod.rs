@@ -2,7 +2,9 @@
 
 pub mod command;
 pub mod control;
+pub mod planning;
 pub mod properties;
 pub mod relocate;
 pub mod service;
+pub mod unasked;
 pub mod watch;

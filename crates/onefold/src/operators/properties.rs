@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::operators::command::{
     cache_key_value, cache_setting, device_value, goal_value, index_copy_value, inheritable, keep_runs_value,
-    tidy_value, timing_value,
+    relocate_value, tidy_value, timing_value,
 };
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
@@ -121,6 +121,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
             value: if report.dedup.verify { "on" } else { "off" }.into(),
             source: if report.dedup.verify { "pool" } else { DEFAULT },
         },
+        Property {
+            name: name.into(),
+            property: "relocate",
+            value: report.relocate.by_itself.clone(),
+            source: if report.relocate.by_itself == engine::Schedule::Off.to_string() { DEFAULT } else { "pool" },
+        },
     ]
 }
 
@@ -193,7 +199,7 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
 }
 
 /// Properties of a pool.
-const POOL_KEYS: [&str; 10] = [
+const POOL_KEYS: [&str; 11] = [
     "policy",
     "memory",
     "second-copies",
@@ -204,6 +210,7 @@ const POOL_KEYS: [&str; 10] = [
     "cache-key",
     "device",
     "dedup-verify",
+    "relocate",
 ];
 
 /// What `set` asks for.
@@ -255,6 +262,10 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
             settings.device = Some(value.into());
         }
         "dedup-verify" => settings.dedup_verify = Some(switch(key, value)?),
+        "relocate" => {
+            relocate_value(value)?;
+            settings.relocate = Some(value.into());
+        }
         _ => return Err(unknown_key(key, &POOL_KEYS)),
     }
     Ok(Request::SetPool(settings))
@@ -329,7 +340,7 @@ mod tests {
         let error = pool_request("size", "1").unwrap_err();
         assert!(
             error.contains(
-                "second-copies or replicas or index-copy or tidy or cache or cache-key or device or dedup-verify"
+                "second-copies or replicas or index-copy or tidy or cache or cache-key or device or dedup-verify or relocate"
             ),
             "{error}"
         );
@@ -351,6 +362,12 @@ mod tests {
         assert!(pool_request("tidy", "much").unwrap_err().contains("auto, or off"));
         assert!(pool_request("dedup-verify", "on").is_ok());
         assert!(pool_request("dedup-verify", "yes").unwrap_err().contains("on or off"));
+        assert!(["auto", "off", "22-06", "1-24"].iter().all(|value| pool_request("relocate", value).is_ok()));
+        for value in ["on", "6", "06-06", "22-25"] {
+            let error = pool_request("relocate", value).unwrap_err();
+            assert!(error.contains(&format!("relocate={value} is not possible: it is auto, off, or")), "{error}");
+            assert!(error.contains("22-06"), "{error}");
+        }
         let memory = |memory_bytes| set(Some(memory_bytes), None);
         let copies = |above| pool_request("second-copies", above);
         assert_eq!((copies("16"), copies("off")), (set(None, Some(16)), set(None, Some(0))));

@@ -25,6 +25,8 @@ pub enum Ask {
     Start,
     /// End that, and forget all.
     Stop,
+    /// Forget the reads, and go on; whose blocks are whose stays known.
+    Renew,
     /// End the open runs, and say what there is.
     Summary,
     /// Some runs, from the one with this number on.
@@ -54,7 +56,7 @@ impl Ask {
         match self {
             Ask::Start => MOST_BYTES as u64,
             Ask::Stop => 0,
-            Ask::Summary | Ask::Runs { .. } | Ask::Names { .. } | Ask::Import { .. } => before,
+            Ask::Renew | Ask::Summary | Ask::Runs { .. } | Ask::Names { .. } | Ask::Import { .. } => before,
         }
     }
 }
@@ -108,6 +110,7 @@ pub fn answer(engine: &mut Recorded, ask: Ask) -> Result<Answer, String> {
     match ask {
         Ask::Start => engine.set_profiling(true),
         Ask::Stop => engine.set_profiling(false),
+        Ask::Renew => engine.profiling_mut().ok_or(OFF)?.renew(),
         Ask::Summary => {}
         Ask::Runs { from } => {
             let profiling = engine.profiling().ok_or(OFF)?;

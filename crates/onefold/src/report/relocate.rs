@@ -1,6 +1,6 @@
 //! The run of a plan of relocation, for people and programs.
 
-use engine::{Kept, RelocateStatus};
+use engine::{Kept, RelocateStatus, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::size;
@@ -23,6 +23,9 @@ pub struct KeptReport {
 /// The run that is under way, or the last one since the pool was opened.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelocateReport {
+    /// When the server makes a plan and runs it by itself: `off`, `auto`, or hours of the day.
+    #[serde(default)]
+    pub by_itself: String,
     /// `never`, `running`, `paused`, `finished` or `stopped`.
     pub state: String,
     /// Of a million parts of the run, those that are done.
@@ -47,9 +50,10 @@ pub struct RelocateReport {
 
 impl RelocateReport {
     /// From the engine's figures.
-    pub fn new(status: &RelocateStatus) -> RelocateReport {
+    pub fn new(status: &RelocateStatus, by_itself: Schedule) -> RelocateReport {
         let Kept { gone, for_replicas, unreadable, no_room, stopped } = status.kept;
         RelocateReport {
+            by_itself: by_itself.to_string(),
             state: status.state.name().into(),
             done_ppm: status.done_ppm,
             left_seconds: status.left_seconds,
@@ -61,6 +65,11 @@ impl RelocateReport {
             kept: KeptReport { gone, for_replicas, unreadable, no_room, stopped },
             short_of_room: status.is_short_of_room,
         }
+    }
+
+    /// Whether there was a run, or will be one.
+    pub fn has_news(&self) -> bool {
+        self.state != "never" || self.by_itself != Schedule::Off.to_string()
     }
 
     /// One line.
@@ -93,6 +102,7 @@ impl RelocateReport {
             "paused" => format!("paused at {done}, {moved}"),
             "finished" => format!("finished: {moved}{left}"),
             "stopped" => format!("stopped: {moved}{left}"),
+            "never" if self.has_news() => format!("none so far; by itself: {}", self.by_itself),
             state => state.into(),
         }
     }
@@ -114,11 +124,14 @@ mod tests {
             moved_blocks: 256,
             ..RelocateStatus::default()
         };
-        assert_eq!(RelocateReport::new(&status).text(), "running: 12.3 % done, 9 s left, 1 MiB of 2 MiB moved");
+        assert_eq!(
+            RelocateReport::new(&status, Schedule::Off).text(),
+            "running: 12.3 % done, 9 s left, 1 MiB of 2 MiB moved"
+        );
         let kept = Kept { gone: 1, ..Kept::default() };
         let status = RelocateStatus { state: PassState::Finished, kept, ..status };
-        let text = RelocateReport::new(&status).text();
+        let text = RelocateReport::new(&status, Schedule::Off).text();
         assert_eq!(text, "finished: 1 MiB of 2 MiB moved; 4 KiB overwritten since the profile");
-        assert_eq!(RelocateReport::new(&RelocateStatus::default()).text(), "never");
+        assert_eq!(RelocateReport::new(&RelocateStatus::default(), Schedule::Off).text(), "never");
     }
 }

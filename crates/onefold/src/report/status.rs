@@ -538,7 +538,7 @@ impl Report {
             repaired_blocks: status.repaired_blocks,
             scrub: ScrubReport::new(&status.scrub),
             dedup: DedupReport::new(&status.dedup, engine.dedup_verify()),
-            relocate: RelocateReport::new(&status.relocate),
+            relocate: RelocateReport::new(&status.relocate, engine.relocate_schedule()),
             pace: PaceReport::new(&status.pace),
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
             pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
@@ -620,7 +620,7 @@ impl Report {
         }
         row("scrub", self.scrub.text());
         row("dedup", self.dedup.text());
-        if self.relocate.state != "never" {
+        if self.relocate.has_news() {
             row("relocate", self.relocate.text());
         }
         if self.damaged_blocks_found > 0 {

@@ -30,6 +30,11 @@ impl PassState {
         PassState::NAMES[self as usize]
     }
 
+    /// The one that is called so.
+    pub fn named(name: &str) -> Option<PassState> {
+        PassState::ALL.into_iter().find(|state| state.name() == name)
+    }
+
     /// One that is not known counts as none: nothing depends on it.
     fn read(code: u8) -> PassState {
         PassState::ALL.get(usize::from(code)).copied().unwrap_or_default()

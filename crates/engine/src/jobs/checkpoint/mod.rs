@@ -664,6 +664,7 @@ impl Engine {
             verifies_shares: self.pool.verifies_shares(),
             tidy: self.pool.regions().tidy(),
             device: self.pool.device_kind(),
+            relocate: self.pool.relocate_schedule(),
             cache: self.pool.pool_cache,
             cache_key: self.pool.cache.key(),
             replicas: self.pool.replicas.budget,

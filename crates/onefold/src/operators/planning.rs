@@ -1,0 +1,114 @@
+//! A plan of relocation (docs/relocation.md): the profile is taken from the server that keeps it, a plan is made of it, and the server is given that.
+//! Whoever does so asks as operators do, a few runs at a time: the data path waits for none of it.
+
+use anyhow::bail;
+use engine::MOST_EXTENTS;
+use engine::relocation::assess::{Sharing, assess};
+use engine::relocation::clones::unite;
+use engine::relocation::forecast::{Forecast, Moved};
+use engine::relocation::objects::FIRST;
+use engine::relocation::plan::{Plan, Rules, plan};
+use engine::relocation::profile::contents;
+use engine::relocation::{Object, Run};
+
+use crate::operators::control::{Request, Response, RunAction};
+use crate::operators::relocate::{self, Answer, Ask};
+
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;
+/// Rows of slots that are sent at once.
+const ROWS_AT_ONCE: usize = 1000;
+/// What does not come from this version.
+const NOT_UNDERSTOOD: &str = "the server's answer is not understood: is it of another version?";
+
+/// How a server is asked. What it refuses is an error.
+pub type Asks<'a> = &'a dyn Fn(&Request) -> anyhow::Result<Response>;
+
+/// A profile, taken from a server.
+pub struct Taken {
+    /// Whether reads are noted.
+    pub on: bool,
+    /// Those that were.
+    pub reads: u64,
+    /// Runs that were forgotten for want of room.
+    pub dropped: u64,
+    volumes: Vec<(u32, String)>,
+    /// Of the objects from the first that is no volume on.
+    names: Vec<String>,
+    /// The others.
+    pub runs: Vec<Run>,
+}
+
+/// Asks about the profile.
+pub fn ask(asks: Asks<'_>, ask: Ask) -> anyhow::Result<Answer> {
+    match asks(&Request::Relocate(ask))? {
+        Response::Relocate(answer) => Ok(answer),
+        _ => bail!(NOT_UNDERSTOOD),
+    }
+}
+
+impl Taken {
+    /// Takes all runs that there are now; those that come meanwhile are not waited for.
+    pub fn from(asks: Asks<'_>) -> anyhow::Result<Taken> {
+        let Answer::Summary { on, reads, dropped, ended, volumes } = ask(asks, Ask::Summary)? else {
+            bail!(NOT_UNDERSTOOD)
+        };
+        let (mut runs, mut from) = (Vec::new(), dropped);
+        while on && from < ended {
+            match ask(asks, Ask::Runs { from })? {
+                Answer::Runs { next, runs: some } if next > from => {
+                    runs.extend(some.into_iter().map(relocate::run));
+                    from = next;
+                }
+                _ => break,
+            }
+        }
+        let mut names = Vec::new();
+        if on {
+            while let Answer::Names { names: more } = ask(asks, Ask::Names { from: names.len() })?
+                && !more.is_empty()
+            {
+                names.extend(more);
+            }
+        }
+        Ok(Taken { on, reads, dropped, volumes, names, runs })
+    }
+
+    /// What an object is called.
+    pub fn name(&self, object: Object) -> String {
+        if let Some(name) = object.0.checked_sub(FIRST).and_then(|at| self.names.get(at as usize)) {
+            return name.clone();
+        }
+        let volume = self.volumes.iter().find(|(number, _)| *number == object.0);
+        volume.map_or_else(|| format!("volume {} (deleted)", object.0), |(_, name)| name.clone())
+    }
+
+    /// The plan, of so many bytes at most; and how many objects were read. Of clones it names the first.
+    pub fn plan(&self, budget: Option<u64>) -> (Plan, usize) {
+        let contents = contents(&self.runs);
+        let rules = Rules { most_blocks: budget.map_or(u64::MAX, |bytes| bytes / BLOCK), ..Rules::OURS };
+        let assessments = assess(&unite(&self.runs, &contents), Sharing::OthersRuns);
+        (plan(&assessments, &contents, rules), contents.len())
+    }
+
+    /// What a plan would do to these reads: moved blocks lie together behind all that was read.
+    pub fn forecast(&self, plan: &Plan) -> Forecast {
+        let behind = self.runs.iter().map(Run::end).max().map_or(0, |end| end + 1);
+        Forecast::new(&self.runs, &Moved::new(plan, behind))
+    }
+}
+
+/// Gives a plan to the server: as many of its moves, from the first on, as have room there. False if there are none.
+pub fn send(asks: Asks<'_>, plan: &Plan) -> anyhow::Result<bool> {
+    let mut rows: Vec<(u64, u64)> = Vec::new();
+    for one in &plan.moves {
+        if rows.len() + one.extents.len() > MOST_EXTENTS {
+            break;
+        }
+        rows.extend(one.extents.iter().map(|extent| (extent.slot, extent.blocks)));
+    }
+    for (at, extents) in rows.chunks(ROWS_AT_ONCE).enumerate() {
+        asks(&Request::Run(RunAction::Plan { begins: at == 0, extents: extents.to_vec() }))?;
+    }
+    Ok(!rows.is_empty())
+}

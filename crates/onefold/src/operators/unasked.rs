@@ -1,0 +1,405 @@
+//! Relocation by itself (`onefold set POOL relocate auto`, or hours of the day): reads are noted, a plan is made of them now and then, and it is run
+//! if it is worth it. docs/relocation.md says when.
+//!
+//! A thread of its own looks twice a minute, and asks the reactor what an operator would ask. So the data path never waits for a plan, and all of it
+//! could be done by hand. What the operator does goes first: a run that somebody else has begun or paused is left alone.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use engine::{PassState, Schedule};
+use jiff::Zoned;
+use tracing::{debug, info, warn};
+
+use crate::operators::control::{self, Request, Response, RunAction, Sending};
+use crate::operators::planning::{self, Asks, Taken};
+use crate::operators::relocate::{Answer, Ask};
+use crate::report::status::Report;
+use crate::size;
+
+/// A plan is worth it if it saves at least one in so many device reads of its profile.
+const WORTH_ONE_IN: u64 = 10;
+
+/// How often something is done.
+#[derive(Clone, Copy, Debug)]
+struct Periods {
+    /// From one look to the next. A pool is idle if no client has asked for anything between two of them.
+    look: Duration,
+    /// For so long reads are noted before a plan is made, and from one plan that was not worth it to the next.
+    noted: Duration,
+    /// From the beginning of one run to that of the next.
+    apart: Duration,
+}
+
+impl Periods {
+    const USUAL: Periods = Periods {
+        look: Duration::from_secs(30),
+        noted: Duration::from_secs(3600),
+        apart: Duration::from_secs(12 * 3600),
+    };
+
+    /// A test that can make the store fail can also make the time pass: all of it in parts of these seconds.
+    #[cfg(feature = "faults")]
+    fn of_process() -> Periods {
+        let second = std::env::var("ONEFOLD_HOUR").ok().and_then(|seconds| seconds.parse().ok());
+        second.map_or(Periods::USUAL, |hour: f64| Periods {
+            look: Duration::from_secs_f64(hour / 120.0),
+            noted: Duration::from_secs_f64(hour),
+            apart: Duration::from_secs_f64(12.0 * hour),
+        })
+    }
+
+    #[cfg(not(feature = "faults"))]
+    fn of_process() -> Periods {
+        Periods::USUAL
+    }
+}
+
+/// What is seen at a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Seen {
+    /// Since the server began.
+    now: Duration,
+    /// The hour of the day here, 0 to 23.
+    hour: u8,
+    schedule: Schedule,
+    /// Of the last run,
+    state: PassState,
+    /// and what it was to move, and has moved.
+    blocks: (u64, u64),
+    /// Of clients, so far.
+    requests: u64,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Nothing,
+    /// Note reads.
+    Note,
+    /// Forget those that were noted.
+    Renew,
+    /// Note no more.
+    Forget,
+    /// Make a plan, and run it if it is worth it.
+    Plan,
+    /// Let the run rest: its hours are over.
+    Rest,
+    /// Go on with it.
+    GoOn,
+    /// End it.
+    End,
+}
+
+/// A run that was begun unasked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ours {
+    Goes,
+    /// Its hours are over.
+    Rests,
+}
+
+/// What is remembered from one look to the next.
+#[derive(Debug)]
+struct Unasked {
+    periods: Periods,
+    /// Since when reads are noted.
+    noted: Option<Duration>,
+    ours: Option<Ours>,
+    /// When one was begun last,
+    begun: Option<Duration>,
+    /// and when a plan was made last, and the reads that it was made of.
+    planned: Option<(Duration, u64)>,
+    /// Of the last look.
+    before: Option<Seen>,
+}
+
+impl Unasked {
+    fn new(periods: Periods) -> Unasked {
+        Unasked { periods, noted: None, ours: None, begun: None, planned: None, before: None }
+    }
+
+    /// Looks.
+    fn look(&mut self, seen: Seen) -> Step {
+        let before = self.before.replace(seen);
+        let may_run = match seen.schedule {
+            Schedule::Off => return self.switched_off(seen),
+            Schedule::Auto => true,
+            Schedule::Hours(hours) => hours.has(seen.hour),
+        };
+        match (seen.state, self.ours) {
+            (PassState::Running, Some(Ours::Goes)) if !may_run => {
+                self.ours = Some(Ours::Rests);
+                return Step::Rest;
+            }
+            (PassState::Paused, Some(Ours::Rests)) if may_run => {
+                self.ours = Some(Ours::Goes);
+                return Step::GoOn;
+            }
+            // Somebody has gone on with it, and may.
+            (PassState::Running, Some(Ours::Rests)) => self.ours = None,
+            _ => {}
+        }
+        if is_under_way(seen.state) {
+            return Step::Nothing;
+        }
+        // What was noted before a run says where blocks were. Also one that somebody else has begun, and that ended between two looks.
+        let ended = before.is_some_and(|before| is_under_way(before.state) || before.blocks != seen.blocks);
+        if (ended || self.ours.take().is_some()) && self.noted.is_some() {
+            (self.noted, self.planned) = (Some(seen.now), None);
+            return Step::Renew;
+        }
+        let Some(noted) = self.noted else {
+            (self.noted, self.planned) = (Some(seen.now), None);
+            return Step::Note;
+        };
+        let is_past = |since: Duration, period: Duration| seen.now.saturating_sub(since) >= period;
+        let is_due = is_past(noted, self.periods.noted)
+            && self.planned.is_none_or(|(at, _)| is_past(at, self.periods.noted))
+            && self.begun.is_none_or(|at| is_past(at, self.periods.apart));
+        // Who has named the hours has said when clients are to share the disk.
+        let is_idle = before.is_some_and(|before| before.requests == seen.requests);
+        if is_due && may_run && (is_idle || seen.schedule != Schedule::Auto) { Step::Plan } else { Step::Nothing }
+    }
+
+    fn switched_off(&mut self, seen: Seen) -> Step {
+        if self.ours.take().is_some() && is_under_way(seen.state) {
+            return Step::End;
+        }
+        if self.noted.take().is_some() { Step::Forget } else { Step::Nothing }
+    }
+
+    /// Carries a step out.
+    fn perform(&mut self, step: Step, now: Duration, asks: Asks<'_>) -> anyhow::Result<()> {
+        let run = |action: RunAction| asks(&Request::Run(action)).map(drop);
+        match step {
+            Step::Nothing => Ok(()),
+            Step::Note => planning::ask(asks, Ask::Start).map(drop),
+            Step::Renew => planning::ask(asks, Ask::Renew).map(drop),
+            Step::Forget => planning::ask(asks, Ask::Stop).map(drop),
+            Step::Rest => {
+                info!("relocation rests: its hours are over");
+                run(RunAction::Pause)
+            }
+            Step::GoOn => {
+                info!("relocation goes on: its hours have come");
+                run(RunAction::Start)
+            }
+            Step::End => {
+                info!("relocation ends: it was switched off");
+                run(RunAction::Stop)
+            }
+            Step::Plan => self.plan(now, asks),
+        }
+    }
+
+    /// Makes a plan, and begins to run it if it is worth it.
+    fn plan(&mut self, now: Duration, asks: Asks<'_>) -> anyhow::Result<()> {
+        let Answer::Summary { on, reads, .. } = planning::ask(asks, Ask::Summary)? else { bail!("no summary") };
+        if !on {
+            // Somebody has ended it.
+            self.noted = None;
+            return Ok(());
+        }
+        let known = self.planned.replace((now, reads));
+        if known.is_some_and(|(_, before)| before == reads) {
+            return Ok(());
+        }
+        let taken = Taken::from(asks)?;
+        let (plan, _) = taken.plan(None);
+        let reads = taken.forecast(&plan).all();
+        let (before, after) = (reads.before, reads.after);
+        let bytes = size::show(plan.blocks().saturating_mul(planning::BLOCK));
+        if !is_worth(before, after) || !planning::send(asks, &plan)? {
+            debug!("no relocation: a plan would move {bytes} to make {after} device reads of {before}");
+            return Ok(());
+        }
+        asks(&Request::Run(RunAction::Start))?;
+        (self.ours, self.begun) = (Some(Ours::Goes), Some(now));
+        info!("relocation begins by itself: it moves {bytes} to make {after} device reads of {before}");
+        Ok(())
+    }
+}
+
+fn is_under_way(state: PassState) -> bool {
+    matches!(state, PassState::Running | PassState::Paused)
+}
+
+/// Whether a plan that makes so many device reads of so many is run unasked.
+fn is_worth(before: u64, after: u64) -> bool {
+    before.saturating_sub(after) >= before.div_ceil(WORTH_ONE_IN).max(1)
+}
+
+/// What the figures of the server say.
+fn seen(report: &Report, now: Duration, hour: u8) -> anyhow::Result<Seen> {
+    let run = &report.relocate;
+    let state = PassState::named(&run.state).context("a run in a state that is not known")?;
+    let latency = &report.latency;
+    let kinds = [&latency.read, &latency.write, &latency.flush, &latency.other];
+    Ok(Seen {
+        now,
+        hour,
+        schedule: run.by_itself.parse()?,
+        state,
+        blocks: (run.planned_blocks, run.moved_blocks),
+        requests: kinds.iter().map(|kind| kind.requests).sum(),
+    })
+}
+
+/// Looks from here on, until the server ends.
+pub fn start(sending: Sending) -> anyhow::Result<()> {
+    let run = move || follow(&sending);
+    std::thread::Builder::new().name("relocation".into()).spawn(run).context("cannot start a thread")?;
+    Ok(())
+}
+
+fn follow(sending: &Sending) {
+    let began = Instant::now();
+    let mut unasked = Unasked::new(Periods::of_process());
+    let asks = |request: &Request| match control::ask(request.clone(), sending) {
+        Response::Failed(reason) => bail!(reason),
+        response => Ok(response),
+    };
+    // The last complaint: none is repeated.
+    let mut said = String::new();
+    loop {
+        std::thread::sleep(unasked.periods.look);
+        // It is being opened, or has stopped.
+        let Response::Done(report) = control::ask(Request::Status { settle: false }, sending) else { continue };
+        if report.mode != "normal" {
+            continue;
+        }
+        let hour = u8::try_from(Zoned::now().hour()).unwrap_or(0);
+        let done = seen(&report, began.elapsed(), hour).and_then(|seen| {
+            let step = unasked.look(seen);
+            unasked.perform(step, seen.now, &asks)
+        });
+        if let Err(error) = done {
+            let text = format!("{error:#}");
+            if said != text {
+                warn!("relocation by itself: {text}");
+                said = text;
+            }
+            // A profile that could not begin is tried again.
+            if unasked.planned.is_none() {
+                unasked.noted = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn seen(schedule: &str, minutes: u64) -> Seen {
+        Seen {
+            now: Duration::from_secs(60 * minutes),
+            hour: (minutes / 60 % 24) as u8,
+            schedule: schedule.parse().unwrap(),
+            state: PassState::Never,
+            blocks: (0, 0),
+            requests: 0,
+        }
+    }
+
+    fn unasked() -> Unasked {
+        Unasked::new(Periods::USUAL)
+    }
+
+    fn begin(unasked: &mut Unasked, now: Duration) {
+        (unasked.ours, unasked.begun, unasked.planned) = (Some(Ours::Goes), Some(now), Some((now, 1)));
+    }
+
+    #[test]
+    fn a_pool_that_nobody_has_set_is_left_alone() {
+        let mut unasked = unasked();
+        assert!((0..3000).all(|minute| unasked.look(seen("off", minute)) == Step::Nothing));
+    }
+
+    #[test]
+    fn a_plan_is_made_of_the_reads_of_an_hour_when_nobody_asks_for_anything() {
+        let mut unasked = unasked();
+        assert_eq!(unasked.look(seen("auto", 0)), Step::Note);
+        assert!((1..60).all(|minute| unasked.look(seen("auto", minute)) == Step::Nothing));
+        let busy = Seen { requests: 7, ..seen("auto", 61) };
+        assert_eq!(unasked.look(busy), Step::Nothing);
+        assert_eq!(unasked.look(Seen { requests: 7, ..seen("auto", 62) }), Step::Plan);
+        // It was not worth it: once more in an hour.
+        unasked.planned = Some((62 * HOUR / 60, 9));
+        assert!((63..122).all(|minute| unasked.look(Seen { requests: 7, ..seen("auto", minute) }) == Step::Nothing));
+        assert_eq!(unasked.look(Seen { requests: 7, ..seen("auto", 122) }), Step::Plan);
+    }
+
+    #[test]
+    fn after_a_run_reads_are_noted_anew_and_the_next_one_waits() {
+        let mut unasked = unasked();
+        unasked.look(seen("auto", 0));
+        begin(&mut unasked, HOUR);
+        assert_eq!(unasked.look(Seen { state: PassState::Running, ..seen("auto", 61) }), Step::Nothing);
+        let after = |minute| Seen { state: PassState::Finished, blocks: (9, 9), ..seen("auto", minute) };
+        assert_eq!(unasked.look(after(62)), Step::Renew);
+        let first = (63..2000).find(|&minute| unasked.look(after(minute)) == Step::Plan);
+        assert_eq!(first, Some(13 * 60));
+    }
+
+    #[test]
+    fn a_run_rests_outside_its_hours_and_goes_on_in_them() {
+        let mut unasked = unasked();
+        assert_eq!(unasked.look(seen("01-03", 0)), Step::Note);
+        // In its hours it does not wait until the clients are silent.
+        let busy = |minute| Seen { requests: minute, ..seen("01-03", minute) };
+        assert!((1..60).all(|minute| unasked.look(busy(minute)) == Step::Nothing));
+        assert_eq!(unasked.look(busy(60)), Step::Plan);
+        begin(&mut unasked, HOUR);
+        let goes = |minute| Seen { state: PassState::Running, ..busy(minute) };
+        let rests = |minute| Seen { state: PassState::Paused, ..busy(minute) };
+        assert_eq!((unasked.look(goes(179)), unasked.look(goes(180))), (Step::Nothing, Step::Rest));
+        assert!((181..1500).all(|minute| unasked.look(rests(minute)) == Step::Nothing));
+        assert_eq!((unasked.look(rests(1500)), unasked.look(goes(1501))), (Step::GoOn, Step::Nothing));
+    }
+
+    #[test]
+    fn what_an_operator_has_begun_or_paused_is_left_alone() {
+        let mut unasked = unasked();
+        unasked.look(seen("01-03", 0));
+        let goes = |minute| Seen { state: PassState::Running, ..seen("01-03", minute) };
+        let rests = |minute| Seen { state: PassState::Paused, ..seen("01-03", minute) };
+        assert!((1..300).all(|minute| unasked.look(goes(minute)) == Step::Nothing));
+        assert_eq!(
+            unasked.look(Seen { blocks: (5, 5), state: PassState::Finished, ..seen("01-03", 300) }),
+            Step::Renew
+        );
+        begin(&mut unasked, 25 * HOUR);
+        assert!((1500..5000).all(|minute| unasked.look(rests(minute)) == Step::Nothing));
+        // Theirs from here on, also outside the hours.
+        begin(&mut unasked, 97 * HOUR);
+        unasked.look(goes(97 * 60));
+        assert_eq!(unasked.look(goes(99 * 60)), Step::Rest);
+        assert!((99 * 60 + 1..100 * 60).all(|minute| unasked.look(goes(minute)) == Step::Nothing));
+    }
+
+    #[test]
+    fn switched_off_it_ends_its_run_and_forgets_the_reads() {
+        let mut unasked = unasked();
+        unasked.look(seen("auto", 0));
+        begin(&mut unasked, HOUR);
+        let off = |minute, state| Seen { state, ..seen("off", minute) };
+        assert_eq!(unasked.look(off(61, PassState::Running)), Step::End);
+        assert_eq!(unasked.look(off(62, PassState::Stopped)), Step::Forget);
+        assert_eq!(unasked.look(off(63, PassState::Stopped)), Step::Nothing);
+        // Somebody's run is theirs.
+        assert_eq!(unasked.look(off(64, PassState::Running)), Step::Nothing);
+    }
+
+    #[test]
+    fn a_tenth_of_the_reads_is_worth_a_run() {
+        for (before, after, worth) in
+            [(100, 90, true), (100, 91, false), (0, 0, false), (1, 0, true), (5, 9, false), (u64::MAX, 0, true)]
+        {
+            assert_eq!(is_worth(before, after), worth, "{before} -> {after}");
+        }
+    }
+}
