@@ -32,6 +32,8 @@ pub enum Relocating {
         /// Blocks that it may move.
         most_blocks: u64,
     },
+    /// Begin to move all that is in use, in the order in which it lies.
+    All,
     /// Let the run rest.
     Rest,
     /// Go on with it.
