@@ -415,7 +415,7 @@ fn nearest() -> Vec<Operation> {
         for block in [8, 0, 10, 4] {
             operations.extend([read(0, block, 2), Operation::Drain, read(1, block, 2), read(1, block + 1, 1)]);
         }
-        operations.extend([trim(0, 2 * round, 1), write(1, 3 * round + 1, 1, content), read(1, 0, 12)]);
+        operations.extend([trim(0, 2 * round, 1), write(1, 3 * round + 1, 1, content), read(1, 4, 8)]);
         operations.push(write(0, 2 * round + 16, 1, content + 10));
         operations.extend([Operation::Idle(SECONDS / 2), read(1, 0, 8)]);
     }

@@ -1,6 +1,6 @@
 //! On a disk with heads a block is read where they are nearest to it: in its slot, in its replica, or in another slot that the index names.
 
-use engine::{CacheKey, DeviceTraits, Limits, PlaceCounts, Policy};
+use engine::{DeviceTraits, Limits, PlaceCounts, Policy};
 use lab::content::{CELLS, Content, TWINS};
 use lab::runs::config::Config;
 use lab::world::Answer;
@@ -10,23 +10,23 @@ use crate::bench::{Bench, SECOND};
 const BLOCKS: u64 = 64;
 
 impl Bench {
-    fn places(&self) -> PlaceCounts {
+    fn place_counts(&self) -> PlaceCounts {
         self.world.engine.status().reorder.places
     }
 
-    /// Reads one block from the device: what it must hold.
+    /// Reads one block from the device, with nothing in memory: what it must hold.
     fn read_there(&mut self, block: u64, content: u32) {
+        self.cool();
         let token = self.begin_read(block, 1);
         assert_eq!(self.wait(token), Ok(Answer::Data(vec![content; CELLS])), "block {block}");
     }
 }
 
-/// Nothing is cached, and nothing read ahead. What begins alike is one for the index.
+/// Nothing is read ahead. What begins alike is one for the index.
 fn config(device: DeviceTraits) -> Config {
     let mut config = Config::small(1);
     config.volumes = vec![(BLOCKS, Policy::Observe)];
     (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, 64);
-    config.cache_key = CacheKey::Off;
     config.limits = Limits { read_ahead: 0, sharing_digest_bits: 24, device, ..config.limits };
     config
 }
@@ -54,11 +54,11 @@ fn the_nearer_of_two_slots_with_the_same_content_is_read() {
     bench.read_there(2, 102);
     bench.read_there(40, 7);
     let counts = PlaceCounts { nearer: 1, hinted: 1, ..PlaceCounts::default() };
-    assert_eq!(bench.places(), counts);
+    assert_eq!(bench.place_counts(), counts);
     // The heads are beside its own slot.
     bench.read_there(39, 139);
     bench.read_there(40, 7);
-    assert_eq!(bench.places(), counts);
+    assert_eq!(bench.place_counts(), counts);
     bench.audit();
 }
 
@@ -67,7 +67,7 @@ fn where_there_are_no_heads_a_block_is_read_in_its_slot() {
     let mut bench = twice(DeviceTraits::SSD);
     bench.read_there(2, 102);
     bench.read_there(40, 7);
-    assert_eq!(bench.places(), PlaceCounts::default());
+    assert_eq!(bench.place_counts(), PlaceCounts::default());
 }
 
 /// The index is believed in what it names, and what comes from there is looked at to the last bit. It is not asked for that place again.
@@ -84,7 +84,7 @@ fn a_hint_that_is_wrong_costs_a_read_and_nothing_else() {
     for _ in 0..2 {
         bench.read_there(2, 102);
         bench.read_there(40, other);
-        assert_eq!(bench.places(), PlaceCounts { nearer: 1, hinted: 1, wrong: 1, ..PlaceCounts::default() });
+        assert_eq!(bench.place_counts(), PlaceCounts { nearer: 1, hinted: 1, wrong: 1, ..PlaceCounts::default() });
     }
     bench.audit();
 }
@@ -100,7 +100,7 @@ fn a_place_that_rots_or_cannot_be_read_costs_a_read_and_nothing_else() {
     bench.world.disk.put(first, Content::Payload([8; CELLS]));
     bench.read_there(2, 102);
     bench.read_there(40, 7);
-    assert_eq!(bench.places().wrong, 1);
+    assert_eq!(bench.place_counts().wrong, 1);
 }
 
 /// Alone a block is read in its replica only where that is nearer; with its neighbours, wherever they are one read.
@@ -115,6 +115,7 @@ fn what_follows_each_other_in_replicas_is_read_there_and_a_single_block_where_it
     }
     bench.settle();
     let read_all = |bench: &mut Bench| {
+        bench.cool();
         let before = bench.world.engine.read_counts().device_reads;
         let token = bench.begin_read(0, 8);
         let expected: Vec<u32> = (0..8).flat_map(|block| [100 + block; CELLS]).collect();
@@ -125,13 +126,13 @@ fn what_follows_each_other_in_replicas_is_read_there_and_a_single_block_where_it
     bench.pass(5 * SECOND);
     bench.settle();
     assert_eq!(read_all(&mut bench), 1);
-    assert_eq!(bench.places(), PlaceCounts { in_order: 1, ..PlaceCounts::default() });
+    assert_eq!(bench.place_counts(), PlaceCounts { in_order: 1, ..PlaceCounts::default() });
     // The heads are behind the last replica.
     bench.read_there(3, 103);
-    assert_eq!(bench.places(), PlaceCounts { in_order: 1, nearer: 1, ..PlaceCounts::default() });
+    assert_eq!(bench.place_counts(), PlaceCounts { in_order: 1, nearer: 1, ..PlaceCounts::default() });
     // And here beside the block's own slot.
     bench.read_there(34, 214);
     bench.read_there(3, 103);
-    assert_eq!(bench.places(), PlaceCounts { in_order: 1, nearer: 1, ..PlaceCounts::default() });
+    assert_eq!(bench.place_counts(), PlaceCounts { in_order: 1, nearer: 1, ..PlaceCounts::default() });
     bench.audit();
 }
