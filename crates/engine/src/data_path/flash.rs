@@ -3,7 +3,8 @@
 //! fast at what lies in a row.
 
 use crate::contract::*;
-use crate::data_path::read::{FlashRun, Run};
+use crate::data_path::places::Run;
+use crate::data_path::read::FlashRun;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::store::io::Purpose;

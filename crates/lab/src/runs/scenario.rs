@@ -1,6 +1,6 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
 
-use engine::{CacheKey, DedupCommand, Goal, KeepRuns, Limits, Policy, ScrubCommand, Timing};
+use engine::{CacheKey, DedupCommand, DeviceTraits, Goal, KeepRuns, Limits, Policy, ScrubCommand, Timing};
 
 use crate::content::{CELLS, NUMBERED_TWINS};
 use crate::runs::config::Config;
@@ -22,7 +22,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 27;
+pub const FIXED: u64 = 28;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -128,6 +128,15 @@ pub fn scenario(number: u64) -> Scenario {
             config.cache_key = CacheKey::Off;
             config.limits = Limits { read_ahead: 0, ..config.limits };
             relocating()
+        }),
+        27 => ("a disk with heads reads the nearest place, of slots, replicas and what the index names", {
+            config.volumes = vec![(24, Policy::Observe), (24, Policy::Observe)];
+            config.parameters.geometry.containers = 12;
+            config.cache_key = CacheKey::Off;
+            // What begins alike is one for the index: it names what is not there.
+            let device = DeviceTraits { row_blocks: 4, ..DeviceTraits::HDD };
+            config.limits = Limits { read_ahead: 0, sharing_digest_bits: 24, device, ..config.limits };
+            nearest()
         }),
         _ => {
             let mut config = Config::swarm(number);
@@ -388,6 +397,28 @@ fn duplicates() -> Vec<Operation> {
         }
     }
     operations.extend([Operation::Reopen, read(1, 24), read(0, 24)]);
+    operations
+}
+
+/// Two volumes hold the same, and blocks whose digests begin alike. They are read in turn, so that the heads come from the other one's
+/// place; scattered blocks get replicas. What is read is overwritten, trimmed and used again meanwhile.
+fn nearest() -> Vec<Operation> {
+    let alike = |volume: usize, block: u64| Operation::Write {
+        place: place(volume as u64, block, 4),
+        contents: NUMBERED_TWINS.iter().map(|twins| twins[volume]).collect(),
+        fua: false,
+    };
+    let read = |volume, block, blocks| Operation::Read(place(volume, block, blocks));
+    let mut operations = vec![Operation::Replicas(Some(1 << 40)), write(0, 0, 8, 1), alike(0, 8), write(0, 16, 8, 60)];
+    operations.extend([Operation::Settle, write(1, 0, 8, 1), alike(1, 8), Operation::Settle]);
+    for (round, content) in (0..3).zip([100, 200, 300]) {
+        for block in [8, 0, 10, 4] {
+            operations.extend([read(0, block, 2), Operation::Drain, read(1, block, 2), read(1, block + 1, 1)]);
+        }
+        operations.extend([trim(0, 2 * round, 1), write(1, 3 * round + 1, 1, content), read(1, 4, 8)]);
+        operations.push(write(0, 2 * round + 16, 1, content + 10));
+        operations.extend([Operation::Idle(SECONDS / 2), read(1, 0, 8)]);
+    }
     operations
 }
 
