@@ -37,6 +37,17 @@ pub enum Relocating {
     End,
 }
 
+/// What happens to the flash in front of the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fronting {
+    /// It is away for the next opening.
+    Away,
+    /// It is taken away while the pool serves.
+    Detach,
+    /// If it is away, it is put in front of the pool, which serves.
+    Attach,
+}
+
 /// A letter of the alphabet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
@@ -203,8 +214,8 @@ pub enum Operation {
         /// What happens to unsynced writes.
         cut: Cut,
     },
-    /// The flash in front of the store is away for the next opening.
-    FlashAway,
+    /// Something happens to the flash in front of the store, whatever is in flight.
+    Flash(Fronting),
 }
 
 impl Operation {
@@ -283,7 +294,7 @@ pub struct Generator<'a> {
     /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
     forgers: Random,
     forged_one_in: u64,
-    weights: [u32; 28],
+    weights: [u32; 29],
     fresh: u32,
     /// A stream of its own, for what is filled, and what follows that, the last first.
     fills: Random,
@@ -297,7 +308,7 @@ impl Generator<'_> {
         let mut random = Random::new(seed ^ 0x776f_726b);
         let typical = [400, 120, 60, 60, 60, 30, 2, 20, 15, 5, 3, 6, 6, 12, 8, 2];
         let drawn = typical.map(|weight| weight * random.pick(&[0, 1, 1, 2, 4]));
-        let mut weights = [0; 28];
+        let mut weights = [0; 29];
         weights[..16].copy_from_slice(&drawn);
         if config.changes_volumes {
             // What is deleted has to be made again.
@@ -318,6 +329,9 @@ impl Generator<'_> {
         weights[24] = 10 * Random::new(seed ^ 0x6168_6561).pick(&[0, 1, 2, 4]);
         weights[26] = Random::new(seed ^ 0x6669_6c6c).pick(&[0, 2, 4]);
         weights[27] = 10 * Random::new(seed ^ 0x7469_6d65).pick(&[0, 0, 1, 3]);
+        if config.flash.is_some() {
+            weights[28] = 10 * Random::new(seed ^ 0x6672_6f6e).pick(&[0, 1, 2, 4]);
+        }
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -398,6 +412,10 @@ impl Generator<'_> {
             }
             26 => self.fill(),
             27 => self.timing(),
+            28 => {
+                let (attach, detach) = (Fronting::Attach, Fronting::Detach);
+                Operation::Flash(self.random.pick(&[attach, attach, attach, detach, detach, Fronting::Away]))
+            }
             _ => {
                 let block = self.config.parameters.geometry.block();
                 Operation::Replicas(self.random.pick(&[None, Some(0), Some(4 * block), Some(1 << 40), Some(1 << 40)]))
@@ -618,6 +636,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 31, "{letters:?}");
+        assert_eq!(letters.len(), 32, "{letters:?}");
     }
 }

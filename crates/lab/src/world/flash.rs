@@ -63,7 +63,12 @@ pub struct Flash {
     pub disk: Disk,
     config: FlashConfig,
     earlier: Vec<Disk>,
+    /// The engine has none. What it asked for before that still ends,
     is_away: bool,
+    /// and once it has said all that it wanted by then, it asks for nothing more.
+    is_left_alone: bool,
+    /// Places that the engine is told of.
+    places: u32,
     /// It is away for the next opening.
     stays_away: bool,
     trouble: Trouble,
@@ -80,7 +85,9 @@ impl Flash {
         let disk = Disk::new(geometry.block_size, blocks);
         let random = Random::new(seed ^ 0x0066_6c61_7368);
         let (earlier, trouble) = (Vec::new(), Trouble::default());
-        Flash { disk, config, earlier, is_away: false, stays_away: false, trouble, struck: 0, random }
+        let (is_away, is_left_alone, stays_away) = (false, false, false);
+        let places = config.places;
+        Flash { disk, config, earlier, is_away, is_left_alone, places, stays_away, trouble, struck: 0, random }
     }
 
     /// Crashes by itself, and comes back as it is, as it was once, or not at all for a while.
@@ -89,13 +96,11 @@ impl Flash {
         let cut = if cut == Cut::Kill || random.one_in(3) { cut } else { random.pick(&Cut::ALL) };
         self.disk.crash(cut, random);
         (self.is_away, self.trouble) = (std::mem::take(&mut self.stays_away), Trouble::default());
+        self.is_left_alone = false;
         if !self.config.is_nasty {
             return;
         }
-        self.earlier.push(self.disk.clone());
-        if self.earlier.len() > EARLIER {
-            self.earlier.remove(random.below(EARLIER as u64) as usize);
-        }
+        self.keep(random);
         match random.below(6) {
             0 => self.is_away = true,
             1 => self.disk = self.earlier[random.below(self.earlier.len() as u64) as usize].clone(),
@@ -107,6 +112,50 @@ impl Flash {
             2 => Trouble { rotting: random.pick(&[4, 40]), ..Trouble::default() },
             _ => Trouble::default(),
         };
+    }
+
+    /// Keeps what is on it, to come back one day.
+    fn keep(&mut self, random: &mut Random) {
+        self.earlier.push(self.disk.clone());
+        if self.earlier.len() > EARLIER {
+            self.earlier.remove(random.below(EARLIER as u64) as usize);
+        }
+    }
+
+    /// Whether the engine has none.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_away
+    }
+
+    /// The engine has been told to do without.
+    pub(super) fn leave(&mut self) {
+        self.is_away = true;
+    }
+
+    /// The engine has said all that it wanted: what is away is asked for nothing more.
+    pub(super) fn all_is_said(&mut self) {
+        self.is_left_alone = self.is_away;
+    }
+
+    /// Whether the engine may ask for something.
+    pub(super) fn may_be_asked(&self) -> bool {
+        !self.is_left_alone
+    }
+
+    /// It is back: as it is, or as it was once; perhaps the engine is told of other places.
+    pub(super) fn come_back(&mut self) -> Option<FlashParameters> {
+        (self.is_away, self.is_left_alone) = (false, false);
+        if self.config.is_nasty {
+            let random = &mut Random::new(self.random.draw());
+            if random.one_in(3) {
+                self.places = random.between(1, self.config.places.into()) as u32;
+            }
+            self.keep(random);
+            if random.one_in(4) {
+                self.disk = random.pick(&self.earlier.iter().collect::<Vec<_>>()).clone();
+            }
+        }
+        self.parameters()
     }
 
     /// It is away for the next opening, and comes back as it is.
@@ -126,7 +175,7 @@ impl Flash {
 
     /// What the engine is told of it; nothing, if it is away.
     pub(super) fn parameters(&mut self) -> Option<FlashParameters> {
-        let FlashConfig { places, rules, .. } = self.config;
+        let (places, rules) = (self.places, self.config.rules);
         let (blocks, nonce) = (self.disk.blocks(), self.random.draw());
         (!self.is_away).then_some(FlashParameters { blocks, most_places: places, nonce, rules })
     }

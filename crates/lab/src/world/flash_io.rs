@@ -1,6 +1,6 @@
 //! I/O of the flash, and what the oracle says of what comes from there.
 
-use engine::{Event, Io, IoError, IoId, IoOp, Outcome, Segment};
+use engine::{Device, Event, Io, IoError, IoId, IoOp, Outcome, Segment};
 
 use crate::content::{Content, describe};
 use crate::world::flash::Flash;
@@ -14,6 +14,38 @@ impl World {
             self.engine.set_flash(parameters);
         }
         self.flash = Some(flash);
+    }
+
+    /// Takes the flash away while the pool serves.
+    pub fn detach_flash(&mut self) -> Checked {
+        let Some(flash) = self.flash.as_mut().filter(|flash| !flash.is_away()) else { return Ok(()) };
+        flash.leave();
+        self.trace.note(self.now, 14, &[], || "the flash is taken away".to_string());
+        self.engine.detach_flash();
+        match self.engine.status().flash {
+            Some(flash) => violated(format!("the flash was taken away, and the engine has it: {flash:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts the flash in front of the pool again, which serves. `false`: not now.
+    pub fn attach_again(&mut self) -> Checked<bool> {
+        if self.flights.values().any(|flight| flight.io.device == Device::Flash) {
+            return Ok(false);
+        }
+        let Some(flash) = &mut self.flash else { return Ok(false) };
+        let before = flash.clone();
+        let Some(parameters) = flash.come_back() else { return Ok(false) };
+        let is_taken = self.engine.attach_flash(parameters);
+        self.trace.note(self.now, 15, &[u64::from(is_taken)], || format!("the flash is back, taken: {is_taken}"));
+        if !is_taken {
+            self.flash = Some(before);
+        }
+        let status = self.engine.status().flash;
+        if is_taken != status.is_some_and(|flash| flash.filled == 0 && flash.found == 0) {
+            return violated(format!("a flash was attached: {is_taken}, and {status:?}"));
+        }
+        Ok(is_taken)
     }
 
     /// Counts everything that may change what a crash finds.
@@ -30,6 +62,9 @@ impl World {
         let is_aligned = io.offset.is_multiple_of(block) && io.length.is_multiple_of(block) && io.length > 0;
         if is_transfer && (!is_aligned || io.offset + io.length > flash.disk.blocks() * block) {
             return violated(format!("an I/O that is empty, unaligned or outside the flash: {io:?}"));
+        }
+        if !flash.may_be_asked() {
+            return violated(format!("{io:?}, and the flash was taken away"));
         }
         let fails = flash.strikes();
         let mut payload = Vec::new();

@@ -293,6 +293,7 @@ impl World {
             self.follow_buffers()?;
             return self.perform(effect);
         }
+        self.flash.iter_mut().for_each(Flash::all_is_said);
         let taken = self.engine.turn_steps_taken() - self.steps.0;
         if taken > self.steps.1 {
             return violated(format!("long requests took {taken} steps in one turn, {} are the most", self.steps.1));
