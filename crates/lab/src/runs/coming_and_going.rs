@@ -15,7 +15,7 @@ pub(super) const NUMBER: u64 = 27;
 ///
 /// Two volumes fill six containers of twelve, and a flash has room for four. It is taken away in the middle of reads and copies. What it
 /// held is overwritten until containers are opened again that it has. In the second round a crash comes before the pool forgets it, and it
-/// comes back as it was. Attached again it begins empty, and its places get other containers.
+/// comes back as it was. Attached again it begins empty, and its places get other containers. In the end it hangs.
 pub(super) fn prepare(config: &mut Config) -> Vec<Operation> {
     config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
     config.parameters.geometry.containers = 12;
@@ -42,5 +42,9 @@ pub(super) fn prepare(config: &mut Config) -> Vec<Operation> {
         operations.extend([crash(), read(volume)]);
         operations.extend(rest());
     }
+    // It hangs, and what was to be read there is overwritten before it answers.
+    operations.extend([Operation::Flash(Fronting::Hang { one_in: 1 }), read(1), read(0), Operation::Drain]);
+    operations.extend([write(1, 0, 8, 5000), read(1), Operation::Flash(Fronting::Answer), read(0), Operation::Drain]);
+    operations.extend([detach, Operation::Idle(10 * SECONDS), attach, read(0), Operation::Drain]);
     operations
 }

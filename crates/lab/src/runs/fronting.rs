@@ -1,8 +1,8 @@
 //! A flash that comes and goes while the pool serves.
 
 use crate::runs::run::Run;
-use crate::runs::workload::Fronting;
 use crate::runs::words::SECONDS;
+use crate::runs::workload::Fronting;
 use crate::world::Step;
 use crate::world::flash::Flash;
 use crate::{Checked, violated};
@@ -17,6 +17,8 @@ impl Run {
             Fronting::Away => self.world.flash.iter_mut().for_each(Flash::stay_away),
             Fronting::Detach => self.world.detach_flash()?,
             Fronting::Attach => self.attach()?,
+            Fronting::Hang { one_in } => self.world.flash.iter_mut().for_each(|flash| flash.hang(one_in)),
+            Fronting::Answer => self.world.let_flash_go(),
         }
         Ok(())
     }
@@ -34,7 +36,11 @@ impl Run {
                 break;
             }
         }
-        // A pool that has failed takes none, and I/O that is stuck keeps the last one.
-        if self.endures || self.world.ownership.taken { Ok(()) } else { violated("a pool that serves takes no flash") }
+        // A pool that has failed takes none, and I/O that hangs keeps the last one.
+        if self.endures || self.world.ownership.taken || self.world.flash_has_something() {
+            Ok(())
+        } else {
+            violated("a pool that serves takes no flash")
+        }
     }
 }

@@ -46,6 +46,13 @@ pub enum Fronting {
     Detach,
     /// If it is away, it is put in front of the pool, which serves.
     Attach,
+    /// From here on one of its I/Os in so many hangs, until it is attached again or the pool is opened again.
+    Hang {
+        /// 0: none.
+        one_in: u64,
+    },
+    /// What hangs completes now.
+    Answer,
 }
 
 /// A letter of the alphabet.
@@ -413,8 +420,10 @@ impl Generator<'_> {
             26 => self.fill(),
             27 => self.timing(),
             28 => {
-                let (attach, detach) = (Fronting::Attach, Fronting::Detach);
-                Operation::Flash(self.random.pick(&[attach, attach, attach, detach, detach, Fronting::Away]))
+                let (attach, detach, answer) = (Fronting::Attach, Fronting::Detach, Fronting::Answer);
+                let hang = Fronting::Hang { one_in: self.random.pick(&[1, 8, 40]) };
+                let all = [attach, attach, attach, detach, detach, Fronting::Away, hang, answer];
+                Operation::Flash(self.random.pick(&all))
             }
             _ => {
                 let block = self.config.parameters.geometry.block();
