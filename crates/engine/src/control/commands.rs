@@ -99,6 +99,8 @@ impl Engine {
             };
             match done {
                 Some(result) => {
+                    // Jobs have been passed already: what has become free meanwhile may be what one of them rests for.
+                    self.pool.needs_pump = true;
                     self.pending_commands.remove(at);
                     self.pool.store.io.effects.push_back(Effect::ControlReply { token, result });
                 }

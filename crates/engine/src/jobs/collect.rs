@@ -105,7 +105,7 @@ pub(crate) struct Collect {
     tried: BTreeMap<u32, u16>,
     /// and how many slots had ever been given back when the list was new.
     tried_since: u64,
-    /// Nothing could be emptied when so many slots had ever been given back.
+    /// Nothing could be emptied when so many slots had ever been given back, or were about to be.
     rests: Option<u64>,
     emptied: u64,
 }
@@ -295,10 +295,11 @@ impl Collect {
         }
     }
 
-    /// Nothing more can be emptied, as things are.
+    /// Nothing more can be emptied, as things are. What is on its way to be given back counts as given back: it may be the places of blocks
+    /// that could not be moved, and these would end each rest at once.
     fn rest(&mut self, pool: &mut Pool) {
         self.stop(pool);
-        self.rests = Some(pool.space.given_back());
+        self.rests = Some(pool.space.given_back() + pool.space.pending().len() as u64);
         pool.regions_mut().give_up_aside();
     }
 
