@@ -1,7 +1,7 @@
 //! The flash in front of the store, looked at closely.
 
 use engine::admission::{Filter, Rules};
-use engine::{FlashMode, FlashStatus, Policy};
+use engine::{CacheKey, FlashMode, FlashStatus, Policy};
 use lab::content::CELLS;
 use lab::runs::config::Config;
 use lab::runs::run::Run;
@@ -106,7 +106,8 @@ fn a_flash_that_is_gone_is_switched_off_and_nothing_else_happens() {
 #[test]
 fn a_flash_that_was_detached_begins_empty_when_it_is_attached_again() {
     let mut run = cached(1);
-    run.perform(&[Operation::Flash(Fronting::Detach)]).unwrap();
+    // Nothing is read from memory.
+    run.perform(&[Operation::CacheKey(CacheKey::Off), Operation::Flash(Fronting::Detach)]).unwrap();
     assert_eq!(run.world.engine.status().flash, None);
     run.perform(&read()).unwrap();
     run.perform(&[Operation::Flash(Fronting::Attach)]).unwrap();
