@@ -106,6 +106,10 @@ pub enum Canary {
     CopyOfDirty,
     /// A container counts as copied to flash though it was opened meanwhile.
     CopyOfOpened,
+    /// A buffer is used again while a flash that hangs still has it.
+    ReusedWhileLate,
+    /// Each flash of an opening has the same mark.
+    SameMark,
     /// Long requests take as many steps as they like.
     EndlessTurn,
 }

@@ -54,6 +54,7 @@ impl Engine {
             Purpose::ReadAhead { first } => self.was_read_ahead(first, &segments, result),
             Purpose::FillElsewhere { first } => self.filled_elsewhere(first, &segments, result),
             Purpose::FillFromFlash { first, place } => self.filled_from_flash((first, place), &segments, result),
+            Purpose::Abandoned => self.abandoned_ends(&segments),
             Purpose::Merge { request, block } => self.merged(request, block, result),
             Purpose::Compare { request, block } => self.compared(request, block, result),
             Purpose::ReserveContainers(count) => {

@@ -44,6 +44,8 @@ pub(crate) enum Purpose {
     FillElsewhere { first: Slot },
     /// Blocks for reads of slots from this one on, from their container's place on flash.
     FillFromFlash { first: Slot, place: u32 },
+    /// What was to come into these buffers is there already, from elsewhere.
+    Abandoned,
     /// A partial block has been completed.
     Merge { request: RequestId, block: u32 },
     /// A block has been compared with the known block that it may share.
@@ -195,6 +197,23 @@ impl IoTable {
             let is_read = matches!(io.op, IoOp::ReadBlocks | IoOp::ReadPages) && io.device == Device::Store;
             is_read && (io.offset + io.length == offset || offset + length == io.offset)
         })
+    }
+
+    /// Reads of flash in flight that requests wait for.
+    pub(crate) fn reads_of_flash(&self) -> impl Iterator<Item = IoId> + '_ {
+        let is_read = |flight: &Flight| matches!(flight.purpose, Some(Purpose::FillFromFlash { .. }));
+        (0..).zip(&self.flights).filter(move |(_, flight)| is_read(flight)).map(|(number, _)| IoId(number))
+    }
+
+    /// What the flash has: it may hang.
+    pub(crate) fn segments_on_flash(&self) -> impl Iterator<Item = Segment> + '_ {
+        let is_there = |flight: &&Flight| flight.purpose.is_some() && flight.io.device == Device::Flash;
+        self.flights.iter().filter(is_there).flat_map(|flight| flight.io.segments.iter().copied())
+    }
+
+    /// Nobody waits for an I/O any more: what it was for.
+    pub(crate) fn abandon(&mut self, io: IoId) -> Option<Purpose> {
+        self.flights[io.0 as usize].purpose.replace(Purpose::Abandoned)
     }
 
     /// Ends an I/O: what it was for, and its segments (to be given back with [`IoTable::recycle`]).

@@ -22,7 +22,7 @@ use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 51] = [
+pub const CANARIES: [(Canary, u64); 53] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -73,6 +73,8 @@ pub const CANARIES: [(Canary, u64); 51] = [
     (Canary::EarlyPlace, 60),
     (Canary::CopyOfDirty, 60),
     (Canary::CopyOfOpened, 60),
+    (Canary::ReusedWhileLate, 60),
+    (Canary::SameMark, 60),
     (Canary::EndlessTurn, 10),
 ];
 

@@ -2,9 +2,11 @@
 
 use engine::{CacheKey, DedupCommand, DeviceTraits, Goal, KeepRuns, Limits, Policy, ScrubCommand, Timing};
 
-use crate::content::{CELLS, NUMBERED_TWINS};
+use crate::content::NUMBERED_TWINS;
+use crate::runs::coming_and_going;
 use crate::runs::config::Config;
-use crate::runs::workload::{Generator, HUGE, Operation, Place, Relocating, policy};
+use crate::runs::words::{SECONDS, place, write};
+use crate::runs::workload::{Fronting, Generator, HUGE, Operation, Place, Relocating, policy};
 use crate::world::disk::Cut;
 use crate::world::flash::FlashConfig;
 
@@ -22,20 +24,10 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 28;
+pub const FIXED: u64 = 29;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
-
-fn place(volume: u64, block: u64, blocks: u64) -> Place {
-    Place { volume, first: block * CELLS as u64, count: blocks * CELLS as u64 }
-}
-
-/// Whole blocks, with consecutive contents.
-fn write(volume: u64, block: u64, blocks: u64, content: u32) -> Operation {
-    let contents = (content..).take(blocks as usize).collect();
-    Operation::Write { place: place(volume, block, blocks), contents, fua: false }
-}
 
 /// Some cells of one block, durable when answered.
 fn patch(volume: u64, first: u64, count: u64, content: u32) -> Operation {
@@ -45,8 +37,6 @@ fn patch(volume: u64, first: u64, count: u64, content: u32) -> Operation {
 fn trim(volume: u64, block: u64, blocks: u64) -> Operation {
     Operation::Trim { place: place(volume, block, blocks), fua: false }
 }
-
-const SECONDS: u64 = 1_000_000_000;
 
 /// The scenario of a number: fixed ones first.
 pub fn scenario(number: u64) -> Scenario {
@@ -138,6 +128,10 @@ pub fn scenario(number: u64) -> Scenario {
             config.limits = Limits { read_ahead: 0, sharing_digest_bits: 24, device, ..config.limits };
             nearest()
         }),
+        coming_and_going::NUMBER => {
+            let operations = coming_and_going::prepare(&mut config);
+            ("a flash is attached and detached while the pool serves", operations)
+        }
         _ => {
             let mut config = Config::swarm(number);
             for (size_blocks, _) in config.volumes.iter_mut().filter(|(size_blocks, _)| *size_blocks <= HUGE) {
@@ -544,14 +538,14 @@ fn on_flash() -> Vec<Operation> {
             operations.extend(rest());
         }
         if round == 0 {
-            operations.extend([Operation::FlashAway, crash()]);
+            operations.extend([Operation::Flash(Fronting::Away), crash()]);
         }
         // More than the empty containers have room for.
         let overwrite = |n: u64| write(1 - volume, 8 * (n % 3), 8, content + 20 + 8 * n as u32);
         operations.extend((0..5).map(overwrite));
         operations.extend([Operation::Flush, Operation::Drain]);
         if round == 0 {
-            operations.extend([Operation::FlashAway, crash(), Operation::Settle]);
+            operations.extend([Operation::Flash(Fronting::Away), crash(), Operation::Settle]);
         }
         operations.push(crash());
         operations.extend(rest());
