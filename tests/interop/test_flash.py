@@ -230,6 +230,28 @@ class Flash(unittest.TestCase):
             pool.read_all()
             pool.stop()
 
+    def test_reads_of_a_flash_that_hangs_go_to_the_store(self):
+        with FlashPool() as pool:
+            pool.start("--stop-timeout", "1").fill()
+            pool.warm_up()
+            pool.plan("flash read stuck")
+            took = pool.read_some(400)
+            self.assertTrue(3 <= took < 10, took)
+            figures = pool.figures()
+            self.assertEqual((figures["state"], figures["reason"]), ("failed", "it did not answer in time"))
+            self.assertLess(pool.read_some(400), 3)
+            deadline = time.time() + 30
+            while "has not answered for 3 s" not in pool.said():
+                self.assertLess(time.time(), deadline, pool.said())
+                time.sleep(0.1)
+            pool.plan()
+            pool.read_all()
+            onefold("cache", "detach", pool.path)
+            onefold("cache", "attach", pool.path, pool.flash)
+            pool.warm_up(4)
+            pool.stop()
+            pool.check()
+
     def test_attach_and_detach_while_it_is_served(self):
         with FlashPool() as pool:
             pool.start(flash=False).fill()

@@ -94,6 +94,8 @@ pub enum Canary {
     ForgottenReferrer,
     /// What the read cache has with the same 24 bits of a digest counts as the same content.
     UnprovenContent,
+    /// What a slot that the index named holds is served if 24 bits of its digest are right.
+    UncheckedPlace,
     /// The flash is believed to hold containers in which replay took slots.
     ReplayedOnFlash,
     /// The log of the flash is believed whatever its stamp.
@@ -104,6 +106,10 @@ pub enum Canary {
     CopyOfDirty,
     /// A container counts as copied to flash though it was opened meanwhile.
     CopyOfOpened,
+    /// A buffer is used again while a flash that hangs still has it.
+    ReusedWhileLate,
+    /// Each flash of an opening has the same mark.
+    SameMark,
     /// Long requests take as many steps as they like.
     EndlessTurn,
 }

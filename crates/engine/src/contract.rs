@@ -136,6 +136,9 @@ pub enum Event<'a> {
     Sent(RequestId),
     /// [`crate::Engine::next_timer`] has passed.
     Timer,
+    /// The flash in front of the store has not answered one of its I/Os for as long as the driver waits. That I/O still completes one
+    /// day, and until then has its buffers. The flash is asked for nothing more, and what was read there is read from the store.
+    FlashLate,
     /// An operator's command; answered by [`Effect::ControlReply`] with the same token.
     Control {
         /// Chosen by the driver.

@@ -114,6 +114,22 @@ pub struct ReadCounts {
     pub ahead_gaps: u64,
 }
 
+/// Reads of a store with heads that went to another place than the slot which the map names: the slot's replica, or another slot with the
+/// same content. Each figure is defined in docs/counters.md.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PlaceCounts {
+    /// Reads that went there because blocks follow each other there, and do not in their slots,
+    pub in_order: u64,
+    /// because a read in flight stood beside that place,
+    pub beside: u64,
+    /// or because it was nearer to the heads.
+    pub nearer: u64,
+    /// Blocks that were read from slots that the index named.
+    pub hinted: u64,
+    /// Blocks of replicas or such slots that were not what they had to be: they were read from their own slots.
+    pub wrong: u64,
+}
+
 /// What the read cache found by content, and what it holds once for several slots. Each figure is defined in docs/counters.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContentCounts {

@@ -180,6 +180,7 @@ impl Engine {
             }
             Event::Sent(request) => self.sent(request),
             Event::Timer => self.timer(),
+            Event::FlashLate => self.flash_is_late(),
             Event::Control { token, command } => self.command(token, command),
         }
     }

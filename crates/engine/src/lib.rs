@@ -48,7 +48,7 @@ pub use canary::Canary;
 pub use care::mend::{Damage, Damaged};
 pub use contract::*;
 pub use control::status::{Mode, Status};
-pub use counters::{ContentCounts, Counters, PagesWritten, ReadCounts, Removed, WhatIf, WriteCounts};
+pub use counters::{ContentCounts, Counters, PagesWritten, PlaceCounts, ReadCounts, Removed, WhatIf, WriteCounts};
 pub use device::{BadDeviceKind, DeviceKind, DeviceTraits};
 pub use engine::Engine;
 pub use format::create::{Format, format};

@@ -619,11 +619,11 @@ impl Reactor {
     }
 
     fn timeout(&self, limit: Option<Duration>) -> Option<Duration> {
-        let due =
-            [self.core.engine.next_timer(), self.server.next_deadline(), self.watch_due].into_iter().flatten().min();
+        let flash = self.flash.next_look(self.clock());
+        let due = [self.core.engine.next_timer(), self.server.next_deadline(), self.watch_due, flash];
+        let due = due.into_iter().flatten().min();
         #[cfg(feature = "faults")]
-        let due =
-            [due, self.disk.next_look(self.clock()), self.flash.next_look(self.clock())].into_iter().flatten().min();
+        let due = [due, self.disk.next_look(self.clock())].into_iter().flatten().min();
         let until = due.map(|due| Duration::from_nanos(due.saturating_sub(self.clock())));
         [until, limit].into_iter().flatten().min()
     }

@@ -17,6 +17,9 @@ impl Engine {
         if (result.is_err() || self.no_room.is_on()) && self.keep_for_room(io, result) {
             return;
         }
+        if self.pool.device().has_heads {
+            self.pool.store.io.note_head(io);
+        }
         let (purpose, segments, offset) = self.pool.store.io.end(io);
         match purpose {
             Purpose::LoadPages { first, pages } => self.pages_loaded(first, pages, result),
@@ -49,8 +52,9 @@ impl Engine {
             Purpose::Sync => self.synced(result),
             Purpose::Fill { first } => self.filled(first, &segments, result),
             Purpose::ReadAhead { first } => self.was_read_ahead(first, &segments, result),
-            Purpose::FillFromReplicas { first } => self.filled_from_replicas(first, &segments, result),
+            Purpose::FillElsewhere { first } => self.filled_elsewhere(first, &segments, result),
             Purpose::FillFromFlash { first, place } => self.filled_from_flash((first, place), &segments, result),
+            Purpose::Abandoned => self.abandoned_ends(&segments),
             Purpose::Merge { request, block } => self.merged(request, block, result),
             Purpose::Compare { request, block } => self.compared(request, block, result),
             Purpose::ReserveContainers(count) => {

@@ -1,9 +1,16 @@
 //! Reads that go to the flash in front of the store. What comes from there and is not what it must be is read from the store, and nobody
 //! is told but the figures. Blocks that writes need, and what is read ahead, come from the store: a write waits for no flash, and disks are
 //! fast at what lies in a row.
+//!
+//! Each block that is read from flash has a second buffer set aside. So a flash that hangs holds up nobody: whatever it keeps, what was read
+//! there can be read from the store at once.
 
+use alloc::vec::Vec;
+
+use crate::canary::Canary;
 use crate::contract::*;
-use crate::data_path::read::{FlashRun, Run};
+use crate::data_path::places::Run;
+use crate::data_path::read::FlashRun;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
 use crate::store::io::Purpose;
@@ -47,6 +54,8 @@ impl Engine {
                 _ => None,
             };
             let must_be = self.pool.flash_mut().and_then(|flash| flash.end_read(slot, place));
+            let spare = self.pool.take_spare();
+            self.pool.buffers.release(spare);
             match content.filter(|content| !content.zero && Some(content.digest) == must_be) {
                 Some(content) => {
                     self.fill_ends(slot, Some(content));
@@ -60,6 +69,44 @@ impl Engine {
         self.read_all_of(&mut run);
         if bad > 0 {
             self.pool.note_bad_flash(result.is_err(), bad);
+        }
+    }
+
+    /// The flash does not answer: it is asked for nothing more. What requests wait for is read from the store, into buffers that were set
+    /// aside for that. The old ones stay with the I/O until it completes.
+    pub(crate) fn flash_is_late(&mut self) {
+        self.pool.leave_late_flash();
+        let reads: Vec<IoId> = self.pool.store.io.reads_of_flash().collect();
+        let mut run = Run::default();
+        for io in reads {
+            let Some(Purpose::FillFromFlash { first, place }) = self.pool.store.io.abandon(io) else { continue };
+            for i in 0..self.pool.store.io.get(io).segments.len() {
+                let slot = Slot(first.0 + i as u64);
+                self.pool.flash_mut().and_then(|flash| flash.end_read(slot, place));
+                let spare = self.pool.take_spare();
+                let late = match self.pool.fills.get_mut(&slot) {
+                    Some(fill) => core::mem::replace(&mut fill.buffer, spare),
+                    None => unreachable!("a read has its fills"),
+                };
+                if self.pool.canary(Canary::ReusedWhileLate) {
+                    self.pool.buffers.release(late);
+                }
+                self.add_to_run(&mut run, slot);
+            }
+            self.read_all_of(&mut run);
+        }
+    }
+
+    /// An I/O that nobody waits for has completed at last.
+    pub(crate) fn abandoned_ends(&mut self, segments: &[Segment]) {
+        if self.pool.canary(Canary::ReusedWhileLate) {
+            return;
+        }
+        for &segment in segments {
+            match segment {
+                Segment::Buffer(buffer) => self.pool.buffers.release(buffer),
+                Segment::Page(page) => self.pool.store.pages.release(page),
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod flash;
 pub(crate) mod join;
 pub(crate) mod no_room;
 pub(crate) mod on_disk;
+pub(crate) mod places;
 pub(crate) mod read;
 pub(crate) mod readahead;
 pub(crate) mod submit;

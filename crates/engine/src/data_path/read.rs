@@ -5,6 +5,7 @@ use crate::canary::Canary;
 use crate::care::Arrived;
 use crate::contract::*;
 use crate::counters::ReadCounts;
+use crate::data_path::places::Run;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
@@ -207,35 +208,7 @@ impl Engine {
         }
     }
 
-    /// Adds a slot to what is read together, or begins anew with it: whether it did. Its replica takes its place where that
-    /// goes on, or where nothing does.
-    pub(crate) fn add_to_run(&mut self, run: &mut Run, slot: Slot) -> bool {
-        let replica = self.replica_of(slot);
-        let goes_on = |at: Slot| run.first.is_some_and(|first| self.pool.continues(first, run.length, at));
-        let goes_on = if run.is_of_replicas { replica.is_some_and(goes_on) } else { goes_on(slot) };
-        if !goes_on {
-            self.read_all_of(run);
-            (run.first, run.is_of_replicas) = (replica.or(Some(slot)), replica.is_some());
-        }
-        run.length += 1;
-        if run.is_of_replicas {
-            run.replicated.push(slot);
-        }
-        !goes_on
-    }
-
-    pub(crate) fn read_all_of(&mut self, run: &mut Run) {
-        if let Some(first) = run.first.take() {
-            match run.is_of_replicas {
-                true => self.pool.read_replicas(first, &run.replicated),
-                false => self.read_run(first, run.length),
-            }
-        }
-        run.length = 0;
-        run.replicated.clear();
-    }
-
-    fn read_run(&mut self, first: Slot, length: usize) {
+    pub(super) fn read_run(&mut self, first: Slot, length: usize) {
         let block = self.pool.store.geometry.block();
         let offset = self.pool.slot_offset(first);
         let fills = &self.pool.fills;
@@ -310,37 +283,10 @@ impl Engine {
         self.care.give_list_back(arrived);
     }
 
-    /// The replica of a slot, if a read may go there.
-    pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
-        let replica = self.pool.replicas.of(slot)?;
-        (!self.pool.dirty.contains_key(&replica) && !self.care.mends(replica)).then_some(replica)
-    }
-
-    /// Replicas have come. One that is not what it must be is given up, and its slot read instead.
-    pub(crate) fn filled_from_replicas(
-        &mut self,
-        first: Slot,
-        segments: &[Segment],
-        result: Result<Outcome<'_>, IoError>,
-    ) {
-        for i in 0..segments.len() {
-            let replica = Slot(first.0 + i as u64);
-            let slot = self.pool.replicas.end_read(replica);
-            let content = match result {
-                Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
-                _ => None,
-            };
-            if !self.fill_ends(slot, content) {
-                self.pool.replicas.give_up(slot, replica);
-            }
-        }
-        self.pool.needs_pump = true;
-    }
-
     /// A slot's content has come: whether it is what it must be.
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
         let fill = self.pool.fills.remove(&slot).expect("a fill ends once");
-        let good = content.is_some_and(|content| self.passes(slot, &fill, content));
+        let good = content.is_some_and(|content| self.passes(slot, fill.check, content));
         let digest = content.filter(|_| good).map(|content| content.digest);
         if !fill.is_wanted() {
             self.keep_ahead(slot, &fill, digest);
@@ -384,10 +330,10 @@ impl Engine {
     }
 
     /// Whether what was read is what the slot must hold: 24 bits always, all of them where they are at hand.
-    fn passes(&self, slot: Slot, fill: &Fill, content: BlockContent) -> bool {
+    pub(super) fn passes(&self, slot: Slot, check: u32, content: BlockContent) -> bool {
         let known = self.pool.recent(slot);
         !content.zero
-            && check_bits(content.digest) == fill.check
+            && check_bits(content.digest) == check
             && known.is_none_or(|recent| recent.digest == content.digest)
     }
 
@@ -552,16 +498,6 @@ struct Known {
 /// What is lost is no hole: it does not read as zeroes.
 fn is_hole(entry: Entry) -> bool {
     entry.slot().is_none() && !entry.is_lost()
-}
-
-/// Slots that one device read gives: themselves or their replicas, from the first of these on.
-#[derive(Default)]
-pub(crate) struct Run {
-    first: Option<Slot>,
-    length: usize,
-    is_of_replicas: bool,
-    /// The slots whose replicas are read. Others follow from the first.
-    replicated: alloc::vec::Vec<Slot>,
 }
 
 /// Slots that one read of flash gives.

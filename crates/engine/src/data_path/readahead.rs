@@ -17,7 +17,7 @@ use crate::payload::streams::RUN_BLOCKS;
 use alloc::vec::Vec;
 
 use crate::contract::*;
-use crate::data_path::read::Run;
+use crate::data_path::places::Run;
 use crate::engine::Engine;
 use crate::format::entry::{Key, Slot};
 use crate::payload::fills::Fill;

@@ -28,6 +28,7 @@ use alloc::vec::Vec;
 use super::{Job, Steps, Work};
 use crate::care::Care;
 use crate::contract::*;
+use crate::counters::PlaceCounts;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
 use crate::pool::Pool;
@@ -36,7 +37,6 @@ use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Facts;
 use crate::requests::request::Request;
-use crate::store::io::Purpose;
 use crate::store::tree::Missing;
 use crate::store::tree::{LastLeaf, Unresolved};
 
@@ -65,6 +65,8 @@ pub struct ReorderStatus {
     pub dropped: u64,
     /// Blocks that reads got from replicas since then.
     pub read: u64,
+    /// Why reads went to other places than their slots, on a store with heads.
+    pub places: PlaceCounts,
 }
 
 /// Blocks of a read that took many device reads.
@@ -106,6 +108,7 @@ impl Reorder {
             made: self.made,
             dropped,
             read,
+            places: pool.replicas.place_counts(),
         }
     }
 
@@ -167,17 +170,6 @@ impl Pool {
 }
 
 impl Pool {
-    /// Reads the content of slots from their replicas, which follow each other.
-    pub(crate) fn read_replicas(&mut self, first: Slot, slots: &[Slot]) {
-        let block = self.store.geometry.block();
-        let offset = self.slot_offset(first);
-        self.replicas.begin_read(first, slots);
-        let fills = &self.fills;
-        let segments = slots.iter().map(|slot| Segment::Buffer(fills[slot].buffer));
-        let purpose = Purpose::FillFromReplicas { first };
-        self.store.io.begin(IoOp::ReadBlocks, offset, slots.len() as u64 * block, segments, purpose);
-    }
-
     /// Drops what the volume has of slots that are free again, as far as there is room to say so.
     fn drop_stale_replicas(&mut self, facts: &Facts) {
         while let (Some(volume), Some(slot)) = (self.replicas.volume, self.replicas.stale()) {

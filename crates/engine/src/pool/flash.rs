@@ -23,11 +23,15 @@ use crate::format::flash::{Owner, Shape, Stamp};
 use crate::format::geometry::Geometry;
 use crate::payload::flash::admission::{Admission, Rules, Verdict};
 use crate::payload::flash::places::Places;
-use crate::sizes::table_bytes;
+use crate::sizes::{list_bytes, table_bytes};
 use crate::slot_map::NearMap;
 
 /// Containers that were read and may be copied.
 const WANTED: usize = 64;
+/// Blocks that are read from flash at once, at most.
+const MOST_AT_ONCE: usize = 1024;
+/// One buffer in so many is not set aside for a read of flash: whoever waits for one shall get it.
+const LEFT_OVER: usize = 8;
 /// Reads that may fail before the flash is no longer used.
 const MOST_ERRORS: u32 = 16;
 
@@ -62,6 +66,8 @@ pub enum FlashMode {
     Active,
     /// A write or a sync of it failed, or too many reads: it is not used until the pool is opened again.
     Off,
+    /// It did not answer in time. The same.
+    Late,
 }
 
 /// Figures of the flash. Those that count began when the pool was opened.
@@ -212,7 +218,7 @@ impl Flash {
 
     /// Whether it is used no more.
     pub(crate) fn is_off(&self) -> bool {
-        self.status.mode == FlashMode::Off
+        matches!(self.status.mode, FlashMode::Off | FlashMode::Late)
     }
 
     /// A read of blocks has come back: what one of them must be.
@@ -236,7 +242,9 @@ impl Pool {
         let bytes = u64::from(geometry.slots_per_container) * geometry.block();
         let most = u64::from(u16::MAX);
         let before = u64::from(self.flash_mark);
-        let mark = (1 + if before == 0 { nonce % most } else { before % most }) as u16;
+        let is_first = before == 0;
+        let drawn = (1 + if is_first { nonce % most } else { before % most }) as u16;
+        let mark = if self.canary(Canary::SameMark) && !is_first { self.flash_mark } else { drawn };
         self.flash_mark = mark;
         let none = Stamp { epoch: 0, mark: 0 };
         self.space.watch();
@@ -303,10 +311,19 @@ impl Pool {
 
     /// It is used no more in this run, and the next superblock believes none.
     pub(crate) fn switch_flash_off(&mut self) {
+        self.end_flash(FlashMode::Off);
+    }
+
+    /// The same, because it does not answer.
+    pub(crate) fn leave_late_flash(&mut self) {
+        self.end_flash(FlashMode::Late);
+    }
+
+    fn end_flash(&mut self, mode: FlashMode) {
         if let Some(flash) = &mut self.flash
             && !flash.is_off()
         {
-            flash.status.mode = FlashMode::Off;
+            flash.status.mode = mode;
             flash.wanted.clear();
             self.space.stop_watching();
             self.want_checkpoint |= self.superblock.flash != 0 && !self.read_only;
@@ -348,9 +365,11 @@ impl Pool {
     #[inline(never)]
     pub(crate) fn read_place(&mut self, slot: Slot, check: u32) -> Option<u32> {
         let place = self.place_of(slot, check);
+        let spare = if place.is_some() { self.spare_buffer() } else { None };
         let flash = self.flash.as_mut()?;
-        match place {
-            Some((place, digest)) => {
+        match place.zip(spare) {
+            Some(((place, digest), spare)) => {
+                self.flash_spares.push(spare);
                 flash.status.read_blocks += 1;
                 flash.places.begin_read(place);
                 flash.proofs.insert(slot, digest);
@@ -361,6 +380,18 @@ impl Pool {
                 None
             }
         }
+    }
+
+    /// A buffer for the same block, should the flash keep the one that it is read into.
+    fn spare_buffer(&mut self) -> Option<BufferId> {
+        let left = self.buffers.free() + self.cache.len();
+        let may_take = self.flash_spares.len() < MOST_AT_ONCE && left > self.buffers.count() as usize / LEFT_OVER;
+        if may_take { self.any_buffer() } else { None }
+    }
+
+    /// One of the buffers that were set aside: a read of flash has ended, or its block is read from the store.
+    pub(crate) fn take_spare(&mut self) -> BufferId {
+        self.flash_spares.pop().expect("each block that is read from flash has one")
     }
 
     fn place_of(&mut self, slot: Slot, check: u32) -> Option<(u32, Digest)> {
@@ -415,7 +446,7 @@ impl Pool {
 
     /// Bytes of memory.
     pub(crate) fn flash_memory(&self) -> u64 {
-        self.flash.as_ref().map_or(0, |flash| flash.memory())
+        self.flash.as_ref().map_or(0, |flash| flash.memory()) + list_bytes(&self.flash_spares)
     }
 
     /// The pool has grown.

@@ -192,6 +192,8 @@ pub(crate) struct Pool {
     flash: Option<Box<Flash>>,
     /// The mark of the last flash of this opening; 0: there was none.
     flash_mark: u16,
+    /// Buffers set aside: as many as there are blocks being read from flash.
+    flash_spares: Vec<BufferId>,
     /// Closing must not wait for a checkpoint.
     pub(crate) closes_early: bool,
     /// Pages of trees that failed last: what needs one of them does not ask again.
@@ -305,6 +307,7 @@ impl Pool {
             growing: None,
             flash: None,
             flash_mark: 0,
+            flash_spares: Vec::new(),
             closes_early: false,
             failed_pages: Vec::new(),
             discard_leaves: 0,

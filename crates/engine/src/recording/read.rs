@@ -139,13 +139,14 @@ impl Decoder {
         let tag = reader.byte()?;
         let mut now = self.now;
         let call = match tag {
-            tag::SUBMIT | tag::DONE | tag::SENT | tag::TIMER | tag::CONTROL => {
+            tag::SUBMIT | tag::DONE | tag::SENT | tag::TIMER | tag::CONTROL | tag::FLASH_LATE => {
                 now = reader.changed(now)?;
                 let event = match tag {
                     tag::SUBMIT => Event::Submit(self.submit(reader)?),
                     tag::DONE => Event::Done { io: IoId(reader.small()?), result: self.outcome(reader)? },
                     tag::SENT => Event::Sent(RequestId(reader.small()?)),
                     tag::TIMER => Event::Timer,
+                    tag::FLASH_LATE => Event::FlashLate,
                     _ => Event::Control { token: reader.number()?, command: self.command(reader)? },
                 };
                 Call::Handle { now, event }

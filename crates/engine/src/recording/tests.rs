@@ -133,12 +133,13 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             let command = [plan, RelocateCommand::Start, RelocateCommand::Pause, RelocateCommand::Stop];
             control(Command::Relocate { command: command[(a % 4) as usize] })
         }
+        30 => Event::FlashLate,
         _ => unreachable!("there are no more"),
     };
     Call::Handle { now, event }
 }
 
-const CALLS: u8 = 30;
+const CALLS: u8 = 31;
 
 proptest! {
     #[test]

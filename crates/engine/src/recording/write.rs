@@ -27,6 +27,7 @@ pub(super) mod tag {
     pub const MARK: u8 = 12;
     pub const UNRETURNED: u8 = 13;
     pub const END: u8 = 14;
+    pub const FLASH_LATE: u8 = 15;
 }
 
 /// A number, seven bits a byte, the lowest first.
@@ -77,6 +78,7 @@ pub(super) fn call(out: &mut Vec<u8>, now: &mut Nanos, block: usize, call: &Call
                 Event::Sent(_) => tag::SENT,
                 Event::Timer => tag::TIMER,
                 Event::Control { .. } => tag::CONTROL,
+                Event::FlashLate => tag::FLASH_LATE,
             });
             change(out, core::mem::replace(now, time), time);
             match event {
@@ -86,7 +88,7 @@ pub(super) fn call(out: &mut Vec<u8>, now: &mut Nanos, block: usize, call: &Call
                     outcome(out, block, result);
                 }
                 Event::Sent(request) => number(out, u64::from(request.0)),
-                Event::Timer => {}
+                Event::Timer | Event::FlashLate => {}
                 Event::Control { token, command } => {
                     number(out, token);
                     control(out, command);

@@ -328,19 +328,33 @@ impl Index {
 
     /// What is known of a digest; counts as a use.
     pub(crate) fn lookup(&mut self, digest: Digest) -> Option<Hint> {
+        let (half, bucket, way) = self.locate(digest)?;
+        let entry = self.entries[bucket + way];
+        self.put_first(bucket, way, entry);
+        Some(self.hint(half, entry))
+    }
+
+    /// What is known of a digest, for those who do not write it: no use.
+    pub(crate) fn peek(&self, digest: Digest) -> Option<Hint> {
+        let (half, bucket, way) = self.locate(digest)?;
+        Some(self.hint(half, self.entries[bucket + way]))
+    }
+
+    /// Which of its buckets has a digest, and where.
+    #[inline]
+    fn locate(&self, digest: Digest) -> Option<(usize, usize, usize)> {
         if self.buckets == 0 {
             return None;
         }
         let tag = self.tag(digest);
-        let (half, (bucket, way)) = self
-            .buckets(digest)
-            .into_iter()
-            .enumerate()
-            .find_map(|(half, bucket)| Some((half, (bucket, self.find(bucket, tag)?))))?;
-        let entry = self.entries[bucket + way];
-        self.put_first(bucket, way, entry);
+        let found = |(half, bucket)| Some((half, bucket, self.find(bucket, tag)?));
+        self.buckets(digest).into_iter().enumerate().find_map(found)
+    }
+
+    #[inline]
+    fn hint(&self, half: usize, entry: u128) -> Hint {
         let proves = self.proof_bits(half) >= PROOF_BITS;
-        Some(Hint { slot: self.slot_of(entry), proves, generation: entry as u16 })
+        Hint { slot: self.slot_of(entry), proves, generation: entry as u16 }
     }
 
     /// Whether something is known of a digest. No use of it.

@@ -40,10 +40,12 @@ pub(crate) enum Purpose {
     Fill { first: Slot },
     /// Blocks have been read ahead from consecutive slots, those in gaps included.
     ReadAhead { first: Slot },
-    /// Blocks for reads, from the replicas from this slot on.
-    FillFromReplicas { first: Slot },
+    /// Blocks for reads, from other places than their slots: from this one on.
+    FillElsewhere { first: Slot },
     /// Blocks for reads of slots from this one on, from their container's place on flash.
     FillFromFlash { first: Slot, place: u32 },
+    /// What was to come into these buffers is there already, from elsewhere.
+    Abandoned,
     /// A partial block has been completed.
     Merge { request: RequestId, block: u32 },
     /// A block has been compared with the known block that it may share.
@@ -89,6 +91,8 @@ pub(crate) struct IoTable {
     durable_writes: u32,
     /// I/Os of the flash: nobody but who began them waits for these.
     on_flash: usize,
+    /// Where on the store its heads are, if it has any: where the last I/O that is done ended.
+    head: u64,
     pub(crate) effects: VecDeque<Effect>,
 }
 
@@ -100,6 +104,7 @@ impl IoTable {
             spare: Default::default(),
             durable_writes: 0,
             on_flash: 0,
+            head: 0,
             effects: VecDeque::with_capacity(256),
         }
     }
@@ -170,6 +175,45 @@ impl IoTable {
     /// What an I/O in flight is for.
     pub(crate) fn purpose(&self, io: IoId) -> Purpose {
         self.flights[io.0 as usize].purpose.expect("the I/O is in flight")
+    }
+
+    /// An I/O is done on a store with heads: they are where it ended.
+    pub(crate) fn note_head(&mut self, io: IoId) {
+        let io = self.get(io);
+        let goes_there = matches!(io.op, IoOp::ReadBlocks | IoOp::ReadPages) || io.op.is_write();
+        if goes_there && io.device == Device::Store {
+            self.head = io.offset + io.length;
+        }
+    }
+
+    /// Where the heads are, as far as that is known.
+    pub(crate) fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Whether a read would stand beside one that is in flight, so that both can be one.
+    pub(crate) fn has_read_beside(&self, offset: u64, length: u64) -> bool {
+        self.flights.iter().filter(|flight| flight.purpose.is_some()).any(|Flight { io, .. }| {
+            let is_read = matches!(io.op, IoOp::ReadBlocks | IoOp::ReadPages) && io.device == Device::Store;
+            is_read && (io.offset + io.length == offset || offset + length == io.offset)
+        })
+    }
+
+    /// Reads of flash in flight that requests wait for.
+    pub(crate) fn reads_of_flash(&self) -> impl Iterator<Item = IoId> + '_ {
+        let is_read = |flight: &Flight| matches!(flight.purpose, Some(Purpose::FillFromFlash { .. }));
+        (0..).zip(&self.flights).filter(move |(_, flight)| is_read(flight)).map(|(number, _)| IoId(number))
+    }
+
+    /// What the flash has: it may hang.
+    pub(crate) fn segments_on_flash(&self) -> impl Iterator<Item = Segment> + '_ {
+        let is_there = |flight: &&Flight| flight.purpose.is_some() && flight.io.device == Device::Flash;
+        self.flights.iter().filter(is_there).flat_map(|flight| flight.io.segments.iter().copied())
+    }
+
+    /// Nobody waits for an I/O any more: what it was for.
+    pub(crate) fn abandon(&mut self, io: IoId) -> Option<Purpose> {
+        self.flights[io.0 as usize].purpose.replace(Purpose::Abandoned)
     }
 
     /// Ends an I/O: what it was for, and its segments (to be given back with [`IoTable::recycle`]).

@@ -21,7 +21,7 @@ use crate::random::{Random, mix};
 use crate::runs::config::Config;
 use crate::runs::forged;
 use crate::runs::run::{Run, Snapshot};
-use crate::runs::workload::{Operation, Place};
+use crate::runs::workload::{Operation, Place, Relocating};
 use crate::transcript::Trace;
 use crate::world::disk::Cut;
 use crate::{Checked, Violation, guarded};
@@ -30,6 +30,8 @@ use crate::{Checked, Violation, guarded};
 const MOST_STATES: u64 = 256;
 /// After the last operation: time for the engine to sync and publish by itself.
 const AFTERMATH_NANOS: u64 = 3_000_000_000;
+/// After a move has begun: time until its blocks have been copied, and nothing leads to the copies yet.
+const IN_THE_MIDDLE_NANOS: u64 = 200_000;
 /// Blocks of the volume that no letter touches: they fill the pool.
 const FILLED: u64 = 4;
 
@@ -66,10 +68,12 @@ pub enum Letter {
     Native,
     /// Block 0 becomes, durably, what looks like a record of the journal that lies in its block of the ring.
     Imitate,
+    /// All blocks are moved, with all that leads to them. What follows comes in the middle of that.
+    Move,
 }
 
 /// The alphabet, each letter with its name in words.
-const ALPHABET: [(char, Letter); 15] = [
+const ALPHABET: [(char, Letter); 16] = [
     ('n', Letter::New),
     ('s', Letter::Same),
     ('d', Letter::Duplicate),
@@ -85,6 +89,7 @@ const ALPHABET: [(char, Letter); 15] = [
     ('l', Letter::Select),
     ('v', Letter::Native),
     ('i', Letter::Imitate),
+    ('m', Letter::Move),
 ];
 
 /// The letter of a name.
@@ -120,6 +125,7 @@ impl Letter {
             Letter::Reopen => Operation::Reopen,
             Letter::Select => policy(Policy::SELECT),
             Letter::Native => policy(Policy::Native),
+            Letter::Move => Operation::Relocate(Relocating::All),
             Letter::Imitate => write(blocks(0, 1), &[forged::record_for(at as u64)], true),
         }
     }
@@ -245,14 +251,20 @@ impl Search {
         self.tally.words += 1;
         let together = if self.together { " --together" } else { "" };
         let again = format!("lab exhaustive --word {}{together}", name(word));
-        let config = config(self.together);
+        let config = config(self.together, word.contains(&Letter::Move));
         let mut snapshots = Vec::new();
         let print = only.is_some_and(|only| only.trace && only.point.is_none());
         let outcome = guarded(|| {
             let mut run = Run::start(config.clone(), Trace::new(print), false)?;
             run.perform(&preparation())?;
             run.snapshots = Some(Vec::new());
-            let mut operations: Vec<_> = word.iter().enumerate().map(|(at, letter)| letter.operation(at)).collect();
+            let mut operations = Vec::new();
+            for (at, &letter) in word.iter().enumerate() {
+                operations.push(letter.operation(at));
+                if letter == Letter::Move {
+                    operations.push(Operation::Idle(IN_THE_MIDDLE_NANOS));
+                }
+            }
             operations.push(Operation::Idle(AFTERMATH_NANOS));
             let result = run.perform(&operations);
             snapshots = run.take_snapshots();
@@ -335,11 +347,11 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// A pool of eight slots, of which six are in use when a word begins.
-fn config(together: bool) -> Config {
+/// A pool of eight slots, of which six are in use when a word begins; of thirty-two where blocks are moved, which takes empty containers.
+fn config(together: bool, moves: bool) -> Config {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
-    (geometry.containers, geometry.slots_per_container) = (2, 4);
+    (geometry.containers, geometry.slots_per_container) = if moves { (8, 4) } else { (2, 4) };
     config.volumes = vec![(2 + FILLED, Policy::Full)];
     config.pace = 0;
     config.depth = if together { 4 } else { 1 };

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "canaries")]
 pub mod canary;
+mod coming_and_going;
 pub mod config;
 pub mod crash;
 mod endure;
@@ -10,6 +11,7 @@ pub mod exhaustive;
 pub mod faulty;
 pub mod flip;
 pub mod forged;
+mod fronting;
 pub mod inspect;
 pub mod opening;
 mod owner;
@@ -20,4 +22,5 @@ pub mod scenario;
 pub mod shrink;
 pub mod soak;
 mod volumes;
+mod words;
 pub mod workload;

@@ -24,15 +24,19 @@ impl Run {
                 let rules = Rules { most_blocks, ..Rules::OURS };
                 let plan = plan(&assess(&runs, Sharing::default()), &contents(&runs), rules);
                 let rows = plan.moves.iter().flat_map(|one| &one.extents).map(|extent| (extent.slot, extent.blocks));
-                let extents: Vec<_> = rows.collect();
-                self.ask(RelocateCommand::Plan { begins: true, extents: &extents });
-                self.ask(RelocateCommand::Start);
+                self.begin(&rows.collect::<Vec<_>>());
             }
+            Relocating::All => self.begin(&[(0, self.world.engine.geometry().slots())]),
             Relocating::Rest => self.ask(RelocateCommand::Pause),
             Relocating::GoOn => self.ask(RelocateCommand::Start),
             Relocating::End => self.ask(RelocateCommand::Stop),
         }
         Ok(())
+    }
+
+    fn begin(&mut self, extents: &[(u64, u64)]) {
+        self.ask(RelocateCommand::Plan { begins: true, extents });
+        self.ask(RelocateCommand::Start);
     }
 
     fn ask(&mut self, command: RelocateCommand<'_>) {

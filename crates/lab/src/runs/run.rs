@@ -284,7 +284,7 @@ impl Run {
                 | Operation::Reopen
                 | Operation::CloseEarly { .. }
                 | Operation::TakeOver { .. }
-                | Operation::FlashAway
+                | Operation::Flash(_)
                 | Operation::Drain
                 | Operation::Idle(_)
                 | Operation::Settle
@@ -380,10 +380,7 @@ impl Run {
             Operation::Reopen => self.reopen(),
             Operation::CloseEarly { after } => self.close_early(*after),
             Operation::Crash { cut, again, verify } => self.crash(*cut, again, *verify),
-            Operation::FlashAway => {
-                self.world.flash.iter_mut().for_each(Flash::stay_away);
-                Ok(())
-            }
+            Operation::Flash(what) => self.front(*what),
             Operation::TakeOver { after, cut } => self.lose(*after, *cut),
         }
     }

@@ -1,10 +1,12 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
 
-use engine::{CacheKey, DedupCommand, Goal, KeepRuns, Limits, Policy, ScrubCommand, Timing};
+use engine::{CacheKey, DedupCommand, DeviceTraits, Goal, KeepRuns, Limits, Policy, ScrubCommand, Timing};
 
-use crate::content::{CELLS, NUMBERED_TWINS};
+use crate::content::NUMBERED_TWINS;
+use crate::runs::coming_and_going;
 use crate::runs::config::Config;
-use crate::runs::workload::{Generator, HUGE, Operation, Place, Relocating, policy};
+use crate::runs::words::{SECONDS, place, write};
+use crate::runs::workload::{Fronting, Generator, HUGE, Operation, Place, Relocating, policy};
 use crate::world::disk::Cut;
 use crate::world::flash::FlashConfig;
 
@@ -22,20 +24,10 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 27;
+pub const FIXED: u64 = 29;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
-
-fn place(volume: u64, block: u64, blocks: u64) -> Place {
-    Place { volume, first: block * CELLS as u64, count: blocks * CELLS as u64 }
-}
-
-/// Whole blocks, with consecutive contents.
-fn write(volume: u64, block: u64, blocks: u64, content: u32) -> Operation {
-    let contents = (content..).take(blocks as usize).collect();
-    Operation::Write { place: place(volume, block, blocks), contents, fua: false }
-}
 
 /// Some cells of one block, durable when answered.
 fn patch(volume: u64, first: u64, count: u64, content: u32) -> Operation {
@@ -45,8 +37,6 @@ fn patch(volume: u64, first: u64, count: u64, content: u32) -> Operation {
 fn trim(volume: u64, block: u64, blocks: u64) -> Operation {
     Operation::Trim { place: place(volume, block, blocks), fua: false }
 }
-
-const SECONDS: u64 = 1_000_000_000;
 
 /// The scenario of a number: fixed ones first.
 pub fn scenario(number: u64) -> Scenario {
@@ -129,6 +119,19 @@ pub fn scenario(number: u64) -> Scenario {
             config.limits = Limits { read_ahead: 0, ..config.limits };
             relocating()
         }),
+        27 => ("a disk with heads reads the nearest place, of slots, replicas and what the index names", {
+            config.volumes = vec![(24, Policy::Observe), (24, Policy::Observe)];
+            config.parameters.geometry.containers = 12;
+            config.cache_key = CacheKey::Off;
+            // What begins alike is one for the index: it names what is not there.
+            let device = DeviceTraits { row_blocks: 4, ..DeviceTraits::HDD };
+            config.limits = Limits { read_ahead: 0, sharing_digest_bits: 24, device, ..config.limits };
+            nearest()
+        }),
+        coming_and_going::NUMBER => {
+            let operations = coming_and_going::prepare(&mut config);
+            ("a flash is attached and detached while the pool serves", operations)
+        }
         _ => {
             let mut config = Config::swarm(number);
             for (size_blocks, _) in config.volumes.iter_mut().filter(|(size_blocks, _)| *size_blocks <= HUGE) {
@@ -391,6 +394,28 @@ fn duplicates() -> Vec<Operation> {
     operations
 }
 
+/// Two volumes hold the same, and blocks whose digests begin alike. They are read in turn, so that the heads come from the other one's
+/// place; scattered blocks get replicas. What is read is overwritten, trimmed and used again meanwhile.
+fn nearest() -> Vec<Operation> {
+    let alike = |volume: usize, block: u64| Operation::Write {
+        place: place(volume as u64, block, 4),
+        contents: NUMBERED_TWINS.iter().map(|twins| twins[volume]).collect(),
+        fua: false,
+    };
+    let read = |volume, block, blocks| Operation::Read(place(volume, block, blocks));
+    let mut operations = vec![Operation::Replicas(Some(1 << 40)), write(0, 0, 8, 1), alike(0, 8), write(0, 16, 8, 60)];
+    operations.extend([Operation::Settle, write(1, 0, 8, 1), alike(1, 8), Operation::Settle]);
+    for (round, content) in (0..3).zip([100, 200, 300]) {
+        for block in [8, 0, 10, 4] {
+            operations.extend([read(0, block, 2), Operation::Drain, read(1, block, 2), read(1, block + 1, 1)]);
+        }
+        operations.extend([trim(0, 2 * round, 1), write(1, 3 * round + 1, 1, content), read(1, 4, 8)]);
+        operations.push(write(0, 2 * round + 16, 1, content + 10));
+        operations.extend([Operation::Idle(SECONDS / 2), read(1, 0, 8)]);
+    }
+    operations
+}
+
 /// Runs, scattered duplicates, and what is there already, under one policy after the other.
 fn policies() -> Vec<Operation> {
     let set = |text| Operation::SetVolume { volume: 1, policy: Some(Some(policy(text))), read_only: None };
@@ -513,14 +538,14 @@ fn on_flash() -> Vec<Operation> {
             operations.extend(rest());
         }
         if round == 0 {
-            operations.extend([Operation::FlashAway, crash()]);
+            operations.extend([Operation::Flash(Fronting::Away), crash()]);
         }
         // More than the empty containers have room for.
         let overwrite = |n: u64| write(1 - volume, 8 * (n % 3), 8, content + 20 + 8 * n as u32);
         operations.extend((0..5).map(overwrite));
         operations.extend([Operation::Flush, Operation::Drain]);
         if round == 0 {
-            operations.extend([Operation::FlashAway, crash(), Operation::Settle]);
+            operations.extend([Operation::Flash(Fronting::Away), crash(), Operation::Settle]);
         }
         operations.push(crash());
         operations.extend(rest());

@@ -32,12 +32,32 @@ pub enum Relocating {
         /// Blocks that it may move.
         most_blocks: u64,
     },
+    /// Begin to move all that is in use, in the order in which it lies.
+    All,
     /// Let the run rest.
     Rest,
     /// Go on with it.
     GoOn,
     /// End it.
     End,
+}
+
+/// What happens to the flash in front of the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fronting {
+    /// It is away for the next opening.
+    Away,
+    /// It is taken away while the pool serves.
+    Detach,
+    /// If it is away, it is put in front of the pool, which serves.
+    Attach,
+    /// From here on one of its I/Os in so many hangs, until it is attached again or the pool is opened again.
+    Hang {
+        /// 0: none.
+        one_in: u64,
+    },
+    /// What hangs completes now.
+    Answer,
 }
 
 /// A letter of the alphabet.
@@ -206,8 +226,8 @@ pub enum Operation {
         /// What happens to unsynced writes.
         cut: Cut,
     },
-    /// The flash in front of the store is away for the next opening.
-    FlashAway,
+    /// Something happens to the flash in front of the store, whatever is in flight.
+    Flash(Fronting),
 }
 
 impl Operation {
@@ -246,7 +266,7 @@ const POLICIES: [&str; 16] = [
 ];
 
 /// Kinds of letters, by their weights.
-const LETTERS: usize = 29;
+const LETTERS: usize = 30;
 /// Blocks of a volume that are read for a plan, at most.
 const MOST_READ: u64 = 96;
 /// The most blocks of a volume that are filled at once: more than the pools of the swarm hold.
@@ -331,6 +351,9 @@ impl Generator<'_> {
         weights[27] = 10 * Random::new(seed ^ 0x7469_6d65).pick(&[0, 0, 1, 3]);
         let mut plans = Random::new(seed ^ 0x706c_616e);
         weights[28] = 12 * plans.pick(&[0, 0, 1, 3]);
+        if config.flash.is_some() {
+            weights[29] = 10 * Random::new(seed ^ 0x6672_6f6e).pick(&[0, 1, 2, 4]);
+        }
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -414,6 +437,12 @@ impl Generator<'_> {
             26 => self.fill(),
             27 => self.timing(),
             28 => self.relocating(),
+            29 => {
+                let (attach, detach, answer) = (Fronting::Attach, Fronting::Detach, Fronting::Answer);
+                let hang = Fronting::Hang { one_in: self.random.pick(&[1, 8, 40]) };
+                let all = [attach, attach, attach, detach, detach, Fronting::Away, hang, answer];
+                Operation::Flash(self.random.pick(&all))
+            }
             _ => {
                 let block = self.config.parameters.geometry.block();
                 Operation::Replicas(self.random.pick(&[None, Some(0), Some(4 * block), Some(1 << 40), Some(1 << 40)]))
@@ -675,6 +704,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(letters.len(), 32, "{letters:?}");
+        assert_eq!(letters.len(), 33, "{letters:?}");
     }
 }

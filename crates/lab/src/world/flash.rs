@@ -5,7 +5,7 @@
 //! syncs failed, or a block of it rotted. An older copy of it, another's, or that it was away for an opening explains nothing.
 
 use engine::admission::{Comparison, Filter, Rules};
-use engine::{FlashParameters, Geometry};
+use engine::{FlashParameters, Geometry, Nanos};
 
 use crate::content::{Content, ZERO};
 use crate::random::Random;
@@ -13,6 +13,9 @@ use crate::world::disk::{Cut, Disk};
 
 /// Earlier states of a flash that may come back.
 const EARLIER: usize = 4;
+
+/// What hangs does so for less than that, or until it is let go.
+pub(super) const LONGEST_HANG: Nanos = 8_000_000_000;
 
 /// What a run knows of its flash from the beginning.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +57,8 @@ struct Trouble {
     failing: u64,
     /// With one I/O in so many a block rots; 0: none.
     rotting: u64,
+    /// One I/O in so many hangs; 0: none.
+    hanging: u64,
 }
 
 /// The flash.
@@ -63,7 +68,14 @@ pub struct Flash {
     pub disk: Disk,
     config: FlashConfig,
     earlier: Vec<Disk>,
+    /// The engine has none. What it asked for before that still ends,
     is_away: bool,
+    /// or has been told that it hangs,
+    is_late: bool,
+    /// and once it has said all that it wanted by then, it asks for nothing more.
+    is_left_alone: bool,
+    /// Places that the engine is told of.
+    places: u32,
     /// It is away for the next opening.
     stays_away: bool,
     trouble: Trouble,
@@ -80,7 +92,9 @@ impl Flash {
         let disk = Disk::new(geometry.block_size, blocks);
         let random = Random::new(seed ^ 0x0066_6c61_7368);
         let (earlier, trouble) = (Vec::new(), Trouble::default());
-        Flash { disk, config, earlier, is_away: false, stays_away: false, trouble, struck: 0, random }
+        let (is_away, is_late, is_left_alone, stays_away) = (false, false, false, false);
+        let places = config.places;
+        Flash { disk, config, earlier, is_away, is_late, is_left_alone, places, stays_away, trouble, struck: 0, random }
     }
 
     /// Crashes by itself, and comes back as it is, as it was once, or not at all for a while.
@@ -89,24 +103,72 @@ impl Flash {
         let cut = if cut == Cut::Kill || random.one_in(3) { cut } else { random.pick(&Cut::ALL) };
         self.disk.crash(cut, random);
         (self.is_away, self.trouble) = (std::mem::take(&mut self.stays_away), Trouble::default());
+        (self.is_late, self.is_left_alone) = (false, false);
         if !self.config.is_nasty {
             return;
         }
-        self.earlier.push(self.disk.clone());
-        if self.earlier.len() > EARLIER {
-            self.earlier.remove(random.below(EARLIER as u64) as usize);
-        }
+        self.keep(random);
         match random.below(6) {
             0 => self.is_away = true,
             1 => self.disk = self.earlier[random.below(self.earlier.len() as u64) as usize].clone(),
             _ => {}
         }
-        self.trouble = match random.below(8) {
+        self.trouble = match random.below(9) {
             0 => Trouble { gone_after: Some(random.below(300)), ..Trouble::default() },
             1 => Trouble { failing: random.pick(&[10, 100]), ..Trouble::default() },
+            3 => Trouble { hanging: random.pick(&[4, 20, 100]), ..Trouble::default() },
             2 => Trouble { rotting: random.pick(&[4, 40]), ..Trouble::default() },
             _ => Trouble::default(),
         };
+    }
+
+    /// Keeps what is on it, to come back one day.
+    fn keep(&mut self, random: &mut Random) {
+        self.earlier.push(self.disk.clone());
+        if self.earlier.len() > EARLIER {
+            self.earlier.remove(random.below(EARLIER as u64) as usize);
+        }
+    }
+
+    /// Whether the engine has none.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_away
+    }
+
+    /// The engine has been told to do without.
+    pub(super) fn leave(&mut self) {
+        self.is_away = true;
+    }
+
+    /// The engine has been told that it hangs.
+    pub(super) fn give_up(&mut self) {
+        self.is_late = true;
+    }
+
+    /// The engine has said all that it wanted: what is away, or hangs, is asked for nothing more.
+    pub(super) fn all_is_said(&mut self) {
+        self.is_left_alone = self.is_away || self.is_late;
+    }
+
+    /// Whether the engine may ask for something.
+    pub(super) fn may_be_asked(&self) -> bool {
+        !self.is_left_alone
+    }
+
+    /// It is back: as it is, or as it was once; perhaps the engine is told of other places.
+    pub(super) fn come_back(&mut self) -> Option<FlashParameters> {
+        (self.is_away, self.is_late, self.is_left_alone, self.trouble.hanging) = (false, false, false, 0);
+        if self.config.is_nasty {
+            let random = &mut Random::new(self.random.draw());
+            if random.one_in(3) {
+                self.places = random.between(1, self.config.places.into()) as u32;
+            }
+            self.keep(random);
+            if random.one_in(4) {
+                self.disk = random.pick(&self.earlier.iter().collect::<Vec<_>>()).clone();
+            }
+        }
+        self.parameters()
     }
 
     /// It is away for the next opening, and comes back as it is.
@@ -119,6 +181,20 @@ impl Flash {
         self.trouble.gone_after = Some(ios);
     }
 
+    /// One I/O in so many hangs, until the next opening.
+    pub fn hang(&mut self, one_in: u64) {
+        self.trouble.hanging = one_in;
+    }
+
+    /// How long an I/O that begins hangs, if it does.
+    pub(super) fn hangs(&mut self) -> Option<Nanos> {
+        let hanging = self.trouble.hanging;
+        (hanging > 0 && self.random.one_in(hanging)).then(|| {
+            let forever = self.random.one_in(3);
+            if forever { LONGEST_HANG } else { self.random.below(LONGEST_HANG) }
+        })
+    }
+
     /// What struck it is over. What rotted stays so.
     pub(crate) fn lift(&mut self) {
         self.trouble = Trouble::default();
@@ -126,7 +202,7 @@ impl Flash {
 
     /// What the engine is told of it; nothing, if it is away.
     pub(super) fn parameters(&mut self) -> Option<FlashParameters> {
-        let FlashConfig { places, rules, .. } = self.config;
+        let (places, rules) = (self.places, self.config.rules);
         let (blocks, nonce) = (self.disk.blocks(), self.random.draw());
         (!self.is_away).then_some(FlashParameters { blocks, most_places: places, nonce, rules })
     }
@@ -138,7 +214,7 @@ impl Flash {
 
     /// Whether an I/O that begins fails.
     pub(super) fn strikes(&mut self) -> bool {
-        let Trouble { gone_after, failing, rotting } = &mut self.trouble;
+        let Trouble { gone_after, failing, rotting, .. } = &mut self.trouble;
         if *rotting > 0 && self.random.one_in(*rotting) {
             let block = self.random.below(self.disk.blocks());
             let is_used = *self.disk.read(block) != Content::Payload(ZERO);

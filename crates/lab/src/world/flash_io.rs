@@ -1,11 +1,14 @@
 //! I/O of the flash, and what the oracle says of what comes from there.
 
-use engine::{Event, Io, IoError, IoId, IoOp, Outcome, Segment};
+use engine::{Device, Event, Io, IoError, IoId, IoOp, Nanos, Outcome, Segment};
 
 use crate::content::{Content, describe};
-use crate::world::flash::Flash;
+use crate::world::flash::{Flash, LONGEST_HANG};
 use crate::world::{Flight, Happening, Step, World};
 use crate::{Checked, violated};
+
+/// How long the driver waits for the flash.
+const LATE_NANOS: Nanos = 3_000_000_000;
 
 impl World {
     /// Puts flash in front of the store, before the engine's first event.
@@ -14,6 +17,38 @@ impl World {
             self.engine.set_flash(parameters);
         }
         self.flash = Some(flash);
+    }
+
+    /// Takes the flash away while the pool serves.
+    pub fn detach_flash(&mut self) -> Checked {
+        let Some(flash) = self.flash.as_mut().filter(|flash| !flash.is_away()) else { return Ok(()) };
+        flash.leave();
+        self.trace.note(self.now, 14, &[], || "the flash is taken away".to_string());
+        self.engine.detach_flash();
+        match self.engine.status().flash {
+            Some(flash) => violated(format!("the flash was taken away, and the engine has it: {flash:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts the flash in front of the pool again, which serves. `false`: not now.
+    pub fn attach_again(&mut self) -> Checked<bool> {
+        if self.flash_has_something() {
+            return Ok(false);
+        }
+        let Some(flash) = &mut self.flash else { return Ok(false) };
+        let before = flash.clone();
+        let Some(parameters) = flash.come_back() else { return Ok(false) };
+        let is_taken = self.engine.attach_flash(parameters);
+        self.trace.note(self.now, 15, &[u64::from(is_taken)], || format!("the flash is back, taken: {is_taken}"));
+        if !is_taken {
+            self.flash = Some(before);
+        }
+        let status = self.engine.status().flash;
+        if is_taken != status.is_some_and(|flash| flash.filled == 0 && flash.found == 0) {
+            return violated(format!("a flash was attached: {is_taken}, and {status:?}"));
+        }
+        Ok(is_taken)
     }
 
     /// Counts everything that may change what a crash finds.
@@ -31,7 +66,10 @@ impl World {
         if is_transfer && (!is_aligned || io.offset + io.length > flash.disk.blocks() * block) {
             return violated(format!("an I/O that is empty, unaligned or outside the flash: {io:?}"));
         }
-        let fails = flash.strikes();
+        if !flash.may_be_asked() {
+            return violated(format!("{io:?}, and the flash was taken away, or hangs"));
+        }
+        let (fails, hangs) = (flash.strikes(), flash.hangs());
         let mut payload = Vec::new();
         match io.op {
             IoOp::ReadBlocks | IoOp::ReadPages => {}
@@ -56,9 +94,46 @@ impl World {
         }
         self.buffers.hold(&io)?;
         let delay = self.latency(&io) / 4 + 1;
-        self.schedule(delay, Happening::Done(id));
-        self.flights.insert(id, Flight { io, payload, is_chosen: fails, fault: None, hash: 0 });
+        match hangs {
+            None => self.schedule(delay, Happening::Done(id)),
+            Some(time) => {
+                self.trace
+                    .note(self.now, 16, &[u64::from(id.0), time], || format!("  io {} hangs for {time} ns", id.0));
+                // What takes longer than anybody waits for completes when it is let go.
+                match time < LONGEST_HANG {
+                    true => self.schedule(delay + time, Happening::Done(id)),
+                    false => self.held.push(id),
+                }
+                self.schedule(LATE_NANOS, Happening::FlashLate(id));
+            }
+        }
+        self.flights.insert(id, Flight { io, begun: self.now, payload, is_chosen: fails, fault: None, hash: 0 });
         Ok(Step::Submitted)
+    }
+
+    /// The driver waits no longer for an I/O of flash.
+    pub(super) fn flash_is_late(&mut self, id: IoId) -> Step {
+        let is_late = |flight: &Flight| flight.io.device == Device::Flash && flight.begun + LATE_NANOS <= self.now;
+        if self.flights.get(&id).is_some_and(is_late) {
+            self.trace.note(self.now, 17, &[u64::from(id.0)], || format!("io {} of flash is late", id.0));
+            self.flash.iter_mut().for_each(Flash::give_up);
+            self.engine.handle(self.now, Event::FlashLate);
+        }
+        Step::Passed
+    }
+
+    /// What hangs completes now.
+    pub(crate) fn let_flash_go(&mut self) {
+        let is_of_flash = |id: &IoId| self.flights.get(id).is_some_and(|flight| flight.io.device == Device::Flash);
+        let (of_flash, others) = std::mem::take(&mut self.held).into_iter().partition::<Vec<_>, _>(is_of_flash);
+        self.held = of_flash;
+        self.let_go(usize::MAX);
+        self.held = others;
+    }
+
+    /// Whether I/O of the flash is in flight.
+    pub(crate) fn flash_has_something(&self) -> bool {
+        self.flights.values().any(|flight| flight.io.device == Device::Flash)
     }
 
     pub(super) fn complete_on_flash(&mut self, id: IoId, io: &Io, fails: bool) -> Checked<Step> {

@@ -8,6 +8,7 @@
 //! crash. Whoever wants a certain order of events holds completions back ([`World::hold_back`]).
 
 pub mod buffers;
+mod damage;
 pub mod disk;
 pub mod faults;
 pub mod flash;
@@ -89,6 +90,7 @@ pub enum Answer {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Happening {
     Done(IoId),
+    FlashLate(IoId),
     Sent(RequestId),
 }
 
@@ -96,6 +98,7 @@ enum Happening {
 #[derive(Debug)]
 struct Flight {
     io: Io,
+    begun: Nanos,
     /// What each buffer held when a write began: it may not change until its end.
     payload: Vec<(BufferId, Cells)>,
     /// Whether it fails by [`World::fail`].
@@ -293,6 +296,7 @@ impl World {
             self.follow_buffers()?;
             return self.perform(effect);
         }
+        self.flash.iter_mut().for_each(Flash::all_is_said);
         let taken = self.engine.turn_steps_taken() - self.steps.0;
         if taken > self.steps.1 {
             return violated(format!("long requests took {taken} steps in one turn, {} are the most", self.steps.1));
@@ -312,6 +316,7 @@ impl World {
                 self.now = self.now.max(time);
                 match happening {
                     Happening::Done(io) => self.complete(io),
+                    Happening::FlashLate(io) => Ok(self.flash_is_late(io)),
                     Happening::Sent(request) => self.sent(request),
                 }
             }
@@ -551,7 +556,7 @@ impl World {
         if is_chosen.then_some(Class::WriteError).or(fault).is_some_and(|class| class.takes_others(io.op)) {
             self.disk.will_fail(id.0);
         }
-        self.flights.insert(id, Flight { io, payload, is_chosen, fault, hash });
+        self.flights.insert(id, Flight { io, begun: self.now, payload, is_chosen, fault, hash });
         Ok(Step::Submitted)
     }
 
@@ -568,36 +573,6 @@ impl World {
             *fault = fault.filter(|class| class.takes_others(io.op));
         }
         self.let_go(usize::MAX);
-    }
-
-    /// A block that holds something rots, in a part of the store that is drawn first, so that small parts have their share.
-    pub fn rot(&mut self) {
-        let geometry = self.parameters.geometry;
-        let parts = [
-            0..geometry.journal_start(),
-            geometry.journal_start()..geometry.meta_map_start(),
-            geometry.meta_map_start()..geometry.metadata_start(),
-            geometry.metadata_start()..geometry.data_start(),
-            geometry.data_start()..self.disk.blocks(),
-        ];
-        let part = parts[self.faults.random.below(parts.len() as u64) as usize].clone();
-        let is_used = |block: &u64| *self.disk.read(*block) != Content::Payload(ZERO);
-        let used: Vec<u64> = part.filter(is_used).collect();
-        if used.is_empty() {
-            return;
-        }
-        let block = self.faults.random.pick(&used);
-        if self.disk.rot(block, &mut self.faults.random) {
-            self.faults.tally.count(Class::BitRot);
-            self.trace.note(self.now, 42, &[block], || format!("block {block} rots"));
-        }
-    }
-
-    /// The clock jumps forward.
-    pub fn jump(&mut self, time: Nanos) {
-        self.faults.tally.count(Class::ClockJump);
-        self.now += time;
-        self.trace.note(self.now, 43, &[time], || "the clock jumps".to_string());
     }
 
     /// What a read sees of a block: perhaps damaged, or stale.
@@ -722,7 +697,7 @@ impl World {
     }
 
     fn complete(&mut self, id: IoId) -> Checked<Step> {
-        let Flight { io, payload, is_chosen, fault, hash } =
+        let Flight { io, payload, is_chosen, fault, hash, .. } =
             self.flights.remove(&id).expect("only I/O in flight completes");
         for (buffer, cells) in payload {
             if self.buffers.cells(buffer) != cells {

@@ -1,11 +1,11 @@
 //! The flash in front of the store, looked at closely.
 
 use engine::admission::{Filter, Rules};
-use engine::{FlashMode, FlashStatus, Policy};
+use engine::{CacheKey, FlashMode, FlashStatus, Policy};
 use lab::content::CELLS;
 use lab::runs::config::Config;
 use lab::runs::run::Run;
-use lab::runs::workload::{Operation, Place};
+use lab::runs::workload::{Fronting, Operation, Place};
 use lab::transcript::Trace;
 use lab::world::disk::Cut;
 use lab::world::flash::FlashConfig;
@@ -100,5 +100,42 @@ fn a_flash_that_is_gone_is_switched_off_and_nothing_else_happens() {
         run.perform(&[first, Operation::Settle]).unwrap();
     }
     assert_eq!((flash(&run).mode, flash(&run).filled), (FlashMode::Off, 0));
+    run.perform(&[Operation::Reopen, Operation::Settle]).unwrap();
+}
+
+#[test]
+fn a_flash_that_was_detached_begins_empty_when_it_is_attached_again() {
+    let mut run = cached(1);
+    // Nothing is read from memory.
+    run.perform(&[Operation::CacheKey(CacheKey::Off), Operation::Flash(Fronting::Detach)]).unwrap();
+    assert_eq!(run.world.engine.status().flash, None);
+    run.perform(&read()).unwrap();
+    run.perform(&[Operation::Flash(Fronting::Attach)]).unwrap();
+    assert_eq!((flash(&run).found, flash(&run).filled), (0, 0));
+    run.perform(&[Operation::Idle(1 << 30)]).unwrap();
+    run.perform(&read()).unwrap();
+    run.perform(&[Operation::Idle(1 << 30)]).unwrap();
+    assert_eq!((flash(&run).mode, flash(&run).filled), (FlashMode::Active, 2));
+    run.perform(&[crash(), Operation::Idle(1 << 30)]).unwrap();
+    assert_eq!((flash(&run).found, flash(&run).bad_blocks), (2, 0));
+}
+
+/// A read of a flash that did not answer waited as long as that took: for ever, if the drive was dead.
+#[test]
+fn a_flash_that_hangs_holds_up_nobody_and_has_its_buffers_until_it_answers() {
+    let mut run = cached(1);
+    run.perform(&[crash(), Operation::Idle(1 << 30)]).unwrap();
+    run.perform(&[Operation::Flash(Fronting::Hang { one_in: 1 })]).unwrap();
+    let began = run.world.now;
+    run.perform(&read()).unwrap();
+    // The reads of both containers were late together.
+    assert!((3_000_000_000..4_000_000_000).contains(&(run.world.now - began)), "{}", run.world.now - began);
+    assert_eq!((flash(&run).mode, flash(&run).filled), (FlashMode::Late, 0));
+    run.perform(&read()).unwrap();
+    run.perform(&[Operation::Settle, Operation::Flash(Fronting::Answer), Operation::Settle]).unwrap();
+    run.perform(&read()).unwrap();
+    run.perform(&[Operation::Idle(10 << 30), Operation::Flash(Fronting::Detach), Operation::Flash(Fronting::Attach)])
+        .unwrap();
+    assert_eq!(flash(&run).found, 0);
     run.perform(&[Operation::Reopen, Operation::Settle]).unwrap();
 }

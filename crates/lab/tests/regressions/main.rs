@@ -20,6 +20,7 @@ mod map_buffer;
 mod metadata;
 mod numbers;
 mod owner;
+mod places;
 mod policies;
 mod readahead;
 mod refusals;

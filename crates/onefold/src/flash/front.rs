@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use engine::admission::Rules;
-use engine::{FlashMode, FlashParameters, FlashStatus, Geometry, IoId, Limits, Status};
+use engine::{Event, FlashMode, FlashParameters, FlashStatus, Geometry, IoId, Limits, Nanos, Status};
 use tracing::{info, warn};
 
 use crate::flash::device::{Cache, Given};
@@ -19,6 +19,9 @@ use crate::io::disk::{Core, Disk, Part};
 use crate::report::flash::FlashReport;
 use crate::size;
 use crate::store::backing::Store;
+
+/// So long the server waits for an answer of the flash: longer than a drive takes that cleans up, and shorter than clients wait.
+const PATIENCE: Nanos = 3_000_000_000;
 
 /// The tables of the flash take at most one part in so many of the memory.
 const MEMORY_SHARE: u64 = 4;
@@ -49,6 +52,15 @@ struct Device {
     store: Store,
     label: Label,
     since: Instant,
+    /// It did not answer, and the engine has been told.
+    is_late: bool,
+}
+
+impl Device {
+    /// When it has not answered for too long.
+    fn deadline(&self) -> Option<Nanos> {
+        self.disk.oldest().filter(|_| !self.is_late).map(|since| since + PATIENCE)
+    }
 }
 
 #[derive(Default)]
@@ -139,7 +151,7 @@ impl Front {
         core.ring.set_flash(Some(store.as_raw_fd())).context("cannot register the flash with io_uring")?;
         let disk = Disk::new(Part::flash(ENGINE_PART), &store);
         self.seen = Seen::default();
-        self.state = State::Here(Box::new(Device { disk, store, label, since: Instant::now() }));
+        self.state = State::Here(Box::new(Device { disk, store, label, since: Instant::now(), is_late: false }));
         Ok(())
     }
 
@@ -173,11 +185,15 @@ impl Front {
         matches!(self.state, State::Here(_))
     }
 
-    fn disk(&mut self) -> Option<&mut Disk> {
+    fn device(&mut self) -> Option<&mut Device> {
         match &mut self.state {
-            State::Here(device) | State::Leaving(device) => Some(&mut device.disk),
+            State::Here(device) | State::Leaving(device) => Some(device),
             State::None | State::Away { .. } => None,
         }
+    }
+
+    fn disk(&mut self) -> Option<&mut Disk> {
+        self.device().map(|device| &mut device.disk)
     }
 
     /// Takes an I/O that the engine wants.
@@ -190,10 +206,15 @@ impl Front {
         self.disk().expect("a flash stays until its operations have ended").completed(slot, result, core);
     }
 
-    /// As [`Disk::advance`]; and a flash that was detached goes when its I/O has ended.
+    /// As [`Disk::advance`]; a flash that was detached goes when its I/O has ended, and one that does not answer is left alone.
     pub fn advance(&mut self, core: &mut Core) -> bool {
-        let Some(disk) = self.disk() else { return false };
-        let any = disk.advance(core);
+        let Some(device) = self.device() else { return false };
+        let mut any = device.disk.advance(core);
+        if device.deadline().is_some_and(|deadline| deadline <= core.now) {
+            device.is_late = true;
+            core.engine.handle(core.now, Event::FlashLate);
+            any = true;
+        }
         if let State::Leaving(device) = &self.state
             && device.disk.is_at_rest()
         {
@@ -203,11 +224,16 @@ impl Front {
         any
     }
 
-    /// When what is held back has to be looked at.
-    #[cfg(feature = "faults")]
-    pub fn next_look(&self, now: engine::Nanos) -> Option<engine::Nanos> {
+    /// When it has to be looked at, whatever comes: it may not have answered.
+    #[cfg_attr(not(feature = "faults"), expect(unused_variables))]
+    pub fn next_look(&self, now: Nanos) -> Option<Nanos> {
         match &self.state {
-            State::Here(device) | State::Leaving(device) => device.disk.next_look(now),
+            State::Here(device) | State::Leaving(device) => {
+                let deadline = device.deadline();
+                #[cfg(feature = "faults")]
+                let deadline = [deadline, device.disk.next_look(now)].into_iter().flatten().min();
+                deadline
+            }
             State::None | State::Away { .. } => None,
         }
     }
@@ -228,6 +254,12 @@ impl Front {
                     info!("the flash {path} has {found} containers of this pool, and room for {places}");
                 }
                 FlashMode::Found | FlashMode::Active => {}
+                FlashMode::Late => {
+                    let seconds = PATIENCE / 1_000_000_000;
+                    warn!(
+                        "the flash {path} has not answered for {seconds} s and is not used any more. Reads go to the store"
+                    );
+                }
                 FlashMode::Off => warn!(
                     "the flash {path} has failed and is not used any more: {}. Reads go to the store",
                     device.disk.last_failure().unwrap_or("it gave errors")

@@ -131,6 +131,8 @@ struct Waiting {
 /// An I/O in flight.
 struct Slot {
     io: IoId,
+    /// When it was given to the device; `None`: the slot is free.
+    begun: Option<Nanos>,
     work: Work,
     offset: u64,
     /// The memory, in order.
@@ -161,6 +163,7 @@ impl Disk {
     pub fn new(part: Part, store: &Store) -> Disk {
         let slot = |_| Slot {
             io: IoId(0),
+            begun: None,
             work: Work::Sync,
             offset: 0,
             spans: Vec::with_capacity(SPANS),
@@ -193,6 +196,11 @@ impl Disk {
     /// Whether nothing is under way.
     pub fn is_at_rest(&self) -> bool {
         self.free.len() == self.slots.len() && self.waiting.is_empty() && self.reports.is_empty()
+    }
+
+    /// Since when the device has had what it has had for longest.
+    pub fn oldest(&self) -> Option<Nanos> {
+        self.slots.iter().filter_map(|slot| slot.begun).min()
     }
 
     /// The last write, sync or reservation that failed, in words; of the flash also the last read.
@@ -276,7 +284,7 @@ impl Disk {
         self.free.pop();
         let slot = &mut self.slots[index as usize];
         slot.spans.clear();
-        (slot.io, slot.work, slot.done, slot.staging) = (io, work, 0, staging);
+        (slot.io, slot.begun, slot.work, slot.done, slot.staging) = (io, Some(core.now), work, 0, staging);
         slot.offset = self.part.offset + wanted.offset;
         slot.length = wanted.length as usize;
         match work {
@@ -448,6 +456,7 @@ impl Disk {
             (None, Work::Write | Work::WriteDurable | Work::Sync | Work::Reserve) => Ok(Outcome::Complete),
         };
         core.engine.handle(core.now, Event::Done { io: slot.io, result });
+        slot.begun = None;
         if let Some((first, blocks)) = slot.staging.take() {
             self.staging.give(first, blocks);
         }

@@ -100,7 +100,9 @@ impl Default for FlashReport {
 impl FlashReport {
     /// With the engine's figures, `since` it was attached. `reason` is the last failure.
     pub fn with(self, flash: &FlashStatus, container: u64, since: Duration, reason: Option<String>) -> FlashReport {
-        let has_failed = flash.mode == FlashMode::Off;
+        let is_late = flash.mode == FlashMode::Late;
+        let reason =
+            if is_late { "it did not answer in time".into() } else { reason.unwrap_or("it gave errors".into()) };
         let written = flash.copied_bytes + flash.log_bytes;
         let endurance = self.endurance_bytes.map(|bytes| bytes as f64);
         let per_day = written as f64 * DAY_SECONDS / since.as_secs_f64().max(1.0);
@@ -109,10 +111,10 @@ impl FlashReport {
             state: match flash.mode {
                 FlashMode::Opening => "opening",
                 FlashMode::Found | FlashMode::Active => "attached",
-                FlashMode::Off => "failed",
+                FlashMode::Off | FlashMode::Late => "failed",
             }
             .into(),
-            reason: has_failed.then(|| reason.unwrap_or_else(|| "it gave errors".into())),
+            reason: matches!(flash.mode, FlashMode::Off | FlashMode::Late).then_some(reason),
             places: flash.places.into(),
             filled_places: flash.filled.into(),
             found_places: flash.found.into(),

@@ -340,6 +340,25 @@ const METRICS: &[Metric] = &[
     counter("onefold_replicas_read_blocks_total", "Blocks that reads got from replicas.", |report| {
         one(report.replicas.read_blocks)
     }),
+    counter("onefold_replicas_reads_in_order_total", "Reads elsewhere, where blocks follow each other.", |report| {
+        one(report.replicas.reads_in_order)
+    }),
+    counter("onefold_replicas_reads_beside_total", "Reads elsewhere, beside a read in flight.", |report| {
+        one(report.replicas.reads_beside)
+    }),
+    counter("onefold_replicas_reads_nearer_total", "Reads elsewhere, nearer to the heads of the disk.", |report| {
+        one(report.replicas.reads_nearer)
+    }),
+    counter(
+        "onefold_replicas_hinted_blocks_total",
+        "Blocks that reads got from slots that the index named.",
+        |report| one(report.replicas.hinted_blocks),
+    ),
+    counter(
+        "onefold_replicas_wrong_blocks_total",
+        "Blocks that were read elsewhere, and then from their slots.",
+        |report| one(report.replicas.wrong_blocks),
+    ),
     gauge("onefold_flash_state", "What the flash in front of the store is: 1 for what it is.", |report| {
         states("state", &flash::STATES, &report.flash.state)
     }),

@@ -405,6 +405,21 @@ pub struct ReplicasReport {
     pub dropped_blocks: u64,
     /// and blocks that reads got from replicas.
     pub read_blocks: u64,
+    /// On a store with heads: reads that went to another place than the slot because blocks follow each other there,
+    #[serde(default)]
+    pub reads_in_order: u64,
+    /// because a read in flight stood beside it,
+    #[serde(default)]
+    pub reads_beside: u64,
+    /// or because it was nearer to the heads.
+    #[serde(default)]
+    pub reads_nearer: u64,
+    /// Blocks that were read from other slots with the same content, which the index named.
+    #[serde(default)]
+    pub hinted_blocks: u64,
+    /// Blocks that were not what they had to be there, and were read from their own slots.
+    #[serde(default)]
+    pub wrong_blocks: u64,
 }
 
 impl ReplicasReport {
@@ -417,6 +432,11 @@ impl ReplicasReport {
             made_blocks: status.made,
             dropped_blocks: status.dropped,
             read_blocks: status.read,
+            reads_in_order: status.places.in_order,
+            reads_beside: status.places.beside,
+            reads_nearer: status.places.nearer,
+            hinted_blocks: status.places.hinted,
+            wrong_blocks: status.places.wrong,
         }
     }
 }

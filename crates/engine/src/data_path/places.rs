@@ -1,0 +1,131 @@
+//! Where blocks are read: in the slots that the map names, or elsewhere. See docs/read-path.md.
+//!
+//! The content of a slot may be at another place, too: in its replica, or in a slot that the index names for the same content. On a store
+//! without heads a replica is read where a run begins with it. On one with heads both are kept in mind until the run ends. The longer one is
+//! read, or the cheaper one from where the heads are (`Pool::goes_elsewhere`).
+//!
+//! Nothing depends on another place. What comes from there is checked, to the last bit where only the index has named the place; and what
+//! is not right is read from its slot.
+
+use alloc::vec::Vec;
+
+use crate::canary::Canary;
+use crate::contract::*;
+use crate::engine::Engine;
+use crate::format::entry::Slot;
+use crate::pool::replicas::Elsewhere;
+use crate::store::io::Purpose;
+
+/// Slots that one device read gives.
+#[derive(Default)]
+pub(crate) struct Run {
+    /// The first of them, as long as they follow each other,
+    home: Option<Slot>,
+    /// and the first of other places with their content, as long as these do.
+    elsewhere: Option<Slot>,
+    length: usize,
+    /// The slots, where there are other places. Without those they follow from the first.
+    slots: Vec<Elsewhere>,
+}
+
+impl Engine {
+    /// Adds a slot to what is read together, or begins anew with it: whether it did.
+    pub(crate) fn add_to_run(&mut self, run: &mut Run, slot: Slot) -> bool {
+        let other = self.other_place(slot);
+        let goes_on =
+            |first: Option<Slot>, at: Slot| first.is_some_and(|first| self.pool.continues(first, run.length, at));
+        let at_home = goes_on(run.home, slot);
+        let elsewhere = other.is_some_and(|(place, _)| goes_on(run.elsewhere, place));
+        let begins = !at_home && !elsewhere;
+        if begins {
+            self.read_all_of(run);
+            // What has just begun may read at the same place.
+            run.elsewhere = other.map(|(place, _)| place).filter(|&place| !self.pool.replicas.holds(place));
+            run.home = (run.elsewhere.is_none() || self.pool.device().has_heads).then_some(slot);
+        } else {
+            run.home = run.home.filter(|_| at_home);
+            run.elsewhere = run.elsewhere.filter(|_| elsewhere);
+        }
+        run.length += 1;
+        if run.elsewhere.is_some() {
+            run.slots.push(Elsewhere { slot, hinted: other.and_then(|(_, hinted)| hinted) });
+        }
+        begins
+    }
+
+    /// Reads what has been put together.
+    pub(crate) fn read_all_of(&mut self, run: &mut Run) {
+        match (run.home.take(), run.elsewhere.take()) {
+            (home, Some(place)) if self.pool.goes_elsewhere(home, place, run.length) => {
+                self.read_elsewhere(place, &run.slots);
+            }
+            (Some(home), _) => self.read_run(home, run.length),
+            (None, _) => {}
+        }
+        run.length = 0;
+        run.slots.clear();
+    }
+
+    /// The replica of a slot, if a read may go there.
+    pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
+        let replica = self.pool.replicas.of(slot)?;
+        let is_at_rest = !self.pool.dirty.contains_key(&replica) && !self.pool.replicas.holds(replica);
+        (is_at_rest && !self.care.mends(replica)).then_some(replica)
+    }
+
+    /// Another place with a slot's content: its replica, or what the index names, with what must be found there.
+    fn other_place(&mut self, slot: Slot) -> Option<(Slot, Option<Digest>)> {
+        if let Some(replica) = self.replica_of(slot) {
+            return Some((replica, None));
+        }
+        if !self.pool.device().has_heads {
+            return None;
+        }
+        let (place, digest) = self.pool.hinted_place(slot)?;
+        (!self.care.mends(place)).then_some((place, Some(digest)))
+    }
+
+    /// Reads the content of slots at other places, which follow each other.
+    fn read_elsewhere(&mut self, first: Slot, slots: &[Elsewhere]) {
+        let bytes = slots.len() as u64 * self.pool.store.geometry.block();
+        let offset = self.pool.slot_offset(first);
+        self.pool.replicas.begin_read(first, slots);
+        let fills = &self.pool.fills;
+        let segments = slots.iter().map(|of| Segment::Buffer(fills[&of.slot].buffer));
+        self.pool.store.io.begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::FillElsewhere { first });
+    }
+
+    /// Blocks have come from other places. What is not right is given up there, and read from its slot.
+    pub(crate) fn filled_elsewhere(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        for i in 0..segments.len() {
+            let place = Slot(first.0 + i as u64);
+            let Elsewhere { slot, hinted } = self.pool.replicas.end_read(place);
+            let content = match result {
+                Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
+                _ => None,
+            };
+            if content.is_some_and(|content| self.is_right(slot, hinted, content)) {
+                self.fill_ends(slot, content);
+                continue;
+            }
+            self.pool.replicas.was_wrong(slot, place);
+            if let Some(digest) = hinted.filter(|_| content.is_some()) {
+                let known = self.pool.sharing_digest(digest);
+                self.pool.index.remove(known, place);
+            }
+            if self.pool.fills[&slot].is_wanted() {
+                self.read_run(slot, 1);
+            } else {
+                self.fill_ends(slot, None);
+            }
+        }
+        self.pool.needs_pump = true;
+    }
+
+    /// Whether what was read elsewhere is what a slot must hold.
+    fn is_right(&self, slot: Slot, hinted: Option<Digest>, content: BlockContent) -> bool {
+        let is_proven = hinted.is_none_or(|digest| digest == content.digest);
+        let is_like = self.passes(slot, self.pool.fills[&slot].check, content);
+        is_like && (is_proven || self.pool.canary(Canary::UncheckedPlace))
+    }
+}

@@ -1,0 +1,144 @@
+//! On a disk with heads a block is read where they are nearest to it: in its slot, in its replica, or in another slot that the index names.
+
+use engine::{Command, DeviceTraits, Limits, PlaceCounts, Policy, VolumeProperties};
+use lab::content::{CELLS, Content, TWINS};
+use lab::runs::config::Config;
+use lab::world::Answer;
+
+use crate::bench::{Bench, SECOND};
+
+const BLOCKS: u64 = 64;
+
+impl Bench {
+    fn place_counts(&self) -> PlaceCounts {
+        self.world.engine.status().reorder.places
+    }
+
+    /// Reads one block from the device, with nothing in memory: what it must hold.
+    fn read_there(&mut self, block: u64, content: u32) {
+        self.cool();
+        let token = self.begin_read(block, 1);
+        assert_eq!(self.wait(token), Ok(Answer::Data(vec![content; CELLS])), "block {block}");
+    }
+}
+
+/// Nothing is read ahead. What begins alike is one for the index.
+fn config(device: DeviceTraits) -> Config {
+    let mut config = Config::small(1);
+    (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, 64);
+    config.limits = Limits { read_ahead: 0, sharing_digest_bits: 24, device, ..config.limits };
+    config
+}
+
+/// A volume that keeps what it knows to be there.
+fn observed(device: DeviceTraits) -> Bench {
+    let mut bench = Bench::new(config(device), BLOCKS);
+    let volume = bench.volume;
+    let change = VolumeProperties { policy: Some(Some(Policy::Observe)), ..VolumeProperties::default() };
+    bench.command(Command::SetVolume { volume, change });
+    bench
+}
+
+fn heads() -> DeviceTraits {
+    DeviceTraits { row_blocks: 0, ..DeviceTraits::HDD }
+}
+
+/// Block 0 and block 40 hold the same, with much in between. The first of them is the one that the index names.
+fn twice(device: DeviceTraits) -> Bench {
+    let mut bench = observed(device);
+    bench.write(0, &[7]);
+    for block in 1..40 {
+        bench.write(block, &[100 + block as u32]);
+    }
+    bench.write(40, &[7]);
+    bench.write(41, &[141]);
+    bench.settle();
+    bench
+}
+
+#[test]
+fn the_nearer_of_two_slots_with_the_same_content_is_read() {
+    let mut bench = twice(heads());
+    bench.read_there(2, 102);
+    bench.read_there(40, 7);
+    let counts = PlaceCounts { nearer: 1, hinted: 1, ..PlaceCounts::default() };
+    assert_eq!(bench.place_counts(), counts);
+    // The heads are beside its own slot.
+    bench.read_there(39, 139);
+    bench.read_there(40, 7);
+    assert_eq!(bench.place_counts(), counts);
+    bench.audit();
+}
+
+#[test]
+fn where_there_are_no_heads_a_block_is_read_in_its_slot() {
+    let mut bench = twice(DeviceTraits::SSD);
+    bench.read_there(2, 102);
+    bench.read_there(40, 7);
+    assert_eq!(bench.place_counts(), PlaceCounts::default());
+}
+
+/// The index is believed in what it names, and what comes from there is looked at to the last bit. It is not asked for that place again.
+#[test]
+fn a_hint_that_is_wrong_costs_a_read_and_nothing_else() {
+    let [one, other] = TWINS[0];
+    let mut bench = observed(heads());
+    bench.write(0, &[one]);
+    for block in 1..40 {
+        bench.write(block, &[100 + block as u32]);
+    }
+    bench.write(40, &[other]);
+    bench.settle();
+    for _ in 0..2 {
+        bench.read_there(39, 139);
+        bench.read_there(0, one);
+        assert_eq!(bench.place_counts(), PlaceCounts { nearer: 1, hinted: 1, wrong: 1, ..PlaceCounts::default() });
+    }
+    bench.audit();
+}
+
+/// What rots in the other slot is no damage of the block that is read.
+#[test]
+fn a_place_that_rots_or_cannot_be_read_costs_a_read_and_nothing_else() {
+    let mut bench = twice(heads());
+    let geometry = bench.geometry();
+    let slots = (0..geometry.slots()).map(|slot| geometry.slot_block(slot));
+    let is_it = |block: &u64| *bench.world.disk.read(*block) == Content::Payload([7; CELLS]);
+    let first = slots.filter(is_it).min().expect("it is somewhere");
+    bench.world.disk.put(first, Content::Payload([8; CELLS]));
+    bench.read_there(2, 102);
+    bench.read_there(40, 7);
+    assert_eq!(bench.place_counts().wrong, 1);
+}
+
+/// Alone a block is read in its replica only where that is nearer; with its neighbours, wherever they are one read.
+#[test]
+fn what_follows_each_other_in_replicas_is_read_there_and_a_single_block_where_it_is_nearer() {
+    let mut bench = Bench::new(config(heads()), BLOCKS);
+    for block in 0..8 {
+        bench.write(block, &[100 + block as u32]);
+        bench.write(20 + block, &[200 + block as u32]);
+    }
+    bench.settle();
+    let read_all = |bench: &mut Bench| {
+        bench.cool();
+        let before = bench.world.engine.read_counts().device_reads;
+        let token = bench.begin_read(0, 8);
+        let expected: Vec<u32> = (0..8).flat_map(|block| [100 + block; CELLS]).collect();
+        assert_eq!(bench.wait(token), Ok(Answer::Data(expected)));
+        bench.world.engine.read_counts().device_reads - before
+    };
+    assert_eq!(read_all(&mut bench), 8);
+    bench.pass(5 * SECOND);
+    bench.settle();
+    assert_eq!(read_all(&mut bench), 1);
+    assert_eq!(bench.place_counts(), PlaceCounts { in_order: 1, ..PlaceCounts::default() });
+    // The heads are behind the last replica.
+    bench.read_there(3, 103);
+    assert_eq!(bench.place_counts(), PlaceCounts { in_order: 1, nearer: 1, ..PlaceCounts::default() });
+    // And here beside the block's own slot.
+    bench.read_there(22, 202);
+    bench.read_there(3, 103);
+    assert_eq!(bench.place_counts(), PlaceCounts { in_order: 1, nearer: 1, ..PlaceCounts::default() });
+    bench.audit();
+}
