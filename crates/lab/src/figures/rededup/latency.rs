@@ -24,7 +24,7 @@ pub(super) const ASSESS: Entry = Entry {
 
 /// Mail, research: percent (section V.A).
 const PAPER: [f64; 2] = [28.0, 40.0];
-const PLANNERS: [(&str, Planner); 3] =
+pub(super) const PLANNERS: [(&str, Planner); 3] =
     [("as printed", Planner::PRINTED), ("normalised", Planner::NORMALISED), ("ours", Planner::OURS)];
 
 fn latency(results: &Results) -> Figure {

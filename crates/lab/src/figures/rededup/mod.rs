@@ -6,6 +6,7 @@
 
 mod baselines;
 mod challenge;
+mod chance;
 mod latency;
 mod planner;
 mod seeks;
@@ -34,6 +35,7 @@ pub const FIGURES: &[Entry] = &[
     latency::ASSESS,
     baselines::BASELINES,
     sweeps::SWEEPS,
+    chance::CHANCE,
 ];
 
 /// Of the sizes, the short form has one part in so many.
