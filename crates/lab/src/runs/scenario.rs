@@ -405,7 +405,7 @@ fn nearest() -> Vec<Operation> {
     let read = |volume, block, blocks| Operation::Read(place(volume, block, blocks));
     let mut operations = vec![Operation::Replicas(Some(1 << 40)), write(0, 0, 8, 1), alike(0, 8), write(0, 16, 8, 60)];
     operations.extend([Operation::Settle, write(1, 0, 8, 1), alike(1, 8), Operation::Settle]);
-    for (round, content) in (0..3).zip([100, 200, 300]) {
+    for (round, content) in (0..2).zip([100, 200]) {
         for block in [8, 0, 10, 4] {
             operations.extend([read(0, block, 2), Operation::Drain, read(1, block, 2), read(1, block + 1, 1)]);
         }
@@ -602,7 +602,7 @@ mod tests {
         for number in 0..FIXED + 20 {
             let one = scenario(number);
             assert_eq!(format!("{one:?}"), format!("{:?}", scenario(number)));
-            assert!((1..=60).contains(&one.operations.len()));
+            assert!((1..=60).contains(&one.operations.len()), "{number}: {}", one.operations.len());
             assert_eq!(one.name == "seeded", number >= FIXED);
         }
     }
