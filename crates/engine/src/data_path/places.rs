@@ -35,6 +35,15 @@ impl Engine {
         let goes_on =
             |first: Option<Slot>, at: Slot| first.is_some_and(|first| self.pool.continues(first, run.length, at));
         let at_home = goes_on(run.home, slot);
+        if other.is_none() && run.elsewhere.is_none() {
+            // Most blocks have one place only.
+            if !at_home {
+                self.read_all_of(run);
+                run.home = Some(slot);
+            }
+            run.length += 1;
+            return !at_home;
+        }
         let elsewhere = other.is_some_and(|(place, _)| goes_on(run.elsewhere, place));
         let begins = !at_home && !elsewhere;
         if begins {
@@ -109,7 +118,8 @@ impl Engine {
                 continue;
             }
             self.pool.replicas.was_wrong(slot, place);
-            if let Some(digest) = hinted.filter(|_| content.is_some()) {
+            // Also where it could not be read: nobody mends that place, and each read would wait for the error.
+            if let Some(digest) = hinted {
                 let known = self.pool.sharing_digest(digest);
                 self.pool.index.remove(known, place);
             }

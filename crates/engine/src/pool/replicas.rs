@@ -19,6 +19,9 @@ use crate::slot_map::{NearMap, NearSet};
 /// Without a word about it, replicas may take one slot in so many.
 const SHARE: u64 = 128;
 
+/// Entries of the order that may be gone, beside as many as there are replicas.
+const FEW: usize = 64;
+
 /// What is known of them.
 #[derive(Default)]
 pub(crate) struct Replicas {
@@ -76,6 +79,10 @@ impl Replicas {
     pub(crate) fn add(&mut self, slot: Slot, replica: Slot) {
         self.writing.insert(replica);
         self.table.insert(slot, replica);
+        if self.order.len() > 2 * self.table.len() + FEW {
+            let table = &self.table;
+            self.order.retain(|(slot, replica)| table.get(slot) == Some(replica));
+        }
         self.order.push_back((slot, replica));
     }
 
@@ -163,7 +170,8 @@ impl Replicas {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        table_bytes(&self.table) + self.order.capacity() as u64 * 16 + list_bytes(&self.stale)
+        let tables = table_bytes(&self.table) + table_bytes(&self.reading);
+        tables + self.order.capacity() as u64 * 16 + list_bytes(&self.stale)
     }
 }
 

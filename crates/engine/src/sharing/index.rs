@@ -341,17 +341,21 @@ impl Index {
     }
 
     /// Which of its buckets has a digest, and where.
-    #[inline]
+    #[inline(always)]
     fn locate(&self, digest: Digest) -> Option<(usize, usize, usize)> {
         if self.buckets == 0 {
             return None;
         }
         let tag = self.tag(digest);
-        let found = |(half, bucket)| Some((half, bucket, self.find(bucket, tag)?));
-        self.buckets(digest).into_iter().enumerate().find_map(found)
+        for (half, bucket) in self.buckets(digest).into_iter().enumerate() {
+            if let Some(way) = self.find(bucket, tag) {
+                return Some((half, bucket, way));
+            }
+        }
+        None
     }
 
-    #[inline]
+    #[inline(always)]
     fn hint(&self, half: usize, entry: u128) -> Hint {
         let proves = self.proof_bits(half) >= PROOF_BITS;
         Hint { slot: self.slot_of(entry), proves, generation: entry as u16 }

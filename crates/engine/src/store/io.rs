@@ -77,6 +77,8 @@ struct Flight {
     purpose: Option<Purpose>,
 }
 
+/// With more I/Os in flight than this none is looked for that a read would stand beside.
+const LOOKED_AT: usize = 64;
 /// Segments that a short list has room for, and a long one: the longest read or write.
 const FEW: usize = 16;
 const MANY: usize = 256;
@@ -192,7 +194,11 @@ impl IoTable {
     }
 
     /// Whether a read would stand beside one that is in flight, so that both can be one.
+    /// With many in flight nobody looks: one of them is near in any case.
     pub(crate) fn has_read_beside(&self, offset: u64, length: u64) -> bool {
+        if self.flights.len() - self.free.len() > LOOKED_AT {
+            return false;
+        }
         self.flights.iter().filter(|flight| flight.purpose.is_some()).any(|Flight { io, .. }| {
             let is_read = matches!(io.op, IoOp::ReadBlocks | IoOp::ReadPages) && io.device == Device::Store;
             is_read && (io.offset + io.length == offset || offset + length == io.offset)

@@ -53,7 +53,7 @@ pub const CANARIES: [(Canary, u64); 53] = [
     (Canary::LostFromBuffer, 10),
     (Canary::StaleLog, 10),
     (Canary::ReleasedTwice, 10),
-    (Canary::CarriedRecord, 60),
+    (Canary::CarriedRecord, 250),
     (Canary::PublicSeed, 60),
     (Canary::ForgottenWrite, 10),
     (Canary::RoomCountedLow, 10),

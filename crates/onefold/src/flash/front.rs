@@ -23,6 +23,9 @@ use crate::store::backing::Store;
 /// So long the server waits for an answer of the flash: longer than a drive takes that cleans up, and shorter than clients wait.
 const PATIENCE: Nanos = 3_000_000_000;
 
+/// And so long again, where it seems to be late: it may be the server itself that has not looked.
+const SECOND_LOOK: Nanos = 200_000_000;
+
 /// The tables of the flash take at most one part in so many of the memory.
 const MEMORY_SHARE: u64 = 4;
 
@@ -54,12 +57,28 @@ struct Device {
     since: Instant,
     /// It did not answer, and the engine has been told.
     is_late: bool,
+    /// It seemed to be late; it is if it still seems so then.
+    second_look: Option<Nanos>,
 }
 
 impl Device {
     /// When it has not answered for too long.
     fn deadline(&self) -> Option<Nanos> {
-        self.disk.oldest().filter(|_| !self.is_late).map(|since| since + PATIENCE)
+        let oldest = self.disk.oldest().filter(|_| !self.is_late)?;
+        Some((oldest + PATIENCE).max(self.second_look.unwrap_or(0)))
+    }
+
+    /// Whether it has just become too late, also at a second look.
+    fn becomes_late(&mut self, now: Nanos) -> bool {
+        let is_over = self.deadline().is_some_and(|deadline| deadline <= now);
+        if !is_over {
+            // A look that is still to come stays.
+            self.second_look = self.second_look.filter(|&at| at > now);
+            return false;
+        }
+        self.is_late = self.second_look.is_some();
+        self.second_look = Some(now + SECOND_LOOK);
+        self.is_late
     }
 }
 
@@ -151,7 +170,14 @@ impl Front {
         core.ring.set_flash(Some(store.as_raw_fd())).context("cannot register the flash with io_uring")?;
         let disk = Disk::new(Part::flash(ENGINE_PART), &store);
         self.seen = Seen::default();
-        self.state = State::Here(Box::new(Device { disk, store, label, since: Instant::now(), is_late: false }));
+        self.state = State::Here(Box::new(Device {
+            disk,
+            store,
+            label,
+            since: Instant::now(),
+            is_late: false,
+            second_look: None,
+        }));
         Ok(())
     }
 
@@ -161,8 +187,8 @@ impl Front {
             State::Here(device) => {
                 core.engine.detach_flash();
                 let path = device.store.path().to_path_buf();
+                // It is let go when it is at rest, and not before it has got what the engine wanted of it until now.
                 self.state = State::Leaving(device);
-                self.advance(core);
                 Ok(path)
             }
             State::Away { path, .. } => Ok(path),
@@ -210,8 +236,7 @@ impl Front {
     pub fn advance(&mut self, core: &mut Core) -> bool {
         let Some(device) = self.device() else { return false };
         let mut any = device.disk.advance(core);
-        if device.deadline().is_some_and(|deadline| deadline <= core.now) {
-            device.is_late = true;
+        if device.becomes_late(core.now) {
             core.engine.handle(core.now, Event::FlashLate);
             any = true;
         }

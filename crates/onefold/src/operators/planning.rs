@@ -86,12 +86,21 @@ impl Taken {
         volume.map_or_else(|| format!("volume {} (deleted)", object.0), |(_, name)| name.clone())
     }
 
-    /// The plan, of so many bytes at most; and how many objects were read. Of clones it names the first.
+    /// The plan, of so many bytes at most, and of as many moves, from the first on, as have room in the server; and how many objects were read.
+    /// Of clones it names the first.
     pub fn plan(&self, budget: Option<u64>) -> (Plan, usize) {
         let contents = contents(&self.runs);
         let rules = Rules { most_blocks: budget.map_or(u64::MAX, |bytes| bytes / BLOCK), ..Rules::OURS };
         let assessments = assess(&unite(&self.runs, &contents), Sharing::OthersRuns);
-        (plan(&assessments, &contents, rules), contents.len())
+        let mut plan = plan(&assessments, &contents, rules);
+        let mut extents = 0;
+        let have_room = plan.moves.iter().take_while(|one| {
+            extents += one.extents.len();
+            extents <= MOST_EXTENTS
+        });
+        let moves = have_room.count();
+        plan.moves.truncate(moves);
+        (plan, contents.len())
     }
 
     /// What a plan would do to these reads: moved blocks lie together behind all that was read.
@@ -101,15 +110,10 @@ impl Taken {
     }
 }
 
-/// Gives a plan to the server: as many of its moves, from the first on, as have room there. False if there are none.
+/// Gives a plan to the server. False if it moves nothing.
 pub fn send(asks: Asks<'_>, plan: &Plan) -> anyhow::Result<bool> {
-    let mut rows: Vec<(u64, u64)> = Vec::new();
-    for one in &plan.moves {
-        if rows.len() + one.extents.len() > MOST_EXTENTS {
-            break;
-        }
-        rows.extend(one.extents.iter().map(|extent| (extent.slot, extent.blocks)));
-    }
+    let extents = plan.moves.iter().flat_map(|one| &one.extents);
+    let rows: Vec<(u64, u64)> = extents.map(|extent| (extent.slot, extent.blocks)).collect();
     for (at, extents) in rows.chunks(ROWS_AT_ONCE).enumerate() {
         asks(&Request::Run(RunAction::Plan { begins: at == 0, extents: extents.to_vec() }))?;
     }

@@ -125,7 +125,7 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
             name: name.into(),
             property: "relocate",
             value: report.relocate.by_itself.clone(),
-            source: if report.relocate.by_itself == engine::Schedule::Off.to_string() { DEFAULT } else { "pool" },
+            source: if report.relocate.is_by_itself() { "pool" } else { DEFAULT },
         },
     ]
 }

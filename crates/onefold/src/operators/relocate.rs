@@ -116,7 +116,9 @@ impl Row {
             }
             Row::Run(slot, blocks, object) => {
                 if blocks == 0 || slot.checked_add(u64::from(blocks)).is_none_or(|end| end > slots) {
-                    return Err(format!("it is a run of no slots of the pool, which has {slots}"));
+                    return Err(format!(
+                        "it is a run of {blocks} slots from {slot} on, and the pool has {slots}, counted from 0"
+                    ));
                 }
                 match profile.take_up(run((slot, blocks, know(object)?.0))) {
                     true => Ok(()),
@@ -270,6 +272,7 @@ impl Profiles {
     /// A step of a load; false: it was the last one.
     fn load(&mut self, engine: &mut Recorded, by: u32, step: Step) -> Result<bool, String> {
         if let Step::Begin { reads, dropped } = step {
+            may_be_counted(reads, dropped)?;
             let mut profiling = Box::<Profiling>::default();
             profiling.profile.go_on_from(reads, dropped);
             self.loading = Some((by, profiling));
@@ -285,6 +288,12 @@ impl Profiles {
         engine.put_profiling(profiling);
         Ok(false)
     }
+}
+
+/// Whether a profile can go on to count from here.
+pub fn may_be_counted(reads: u64, dropped: u64) -> Result<(), &'static str> {
+    let most = u64::MAX / 2;
+    if reads.max(dropped) <= most { Ok(()) } else { Err("nobody has noted so many reads, or forgotten so many runs") }
 }
 
 fn import(

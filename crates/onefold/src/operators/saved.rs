@@ -7,7 +7,7 @@
 //! it hears it puts together beside the profile that it has, which goes only when all has come.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -18,11 +18,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::operators::planning::{self, Asks, NOT_UNDERSTOOD, Taken};
-use crate::operators::relocate::{Answer, Ask, OFF, Row, Step};
+use crate::operators::relocate::{Answer, Ask, OFF, Row, Step, may_be_counted};
 use crate::store::probe;
 
 /// The version of the form.
 const VERSION: u32 = 1;
+/// So a file begins.
+const BEGINS: &[u8] = br#"{"onefold-profile""#;
 /// The longest line: the first, with the names of all volumes.
 const LINE_MAX: u64 = 32 << 20;
 /// Rows that are sent at once,
@@ -134,9 +136,27 @@ fn row_of_run(run: &Run) -> Row {
     Row::Run(run.slot, run.blocks, run.object.0)
 }
 
+/// A profile replaces a saved profile, and nothing else: two names are easily confused, and one of them is that of a pool.
+fn may_be_replaced(file: &Path) -> anyhow::Result<()> {
+    let is_profile = match fs::symlink_metadata(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", file.display())),
+        Ok(found) if !found.is_file() => false,
+        Ok(_) => {
+            let opened = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
+            let mut begins = Vec::new();
+            opened.take(BEGINS.len() as u64).read_to_end(&mut begins)?;
+            begins == BEGINS
+        }
+    };
+    ensure!(is_profile, "{} is there already, and is no saved profile: name another file", file.display());
+    Ok(())
+}
+
 impl Saved {
     /// Writes it to a file; one that is there is replaced when the new one is whole.
     pub fn write(&self, file: &Path) -> anyhow::Result<()> {
+        may_be_replaced(file)?;
         let mut name = file.as_os_str().to_os_string();
         name.push(".new");
         let new = Path::new(&name);
@@ -194,7 +214,7 @@ impl Saved {
             of == pool,
             "{place}: it is of the pool {of}, and this one is {pool}: slots of one say nothing about another; name that pool, or {SAVE_AGAIN}"
         );
-        ensure!(dropped <= u64::MAX / 2, "{place}: so many runs cannot have been forgotten; {SAVE_AGAIN}");
+        may_be_counted(reads, dropped).map_err(|error| anyhow::anyhow!("{place}: {error}; {SAVE_AGAIN}"))?;
         let mut saved = Saved { pool: of, reads, dropped, volumes, profiling: Profiling::default() };
         saved.profiling.profile.go_on_from(reads, dropped);
         let mut rows = 0;
@@ -288,6 +308,19 @@ mod tests {
     }
 
     #[test]
+    fn only_a_saved_profile_is_replaced() {
+        let file = std::env::temp_dir().join(format!("onefold-saved-{}", std::process::id()));
+        let _ = fs::remove_file(&file);
+        may_be_replaced(&file).unwrap();
+        fs::write(&file, "ONEFOLD").unwrap();
+        assert!(may_be_replaced(&file).unwrap_err().to_string().contains("name another file"));
+        assert!(may_be_replaced(&std::env::temp_dir()).is_err());
+        fs::write(&file, text()).unwrap();
+        may_be_replaced(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
     fn what_is_wrong_has_its_line() {
         let text = text();
         let without = |from: &str, to: &str| {
@@ -300,10 +333,11 @@ mod tests {
             (without("profile\":1", "profile\":2"), "f, line 1: it has version 2"),
             (without("\"reads\":9", "\"reads\":-9"), "f, line 1: "),
             (without("012345", "999999"), "f, line 1: it is of the pool 999999"),
-            (without("\"dropped\":2", "\"dropped\":18446744073709551615"), "f, line 1: so many"),
-            (without("[93,7,", "[94,7,"), "f, line 4: it is a run of no slots"),
-            (without("[93,7,", "[18446744073709551615,7,"), "f, line 4: it is a run of no slots"),
-            (without("[93,7,", "[93,0,"), "f, line 4: it is a run of no slots"),
+            (without("\"dropped\":2", "\"dropped\":18446744073709551615"), "f, line 1: nobody has noted so many"),
+            (without("\"reads\":9", "\"reads\":18446744073709551615"), "f, line 1: nobody has noted so many"),
+            (without("[93,7,", "[94,7,"), "f, line 4: it is a run of "),
+            (without("[93,7,", "[18446744073709551615,7,"), "f, line 4: it is a run of "),
+            (without("[93,7,", "[93,0,"), "f, line 4: it is a run of "),
             (without("[93,7,65536", "[93,7,65537"), "f, line 4: no name comes before"),
             (without("[1,5,7,", "[1,5,0,"), "f, line 3: it has no blocks"),
             (without("{\"run\":[0,", "{\"walk\":[0,"), "f, line 6: it is no row"),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use engine::{PassState, Schedule};
 use jiff::Zoned;
+use jiff::tz::TimeZone;
 use tracing::{debug, info, warn};
 
 use crate::operators::control::{self, Request, Response, RunAction, Sending};
@@ -65,6 +66,8 @@ struct Seen {
     schedule: Schedule,
     /// Of the last run,
     state: PassState,
+    /// whether it rests because metadata is short,
+    is_short: bool,
     /// and what it was to move, and has moved.
     blocks: (u64, u64),
     /// Of clients, so far.
@@ -77,6 +80,8 @@ enum Step {
     Nothing,
     /// Note reads.
     Note,
+    /// The same, and forget those that somebody has noted before a run.
+    NoteAnew,
     /// Forget those that were noted.
     Renew,
     /// Note no more.
@@ -87,6 +92,8 @@ enum Step {
     Rest,
     /// Go on with it.
     GoOn,
+    /// Go on with it: it was short of metadata, and that may have changed.
+    TryAgain,
     /// End it.
     End,
 }
@@ -108,6 +115,8 @@ struct Unasked {
     ours: Option<Ours>,
     /// When one was begun last,
     begun: Option<Duration>,
+    /// when one that was short of metadata was tried again last,
+    tried: Option<Duration>,
     /// and when a plan was made last, and the reads that it was made of.
     planned: Option<(Duration, u64)>,
     /// Of the last look.
@@ -116,7 +125,7 @@ struct Unasked {
 
 impl Unasked {
     fn new(periods: Periods) -> Unasked {
-        Unasked { periods, noted: None, ours: None, begun: None, planned: None, before: None }
+        Unasked { periods, noted: None, ours: None, begun: None, tried: None, planned: None, before: None }
     }
 
     /// Looks.
@@ -136,8 +145,15 @@ impl Unasked {
                 self.ours = Some(Ours::Goes);
                 return Step::GoOn;
             }
-            // Somebody has gone on with it, and may.
-            (PassState::Running, Some(Ours::Rests)) => self.ours = None,
+            (PassState::Paused, Some(Ours::Goes)) if seen.is_short => {
+                let since = self.tried.max(self.begun).unwrap_or_default();
+                if may_run && seen.now.saturating_sub(since) >= self.periods.noted {
+                    self.tried = Some(seen.now);
+                    return Step::TryAgain;
+                }
+            }
+            // Somebody has gone on with it, or paused it, and may.
+            (PassState::Running, Some(Ours::Rests)) | (PassState::Paused, Some(Ours::Goes)) => self.ours = None,
             _ => {}
         }
         if is_under_way(seen.state) {
@@ -151,7 +167,8 @@ impl Unasked {
         }
         let Some(noted) = self.noted else {
             (self.noted, self.planned) = (Some(seen.now), None);
-            return Step::Note;
+            let is_stale = matches!(seen.state, PassState::Finished | PassState::Stopped);
+            return if is_stale { Step::NoteAnew } else { Step::Note };
         };
         let is_past = |since: Duration, period: Duration| seen.now.saturating_sub(since) >= period;
         let is_due = is_past(noted, self.periods.noted)
@@ -175,6 +192,7 @@ impl Unasked {
         match step {
             Step::Nothing => Ok(()),
             Step::Note => planning::ask(asks, Ask::Start).map(drop),
+            Step::NoteAnew => planning::ask(asks, Ask::Start).and_then(|_| planning::ask(asks, Ask::Renew)).map(drop),
             Step::Renew => planning::ask(asks, Ask::Renew).map(drop),
             Step::Forget => planning::ask(asks, Ask::Stop).map(drop),
             Step::Rest => {
@@ -183,6 +201,10 @@ impl Unasked {
             }
             Step::GoOn => {
                 info!("relocation goes on: its hours have come");
+                run(RunAction::Start)
+            }
+            Step::TryAgain => {
+                info!("relocation goes on: it was short of metadata, and tries again");
                 run(RunAction::Start)
             }
             Step::End => {
@@ -241,6 +263,7 @@ fn seen(report: &Report, now: Duration, hour: u8) -> anyhow::Result<Seen> {
         hour,
         schedule: run.by_itself.parse()?,
         state,
+        is_short: run.short_of_room,
         blocks: (run.planned_blocks, run.moved_blocks),
         requests: kinds.iter().map(|kind| kind.requests).sum(),
     })
@@ -262,6 +285,11 @@ fn follow(sending: &Sending) {
     };
     // The last complaint: none is repeated.
     let mut said = String::new();
+    if let Err(error) = TimeZone::try_system() {
+        warn!(
+            "hours for relocation are those of UTC, as the time zone is not known: {error}; set TZ or /etc/localtime"
+        );
+    }
     loop {
         std::thread::sleep(unasked.periods.look);
         // It is being opened, or has stopped.
@@ -300,6 +328,7 @@ mod tests {
             hour: (minutes / 60 % 24) as u8,
             schedule: schedule.parse().unwrap(),
             state: PassState::Never,
+            is_short: false,
             blocks: (0, 0),
             requests: 0,
         }
@@ -379,6 +408,33 @@ mod tests {
         unasked.look(goes(97 * 60));
         assert_eq!(unasked.look(goes(99 * 60)), Step::Rest);
         assert!((99 * 60 + 1..100 * 60).all(|minute| unasked.look(goes(minute)) == Step::Nothing));
+    }
+
+    #[test]
+    fn a_run_that_its_operator_has_paused_is_theirs() {
+        let mut unasked = unasked();
+        unasked.look(seen("01-03", 0));
+        begin(&mut unasked, HOUR);
+        unasked.look(Seen { state: PassState::Paused, ..seen("01-03", 61) });
+        let goes = |minute| Seen { state: PassState::Running, ..seen("01-03", minute) };
+        assert!((62..300).all(|minute| unasked.look(goes(minute)) == Step::Nothing));
+    }
+
+    #[test]
+    fn a_run_that_is_short_of_metadata_is_tried_again_each_hour() {
+        let mut unasked = unasked();
+        unasked.look(seen("auto", 0));
+        begin(&mut unasked, HOUR);
+        let short = |minute| Seen { state: PassState::Paused, is_short: true, ..seen("auto", minute) };
+        let tries: Vec<_> = (61..300).filter(|&minute| unasked.look(short(minute)) == Step::TryAgain).collect();
+        assert_eq!(tries, [120, 180, 240]);
+    }
+
+    #[test]
+    fn switched_on_after_a_run_it_notes_anew() {
+        let mut unasked = unasked();
+        let after = |state, minute| Seen { state, ..seen("auto", minute) };
+        assert_eq!(unasked.look(after(PassState::Finished, 0)), Step::NoteAnew);
     }
 
     #[test]

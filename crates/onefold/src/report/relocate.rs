@@ -69,11 +69,21 @@ impl RelocateReport {
 
     /// Whether there was a run, or will be one.
     pub fn has_news(&self) -> bool {
-        self.state != "never" || self.by_itself != Schedule::Off.to_string()
+        self.state != "never" || self.is_by_itself()
+    }
+
+    /// Whether it is begun unasked. A server of an earlier version says nothing of it.
+    pub fn is_by_itself(&self) -> bool {
+        !self.by_itself.is_empty() && self.by_itself != Schedule::Off.to_string()
     }
 
     /// One line.
     pub fn text(&self) -> String {
+        let run = self.text_of_run();
+        if self.is_by_itself() { format!("{run}; by itself: {}", self.by_itself) } else { run }
+    }
+
+    fn text_of_run(&self) -> String {
         let show = |blocks: u64| size::show(blocks.saturating_mul(4096));
         let moved = format!("{} of {} moved", show(self.moved_blocks), show(self.planned_blocks));
         let done = format!("{}.{} %", self.done_ppm / 10_000, self.done_ppm / 1_000 % 10);
@@ -102,7 +112,7 @@ impl RelocateReport {
             "paused" => format!("paused at {done}, {moved}"),
             "finished" => format!("finished: {moved}{left}"),
             "stopped" => format!("stopped: {moved}{left}"),
-            "never" if self.has_news() => format!("none so far; by itself: {}", self.by_itself),
+            "never" => "none so far".into(),
             state => state.into(),
         }
     }
@@ -132,6 +142,8 @@ mod tests {
         let status = RelocateStatus { state: PassState::Finished, kept, ..status };
         let text = RelocateReport::new(&status, Schedule::Off).text();
         assert_eq!(text, "finished: 1 MiB of 2 MiB moved; 4 KiB overwritten since the profile");
-        assert_eq!(RelocateReport::new(&RelocateStatus::default(), Schedule::Off).text(), "never");
+        let text = |by_itself| RelocateReport::new(&RelocateStatus::default(), by_itself).text();
+        assert_eq!(text(Schedule::Off), "none so far");
+        assert_eq!(text(Schedule::Auto), "none so far; by itself: auto");
     }
 }
