@@ -263,6 +263,13 @@ class Relocate(unittest.TestCase):
             time.sleep(0.1)
         return found
 
+    def wait_until_noting(self, pool):
+        """Until reads are noted: what is read before that counts for nothing."""
+        deadline = time.time() + 60
+        while not asked(pool, "profile", "show")["profiling"]:
+            self.assertLess(time.time(), deadline, "reads are not noted")
+            time.sleep(0.1)
+
     def shuffled(self, pool, seconds, zone):
         """A pool that is served, with a volume, and another with the same blocks in another order that is read most. An hour takes some seconds."""
         onefold("create", pool.path, "--capacity", "64M")
@@ -294,8 +301,7 @@ class Relocate(unittest.TestCase):
         self.assertFalse(asked(pool, "profile", "show")["profiling"])
         onefold("set", pool.path, "relocate", "auto")
         self.assertIn("by itself: auto", onefold("status", pool.path).stdout)
-        time.sleep(0.5)
-        self.assertTrue(asked(pool, "profile", "show")["profiling"])
+        self.wait_until_noting(pool)
         began = time.time()
         self.read(clients, "image")
         while time.time() < began + 8:
@@ -320,6 +326,7 @@ class Relocate(unittest.TestCase):
         clients = self.shuffled(pool, 2, "XXX-1")
         hour = time.gmtime().tm_hour
         onefold("set", pool.path, "relocate", f"{(hour + 3) % 24:02}-{(hour + 5) % 24:02}")
+        self.wait_until_noting(pool)
         self.read(clients, "image")
         for _ in range(5):
             self.read(clients, "other")
