@@ -82,7 +82,7 @@ class Relocate(unittest.TestCase):
 
     def loaded(self, pool, file, shown, plan):
         """The next server of the pool takes it: the plan is the same, and the manifest. Of a bad file it takes nothing."""
-        refused = onefold("relocate", "profile", "load", file, pool.path, check=False)
+        refused = onefold("relocate", "profile", "load", pool.path, file, check=False)
         self.assertIn("no server has", refused.stderr)
         pool.serve(create=False)
         refused = onefold("relocate", "profile", "save", pool.path, file, check=False)
@@ -95,7 +95,7 @@ class Relocate(unittest.TestCase):
         def refuse(text, *wrong):
             with open(bad, "w", encoding="utf-8") as opened:
                 opened.write(text)
-            refused = onefold("relocate", "profile", "load", bad, pool.path, check=False)
+            refused = onefold("relocate", "profile", "load", pool.path, bad, check=False)
             self.assertEqual(refused.returncode, 1)
             for part in (bad, "save", *wrong):
                 self.assertIn(part, refused.stderr)
@@ -116,7 +116,7 @@ class Relocate(unittest.TestCase):
 
         refuse_all()
         self.assertFalse(asked(pool, "profile", "show")["profiling"])
-        said = onefold("relocate", "profile", "load", file, pool.path).stdout
+        said = onefold("relocate", "profile", "load", pool.path, file).stdout
         self.assertIn(f"{shown['runs']} runs were loaded", said)
         self.assertEqual((asked(pool, "profile", "show"), asked(pool, "plan")), (shown, plan))
         refuse_all()
@@ -135,7 +135,7 @@ class Relocate(unittest.TestCase):
         self.assertEqual(blocks["/usr/a"], 128)
         # Parts of a volume that is gone are left out.
         onefold("volume", "delete", pool.path, "one")
-        self.assertIn("2 parts of files were left out", onefold("relocate", "profile", "load", file, pool.path).stdout)
+        self.assertIn("2 parts of files were left out", onefold("relocate", "profile", "load", pool.path, file).stdout)
         self.assertEqual(asked(pool, "plan")["reads_before"], plan["reads_before"])
         pool.stop()
 

@@ -343,16 +343,16 @@ pub enum ProfileCommand {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// The file; one that is there is replaced
+        /// The file; a saved profile that is there is replaced
         file: PathBuf,
     },
     /// Take what was noted from such a file of the same pool, in place of what there is, and note on
     Load {
-        /// The file
-        file: PathBuf,
         /// Which pool
         #[command(flatten)]
         target: Target,
+        /// The file
+        file: PathBuf,
     },
     /// Show what was noted
     Show {
