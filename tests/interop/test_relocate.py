@@ -124,6 +124,11 @@ class Relocate(unittest.TestCase):
         self.broken_off(pool)
         self.assertEqual(asked(pool, "profile", "show"), shown)
         # A file that was saved again is the same, and reads are noted on, for files of the manifest.
+        # Nothing but a saved profile is replaced: not a file that is none, nor the pool.
+        for other in (bad, pool.path):
+            refused = onefold("relocate", "profile", "save", pool.path, other, check=False)
+            self.assertIn("is no saved profile: name another file", refused.stderr)
+        os.remove(bad)
         onefold("relocate", "profile", "save", pool.path, bad)
         with open(bad, encoding="utf-8") as opened:
             self.assertEqual(opened.read().splitlines(keepends=True), lines)
