@@ -30,6 +30,8 @@ pub const KNOWN_INCOMPATIBLE: u64 = 0;
 /// Feature flags that a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
+/// Parts of a pool's slots in which its allowance for moves is kept.
+pub(crate) const ALLOWANCE_PARTS: u64 = 64;
 /// Bytes of a superblock; the rest of its block is zero.
 pub const SUPERBLOCK_SIZE: usize = 512;
 /// The flags, and what the disk is: the second byte of them.
@@ -55,6 +57,8 @@ const PROVEN_AT: usize = DISK_INDEX_AT + 8;
 /// The greatest epoch, or number of a record: 146 years at a billion a second.
 pub(crate) const MOST_COUNTED: u64 = 1 << 62;
 const SCRUB_AT: usize = PROVEN_AT + 8;
+/// A byte that the scrub leaves free.
+const ALLOWANCE_AT: usize = SCRUB_AT + 3;
 const SECOND_COPIES_AT: usize = SCRUB_AT + 48;
 const CACHE_AT: usize = SECOND_COPIES_AT + 4;
 const REPLICAS_AT: usize = SECOND_COPIES_AT + 8;
@@ -211,6 +215,9 @@ pub struct Superblock {
     pub replicas: Option<u64>,
     /// How much is moved to put scattered regions in order.
     pub tidy: Tidy,
+    /// How much may still be moved for what has been written: one more than so many parts of [`ALLOWANCE_PARTS`] of the pool's slots.
+    /// 0: nobody has counted it yet.
+    pub allowance: u8,
     /// What the disk under the store is, if somebody has said so.
     pub device: DeviceKind,
     /// When a plan of relocation is made and run unasked.
@@ -301,6 +308,7 @@ impl Superblock {
             cache: None,
             replicas: None,
             tidy: Tidy::default(),
+            allowance: 0,
             device: DeviceKind::default(),
             relocate: Schedule::default(),
             scrub: ScrubRecord::default(),
@@ -368,6 +376,7 @@ impl Superblock {
         put_u32(b, DISK_INDEX_AT + 4, self.disk_index.built);
         put_u64(b, PROVEN_AT, self.proven);
         self.scrub.write(b, SCRUB_AT);
+        b[ALLOWANCE_AT] = self.allowance;
         self.dedup.write(b, DEDUP_AT);
         b[DEDUP_AT + 1] |= u8::from(self.verifies_shares) << 1;
         put_u32(b, SECOND_COPIES_AT, self.second_copies);
@@ -546,6 +555,7 @@ impl Superblock {
             cache_key,
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
             tidy: Tidy::decode(u32_at(b, TIDY_AT)),
+            allowance: b[ALLOWANCE_AT],
             device,
             relocate,
             scrub: ScrubRecord::read(b, SCRUB_AT),
@@ -597,6 +607,7 @@ mod tests {
             cache: "fixed:40,lru".parse().ok(),
             replicas: Some(77),
             tidy: Tidy::PerDay(5 << 20),
+            allowance: 78,
             device: DeviceKind::Hdd,
             relocate: "22-06".parse().unwrap(),
             flash: 0x1234,

@@ -1,7 +1,8 @@
 //! What all jobs that move blocks go by (`jobs/moving.rs`): one budget, where a block may go, and how many containers are to be empty.
 //!
 //! ```text
-//! budget      auto: what the pool held when it was opened once, and 1.5 blocks for each that is written; or bytes a day; or nothing
+//! budget      auto: what the pool held when this was first counted, and 1.5 blocks for each that is written. What is left of it is in the
+//!             superblock: the next server may move it. Or bytes a day; or nothing
 //! low water   a quarter of the free slots lies in whole empty containers, or a 16th of all containers is empty, whichever is less; but one
 //!             container at least. With less, containers are to be emptied (jobs/collect.rs)
 //! high water  three times that: emptying goes on until then, if it can, and begins again below low water only
@@ -13,6 +14,7 @@ use super::Pool;
 use crate::canary::Canary;
 use crate::contract::{Nanos, Tidy};
 use crate::format::entry::Slot;
+use crate::format::superblock::ALLOWANCE_PARTS;
 
 /// Blocks that are moved at a time.
 pub(crate) const MOVED_AT_ONCE: usize = 256;
@@ -33,7 +35,7 @@ const ALL_BUT_ONE: u64 = ALL - 1;
 /// What has been moved, by all jobs.
 #[derive(Default)]
 pub(crate) struct Moves {
-    /// Blocks of data when the pool was opened: they may be moved once.
+    /// Blocks that might be moved when the pool was opened.
     at_open: Option<u64>,
     moved: u64,
     /// Blocks moved on this day.
@@ -41,19 +43,39 @@ pub(crate) struct Moves {
 }
 
 impl Pool {
-    /// The pool serves: what it holds now may be moved once.
+    /// The pool serves: what its last server left may be moved, or once what it holds, if no server has counted that.
     pub(crate) fn note_what_may_move(&mut self) {
-        self.moves.at_open.get_or_insert(self.space.data_used);
+        let at_open = match u64::from(self.superblock.allowance).checked_sub(1) {
+            Some(parts) => parts * self.allowance_part(),
+            None => self.space.data_used,
+        };
+        self.moves.at_open.get_or_insert(at_open);
+    }
+
+    /// Blocks of a part of the allowance as the superblock has it.
+    fn allowance_part(&self) -> u64 {
+        self.store.geometry.slots().div_ceil(ALLOWANCE_PARTS)
+    }
+
+    /// What is left of the allowance, for the superblock: at most four times what the pool has room for.
+    pub(crate) fn allowance_to_keep(&self) -> u8 {
+        match self.moves.at_open {
+            Some(_) => (self.allowance() / self.allowance_part() + 1).min(u8::MAX.into()) as u8,
+            None => self.superblock.allowance,
+        }
+    }
+
+    /// Blocks that may be moved for what has been written.
+    fn allowance(&self) -> u64 {
+        let written = self.writes.written_blocks / 2 * MOVED_FOR_TWO;
+        (self.moves.at_open.unwrap_or(self.space.data_used) + written).saturating_sub(self.moves.moved)
     }
 
     /// Blocks that may be moved now.
     pub(crate) fn may_move(&self) -> u64 {
         match self.regions().tidy() {
             Tidy::Off => 0,
-            Tidy::Auto => {
-                let written = self.writes.written_blocks / 2 * MOVED_FOR_TWO;
-                (self.moves.at_open.unwrap_or(self.space.data_used) + written).saturating_sub(self.moves.moved)
-            }
+            Tidy::Auto => self.allowance(),
             Tidy::PerDay(bytes) => {
                 let (day, moved) = self.moves.moved_on;
                 let moved = if day == self.now / DAY { moved } else { 0 };

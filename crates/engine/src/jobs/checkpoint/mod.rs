@@ -663,6 +663,7 @@ impl Engine {
             index_copy: self.pool.index_copy,
             verifies_shares: self.pool.verifies_shares(),
             tidy: self.pool.regions().tidy(),
+            allowance: self.pool.allowance_to_keep(),
             device: self.pool.device_kind(),
             relocate: self.pool.relocate_schedule(),
             cache: self.pool.pool_cache,
