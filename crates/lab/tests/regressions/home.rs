@@ -119,6 +119,29 @@ fn off_moves_nothing_and_a_budget_for_the_day_is_kept() {
     }
 }
 
+/// What may be moved was counted anew by each server: what was written before a restart gave no right to move it after, and a pool that was
+/// restarted daily could move all that it held each day.
+#[test]
+fn what_may_be_moved_outlives_a_restart_and_is_not_granted_anew() {
+    let (mut bench, contents) = overwritten();
+    let part = u64::from(bench.geometry().containers) * REGION / 64;
+    let before = bench.home().allowance_blocks;
+    let data = bench.world.engine.status().data_blocks_used;
+    assert!(before > data + part, "more than what the pool holds: {before}, {data}");
+    bench.reopen();
+    let after = bench.home().allowance_blocks;
+    assert!((before - part..=before).contains(&after), "all of it but a part of a part: {before}, {after}");
+    bench.read_region(8, &contents);
+    bench.pass(10 * SECOND);
+    bench.settle();
+    let moved = bench.home().moved_blocks;
+    assert_eq!(moved, OVERWRITTEN.len() as u64);
+    for _ in 0..3 {
+        bench.crash(Cut::Kept).unwrap();
+        assert!(bench.home().allowance_blocks <= after - moved, "{:?}", bench.home());
+    }
+}
+
 /// A pool that nobody reads in order moves nothing, however it was written.
 #[test]
 fn blocks_that_are_read_one_by_one_stay_where_they_are() {
