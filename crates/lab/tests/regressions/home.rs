@@ -130,7 +130,7 @@ fn what_may_be_moved_outlives_a_restart_and_is_not_granted_anew() {
     assert!(before > data + part, "more than what the pool holds: {before}, {data}");
     bench.reopen();
     let after = bench.home().allowance_blocks;
-    assert!((before - part..=before).contains(&after), "all of it but a part of a part: {before}, {after}");
+    assert!((before - part..=before).contains(&after), "all of it, down to a 64th of the slots: {before}, {after}");
     bench.read_region(8, &contents);
     bench.pass(10 * SECOND);
     bench.settle();
