@@ -207,7 +207,7 @@ class Volumes(unittest.TestCase):
             self.assertEqual(client.pread(4 * MIB, 0), b"w" * (4 * MIB))
             self.assertEqual(client.pread(4 * MIB, 4 * MIB), bytes(4 * MIB))
             client.shutdown()
-            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume"), "timing": ("inline", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default")})
+            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume"), "timing": ("inline", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default")})
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("native", "pool")})
             pool.stop()
             pool.check()
@@ -308,6 +308,11 @@ class Volumes(unittest.TestCase):
             pool.serve(create=False)
             self.assertEqual(properties(pool, "default", "timing"), {"timing": ("hybrid", "volume")})
             self.assertEqual(properties(pool, "default", "goal"), {"goal": ("200MiB/s", "volume")})
+            onefold("volume", "set", pool.path, "default", "controller=paper")
+            self.assertEqual(properties(pool, "default", "controller"), {"controller": ("paper", "volume")})
+            pool.kill()
+            pool.serve(create=False)
+            self.assertEqual(properties(pool, "default", "controller"), {"controller": ("paper", "volume")})
             onefold("volume", "set", pool.path, "default", "goal=none", "timing=inline")
             self.assertEqual(properties(pool, "default", "goal"), {"goal": ("none", "default")})
             pool.stop()
@@ -316,7 +321,7 @@ class Volumes(unittest.TestCase):
     def test_properties_have_values_and_sources(self):
         def check(pool):
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("select", "default")})
-            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "timing": ("inline", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default")})
+            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "timing": ("inline", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default")})
             onefold("set", pool.path, "policy", "native")
             self.assertEqual(properties(pool, "default", "policy"), {"policy": ("native", "pool")})
             onefold("volume", "set", pool.path, "default", "policy=full")
@@ -434,6 +439,7 @@ class Volumes(unittest.TestCase):
                     (["volume", "set", pool.path, "default", "read-only=1"], "on or off"),
                     (["volume", "set", pool.path, "default", "goal=20000"], "20000iops"),
                     (["volume", "set", pool.path, "default", "keep-runs=yes"], "on, off or auto"),
+                    (["volume", "set", pool.path, "default", "controller=ours"], "forecast or paper"),
                     (["volume", "set", pool.path, "default", "timing=later"], "inline, offline or hybrid"),
                     (["volume", "set", pool.path, "default", "policy"], "KEY=VALUE"),
                     (["volume", "get", pool.path, "default", "colour"], "policy or read-only"),

@@ -15,7 +15,7 @@ use core::fmt;
 pub use crate::device::DeviceKind;
 use crate::schedule::Schedule;
 pub use crate::settings::CacheSetting;
-pub use crate::settings::{CacheKey, Goal, IndexCopy, KeepRuns, Policy, Tidy, Timing};
+pub use crate::settings::{CacheKey, Controller, Goal, IndexCopy, KeepRuns, Policy, Tidy, Timing};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -212,6 +212,8 @@ pub struct VolumeProperties {
     pub goal: Option<Goal>,
     /// Whether a pass leaves duplicates where a run would be split.
     pub keep_runs: Option<KeepRuns>,
+    /// Who chooses the mode where the timing is hybrid.
+    pub controller: Option<Controller>,
 }
 
 /// An operator's command.

@@ -465,6 +465,55 @@ impl Timing {
     }
 }
 
+/// Who chooses the mode of a volume whose timing is hybrid.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Controller {
+    /// Ours: back to inline when the forecast says that inline meets the goal.
+    #[default]
+    Forecast,
+    /// HIODS' (sections 3.5 and 4.3), with the paper's constants.
+    Paper,
+}
+
+impl Controller {
+    /// All of them, by their numbers on disk.
+    pub(crate) const ALL: [Controller; 2] = [Controller::Forecast, Controller::Paper];
+}
+
+impl fmt::Display for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Controller::Forecast => "forecast",
+            Controller::Paper => "paper",
+        })
+    }
+}
+
+impl FromStr for Controller {
+    type Err = BadController;
+
+    /// Reads `forecast` or `paper`.
+    fn from_str(text: &str) -> Result<Controller, BadController> {
+        match text {
+            "forecast" => Ok(Controller::Forecast),
+            "paper" => Ok(Controller::Paper),
+            _ => Err(BadController),
+        }
+    }
+}
+
+/// There is no such controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadController;
+
+impl core::error::Error for BadController {}
+
+impl fmt::Display for BadController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is forecast or paper")
+    }
+}
+
 /// Whether a pass that finds duplicates leaves them where a run of blocks would be split: blocks that follow each other on disk as they do
 /// in the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

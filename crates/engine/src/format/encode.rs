@@ -1,6 +1,6 @@
 //! The entries of the tables on disk, for whoever makes a pool without running the engine: the lab's generator of huge pools.
 
-use crate::contract::{Digest, Goal, KeepRuns, VolumeId};
+use crate::contract::{Controller, Digest, Goal, KeepRuns, VolumeId};
 use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64};
 use crate::format::entry::{Entry, Key, Slot};
@@ -44,6 +44,7 @@ pub fn full_volume(id: VolumeId, name: &str, size: u64, block_size: u32, root: R
         timing: None,
         goal: Goal::None,
         keep_runs: KeepRuns::Auto,
+        controller: Controller::Forecast,
         is_pressed: false,
         logical_blocks_used,
         keeps: None,

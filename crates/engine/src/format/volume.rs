@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use crate::contract::{Goal, KeepRuns, Policy, Timing, VolumeId};
+use crate::contract::{Controller, Goal, KeepRuns, Policy, Timing, VolumeId};
 use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::format::entry::LBA_BITS;
@@ -10,7 +10,7 @@ use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, Root};
 
 /// Bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used,
-/// root, name, timing, goal, whether runs are kept.
+/// root, name, timing, goal, whether runs are kept, who chooses the mode.
 pub const VOLUME_BYTES: u64 = 128;
 /// The longest name in bytes.
 pub const NAME_BYTES: usize = 63;
@@ -24,6 +24,7 @@ const NAME_AT: usize = 48;
 const TIMING_AT: usize = 111;
 const GOAL_AT: usize = 112;
 const KEEP_RUNS_AT: usize = 121;
+const CONTROLLER_AT: usize = 122;
 /// The code of "no policy of its own".
 const INHERITS: u8 = 255;
 /// Flag: nothing may be written.
@@ -75,6 +76,8 @@ pub struct Volume {
     pub goal: Goal,
     /// Whether a pass leaves its duplicates where a run would be split.
     pub keep_runs: KeepRuns,
+    /// Who chooses its mode where the timing is hybrid.
+    pub controller: Controller,
     /// Where a controller chooses: it has chosen offline.
     pub is_pressed: bool,
     /// Mapped, non-zero blocks (merged ones).
@@ -120,6 +123,7 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     out[GOAL_AT] = kind;
     put_u64(out, GOAL_AT + 1, number);
     out[KEEP_RUNS_AT] = volume.keep_runs as u8;
+    out[CONTROLLER_AT] = volume.controller as u8;
     out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
 }
 
@@ -154,6 +158,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         timing: Timing::decode(bytes[TIMING_AT])?,
         goal: Goal::decode(bytes[GOAL_AT], u64_at(bytes, GOAL_AT + 1)).ok_or(())?,
         keep_runs: KeepRuns::ALL.get(usize::from(bytes[KEEP_RUNS_AT])).copied().ok_or(())?,
+        controller: Controller::ALL.get(usize::from(bytes[CONTROLLER_AT])).copied().ok_or(())?,
         is_pressed: false,
         logical_blocks_used,
         keeps,
@@ -189,6 +194,7 @@ mod tests {
                 let number = u64::from(bytes[GOAL_AT] > 0) * u64_at(&bytes, GOAL_AT + 1).max(1);
                 put_u64(&mut bytes, GOAL_AT + 1, number);
                 bytes[KEEP_RUNS_AT] %= 3;
+                bytes[CONTROLLER_AT] %= 2;
             }
             if let Ok(Some((volume, root))) = decode(&bytes) {
                 prop_assert!(is_name(&volume.name) != volume.keeps.is_some());
@@ -211,6 +217,7 @@ mod tests {
             timing: Some(Timing::Offline),
             goal: Goal::P99(2_000_000),
             keep_runs: KeepRuns::Off,
+            controller: Controller::Paper,
             is_pressed: false,
             logical_blocks_used: 5,
             since: 0,
@@ -242,6 +249,10 @@ mod tests {
         // What keeps no runs and does not leave them either.
         encode(&inherits, root, &mut bytes);
         bytes[KEEP_RUNS_AT] = 3;
+        assert_eq!(decode(&bytes), Err(()));
+        // A controller that there is not.
+        encode(&inherits, root, &mut bytes);
+        bytes[CONTROLLER_AT] = 2;
         assert_eq!(decode(&bytes), Err(()));
         // A goal of nothing, none with a number, and one that there is not.
         for (kind, number) in [(1, 0), (0, 1), (4, 7)] {

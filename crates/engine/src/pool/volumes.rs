@@ -204,6 +204,7 @@ impl Pool {
             timing: None,
             goal: Goal::None,
             keep_runs: KeepRuns::Auto,
+            controller: Controller::Forecast,
             is_pressed: false,
             logical_blocks_used: 0,
             keeps,
@@ -240,13 +241,15 @@ impl Pool {
         let volume = &mut self.volumes[at];
         volume.policy = change.policy.unwrap_or(volume.policy);
         volume.read_only = change.read_only.unwrap_or(volume.read_only);
-        if change.timing.is_some_and(|timing| volume.timing != Some(timing)) {
+        let is_other = change.controller.is_some_and(|controller| volume.controller != controller);
+        if is_other || change.timing.is_some_and(|timing| volume.timing != Some(timing)) {
             // A controller that gets the choice begins inline.
             volume.is_pressed = false;
         }
         volume.timing = change.timing.or(volume.timing);
         volume.goal = change.goal.unwrap_or(volume.goal);
         volume.keep_runs = change.keep_runs.unwrap_or(volume.keep_runs);
+        volume.controller = change.controller.unwrap_or(volume.controller);
         Ok(self.after_next_checkpoint())
     }
 

@@ -256,9 +256,13 @@ impl Decoder {
                     2 => Some(true),
                     _ => return Err(Stop::Damaged),
                 };
-                let both = reader.byte()?;
-                let timing = Timing::decode(both & 15).map_err(|()| Stop::Damaged)?;
-                let keep_runs = match both >> 4 {
+                let bits = reader.byte()?;
+                let timing = Timing::decode(bits & 3).map_err(|()| Stop::Damaged)?;
+                let controller = match bits >> 2 & 3 {
+                    0 => None,
+                    code => Some(*Controller::ALL.get(usize::from(code - 1)).ok_or(Stop::Damaged)?),
+                };
+                let keep_runs = match bits >> 4 {
                     0 => None,
                     code => Some(*KeepRuns::ALL.get(usize::from(code - 1)).ok_or(Stop::Damaged)?),
                 };
@@ -266,7 +270,8 @@ impl Decoder {
                     (u8::MAX, 0) => None,
                     (kind, amount) => Some(Goal::decode(kind, amount).ok_or(Stop::Damaged)?),
                 };
-                Command::SetVolume { volume, change: VolumeProperties { policy, read_only, timing, goal, keep_runs } }
+                let change = VolumeProperties { policy, read_only, timing, goal, keep_runs, controller };
+                Command::SetVolume { volume, change }
             }
             5 => {
                 let policy = reader.policy_change()?;

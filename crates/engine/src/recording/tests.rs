@@ -99,6 +99,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
                 timing: Timing::decode(a as u8 % 4).unwrap_or(None),
                 goal: flag.then(|| Goal::decode(c as u8 % 4, b).unwrap_or_default()),
                 keep_runs: KeepRuns::ALL.get(b as usize % 4).copied(),
+                controller: Controller::ALL.get(c as usize % 3).copied(),
             },
         }),
         17 => control(Command::SetPool(PoolChange {

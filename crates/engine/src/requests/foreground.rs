@@ -9,10 +9,11 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::{Goal, Nanos, Timing, VolumeId};
+use crate::contract::{Controller, Goal, Nanos, Timing, VolumeId};
 use crate::pool::Pool;
 use crate::sharing::timing::forecast::Forecast;
 use crate::sharing::timing::meter::Meter;
+use crate::sharing::timing::paper::Paper;
 use crate::sharing::timing::{Measurement, Mode, WHOLE, largest_miss};
 use crate::sizes::list_bytes;
 
@@ -53,8 +54,8 @@ pub struct PaceStatus {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Why {
     goal: Goal,
-    /// A controller chooses its mode.
-    has_choice: bool,
+    /// The controller that chooses its mode, if one does.
+    chooses: Option<Controller>,
 }
 
 /// A meter, and what is made of it.
@@ -62,7 +63,9 @@ struct Watched {
     why: Why,
     meter: Meter,
     last: Measurement,
-    controller: Forecast,
+    /// What is usual, and the mode in force: what is learnt counts for the mode that it was learnt in, whoever chose it.
+    forecast: Forecast,
+    paper: Paper,
     miss: i64,
     switches: u64,
 }
@@ -70,18 +73,24 @@ struct Watched {
 impl Watched {
     fn new(why: Why, now: Nanos, active: u64) -> Watched {
         let (meter, last) = (Meter::begun(now, active), Measurement::default());
-        Watched { why, meter, last, controller: Forecast::default(), miss: -WHOLE, switches: 0 }
+        let (forecast, paper) = (Forecast::default(), Paper::new(Mode::Inline));
+        Watched { why, meter, last, forecast, paper, miss: -WHOLE, switches: 0 }
     }
 
     fn measure(&mut self, now: Nanos, spent: bool) {
         self.last = self.meter.take(now);
-        self.miss = self.controller.miss(self.why.goal, &self.last);
-        let before = self.controller.mode;
-        self.controller = self.controller.next(self.why.goal, &self.last, spent);
-        if !self.why.has_choice {
-            self.controller.mode = Mode::Inline;
+        self.miss = self.forecast.miss(self.why.goal, &self.last);
+        let before = self.forecast.mode;
+        self.forecast = self.forecast.next(self.why.goal, &self.last, spent);
+        match self.why.chooses {
+            None => self.forecast.mode = Mode::Inline,
+            Some(Controller::Forecast) => {}
+            Some(Controller::Paper) => {
+                self.paper = self.paper.next(self.why.goal, &self.last);
+                self.forecast.mode = self.paper.mode;
+            }
         }
-        self.switches += u64::from(self.controller.mode != before);
+        self.switches += u64::from(self.forecast.mode != before);
     }
 }
 
@@ -95,7 +104,7 @@ pub(crate) struct Foreground {
 
 impl Foreground {
     pub(crate) fn new(now: Nanos) -> Foreground {
-        let why = Why { goal: Goal::None, has_choice: false };
+        let why = Why { goal: Goal::None, chooses: None };
         Foreground { pool: Watched::new(why, now, 0), volumes: Vec::new(), since: now, miss: -WHOLE }
     }
 
@@ -125,7 +134,7 @@ impl Foreground {
     /// When it is due though nobody asks for anything: while a volume is to go back to inline.
     pub(crate) fn timer(&self, pool: &Pool) -> Option<Nanos> {
         let is_offline = |(id, watched): &(VolumeId, Watched)| {
-            watched.controller.mode == Mode::Offline && why(pool, *id) == Some(watched.why)
+            watched.forecast.mode == Mode::Offline && why(pool, *id) == Some(watched.why)
         };
         self.volumes.iter().any(is_offline).then_some(self.since + PERIOD)
     }
@@ -138,7 +147,7 @@ impl Foreground {
         self.pool.measure(pool.now, spent);
         for (id, watched) in &mut self.volumes {
             watched.measure(pool.now, spent);
-            pool.choose_mode(*id, watched.controller.mode);
+            pool.choose_mode(*id, watched.forecast.mode);
         }
         let has_goal = |id| self.volumes.iter().any(|(known, watched)| *known == id && watched.why.goal != Goal::None);
         let all_have_goals = pool.volumes.iter().all(|volume| volume.keeps.is_some() || has_goal(volume.id));
@@ -180,7 +189,7 @@ impl Foreground {
             share_ppm: share as u32,
             miss_ppm: self.miss,
             p99: self.pool.last.p99,
-            usual_p99: self.pool.controller.usual(),
+            usual_p99: self.pool.forecast.usual(),
             requests: requests as u32,
         }
     }
@@ -194,6 +203,7 @@ impl Foreground {
 /// Why a volume is to be measured, if there is a reason.
 fn why(pool: &Pool, id: VolumeId) -> Option<Why> {
     let volume = &pool.volumes[pool.volume_index(id)?];
-    let why = Why { goal: volume.goal, has_choice: volume.timing == Some(Timing::Hybrid) };
-    (why.has_choice || why.goal != Goal::None).then_some(why)
+    let chooses = (volume.timing == Some(Timing::Hybrid)).then_some(volume.controller);
+    let why = Why { goal: volume.goal, chooses };
+    (why.chooses.is_some() || why.goal != Goal::None).then_some(why)
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use engine::{Extent, Goal, KeepRuns, Policy, Timing, VolumeId};
+use engine::{Controller, Extent, Goal, KeepRuns, Policy, Timing, VolumeId};
 
 use crate::content::{CELLS, Cells, ZERO};
 use crate::oracle::block::{ALWAYS, Block, MOST_CHANGES, Moment};
@@ -27,6 +27,8 @@ pub struct Properties {
     pub goal: Goal,
     /// Whether a pass leaves its duplicates where a run would be split.
     pub keep_runs: KeepRuns,
+    /// Who chooses its mode.
+    pub controller: Controller,
 }
 
 /// Whether a volume is there.
@@ -763,8 +765,7 @@ mod tests {
         assert!(opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
         model.end_resize(0);
         assert!(!opens(&model, std::slice::from_ref(&listing)) && opens(&model, std::slice::from_ref(&larger)));
-        let (timing, goal, keep_runs) = (Some(Timing::Offline), Goal::Operations(7), KeepRuns::On);
-        let properties = Properties { policy: None, read_only: true, timing, goal, keep_runs };
+        let properties = Properties { read_only: true, keep_runs: KeepRuns::On, ..Properties::default() };
         let locked = Listing { properties, ..larger.clone() };
         model.begin_set(0, properties);
         assert!(opens(&model, std::slice::from_ref(&larger)) && opens(&model, std::slice::from_ref(&locked)));

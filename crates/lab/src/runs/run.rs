@@ -322,10 +322,16 @@ impl Run {
                 let change = VolumeProperties { policy: *policy, read_only: *read_only, ..VolumeProperties::default() };
                 self.set_volume(*volume, change)
             }
-            Operation::SetTiming { volume, timing, goal, keep_runs, verify } => {
+            Operation::SetTiming { volume, timing, goal, keep_runs, controller, verify } => {
                 self.change_pool(Pending::Dedup, PoolChange { dedup_verify: *verify, ..PoolChange::default() })?;
-                let (timing, goal, keep_runs) = (Some(*timing), Some(*goal), Some(*keep_runs));
-                self.set_volume(*volume, VolumeProperties { timing, goal, keep_runs, ..VolumeProperties::default() })
+                let change = VolumeProperties {
+                    timing: Some(*timing),
+                    goal: Some(*goal),
+                    keep_runs: Some(*keep_runs),
+                    controller: Some(*controller),
+                    ..VolumeProperties::default()
+                };
+                self.set_volume(*volume, change)
             }
             Operation::SetPool { policy } => self.set_pool(*policy),
             Operation::Scrub(command) => {

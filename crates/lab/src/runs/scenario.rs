@@ -1,6 +1,6 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
 
-use engine::{CacheKey, DedupCommand, DeviceTraits, Goal, KeepRuns, Limits, Policy, ScrubCommand, Timing};
+use engine::{CacheKey, Controller, DedupCommand, DeviceTraits, Goal, KeepRuns, Limits, Policy, ScrubCommand, Timing};
 
 use crate::content::NUMBERED_TWINS;
 use crate::runs::coming_and_going;
@@ -340,8 +340,14 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
     let dedup = Operation::Dedup;
     let mut operations = vec![write(0, 0, 8, 1), write(1, 0, 8, 1), write(0, 8, 8, 3), write(1, 14, 4, 5)];
     operations.extend([Operation::Drain, full(0), full(1), Operation::Drain]);
-    let keep_runs = KeepRuns::Auto;
-    let timing = |timing| Operation::SetTiming { volume: 0, timing, goal: Goal::None, keep_runs, verify: Some(true) };
+    let timing = |timing| Operation::SetTiming {
+        volume: 0,
+        timing,
+        goal: Goal::None,
+        keep_runs: KeepRuns::Auto,
+        controller: Controller::Forecast,
+        verify: Some(true),
+    };
     for (round, content) in (0..3).zip([100, 200, 300]) {
         if !volumes_change {
             operations.push(timing([Timing::Offline, Timing::Inline, Timing::Offline][round as usize]));

@@ -106,6 +106,7 @@ impl Run {
             timing: change.timing.or(before.timing),
             goal: change.goal.unwrap_or(before.goal),
             keep_runs: change.keep_runs.unwrap_or(before.keep_runs),
+            controller: change.controller.unwrap_or(before.controller),
         };
         self.model.begin_set(volume, properties);
         self.is_exact &= matches!(change.timing, None | Some(Timing::Inline));
@@ -153,6 +154,7 @@ impl Run {
                 timing: volume.timing,
                 goal: volume.goal,
                 keep_runs: volume.keep_runs,
+                controller: volume.controller,
             },
         });
         let listed: Vec<Listing> = listed.collect();

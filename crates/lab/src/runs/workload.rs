@@ -2,7 +2,8 @@
 //! contents, unaligned pieces, huge discards, crashes.
 
 use engine::{
-    CacheKey, CacheSetting, DedupCommand, Goal, IndexCopy, KeepRuns, Limits, Nanos, Policy, ScrubCommand, Timing,
+    CacheKey, CacheSetting, Controller, DedupCommand, Goal, IndexCopy, KeepRuns, Limits, Nanos, Policy, ScrubCommand,
+    Timing,
 };
 
 use crate::content::CELLS;
@@ -166,6 +167,8 @@ pub enum Operation {
         goal: Goal,
         /// Whether a pass leaves them where a run would be split.
         keep_runs: KeepRuns,
+        /// Who chooses the mode where the timing is hybrid.
+        controller: Controller,
         /// Whether a pass compares bytes before blocks share a slot, in all of the pool.
         verify: Option<bool>,
     },
@@ -640,7 +643,8 @@ impl Generator<'_> {
                 let goal = self.random.pick(&[Goal::None, Goal::P99(1), Goal::Operations(1 << 40), Goal::Bytes(1)]);
                 let keep_runs = self.runs.pick(&[KeepRuns::Auto, KeepRuns::On, KeepRuns::On, KeepRuns::Off]);
                 let verify = self.runs.pick(&[None, Some(true), Some(true), Some(false)]);
-                Operation::SetTiming { volume: self.random.below(8), timing, goal, keep_runs, verify }
+                let controller = self.runs.pick(&[Controller::Forecast, Controller::Paper]);
+                Operation::SetTiming { volume: self.random.below(8), timing, goal, keep_runs, controller, verify }
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use engine::timing::Mode;
 use engine::{
-    Command, DedupCommand, Goal, KeepRuns, Nanos, PassState, Policy, PoolChange, Tidy, Timing, TimingStatus, VolumeId,
-    VolumeProperties,
+    Command, Controller, DedupCommand, Goal, KeepRuns, Nanos, PassState, Policy, PoolChange, Tidy, Timing,
+    TimingStatus, VolumeId, VolumeProperties,
 };
 use lab::random::Random;
 use lab::world::disk::Cut;
@@ -20,6 +20,11 @@ impl Bench {
 
     fn set_goal(&mut self, goal: Goal) {
         let change = VolumeProperties { goal: Some(goal), ..VolumeProperties::default() };
+        self.command(Command::SetVolume { volume: VolumeId(1), change });
+    }
+
+    fn set_controller(&mut self, controller: Controller) {
+        let change = VolumeProperties { controller: Some(controller), ..VolumeProperties::default() };
         self.command(Command::SetVolume { volume: VolumeId(1), change });
     }
 
@@ -219,6 +224,37 @@ fn a_hybrid_volume_goes_offline_under_stress_and_comes_back_by_itself() {
     assert_eq!((bench.dedup().state, bench.dedup().is_undone), (PassState::Finished, false));
     assert_eq!(bench.world.engine.next_timer(), None, "it rests");
     bench.assert_exact(&contents);
+}
+
+/// Under a load that never rests, offline does not help here. Ours goes back by itself, the paper's stays as long as there is stress.
+/// Whoever gets the choice begins inline, and a restart keeps who has it.
+#[test]
+fn the_paper_s_controller_goes_by_the_load_and_is_kept_over_a_restart() {
+    let mut switches = Vec::new();
+    for controller in [Controller::Forecast, Controller::Paper] {
+        let (mut bench, _) = bench(9);
+        let mut contents = vec![0; BLOCKS as usize];
+        bench.set(Policy::Full, Timing::Hybrid);
+        bench.set_goal(Goal::Operations(1 << 40));
+        bench.set_controller(controller);
+        bench.load(60 * SECOND, &mut contents);
+        switches.push(bench.timing().switches);
+        if controller == Controller::Forecast {
+            continue;
+        }
+        assert_eq!(bench.timing().mode, Mode::Offline);
+        bench.set_controller(Controller::Forecast);
+        assert_eq!(bench.timing().mode, Mode::Inline, "at once");
+        bench.set_controller(controller);
+        bench.load(8 * SECOND, &mut contents);
+        assert_eq!(bench.timing().mode, Mode::Offline);
+        bench.pass(200 * SECOND);
+        assert_eq!((bench.timing().mode, bench.timing().switches), (Mode::Inline, 2), "nobody is there");
+        bench.assert_exact(&contents);
+        bench.reopen();
+        assert_eq!(bench.world.engine.volumes().next().expect("there is one").controller, controller);
+    }
+    assert!(switches[0] >= 2 && switches[1] == 1, "{switches:?}");
 }
 
 /// Modes change while blocks are written: a pass leaves each content once in the end.

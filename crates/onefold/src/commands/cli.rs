@@ -228,7 +228,8 @@ pub enum VolumeCommand {
         json: bool,
     },
     /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off,
-    /// timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms, keep-runs=on|off|auto
+    /// timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms, keep-runs=on|off|auto,
+    /// controller=forecast|paper
     Set {
         /// Which pool
         #[command(flatten)]
@@ -246,7 +247,7 @@ pub enum VolumeCommand {
         target: Target,
         /// Which
         name: String,
-        /// Only this property: policy, read-only, timing, goal or keep-runs
+        /// Only this property: policy, read-only, timing, goal, keep-runs or controller
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheKey, CacheSetting, Command, DedupCommand, DeviceKind, Engine, Goal, IndexCopy, KeepRuns, Policy, PoolChange,
-    RelocateCommand, Schedule, ScrubCommand, Tidy, Timing, Volume, VolumeId, VolumeProperties,
+    CacheKey, CacheSetting, Command, Controller, DedupCommand, DeviceKind, Engine, Goal, IndexCopy, KeepRuns, Policy,
+    PoolChange, RelocateCommand, Schedule, ScrubCommand, Tidy, Timing, Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
 
@@ -59,13 +59,14 @@ pub fn wanted<'a>(
             }
             Command::ResizeVolume { volume: volume.id, size: *size_bytes }
         }
-        Request::SetVolume { name, policy, read_only, timing, goal, keep_runs } => {
+        Request::SetVolume { name, policy, read_only, timing, goal, keep_runs, controller } => {
             let change = VolumeProperties {
                 policy: policy.as_deref().map(inheritable).transpose()?,
                 read_only: *read_only,
                 timing: timing.as_deref().map(timing_value).transpose()?,
                 goal: goal.as_deref().map(goal_value).transpose()?,
                 keep_runs: keep_runs.as_deref().map(keep_runs_value).transpose()?,
+                controller: controller.as_deref().map(controller_value).transpose()?,
             };
             Command::SetVolume { volume: find(engine, name)?.id, change }
         }
@@ -143,6 +144,11 @@ pub fn keep_runs_value(text: &str) -> Result<KeepRuns, String> {
     text.parse().map_err(|error| format!("keep-runs={text} is not possible: {error}"))
 }
 
+/// Who chooses the mode of a hybrid volume, as it is written.
+pub fn controller_value(text: &str) -> Result<Controller, String> {
+    text.parse().map_err(|error| format!("controller={text} is not possible: {error}"))
+}
+
 /// How index and read cache share memory, as it is written; `None` for the default.
 pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
     if text == "default" {
@@ -165,13 +171,14 @@ pub fn done(request: &Request) -> Option<String> {
         Request::ResizeVolume { name, size_bytes, .. } => {
             format!("the volume '{name}' has {} now", size::show(*size_bytes))
         }
-        Request::SetVolume { name, policy, read_only, timing, goal, keep_runs } => {
+        Request::SetVolume { name, policy, read_only, timing, goal, keep_runs, controller } => {
             let policy = policy.iter().map(|policy| format!("policy={policy}"));
             let timing = timing.iter().map(|timing| format!("timing={timing}"));
             let goal = goal.iter().map(|goal| format!("goal={goal}"));
             let runs = keep_runs.iter().map(|keep| format!("keep-runs={keep}"));
+            let chooses = controller.iter().map(|controller| format!("controller={controller}"));
             let locked = read_only.map(|value| format!("read-only={value}"));
-            let set: Vec<_> = policy.chain(locked).chain(timing).chain(goal).chain(runs).collect();
+            let set: Vec<_> = policy.chain(locked).chain(timing).chain(goal).chain(runs).chain(chooses).collect();
             format!("the volume '{name}': set {}", set.join(", "))
         }
         Request::SetPool(PoolSettings { memory_bytes: Some(bytes), .. }) => {

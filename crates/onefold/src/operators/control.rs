@@ -122,6 +122,9 @@ pub enum Request {
         /// Whether a pass leaves its duplicates where a run would be split.
         #[serde(default)]
         keep_runs: Option<String>,
+        /// Who chooses the mode where the timing is hybrid.
+        #[serde(default)]
+        controller: Option<String>,
     },
     /// Other properties of the pool; answered when they are durable.
     SetPool(PoolSettings),

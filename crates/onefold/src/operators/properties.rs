@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::operators::command::{
-    cache_key_value, cache_setting, device_value, goal_value, index_copy_value, inheritable, keep_runs_value,
-    relocate_value, tidy_value, timing_value,
+    cache_key_value, cache_setting, controller_value, device_value, goal_value, index_copy_value, inheritable,
+    keep_runs_value, relocate_value, tidy_value, timing_value,
 };
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
@@ -55,6 +55,12 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
             property: "keep-runs",
             value: volume.keep_runs.clone(),
             source: if volume.keep_runs == engine::KeepRuns::default().to_string() { DEFAULT } else { "volume" },
+        },
+        Property {
+            name: name.clone(),
+            property: "controller",
+            value: volume.controller.clone(),
+            source: if volume.controller == engine::Controller::default().to_string() { DEFAULT } else { "volume" },
         },
     ]
 }
@@ -181,7 +187,8 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
 
 /// What `volume set` asks for.
 pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
-    let (mut policy, mut read_only, mut timing, mut goal, mut keep_runs) = (None, None, None, None, None);
+    let (mut policy, mut read_only, mut timing, mut goal) = (None, None, None, None);
+    let (mut keep_runs, mut controller) = (None, None);
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(format!("'{pair}' is not of the form KEY=VALUE, such as policy=native"));
@@ -192,10 +199,11 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
             "timing" => timing = Some(timing_value(value)?.to_string()),
             "goal" => goal = Some(goal_value(value)?.to_string()),
             "keep-runs" => keep_runs = Some(keep_runs_value(value)?.to_string()),
-            _ => return Err(unknown_key(key, &["policy", "read-only", "timing", "goal", "keep-runs"])),
+            "controller" => controller = Some(controller_value(value)?.to_string()),
+            _ => return Err(unknown_key(key, &["policy", "read-only", "timing", "goal", "keep-runs", "controller"])),
         }
     }
-    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing, goal, keep_runs })
+    Ok(Request::SetVolume { name: name.into(), policy, read_only, timing, goal, keep_runs, controller })
 }
 
 /// Properties of a pool.
@@ -315,9 +323,17 @@ mod tests {
             timing: Some("hybrid".into()),
             goal: Some("p99=2ms".into()),
             keep_runs: Some("off".into()),
+            controller: Some("paper".into()),
         };
         assert_eq!(
-            set(&["policy=native", "read-only=on", "timing=hybrid", "goal=p99=2ms", "keep-runs=off"]),
+            set(&[
+                "policy=native",
+                "read-only=on",
+                "timing=hybrid",
+                "goal=p99=2ms",
+                "keep-runs=off",
+                "controller=paper"
+            ]),
             Ok(request)
         );
         let known =
@@ -328,11 +344,12 @@ mod tests {
             ("policy=some", "inherit"),
             ("policy=select:0", "1 to 255"),
             ("read-only=1", "on or off"),
-            ("x=1", "policy or read-only or timing or goal or keep-runs"),
+            ("x=1", "policy or read-only or timing or goal or keep-runs or controller"),
             ("timing=later", "inline, offline or hybrid"),
             ("goal=0iops", "20000iops"),
             ("goal=fast", "none, or a number"),
             ("keep-runs=yes", "on, off or auto"),
+            ("controller=ours", "forecast or paper"),
         ] {
             assert!(set(&[pair]).unwrap_err().contains(choice), "{pair}");
         }

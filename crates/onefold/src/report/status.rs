@@ -376,6 +376,9 @@ pub struct VolumeReport {
     /// Whether a pass leaves its duplicates where a run would be split: `on`, `off` or `auto`.
     #[serde(default)]
     pub keep_runs: String,
+    /// Who chooses the mode where the timing is hybrid: `forecast` or `paper`.
+    #[serde(default)]
+    pub controller: String,
     /// What they get, and what follows from it.
     #[serde(default)]
     pub pace: VolumePaceReport,
@@ -516,6 +519,7 @@ impl Report {
             timing_source: if volume.timing.is_some() { "volume".into() } else { "default".into() },
             goal: volume.goal.to_string(),
             keep_runs: volume.keep_runs.to_string(),
+            controller: volume.controller.to_string(),
             pace: VolumePaceReport::new(engine, volume),
             clients: clients(volume.id),
             logical_blocks_used: volume.logical_blocks_used,
@@ -768,6 +772,7 @@ mod tests {
             timing_source: "default".into(),
             goal: "none".into(),
             keep_runs: "auto".into(),
+            controller: "forecast".into(),
             pace: VolumePaceReport::default(),
             clients: 0,
             logical_blocks_used: 256,

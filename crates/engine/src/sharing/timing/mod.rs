@@ -20,7 +20,7 @@ pub mod paper;
 mod tests;
 
 use crate::contract::Nanos;
-pub use crate::settings::{BadGoal, BadTiming, Goal, Timing};
+pub use crate::settings::{BadController, BadGoal, BadTiming, Controller, Goal, Timing};
 
 /// What a controller has chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -93,6 +93,15 @@ impl Measurement {
         match goal {
             Goal::P99(_) | Goal::None => self.p99,
             goal => self.rate(goal),
+        }
+    }
+
+    /// Whether clients had less than the goal, whatever they asked for.
+    fn is_below(&self, goal: Goal) -> bool {
+        match goal {
+            Goal::None => false,
+            Goal::P99(most) => self.p99 > most,
+            Goal::Operations(least) | Goal::Bytes(least) => self.rate(goal) < least,
         }
     }
 

@@ -7,7 +7,7 @@
 //! What it cannot know: whether inline would meet the goal. Load alone decides about the way back, so a load that inline could carry
 //! with ease, of requests less than 3 ms apart, keeps it offline.
 
-use super::{Measurement, Mode};
+use super::{Goal, Measurement, Mode};
 use crate::contract::Nanos;
 
 /// A request that comes this soon after the one before has left is in stress.
@@ -34,11 +34,11 @@ impl Paper {
         Paper { mode, against: 0 }
     }
 
-    /// After one more measurement, with a goal in requests a second.
-    pub fn next(self, goal: u64, measured: &Measurement) -> Paper {
+    /// After one more measurement. The paper's goal is in requests a second; others count as well. Without one nothing is missed.
+    pub fn next(self, goal: Goal, measured: &Measurement) -> Paper {
         let stressed = is_stressed(measured);
         let is_against = match self.mode {
-            Mode::Inline => stressed && measured.operations() < goal,
+            Mode::Inline => stressed && measured.is_below(goal),
             Mode::Offline => !stressed,
         };
         match (is_against, self.against + 1, self.mode) {

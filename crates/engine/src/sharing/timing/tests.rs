@@ -26,7 +26,7 @@ fn second(requests: u64, busy_percent: u64) -> Measurement {
 /// The mode after each of some measurements.
 fn paper(mut controller: Paper, series: &[Measurement]) -> Vec<Mode> {
     let step = |measured: &Measurement| {
-        controller = controller.next(20_000, measured);
+        controller = controller.next(GOAL, measured);
         controller.mode
     };
     series.iter().map(step).collect()
@@ -45,6 +45,19 @@ fn the_preset_changes_after_three_measurements_in_a_row() {
     let modes = paper(Paper::new(Mode::Offline), &[calm, calm, slow, calm, calm, calm]);
     assert_eq!(modes[..5], [Mode::Offline; 5]);
     assert_eq!(modes[5], Mode::Inline);
+}
+
+/// The paper states goals in requests a second; any goal that is missed counts, and without one nothing is missed.
+#[test]
+fn the_preset_goes_by_any_goal_and_without_one_stays_inline() {
+    let busy = Measurement { bytes: 15_000 * 4096, p99: 3_000_000, ..second(15_000, 100) };
+    let after = |goal| (0..3).fold(Paper::new(Mode::Inline), |controller, _| controller.next(goal, &busy)).mode;
+    for missed in [Goal::Operations(15_001), Goal::Bytes(15_000 * 4096 + 1), Goal::P99(2_999_999)] {
+        assert_eq!(after(missed), Mode::Offline, "{missed}");
+    }
+    for met in [Goal::Operations(15_000), Goal::Bytes(15_000 * 4096), Goal::P99(3_000_000), Goal::None] {
+        assert_eq!(after(met), Mode::Inline, "{met}");
+    }
 }
 
 #[test]

@@ -141,20 +141,20 @@ impl Control {
 
     /// A second is over.
     fn measured(&mut self, goal: u64, measured: &Measurement, pending: u64) {
+        let stated = if goal == 0 { Goal::None } else { Goal::Operations(goal) };
         match self {
             Control::Fixed(_) => {}
             Control::Preset(controller, feedback) => {
-                *controller = controller.next(goal, measured);
+                *controller = controller.next(stated, measured);
                 // While inline, the loop is off (section 4.3).
                 if controller.mode == Mode::Offline {
                     *feedback = feedback.next(goal, measured.operations(), measured.time);
                 }
             }
             Control::Ours(controller, throttle) => {
-                let goal = if goal == 0 { Goal::None } else { Goal::Operations(goal) };
-                let miss = controller.miss(goal, measured);
+                let miss = controller.miss(stated, measured);
                 let spent = throttle.is_at_least() || pending == 0;
-                *controller = controller.next(goal, measured, spent);
+                *controller = controller.next(stated, measured, spent);
                 // What nobody uses is not saved up.
                 *throttle = if pending == 0 { Throttle::default() } else { throttle.next(miss, measured.time) };
             }
