@@ -84,7 +84,7 @@ pub struct Status {
     pub relocate: RelocateStatus,
     /// The flash in front of the store, if there is one.
     pub flash: Option<FlashStatus>,
-    /// What clients get, and what the pass may have beside them.
+    /// What clients get, and what background work may have beside them.
     pub pace: PaceStatus,
     /// Mode.
     pub mode: Mode,

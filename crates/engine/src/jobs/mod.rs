@@ -62,7 +62,7 @@ use rebuild::Rebuild;
 use relocate::Relocate;
 use reorder::Reorder;
 use scrub::Scrub;
-use throttle::{Throttle, Turn};
+use throttle::{LEAST, QUARTER, Throttle, Turn, Who};
 
 /// A job of the common shape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +83,7 @@ const RULES: [Rules; 9] = [
     Rules {
         job: Job::Rebuild,
         runs: Runs::InBursts,
+        least: QUARTER,
         between_checkpoints: true,
         after: [None, None, None],
         also_unwritten: false,
@@ -92,6 +93,7 @@ const RULES: [Rules; 9] = [
     Rules {
         job: Job::Fetch,
         runs: Runs::InBursts,
+        least: LEAST,
         between_checkpoints: true,
         after: [Some(Job::Rebuild), None, None],
         also_unwritten: false,
@@ -101,6 +103,7 @@ const RULES: [Rules; 9] = [
     Rules {
         job: Job::Home,
         runs: Runs::WhenIdle,
+        least: LEAST,
         between_checkpoints: true,
         // Of those that move only one has blocks on their way, and no other takes a plan apart while it is run.
         after: [Some(Job::Collect), Some(Job::Relocate), None],
@@ -111,6 +114,7 @@ const RULES: [Rules; 9] = [
     Rules {
         job: Job::Collect,
         runs: Runs::WhenIdle,
+        least: LEAST,
         between_checkpoints: true,
         after: [Some(Job::Home), Some(Job::Relocate), None],
         also_unwritten: false,
@@ -120,6 +124,7 @@ const RULES: [Rules; 9] = [
     Rules {
         job: Job::Reorder,
         runs: Runs::WhenIdle,
+        least: LEAST,
         between_checkpoints: true,
         after: [None, None, None],
         also_unwritten: false,
@@ -129,6 +134,7 @@ const RULES: [Rules; 9] = [
     Rules {
         job: Job::Scrub,
         runs: Runs::InBursts,
+        least: LEAST,
         // Blocks are read while a checkpoint is under way; when it must not be, the scrub sees to itself.
         between_checkpoints: false,
         after: [Some(Job::Rebuild), None, None],
@@ -138,7 +144,8 @@ const RULES: [Rules; 9] = [
     },
     Rules {
         job: Job::Dedup,
-        runs: Runs::ByShare,
+        runs: Runs::InBursts,
+        least: LEAST,
         between_checkpoints: true,
         // It would take the copies of a run for duplicates.
         after: [Some(Job::Rebuild), Some(Job::Relocate), None],
@@ -149,6 +156,7 @@ const RULES: [Rules; 9] = [
     Rules {
         job: Job::Flash,
         runs: Runs::InBursts,
+        least: LEAST,
         between_checkpoints: false,
         after: [None, None, None],
         also_unwritten: false,
@@ -157,7 +165,8 @@ const RULES: [Rules; 9] = [
     },
     Rules {
         job: Job::Relocate,
-        runs: Runs::ByShare,
+        runs: Runs::InBursts,
+        least: LEAST,
         between_checkpoints: true,
         // Batches that have begun: no new one begins while a run is under way.
         after: [Some(Job::Rebuild), Some(Job::Home), Some(Job::Collect)],
@@ -195,6 +204,8 @@ const _: () = assert!(RULES.len() <= 12, "each_row! has a number for each row");
 struct Rules {
     job: Job,
     runs: Runs,
+    /// The part of the device that it has at least, in millionths, where it goes in bursts.
+    least: i64,
     /// Not while a checkpoint is under way.
     between_checkpoints: bool,
     /// Not before these are done.
@@ -211,8 +222,6 @@ struct Rules {
 pub(crate) enum Runs {
     /// When the throttle gives it a turn.
     InBursts,
-    /// The same, with the share that clients' goals leave it.
-    ByShare,
     /// Only while the pool is idle.
     WhenIdle,
 }
@@ -355,7 +364,7 @@ impl Jobs {
         let has_turn = match rules.runs {
             _ if !can_step => false,
             Runs::WhenIdle => true,
-            runs => self.begins_burst(runs, pool, facts),
+            Runs::InBursts => self.begins_burst(Who::Job(rules.job), pool, facts),
         };
         if has_turn {
             self.step(rules.job, &mut Work { pool, care, facts: *facts });
@@ -418,17 +427,22 @@ impl Jobs {
         any
     }
 
-    /// Decides when jobs go on, at the end of a pump; `others` can go on at once when they have a turn.
+    /// Decides when jobs go on, at the end of a pump; `checkpoint`: one can go on.
     #[inline]
-    pub(crate) fn set_timer(&mut self, pool: &Pool, facts: &Facts, others: bool) {
-        let (mut any, mut any_by_share) = (others, false);
-        each_row!(rules => if rules.runs != Runs::WhenIdle {
-            let can = self.can_step(rules, pool, facts) && !ask!(self, rules.job, is_stuck(pool));
-            *(if rules.runs == Runs::ByShare { &mut any_by_share } else { &mut any }) |= can;
+    pub(crate) fn set_timer(&mut self, pool: &Pool, facts: &Facts, checkpoint: bool) {
+        let mut wanting = if checkpoint { Who::Checkpoint.bit() } else { 0 };
+        each_row!(rules => if rules.runs == Runs::InBursts
+            && self.can_step(rules, pool, facts)
+            && !ask!(self, rules.job, is_stuck(pool))
+        {
+            wanting |= Who::Job(rules.job).bit();
         });
+        self.throttle.note_wanting(wanting);
+        self.end_bursts(pool);
         (self.work_left, self.timer) = (false, None);
-        self.set_timer_for(Runs::InBursts, any, pool, facts);
-        self.set_timer_for(Runs::ByShare, any_by_share, pool, facts);
+        if wanting > 0 && pool.phase != Phase::Closed {
+            self.set_timer_for(wanting, pool, facts);
+        }
         each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(facts)).filter(|&due| due > pool.now) {
             self.timer = Some(self.timer.map_or(due, |timer| timer.min(due)));
         });
@@ -444,22 +458,24 @@ impl Jobs {
         });
     }
 
-    fn set_timer_for(&mut self, runs: Runs, any: bool, pool: &Pool, facts: &Facts) {
-        // Asked in any case: a burst that is over becomes a rest.
-        match self.turn(runs, pool, facts) {
-            _ if !any || pool.phase == Phase::Closed => {}
-            Turn::Now => self.work_left = true,
-            Turn::At(due) => self.timer = Some(self.timer.map_or(due, |timer| timer.min(due))),
-            Turn::AfterIo => {}
+    fn set_timer_for(&mut self, wanting: u16, pool: &Pool, facts: &Facts) {
+        let jobs = RULES.iter().map(|rules| Who::Job(rules.job));
+        for who in jobs.chain([Who::Checkpoint]).filter(|who| wanting & who.bit() > 0) {
+            match self.turn(who, pool, facts) {
+                Turn::Now => self.work_left = true,
+                Turn::At(due) => self.timer = Some(self.timer.map_or(due, |timer| timer.min(due))),
+                Turn::AfterIo => {}
+            }
         }
     }
 
     /// Whether clients that want more than they get would get nothing from the background: it has its least share, or no work.
     pub(crate) fn has_no_more_to_give(&self) -> bool {
-        !(self.dedup.is_under_way() || self.relocate.is_under_way()) || self.throttle.is_at_least()
+        let is_at_work = self.dedup.is_under_way() || self.relocate.is_under_way() || self.scrub.is_under_way();
+        !is_at_work || self.throttle.is_at_least()
     }
 
-    /// The share of the device that the pass has while clients are busy, in millionths.
+    /// The share of the device that background work has while clients are busy, in millionths.
     pub(crate) fn share(&self) -> i64 {
         self.throttle.share()
     }

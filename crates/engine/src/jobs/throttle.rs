@@ -1,76 +1,81 @@
 //! The scheduler of background work: one definition of idle, one throttle.
 //!
-//! A pool is *idle* when no request has been in flight for a while. Background work then goes at full speed, as it does when
-//! something waits for it ([`Pool::is_pressed`]). Otherwise it goes in bursts: a few steps, then as long as their I/O took,
-//! three times over, nothing. So whatever the device, background work takes a quarter of one queue of it at most, and it always
-//! gets that: its share when the foreground never rests.
+//! A pool is *idle* when no request has been in flight for a while. Background work then goes at full speed; so does a checkpoint when
+//! something waits for it ([`Pool::is_pressed`]). Otherwise each job goes in bursts: a few steps, and when their I/O is done a rest, so
+//! long that it has its *part* of the device.
 //!
-//! The pass that finds duplicates ([`Runs::ByShare`]) rests by a feedback loop instead (`pid/throttle.rs`): its share of the device is what
-//! clients' goals leave it, from 2 % to all of it. That the pool is pressed is no reason for it to go faster.
+//! What the background has altogether is its *share* of the device: what clients' goals leave it, from 2 % to all, set by a feedback loop
+//! (`pid/throttle.rs`). Jobs that have something to do divide it evenly. None gets less than its least part: a quarter who is waited for
+//! sooner or later (checkpoints, of which the walk of discards is a stage; the index after opening), 2 % all others. So each comes to its
+//! end, though the foreground never rests.
 //!
-//! Who goes by it: checkpoints that nobody waits for (the walk of discards is a stage of theirs), the rebuild of the index, the
-//! ghosts that are fetched into what has grown, and the scrub; and what puts scattered blocks in order, which goes while the pool is idle
-//! only.
+//! What must hold: a burst ends when no I/O of the background is in flight, and all bursts end together. So the device is free of it
+//! between two bursts, and no job waits for more than one burst of each other one.
 
-use super::{Jobs, Runs};
+use super::{Job, Jobs, RULES};
 use crate::contract::Nanos;
-use crate::pid::throttle::Throttle as Share;
+use crate::pid::WHOLE;
+pub(super) use crate::pid::throttle::LEAST;
+use crate::pid::throttle::{Throttle as Share, rest};
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
 
 /// A pool without a request in flight for so long is idle.
 pub(crate) const IDLE_AFTER: Nanos = 100_000_000;
-/// A burst is followed by a rest of so many times its length,
-const REST: Nanos = 3;
-/// but of no more than this.
-const REST_MAX: Nanos = 200_000_000;
-/// and where it is by share, of no more than this.
-const SHARE_REST_MAX: Nanos = 1_000_000_000;
+/// A rest is no longer than this: who has a quarter goes on often, as it is waited for.
+const REST_MAX: Nanos = 1_000_000_000;
+const REST_MAX_OF_A_QUARTER: Nanos = 200_000_000;
+/// The least part of who is waited for, in millionths of the device; others have [`LEAST`].
+pub(super) const QUARTER: i64 = WHOLE / 4;
+
+/// Who draws from the throttle: the jobs that go in bursts, and the checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Who {
+    Job(Job),
+    Checkpoint,
+}
+
+impl Who {
+    fn at(self) -> usize {
+        match self {
+            Who::Job(job) => job as usize,
+            Who::Checkpoint => RULES.len(),
+        }
+    }
+
+    /// Its bit in a set.
+    #[inline]
+    pub(super) fn bit(self) -> u16 {
+        1 << self.at()
+    }
+}
 
 /// When background work may go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     Now,
     At(Nanos),
-    /// When its I/O in flight is done.
+    /// When the I/O of the background in flight is done.
     AfterIo,
-}
-
-/// What the throttle remembers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Pace {
-    /// Nothing before this time.
-    Rest(Nanos),
-    /// A burst that began then; its I/O may be in flight.
-    Burst(Nanos),
 }
 
 /// The throttle of background work.
 pub(crate) struct Throttle {
-    /// Of jobs that have the fixed part,
-    pace: Pace,
-    /// and of those that have a share.
-    by_share: Pace,
+    /// Of each: when its burst began, or when its rest ends.
+    times: [Nanos; RULES.len() + 1],
+    /// Who is in a burst; its I/O may be in flight.
+    in_burst: u16,
+    /// Who has something to do.
+    wanting: u16,
     share: Share,
 }
+
+const _: () = assert!(RULES.len() < 16, "a bit for each job, and one for the checkpoint");
 
 impl Throttle {
     /// Nothing has been done so far.
     pub(crate) fn new(now: Nanos) -> Throttle {
-        Throttle { pace: Pace::Rest(now), by_share: Pace::Rest(now), share: Share::default() }
-    }
-
-    #[inline]
-    fn pace(&mut self, runs: Runs) -> &mut Pace {
-        if runs == Runs::ByShare { &mut self.by_share } else { &mut self.pace }
-    }
-
-    /// How long a job rests after work that took so long.
-    fn rest(&self, runs: Runs, work: Nanos) -> Nanos {
-        match runs {
-            Runs::ByShare => self.share.rest(work).min(SHARE_REST_MAX),
-            Runs::InBursts | Runs::WhenIdle => (work * REST).min(REST_MAX),
-        }
+        Throttle { times: [now; RULES.len() + 1], in_burst: 0, wanting: 0, share: Share::default() }
     }
 
     /// The share, in millionths of the device.
@@ -82,6 +87,42 @@ impl Throttle {
     pub(crate) fn is_at_least(&self) -> bool {
         self.share.is_at_least()
     }
+
+    /// Who has something to do now.
+    pub(super) fn note_wanting(&mut self, wanting: u16) {
+        self.wanting = wanting;
+    }
+
+    /// When somebody may take its next steps, where nothing of the background is in flight.
+    fn turn(&self, who: Who, now: Nanos) -> Turn {
+        match self.times[who.at()] {
+            until if until > now => Turn::At(until),
+            _ => Turn::Now,
+        }
+    }
+
+    fn begin(&mut self, who: Who, now: Nanos) {
+        self.times[who.at()] = now;
+        self.in_burst |= who.bit();
+    }
+
+    /// It goes on without a rest.
+    fn need_no_rest(&mut self, who: Who, now: Nanos) {
+        self.times[who.at()] = now;
+        self.in_burst &= !who.bit();
+    }
+
+    /// All bursts are over: each is followed by a rest. Steps that needed no I/O are bounded by their budget alone.
+    #[inline(never)]
+    fn end_bursts(&mut self, now: Nanos) {
+        let part = self.share() / i64::from((self.wanting | self.in_burst).count_ones().max(1));
+        for (at, time) in self.times.iter_mut().enumerate().filter(|(at, _)| self.in_burst >> at & 1 > 0) {
+            let least = RULES.get(at).map_or(QUARTER, |rules| rules.least);
+            let longest = if least < QUARTER { REST_MAX } else { REST_MAX_OF_A_QUARTER };
+            *time = now + rest(part.max(least), now - *time).min(longest);
+        }
+        self.in_burst = 0;
+    }
 }
 
 impl Jobs {
@@ -92,40 +133,40 @@ impl Jobs {
 
     /// When background work may take its next steps.
     #[inline]
-    pub(crate) fn turn(&mut self, runs: Runs, pool: &Pool, facts: &Facts) -> Turn {
-        match *self.throttle.pace(runs) {
-            // A rest that is over is no rest, at any speed.
-            Pace::Rest(until) if until <= pool.now => Turn::Now,
-            _ => self.turn_by_speed(runs, pool, facts),
-        }
-    }
-
-    fn turn_by_speed(&mut self, runs: Runs, pool: &Pool, facts: &Facts) -> Turn {
-        // What presses a pool a checkpoint relieves, and no job that has a share.
-        if facts.is_idle || runs != Runs::ByShare && pool.is_pressed(facts) {
-            *self.throttle.pace(runs) = Pace::Rest(pool.now);
+    pub(super) fn turn(&mut self, who: Who, pool: &Pool, facts: &Facts) -> Turn {
+        // A rest that is over is no rest, at any speed.
+        if self.throttle.in_burst & who.bit() == 0 && self.throttle.turn(who, pool.now) == Turn::Now {
             return Turn::Now;
         }
-        if let Pace::Burst(began) = *self.throttle.pace(runs) {
-            if pool.store.pages.writes + pool.store.pages.background_loads() + self.in_flight() > 0 {
-                return Turn::AfterIo;
-            }
-            // Steps that needed no I/O are bounded by their budget alone.
-            let rest = self.throttle.rest(runs, pool.now - began);
-            *self.throttle.pace(runs) = Pace::Rest(pool.now + rest);
+        self.turn_by_speed(who, pool, facts)
+    }
+
+    fn turn_by_speed(&mut self, who: Who, pool: &Pool, facts: &Facts) -> Turn {
+        // What presses a pool a checkpoint relieves, and nothing else.
+        if facts.is_idle || who == Who::Checkpoint && pool.is_pressed(facts) {
+            self.throttle.need_no_rest(who, pool.now);
+            return Turn::Now;
         }
-        match *self.throttle.pace(runs) {
-            Pace::Rest(until) if until > pool.now => Turn::At(until),
-            _ => Turn::Now,
+        self.end_bursts(pool);
+        if self.throttle.in_burst & who.bit() > 0 { Turn::AfterIo } else { self.throttle.turn(who, pool.now) }
+    }
+
+    /// Bursts are over when no I/O of the background is in flight.
+    #[inline]
+    pub(super) fn end_bursts(&mut self, pool: &Pool) {
+        let is_over =
+            |jobs: &Jobs| pool.store.pages.writes + pool.store.pages.background_loads() + jobs.in_flight() == 0;
+        if self.throttle.in_burst > 0 && is_over(self) {
+            self.throttle.end_bursts(pool.now);
         }
     }
 
     /// Background work takes steps, if it is its turn.
     #[inline]
-    pub(crate) fn begins_burst(&mut self, runs: Runs, pool: &Pool, facts: &Facts) -> bool {
-        let is_turn = self.turn(runs, pool, facts) == Turn::Now;
+    pub(crate) fn begins_burst(&mut self, who: Who, pool: &Pool, facts: &Facts) -> bool {
+        let is_turn = self.turn(who, pool, facts) == Turn::Now;
         if is_turn {
-            *self.throttle.pace(runs) = Pace::Burst(pool.now);
+            self.throttle.begin(who, pool.now);
         }
         is_turn
     }
@@ -153,5 +194,68 @@ impl Pool {
     /// Pages that background work may load ahead of need.
     pub(crate) fn load_ahead(&self, facts: &Facts) -> usize {
         if self.is_at_full_speed(facts) { 16 } else { 4 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    /// A throttle of a share, with some that want their turn.
+    fn throttle(share: i64, wanting: &[Who]) -> Throttle {
+        let mut throttle = Throttle::new(0);
+        throttle.share.share = share;
+        throttle.note_wanting(wanting.iter().fold(0, |all, who| all | who.bit()));
+        throttle
+    }
+
+    /// When they go on, if all of them begin bursts at 0 that are over 10 ms later.
+    fn ends(share: i64, who: &[Who]) -> Vec<Turn> {
+        let mut throttle = throttle(share, who);
+        who.iter().for_each(|&who| throttle.begin(who, 0));
+        throttle.end_bursts(10 * MS);
+        who.iter().map(|&who| throttle.turn(who, 10 * MS)).collect()
+    }
+
+    #[test]
+    fn jobs_divide_the_share_and_none_gets_less_than_its_least_part() {
+        let (scrub, dedup) = (Who::Job(Job::Scrub), Who::Job(Job::Dedup));
+        assert_eq!(ends(WHOLE, &[scrub]), [Turn::Now], "all of the device is no rest");
+        assert_eq!(ends(500_000, &[scrub]), [Turn::At(20 * MS)]);
+        assert_eq!(ends(500_000, &[scrub, dedup]), [Turn::At(40 * MS); 2], "a quarter each");
+        let least = Turn::At(500 * MS);
+        assert_eq!(ends(0, &[scrub, dedup, Who::Checkpoint]), [least, least, Turn::At(40 * MS)]);
+        // Who wants its turn and has none yet counts, too.
+        let mut throttle = throttle(500_000, &[scrub, dedup]);
+        throttle.begin(scrub, 0);
+        throttle.end_bursts(10 * MS);
+        assert_eq!(throttle.turn(scrub, 10 * MS), Turn::At(40 * MS));
+    }
+
+    #[test]
+    fn bursts_end_together_and_each_rests_for_its_own() {
+        let (scrub, dedup) = (Who::Job(Job::Scrub), Who::Job(Job::Dedup));
+        let mut throttle = throttle(500_000, &[scrub, dedup]);
+        throttle.begin(scrub, 0);
+        throttle.begin(dedup, 8 * MS);
+        throttle.end_bursts(10 * MS);
+        assert_eq!(throttle.in_burst, 0);
+        let turns = [scrub, dedup].map(|who| throttle.turn(who, 10 * MS));
+        assert_eq!(turns, [Turn::At(40 * MS), Turn::At(16 * MS)]);
+        assert_eq!(throttle.turn(dedup, 16 * MS), Turn::Now);
+    }
+
+    #[test]
+    fn no_rest_is_longer_than_a_second_nor_that_of_a_checkpoint_than_a_fifth_of_one() {
+        let mut throttle = throttle(0, &[Who::Checkpoint]);
+        let fetch = Who::Job(Job::Fetch);
+        [fetch, Who::Checkpoint].iter().for_each(|&who| throttle.begin(who, 0));
+        throttle.end_bursts(5000 * MS);
+        let turns = [fetch, Who::Checkpoint].map(|who| throttle.turn(who, 5000 * MS));
+        assert_eq!(turns, [Turn::At(6000 * MS), Turn::At(5200 * MS)]);
     }
 }

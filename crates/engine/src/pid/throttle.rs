@@ -27,6 +27,9 @@ const DOWN: i64 = 500_000;
 const LONGEST: Nanos = 10_000_000_000;
 const SECOND: i64 = 1_000_000_000;
 
+/// The background's least share, unless other bounds are given: 2 %.
+pub const LEAST: i64 = 20_000;
+
 /// Between which shares, in millionths of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
@@ -38,7 +41,7 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { least: 20_000, most: WHOLE }
+        Bounds { least: LEAST, most: WHOLE }
     }
 }
 
@@ -91,13 +94,13 @@ impl Throttle {
         let integral = integral.clamp(share - reach, share + reach).clamp(self.bounds.least, self.bounds.most);
         Throttle { integral, previous: room, share, ..self }
     }
+}
 
-    /// The rest after a piece of background work that took so long, in nanoseconds, so that it has its share.
-    pub fn rest(&self, work: Nanos) -> Nanos {
-        if self.share <= 0 {
-            return Nanos::MAX;
-        }
-        let rest = u128::from(work) * (WHOLE - self.share) as u128 / self.share as u128;
-        rest.min(u128::from(Nanos::MAX)) as Nanos
+/// The rest after a piece of work that took so long, in nanoseconds, so that it has a part of the device of so many millionths.
+pub fn rest(part: i64, work: Nanos) -> Nanos {
+    if part <= 0 {
+        return Nanos::MAX;
     }
+    let rest = u128::from(work) * (WHOLE - part).max(0) as u128 / part as u128;
+    rest.min(u128::from(Nanos::MAX)) as Nanos
 }

@@ -38,7 +38,7 @@ pub struct TimingStatus {
 /// The pool as a whole, and the background.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PaceStatus {
-    /// Of a million parts of the device, those that the pass may have while clients are busy.
+    /// Of a million parts of the device, those that background work may have while clients are busy.
     pub share_ppm: u32,
     /// What that follows: the largest miss of all goals, in millionths; below 0 is room.
     pub miss_ppm: i64,

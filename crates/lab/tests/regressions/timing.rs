@@ -2,8 +2,8 @@
 
 use engine::timing::Mode;
 use engine::{
-    Command, Controller, DedupCommand, Goal, KeepRuns, Nanos, PassState, Policy, PoolChange, Tidy, Timing,
-    TimingStatus, VolumeId, VolumeProperties,
+    Command, Controller, DedupCommand, Goal, KeepRuns, Nanos, PassState, Policy, PoolChange, ScrubCommand, Tidy,
+    Timing, TimingStatus, VolumeId, VolumeProperties,
 };
 use lab::random::Random;
 use lab::world::disk::Cut;
@@ -286,6 +286,32 @@ fn timing_and_goals_change_while_clients_write_and_a_pass_goes_on() {
         bench.assert_exact(&contents);
     }
     assert!(switches > 0);
+}
+
+/// A scrub had a quarter of the device whatever goals there were. It draws from the throttle now, as the pass does; and neither is left
+/// behind by the other, nor by clients that never rest.
+#[test]
+fn a_scrub_beside_a_pass_takes_what_goals_leave_it_and_both_come_to_their_ends() {
+    let mut done = Vec::new();
+    for goal in [Goal::P99(1), Goal::P99(SECOND)] {
+        let (mut bench, _) = bench(17);
+        let mut contents = vec![0; BLOCKS as usize];
+        bench.set(Policy::Full, Timing::Offline);
+        bench.set_goal(goal);
+        bench.load(30 * SECOND, &mut contents);
+        bench.command(Command::Scrub { command: ScrubCommand::Start, seconds: 0 });
+        bench.start_pass();
+        let (began, running) = (bench.world.now, PassState::Running);
+        while [bench.dedup().state, bench.world.engine.status().scrub.state].contains(&running) {
+            bench.load(SECOND / 1000, &mut contents);
+            assert!(bench.world.now < began + 500 * SECOND, "{:?}", bench.world.engine.status());
+        }
+        let status = bench.world.engine.status();
+        assert_eq!((status.dedup.state, status.scrub.state), (PassState::Finished, PassState::Finished));
+        assert_eq!((status.scrub.found, status.scrub.blocks_done >= 7), (0, true), "{:?}", status.scrub);
+        done.push(bench.world.now - began);
+    }
+    assert!(done[0] > 2 * done[1], "{done:?} ns: a goal out of reach, and one with room");
 }
 
 #[test]

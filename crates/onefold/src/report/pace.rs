@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Clients and the pass that finds duplicates, side by side.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PaceReport {
-    /// Of a million parts of the device, those that the pass may have while clients are busy.
+    /// Of a million parts of the device, those that background work may have while clients are busy.
     pub share_ppm: u32,
     /// What that follows: the largest miss of all goals, in millionths of the goal; below 0 is room.
     pub miss_ppm: i64,

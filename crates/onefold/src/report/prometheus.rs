@@ -177,7 +177,7 @@ const METRICS: &[Metric] = &[
     }),
     gauge(
         "onefold_pace_share_ppm",
-        "Of a million parts of the device, those that the pass has beside clients.",
+        "Of a million parts of the device, those that background work has beside clients.",
         |report| one(report.pace.share_ppm),
     ),
     gauge(

@@ -42,8 +42,9 @@ use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
+use crate::jobs::Steps;
 use crate::jobs::checkpoint::plan::Plan;
-use crate::jobs::{Runs, Steps};
+use crate::jobs::throttle::Who;
 use crate::map::map_buffer::{Leaf, Pass};
 use crate::pool::Pool;
 use crate::pool::disk_index::Update;
@@ -379,7 +380,7 @@ impl Engine {
         checkpoint.yielded = false;
         checkpoint.facts = *facts;
         let needs_turn = checkpoint.stage < Stage::Drain && !self.pool.read_only;
-        if needs_turn && !self.jobs.begins_burst(Runs::InBursts, &self.pool, &checkpoint.facts) {
+        if needs_turn && !self.jobs.begins_burst(Who::Checkpoint, &self.pool, &checkpoint.facts) {
             checkpoint.yielded = true;
             self.lend_checkpoint(checkpoint);
             return;
