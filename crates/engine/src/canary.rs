@@ -96,6 +96,10 @@ pub enum Canary {
     UnprovenContent,
     /// What a slot that the index named holds is served if 24 bits of its digest are right.
     UncheckedPlace,
+    /// A replica that an earlier run left is believed without a look at the digests of both.
+    UnprovenReplica,
+    /// A slot that is freed keeps its replicas.
+    KeptReplica,
     /// The flash is believed to hold containers in which replay took slots.
     ReplayedOnFlash,
     /// The log of the flash is believed whatever its stamp.

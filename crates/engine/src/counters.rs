@@ -126,6 +126,8 @@ pub struct PlaceCounts {
     pub nearer: u64,
     /// Blocks that were read from slots that the index named.
     pub hinted: u64,
+    /// Blocks that were read from copies in scratch zones.
+    pub copies: u64,
     /// Blocks of replicas or such slots that were not what they had to be: they were read from their own slots.
     pub wrong: u64,
 }

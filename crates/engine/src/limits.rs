@@ -298,9 +298,14 @@ impl Limits {
         regions(self.delta_entries.into()) as usize
     }
 
-    /// The most replicas of blocks that reads found scattered.
-    pub(crate) fn replicas(&self) -> u64 {
-        u64::from(self.delta_entries / 8)
+    /// The most replicas of blocks. Where popular blocks get copies, half of their memory is for counts, to find them.
+    pub(crate) fn replicas(&self, with_counts: bool) -> u64 {
+        u64::from(self.delta_entries / if with_counts { 16 } else { 8 })
+    }
+
+    /// The most runs of slots whose reads are counted.
+    pub(crate) fn popular(&self) -> usize {
+        (self.delta_entries / 12) as usize
     }
 
     /// Copies of shared blocks that a run of a plan makes before it walks all maps for those who refer to them (`jobs/relocate/`).

@@ -502,7 +502,7 @@ impl<'a> Audit<'a> {
         if pending.windows(2).any(|pair| pair[0] == pair[1]) {
             self.contradiction(String::from("a slot is pending twice"));
         }
-        let mut claimed: Vec<Slot> = engine.jobs.relocate().claimed().collect();
+        let mut claimed: Vec<Slot> = engine.jobs.relocate().claimed().chain(engine.jobs.reorder.claimed()).collect();
         claimed.sort_unstable();
         let (mut used, mut free) = (0, 0);
         for number in 0..engine.pool.geometry().slots() {
@@ -526,6 +526,9 @@ impl<'a> Audit<'a> {
             used += u64::from(count > 0);
             let taken = found != SlotState::Free || space.is_taken(slot);
             free += u64::from(!taken);
+            if !taken && engine.pool.replicas.has_any(slot) {
+                self.contradiction(format!("slot {number} is free and has a replica"));
+            }
             let referenced = count > 0 || found == SlotState::Held || engine.pool.delta.live(slot).is_some();
             let waits = pending.binary_search(&slot).is_ok();
             let is_claimed = claimed.binary_search(&slot).is_ok();

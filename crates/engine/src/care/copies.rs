@@ -21,6 +21,7 @@ use crate::format::superblock::TreeId;
 use crate::format::volume::Keeps;
 use crate::pool::Pool;
 use crate::pool::change::Put;
+use crate::pool::replicas::Number;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::{Facts, Phase};
@@ -83,8 +84,15 @@ impl Pool {
 impl Pool {
     /// The slot whose second copy, or replica, this is, if a slot was first written as one.
     pub(crate) fn copied_from(&self, owner: Key) -> Option<Slot> {
-        let hidden = [self.copies, self.replicas.volume].contains(&Some(owner.volume()));
-        hidden.then_some(Slot(owner.lba())).filter(|&slot| self.space.contains(slot))
+        let volume = Some(owner.volume());
+        let slot = if self.copies == volume {
+            Slot(owner.lba())
+        } else if self.replicas.volume == volume {
+            self.replicas.slot_of(Number(owner.lba()))
+        } else {
+            return None;
+        };
+        Some(slot).filter(|&slot| self.space.contains(slot))
     }
 
     /// What a slot calls for that must hold `digest`, or nothing any more. What cannot be read calls for nothing.

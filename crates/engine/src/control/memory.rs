@@ -82,6 +82,7 @@ impl Engine {
             + self.pool.delta.memory()
             + self.pool.frozen.memory()
             + self.pool.replicas.memory()
+            + self.jobs.reorder.memory()
             + self.pool.flash_memory()
             + self.pool.regions().memory()
             + self.requests.memory()

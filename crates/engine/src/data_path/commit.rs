@@ -149,7 +149,9 @@ impl Engine {
         self.pool.forget_wrapped();
         while let Some(slot) = self.pool.dead.pop() {
             self.jobs.boundary.forget(slot);
-            self.pool.replicas.forget(slot);
+            if !self.pool.canary(Canary::KeptReplica) {
+                self.pool.replicas.forget(slot);
+            }
             if let Some(buffer) = self.pool.cache.remove(slot) {
                 self.pool.buffers.release(buffer);
             }

@@ -60,7 +60,9 @@ impl Engine {
             Purpose::ReserveContainers(count) => {
                 self.pool.reserving = false;
                 if self.check_reserved(result) {
+                    let from = self.pool.space.reserved();
                     self.pool.space.set_reserved(count);
+                    self.pool.keep_zones(from);
                     self.pool.reserve_at_once = RESERVE_CONTAINERS;
                 } else if self.pool.reserve_at_once > 1 {
                     // Next time for one: there may be room for less.

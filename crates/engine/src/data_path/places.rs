@@ -13,7 +13,7 @@ use crate::canary::Canary;
 use crate::contract::*;
 use crate::engine::Engine;
 use crate::format::entry::Slot;
-use crate::pool::replicas::Elsewhere;
+use crate::pool::replicas::{Elsewhere, Number};
 use crate::store::io::Purpose;
 
 /// Slots that one device read gives.
@@ -57,7 +57,8 @@ impl Engine {
         }
         run.length += 1;
         if run.elsewhere.is_some() {
-            run.slots.push(Elsewhere { slot, hinted: other.and_then(|(_, hinted)| hinted) });
+            let nowhere = Elsewhere { slot, replica: None, hinted: None };
+            run.slots.push(other.map_or(nowhere, |(_, elsewhere)| elsewhere));
         }
         begins
     }
@@ -68,30 +69,52 @@ impl Engine {
             (home, Some(place)) if self.pool.goes_elsewhere(home, place, run.length) => {
                 self.read_elsewhere(place, &run.slots);
             }
-            (Some(home), _) => self.read_run(home, run.length),
+            (Some(home), _) => {
+                if self.pool.device().has_heads {
+                    self.jobs.reorder.note_read(&self.pool, home, run.length);
+                }
+                self.read_run(home, run.length);
+            }
             (None, _) => {}
         }
         run.length = 0;
         run.slots.clear();
     }
 
-    /// The replica of a slot, if a read may go there.
+    /// The replica of a slot that is in order with others, if a read may go there.
     pub(crate) fn replica_of(&self, slot: Slot) -> Option<Slot> {
-        let replica = self.pool.replicas.of(slot)?;
-        let is_at_rest = !self.pool.dirty.contains_key(&replica) && !self.pool.replicas.holds(replica);
-        (is_at_rest && !self.care.mends(replica)).then_some(replica)
+        self.pool.replicas.of(slot).filter(|&replica| self.is_at_rest(replica))
     }
 
-    /// Another place with a slot's content: its replica, or what the index names, with what must be found there.
-    fn other_place(&mut self, slot: Slot) -> Option<(Slot, Option<Digest>)> {
+    /// Another place with a slot's content: a replica, or what the index names, with what must be found there.
+    fn other_place(&mut self, slot: Slot) -> Option<(Slot, Elsewhere)> {
         if let Some(replica) = self.replica_of(slot) {
-            return Some((replica, None));
+            let number = Some(self.pool.replicas.number(slot, 0));
+            return Some((replica, Elsewhere { slot, replica: number, hinted: None }));
         }
         if !self.pool.device().has_heads {
             return None;
         }
+        if self.pool.replicas.has_copies()
+            && let Some((number, copy)) = self.nearest_copy(slot)
+        {
+            return Some((copy, Elsewhere { slot, replica: Some(number), hinted: None }));
+        }
         let (place, digest) = self.pool.hinted_place(slot)?;
-        (!self.care.mends(place)).then_some((place, Some(digest)))
+        let elsewhere = Elsewhere { slot, replica: None, hinted: Some(digest) };
+        (!self.care.mends(place)).then_some((place, elsewhere))
+    }
+
+    /// The copy of a slot in a scratch zone that is nearest to the heads.
+    fn nearest_copy(&self, slot: Slot) -> Option<(Number, Slot)> {
+        let head = self.pool.store.io.head();
+        let copies = self.pool.replicas.copies_of(slot).filter(|&(_, at)| self.is_at_rest(at));
+        copies.min_by_key(|&(_, at)| self.pool.slot_offset(at).abs_diff(head))
+    }
+
+    /// Whether a read may go to a replica: it is on the device, and nothing else is under way with it.
+    fn is_at_rest(&self, at: Slot) -> bool {
+        !self.pool.dirty.contains_key(&at) && !self.pool.replicas.holds(at) && !self.care.mends(at)
     }
 
     /// Reads the content of slots at other places, which follow each other.
@@ -108,7 +131,7 @@ impl Engine {
     pub(crate) fn filled_elsewhere(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         for i in 0..segments.len() {
             let place = Slot(first.0 + i as u64);
-            let Elsewhere { slot, hinted } = self.pool.replicas.end_read(place);
+            let Elsewhere { slot, replica, hinted } = self.pool.replicas.end_read(place);
             let content = match result {
                 Ok(Outcome::Blocks(contents)) => contents.get(i).copied(),
                 _ => None,
@@ -117,7 +140,7 @@ impl Engine {
                 self.fill_ends(slot, content);
                 continue;
             }
-            self.pool.replicas.was_wrong(slot, place);
+            self.pool.replicas.was_wrong(replica, place);
             // Also where it could not be read: nobody mends that place, and each read would wait for the error.
             if let Some(digest) = hinted {
                 let known = self.pool.sharing_digest(digest);

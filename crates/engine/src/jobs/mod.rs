@@ -85,7 +85,7 @@ const RULES: [Rules; 9] = [
         runs: Runs::InBursts,
         least: QUARTER,
         between_checkpoints: true,
-        after: [None, None, None],
+        after: [None, None, None, None],
         also_unwritten: false,
         advances: Place::Middle,
         steps: Place::Middle,
@@ -95,7 +95,7 @@ const RULES: [Rules; 9] = [
         runs: Runs::InBursts,
         least: LEAST,
         between_checkpoints: true,
-        after: [Some(Job::Rebuild), None, None],
+        after: [Some(Job::Rebuild), None, None, None],
         also_unwritten: false,
         advances: Place::Middle,
         steps: Place::Middle,
@@ -106,7 +106,7 @@ const RULES: [Rules; 9] = [
         least: LEAST,
         between_checkpoints: true,
         // Of those that move only one has blocks on their way, and no other takes a plan apart while it is run.
-        after: [Some(Job::Collect), Some(Job::Relocate), None],
+        after: [Some(Job::Collect), Some(Job::Relocate), Some(Job::Reorder), None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -116,7 +116,7 @@ const RULES: [Rules; 9] = [
         runs: Runs::WhenIdle,
         least: LEAST,
         between_checkpoints: true,
-        after: [Some(Job::Home), Some(Job::Relocate), None],
+        after: [Some(Job::Home), Some(Job::Relocate), Some(Job::Reorder), None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -126,7 +126,7 @@ const RULES: [Rules; 9] = [
         runs: Runs::WhenIdle,
         least: LEAST,
         between_checkpoints: true,
-        after: [None, None, None],
+        after: [Some(Job::Home), Some(Job::Collect), Some(Job::Relocate), None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -137,7 +137,7 @@ const RULES: [Rules; 9] = [
         least: LEAST,
         // Blocks are read while a checkpoint is under way; when it must not be, the scrub sees to itself.
         between_checkpoints: false,
-        after: [Some(Job::Rebuild), None, None],
+        after: [Some(Job::Rebuild), None, None, None],
         also_unwritten: true,
         advances: Place::First,
         steps: Place::Last,
@@ -148,7 +148,7 @@ const RULES: [Rules; 9] = [
         least: LEAST,
         between_checkpoints: true,
         // It would take the copies of a run for duplicates.
-        after: [Some(Job::Rebuild), Some(Job::Relocate), None],
+        after: [Some(Job::Rebuild), Some(Job::Relocate), None, None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -158,7 +158,7 @@ const RULES: [Rules; 9] = [
         runs: Runs::InBursts,
         least: LEAST,
         between_checkpoints: false,
-        after: [None, None, None],
+        after: [None, None, None, None],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -169,7 +169,7 @@ const RULES: [Rules; 9] = [
         least: LEAST,
         between_checkpoints: true,
         // Batches that have begun: no new one begins while a run is under way.
-        after: [Some(Job::Rebuild), Some(Job::Home), Some(Job::Collect)],
+        after: [Some(Job::Rebuild), Some(Job::Home), Some(Job::Collect), Some(Job::Reorder)],
         also_unwritten: false,
         advances: Place::Last,
         steps: Place::Last,
@@ -209,7 +209,7 @@ struct Rules {
     /// Not while a checkpoint is under way.
     between_checkpoints: bool,
     /// Not before these are done.
-    after: [Option<Job>; 3],
+    after: [Option<Job>; 4],
     /// Also in a pool that is not written; there it waits for no other job.
     also_unwritten: bool,
     /// Where in a pump what is under way goes on,
@@ -335,7 +335,7 @@ impl Jobs {
             fetch: Fetch::default(),
             home: Home::new(),
             collect: Collect::new(),
-            reorder: Reorder::new(),
+            reorder: Reorder::new(now),
             scrub: Scrub::new(now),
             dedup: Dedup::new(now),
             flash: FlashCopies::new(),
@@ -396,7 +396,8 @@ impl Jobs {
                 || (!rules.between_checkpoints || pool.under_way.is_none())
                     && is_done(rules.after[0])
                     && is_done(rules.after[1])
-                    && is_done(rules.after[2]))
+                    && is_done(rules.after[2])
+                    && is_done(rules.after[3]))
     }
 
     /// An I/O of a job is done.

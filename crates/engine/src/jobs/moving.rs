@@ -378,7 +378,7 @@ pub(super) fn is_busy(pool: &Pool, care: &Care, slot: Slot) -> bool {
 pub(super) fn is_alone(pool: &mut Pool, care: &Care, slot: Slot) -> Result<bool, Missing> {
     let is_busy = is_busy(pool, care, slot);
     match pool.recent(slot) {
-        _ if is_busy || pool.replicas.of(slot).is_some() => Ok(false),
+        _ if is_busy || pool.replicas.has_any(slot) => Ok(false),
         Some(recent) => Ok(recent.fresh && recent.refs == 1),
         None => Ok(pool.slot_state(slot)? == SlotState::Single),
     }

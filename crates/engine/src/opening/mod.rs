@@ -726,7 +726,9 @@ impl Engine {
                             self.pool.copies = Some(volume.id);
                             self.care.found_copies();
                         }
-                        Some(Keeps::Replicas) => self.pool.replicas.volume = Some(volume.id),
+                        Some(Keeps::Replicas) => {
+                            self.pool.replicas.set_volume(Some((volume.id, volume.size / geometry.block())));
+                        }
                         None => {}
                     }
                     self.pool.volumes.push(volume);

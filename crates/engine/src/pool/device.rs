@@ -24,5 +24,6 @@ impl Pool {
     /// The driver, or an operator, may have said something else.
     pub(crate) fn review_device(&mut self) {
         self.device = DeviceTraits::of(self.device_kind).unwrap_or(self.limits.device);
+        self.review_zones();
     }
 }

@@ -1,7 +1,13 @@
-//! Replicas: where they are, what they may take, and which of them are on their way. Who makes them is above (`jobs/reorder.rs`).
+//! Replicas: where they are, what they may take, and which of them are on their way. Who makes them is above (`jobs/reorder/`).
 //!
-//! A slot has one replica at most. It is good until its slot is free: the content of a slot never changes while it is in use. The table
-//! is in memory, beside the map of a volume that nobody sees; so a restart loses it, and what an earlier run left is given back.
+//! ```text
+//! places    a slot has one replica at most that is in order with others, and on a store with heads one more in each scratch zone: its
+//!           copies. Block p * stride + n of a volume that nobody sees is the replica of slot n at place p
+//! good      until the slot is free: the content of a slot never changes while it is in use
+//! table     in memory, what reads go by. After a restart it is made anew from the map of that volume, in the background. What that has is
+//!           proven first, by the digests of both: a slot may have been freed, and used again, without the map saying so
+//! budget    for all of them. What was not read since it was made, or since its turn came last, goes first; of that the oldest
+//! ```
 //!
 //! On a store with heads a read goes to the place that is cheapest from where they are, of the slot, its replica, and another slot that
 //! the index names for the same content ("I/O Deduplication", dynamic replica retrieval; docs/io-deduplication.md).
@@ -15,9 +21,13 @@ use crate::counters::PlaceCounts;
 use crate::format::entry::Slot;
 use crate::sizes::{list_bytes, table_bytes};
 use crate::slot_map::{NearMap, NearSet};
+use crate::space::zones::ZONES;
 
 /// Without a word about it, replicas may take one slot in so many.
 const SHARE: u64 = 128;
+
+/// Places of a slot's replicas: one in order with others, and one in each zone.
+pub(crate) const PLACES: u64 = 1 + ZONES as u64;
 
 /// Entries of the order that may be gone, beside as many as there are replicas.
 const FEW: usize = 64;
@@ -29,11 +39,15 @@ pub(crate) struct Replicas {
     pub volume: Option<VolumeId>,
     /// Bytes that they may take, if somebody said so.
     pub budget: Option<u64>,
-    table: NearMap<Slot, Slot>,
-    /// Slots with their replicas, the oldest first; those that are gone are passed over.
-    order: VecDeque<(Slot, Slot)>,
-    /// Slots that are free again: the volume still has replicas of them.
-    stale: Vec<Slot>,
+    /// Slots of the pool when the volume was made: how far places of a slot lie apart in it.
+    stride: u64,
+    table: NearMap<Number, Replica>,
+    /// How many of them are copies in zones.
+    copies: u64,
+    /// Replicas with their slots, the oldest first; those that are gone are passed over.
+    order: VecDeque<(Number, Slot)>,
+    /// Blocks of the volume that are to go: their slots are free again, or they gave way.
+    stale: Vec<Number>,
     /// Reads from other places than the slots that are in flight: place, what is read there.
     reading: NearMap<Slot, Elsewhere>,
     /// Replicas that are on their way to their slots.
@@ -45,20 +59,95 @@ pub(crate) struct Replicas {
     places: PlaceCounts,
 }
 
+/// A block of the volume of replicas.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Number(pub u64);
+
+/// A replica: its slot, and a flag below it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Replica(u64);
+
+/// Flag: it was read since it was made, or since its turn to go came last.
+const WAS_READ: u64 = 1;
+
+impl Replica {
+    fn new(at: Slot) -> Replica {
+        Replica(at.0 << 1)
+    }
+
+    fn at(self) -> Slot {
+        Slot(self.0 >> 1)
+    }
+
+    fn was_read(self) -> bool {
+        self.0 & WAS_READ > 0
+    }
+}
+
 /// A slot whose content is read at another place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Elsewhere {
     /// The slot.
     pub slot: Slot,
+    /// Which replica it is, if it is one. Else the index has named the place.
+    pub replica: Option<Number>,
     /// What must be found there, where only the index says that it is there. A replica is the slot's own.
     pub hinted: Option<Digest>,
 }
 
 impl Replicas {
-    /// The replica of a slot.
+    /// The volume that nobody sees, of so many blocks.
+    pub(crate) fn set_volume(&mut self, volume: Option<(VolumeId, u64)>) {
+        self.volume = volume.map(|(id, _)| id);
+        self.stride = volume.map_or(0, |(_, blocks)| blocks / PLACES);
+    }
+
+    /// Slots that may have replicas: the first ones.
+    pub(crate) fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    /// The block of the volume that is the replica of a slot at a place.
+    pub(crate) fn number(&self, slot: Slot, place: u64) -> Number {
+        Number(place * self.stride + slot.0)
+    }
+
+    /// The slot of which a block of the volume is a replica.
+    pub(crate) fn slot_of(&self, number: Number) -> Slot {
+        Slot(number.0.checked_rem(self.stride).unwrap_or(number.0))
+    }
+
+    /// The replica of a slot that is in order with others.
     #[inline]
     pub(crate) fn of(&self, slot: Slot) -> Option<Slot> {
-        self.table.get(&slot).copied()
+        if self.table.is_empty() || slot.0 >= self.stride {
+            return None;
+        }
+        self.table.get(&self.number(slot, 0)).map(|replica| replica.at())
+    }
+
+    /// Whether there are copies in zones.
+    #[inline]
+    pub(crate) fn has_copies(&self) -> bool {
+        self.copies > 0
+    }
+
+    /// Copies of a slot in zones.
+    pub(crate) fn copies_of(&self, slot: Slot) -> impl Iterator<Item = (Number, Slot)> + '_ {
+        let numbers = (1..PLACES)
+            .filter(move |_| self.copies > 0 && slot.0 < self.stride)
+            .map(move |place| self.number(slot, place));
+        numbers.filter_map(|number| Some((number, self.table.get(&number)?.at())))
+    }
+
+    /// Whether a slot has a replica at any place.
+    pub(crate) fn has_any(&self, slot: Slot) -> bool {
+        self.of(slot).is_some() || self.copies_of(slot).next().is_some()
+    }
+
+    /// Whether there is one of this number.
+    pub(crate) fn has(&self, number: Number) -> bool {
+        self.table.contains_key(&number)
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -75,15 +164,22 @@ impl Replicas {
         self.is_fresh = true;
     }
 
-    /// A slot has one. It is on its way there.
-    pub(crate) fn add(&mut self, slot: Slot, replica: Slot) {
-        self.writing.insert(replica);
-        self.table.insert(slot, replica);
+    /// A slot has one more. It is on its way there.
+    pub(crate) fn add(&mut self, number: Number, at: Slot) {
+        self.writing.insert(at);
+        self.add_written(number, at);
+    }
+
+    /// A slot has one more, which is there.
+    pub(crate) fn add_written(&mut self, number: Number, at: Slot) {
+        if self.table.insert(number, Replica::new(at)).is_none() {
+            self.copies += u64::from(number.0 >= self.stride);
+        }
         if self.order.len() > 2 * self.table.len() + FEW {
             let table = &self.table;
-            self.order.retain(|(slot, replica)| table.get(slot) == Some(replica));
+            self.order.retain(|(number, at)| table.get(number).is_some_and(|replica| replica.at() == *at));
         }
-        self.order.push_back((slot, replica));
+        self.order.push_back((number, at));
     }
 
     /// A slot has been written: whether it is a replica. The read cache knows contents by the slots that maps lead to.
@@ -91,53 +187,75 @@ impl Replicas {
         self.writing.remove(&slot)
     }
 
-    /// A slot is free: it has no replica any more.
+    /// A slot is free: it has no replicas any more.
     pub(crate) fn forget(&mut self, slot: Slot) {
-        if self.table.remove(&slot).is_some() {
-            self.stale.push(slot);
+        if slot.0 >= self.stride {
+            return;
+        }
+        self.forget_one(self.number(slot, 0));
+        for place in 1..PLACES {
+            if self.copies == 0 {
+                break;
+            }
+            self.forget_one(self.number(slot, place));
+        }
+    }
+
+    fn forget_one(&mut self, number: Number) {
+        if self.table.remove(&number).is_some() {
+            self.copies -= u64::from(number.0 >= self.stride);
+            self.stale.push(number);
             self.dropped += 1;
         }
     }
 
-    /// Forgets the oldest where there are more than so many.
-    pub(crate) fn drop_oldest_beyond(&mut self, most: u64) {
-        while self.len() > most {
-            let Some((slot, replica)) = self.order.pop_front() else { break };
-            self.give_up(slot, replica);
-        }
+    /// What the volume has of this number is to go.
+    pub(crate) fn note_stale(&mut self, number: Number) {
+        self.stale.push(number);
     }
 
-    /// Forgets one, if it still is the slot's.
-    pub(crate) fn give_up(&mut self, slot: Slot, replica: Slot) {
-        if self.of(slot) == Some(replica) {
-            self.forget(slot);
+    /// Forgets some where there are more than so many: what has not been read goes first, and of that the oldest.
+    pub(crate) fn drop_beyond(&mut self, most: u64) {
+        while self.len() > most {
+            let Some((number, at)) = self.order.pop_front() else { break };
+            match self.table.get_mut(&number).filter(|replica| replica.at() == at) {
+                Some(replica) if replica.was_read() => {
+                    replica.0 &= !WAS_READ;
+                    self.order.push_back((number, at));
+                }
+                Some(_) => self.forget_one(number),
+                None => {}
+            }
         }
     }
 
     /// Forgets all of them.
     pub(crate) fn clear(&mut self) {
         self.dropped += self.len();
-        self.table.clear();
+        (self.table, self.copies) = (NearMap::default(), 0);
         self.order.clear();
         self.stale.clear();
     }
 
-    /// A slot that is free again and of which the volume still has a replica.
-    pub(crate) fn stale(&self) -> Option<Slot> {
+    /// A block of the volume that is to go.
+    pub(crate) fn stale(&self) -> Option<Number> {
         self.stale.last().copied()
     }
 
     /// That one is to be dropped; whether there is none of it that is newer.
     pub(crate) fn end_stale(&mut self) -> bool {
-        self.stale.pop().is_some_and(|slot| self.of(slot).is_none())
+        self.stale.pop().is_some_and(|number| !self.has(number))
     }
 
     /// Content of slots is read at other places, which follow each other.
     pub(crate) fn begin_read(&mut self, first: Slot, slots: &[Elsewhere]) {
         for (i, &of) in slots.iter().enumerate() {
             self.reading.insert(Slot(first.0 + i as u64), of);
+            let replica = of.replica.and_then(|number| self.table.get_mut(&number));
+            replica.into_iter().for_each(|replica| replica.0 |= WAS_READ);
+            self.places.copies += u64::from(of.replica.is_some_and(|number| number.0 >= self.stride));
         }
-        let hinted = slots.iter().filter(|of| of.hinted.is_some()).count() as u64;
+        let hinted = slots.iter().filter(|of| of.replica.is_none()).count() as u64;
         self.places.hinted += hinted;
         self.read += slots.len() as u64 - hinted;
     }
@@ -147,10 +265,12 @@ impl Replicas {
         self.reading.remove(&place).expect("a read of another place ends once")
     }
 
-    /// What was read at another place is not what it must be: the slot has no replica there any more.
-    pub(crate) fn was_wrong(&mut self, slot: Slot, place: Slot) {
+    /// What was read at another place is not what it must be: if it is a replica, there is none of this number any more.
+    pub(crate) fn was_wrong(&mut self, number: Option<Number>, at: Slot) {
         self.places.wrong += 1;
-        self.give_up(slot, place);
+        if let Some(number) = number.filter(|number| self.table.get(number).is_some_and(|replica| replica.at() == at)) {
+            self.forget_one(number);
+        }
     }
 
     /// Whether a slot must not be reused yet: it is being read.
@@ -180,7 +300,28 @@ impl Pool {
     pub(crate) fn replica_budget(&self) -> u64 {
         let block = self.store.geometry.block();
         let wanted = self.replicas.budget.map_or(self.store.geometry.slots() / SHARE, |bytes| bytes / block);
-        wanted.min(self.limits.replicas())
+        wanted.min(self.limits.replicas(self.device().has_heads && self.replicas.budget.is_some()))
+    }
+
+    /// Whether popular blocks get copies: on a store with heads, if somebody has said what replicas may take.
+    pub(crate) fn makes_copies(&self) -> bool {
+        self.device().has_heads && self.replicas.budget.is_some() && self.replica_budget() >= u64::from(ZONES)
+    }
+
+    /// Space has been reserved for containers from this one on: some are kept for copies.
+    pub(crate) fn keep_zones(&mut self, from: u32) {
+        if self.makes_copies() {
+            self.space.keep_middles(from);
+        }
+    }
+
+    /// What the disk is, or the budget, may have changed.
+    pub(crate) fn review_zones(&mut self) {
+        if self.makes_copies() {
+            self.space.keep_middles(0);
+        } else {
+            self.space.keep_none();
+        }
     }
 
     /// Another slot that holds what a slot does, as far as the index and the pages in memory say: a hint.

@@ -18,6 +18,7 @@ use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
+use crate::pool::replicas::PLACES;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Phase;
@@ -126,9 +127,11 @@ impl Pool {
     fn note_hidden_volumes(&mut self) {
         let find = |keeps| {
             let found = self.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
-            found.map(|volume| volume.id)
+            found.map(|volume| (volume.id, volume.size / self.store.geometry.block()))
         };
-        (self.copies, self.replicas.volume) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
+        let (copies, replicas) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
+        self.copies = copies.map(|(id, _)| id);
+        self.replicas.set_volume(replicas);
     }
 
     /// Does what record `sequence` says again.
@@ -226,9 +229,10 @@ impl Pool {
         Ok(since)
     }
 
-    /// Makes a volume that nobody sees, of a block for each slot.
+    /// Makes a volume that nobody sees, of a block for each slot, or for each place of one.
     pub(crate) fn enter_hidden_volume(&mut self, keeps: Keeps) -> Result<u64, ControlError> {
-        let size = self.store.geometry.slots() * self.store.geometry.block();
+        let places = if keeps == Keeps::Replicas { PLACES } else { 1 };
+        let size = places * self.store.geometry.slots() * self.store.geometry.block();
         self.enter_volume(keeps.name(), size, Some(Policy::Native), Some(keeps))
     }
 
@@ -279,6 +283,7 @@ impl Pool {
         self.second_copies = change.second_copies.unwrap_or(self.second_copies);
         let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(MOST_BUDGET)));
         self.replicas.budget = replicas.unwrap_or(self.replicas.budget);
+        self.review_zones();
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
         self.verifies_shares = change.dedup_verify.unwrap_or(self.verifies_shares);
         self.relocate = change.relocate.unwrap_or(self.relocate);
@@ -353,7 +358,7 @@ impl Pool {
 }
 
 /// The end of everything that a volume can have: whole subtrees are cut off there.
-fn end_of(volume: VolumeId) -> Key {
+pub(crate) fn end_of(volume: VolumeId) -> Key {
     Key::new(volume, MAX_BLOCKS)
 }
 

@@ -80,8 +80,11 @@ impl Space {
         true
     }
 
-    /// A container that is lent and has free slots comes back: there are no others.
+    /// A container that is scratch, or lent, and has free slots comes back: there are no others.
     pub(super) fn call_in(&mut self) -> Option<u32> {
+        if let Some(container) = self.give_up_scratch() {
+            return Some(container);
+        }
         let has_free = |&&container: &&u32| self.containers[container as usize].free > 0;
         let container = *self.lent.iter().find(has_free)?;
         self.end_loan(container);

@@ -11,6 +11,7 @@
 
 pub(crate) mod loans;
 mod rows;
+pub(crate) mod zones;
 
 use crate::format::layout::CONTAINER_BYTES;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -126,11 +127,13 @@ pub(crate) struct Space {
     in_rows: u64,
     /// Lists of containers that have been closed, for the next ones.
     spare: Vec<Vec<u64>>,
-    /// Containers that are open or lent, and those whose part of the space map cannot be read.
+    /// Containers that are open, lent or scratch, and those whose part of the space map cannot be read.
     closed_to: HashSet<u32, FixedState>,
     excluded: Vec<u32>,
     /// Containers that are lent to a job (`loans.rs`); they are among those that are closed to all others.
     lent: Vec<u32>,
+    /// Containers that are kept for copies (`zones.rs`); they are closed to all others, too.
+    scratch: Vec<u32>,
     /// Containers that a plan has filled, until they are empty: regions that come home take nothing out of them.
     planned: BTreeSet<u32>,
     search: u32,
@@ -174,6 +177,7 @@ impl Space {
             closed_to: HashSet::with_hasher(FixedState::with_seed(10)),
             excluded: Vec::new(),
             lent: Vec::new(),
+            scratch: Vec::new(),
             planned: BTreeSet::new(),
             search: 0,
             free: geometry.slots(),
@@ -421,7 +425,9 @@ impl Space {
     /// The next containers to reserve space for (first, count), if less than `ahead` free slots are available.
     pub(crate) fn to_reserve(&self, ahead: u64, at_once: u32) -> Option<(u32, u32)> {
         let left = self.containers.len() as u32 - self.reserved;
-        (left > 0 && self.available < ahead).then_some((self.reserved, left.min(at_once)))
+        // What is kept for copies is given up only when there is nothing more to reserve.
+        let kept = || self.scratch.iter().map(|&container| u64::from(self.free_in(container))).sum::<u64>();
+        (left > 0 && self.available.saturating_sub(kept()) < ahead).then_some((self.reserved, left.min(at_once)))
     }
 
     /// Space is reserved for `count` more containers.

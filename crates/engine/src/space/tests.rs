@@ -9,17 +9,22 @@ pub(super) fn space() -> Space {
 }
 
 fn space_without_reserve() -> Space {
-    Space::new(&Geometry {
+    Space::new(&geometry(2))
+}
+
+/// Containers of four slots.
+pub(super) fn geometry(containers: u32) -> Geometry {
+    Geometry {
         block_size: 512,
         slots_per_container: 4,
         piece_blocks: 4,
         place_b: 2,
         journal_blocks: 16,
         metadata_blocks: 16,
-        containers: 2,
+        containers,
         spare_containers: 0,
         growth: crate::format::geometry::UNGROWN,
-    })
+    }
 }
 
 /// Opens the next container, as far as the taken slots tell (the space map of these tests is empty).

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use engine::{CacheKey, Command, Limits, Nanos, Operation, Policy, PoolChange, Submit};
+use engine::{CacheKey, Command, DeviceKind, Limits, Nanos, Operation, Policy, PoolChange, Submit};
 
 use super::driver::Setup;
 use super::outcome::{Outcome, Parts};
@@ -51,6 +51,10 @@ pub struct Pool {
     pub policy: Option<Policy>,
     /// What the read cache finds blocks by.
     pub cache_key: CacheKey,
+    /// What the disk is said to be.
+    pub device: DeviceKind,
+    /// Bytes that replicas may take, if it is said.
+    pub replicas: Option<u64>,
 }
 
 /// The engine with what was written before.
@@ -88,10 +92,11 @@ impl Warmed {
         let mut machine = Machine::on(Disk::Instant(Instant::default()), false, Store::new(Rc::new(pool)), limits, 0);
         machine.opened()?;
         if set != Pool::default() {
-            let cache_key = Some(set.cache_key);
             machine.command(Command::SetPool(PoolChange {
                 policy: Some(set.policy),
-                cache_key,
+                cache_key: Some(set.cache_key),
+                device: Some(set.device),
+                replicas: Some(set.replicas),
                 ..PoolChange::default()
             }))?;
         }
@@ -119,6 +124,13 @@ impl Warmed {
         let (machine, mut outcome) = Clients::new(machine, self.data, setup, how).run(trace)?;
         let status = machine.engine.status();
         outcome.used_blocks = status.data_blocks_used;
+        eprintln!(
+            "{:?} {:?} free {}",
+            status.reorder,
+            machine.now,
+            status.capacity_bytes / 4096 - status.data_blocks_used
+        );
+        outcome.from_copies = status.reorder.places.copies;
         outcome.disk = machine.disk().since(&before);
         outcome.end = machine.now;
         Ok(outcome)

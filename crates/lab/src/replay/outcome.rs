@@ -110,6 +110,8 @@ pub struct Outcome {
     pub counts: Counts,
     /// Blocks in use at the end.
     pub used_blocks: u64,
+    /// Blocks that were read from copies in scratch zones.
+    pub from_copies: u64,
     /// The most bytes of NVRAM.
     pub nvram: u64,
     /// What the disk did.
@@ -132,6 +134,7 @@ impl Outcome {
             under_way: 0,
             counts: Counts::default(),
             used_blocks: 0,
+            from_copies: 0,
             nvram: 0,
             disk: Statistics::default(),
             rebuilt: None,

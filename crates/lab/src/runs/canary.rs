@@ -22,7 +22,7 @@ use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 53] = [
+pub const CANARIES: [(Canary, u64); 55] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -68,6 +68,8 @@ pub const CANARIES: [(Canary, u64); 53] = [
     (Canary::ShareWithFreed, 60),
     (Canary::UnprovenContent, 60),
     (Canary::UncheckedPlace, 60),
+    (Canary::UnprovenReplica, 60),
+    (Canary::KeptReplica, 60),
     (Canary::ReplayedOnFlash, 60),
     (Canary::AnyStamp, 60),
     (Canary::EarlyPlace, 60),

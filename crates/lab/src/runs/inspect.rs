@@ -113,7 +113,8 @@ impl Run {
             _ => status.dedup.is_undone,
         };
         let plan = status.relocate.state == PassState::Running;
-        !self.has_failed() && (status.reorder.noted > 0 || moves || plan || pass || status.collect.is_due)
+        !self.has_failed()
+            && (status.reorder.noted + status.reorder.popular > 0 || moves || plan || pass || status.collect.is_due)
     }
 
     /// Where no page was ever lost, the index on disk names no slot that holds something else; and once it is complete, every

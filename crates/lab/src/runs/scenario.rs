@@ -24,7 +24,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 29;
+pub const FIXED: u64 = 30;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -127,6 +127,14 @@ pub fn scenario(number: u64) -> Scenario {
             let device = DeviceTraits { row_blocks: 4, ..DeviceTraits::HDD };
             config.limits = Limits { read_ahead: 0, sharing_digest_bits: 24, device, ..config.limits };
             nearest()
+        }),
+        29 => ("popular blocks have copies in zones, which are found again, and whose slots are written meanwhile", {
+            config.volumes = vec![(24, Policy::Native); 3];
+            (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (40, 4);
+            config.cache_key = CacheKey::Off;
+            let device = DeviceTraits { row_blocks: 0, ..DeviceTraits::HDD };
+            config.limits = Limits { read_ahead: 0, delta_entries: 2048, device, ..config.limits };
+            popular()
         }),
         coming_and_going::NUMBER => {
             let operations = coming_and_going::prepare(&mut config);
@@ -419,6 +427,31 @@ fn nearest() -> Vec<Operation> {
         operations.push(write(0, 2 * round + 16, 1, content + 10));
         operations.extend([Operation::Idle(SECONDS / 2), read(1, 0, 8)]);
     }
+    operations
+}
+
+/// Blocks are read often, with the heads far away, and get copies. Then their slots are given up, and get what begins alike: before anybody has said
+/// that the copies are to go, as the pool is opened again. The same once more, while it stays open.
+fn popular() -> Vec<Operation> {
+    let alike = |volume: u64, block: u64, which: usize| Operation::Write {
+        place: place(volume, block, 4),
+        contents: NUMBERED_TWINS.iter().map(|twins| twins[which]).collect(),
+        fua: false,
+    };
+    let read = |volume, block| Operation::Read(place(volume, block, 4));
+    let from_afar = |volume, block| [read(0, 20), Operation::Drain, read(volume, block), Operation::Drain];
+    let often = |volume, block| from_afar(volume, block).into_iter().chain(from_afar(volume, block));
+    let a_day = || [Operation::Idle(86_401 * SECONDS), Operation::Settle];
+    let mut operations = vec![Operation::Replicas(Some(1 << 40)), alike(1, 0, 0), alike(1, 4, 0)];
+    operations.extend((0..24).step_by(8).map(|block| write(0, block, 8, 50 + block as u32)));
+    operations.push(Operation::Settle);
+    operations.extend(often(1, 0).chain(often(1, 4)).chain(a_day()));
+    // Empty containers are taken in turn: those that were given up are among the next.
+    operations.extend([write(1, 0, 8, 100), Operation::Reopen, alike(2, 0, 1), alike(2, 4, 1), alike(2, 8, 1)]);
+    operations.extend([Operation::Drain, Operation::Idle(SECONDS / 2)]);
+    operations.extend([0, 4, 8].into_iter().flat_map(|block| from_afar(2, block)));
+    operations.extend([write(2, 0, 4, 200), trim(2, 6, 1), Operation::Settle, alike(1, 0, 0)]);
+    operations.extend(from_afar(1, 0).into_iter().chain([Operation::Idle(SECONDS)]));
     operations
 }
 

@@ -1,9 +1,10 @@
 //! On a disk with heads a block is read where they are nearest to it: in its slot, in its replica, or in another slot that the index names.
 
-use engine::{Command, DeviceTraits, Limits, PlaceCounts, Policy, VolumeProperties};
+use engine::{Command, DeviceTraits, Limits, PlaceCounts, Policy, PoolChange, VolumeProperties};
 use lab::content::{CELLS, Content, TWINS};
 use lab::runs::config::Config;
 use lab::world::Answer;
+use lab::world::disk::Cut;
 
 use crate::bench::{Bench, SECOND};
 
@@ -140,5 +141,121 @@ fn what_follows_each_other_in_replicas_is_read_there_and_a_single_block_where_it
     bench.read_there(22, 202);
     bench.read_there(3, 103);
     assert_eq!(bench.place_counts(), PlaceCounts { in_order: 1, nearer: 1, ..PlaceCounts::default() });
+    bench.audit();
+}
+
+const DAY: u64 = 86_400 * SECOND;
+
+/// A disk with heads and room for copies; blocks are read one by one, from the device.
+fn popular() -> Bench {
+    let mut config = config(heads());
+    (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (40, 8);
+    config.limits.delta_entries = 2048;
+    let mut bench = Bench::new(config, 4 * BLOCKS);
+    let volume = bench.volume;
+    let change = VolumeProperties { policy: Some(Some(Policy::Native)), ..VolumeProperties::default() };
+    bench.command(Command::SetVolume { volume, change });
+    bench.command(Command::SetPool(PoolChange { replicas: Some(Some(1 << 30)), ..PoolChange::default() }));
+    for block in 0..3 * BLOCKS {
+        bench.write(block, &[100 + block as u32]);
+    }
+    bench.settle();
+    bench
+}
+
+/// Blocks 5 and 6 are read often, so each zone but their own gets a copy of both; block 50 once.
+fn with_copies() -> Bench {
+    let mut bench = popular();
+    for block in [5, 6, 50, 6, 5] {
+        bench.read_there(block, 100 + block as u32);
+    }
+    bench.pass(DAY + SECOND);
+    bench.settle();
+    assert_eq!(bench.world.engine.status().reorder.made, 2 * 9, "{:?}", bench.world.engine.status().reorder);
+    bench.audit();
+    bench
+}
+
+#[test]
+fn what_is_read_often_has_a_copy_in_each_zone_and_is_read_where_the_heads_are() {
+    let mut bench = with_copies();
+    for (round, block) in (1..).zip([5, 6]) {
+        bench.read_there(191, 291);
+        bench.read_there(block, 100 + block as u32);
+        assert_eq!(bench.place_counts().copies, round, "{:?}", bench.place_counts());
+    }
+    // The heads stand beside its own slot.
+    bench.read_there(4, 104);
+    bench.read_there(5, 105);
+    assert_eq!((bench.place_counts().copies, bench.place_counts().wrong), (2, 0));
+    bench.pass(2 * DAY);
+    bench.settle();
+    assert_eq!(bench.world.engine.next_timer(), None, "it rests");
+    bench.audit();
+}
+
+/// What was read once only has none, and neither has anything on a disk without heads.
+#[test]
+fn what_is_not_popular_or_has_no_heads_above_it_gets_no_copies() {
+    let mut bench = popular();
+    (0..3 * BLOCKS).for_each(|block| bench.read_there(block, 100 + block as u32));
+    bench.pass(DAY + SECOND);
+    assert_eq!(bench.world.engine.status().reorder.made, 0);
+    let mut config = config(DeviceTraits::SSD);
+    config.limits.delta_entries = 2048;
+    let mut bench = Bench::new(config, BLOCKS);
+    bench.write(0, &[7, 8]);
+    bench.settle();
+    (0..3).for_each(|_| bench.read_there(0, 7));
+    bench.pass(DAY + SECOND);
+    assert_eq!(bench.world.engine.status().reorder.made, 0);
+}
+
+/// After a crash the copies are found in the map of their volume, and proven.
+#[test]
+fn copies_are_found_again_after_a_crash() {
+    let mut bench = with_copies();
+    bench.crash(Cut::Lost).expect("it opens");
+    bench.pass(SECOND);
+    assert_eq!(bench.world.engine.status().reorder.replicas, 18);
+    for _ in 0..2 {
+        bench.read_there(191, 291);
+        bench.read_there(6, 106);
+    }
+    assert!(bench.place_counts().copies > 0 && bench.place_counts().wrong == 0, "{:?}", bench.place_counts());
+    bench.audit();
+}
+
+/// A block that is written again has other slots: the copies of the old one go, and their slots are used again.
+#[test]
+fn copies_go_with_their_slot() {
+    let mut bench = with_copies();
+    bench.write(5, &[900]);
+    bench.write(6, &[901]);
+    bench.settle();
+    bench.pass(SECOND);
+    bench.settle();
+    assert_eq!(bench.world.engine.status().reorder.replicas, 0);
+    bench.read_there(191, 291);
+    bench.read_there(5, 900);
+    assert_eq!(bench.place_counts().copies, 0);
+    bench.audit();
+}
+
+/// The budget holds for copies and replicas together, and what was not read goes first.
+#[test]
+fn copies_that_nobody_reads_give_way_first() {
+    let mut bench = with_copies();
+    bench.read_there(191, 291);
+    bench.read_there(5, 105);
+    assert_eq!(bench.place_counts().copies, 1);
+    let block = bench.geometry().block();
+    bench.command(Command::SetPool(PoolChange { replicas: Some(Some(block)), ..PoolChange::default() }));
+    bench.pass(SECOND);
+    bench.settle();
+    assert_eq!(bench.world.engine.status().reorder.replicas, 1);
+    bench.read_there(191, 291);
+    bench.read_there(5, 105);
+    assert_eq!(bench.place_counts().copies, 2, "that one is still there");
     bench.audit();
 }

@@ -335,6 +335,11 @@ const METRICS: &[Metric] = &[
     gauge("onefold_replicas_noted_reads", "Reads whose blocks are to be put in order.", |report| {
         one(report.replicas.noted_reads)
     }),
+    gauge(
+        "onefold_replicas_popular_runs",
+        "Runs of blocks whose reads are counted, or that are to be copied.",
+        |report| one(report.replicas.popular_runs),
+    ),
     counter("onefold_replicas_made_blocks_total", "Replicas written.", |report| one(report.replicas.made_blocks)),
     counter("onefold_replicas_dropped_blocks_total", "Replicas dropped.", |report| one(report.replicas.dropped_blocks)),
     counter("onefold_replicas_read_blocks_total", "Blocks that reads got from replicas.", |report| {
@@ -354,6 +359,9 @@ const METRICS: &[Metric] = &[
         "Blocks that reads got from slots that the index named.",
         |report| one(report.replicas.hinted_blocks),
     ),
+    counter("onefold_replicas_copied_blocks_total", "Blocks that reads got from copies in scratch zones.", |report| {
+        one(report.replicas.copied_blocks)
+    }),
     counter(
         "onefold_replicas_wrong_blocks_total",
         "Blocks that were read elsewhere, and then from their slots.",

@@ -402,6 +402,9 @@ pub struct ReplicasReport {
     pub blocks: u64,
     /// Reads that are noted, to be put in order when the pool is idle.
     pub noted_reads: u64,
+    /// Runs of blocks whose reads are counted, to find popular ones, or of which copies are to be made.
+    #[serde(default)]
+    pub popular_runs: u64,
     /// Since the pool was opened: blocks that replicas were made of,
     pub made_blocks: u64,
     /// replicas dropped,
@@ -420,6 +423,9 @@ pub struct ReplicasReport {
     /// Blocks that were read from other slots with the same content, which the index named.
     #[serde(default)]
     pub hinted_blocks: u64,
+    /// Blocks that were read from copies in scratch zones.
+    #[serde(default)]
+    pub copied_blocks: u64,
     /// Blocks that were not what they had to be there, and were read from their own slots.
     #[serde(default)]
     pub wrong_blocks: u64,
@@ -432,6 +438,7 @@ impl ReplicasReport {
             set_bytes: engine.replicas_budget(),
             blocks: status.replicas,
             noted_reads: status.noted,
+            popular_runs: status.popular,
             made_blocks: status.made,
             dropped_blocks: status.dropped,
             read_blocks: status.read,
@@ -439,6 +446,7 @@ impl ReplicasReport {
             reads_beside: status.places.beside,
             reads_nearer: status.places.nearer,
             hinted_blocks: status.places.hinted,
+            copied_blocks: status.places.copies,
             wrong_blocks: status.places.wrong,
         }
     }

@@ -253,7 +253,7 @@ fn look_at(pool: &mut Pool, care: &Care, slot: Slot) -> Result<Found, Missing> {
     if pool.copied_from(owner).is_some() {
         return Ok(Found::Nothing);
     }
-    if pool.replicas.of(slot).is_some() {
+    if pool.replicas.has_any(slot) {
         return Ok(Found::HasReplica);
     }
     if care.is_lost(slot, digest) {

@@ -3,7 +3,7 @@
 //! The slides' techniques keep every block at its address. Onefold writes to a log, so duplicates are found and the cache goes by content, but there is no home that a copy
 //! could be nearer than.
 
-use engine::{CacheKey, Nanos, Policy};
+use engine::{CacheKey, DeviceKind, Nanos, Policy};
 
 use super::super::runs::Results;
 use super::super::{Entry, Figure, Row};
@@ -12,7 +12,7 @@ use super::{bars, sized, trace};
 use crate::disks::Disk;
 use crate::disks::drive::Drive;
 use crate::io_deduplication::replay::{Setup as InPlace, replay};
-use crate::io_deduplication::workload::Shape;
+use crate::io_deduplication::workload::{DAY, Shape};
 use crate::parallel::{cores, in_order};
 use crate::replay::driver::Setup;
 use crate::replay::onefold::{Onefold, Pool, Warmed};
@@ -26,12 +26,31 @@ pub(super) const ONEFOLD: Entry = Entry {
     make: onefold,
 };
 
-const WAYS: [(&str, Pool); 4] = [
-    ("native, by sector", Pool { policy: Some(Policy::Native), cache_key: CacheKey::Sector }),
-    ("native, by content", Pool { policy: Some(Policy::Native), cache_key: CacheKey::Content }),
-    ("select, by sector", Pool { policy: Some(Policy::SELECT), cache_key: CacheKey::Sector }),
-    ("select, by content", Pool { policy: Some(Policy::SELECT), cache_key: CacheKey::Content }),
+/// How the pool is set, and whether the drive rests after each day.
+struct Way {
+    name: &'static str,
+    pool: Pool,
+    rests: bool,
+}
+
+const WAYS: [Way; 6] = [
+    way("native, by sector", Policy::Native, CacheKey::Sector),
+    way("native, by content", Policy::Native, CacheKey::Content),
+    way("select, by sector", Policy::SELECT, CacheKey::Sector),
+    way("select, by content", Policy::SELECT, CacheKey::Content),
+    with_nights("native, by content, nights", Some(0)),
+    with_nights("native, by content, nights and copies", Some(COPIES)),
 ];
+
+const fn way(name: &'static str, policy: Policy, cache_key: CacheKey) -> Way {
+    Way { name, pool: Pool { policy: Some(policy), cache_key, device: DeviceKind::Auto, replicas: None }, rests: false }
+}
+
+/// The engine is told that the drive has heads; with replicas, popular blocks get copies at night.
+const fn with_nights(name: &'static str, replicas: Option<u64>) -> Way {
+    let Way { pool, .. } = way(name, Policy::Native, CacheKey::Content);
+    Way { name, pool: Pool { device: DeviceKind::Hdd, replicas, ..pool }, rests: true }
+}
 /// The least memory that Onefold takes for a drive of this size; the weeks' part of the paper's may be less.
 const LEAST: u64 = 64 << 20;
 /// So many times as fast as the week. The table's 100 are more than one drive can do on mail and homes: there its clients wait for one another, and here all that waited would count.
@@ -39,11 +58,17 @@ const PACE: u64 = 10;
 /// What a block that is written takes of a processor of today (docs/performance.md).
 const DIGEST: Nanos = 1_500;
 
-/// Mean time of a read in milliseconds, reads of the drive, blocks shared.
+/// What copies and other replicas may take: 1 % of the drive, as REFERENCE has it. (There is memory for less.)
+const COPIES: u64 = 1_600_000_000;
+/// A day's requests begin so long after those of the day before, where the drive rests: an epoch of the engine and an hour more.
+const NEXT_DAY: Nanos = 25 * 3_600_000_000_000;
+
+/// Mean time of a read in milliseconds, reads of the drive, blocks shared, blocks read from copies.
 struct Outcome {
     response_ms: f64,
     reads: u64,
     shared_blocks: u64,
+    from_copies: u64,
 }
 
 /// What was there before the week: whatever is read before it is written.
@@ -64,27 +89,40 @@ fn before(week: &[Request]) -> Vec<Request> {
     before
 }
 
-fn run(week: &[Request], memory: u64, pool: Pool) -> Result<Outcome, String> {
+/// With a night after each day, of the trace's own time, which goes faster. A part of the amounts takes the same part of the time.
+fn with_night(request: &Request, part: u64) -> Request {
+    let day = DAY / part;
+    Request { at: request.at + request.at / day * (NEXT_DAY * PACE - day), ..request.clone() }
+}
+
+fn run(week: &[Request], shape: Shape, &Way { pool, rests, .. }: &Way) -> Result<Outcome, String> {
+    let memory = memory(shape);
     let drive = Drive::wd1600aajs_like();
     let setup = Setup { digest: DIGEST, speed: PACE * 1000, ..Setup::default() };
     let warmed = Warmed::of(drive.capacity(), memory, setup, pool, before(week).into_iter().map(Ok::<_, String>))
         .map_err(|why| why.0)?;
     let disk = Disk::from_spec("hdd:wd1600aajs")?;
+    let requests = week.iter().map(|request| if rests { with_night(request, shape.part) } else { request.clone() });
     let outcome = warmed
-        .replay(Onefold { through: false, nvram: false }, disk, setup, week.iter().cloned().map(Ok::<_, String>))
+        .replay(Onefold { through: false, nvram: false }, disk, setup, requests.map(Ok::<_, String>))
         .map_err(|why| why.0)?;
     Ok(Outcome {
         response_ms: outcome.reads.mean_ms(),
         reads: outcome.disk.reads,
         shared_blocks: outcome.counts.shared_blocks,
+        from_copies: outcome.from_copies,
     })
+}
+
+/// Memory for a part of the week.
+fn memory(shape: Shape) -> u64 {
+    (MEMORY / shape.part).max(LEAST)
 }
 
 fn onefold(results: &Results) -> Figure {
     let shapes = Shape::ALL.map(|shape| sized(shape, results.quick));
     let weeks = shapes.map(trace);
     let count = WAYS.len() as u64 + 2;
-    let memory = |shape: Shape| (MEMORY / shape.part).max(LEAST);
     let outcomes = in_order(cores(), shapes.len() as u64 * count, |at| {
         let (shape, way) = ((at / count) as usize, (at % count) as usize);
         match way.checked_sub(2) {
@@ -94,12 +132,17 @@ fn onefold(results: &Results) -> Figure {
                     &weeks[shape],
                     &InPlace { memory: memory(shapes[shape]), speed: PACE, ..setup(shapes[shape], way) },
                 );
-                Ok(Outcome { response_ms: outcome.response_ms(), reads: outcome.commands, shared_blocks: 0 })
+                Ok(Outcome {
+                    response_ms: outcome.response_ms(),
+                    reads: outcome.commands,
+                    shared_blocks: 0,
+                    from_copies: 0,
+                })
             }
-            Some(way) => run(&weeks[shape], memory(shapes[shape]), WAYS[way].1),
+            Some(way) => run(&weeks[shape], shapes[shape], &WAYS[way]),
         }
     });
-    let names = ["in place, vanilla", "in place, content cache"].into_iter().chain(WAYS.map(|(name, _)| name));
+    let names = ["in place, vanilla", "in place, content cache"].into_iter().chain(WAYS.map(|way| way.name));
     let names: Vec<&'static str> = names.collect();
     let mut rows = Vec::new();
     let mut heights = vec![Vec::new(); names.len()];
@@ -108,9 +151,11 @@ fn onefold(results: &Results) -> Figure {
         for ((name, outcome), heights) in names.iter().zip(outcomes).zip(&mut heights) {
             let label = format!("{}, {name}: response of a read", shape.name());
             match outcome {
-                Ok(Outcome { response_ms, reads, shared_blocks }) => {
+                Ok(Outcome { response_ms, reads, shared_blocks, from_copies }) => {
                     heights.push(100.0 * response_ms / vanilla);
-                    let note = format!("{reads} reads of the drive, {shared_blocks} blocks shared");
+                    let note = format!(
+                        "{reads} reads of the drive, {shared_blocks} blocks shared, {from_copies} blocks from copies"
+                    );
                     rows.push(Row::new(label, "ms", *response_ms).note(note));
                 }
                 Err(why) => {
@@ -141,7 +186,7 @@ fn onefold(results: &Results) -> Figure {
         ),
         notes: vec![
             "Same drive, same memory (64 MiB at least: Onefold's tables for a drive of 160 GB need that), requests at 10 times their pace. Onefold answers writes from memory, as the \
-             table's drive does with its write cache, and its memory holds its index and its tables, too. A block written takes 1.5 us of its processor, one of today; the slides' model takes none for writes. What is read before it is written was there before."
+             table's drive does with its write cache, and its memory holds its index and its tables, too. A block written takes 1.5 us of its processor, one of today; the slides' model takes none for writes. What is read before it is written was there before. With nights, the drive rests after each day until the engine's epoch of a day is over: then popular blocks are copied, if they are."
                 .into(),
         ],
     }

@@ -12,20 +12,26 @@
 //! never changes while it is in use, and neither does its replica's: a replica is good until its slot is free.
 //!
 //! ```text
-//! where they are   in the map of a volume that nobody sees: its block n is the replica of slot n; beside it a table in memory, slot to
-//!                  replica, which reads go by
-//! budget           a number of bytes; the oldest replica goes when the next one needs its place
-//! given back       first of all when slots run short, before second copies; and when the pool is opened, for the table is in memory
-//! others           a slot has one replica at most: what is in order for one file is not taken apart for another. Scrubs verify
+//! where they are   in the map of a volume that nobody sees; beside it a table in memory, which reads go by (pool/replicas.rs)
+//! budget           a number of bytes; the oldest replica that was not read goes when the next one needs its place
+//! given back       first of all when slots run short, before second copies
+//! others           a slot has one replica in order at most: what is in order for one file is not taken apart for another. Scrubs verify
 //!                  replicas like any slot, repairs use them like second copies, checkpoints count them
 //! ```
 //!
-//! A restart loses the replicas and what was noted: reads are as fast as before them, until it is noted again.
+//! A restart loses what was noted. The replicas are found again, in the background (Find): the map of their volume says where they are.
+//!
+//! On a store with heads, what is read often has copies in scratch zones, too: duplicate.rs.
+
+mod duplicate;
+mod popular;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::maps::{LEAVES, Maps};
 use super::{Job, Steps, Work};
+use crate::canary::Canary;
 use crate::care::Care;
 use crate::contract::*;
 use crate::counters::PlaceCounts;
@@ -33,12 +39,15 @@ use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
+use crate::pool::replicas::Number;
 use crate::pool::room::Asked;
 use crate::pool::room::Room;
 use crate::pool::standing::Facts;
+use crate::pool::volumes::{VolumeChange, end_of};
 use crate::requests::request::Request;
 use crate::store::tree::Missing;
 use crate::store::tree::{LastLeaf, Unresolved};
+use duplicate::Duplicate;
 
 /// Reads that are remembered.
 const NOTED: usize = 256;
@@ -59,6 +68,8 @@ pub struct ReorderStatus {
     pub replicas: u64,
     /// Reads that are noted, or being put in order.
     pub noted: u64,
+    /// Runs of blocks of which reads are counted, to find what is popular, or of which copies are to be made.
+    pub popular: u64,
     /// Blocks that replicas were made of since the pool was opened.
     pub made: u64,
     /// Replicas dropped since then: for newer ones, with their slots, or because slots ran short.
@@ -91,11 +102,30 @@ pub(crate) struct Reorder {
     /// The job waits for something that moves the engine on when it comes.
     is_stuck: bool,
     made: u64,
+    /// Where the search for replicas of an earlier run is.
+    found: Maps,
+    duplicate: Duplicate,
 }
 
 impl Reorder {
-    pub(crate) fn new() -> Reorder {
-        Reorder { noted: VecDeque::new(), work: None, is_stuck: false, made: 0 }
+    pub(crate) fn new(now: Nanos) -> Reorder {
+        let (found, duplicate) = (Maps::default(), Duplicate::new(now));
+        Reorder { noted: VecDeque::new(), work: None, is_stuck: false, made: 0, found, duplicate }
+    }
+
+    /// A run was read from the device, in its slots; the device has heads.
+    pub(crate) fn note_read(&mut self, pool: &Pool, first: Slot, length: usize) {
+        self.duplicate.note(pool, first, length);
+    }
+
+    /// Slots that it has claimed and that nothing leads to.
+    pub(crate) fn claimed(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.duplicate.claimed()
+    }
+
+    /// Bytes of memory, beside what it always has.
+    pub(crate) fn memory(&self) -> u64 {
+        self.duplicate.memory()
     }
 
     /// What is known of replicas and their making.
@@ -105,7 +135,8 @@ impl Reorder {
             budget_bytes: pool.replica_budget() * pool.store.geometry.block(),
             replicas: pool.hidden_blocks_used(Keeps::Replicas),
             noted: self.noted.len() as u64 + u64::from(self.work.is_some()),
-            made: self.made,
+            popular: self.duplicate.popular(),
+            made: self.made + self.duplicate.made(),
             dropped,
             read,
             places: pool.replicas.place_counts(),
@@ -170,14 +201,40 @@ impl Pool {
 }
 
 impl Pool {
+    /// The volume of replicas goes, and all that is in it, as soon as there is room to say so.
+    fn delete_replicas(&mut self, facts: &Facts) {
+        let Some(volume) = self.replicas.volume else { return };
+        let cleared = self.cleared(Key::new(volume, 0), end_of(volume));
+        // Asked here, since a change that has to wait calls for a checkpoint: nobody is in a hurry.
+        if matches!(self.room_for(&Asked::clear(1, cleared), facts.clears_left), Room::Enough) {
+            let _ = self.change_volume(VolumeChange::Delete { volume }, facts.clears_left);
+        }
+    }
+
+    /// A replica that the map of an earlier run has: it is one if it holds what its slot must hold, to the last bit.
+    fn find_replica(&mut self, number: Number, at: Slot) -> Result<(), Missing> {
+        let slot = self.replicas.slot_of(number);
+        let digests = (self.proven_digest(slot)?, self.proven_digest(at)?);
+        let is_right = match digests {
+            (Some((must, _)), Some((has, _))) => must == has || self.canary(Canary::UnprovenReplica),
+            _ => false,
+        };
+        if !is_right || self.replicas.len() >= self.replica_budget() {
+            self.replicas.note_stale(number);
+        } else if !self.replicas.has(number) {
+            self.replicas.add_written(number, at);
+        }
+        Ok(())
+    }
+
     /// Drops what the volume has of slots that are free again, as far as there is room to say so.
     fn drop_stale_replicas(&mut self, facts: &Facts) {
-        while let (Some(volume), Some(slot)) = (self.replicas.volume, self.replicas.stale()) {
+        while let (Some(volume), Some(number)) = (self.replicas.volume, self.replicas.stale()) {
             if !matches!(self.room_for(&Asked::scattered(2), facts.clears_left), Room::Enough) {
                 return;
             }
             if self.replicas.end_stale() {
-                self.put_alone(Key::new(volume, slot.0), Put::Zero);
+                self.put_alone(Key::new(volume, number.0), Put::Zero);
             }
         }
     }
@@ -201,12 +258,8 @@ impl Pool {
         let Some(at) = self.replicas.volume.and_then(|volume| self.volume_index(volume)) else {
             return false;
         };
-        if self.volumes[at].size < self.store.geometry.slots() * self.store.geometry.block() {
-            // The pool has grown; the volume follows when it is made anew.
-            return false;
-        }
         let volume = self.volumes[at].id;
-        self.replicas.drop_oldest_beyond(self.replica_budget().saturating_sub(count as u64));
+        self.replicas.drop_beyond(self.replica_budget().saturating_sub(count as u64));
         self.drop_stale_replicas(facts);
         let room = self.space.free() >= self.slots_to_spare(ROOM_TO_MAKE) && self.replicas.stale().is_none();
         room && self.space.ready() >= count as u64
@@ -216,6 +269,37 @@ impl Pool {
 }
 
 impl Reorder {
+    /// The table of replicas is made anew, from the map of their volume.
+    fn find(&mut self, pool: &mut Pool, facts: &Facts) {
+        // What is to go takes memory until that is said.
+        pool.drop_stale_replicas(facts);
+        let takes_part = |pool: &Pool, key: Key| pool.replicas.volume == Some(key.volume());
+        let each = |pool: &mut Pool, key: Key, at: Slot| {
+            let number = Number(key.lba());
+            match pool.find_replica(number, at) {
+                // Nobody can say what it must hold.
+                Err(Missing { key, .. }) if pool.failed_pages.contains(&key) => pool.replicas.note_stale(number),
+                found => found?,
+            }
+            Ok(true)
+        };
+        for _ in 0..LEAVES {
+            match self.found.step(pool, takes_part, each) {
+                Ok(true) => {}
+                Ok(false) => {
+                    pool.replicas.begin_anew();
+                    break;
+                }
+                Err(Missing { key, .. }) if pool.failed_pages.contains(&key) => self.found.skip(),
+                Err(missing) => {
+                    self.is_stuck = true;
+                    return pool.store.load(missing, None);
+                }
+            }
+        }
+        pool.needs_pump = true;
+    }
+
     /// Finds out what a read needs to be in order, and begins to read it. `None`: there is nothing to do, or not now.
     fn gather(&mut self, pool: &mut Pool, care: &Care, noted: Noted) -> Result<Option<Batch>, Missing> {
         let Some(volume) = pool.volume_index(noted.first.volume()) else { return Ok(None) };
@@ -283,7 +367,7 @@ impl Reorder {
             // A slot that was freed meanwhile needs none.
             let (seen, to) = (Seen(slot, digest), Put::Fresh { digest, buffer, may_travel: false, in_row: false });
             let entry = match volume {
-                Some(volume) => pool.remap(Key::new(volume, slot.0), seen, to),
+                Some(volume) => pool.remap(Key::new(volume, pool.replicas.number(slot, 0).0), seen, to),
                 // Looked at all the same: which pages stay in memory, and so what recorded runs do, depends on it.
                 None => {
                     pool.still_holds(seen);
@@ -294,7 +378,7 @@ impl Reorder {
                 pool.buffers.release(buffer);
                 continue;
             };
-            pool.replicas.add(slot, replica);
+            pool.replicas.add(pool.replicas.number(slot, 0), replica);
             self.made += 1;
         }
         pool.needs_pump = true;
@@ -303,7 +387,7 @@ impl Reorder {
 
 impl Steps for Reorder {
     fn is_under_way(&self) -> bool {
-        self.work.is_some()
+        self.work.is_some() || self.duplicate.is_under_way()
     }
 
     #[inline]
@@ -311,14 +395,19 @@ impl Steps for Reorder {
         let is_wanted = !self.noted.is_empty()
             || pool.replicas.stale().is_some()
             || pool.replicas.are_left()
-            || pool.replicas.len() > 0 && pool.replicas.len() > pool.replica_budget();
-        is_wanted && pool.takes_changes() && self.work.is_none()
+            || pool.replicas.len() > 0 && pool.replicas.len() > pool.replica_budget()
+            || self.duplicate.can_step(pool);
+        is_wanted && pool.takes_changes() && !self.is_under_way()
+    }
+
+    fn begins_at(&self, _: &Facts) -> Option<Nanos> {
+        self.duplicate.begins_at()
     }
 
     /// Without work it says once that it is stuck.
     #[inline]
     fn can_advance(&self) -> bool {
-        self.work.is_some() || !self.noted.is_empty() || !self.is_stuck
+        self.work.is_some() || !self.noted.is_empty() || !self.is_stuck || self.duplicate.can_advance()
     }
 
     /// What has been read already is written in any case.
@@ -326,6 +415,9 @@ impl Steps for Reorder {
         let Work { pool, facts, .. } = work;
         // What it waits for moves the engine on; a step that comes to something says otherwise.
         self.is_stuck = true;
+        if self.duplicate.can_advance() {
+            self.duplicate.advance(pool, facts);
+        }
         if !pool.may_be_reordered() {
             self.noted.clear();
             self.end_work(pool, facts, false);
@@ -343,19 +435,19 @@ impl Steps for Reorder {
         }
         let at = pool.replicas.volume.and_then(|volume| pool.volume_index(volume));
         match at {
-            Some(at) if pool.replicas.are_left() => {
-                if !pool.clear_hidden(at, facts) {
-                    return;
-                }
-                pool.replicas.begin_anew();
-                pool.needs_pump = true;
+            Some(_) if pool.replicas.stride() != pool.store.geometry.slots() => {
+                // The pool has grown, or an earlier program had one place for each slot: it is made anew.
+                pool.replicas.clear();
+                return pool.delete_replicas(facts);
             }
+            Some(_) if pool.replicas.are_left() => return self.find(pool, facts),
             None if pool.replicas.volume.is_none() => {
                 pool.replicas.begin_anew();
                 pool.needs_pump = true;
                 if pool.enter_hidden_volume(Keeps::Replicas).is_err() {
                     // There are too many volumes.
                     self.noted.clear();
+                    self.duplicate.give_up(pool);
                 }
                 return;
             }
@@ -363,11 +455,12 @@ impl Steps for Reorder {
             None => return,
             Some(_) => {}
         }
-        pool.replicas.drop_oldest_beyond(pool.replica_budget());
+        pool.replicas.drop_beyond(pool.replica_budget());
         pool.drop_stale_replicas(facts);
         self.is_stuck = pool.replicas.stale().is_some();
         if pool.space.free() < pool.slots_to_spare(ROOM_TO_KEEP) {
             self.noted.clear();
+            self.duplicate.give_up(pool);
             pool.give_back_replicas(facts);
             return;
         }
@@ -385,6 +478,9 @@ impl Steps for Reorder {
                 }
             }
         }
+        if self.duplicate.can_step(pool) {
+            self.duplicate.step(pool, care, facts);
+        }
     }
 
     fn is_stuck(&self, _: &Pool) -> bool {
@@ -393,6 +489,9 @@ impl Steps for Reorder {
 
     /// Blocks to be put in order have come: the part is the first of them.
     fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        if self.duplicate.is_under_way() {
+            return self.duplicate.done(work.pool, part, segments, result);
+        }
         let batch = self.work.as_mut().expect("work stays until its reads are done");
         batch.in_flight -= 1;
         let blocks = &batch.blocks[part as usize..][..segments.len()];
@@ -412,6 +511,6 @@ impl Steps for Reorder {
 
     fn holds(&self, slot: Slot) -> bool {
         let works_on = |work: &Batch| work.blocks.iter().any(|&(of, ..)| of == slot);
-        self.work.as_ref().is_some_and(works_on)
+        self.work.as_ref().is_some_and(works_on) || self.duplicate.holds(slot)
     }
 }

@@ -1,0 +1,126 @@
+//! Scratch zones: areas at equal distances across the disk, in which copies of popular blocks are ("I/O Deduplication"; REFERENCE 1.6). Wherever the
+//! heads are, a copy is no farther than half a zone away.
+//!
+//! A zone is a part of the containers that follow each other. One of them, near the middle, is *scratch*: closed to all but the job that makes
+//! copies. Where writes find no other free slot, it is given up first.
+
+use super::Space;
+
+/// How many there are.
+pub(crate) const ZONES: u32 = 10;
+/// Nothing is kept in a pool of fewer containers.
+const LEAST_CONTAINERS: u32 = 4 * ZONES;
+
+impl Space {
+    /// The containers of a zone.
+    fn zone(&self, zone: u32) -> core::ops::Range<u32> {
+        let edge = |zone: u32| (self.containers.len() as u64 * u64::from(zone) / u64::from(ZONES)) as u32;
+        edge(zone)..edge(zone + 1)
+    }
+
+    /// The zone in which a container is.
+    pub(crate) fn zone_of(&self, container: u32) -> u32 {
+        (0..ZONES).rfind(|&zone| self.zone(zone).start <= container).unwrap_or(0)
+    }
+
+    /// Whether containers are kept for copies: there are enough of them.
+    fn has_zones(&self) -> bool {
+        self.containers.len() as u32 >= LEAST_CONTAINERS
+    }
+
+    /// Space has been reserved for containers from this one on: those in the middle of their zones are kept.
+    pub(crate) fn keep_middles(&mut self, from: u32) {
+        for zone in 0..if self.has_zones() { ZONES } else { 0 } {
+            let middle = self.middle(zone);
+            if middle >= from && self.is_to_be_kept(middle) && self.is_empty(middle) {
+                self.set_aside(middle);
+            }
+        }
+    }
+
+    /// The container of a zone that is kept for copies. If there is none, one is from here on: an empty one near the middle, or else the
+    /// emptiest, if half of it is free.
+    pub(crate) fn scratch_in(&mut self, zone: u32) -> Option<u32> {
+        let kept = self.scratch.iter().copied().find(|&container| self.zone(zone).contains(&container));
+        if let Some(full) = kept.filter(|&container| self.free_in(container) == 0) {
+            self.scratch.retain(|&container| container != full);
+            self.closed(full);
+        } else if kept.is_some() {
+            return kept;
+        }
+        let middle = self.middle(zone);
+        let containers = self.zone(zone).filter(|&container| self.has_zones() && self.is_to_be_kept(container));
+        let nearest = |container: &u32| (core::cmp::Reverse(self.free_in(*container)), container.abs_diff(middle));
+        let found =
+            containers.min_by_key(nearest).filter(|&found| 2 * u32::from(self.free_in(found)) >= self.per_container);
+        found.into_iter().for_each(|found| self.set_aside(found));
+        found
+    }
+
+    fn middle(&self, zone: u32) -> u32 {
+        self.zone(zone).start.midpoint(self.zone(zone).end)
+    }
+
+    fn is_to_be_kept(&self, container: u32) -> bool {
+        container < self.reserved && self.free_in(container) > 0 && !self.closed_to.contains(&container)
+    }
+
+    fn set_aside(&mut self, container: u32) {
+        self.scratch.push(container);
+        self.closed_to.insert(container);
+        self.groups[(container / super::GROUP) as usize].stale = true;
+    }
+
+    /// One that is kept, and has free slots, is no longer.
+    pub(super) fn give_up_scratch(&mut self) -> Option<u32> {
+        let at = self.scratch.iter().position(|&container| self.free_in(container) > 0)?;
+        let container = self.scratch.swap_remove(at);
+        self.closed(container);
+        Some(container)
+    }
+
+    /// None is kept any more.
+    pub(crate) fn keep_none(&mut self) {
+        while let Some(container) = self.scratch.pop() {
+            self.closed(container);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{allocate, geometry, mature, space};
+    use super::*;
+    use crate::format::entry::Slot;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn each_container_is_in_one_zone() {
+        let space = space();
+        let containers = space.containers.len() as u32;
+        let all: u32 = (0..ZONES).map(|zone| space.zone(zone).len() as u32).sum();
+        assert_eq!(all, containers);
+        for container in 0..containers {
+            assert!(space.zone(space.zone_of(container)).contains(&container), "{container}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_for_copies_goes_to_writes_only_when_nothing_else_is_left() {
+        let mut space = Space::new(&geometry(40));
+        space.set_reserved(20);
+        space.keep_middles(0);
+        assert_eq!(space.scratch, [2, 6, 10, 14, 18]);
+        assert_eq!((0..6).map(|zone| space.scratch_in(zone)).collect::<Vec<_>>()[4..], [Some(18), None]);
+        assert!(!space.may_claim(Slot(8)));
+        let all: Vec<Slot> = core::iter::from_fn(|| allocate(&mut space)).collect();
+        assert_eq!((all.len(), all[..60].contains(&Slot(8)), space.scratch.len()), (80, false, 0));
+        for slot in space.slots_of(5).chain(space.slots_of(7).take(3)) {
+            space.retire(Slot(slot), 0);
+        }
+        mature(&mut space, 0, false);
+        assert_eq!((space.scratch_in(1), space.scratch_in(1), space.scratch_in(0)), (Some(5), Some(5), None));
+        space.keep_none();
+        assert!(space.may_claim(Slot(20)));
+    }
+}
