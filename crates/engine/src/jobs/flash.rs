@@ -144,6 +144,13 @@ impl FlashCopies {
         match self.at {
             At::Off | At::Rest | At::CopyRead => {}
             At::Read(page) => self.read_log(pool, page),
+            At::Rewrite(0) if pool.another_flash_is_believed() => {
+                // Its log may be on this very device. The checkpoint moves the engine on.
+                self.is_stuck = true;
+                let asks = !pool.want_checkpoint && pool.under_way.is_none();
+                pool.want_checkpoint |= asks;
+                pool.needs_pump |= asks;
+            }
             At::Rewrite(page) => self.write_page(pool, page),
             At::Append => self.write_page(pool, self.next),
             At::RewriteSync | At::AppendSync | At::CopySync => self.begin(pool, IoOp::Sync, 0, 0, &[]),

@@ -6,7 +6,8 @@
 //! ```text
 //! A  a container in which replay took a slot is not believed, nor one that was opened since: its generation may not say so yet
 //! B  each opening gives the flash a new stamp, and itself writes a superblock that believes none. Only when a later superblock has the
-//!    new stamp durably, something is copied there: what is found was written by who knew of all openings
+//!    new stamp durably, something is copied there: what is found was written by who knew of all openings. A flash that is attached later has a new
+//!    stamp, too, and its log is not written before a superblock believes none
 //! ```
 //!
 //! What a read gets is compared with all 128 bits of the slot's digest. Where the page that has them is not in memory, it is loaded, and
@@ -338,6 +339,11 @@ impl Pool {
     /// Whether something may be copied: the superblock in force believes the flash.
     pub(crate) fn flash_is_believed(&self) -> bool {
         self.superblock.flash != 0 && self.superblock.flash == self.flash_mark()
+    }
+
+    /// Whether the superblock in force believes a flash that was there before this one: an opening after a crash would believe its log.
+    pub(crate) fn another_flash_is_believed(&self) -> bool {
+        self.superblock.flash != 0 && !self.flash_is_believed()
     }
 
     /// Containers that may hold something else by now are read from flash no more.

@@ -120,6 +120,25 @@ fn a_flash_that_was_detached_begins_empty_when_it_is_attached_again() {
     assert_eq!((flash(&run).found, flash(&run).bad_blocks), (2, 0));
 }
 
+/// A flash that was attached again wrote its log at once, over the newer half of the log that the superblock still believed. After a crash the
+/// older half was believed: places that had been written anew since. (The soak found it: what came from there was not what it had to be.)
+#[test]
+fn a_flash_that_is_attached_again_is_not_written_while_its_old_log_is_believed() {
+    for (rounds, time) in (1..8).flat_map(|rounds| [10, 40, 100, 400].map(|time| (rounds, time * 1000))) {
+        let mut run = cached(1);
+        run.perform(&[Operation::CacheKey(CacheKey::Off)]).unwrap();
+        for _ in 0..rounds {
+            run.perform(&read()).unwrap();
+            run.perform(&[Operation::Idle(1 << 30)]).unwrap();
+        }
+        let again = [Operation::Flash(Fronting::Detach), Operation::Flash(Fronting::Attach), Operation::Idle(time)];
+        run.perform(&again).unwrap();
+        run.perform(&[crash(), Operation::Idle(1 << 30)]).unwrap();
+        run.perform(&read()).unwrap();
+        assert_eq!(flash(&run).bad_blocks, 0, "{rounds} rounds, {time} ns");
+    }
+}
+
 /// A read of a flash that did not answer waited as long as that took: for ever, if the drive was dead.
 #[test]
 fn a_flash_that_hangs_holds_up_nobody_and_has_its_buffers_until_it_answers() {
