@@ -156,7 +156,7 @@ const RULES: [Rules; 9] = [
     Rules {
         job: Job::Flash,
         runs: Runs::InBursts,
-        least: LEAST,
+        least: QUARTER,
         between_checkpoints: false,
         after: [None, None, None, None],
         also_unwritten: false,
