@@ -56,9 +56,8 @@ impl Engine {
             run.elsewhere = run.elsewhere.filter(|_| elsewhere);
         }
         run.length += 1;
-        if run.elsewhere.is_some() {
-            let nowhere = Elsewhere { slot, replica: None, hinted: None };
-            run.slots.push(other.map_or(nowhere, |(_, elsewhere)| elsewhere));
+        if let (Some(_), Some((_, elsewhere))) = (run.elsewhere, other) {
+            run.slots.push(elsewhere);
         }
         begins
     }
@@ -70,7 +69,7 @@ impl Engine {
                 self.read_elsewhere(place, &run.slots);
             }
             (Some(home), _) => {
-                if self.pool.device().has_heads {
+                if self.pool.makes_copies() {
                     self.jobs.reorder.note_read(&self.pool, home, run.length);
                 }
                 self.read_run(home, run.length);

@@ -82,8 +82,7 @@ pub(crate) enum Job {
 const RULES: [Rules; 9] = [
     Rules {
         job: Job::Rebuild,
-        runs: Runs::InBursts,
-        least: QUARTER,
+        runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: true,
         after: [None, None, None, None],
         also_unwritten: false,
@@ -92,8 +91,7 @@ const RULES: [Rules; 9] = [
     },
     Rules {
         job: Job::Fetch,
-        runs: Runs::InBursts,
-        least: LEAST,
+        runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
         after: [Some(Job::Rebuild), None, None, None],
         also_unwritten: false,
@@ -103,7 +101,6 @@ const RULES: [Rules; 9] = [
     Rules {
         job: Job::Home,
         runs: Runs::WhenIdle,
-        least: LEAST,
         between_checkpoints: true,
         // Of those that move only one has blocks on their way, and no other takes a plan apart while it is run.
         after: [Some(Job::Collect), Some(Job::Relocate), Some(Job::Reorder), None],
@@ -114,7 +111,6 @@ const RULES: [Rules; 9] = [
     Rules {
         job: Job::Collect,
         runs: Runs::WhenIdle,
-        least: LEAST,
         between_checkpoints: true,
         after: [Some(Job::Home), Some(Job::Relocate), Some(Job::Reorder), None],
         also_unwritten: false,
@@ -124,7 +120,6 @@ const RULES: [Rules; 9] = [
     Rules {
         job: Job::Reorder,
         runs: Runs::WhenIdle,
-        least: LEAST,
         between_checkpoints: true,
         after: [Some(Job::Home), Some(Job::Collect), Some(Job::Relocate), None],
         also_unwritten: false,
@@ -133,8 +128,7 @@ const RULES: [Rules; 9] = [
     },
     Rules {
         job: Job::Scrub,
-        runs: Runs::InBursts,
-        least: LEAST,
+        runs: Runs::InBursts { least: LEAST },
         // Blocks are read while a checkpoint is under way; when it must not be, the scrub sees to itself.
         between_checkpoints: false,
         after: [Some(Job::Rebuild), None, None, None],
@@ -144,8 +138,7 @@ const RULES: [Rules; 9] = [
     },
     Rules {
         job: Job::Dedup,
-        runs: Runs::InBursts,
-        least: LEAST,
+        runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
         // It would take the copies of a run for duplicates.
         after: [Some(Job::Rebuild), Some(Job::Relocate), None, None],
@@ -155,8 +148,7 @@ const RULES: [Rules; 9] = [
     },
     Rules {
         job: Job::Flash,
-        runs: Runs::InBursts,
-        least: QUARTER,
+        runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: false,
         after: [None, None, None, None],
         also_unwritten: false,
@@ -165,8 +157,7 @@ const RULES: [Rules; 9] = [
     },
     Rules {
         job: Job::Relocate,
-        runs: Runs::InBursts,
-        least: LEAST,
+        runs: Runs::InBursts { least: LEAST },
         between_checkpoints: true,
         // Batches that have begun: no new one begins while a run is under way.
         after: [Some(Job::Rebuild), Some(Job::Home), Some(Job::Collect), Some(Job::Reorder)],
@@ -204,8 +195,6 @@ const _: () = assert!(RULES.len() <= 12, "each_row! has a number for each row");
 struct Rules {
     job: Job,
     runs: Runs,
-    /// The part of the device that it has at least, in millionths, where it goes in bursts.
-    least: i64,
     /// Not while a checkpoint is under way.
     between_checkpoints: bool,
     /// Not before these are done.
@@ -220,8 +209,8 @@ struct Rules {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Runs {
-    /// When the throttle gives it a turn.
-    InBursts,
+    /// When the throttle gives it a turn. Of the device it has this part at least, in millionths.
+    InBursts { least: i64 },
     /// Only while the pool is idle.
     WhenIdle,
 }
@@ -364,7 +353,7 @@ impl Jobs {
         let has_turn = match rules.runs {
             _ if !can_step => false,
             Runs::WhenIdle => true,
-            Runs::InBursts => self.begins_burst(Who::Job(rules.job), pool, facts),
+            Runs::InBursts { .. } => self.begins_burst(Who::Job(rules.job), pool, facts),
         };
         if has_turn {
             self.step(rules.job, &mut Work { pool, care, facts: *facts });
@@ -432,7 +421,7 @@ impl Jobs {
     #[inline]
     pub(crate) fn set_timer(&mut self, pool: &Pool, facts: &Facts, checkpoint: bool) {
         let mut wanting = if checkpoint { Who::Checkpoint.bit() } else { 0 };
-        each_row!(rules => if rules.runs == Runs::InBursts
+        each_row!(rules => if rules.runs != Runs::WhenIdle
             && self.can_step(rules, pool, facts)
             && !ask!(self, rules.job, is_stuck(pool))
         {

@@ -157,9 +157,14 @@ impl Mover {
         self.batch.as_ref().is_some_and(|batch| batch.sources.binary_search(&slot).is_ok())
     }
 
-    /// The most blocks of a batch that begins now.
+    /// The most blocks of a batch.
+    pub(super) fn at_once(pool: &Pool) -> usize {
+        MOVED_AT_ONCE.min(pool.limits.buffers as usize / 8)
+    }
+
+    /// The most blocks of a batch that begins now, of those that the allowance is for.
     pub(super) fn most(pool: &Pool) -> usize {
-        MOVED_AT_ONCE.min(pool.limits.buffers as usize / 8).min(pool.may_move() as usize)
+        Mover::at_once(pool).min(pool.may_move() as usize)
     }
 
     /// Whether pages that the job has asked for are still on their way.

@@ -13,7 +13,7 @@
 //! What must hold: a burst ends when no I/O of the background is in flight, and all bursts end together. So the device is free of it
 //! between two bursts, and no job waits for more than one burst of each other one.
 
-use super::{Job, Jobs, RULES};
+use super::{Job, Jobs, RULES, Runs};
 use crate::contract::Nanos;
 use crate::pid::WHOLE;
 pub(super) use crate::pid::throttle::LEAST;
@@ -118,7 +118,8 @@ impl Throttle {
     fn end_bursts(&mut self, now: Nanos) {
         let part = self.share() / i64::from((self.wanting | self.in_burst).count_ones().max(1));
         for (at, time) in self.times.iter_mut().enumerate().filter(|(at, _)| self.in_burst >> at & 1 > 0) {
-            let least = RULES.get(at).map_or(QUARTER, |rules| rules.least);
+            let runs = RULES.get(at).map(|rules| rules.runs);
+            let least = if let Some(Runs::InBursts { least }) = runs { least } else { QUARTER };
             let longest = if least < QUARTER { REST_MAX } else { REST_MAX_OF_A_QUARTER };
             *time = now + rest(part.max(least), now - *time).min(longest);
         }

@@ -124,12 +124,6 @@ impl Warmed {
         let (machine, mut outcome) = Clients::new(machine, self.data, setup, how).run(trace)?;
         let status = machine.engine.status();
         outcome.used_blocks = status.data_blocks_used;
-        eprintln!(
-            "{:?} {:?} free {}",
-            status.reorder,
-            machine.now,
-            status.capacity_bytes / 4096 - status.data_blocks_used
-        );
         outcome.from_copies = status.reorder.places.copies;
         outcome.disk = machine.disk().since(&before);
         outcome.end = machine.now;

@@ -6,7 +6,7 @@ use super::{At, Copied, Relocate, Stop};
 use crate::care::Care;
 use crate::contract::{Digest, Nanos};
 use crate::format::entry::{Entry, Key, Slot};
-use crate::jobs::moving::{self, Came, Missings, Moved, is_alone, is_busy};
+use crate::jobs::moving::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
 use crate::pool::Pool;
 use crate::pool::moves::MOVED_AT_ONCE;
 use crate::pool::standing::Facts;
@@ -58,7 +58,7 @@ impl Relocate {
         if self.places.is_empty() {
             return self.claim(pool);
         }
-        let most = MOVED_AT_ONCE.min(pool.limits.buffers as usize / 8).min(self.places.len()).min(self.at_once).max(1);
+        let most = Mover::at_once(pool).min(self.places.len()).min(self.at_once).max(1);
         let (mut blocks, mut alone, mut looked_at) = (Vec::with_capacity(most), Vec::new(), 0);
         let (mut kept, mut missing, mut is_busy) = (self.counts.kept, Missings::default(), false);
         let slots = self.plan.iter().flat_map(|&(first, blocks)| first..first + blocks).map(Slot);

@@ -22,7 +22,6 @@ use crate::jobs::Job;
 use crate::jobs::moving::{Came, Missings, Moved, Mover, Stop, is_busy};
 use crate::pool::Pool;
 use crate::pool::change::{Put, Seen};
-use crate::pool::moves::MOVED_AT_ONCE;
 use crate::pool::room::{Asked, Room};
 use crate::pool::standing::Facts;
 use crate::space::SlotState;
@@ -68,7 +67,7 @@ impl Duplicate {
 
     /// A run was read from the device, in its slots.
     pub(super) fn note(&mut self, pool: &Pool, first: Slot, length: usize) {
-        if pool.makes_copies() && pool.takes_changes() {
+        if pool.takes_changes() {
             self.popular.note(first, length, pool.limits.popular());
         }
     }
@@ -164,7 +163,7 @@ impl Duplicate {
         if self.places.is_empty() && !self.claim(pool)? {
             return Ok(false);
         }
-        let most = MOVED_AT_ONCE.min(pool.limits.buffers as usize / 8).min(self.places.len()).max(1);
+        let most = Mover::at_once(pool).min(self.places.len()).max(1);
         let (mut next, mut blocks, mut missing) = (self.next, Vec::<Moved>::new(), Missings::default());
         while blocks.len() < most
             && let Some(&(first, length)) = self.chosen.get(next.run)

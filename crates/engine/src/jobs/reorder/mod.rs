@@ -113,7 +113,7 @@ impl Reorder {
         Reorder { noted: VecDeque::new(), work: None, is_stuck: false, made: 0, found, duplicate }
     }
 
-    /// A run was read from the device, in its slots; the device has heads.
+    /// A run was read from the device, in its slots, where popular blocks get copies.
     pub(crate) fn note_read(&mut self, pool: &Pool, first: Slot, length: usize) {
         self.duplicate.note(pool, first, length);
     }
