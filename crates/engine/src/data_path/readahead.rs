@@ -125,6 +125,7 @@ impl Engine {
             let in_order = 1 + wanted.len() / RUN_BLOCKS as usize;
             let middle = Key::new(id, ahead + (end - ahead) / 2);
             self.pool.regions_mut().read(middle, reads.saturating_sub(in_order) as u32);
+            self.pool.regions_mut().went_on(Key::new(id, ahead), Key::new(id, end));
         }
         self.read_ahead.wanted = wanted;
         let stream = self.pool.read_streams.get(at);

@@ -100,7 +100,7 @@ const RULES: [Rules; 9] = [
     },
     Rules {
         job: Job::Home,
-        runs: Runs::WhenIdle,
+        runs: Runs::InBursts { least: QUARTER },
         between_checkpoints: true,
         // Of those that move only one has blocks on their way, and no other takes a plan apart while it is run.
         after: [Some(Job::Collect), Some(Job::Relocate), Some(Job::Reorder), None],
@@ -243,7 +243,7 @@ pub(crate) trait Steps {
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool;
 
     /// When it has something to do by itself, if nothing comes between.
-    fn begins_at(&self, _facts: &Facts) -> Option<Nanos> {
+    fn begins_at(&self, _pool: &Pool, _facts: &Facts) -> Option<Nanos> {
         None
     }
 
@@ -433,7 +433,7 @@ impl Jobs {
         if wanting > 0 && pool.phase != Phase::Closed {
             self.set_timer_for(wanting, pool, facts);
         }
-        each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(facts)).filter(|&due| due > pool.now) {
+        each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(pool, facts)).filter(|&due| due > pool.now) {
             self.timer = Some(self.timer.map_or(due, |timer| timer.min(due)));
         });
         if facts.are_active {

@@ -2,7 +2,7 @@
 //! doing it.
 //!
 //! ```text
-//! Read      their content, and its proof: all bits of the digest
+//! Read      their content, and its proof: all bits of the digest. What is in the read cache is copied from there, and proven like the rest
 //! Write     to the places, which have been claimed
 //! Sync      until a sync covers the writes
 //! Remap     block by block, only while each leads to what was read; the old slot is then free like that of any overwritten block
@@ -97,6 +97,8 @@ struct Batch {
     blocks: Vec<(Moved, BufferId)>,
     /// The slots that they are read from, in order.
     sources: Vec<Slot>,
+    /// Of each that is copied from the read cache: the buffer there, held until it has been.
+    cached: Vec<Option<BufferId>>,
     at: At,
     in_flight: usize,
     /// How many checkpoints were done when there was no metadata for the remaps.
@@ -187,11 +189,15 @@ impl Mover {
     /// Claims the places of a batch and begins to read it; false if there are not enough buffers.
     pub(super) fn begin(&mut self, pool: &mut Pool, mut blocks: Vec<Moved>) -> bool {
         blocks.sort_unstable_by_key(|block| block.from);
-        let mut held = Vec::with_capacity(blocks.len());
+        let (mut held, mut cached) = (Vec::with_capacity(blocks.len()), Vec::with_capacity(blocks.len()));
         for &block in &blocks {
+            let there = pool.cache.peek(block.from);
+            there.iter().for_each(|&there| pool.buffers.hold(there));
+            cached.push(there);
             // A buffer of the read cache belongs to its slot: what is moved has one of its own.
             let Some(buffer) = pool.any_buffer() else {
-                held.iter().for_each(|&(_, buffer)| pool.buffers.release(buffer));
+                let all = held.iter().map(|&(_, buffer)| buffer).chain(cached.into_iter().flatten());
+                all.for_each(|buffer| pool.buffers.release(buffer));
                 return false;
             };
             held.push((block, buffer));
@@ -210,6 +216,7 @@ impl Mover {
         let mut batch = Batch {
             blocks: held,
             sources,
+            cached,
             at: At::Read,
             in_flight: 0,
             waits_since: None,
@@ -218,13 +225,22 @@ impl Mover {
         };
         let mut at = 0;
         while at < batch.blocks.len() {
-            let rest = &batch.blocks[at..];
+            let (rest, cached) = (&batch.blocks[at..], &batch.cached[at..]);
             let first = rest[0].0.from;
             let mut length = 1;
-            while rest.get(length).is_some_and(|(block, _)| pool.continues(first, length, block.from)) {
-                length += 1;
+            if let Some(there) = cached[0] {
+                let copy = IoOp::Merge { from: 0, to: 0, zero: false };
+                pool.store.io.begin(copy, 0, 0, [rest[0].1, there].map(Segment::Buffer), self.job.io(at));
+            } else {
+                let is_read_with = |length: usize| {
+                    let (block, _) = rest.get(length)?;
+                    Some(cached[length].is_none() && pool.continues(first, length, block.from))
+                };
+                while is_read_with(length) == Some(true) {
+                    length += 1;
+                }
+                pool.moving_io(self.job, IoOp::ReadBlocks, pool.slot_offset(first), &rest[..length], at);
             }
-            pool.moving_io(self.job, IoOp::ReadBlocks, pool.slot_offset(first), &rest[..length], at);
             batch.in_flight += 1;
             at += length;
         }
@@ -242,13 +258,17 @@ impl Mover {
     ) {
         let batch = self.batch.as_mut().expect("a batch stays until its I/O is done");
         batch.in_flight -= 1;
+        let at = part as usize;
+        let copied_from = if batch.at == At::Read { batch.cached[at].take() } else { None };
+        copied_from.iter().for_each(|&there| pool.buffers.release(there));
         let good = match (batch.at, result) {
             (At::Read, Ok(Outcome::Blocks(contents))) => {
-                let blocks = batch.blocks[part as usize..].iter().take(segments.len());
+                let count = if copied_from.is_some() { 1 } else { segments.len() };
+                let blocks = batch.blocks[at..].iter().take(count);
                 let is_right = |(content, (block, _)): (&BlockContent, &(Moved, BufferId))| {
                     !content.zero && content.digest == block.digest
                 };
-                contents.len() == segments.len() && contents.iter().zip(blocks).all(is_right)
+                contents.len() == count && contents.iter().zip(blocks).all(is_right)
             }
             (At::Read, _) => false,
             // Who finds a place that cannot be written is whoever needs it: what is moved stays where it is.

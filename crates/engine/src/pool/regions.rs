@@ -9,9 +9,11 @@
 //! read         noted by read-ahead, a window at a time, and by requests that took many device reads
 //! overwritten  noted by checkpoints, a leaf of the map at a time, for known regions alone
 //! in order     what was noted counts half each time: a region that nobody reads any more is forgotten
+//! left         noted by read-ahead when a stream goes on into the next region. What it found scattered is written in order while the stream
+//!              runs. Only the last few: who cannot keep up leaves the rest to idle time
 //! ```
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::Pool;
@@ -21,6 +23,11 @@ use crate::limits::REGION_BYTES;
 
 /// More than so often nobody needs to know that a region was read.
 const MOST_SCANS: u16 = 64;
+
+/// Regions that streams have left of late, of which something is remembered.
+const LEFT: usize = 8;
+/// What streams read of the last of them is still on its way.
+const ON_ITS_WAY: usize = 1;
 
 /// What is known of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -60,6 +67,8 @@ pub(crate) struct Regions {
     scattered: usize,
     /// and these wait for an empty container.
     aside: usize,
+    /// Regions that streams have left of late, in this order.
+    left: VecDeque<Key>,
     /// Blocks of a region.
     blocks: u64,
     most: usize,
@@ -72,7 +81,16 @@ pub(crate) struct Regions {
 impl Regions {
     /// For at most so many regions, of so many blocks each.
     pub(crate) fn new(most: usize, blocks: u64) -> Regions {
-        Regions { table: BTreeMap::new(), scattered: 0, aside: 0, blocks, most, given_up: 0, tidy: Tidy::default() }
+        Regions {
+            table: BTreeMap::new(),
+            scattered: 0,
+            aside: 0,
+            left: VecDeque::with_capacity(LEFT),
+            blocks,
+            most,
+            given_up: 0,
+            tidy: Tidy::default(),
+        }
     }
 
     /// How much may be moved to put regions in order.
@@ -154,6 +172,43 @@ impl Regions {
         Some((*best.0, *best.1)).filter(|(_, noted)| noted.gain() > 0)
     }
 
+    /// A stream went on from one block to another, and has left the region of the first if the other is in the next one.
+    pub(crate) fn went_on(&mut self, from: Key, to: Key) {
+        let first = self.first(from);
+        if first == self.first(to) || self.left.contains(&first) {
+            return;
+        }
+        if self.table.get(&first).is_some_and(|noted| noted.gain() > 0) {
+            if self.left.len() == LEFT {
+                self.left.pop_front();
+            }
+            self.left.push_back(first);
+        }
+    }
+
+    /// Whether a stream has left a region of which something is to be put in order.
+    #[inline]
+    pub(crate) fn are_left(&self) -> bool {
+        self.left.len() > ON_ITS_WAY
+    }
+
+    /// The first region that a stream has left, if it has read all of it.
+    pub(crate) fn next_left(&mut self) -> Option<(Key, Noted)> {
+        while self.are_left() {
+            let first = self.left[0];
+            if let Some(&noted) = self.table.get(&first).filter(|noted| noted.gain() > 0) {
+                return Some((first, noted));
+            }
+            self.left.pop_front();
+        }
+        None
+    }
+
+    /// The first region that a stream has left has been seen to.
+    pub(crate) fn pass_left(&mut self) {
+        self.left.pop_front();
+    }
+
     /// Blocks of a region are on their way home, which is here; there may be more of them.
     pub(crate) fn goes_home(&mut self, first: Key, home: i64) {
         self.change(first, |noted| (noted.home, noted.tries) = (Some(home), noted.tries + 1));
@@ -219,6 +274,7 @@ impl Regions {
 
     pub(crate) fn clear(&mut self) {
         self.table.clear();
+        self.left.clear();
         (self.scattered, self.aside) = (0, 0);
     }
 

@@ -24,7 +24,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 30;
+pub const FIXED: u64 = 31;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -135,6 +135,11 @@ pub fn scenario(number: u64) -> Scenario {
             let device = DeviceTraits { row_blocks: 0, ..DeviceTraits::HDD };
             config.limits = Limits { read_ahead: 0, delta_entries: 2048, device, ..config.limits };
             popular()
+        }),
+        30 => ("readers never rest, and what they find scattered is written in order behind them", {
+            config.volumes = vec![(64, Policy::Native), (64, Policy::Native)];
+            (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, 16);
+            behind_readers()
         }),
         coming_and_going::NUMBER => {
             let operations = coming_and_going::prepare(&mut config);
@@ -531,6 +536,23 @@ fn coming_home() -> Vec<Operation> {
         operations.extend([Operation::Drain, Operation::Idle(SECONDS)]);
         operations.push(whole(20, 1000 * (round + 1) + 502, true));
         operations.push(Operation::Drain);
+    }
+    operations
+}
+
+/// A volume is written in order, overwritten here and there, and read from end to end again and again without a rest. What is on its way home
+/// is overwritten, and written in between.
+fn behind_readers() -> Vec<Operation> {
+    let read = |volume| Operation::ReadOn { place: place(volume, 0, 64), blocks: 4, swapped: false };
+    let mut operations: Vec<Operation> = (0..8).map(|n| write(0, 8 * n, 8, 1 + 8 * n as u32)).collect();
+    operations.push(Operation::Settle);
+    for (round, content) in [(0, 1000), (1, 2000)] {
+        for (n, block) in (0..).zip([3, 21, 38, 12, 55, 29, 46, 7]) {
+            operations.push(write(0, block + round, 1, content + n));
+            operations.push(write(1, 8 * u64::from(n), 8, content + 100 + 8 * n));
+        }
+        operations.extend([Operation::Settle, read(1), read(0), read(0), write(0, 38 + round, 1, content + 50)]);
+        operations.extend([read(0), write(0, 12 + round, 1, content + 51), read(0), Operation::Drain]);
     }
     operations
 }

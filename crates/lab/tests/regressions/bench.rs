@@ -309,7 +309,14 @@ impl Bench {
     /// Settles, and lets the engine account for its whole state.
     pub fn audit(&mut self) {
         self.settle();
-        self.until("rest", |bench| bench.world.is_still().then_some(()));
+        // What ends last may have something begin.
+        loop {
+            self.until("rest", |bench| bench.world.is_still().then_some(()));
+            self.pass(0);
+            if self.world.is_still() {
+                break;
+            }
+        }
         let (engine, disk) = (&self.world.engine, &self.world.disk);
         let mut findings = Vec::new();
         engine.check(&mut |offset, length| World::read_bytes(disk, offset, length), &mut |finding| {

@@ -624,7 +624,7 @@ impl Steps for Dedup {
     }
 
     #[inline]
-    fn begins_at(&self, facts: &Facts) -> Option<Nanos> {
+    fn begins_at(&self, _: &Pool, facts: &Facts) -> Option<Nanos> {
         self.short.map(|short| short.due()).or_else(|| self.due(facts))
     }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Note      regions that are read in order, and what is written there since: pool/regions.rs
-//! Gather    when the pool is idle: where its blocks lie, what they must hold to the bit, where they go (plan.rs)
+//! Gather    where its blocks lie, what they must hold to the bit, where they go (plan.rs): when the pool is idle, the region that costs
+//!           its readers most; while clients are busy, the one that a stream has just left, whose blocks are in memory
 //! Move      a batch of them
 //! Aside     a region that needs an empty container, where there is none, waits until some have been emptied (jobs/collect.rs)
 //! ```
@@ -12,6 +13,7 @@
 
 pub(crate) mod plan;
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::care::Care;
@@ -27,6 +29,8 @@ use plan::{Lies, Plan};
 
 /// Times that a region is looked at without being moved before it is given up.
 const TRIES: u8 = 32;
+/// Where clients are busy, places that have been freed become free with a checkpoint: one for so long, at most, is asked for.
+const SETTLES_EVERY: Nanos = 1_000_000_000;
 
 /// What is known of regions that come home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -59,7 +63,12 @@ pub(crate) struct Home {
 
 /// What came of a look at a region.
 enum Looked {
-    Moves,
+    Moves {
+        /// There are more of them than a batch has.
+        more: bool,
+        /// Some wait until their places are free.
+        some_wait: bool,
+    },
     InOrder,
     /// It waits for an empty container.
     Aside,
@@ -92,8 +101,16 @@ impl Steps for Home {
     }
 
     #[inline]
-    fn can_step(&self, pool: &Pool, _: &Facts) -> bool {
-        pool.regions().scattered() > 0 && !self.mover.is_under_way() && pool.takes_changes() && pool.may_move() > 0
+    fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
+        let any = if facts.is_idle { pool.regions().scattered() > 0 } else { pool.regions().are_left() };
+        any && !self.mover.is_under_way() && pool.takes_changes() && pool.may_move() > 0
+    }
+
+    /// When the pool is idle.
+    #[inline]
+    fn begins_at(&self, pool: &Pool, facts: &Facts) -> Option<Nanos> {
+        let waits = !facts.are_active && pool.regions().scattered() > 0 && pool.takes_changes() && pool.may_move() > 0;
+        waits.then_some(facts.idle_from)
     }
 
     /// Without a batch it says once that it is stuck, and once that idle time is over.
@@ -119,33 +136,14 @@ impl Steps for Home {
         if !pool.may_be_reordered() || !pool.has_slots_to_move() {
             return pool.regions_mut().clear();
         }
-        if facts.writes_wait || facts.are_starved {
-            return;
-        }
-        if self.mover.is_loading(pool) {
+        if facts.writes_wait || facts.are_starved || self.mover.is_loading(pool) {
             return;
         }
         // The places at home are those that were freed last.
         self.has_settled |= pool.delta.is_empty() && pool.space.pending().is_empty();
-        if !self.has_settled {
-            return;
+        if self.has_settled || !facts.is_idle {
+            self.gather(pool, care, facts);
         }
-        while let Some((first, noted)) = pool.regions().next() {
-            // However often its batches come to nothing, that ends.
-            let begun =
-                if noted.tries < TRIES { self.begin_region(pool, care, first, noted.home) } else { Err(Stop::GivenUp) };
-            match begun {
-                Ok(Looked::Moves) => return self.mover.go_on(pool, facts),
-                Ok(Looked::InOrder) => {
-                    self.done += 1;
-                    pool.regions_mut().in_order(first);
-                }
-                Ok(Looked::Aside) => pool.regions_mut().set_aside(first),
-                Err(Stop::Waits) => return pool.regions_mut().tried(first),
-                Err(Stop::GivenUp) => pool.regions_mut().give_up(first),
-            }
-        }
-        self.is_stuck = false;
     }
 
     fn is_stuck(&self, _: &Pool) -> bool {
@@ -156,14 +154,86 @@ impl Steps for Home {
         self.mover.done(work.pool, part, segments, result);
     }
 
+    fn in_flight(&self) -> usize {
+        self.mover.in_flight()
+    }
+
     fn holds(&self, slot: Slot) -> bool {
         self.mover.holds(slot)
     }
 }
 
 impl Home {
-    /// Looks at a region and begins to move what is to be moved.
-    fn begin_region(&mut self, pool: &mut Pool, care: &Care, first: Key, home: Option<i64>) -> Result<Looked, Stop> {
+    /// Gathers a batch, from as many regions as it takes, and begins to move it.
+    fn gather(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) {
+        // What is copied from the cache takes two buffers.
+        let (free, cached) = (pool.buffers.free(), pool.cache.len());
+        let most = Mover::most(pool).min(free.max((free + cached) / 2));
+        if most == 0 {
+            return;
+        }
+        let mut blocks: Vec<Moved> = Vec::with_capacity(most);
+        let (mut waits, mut some_wait) = (false, false);
+        while blocks.len() < most && !waits {
+            let next = if facts.is_idle { pool.regions().next() } else { pool.regions_mut().next_left() };
+            let Some((first, noted)) = next else { break };
+            // However often its batches come to nothing, that ends.
+            let looked = match noted.tries < TRIES {
+                true => self.look_for_moves(pool, care, (first, noted.home), most, &mut blocks),
+                false => Err(Stop::GivenUp),
+            };
+            some_wait |= matches!(looked, Ok(Looked::Moves { some_wait: true, .. }) | Err(Stop::GivenUp));
+            match looked {
+                Ok(Looked::Moves { more: true, .. }) => break,
+                Err(Stop::Waits) => {
+                    waits = true;
+                    pool.regions_mut().tried(first);
+                }
+                looked if facts.is_idle => self.has_looked_for_gain(pool, first, looked),
+                looked => self.has_looked_behind_stream(pool, first, looked),
+            }
+        }
+        if some_wait && !facts.is_idle {
+            pool.settle_some_time();
+        }
+        self.is_stuck = waits;
+        if !blocks.is_empty() && self.mover.begin(pool, blocks) {
+            self.is_stuck = true;
+            self.mover.go_on(pool, facts);
+        }
+    }
+
+    /// The pool is idle, and this is one of the regions that cost their readers most.
+    fn has_looked_for_gain(&mut self, pool: &mut Pool, first: Key, looked: Result<Looked, Stop>) {
+        match looked {
+            Ok(Looked::Moves { .. } | Looked::InOrder) => self.is_in_order(pool, first),
+            Ok(Looked::Aside) => pool.regions_mut().set_aside(first),
+            Err(_) => pool.regions_mut().give_up(first),
+        }
+    }
+
+    /// Clients are busy, and a stream has just left this region. What cannot be moved now idle time sees to.
+    fn has_looked_behind_stream(&mut self, pool: &mut Pool, first: Key, looked: Result<Looked, Stop>) {
+        if let Ok(Looked::Moves { some_wait: false, .. }) = looked {
+            self.is_in_order(pool, first);
+        }
+        pool.regions_mut().pass_left();
+    }
+
+    fn is_in_order(&mut self, pool: &mut Pool, first: Key) {
+        self.done += 1;
+        pool.regions_mut().in_order(first);
+    }
+
+    /// Looks at a region, and adds what is to be moved to the blocks of a batch, which has so many at the most.
+    fn look_for_moves(
+        &mut self,
+        pool: &mut Pool,
+        care: &Care,
+        (first, home): (Key, Option<i64>),
+        most: usize,
+        blocks: &mut Vec<Moved>,
+    ) -> Result<Looked, Stop> {
         let region = self.look_at(pool, care, first)?;
         let container = pool.store.geometry.slots_per_container.into();
         let lies: Vec<Lies> = region.iter().map(|&(lies, _)| lies).collect();
@@ -172,6 +242,8 @@ impl Home {
             None => match plan::plan(&lies, container) {
                 Plan::Leave => return Ok(Looked::InOrder),
                 Plan::Return(home) => home,
+                // A batch has one empty container.
+                Plan::Move if !blocks.is_empty() => return Ok(Looked::Moves { more: true, some_wait: false }),
                 Plan::Move => {
                     let Some(empty) = pool.space.empty_container() else {
                         return if pool.ask_for_fresh() { Err(Stop::Waits) } else { Ok(Looked::Aside) };
@@ -180,42 +252,43 @@ impl Home {
                 }
             },
         };
-        let most = Mover::most(pool);
-        let (mut blocks, mut more) = (Vec::new(), false);
+        let (mut more, mut some_wait) = (false, false);
         let mut missing = Missings::default();
+        let before = blocks.len();
+        let taken: BTreeSet<Slot> = blocks.iter().map(|block| block.to).collect();
         for (lies, to) in plan::displaced(&lies, home) {
             if blocks.len() >= most {
                 more = true;
                 break;
             }
-            if !pool.may_move_to(to) {
+            if !pool.may_move_to(to) || taken.contains(&to) {
+                some_wait = true;
                 continue;
             }
-            let Some(is_free) = missing.or(pool.slot_state(to)) else { continue };
+            let Some(state) = missing.or(pool.slot_state(to)) else { continue };
+            if state != SlotState::Free {
+                some_wait = true;
+                continue;
+            }
             let Some(proven) = missing.or(pool.proven_digest(lies.slot)) else { continue };
             let at = region.partition_point(|(other, _)| other.place < lies.place);
             let seen = region[at].1;
             if let Some((digest, _)) = proven
-                && is_free == SlotState::Free
                 && check_bits(digest) == seen.check()
             {
                 let key = Key::new(first.volume(), first.lba() + lies.place);
                 blocks.push(Moved { key, seen, from: lies.slot, digest, to });
             }
         }
-        self.mover.load(pool, missing)?;
-        if blocks.is_empty() {
-            return Err(Stop::GivenUp);
+        if let Err(stop) = self.mover.load(pool, missing) {
+            blocks.truncate(before);
+            return Err(stop);
         }
-        if !self.mover.begin(pool, blocks) {
+        if blocks.len() == before && !more {
             return Err(Stop::GivenUp);
         }
         pool.regions_mut().goes_home(first, home);
-        if !more {
-            self.done += 1;
-            pool.regions_mut().in_order(first);
-        }
-        Ok(Looked::Moves)
+        Ok(Looked::Moves { more, some_wait })
     }
 
     /// The blocks of a region that have slots, and what leads there.
@@ -241,5 +314,14 @@ impl Home {
         }
         self.mover.load(pool, missing)?;
         Ok(region)
+    }
+}
+
+impl Pool {
+    /// Places that have been freed are to be free, some time.
+    fn settle_some_time(&mut self) {
+        if !self.delta.is_empty() && self.now >= self.last_checkpoint + SETTLES_EVERY {
+            self.ask_for_checkpoint();
+        }
     }
 }

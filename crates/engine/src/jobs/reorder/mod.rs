@@ -400,7 +400,7 @@ impl Steps for Reorder {
         is_wanted && pool.takes_changes() && !self.is_under_way()
     }
 
-    fn begins_at(&self, _: &Facts) -> Option<Nanos> {
+    fn begins_at(&self, _: &Pool, _: &Facts) -> Option<Nanos> {
         self.duplicate.begins_at()
     }
 

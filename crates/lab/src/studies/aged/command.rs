@@ -53,6 +53,12 @@ pub struct Arguments {
     /// Nobody reads the volume from end to end.
     #[arg(long)]
     unread: bool,
+    /// Times that it is read each day, without a rest in between. The last one counts.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
+    passes: u64,
+    /// Seconds that the pool rests after the overwrites, and after the readers.
+    #[arg(long, default_value_t = 4 * 3600)]
+    rest: u64,
     /// What the engine is told that the disk is: ssd or hdd; auto: what it is.
     #[arg(long, default_value = "auto")]
     device: DeviceKind,
@@ -63,8 +69,20 @@ pub struct Arguments {
 
 /// Runs it.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let &Arguments { data, room, memory, days, permille, tidy, in_order, unread: is_unread, device: told, .. } =
-        arguments;
+    let &Arguments {
+        data,
+        room,
+        memory,
+        days,
+        permille,
+        tidy,
+        in_order,
+        unread: is_unread,
+        passes,
+        rest,
+        device: told,
+        ..
+    } = arguments;
     let tidy = if tidy == Moves::Off { Tidy::Off } else { Tidy::Auto };
     let mut good = true;
     for spec in &arguments.disks {
@@ -77,7 +95,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         };
         let mut device = DeviceTraits::of(told).unwrap_or(disk.traits());
         device.gap_blocks = arguments.gap.unwrap_or(device.gap_blocks);
-        let setup = Setup { data, room, memory, days, permille, tidy, in_order, is_unread, device };
+        let setup = Setup { data, room, memory, days, permille, tidy, in_order, is_unread, passes, rest, device };
         println!(
             "{spec}\n{:>4} {:>12} {:>9} {:>10} {:>9} {:>15}",
             "day", "read MB/s", "of fresh", "writes/s", "moved", "moved/written"

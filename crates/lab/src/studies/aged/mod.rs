@@ -27,8 +27,7 @@ const READ_BLOCKS: u64 = 32;
 const READERS: usize = 4;
 /// Writes under way.
 const WRITERS: usize = 32;
-/// The pool rests so long, each time.
-const REST: Nanos = 4 * 3600 * 1_000_000_000;
+const SECOND: Nanos = 1_000_000_000;
 /// So many of a hundred writes go to so many hundredths of the volume.
 const SKEW: (u64, u64) = (80, 20);
 /// Numbers of contents from here on are new.
@@ -53,6 +52,10 @@ pub struct Setup {
     pub in_order: u64,
     /// Nobody reads the volume.
     pub is_unread: bool,
+    /// It is read so often each day, without a rest in between.
+    pub passes: u64,
+    /// Seconds that the pool rests, each time.
+    pub rest: u64,
     /// What the engine is told of the disk.
     pub device: DeviceTraits,
 }
@@ -60,7 +63,7 @@ pub struct Setup {
 /// A day.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Day {
-    /// Bytes a second that the reader got.
+    /// Bytes a second that the reader got the last time.
     pub read: u64,
     /// Writes a second of the day.
     pub writes: u64,
@@ -87,6 +90,7 @@ struct Life {
     blocks: u64,
     written: HashMap<u64, Cells>,
     next_number: u32,
+    rest: Nanos,
 }
 
 /// Lets a pool on a disk age; `each` sees every day when it is over.
@@ -100,7 +104,14 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
     machine.opened()?;
     let change = PoolChange { tidy: Some(setup.tidy), replicas: Some(Some(0)), ..PoolChange::default() };
     machine.command(Command::SetPool(change))?;
-    let mut life = Life { machine, random: Random::new(1), blocks, written: HashMap::new(), next_number: FIRST_NUMBER };
+    let mut life = Life {
+        machine,
+        random: Random::new(1),
+        blocks,
+        written: HashMap::new(),
+        next_number: FIRST_NUMBER,
+        rest: setup.rest * SECOND,
+    };
     life.rest()?;
     let in_order = blocks * setup.in_order / 1000;
     let new_writes = life.write_in_order(in_order)?;
@@ -111,7 +122,10 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
     for _ in 0..setup.days {
         let writes = life.overwrite(blocks * setup.permille / 1000)?;
         life.rest()?;
-        let read = if setup.is_unread { 0 } else { life.read_all()? };
+        let mut read = 0;
+        for _ in 0..if setup.is_unread { 0 } else { setup.passes } {
+            read = life.read_all()?;
+        }
         life.rest()?;
         let status = life.machine.engine.status();
         let moved = status.home.moved_blocks + status.collect.moved_blocks;
@@ -125,7 +139,7 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
 impl Life {
     /// Nobody asks for anything.
     fn rest(&mut self) -> Checked {
-        let morning = self.machine.now + REST;
+        let morning = self.machine.now + self.rest;
         while !matches!(self.machine.step(morning)?, Step::Quiet) {}
         Ok(())
     }
