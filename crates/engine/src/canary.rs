@@ -84,6 +84,10 @@ pub enum Canary {
     BlindShare,
     /// The same, whatever the other slot holds by now.
     ShareWithFreed,
+    /// The pass shares as many blocks between two syncs as it likes: recovery would have to verify all of them.
+    EndlessChanges,
+    /// Second copies and replicas count as blocks of data.
+    CopyForData,
     /// Blocks are moved to slots of containers that writes are being put into.
     MoveIntoOpen,
     /// Blocks are moved to slots of containers that are lent to another job.

@@ -1,6 +1,7 @@
 //! How many changes a job makes before it waits: for a sync, so that recovery stays short; for a checkpoint, so that background work does
 //! not press the foreground; for room.
 
+use crate::canary::Canary;
 use crate::pool::Pool;
 use crate::pool::room::{Asked, Room};
 use crate::pool::standing::Facts;
@@ -85,7 +86,8 @@ impl Changes {
 
     /// Whether so many changes, which ask for this, may be made now, together: if so, they are counted.
     pub(super) fn admit(&mut self, pool: &mut Pool, facts: &Facts, asked: &Asked, changes: usize) -> Result<(), Stop> {
-        if self.count > 0 && self.count as usize + changes > CHANGES_PER_SYNC as usize {
+        let are_many = self.count > 0 && self.count as usize + changes > CHANGES_PER_SYNC as usize;
+        if are_many && !pool.canary(Canary::EndlessChanges) {
             self.count = 0;
             self.durable = pool.journal.last();
             pool.want_durable = pool.want_durable.max(self.durable);

@@ -125,7 +125,7 @@ impl Pool {
             };
             let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
             let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
-            if self.copied_from(owner).is_none() {
+            if self.copied_from(owner).is_none() || self.canary(Canary::CopyForData) {
                 visit(self, slot, state, digest, owner);
             }
         }

@@ -178,6 +178,8 @@ impl Regions {
         if first == self.first(to) || self.left.contains(&first) {
             return;
         }
+        // It is read again and again: what came to nothing behind one reader does not keep the next from it, nor idle time.
+        self.change(first, |noted| noted.tries = 0);
         if self.table.get(&first).is_some_and(|noted| noted.gain() > 0) {
             if self.left.len() == LEFT {
                 self.left.pop_front();
@@ -347,6 +349,35 @@ mod tests {
         assert_eq!(next(&regions), None);
         regions.overwritten(key(0), 1);
         assert_eq!(next(&regions), Some(0));
+    }
+
+    #[test]
+    fn what_a_stream_has_left_is_looked_at_when_it_has_left_the_next_one_too() {
+        let mut regions = Regions::new(8, 16);
+        for region in 0..3 {
+            regions.read(key(16 * region), 5);
+        }
+        regions.went_on(key(4), key(12));
+        regions.went_on(key(12), key(20));
+        assert!(!regions.are_left(), "the last one is still on its way");
+        regions.went_on(key(20), key(32));
+        assert_eq!(regions.next_left().map(|(first, _)| first), Some(key(0)));
+        // What is in order meanwhile need not be looked at.
+        regions.went_on(key(40), key(48));
+        regions.in_order(key(0));
+        assert_eq!(regions.next_left().map(|(first, _)| first), Some(key(16)));
+        regions.pass_left();
+        assert!(regions.next_left().is_none());
+    }
+
+    /// A region that waits for its places was looked at behind each reader; then idle time gave it up without a look.
+    #[test]
+    fn each_reader_brings_new_tries() {
+        let mut regions = Regions::new(8, 16);
+        regions.read(key(0), 5);
+        (0..40).for_each(|_| regions.tried(key(0)));
+        regions.went_on(key(0), key(16));
+        assert_eq!(regions.next().map(|(_, noted)| noted.tries), Some(0));
     }
 
     #[test]

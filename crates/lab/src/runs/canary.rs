@@ -1,6 +1,6 @@
 //! The lab's own test: engines that are broken on purpose ([`engine::Canary`]) have to be caught, each within a stated number
 //! of seeds. A seed is a run of the swarm, and, if that finds nothing, the crashes of the fixed scenario of the same number,
-//! if there is one. (Of one canary it is a run under faults.)
+//! if there is one. (Of one canary it is a run under faults, of two a word of their own.)
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -16,13 +16,13 @@ use crate::runs::run::{Run, Snapshot};
 use crate::runs::scenario::FIXED;
 use crate::runs::soak::{OPERATIONS, run_seed};
 use crate::runs::workload::{Operation, Place};
-use crate::runs::{faulty, repair};
+use crate::runs::{faulty, hazards, repair};
 use crate::transcript::Trace;
 use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 55] = [
+pub const CANARIES: [(Canary, u64); 57] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -66,6 +66,8 @@ pub const CANARIES: [(Canary, u64); 55] = [
     (Canary::ForgottenReferrer, 60),
     (Canary::BlindShare, 60),
     (Canary::ShareWithFreed, 60),
+    (Canary::EndlessChanges, 1),
+    (Canary::CopyForData, 1),
     (Canary::UnprovenContent, 60),
     (Canary::UncheckedPlace, 60),
     (Canary::UnprovenReplica, 60),
@@ -187,6 +189,15 @@ fn caught(canary: Canary, seed: u64) -> Option<Catch> {
         // It matters only where a sync fails.
         let violation = faulty::run_seed(seed, false).err()?.to_string();
         return Some(Catch { seed, by: format!("lab faults --seed {seed} --canary {canary:?}"), violation });
+    }
+    let word = match canary {
+        Canary::EndlessChanges => Some(hazards::changes_between_syncs()),
+        Canary::CopyForData => Some(hazards::copies_beside_a_pass()),
+        _ => None,
+    };
+    if let Some(result) = word {
+        let violation = result.err()?.to_string();
+        return Some(Catch { seed, by: format!("lab canary, the word of {canary:?}"), violation });
     }
     if let Err(violation) = run_seed(seed, OPERATIONS, Trace::new(false)) {
         let by = format!("lab seed {seed} --canary {canary:?}");

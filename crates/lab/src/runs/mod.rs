@@ -12,6 +12,7 @@ pub mod faulty;
 pub mod flip;
 pub mod forged;
 mod fronting;
+pub mod hazards;
 pub mod inspect;
 pub mod opening;
 mod owner;

@@ -138,6 +138,13 @@ fn a_pass_that_is_interrupted_goes_on() {
     }
 }
 
+/// The words by which the lab catches engines that disregard a hazard of the pass: a sound one passes.
+#[test]
+fn a_pass_waits_for_syncs_and_leaves_second_copies_alone() {
+    lab::runs::hazards::changes_between_syncs().unwrap();
+    lab::runs::hazards::copies_beside_a_pass().unwrap();
+}
+
 /// What a client writes while a pass is under way is what it reads; the next pass finds what is double by then.
 #[test]
 fn writes_beside_a_pass_win() {

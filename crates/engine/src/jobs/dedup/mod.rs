@@ -585,7 +585,10 @@ impl Pool {
     fn may_share(&self, owner: Key) -> bool {
         let Some(at) = self.volume_index(owner.volume()) else { return true };
         let volume = &self.volumes[at];
-        !volume.read_only && volume.keeps.is_none() && self.policy_of(volume) != Policy::Native
+        match volume.keeps.is_none() {
+            true => !volume.read_only && self.policy_of(volume) != Policy::Native,
+            false => self.canary(Canary::CopyForData),
+        }
     }
 
     /// Whether a pass leaves what would split a run of this volume.

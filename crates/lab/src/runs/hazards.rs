@@ -1,0 +1,83 @@
+//! Hazards of the pass that finds duplicates which chance does not bring about in a small pool: a word of its own for each. A sound engine
+//! passes; the canaries of the same names have to be caught by them.
+
+use engine::{DedupCommand, IoOp, Policy, ScrubCommand};
+
+use crate::runs::config::Config;
+use crate::runs::run::Run;
+use crate::runs::words::{SECONDS, write};
+use crate::runs::workload::{Operation, policy};
+use crate::transcript::Trace;
+use crate::{Checked, violated};
+
+/// Changes that a job makes between two syncs, at most: recovery verifies each of them (docs/performance.md).
+const PER_SYNC: u64 = 1024;
+/// Blocks that are stored twice.
+const TWICE: u64 = 3200;
+/// Blocks of a write.
+const AT_ONCE: u64 = 8;
+
+fn share(volume: u64) -> Operation {
+    Operation::SetVolume { volume, policy: Some(Some(policy("full"))), read_only: None }
+}
+
+/// Two volumes hold the same, and syncs hang while a pass shares that: it waits for them.
+pub fn changes_between_syncs() -> Checked {
+    let mut config = Config::small(1);
+    let geometry = &mut config.parameters.geometry;
+    (geometry.containers, geometry.slots_per_container) = (120, 64);
+    (geometry.metadata_blocks, geometry.journal_blocks) = (4096, 4096);
+    (config.limits.delta_entries, config.limits.pages, config.limits.map_buffer) = (8 * TWICE as u32, 1024, 0);
+    (config.limits.index_entries, config.limits.discards) = (4 * TWICE as u32, 4096);
+    config.volumes = vec![(TWICE, Policy::Native); 2];
+    let mut run = Run::start(config, Trace::new(false), false)?;
+    let both =
+        |volume| (0..TWICE / AT_ONCE).map(move |n| write(volume, AT_ONCE * n, AT_ONCE, 1 + (AT_ONCE * n) as u32));
+    let mut word: Vec<Operation> = both(0).chain(both(1)).collect();
+    word.extend([Operation::Drain, Operation::Settle, share(0), share(1), Operation::Drain]);
+    word.push(Operation::Dedup(DedupCommand::Start));
+    run.perform(&word)?;
+    let shared = |run: &Run| run.world.engine.status().dedup.shared_blocks;
+    while shared(&run) == 0 {
+        run.wait()?;
+    }
+    run.world.hold_back(|io| io.op == IoOp::Sync);
+    let before = shared(&run);
+    let end = run.world.now + SECONDS;
+    while !matches!(run.step(end)?, crate::world::Step::Quiet) {}
+    let made = shared(&run) - before;
+    run.world.hold_back(|_| false);
+    run.world.let_go(usize::MAX);
+    if made > PER_SYNC {
+        return violated(format!("{made} blocks were shared without a sync"));
+    }
+    run.perform(&[Operation::Idle(60 * SECONDS)])?;
+    if shared(&run) != TWICE {
+        return violated(format!("{} of {TWICE} blocks are shared in the end", shared(&run)));
+    }
+    run.settle_and_audit()
+}
+
+/// Blocks have second copies, and a pass goes through them: each copy stays a copy.
+pub fn copies_beside_a_pass() -> Checked {
+    let mut config = Config::small(1);
+    config.volumes = vec![(24, Policy::Full); 2];
+    let mut run = Run::start(config, Trace::new(false), false)?;
+    let mut word = vec![Operation::SecondCopies(1), write(0, 0, 4, 1), write(0, 8, 4, 1), write(1, 0, 4, 1)];
+    word.extend([Operation::Scrub(ScrubCommand::Start), Operation::Idle(SECONDS)]);
+    run.perform(&word)?;
+    let before = run.world.engine.status();
+    if before.second_copies == 0 {
+        return violated("there are no second copies");
+    }
+    run.perform(&[Operation::Dedup(DedupCommand::Start), Operation::Idle(2 * SECONDS)])?;
+    let after = run.world.engine.status();
+    if after.dedup.shared_blocks > 0 || after.second_copies != before.second_copies {
+        let (copies, shared) = (after.second_copies, after.dedup.shared_blocks);
+        return violated(format!(
+            "of {} second copies {copies} are left, {shared} blocks were shared",
+            before.second_copies
+        ));
+    }
+    run.settle_and_audit()
+}
