@@ -136,6 +136,7 @@ impl Mover {
     }
 
     /// I/O of the batch in flight.
+    #[inline]
     pub(super) fn in_flight(&self) -> usize {
         self.batch.as_ref().map_or(0, |batch| batch.in_flight)
     }

@@ -26,6 +26,8 @@ const MOST_SCANS: u16 = 64;
 
 /// Regions that streams have left of late, of which something is remembered.
 const LEFT: usize = 8;
+/// A look at a region costs the processor as much as some device reads: one more for so many blocks is worth it while clients are busy.
+const WORTH_A_LOOK: u64 = 128;
 /// What streams read of the last of them is still on its way.
 const ON_ITS_WAY: usize = 1;
 
@@ -180,7 +182,8 @@ impl Regions {
         }
         // It is read again and again: what came to nothing behind one reader does not keep the next from it, nor idle time.
         self.change(first, |noted| noted.tries = 0);
-        if self.table.get(&first).is_some_and(|noted| noted.gain() > 0) {
+        let is_worth_it = |noted: &Noted| u64::from(noted.reads) * WORTH_A_LOOK >= self.blocks && noted.gain() > 0;
+        if self.table.get(&first).is_some_and(is_worth_it) {
             if self.left.len() == LEFT {
                 self.left.pop_front();
             }
@@ -270,6 +273,7 @@ impl Regions {
     }
 
     /// Regions of which something is to be put in order.
+    #[inline]
     pub(crate) fn scattered(&self) -> usize {
         self.scattered
     }

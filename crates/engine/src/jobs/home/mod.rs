@@ -102,14 +102,17 @@ impl Steps for Home {
 
     #[inline]
     fn can_step(&self, pool: &Pool, facts: &Facts) -> bool {
-        let any = if facts.is_idle { pool.regions().scattered() > 0 } else { pool.regions().are_left() };
-        any && !self.mover.is_under_way() && pool.takes_changes() && pool.may_move() > 0
+        pool.regions().scattered() > 0
+            && (facts.is_idle || pool.regions().are_left())
+            && !self.mover.is_under_way()
+            && pool.takes_changes()
+            && pool.may_move() > 0
     }
 
     /// When the pool is idle.
     #[inline]
     fn begins_at(&self, pool: &Pool, facts: &Facts) -> Option<Nanos> {
-        let waits = !facts.are_active && pool.regions().scattered() > 0 && pool.takes_changes() && pool.may_move() > 0;
+        let waits = pool.regions().scattered() > 0 && !facts.are_active && pool.takes_changes() && pool.may_move() > 0;
         waits.then_some(facts.idle_from)
     }
 
@@ -214,7 +217,7 @@ impl Home {
 
     /// Clients are busy, and a stream has just left this region. What cannot be moved now idle time sees to.
     fn has_looked_behind_stream(&mut self, pool: &mut Pool, first: Key, looked: Result<Looked, Stop>) {
-        if let Ok(Looked::Moves { some_wait: false, .. }) = looked {
+        if let Ok(Looked::Moves { some_wait: false, .. } | Looked::InOrder) = looked {
             self.is_in_order(pool, first);
         }
         pool.regions_mut().pass_left();
