@@ -149,6 +149,7 @@ impl Buffers {
     }
 
     /// One more holder.
+    #[inline]
     pub(crate) fn hold(&mut self, buffer: BufferId) {
         debug_assert!(self.holds[buffer.0 as usize] > 0);
         self.holds[buffer.0 as usize] += 1;

@@ -399,6 +399,7 @@ impl ReadCache {
     }
 
     /// Whether the slot's content is cached, without counting it as used.
+    #[inline]
     pub(crate) fn peek(&self, slot: Slot) -> Option<BufferId> {
         let node = self.nodes[*self.by_slot.get(&slot)? as usize];
         node.list.has_buffer().then_some(node.buffer)
