@@ -67,19 +67,25 @@ impl Bench {
     }
 }
 
-/// A pool with much room, where the first region was written in order, and blocks of it were overwritten, with others in between.
-fn overwritten() -> (Bench, Vec<u32>) {
+/// A pool with much room, and a volume of so many blocks, the first of which were written in order; and the most blocks that are read ahead.
+fn in_order(volume: u64, written: u64, read_ahead: u32) -> (Bench, Vec<u32>) {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, REGION as u32);
-    // Nobody reads on into the next region.
-    config.limits.read_ahead = 0;
-    let mut bench = Bench::new(config, BLOCKS);
+    config.limits.read_ahead = read_ahead;
+    let mut bench = Bench::new(config, volume);
     bench.set_tidy(Tidy::Auto);
-    let mut contents: Vec<u32> = (0..REGION as u32).map(|block| 100 + block).collect();
-    for first in (0..REGION).step_by(8) {
+    let contents: Vec<u32> = (0..written as u32).map(|block| 100 + block).collect();
+    for first in (0..written).step_by(8) {
         bench.write(first, &contents[first as usize..first as usize + 8]);
     }
     bench.settle();
+    (bench, contents)
+}
+
+/// A pool with much room, where the first region was written in order, and blocks of it were overwritten, with others in between.
+fn overwritten() -> (Bench, Vec<u32>) {
+    // Nobody reads on into the next region.
+    let (mut bench, mut contents) = in_order(BLOCKS, REGION, 0);
     for (n, &block) in (0..).zip(&OVERWRITTEN) {
         contents[block as usize] = 500 + n;
         bench.write(block, &[500 + n]);
@@ -93,15 +99,7 @@ fn overwritten() -> (Bench, Vec<u32>) {
 
 /// The same with a reader that is read ahead for, and a volume of four regions that are all overwritten here and there.
 fn streamed() -> (Bench, Vec<u32>) {
-    let mut config = Config::small(1);
-    (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, REGION as u32);
-    let mut bench = Bench::new(config, 2 * BLOCKS);
-    bench.set_tidy(Tidy::Auto);
-    let mut contents: Vec<u32> = (0..BLOCKS as u32).map(|block| 100 + block).collect();
-    for first in (0..BLOCKS).step_by(8) {
-        bench.write(first, &contents[first as usize..first as usize + 8]);
-    }
-    bench.settle();
+    let (mut bench, mut contents) = in_order(2 * BLOCKS, BLOCKS, 1024);
     for (n, &block) in (0..).zip(&OVERWRITTEN) {
         for region in 0..4 {
             let (at, content) = (region * REGION + block, 5000 + 4 * n + region as u32);

@@ -585,10 +585,10 @@ impl Pool {
     fn may_share(&self, owner: Key) -> bool {
         let Some(at) = self.volume_index(owner.volume()) else { return true };
         let volume = &self.volumes[at];
-        match volume.keeps.is_none() {
-            true => !volume.read_only && self.policy_of(volume) != Policy::Native,
-            false => self.canary(Canary::CopyForData),
+        if volume.keeps.is_some() {
+            return self.canary(Canary::CopyForData);
         }
+        !volume.read_only && self.policy_of(volume) != Policy::Native
     }
 
     /// Whether a pass leaves what would split a run of this volume.

@@ -3,6 +3,24 @@
 //! The client keeps several requests in flight and reports every submission and every answer to the model. After each
 //! step that a crash could tell from the one before, the run may keep a [`Snapshot`]: disk and model as a crash would
 //! find them. The engine is not part of it, since nothing of it survives.
+//!
+//! ```text
+//! opening     a pool is opened, closed and crashed
+//! owner       another server takes the pool
+//! volumes     volumes and what is set of them
+//! fronting    a flash comes and goes
+//! relocating  plans are run
+//! endure      what a pool comes to whose writes get lost
+//! inspect     what is read and audited in the end
+//! ```
+
+mod endure;
+mod fronting;
+mod inspect;
+mod opening;
+mod owner;
+mod relocating;
+mod volumes;
 
 use std::collections::BTreeMap;
 
