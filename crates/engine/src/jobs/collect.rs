@@ -375,7 +375,7 @@ impl Collect {
         blocks.iter_mut().zip(&places).for_each(|(block, &place)| block.to = place);
         let has_places = !blocks.is_empty();
         self.victim = Some(victim);
-        if has_places && self.mover.begin(pool, blocks) {
+        if has_places && self.mover.begin(pool, &mut blocks) {
             self.mover.go_on(pool, facts);
         } else if has_places {
             // There are no buffers.

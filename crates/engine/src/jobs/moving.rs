@@ -81,8 +81,9 @@ pub(super) enum Stop {
 }
 
 /// How far a batch has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum At {
+    #[default]
     Read,
     Write,
     /// Until so many syncs have finished.
@@ -92,6 +93,7 @@ enum At {
 }
 
 /// A batch under way.
+#[derive(Default)]
 struct Batch {
     /// Each with the buffer that its content is in.
     blocks: Vec<(Moved, BufferId)>,
@@ -109,10 +111,28 @@ struct Batch {
     has_failed: bool,
 }
 
+impl Batch {
+    /// All buffers that it holds.
+    fn buffers(&self) -> impl Iterator<Item = BufferId> + '_ {
+        self.blocks.iter().map(|&(_, buffer)| buffer).chain(self.cached.iter().copied().flatten())
+    }
+
+    /// Its memory, with nothing in it.
+    fn emptied(self) -> Batch {
+        let Batch { mut blocks, mut sources, mut cached, .. } = self;
+        blocks.clear();
+        sources.clear();
+        cached.clear();
+        Batch { blocks, sources, cached, ..Batch::default() }
+    }
+}
+
 /// See above.
 pub(super) struct Mover {
     job: Job,
     batch: Option<Batch>,
+    /// The memory of the batch before, for the next.
+    spare: Batch,
     /// The last of the pages that the job waits for.
     waits_for: Option<PageKey>,
     moved: u64,
@@ -122,7 +142,7 @@ pub(super) struct Mover {
 
 impl Mover {
     pub(super) fn new(job: Job) -> Mover {
-        Mover { job, batch: None, waits_for: None, moved: 0, came: None }
+        Mover { job, batch: None, spare: Batch::default(), waits_for: None, moved: 0, came: None }
     }
 
     /// A mover that is given places which are claimed already, tells what became of each block, and counts nothing of the allowance.
@@ -188,23 +208,25 @@ impl Mover {
     }
 
     /// Claims the places of a batch and begins to read it; false if there are not enough buffers.
-    pub(super) fn begin(&mut self, pool: &mut Pool, mut blocks: Vec<Moved>) -> bool {
+    pub(super) fn begin(&mut self, pool: &mut Pool, blocks: &mut [Moved]) -> bool {
         blocks.sort_unstable_by_key(|block| block.from);
-        let (mut held, mut cached) = (Vec::with_capacity(blocks.len()), Vec::with_capacity(blocks.len()));
-        for &block in &blocks {
+        let mut batch = core::mem::take(&mut self.spare);
+        for &block in blocks.iter() {
             let there = pool.cache.peek(block.from);
             there.iter().for_each(|&there| pool.buffers.hold(there));
-            cached.push(there);
+            batch.cached.push(there);
             // A buffer of the read cache belongs to its slot: what is moved has one of its own.
             let Some(buffer) = pool.any_buffer() else {
-                let all = held.iter().map(|&(_, buffer)| buffer).chain(cached.into_iter().flatten());
-                all.for_each(|buffer| pool.buffers.release(buffer));
+                batch.buffers().for_each(|buffer| pool.buffers.release(buffer));
+                self.spare = batch.emptied();
                 return false;
             };
-            held.push((block, buffer));
+            batch.blocks.push((block, buffer));
         }
         if self.came.is_none() {
-            let mut places: Vec<Slot> = blocks.iter().map(|block| block.to).collect();
+            // In the memory of the sources, as long as that is free.
+            let places = &mut batch.sources;
+            places.extend(blocks.iter().map(|block| block.to));
             places.sort_unstable();
             let space = &mut pool.space;
             let per_container = space.slots_of(0).end;
@@ -212,18 +234,9 @@ impl Mover {
                 space.claim(places).expect("each of them may be claimed");
             }
             pool.forget_wrapped();
+            places.clear();
         }
-        let sources = blocks.iter().map(|block| block.from).collect();
-        let mut batch = Batch {
-            blocks: held,
-            sources,
-            cached,
-            at: At::Read,
-            in_flight: 0,
-            waits_since: None,
-            is_over: false,
-            has_failed: false,
-        };
+        batch.sources.extend(blocks.iter().map(|block| block.from));
         let mut at = 0;
         while at < batch.blocks.len() {
             let (rest, cached) = (&batch.blocks[at..], &batch.cached[at..]);
@@ -388,6 +401,7 @@ impl Mover {
                 self.came.iter_mut().for_each(|came| came.push((block, what)));
             }
         }
+        self.spare = batch.emptied();
         pool.needs_pump = true;
     }
 }

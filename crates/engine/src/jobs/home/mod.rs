@@ -13,7 +13,6 @@
 
 pub(crate) mod plan;
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::care::Care;
@@ -54,11 +53,27 @@ pub struct HomeStatus {
 /// What it takes to put regions in order. See above.
 pub(crate) struct Home {
     mover: Mover,
+    /// Memory for looks: beside a reader there are many of them, and most find nothing to be moved.
+    memory: Memory,
     /// What was freed before this idle time is free by now.
     has_settled: bool,
     /// The job waits for something that moves the engine on when it comes.
     is_stuck: bool,
     done: u64,
+}
+
+/// What the blocks that are looked at are kept in, with its memory from one look to the next.
+#[derive(Default)]
+struct Memory {
+    /// The batch that is being gathered,
+    blocks: Vec<Moved>,
+    /// and the places that it takes, in order.
+    taken: Vec<Slot>,
+    /// The blocks of a region that have slots, in order,
+    region: Vec<Lies>,
+    /// and what leads to each.
+    seen: Vec<Entry>,
+    plan: Vec<i64>,
 }
 
 /// What came of a look at a region.
@@ -76,7 +91,7 @@ enum Looked {
 
 impl Home {
     pub(crate) fn new() -> Home {
-        Home { mover: Mover::new(Job::Home), has_settled: false, is_stuck: false, done: 0 }
+        Home { mover: Mover::new(Job::Home), memory: Memory::default(), has_settled: false, is_stuck: false, done: 0 }
     }
 }
 
@@ -175,14 +190,14 @@ impl Home {
         if most == 0 {
             return;
         }
-        let mut blocks: Vec<Moved> = Vec::with_capacity(most);
+        self.memory.blocks.clear();
         let (mut waits, mut some_wait) = (false, false);
-        while blocks.len() < most && !waits {
+        while self.memory.blocks.len() < most && !waits {
             let next = if facts.is_idle { pool.regions().next() } else { pool.regions_mut().next_left() };
             let Some((first, noted)) = next else { break };
             // However often its batches come to nothing, that ends.
             let looked = match noted.tries < TRIES {
-                true => self.look_for_moves(pool, care, (first, noted.home), most, &mut blocks),
+                true => self.look_for_moves(pool, care, (first, noted.home), most),
                 false => Err(Stop::GivenUp),
             };
             some_wait |= matches!(looked, Ok(Looked::Moves { some_wait: true, .. }) | Err(Stop::GivenUp));
@@ -200,6 +215,7 @@ impl Home {
             pool.settle_some_time();
         }
         self.is_stuck = waits;
+        let blocks = &mut self.memory.blocks;
         if !blocks.is_empty() && self.mover.begin(pool, blocks) {
             self.is_stuck = true;
             self.mover.go_on(pool, facts);
@@ -235,14 +251,13 @@ impl Home {
         care: &Care,
         (first, home): (Key, Option<i64>),
         most: usize,
-        blocks: &mut Vec<Moved>,
     ) -> Result<Looked, Stop> {
-        let region = self.look_at(pool, care, first)?;
+        self.look_at(pool, care, first)?;
         let container = pool.store.geometry.slots_per_container.into();
-        let lies: Vec<Lies> = region.iter().map(|&(lies, _)| lies).collect();
+        let Memory { blocks, taken, region, seen, plan } = &mut self.memory;
         let home = match home {
             Some(home) => home,
-            None => match plan::plan(&lies, container) {
+            None => match plan::plan(region, container, plan) {
                 Plan::Leave => return Ok(Looked::InOrder),
                 Plan::Return(home) => home,
                 // A batch has one empty container.
@@ -258,13 +273,15 @@ impl Home {
         let (mut more, mut some_wait) = (false, false);
         let mut missing = Missings::default();
         let before = blocks.len();
-        let taken: BTreeSet<Slot> = blocks.iter().map(|block| block.to).collect();
-        for (lies, to) in plan::displaced(&lies, home) {
+        taken.clear();
+        taken.extend(blocks.iter().map(|block| block.to));
+        taken.sort_unstable();
+        for (lies, to) in plan::displaced(region, home) {
             if blocks.len() >= most {
                 more = true;
                 break;
             }
-            if !pool.may_move_to(to) || taken.contains(&to) {
+            if !pool.may_move_to(to) || taken.binary_search(&to).is_ok() {
                 some_wait = true;
                 continue;
             }
@@ -274,8 +291,7 @@ impl Home {
                 continue;
             }
             let Some(proven) = missing.or(pool.proven_digest(lies.slot)) else { continue };
-            let at = region.partition_point(|(other, _)| other.place < lies.place);
-            let seen = region[at].1;
+            let seen = seen[region.partition_point(|other| other.place < lies.place)];
             if let Some((digest, _)) = proven
                 && check_bits(digest) == seen.check()
             {
@@ -294,12 +310,14 @@ impl Home {
         Ok(Looked::Moves { more, some_wait })
     }
 
-    /// The blocks of a region that have slots, and what leads there.
-    fn look_at(&mut self, pool: &mut Pool, care: &Care, first: Key) -> Result<Vec<(Lies, Entry)>, Stop> {
+    /// Looks at a region: its blocks that have slots, and what leads there.
+    fn look_at(&mut self, pool: &mut Pool, care: &Care, first: Key) -> Result<(), Stop> {
         let volume = pool.volume_index(first.volume()).ok_or(Stop::GivenUp)?;
         let end = pool.volumes[volume].size.div_ceil(pool.store.geometry.block());
         let blocks = pool.regions().blocks().min(end.saturating_sub(first.lba()));
-        let mut region = Vec::with_capacity(blocks as usize);
+        let Memory { region, seen, .. } = &mut self.memory;
+        region.clear();
+        seen.clear();
         let (mut leaf, mut missing) = (LastLeaf::default(), Missings::default());
         for place in 0..blocks {
             let entry = match pool.resolve_after(volume, Key(first.0 + place), &mut leaf) {
@@ -313,10 +331,10 @@ impl Home {
             let Some(slot) = entry.slot() else { continue };
             // What a plan has put in order stays there.
             let is_alone = !pool.space.is_planned(slot) && missing.or(is_alone(pool, care, slot)) == Some(true);
-            region.push((Lies { place, slot, is_alone }, entry));
+            region.push(Lies { place, slot, is_alone });
+            seen.push(entry);
         }
-        self.mover.load(pool, missing)?;
-        Ok(region)
+        self.mover.load(pool, missing)
     }
 }
 

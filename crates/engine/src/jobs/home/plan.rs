@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use crate::format::entry::Slot;
 
 /// Slots that a device read goes over (`data_path/readahead.rs`).
-const GAP_SLOTS: u64 = 8;
+const GAP_SLOTS: i64 = 8;
 
 /// A block of a region: how far from its first one, its slot, and whether it is the only block that has that slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,21 +42,25 @@ pub(crate) enum Plan {
 }
 
 /// Pieces in which the region lies: each takes one device read, or several where it is long. None goes on into another container, of so
-/// many slots.
-fn pieces(region: &[Lies], container: u64) -> usize {
-    let mut slots: Vec<u64> = region.iter().map(|block| block.slot.0).collect();
+/// many slots. `slots` is memory to work in.
+fn pieces(region: &[Lies], container: i64, slots: &mut Vec<i64>) -> usize {
+    slots.clear();
+    slots.extend(region.iter().map(|block| block.slot.0 as i64));
     slots.sort_unstable();
-    let breaks = |pair: &&[u64]| pair[1] - pair[0] > GAP_SLOTS + 1 || pair[0] / container != pair[1] / container;
+    let breaks = |pair: &&[i64]| pair[1] - pair[0] > GAP_SLOTS + 1 || pair[0] / container != pair[1] / container;
     usize::from(!slots.is_empty()) + slots.windows(2).filter(breaks).count()
 }
 
-/// Decides about a region of these blocks, which are in order of their places. Containers have so many slots.
-pub(crate) fn plan(region: &[Lies], container: u64) -> Plan {
+/// Decides about a region of these blocks, which are in order of their places. Containers have so many slots. `work` is memory to work in: who
+/// looks at many regions keeps it.
+pub(crate) fn plan(region: &[Lies], container: i64, work: &mut Vec<i64>) -> Plan {
     // A home that begins within a container ends in the next one.
-    if pieces(region, container) <= 2 {
+    if pieces(region, container, work) <= 2 {
         return Plan::Leave;
     }
-    let mut homes: Vec<i64> = region.iter().map(Lies::home).collect();
+    let homes = work;
+    homes.clear();
+    homes.extend(region.iter().map(Lies::home));
     homes.sort_unstable();
     let row = homes.chunk_by(|one, next| one == next).max_by_key(|row| row.len());
     let Some((home, length)) = row.map(|row| (row[0], row.len())) else { return Plan::Leave };
@@ -82,7 +86,9 @@ pub(crate) fn displaced(region: &[Lies], home: i64) -> impl Iterator<Item = (Lie
 mod tests {
     use super::*;
 
-    const CONTAINER: u64 = 1024;
+    fn planned(region: &[Lies]) -> Plan {
+        plan(region, 1024, &mut Vec::new())
+    }
 
     fn region(slots: impl IntoIterator<Item = u64>) -> Vec<Lies> {
         let lies = |(place, slot)| Lies { place, slot: Slot(slot), is_alone: true };
@@ -91,29 +97,29 @@ mod tests {
 
     #[test]
     fn what_lies_in_order_stays_wherever_its_holes_are() {
-        assert_eq!(plan(&region(100..200), CONTAINER), Plan::Leave);
-        assert_eq!(plan(&region((100..300).step_by(2)), CONTAINER), Plan::Leave);
-        assert_eq!(plan(&[], CONTAINER), Plan::Leave);
+        assert_eq!(planned(&region(100..200)), Plan::Leave);
+        assert_eq!(planned(&region((100..300).step_by(2))), Plan::Leave);
+        assert_eq!(planned(&[]), Plan::Leave);
     }
 
     #[test]
     fn what_was_overwritten_goes_back_to_its_place() {
         let region = region((100..200).map(|slot| if slot % 10 == 3 { 20 * slot } else { slot }));
-        assert_eq!(plan(&region, CONTAINER), Plan::Return(100));
+        assert_eq!(planned(&region), Plan::Return(100));
         let places: Vec<_> = displaced(&region, 100).map(|(block, to)| (block.place, to.0)).collect();
         assert_eq!(places, (0..10).map(|n| (10 * n + 3, 100 + 10 * n + 3)).collect::<Vec<_>>());
     }
 
     #[test]
     fn what_lies_everywhere_goes_to_an_empty_container() {
-        assert_eq!(plan(&region((0..100).map(|place| 7919 * place % 1009 * 16)), CONTAINER), Plan::Move);
+        assert_eq!(planned(&region((0..100).map(|place| 7919 * place % 1009 * 16))), Plan::Move);
     }
 
     #[test]
     fn shared_blocks_stay() {
         let mut region = region((0..100).map(|place| 7919 * place % 1009 * 16));
         region.iter_mut().for_each(|block| block.is_alone = false);
-        assert_eq!(plan(&region, CONTAINER), Plan::Leave);
+        assert_eq!(planned(&region), Plan::Leave);
     }
 
     #[test]

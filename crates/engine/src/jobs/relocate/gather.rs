@@ -110,7 +110,7 @@ impl Relocate {
             return self.wait_for_busy(pool);
         }
         let count = blocks.len();
-        if count > 0 && !self.mover.begin(pool, blocks) {
+        if count > 0 && !self.mover.begin(pool, &mut blocks) {
             // There are no buffers: clients have them.
             self.is_stuck = true;
             return Ok(());

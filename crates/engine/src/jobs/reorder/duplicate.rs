@@ -196,7 +196,7 @@ impl Duplicate {
             return Err(Stop::GivenUp);
         }
         let count = blocks.len();
-        if !self.mover.begin(pool, blocks) {
+        if !self.mover.begin(pool, &mut blocks) {
             // There are no buffers: clients have them.
             return Err(Stop::GivenUp);
         }

@@ -131,7 +131,15 @@ impl ReadCache {
             return;
         }
         let next = self.contents.first_joined(buffer);
-        let at = self.add(Node { slot, buffer, list: List::Joined, ghost: None, newer: next, older: NONE });
+        let at = self.add(Node {
+            slot,
+            buffer,
+            list: List::Joined,
+            ghost: None,
+            is_passed: false,
+            newer: next,
+            older: NONE,
+        });
         if next != NONE {
             self.nodes[next as usize].older = at;
         }

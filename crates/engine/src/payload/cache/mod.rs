@@ -8,9 +8,12 @@
 //! neither counts towards the capacity nor pushes anything out, and is itself bounded by a part of the capacity. The first use of a
 //! block puts it in as if it had come from the device just then, with what its ghost says.
 //!
+//! What sequential readers leave behind is let go of in rows of buffers that lie side by side (`beside.rs`).
+//!
 //! Where the pool wants it, blocks are found by content, too (`content.rs`), and slots that hold the same are joined to the one buffer of
 //! that content (`joined.rs`).
 
+mod beside;
 mod content;
 #[cfg(test)]
 mod content_tests;
@@ -58,6 +61,8 @@ struct Node {
     list: List,
     /// Read ahead: the ghost that it was before.
     ghost: Option<List>,
+    /// It was read ahead, used once, and not again.
+    is_passed: bool,
     /// Neighbours in the list; of one that is joined, among those of the same buffer.
     newer: u32,
     older: u32,
@@ -311,6 +316,7 @@ impl ReadCache {
 
     fn drop_node(&mut self, at: u32) {
         self.unlink(at);
+        self.nodes[at as usize].is_passed = false;
         self.by_slot.remove(&self.nodes[at as usize].slot);
         self.unused.push(at);
     }
@@ -331,6 +337,7 @@ impl ReadCache {
         }
         self.unlink(at);
         self.push(at, self.seen_again());
+        self.nodes[at as usize].is_passed = false;
         Some(node.buffer)
     }
 
@@ -351,7 +358,9 @@ impl ReadCache {
             }
             None => self.drop_node(at),
         }
-        self.insert(node.slot, node.buffer, evicted);
+        if self.insert(node.slot, node.buffer, evicted) {
+            self.nodes[self.by_buffer[node.buffer.0 as usize] as usize].is_passed = true;
+        }
         Some(node.buffer)
     }
 
@@ -370,7 +379,7 @@ impl ReadCache {
         while self.ahead() >= self.most_ahead() {
             evicted.extend(self.evict_ahead());
         }
-        let at = self.add(Node { slot, buffer, list: List::Ahead, ghost, newer: NONE, older: NONE });
+        let at = self.add(Node { slot, buffer, list: List::Ahead, ghost, is_passed: false, newer: NONE, older: NONE });
         self.push(at, List::Ahead);
         self.note_buffer(buffer, at);
         self.trim_ghosts();
@@ -446,10 +455,13 @@ impl ReadCache {
                 self.drop_oldest(List::RecentGhost);
                 self.make_room(false, evicted);
             } else {
-                let buffer = self.nodes[self.lists[List::Recent as usize].oldest as usize].buffer;
+                let Node { buffer, is_passed, .. } = self.nodes[self.lists[List::Recent as usize].oldest as usize];
                 self.leave(buffer);
                 evicted.push(buffer);
                 self.drop_oldest(List::Recent);
+                if is_passed {
+                    self.let_go_beside(buffer, evicted);
+                }
             }
         } else if all >= self.capacity {
             if self.by_slot.len() >= most {
@@ -458,7 +470,7 @@ impl ReadCache {
             }
             self.make_room(false, evicted);
         }
-        let node = Node { slot, buffer, list: List::Recent, ghost: None, newer: NONE, older: NONE };
+        let node = Node { slot, buffer, list: List::Recent, ghost: None, is_passed: false, newer: NONE, older: NONE };
         let at = self.add(node);
         self.push(at, List::Recent);
         self.note_buffer(buffer, at);
@@ -470,6 +482,9 @@ impl ReadCache {
             && let Some(buffer) = self.replace(in_frequent_ghost)
         {
             evicted.push(buffer);
+            if self.nodes[self.by_buffer[buffer.0 as usize] as usize].is_passed {
+                self.let_go_beside(buffer, evicted);
+            }
         }
     }
 

@@ -1,0 +1,34 @@
+//! What streams leave behind goes in rows: buffers that lie side by side in memory are let go of together.
+//!
+//! Random use mixes buffers up. A cache that lets go of one block at a time hands them on in that order: each stream gets the buffers of the
+//! one before, and every device read has many pieces of memory, for ever. So with the block whose turn it is go others in the same *row*
+//! (buffers of consecutive numbers), if they too were read ahead, used once and not again. Nothing else goes before its turn. Once a row is
+//! filled by one stream, its blocks have their turn together anyway.
+
+use alloc::vec::Vec;
+
+use super::{List, ReadCache};
+use crate::contract::BufferId;
+use crate::payload::streams::RUN_BLOCKS;
+
+/// A row is at most one of so many parts of the cache.
+const LEAST_ROWS: usize = 16;
+
+impl ReadCache {
+    /// The block in this buffer, which streams have left, has been let go of in its turn. What they have left in its row goes, too.
+    #[inline(never)]
+    pub(super) fn let_go_beside(&mut self, buffer: BufferId, evicted: &mut Vec<BufferId>) {
+        let row = (RUN_BLOCKS as usize).min(self.capacity / LEAST_ROWS);
+        let first = buffer.0 as usize / row.max(1) * row;
+        for number in first..self.by_buffer.len().min(first + row) {
+            let at = self.by_buffer[number];
+            let Some(node) = self.nodes.get(at as usize).copied() else { continue };
+            if node.is_passed && node.list == List::Recent && node.buffer.0 as usize == number {
+                self.leave(node.buffer);
+                self.unlink(at);
+                self.push(at, List::RecentGhost);
+                evicted.push(node.buffer);
+            }
+        }
+    }
+}
