@@ -4,7 +4,8 @@
 //! have the slots after those. Behind them the pool is empty. What a slot holds
 //! depends only on its place within a leaf of summaries, so all full leaves of summaries, of the space map and of the container
 //! table are the same bytes, and have the same checksum. Leaves of the map all differ: each is hashed once, when the pool is
-//! made, and only the checksums are kept (8 bytes for 2 MiB of pool).
+//! made, and only the checksums are kept (8 bytes for 2 MiB of pool). In such a pool the summaries say of each slot that it was first written for
+//! block 0. Who empties containers needs the truth: [`Pool::with_owners`] has it, and three times as many pages that differ.
 //!
 //! Everything that this module knows of the format beyond `engine::encode` is in [`Table`] and [`Pool::fill_leaf`]. That the
 //! pools are true ones is shown by the engine's own audit, in the tests of `scale`.
@@ -128,6 +129,8 @@ pub struct Pool {
     superblock: Superblock,
     /// By place within a leaf of summaries: what the slots hold.
     digests: Vec<Digest>,
+    /// Summaries say of each slot for which block it was written.
+    has_owners: bool,
     metadata_used: u64,
 }
 
@@ -139,6 +142,15 @@ impl Pool {
 
     /// The same with a second volume of `other_bytes`, all of it mapped, too.
     pub fn with_other(bytes: u64, other_bytes: u64, spare_bytes: u64) -> Result<Pool, engine::BadGeometry> {
+        Pool::made(bytes, other_bytes, spare_bytes, false)
+    }
+
+    /// As [`Pool::new`], and its summaries say of each slot for which block it was written.
+    pub fn with_owners(bytes: u64, spare_bytes: u64) -> Result<Pool, engine::BadGeometry> {
+        Pool::made(bytes, 0, spare_bytes, true)
+    }
+
+    fn made(bytes: u64, other_bytes: u64, spare_bytes: u64, has_owners: bool) -> Result<Pool, engine::BadGeometry> {
         let geometry = Geometry::for_capacity(bytes + other_bytes + spare_bytes)?;
         let parameters = Parameters::new(geometry, *b"scale in the lab", [7; 32], DigestFunction::Aegis128X2);
         let (mapped, other) = (bytes / geometry.block(), other_bytes / geometry.block());
@@ -150,7 +162,8 @@ impl Pool {
         superblock.next_volume = OTHER_VOLUME.0 + 1;
         superblock.reserved_containers = used.div_ceil(u64::from(geometry.slots_per_container)) as u32;
         let digests = (0..geometry.block() / SUMMARY_BYTES).map(|place| digest(&first_cells(place))).collect();
-        let mut pool = Pool { parameters, mapped, other, trees: Vec::new(), superblock, digests, metadata_used: 0 };
+        let (trees, metadata_used) = (Vec::new(), 0);
+        let mut pool = Pool { parameters, mapped, other, trees, superblock, digests, has_owners, metadata_used };
         for table in TABLES.into_iter().filter(|&table| table != Table::OtherMap || other > 0) {
             pool.plant(table);
         }
@@ -203,7 +216,8 @@ impl Pool {
         let height = height_for(table.capacity(&geometry, entries), geometry.fanout());
         self.trees.push(Tree { table, levels: Vec::new() });
         for level in 0..=usize::from(height) {
-            let checksums = match table.is_uniform() && level == 0 {
+            let is_uniform = table.is_uniform() && !(self.has_owners && table == Table::Summaries);
+            let checksums = match is_uniform && level == 0 {
                 true => Checksums::Same(self.page_checksum(table, 0, 0), self.page_checksum(table, 0, pages - 1)),
                 false => Checksums::Each(self.page_checksums(table, level, pages)),
             };
@@ -281,9 +295,10 @@ impl Pool {
             }
             Table::Summaries => {
                 let entries = page.chunks_exact_mut(SUMMARY_BYTES as usize).take(count as usize);
-                for (digest, out) in self.digests.iter().zip(entries) {
-                    // Whose it was first is a hint, and here the same for all.
-                    encode::summary(*digest, VOLUME, 0, out);
+                for (slot, (digest, out)) in (first..).zip(self.digests.iter().zip(entries)) {
+                    // Else the same for all: it is a hint.
+                    let owner = if self.has_owners { slot } else { 0 };
+                    encode::summary(*digest, VOLUME, owner, out);
                 }
             }
             Table::Volumes => {

@@ -95,7 +95,7 @@ struct Life {
 
 /// Lets a pool on a disk age; `each` sees every day when it is over.
 pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checked<Month> {
-    let pool = Pool::new(setup.data, setup.room).map_err(|why| Violation(format!("no such pool: {why}")))?;
+    let pool = Pool::with_owners(setup.data, setup.room).map_err(|why| Violation(format!("no such pool: {why}")))?;
     let limits = Limits::for_memory(setup.memory, &pool.parameters.geometry)
         .map_err(|needed| Violation(format!("the engine needs {needed} bytes of memory for such a pool")))?;
     let limits = Limits { device: setup.device, ..limits };
