@@ -187,7 +187,7 @@ enum Command {
         #[arg(long)]
         threads: Option<usize>,
         /// Only this word: n new block, s the same again, d duplicate, o overwrite two, z zeroes, p partial, t trim, f flush, u FUA,
-        /// c checkpoint, k crash, r reopen.
+        /// c checkpoint, k crash, r reopen, l policy select, v policy native, i content like a record of the journal, m move of all blocks.
         #[arg(long, value_parser = parse_word)]
         word: Option<Word>,
         /// The operations of the word all at once.
