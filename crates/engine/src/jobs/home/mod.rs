@@ -73,6 +73,7 @@ struct Memory {
     region: Vec<Lies>,
     /// and what leads to each.
     seen: Vec<Entry>,
+    /// What a plan sorts.
     plan: Vec<i64>,
 }
 

@@ -164,8 +164,7 @@ impl ReadCache {
         if !matches!(self.nodes[at as usize].list, List::Recent | List::Frequent) {
             return None;
         }
-        self.unlink(at);
-        self.push(at, self.seen_again());
+        self.use_again(at);
         Some(node.buffer)
     }
 

@@ -335,9 +335,7 @@ impl ReadCache {
         if !matches!(node.list, List::Recent | List::Frequent) {
             return self.get_joined(node);
         }
-        self.unlink(at);
-        self.push(at, self.seen_again());
-        self.nodes[at as usize].is_passed = false;
+        self.use_again(at);
         Some(node.buffer)
     }
 
@@ -359,7 +357,7 @@ impl ReadCache {
             None => self.drop_node(at),
         }
         if self.insert(node.slot, node.buffer, evicted) {
-            self.nodes[self.by_buffer[node.buffer.0 as usize] as usize].is_passed = true;
+            self.nodes[self.by_buffer[node.buffer.0 as usize] as usize].is_passed = node.ghost.is_none();
         }
         Some(node.buffer)
     }
@@ -403,8 +401,12 @@ impl ReadCache {
         Some(node.buffer)
     }
 
-    fn seen_again(&self) -> List {
-        if self.lru { List::Recent } else { List::Frequent }
+    /// Somebody uses the block of a node again.
+    #[inline]
+    fn use_again(&mut self, at: u32) {
+        self.unlink(at);
+        self.push(at, if self.lru { List::Recent } else { List::Frequent });
+        self.nodes[at as usize].is_passed = false;
     }
 
     /// Whether the slot's content is cached, without counting it as used.
@@ -440,9 +442,8 @@ impl ReadCache {
                 }
             };
             self.make_room(in_frequent, evicted);
-            self.unlink(at);
             self.nodes[at as usize].buffer = buffer;
-            self.push(at, self.seen_again());
+            self.use_again(at);
             self.note_buffer(buffer, at);
             self.trim_ghosts();
             return true;

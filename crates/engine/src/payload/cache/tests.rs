@@ -118,6 +118,32 @@ fn what_a_stream_leaves_goes_in_rows_of_buffers_and_nothing_else_with_it() {
     assert_eq!(cache.len(), 1024 - row.len());
 }
 
+/// What a ghost had been was still said of its block when it came back: with LRU it went with its row, before its turn.
+#[test]
+fn what_comes_back_after_its_ghost_does_not_go_with_its_row() {
+    let mut cache = ReadCache::new(32, 64);
+    cache.set_lru(true);
+    let mut evicted = vec![];
+    // A row is two buffers. A stream has left what is in the first of each of the first two rows.
+    for slot in 0..32 {
+        let buffer = BufferId(slot as u32);
+        match slot {
+            0 | 2 => cache.insert_ahead(Slot(slot), buffer, &mut evicted),
+            _ => cache.insert(Slot(slot), buffer, &mut evicted),
+        };
+        cache.use_ahead(Slot(slot), &mut evicted);
+    }
+    assert_eq!(cache.evict(), Some(BufferId(0)));
+    // It comes back beside the other one that a stream left, which goes alone when its turn comes.
+    cache.get(Slot(1));
+    cache.remove(Slot(3));
+    cache.insert(Slot(0), BufferId(3), &mut evicted);
+    cache.insert(Slot(100), BufferId(100), &mut evicted);
+    assert_eq!(evicted, []);
+    cache.insert(Slot(101), BufferId(101), &mut evicted);
+    assert_eq!(evicted, [BufferId(2)]);
+}
+
 proptest! {
     #[test]
     fn every_buffer_is_either_cached_once_or_let_go_once(
