@@ -28,6 +28,8 @@ use plan::{Lies, Plan};
 
 /// Times that a region is looked at without being moved before it is given up.
 const TRIES: u8 = 32;
+/// A region that lacks more than one of so many of its places at home goes to another home as a whole.
+const LOST_PART: usize = 16;
 /// Where clients are busy, places that have been freed become free with a checkpoint: one for so long, at most, is asked for.
 const SETTLES_EVERY: Nanos = 1_000_000_000;
 
@@ -198,7 +200,7 @@ impl Home {
             let Some((first, noted)) = next else { break };
             // However often its batches come to nothing, that ends.
             let looked = match noted.tries < TRIES {
-                true => self.look_for_moves(pool, care, (first, noted.home), most),
+                true => self.look_for_moves(pool, care, (first, noted.home), most, facts.is_idle),
                 false => Err(Stop::GivenUp),
             };
             some_wait |= matches!(looked, Ok(Looked::Moves { some_wait: true, .. }) | Err(Stop::GivenUp));
@@ -252,24 +254,33 @@ impl Home {
         care: &Care,
         (first, home): (Key, Option<i64>),
         most: usize,
+        is_idle: bool,
     ) -> Result<Looked, Stop> {
         self.look_at(pool, care, first)?;
         let container = pool.store.geometry.slots_per_container.into();
         let Memory { blocks, taken, region, seen, plan } = &mut self.memory;
         let home = match home {
             Some(home) => home,
-            None => match plan::plan(region, container, plan) {
-                Plan::Leave => return Ok(Looked::InOrder),
-                Plan::Return(home) => home,
-                // A batch has one empty container.
-                Plan::Move if !blocks.is_empty() => return Ok(Looked::Moves { more: true, some_wait: false }),
-                Plan::Move => {
-                    let Some(empty) = pool.space.empty_container() else {
-                        return if pool.ask_for_fresh() { Err(Stop::Waits) } else { Ok(Looked::Aside) };
-                    };
-                    pool.space.slots_of(empty).start as i64
+            None => {
+                let mut missing = Missings::default();
+                let plan = match plan::plan(region, container, plan) {
+                    Plan::Return(home) if is_idle && goes_whole(pool, region, home, &mut missing) => Plan::Move,
+                    plan => plan,
+                };
+                self.mover.load(pool, missing)?;
+                match plan {
+                    Plan::Leave => return Ok(Looked::InOrder),
+                    Plan::Return(home) => home,
+                    // A batch has one empty container.
+                    Plan::Move if !blocks.is_empty() => return Ok(Looked::Moves { more: true, some_wait: false }),
+                    Plan::Move => {
+                        let Some(empty) = pool.space.empty_container() else {
+                            return if pool.ask_for_fresh() { Err(Stop::Waits) } else { Ok(Looked::Aside) };
+                        };
+                        pool.space.slots_of(empty).start as i64
+                    }
                 }
-            },
+            }
         };
         let (mut more, mut some_wait) = (false, false);
         let mut missing = Missings::default();
@@ -337,6 +348,16 @@ impl Home {
         }
         self.mover.load(pool, missing)
     }
+}
+
+/// Whether all of a region goes to an empty container, though most of it lies in a row with this home: others have its places there, and the
+/// allowance is enough for the region and then for emptying a container for whoever comes next. Shared blocks would stay behind.
+fn goes_whole(pool: &mut Pool, region: &[Lies], home: i64, missing: &mut Missings) -> bool {
+    let most = region.len() / LOST_PART;
+    let can_go = pool.may_move() >= pool.space.free() + 2 * region.len() as u64
+        && region.iter().filter(|block| !block.is_alone).count() <= most;
+    let mut lost = |(_, to)| missing.or(pool.slot_state(to)).is_some_and(|state| state != SlotState::Free);
+    can_go && plan::displaced(region, home).filter(|&place| lost(place)).count() > most
 }
 
 impl Pool {

@@ -4,7 +4,8 @@
 //! home      the slot of the region's first block; block n of it is at home n slots further on. Where most of the region lies in a row
 //!           already, that row says where its home is
 //! return    blocks that are elsewhere go to their places there, if these are free: one write for each displaced block
-//! move      where there is no such row, all of it goes to an empty container: one write for each block
+//! move      where there is no such row, all of it goes to an empty container: one write for each block. So does, when the pool is idle, a
+//!           region whose places at home others have (`mod.rs`)
 //! stays     blocks that other blocks share: who moves one would have to move it for all of them
 //! ```
 
