@@ -86,6 +86,8 @@ pub enum Canary {
     ShareWithFreed,
     /// The pass shares as many blocks between two syncs as it likes: recovery would have to verify all of them.
     EndlessChanges,
+    /// The pass shares whether there is metadata for it or not.
+    ShareWithoutRoom,
     /// Second copies and replicas count as blocks of data.
     CopyForData,
     /// Blocks are moved to slots of containers that writes are being put into.

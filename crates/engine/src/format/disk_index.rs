@@ -8,7 +8,7 @@ use crate::format::superblock::{DiskIndexRecord, Root};
 pub(crate) const ENTRY_BYTES: u64 = 8;
 
 /// Entries of a bucket.
-fn bucket_entries(geometry: &Geometry) -> u64 {
+pub(crate) fn bucket_entries(geometry: &Geometry) -> u64 {
     geometry.block() / ENTRY_BYTES
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn contradiction(geometry: &Geometry, record: DiskIndexRecord, root: 
     let leaves = geometry.summary_leaves();
     if record.buckets > buckets_for(geometry) {
         Some("the index on disk has more buckets than the pool can use")
-    } else if record.built != DiskIndexRecord::COMPLETE && u64::from(record.built) > leaves {
+    } else if record.built < DiskIndexRecord::BEHIND && u64::from(record.built) > leaves {
         Some("the index on disk was built further than the summaries go")
     } else if !record.is_on() && (record.built > 0 || !root.pointer.is_none()) {
         Some("there is no index on disk, and yet a root of it, or blocks that were entered")

@@ -154,6 +154,8 @@ pub struct DiskIndexRecord {
 impl DiskIndexRecord {
     /// What [`DiskIndexRecord::built`] is when all have been.
     pub const COMPLETE: u32 = u32::MAX;
+    /// The same when blocks were left out, which the background pass brings in.
+    pub const BEHIND: u32 = u32::MAX - 1;
 
     /// Whether there is one.
     pub fn is_on(self) -> bool {
@@ -163,6 +165,11 @@ impl DiskIndexRecord {
     /// Whether it has every block.
     pub fn is_complete(self) -> bool {
         self.is_on() && self.built == DiskIndexRecord::COMPLETE
+    }
+
+    /// Whether it waits for the background pass.
+    pub fn is_behind(self) -> bool {
+        self.is_on() && self.built == DiskIndexRecord::BEHIND
     }
 }
 

@@ -97,7 +97,8 @@ impl Changes {
         if self.has_filled_part(pool, changes) {
             return Err(Stop::Waits);
         }
-        match pool.room_for(asked, facts.clears_left) {
+        let has_metadata = pool.has_metadata(asked) || pool.canary(Canary::ShareWithoutRoom);
+        match pool.room_where(asked, has_metadata, facts.clears_left) {
             Room::Enough => {
                 self.waits_since = None;
                 self.count += changes as u32;

@@ -2,11 +2,13 @@
 //! volume has the policy `full`, which alone looks into it, where the index in memory knows nothing.
 //!
 //! One tree; a leaf is a bucket of entries, each a slot and a tag (`bucket.rs`). Checkpoints change it in batches (`update.rs`), writes
-//! look into it (`lookup.rs`), an audit compares it with the summaries (`audit.rs`). Here is how large it is, when there is one, and
+//! look into it (`lookup.rs`), an audit compares it with the summaries (`audit.rs`). While volumes are offline it falls behind, and the
+//! background pass brings it up to date (`behind.rs`). Here is how large it is, when there is one, and
 //! what becomes of its pages when there is none any more.
 //!
 //! Whatever it says is proven by the summary before it is used. A page of it that is lost is an empty bucket.
 
+pub(crate) mod behind;
 pub(crate) mod bucket;
 mod lookup;
 mod update;
@@ -22,6 +24,7 @@ use crate::map::discards::Discard;
 use crate::store::pages::Region;
 use crate::store::tree::Stop;
 
+use behind::Behind;
 pub(crate) use update::Update;
 
 /// Buckets whose pages could not be read and are remembered.
@@ -38,6 +41,8 @@ pub struct DiskIndexStatus {
     pub entries: u64,
     /// Whether all of them are.
     pub is_complete: bool,
+    /// Blocks were left out that the background pass brings in.
+    pub is_behind: bool,
     /// Blocks that were looked up in it,
     pub lookups: u64,
     /// pages that had to be loaded for that: its own, and those that prove what it names,
@@ -72,6 +77,7 @@ pub(crate) struct DiskIndex {
     gives_up: bool,
     /// Buckets whose pages could not be read: digests that belong there.
     unreadable: Vec<u64>,
+    behind: Behind,
     lookups: u64,
     loads: u64,
     hits: u64,
@@ -101,6 +107,7 @@ impl Pool {
         }
         self.disk_index.record = DiskIndexRecord::default();
         self.disk_index.unreadable.clear();
+        self.disk_index.behind.cut_off();
     }
 
     /// Metadata is short: the next checkpoint gives the index up. False if there is none.
@@ -174,14 +181,19 @@ impl Pool {
 impl Pool {
     /// Figures of the index on disk.
     pub(crate) fn disk_index_status(&self) -> DiskIndexStatus {
-        let DiskIndex { record, lookups, loads, hits, .. } = self.disk_index;
+        let DiskIndex { record, lookups, loads, hits, ref behind, .. } = self.disk_index;
         let leaves = self.table_leaves(TreeId::Summaries).max(1);
         let used = self.space.data_used;
-        let entries = if record.is_complete() { used } else { used * u64::from(record.built).min(leaves) / leaves };
+        let entries = match record.built {
+            DiskIndexRecord::COMPLETE => used,
+            DiskIndexRecord::BEHIND => used.saturating_sub(behind.left_out()),
+            built => used * u64::from(built).min(leaves) / leaves,
+        };
         DiskIndexStatus {
             buckets: record.buckets.into(),
             entries: if record.is_on() { entries } else { 0 },
             is_complete: record.is_complete(),
+            is_behind: record.is_behind(),
             lookups,
             loads,
             hits,
@@ -191,9 +203,10 @@ impl Pool {
     /// Whether there is one with which something is to be done.
     pub(crate) fn disk_index_is_unfinished(&self) -> bool {
         let index = &self.disk_index;
-        let unfinished = !index.record.is_complete()
-            || is_outgrown(&self.store.geometry, index.record.buckets)
-            || !index.unreadable.is_empty();
-        index.record.is_on() && unfinished
+        let is_built = index.record.is_complete() || index.record.is_behind();
+        index.record.is_on()
+            && (!is_built && self.is_any_looking()
+                || is_outgrown(&self.store.geometry, index.record.buckets)
+                || !index.unreadable.is_empty())
     }
 }

@@ -22,7 +22,7 @@ use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 57] = [
+pub const CANARIES: [(Canary, u64); 58] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -67,6 +67,7 @@ pub const CANARIES: [(Canary, u64); 57] = [
     (Canary::BlindShare, 60),
     (Canary::ShareWithFreed, 60),
     (Canary::EndlessChanges, 1),
+    (Canary::ShareWithoutRoom, 1),
     (Canary::CopyForData, 1),
     (Canary::UnprovenContent, 60),
     (Canary::UncheckedPlace, 60),
@@ -177,7 +178,8 @@ pub fn repair_of_what_was_counted_low() -> Checked {
     }
     repair::carry_out(&mut disk, &plan);
     let geometry = (config.parameters.geometry, None);
-    let snapshot = Snapshot { point: 0, disk, flash: None, model: run.model, now: run.world.now, epoch: 0, geometry };
+    let (model, now) = (run.model, run.world.now);
+    let snapshot = Snapshot { point: 0, disk, flash: None, model, now, epoch: 0, geometry, may_be_behind: false };
     let mut run = Run::resume(config, &snapshot, Cut::Lost, 1, false, Trace::new(false))?;
     run.verify_all()?;
     run.perform(&[Operation::Trim { place: Place { volume: 0, first: 0, count: 90 * span }, fua: false }])?;
@@ -192,6 +194,7 @@ fn caught(canary: Canary, seed: u64) -> Option<Catch> {
     }
     let word = match canary {
         Canary::EndlessChanges => Some(hazards::changes_between_syncs()),
+        Canary::ShareWithoutRoom => Some(hazards::passes_short_of_metadata()),
         Canary::CopyForData => Some(hazards::copies_beside_a_pass()),
         _ => None,
     };

@@ -14,6 +14,8 @@ use crate::{Checked, violated};
 const PER_SYNC: u64 = 1024;
 /// Blocks that are stored twice.
 const TWICE: u64 = 3200;
+/// Pairs of blocks, so far apart that each takes several pages.
+const PAIRS: u64 = 34;
 /// Blocks of a write.
 const AT_ONCE: u64 = 8;
 
@@ -54,6 +56,30 @@ pub fn changes_between_syncs() -> Checked {
     run.perform(&[Operation::Idle(60 * SECONDS)])?;
     if shared(&run) != TWICE {
         return violated(format!("{} of {TWICE} blocks are shared in the end", shared(&run)));
+    }
+    run.settle_and_audit()
+}
+
+/// Blocks that are stored twice lie so far apart in a huge volume that each takes pages of its own, and these are most of the metadata: a
+/// pass rests, and clients are served.
+pub fn passes_short_of_metadata() -> Checked {
+    let mut config = Config::small(1);
+    let geometry = &mut config.parameters.geometry;
+    (geometry.containers, geometry.metadata_blocks) = (64, 400);
+    (config.limits.map_buffer, config.limits.delta_entries) = (0, 1024);
+    config.volumes = vec![(geometry.most_volume_blocks(), Policy::Native), (64, Policy::Native)];
+    let mut run = Run::start(config, Trace::new(false), false)?;
+    let far = |number: u64| number * (64 * 32 * 32 * 32);
+    let mut word: Vec<Operation> = vec![write(1, 0, 8, 1000)];
+    for number in 0..2 * PAIRS {
+        word.extend([write(0, far(number), 1, 1 + (number / 2) as u32), Operation::Drain]);
+    }
+    word.extend([Operation::Settle, share(0), Operation::Drain, Operation::Dedup(DedupCommand::Start)]);
+    word.extend([Operation::Idle(60 * SECONDS), write(1, 0, 8, 2000), Operation::Idle(60 * SECONDS)]);
+    run.perform(&word)?;
+    let status = run.world.engine.status();
+    if !status.dedup.is_short_of_room || run.world.engine.pages_beyond_promise() > 0 {
+        return violated(format!("the pass does not rest: {:?}", status.dedup));
     }
     run.settle_and_audit()
 }

@@ -141,6 +141,10 @@ pub fn scenario(number: u64) -> Scenario {
             (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (16, 16);
             behind_readers()
         }),
+        31 => ("the index on disk falls behind volumes that are offline, and a pass brings it up to date", {
+            config.limits = Limits { delta_entries: 40, index_entries: 4, ..config.limits };
+            falling_behind()
+        }),
         coming_and_going::NUMBER => {
             let operations = coming_and_going::prepare(&mut config);
             ("a flash is attached and detached while the pool serves", operations)
@@ -379,6 +383,30 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
     operations.extend([dedup(DedupCommand::Start), Operation::Idle(SECONDS)]);
     if !volumes_change {
         operations.extend([write(0, 8, 4, 1), Operation::Idle(100 * SECONDS)]);
+    }
+    operations
+}
+
+/// Both volumes are offline, or one of them; what they are written is overwritten and trimmed while a pass hands the index its buckets.
+fn falling_behind() -> Vec<Operation> {
+    let timing = |volume, timing| Operation::SetTiming {
+        volume,
+        timing,
+        goal: Goal::None,
+        keep_runs: KeepRuns::Off,
+        controller: Controller::Forecast,
+        verify: Some(false),
+    };
+    let dedup = Operation::Dedup;
+    let mut operations = vec![write(0, 0, 8, 1), write(1, 0, 8, 9), Operation::Settle];
+    for (round, content) in (0..3).zip([100, 200, 300]) {
+        let other = if round == 1 { Timing::Inline } else { Timing::Offline };
+        operations.extend([timing(0, Timing::Offline), timing(1, other), Operation::Drain]);
+        operations.extend([write(0, 8, 8, content), write(1, 8, 4, content), write(1, 12, 4, content + 20)]);
+        operations.extend([write(0, 2 * round, 2, content + 40), Operation::Settle, dedup(DedupCommand::Start)]);
+        operations.extend([Operation::Idle(SECONDS / 500), trim(1, 9, 2), write(1, 16, 2, content + 60)]);
+        operations.extend([Operation::Idle(SECONDS / 4), timing(0, Timing::Inline), Operation::Drain]);
+        operations.extend([write(0, 16, 4, content + 20), Operation::Flush]);
     }
     operations
 }

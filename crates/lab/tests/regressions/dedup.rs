@@ -142,6 +142,7 @@ fn a_pass_that_is_interrupted_goes_on() {
 #[test]
 fn a_pass_waits_for_syncs_and_leaves_second_copies_alone() {
     lab::runs::hazards::changes_between_syncs().unwrap();
+    lab::runs::hazards::passes_short_of_metadata().unwrap();
     lab::runs::hazards::copies_beside_a_pass().unwrap();
 }
 

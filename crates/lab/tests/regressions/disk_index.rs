@@ -2,7 +2,10 @@
 //! crashes, damage and want of room. (The swarm has it in most of its runs; the audit there holds it against the summaries.)
 
 use engine::superblock::TreeId;
-use engine::{Command, DiskIndexAudit, DiskIndexStatus, Limits, Policy, Superblock, VolumeProperties, WriteCounts};
+use engine::{
+    Command, DedupCommand, DiskIndexAudit, DiskIndexStatus, KeepRuns, Limits, Policy, Superblock, Timing, VolumeId,
+    VolumeProperties, WriteCounts,
+};
 use lab::content::Content;
 use lab::random::Random;
 use lab::runs::config::Config;
@@ -348,4 +351,111 @@ fn a_long_trim_does_not_wait_for_a_page_that_cannot_be_walked() {
     bench.assert_holds(0, 1);
     bench.assert_holds(5, 7);
     assert!(bench.world.engine.status().failure.is_none());
+}
+
+impl Bench {
+    fn set_timing(&mut self, timing: Timing) {
+        let (timing, keep_runs) = (Some(timing), Some(KeepRuns::Off));
+        let change = VolumeProperties { timing, keep_runs, ..VolumeProperties::default() };
+        self.command(Command::SetVolume { volume: self.volume, change });
+    }
+
+    fn index_pages(&self) -> u64 {
+        self.world.engine.counters().pages_written.disk_index
+    }
+}
+
+/// A pool that was filled inline, and then overwritten in part while it was offline.
+fn behind() -> Bench {
+    let mut bench = filled(64, 8_000, 2_000);
+    bench.set_timing(Timing::Offline);
+    fill(&mut bench, 1_000, 1_500, 10_000);
+    fill(&mut bench, 3_000, 500, 10_000);
+    bench
+}
+
+/// Checkpoints kept the index on disk up to date for volumes that look nothing up: a page read and written for nearly each block of a large
+/// pool. Now it falls behind, and the pass writes each page of it once.
+#[test]
+fn an_index_falls_behind_what_is_written_offline_and_the_pass_brings_it_up_to_date() {
+    let mut bench = filled(64, 8_000, 2_000);
+    bench.set_timing(Timing::Offline);
+    let before = bench.index_pages();
+    fill(&mut bench, 1_000, 1_500, 10_000);
+    fill(&mut bench, 3_000, 500, 10_000);
+    bench.command(Command::Settle);
+    let index = status(&bench);
+    assert_eq!((index.is_behind, index.is_complete, bench.index_pages()), (true, false, before), "{index:?}");
+    let found = audit(&mut bench).expect("there is one");
+    assert_eq!(found, DiskIndexAudit { entries: 2_000, stale: 1_000, absent: 2_000 });
+    assert_eq!(index.entries, 1_000);
+    bench.start_pass();
+    bench.run_pass(SECOND);
+    bench.command(Command::Settle);
+    // 500 of the 3,000 were stored twice.
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 2_500, stale: 0, absent: 0 }));
+    let index = status(&bench);
+    assert_eq!((index.is_behind, index.is_complete, index.entries), (false, true, 2_500), "{index:?}");
+    let written = bench.index_pages() - before;
+    assert!(written <= 2 * index.buckets, "{written} pages of {}", index.buckets);
+    // And what was written offline is found inline.
+    bench.set_timing(Timing::Inline);
+    let before = writes(&bench).written_blocks;
+    fill(&mut bench, 5_000, 1_500, 10_000);
+    assert_eq!(writes(&bench).written_blocks, before);
+}
+
+/// A pass that is interrupted, and one beside which somebody writes offline, leave the index behind; the next one does not.
+#[test]
+fn a_pass_that_was_interrupted_leaves_the_index_to_the_next() {
+    for steps in (0..60).step_by(3) {
+        let mut bench = behind();
+        bench.start_pass();
+        for _ in 0..steps * 10 {
+            bench.step_once();
+        }
+        if steps % 2 == 0 {
+            bench.crash(Cut::Lost).expect("the pool opens");
+        } else {
+            fill(&mut bench, 7_000, 100, 20_000);
+        }
+        bench.pass(100 * SECOND);
+        for _ in 0..2 {
+            bench.start_pass();
+            bench.run_pass(SECOND);
+        }
+        bench.command(Command::Settle);
+        let (index, found) = (status(&bench), audit(&mut bench).expect("there is one"));
+        assert!(index.is_complete && found.absent == 0 && found.stale == 0, "{steps} steps: {index:?}, {found:?}");
+    }
+}
+
+/// A pass that was stopped left an index behind for ever, though volumes looked into it again: now another one begins by itself.
+#[test]
+fn an_index_that_is_behind_gets_a_pass_when_volumes_look_into_it_again() {
+    let mut bench = behind();
+    bench.start_pass();
+    bench.command(Command::Dedup { command: DedupCommand::Stop });
+    bench.set_timing(Timing::Inline);
+    bench.pass(100 * SECOND);
+    bench.command(Command::Settle);
+    assert!(status(&bench).is_complete, "{:?}", status(&bench));
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 2_500, stale: 0, absent: 0 }));
+}
+
+/// The blocks of volumes that take no part in a pass are in the index, too: buckets are written whole, with all that belongs there.
+#[test]
+fn blocks_of_volumes_that_take_no_part_in_a_pass_stay_in_the_index() {
+    let mut bench = behind();
+    let size = 2_000 * bench.geometry().block();
+    bench.command(Command::CreateVolume { name: "other", size, policy: Some(Policy::Native) });
+    bench.volume = VolumeId(2);
+    fill(&mut bench, 0, 700, 30_000);
+    bench.volume = VolumeId(1);
+    bench.command(Command::Settle);
+    bench.start_pass();
+    bench.run_pass(SECOND);
+    bench.command(Command::Settle);
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 3_200, stale: 0, absent: 0 }));
+    assert!(status(&bench).is_complete);
 }

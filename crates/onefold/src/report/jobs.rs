@@ -54,7 +54,7 @@ pub fn jobs(report: &Report) -> Vec<Job> {
     if report.memory_resizing {
         add("memory", "being given back, or divided anew".into());
     }
-    if report.disk_index.buckets > 0 && !report.disk_index.complete {
+    if report.disk_index.buckets > 0 && !report.disk_index.complete && !report.disk_index.behind {
         add("index", "the index on disk is being built".into());
     }
     jobs

@@ -451,6 +451,9 @@ const METRICS: &[Metric] = &[
     gauge("onefold_disk_index_complete", "1 if all blocks of data are in it.", |report| {
         one(report.disk_index.complete)
     }),
+    gauge("onefold_disk_index_behind", "1 if blocks that were written offline are missing in it.", |report| {
+        one(report.disk_index.behind)
+    }),
     counter("onefold_disk_index_lookups_total", "Blocks of writes that were looked up in it.", |report| {
         one(report.disk_index.disk_index_lookups)
     }),

@@ -207,6 +207,8 @@ pub struct DiskIndexReport {
     pub entries: u64,
     /// Whether all are.
     pub complete: bool,
+    /// Blocks that were written offline are missing: the background pass brings them in.
+    pub behind: bool,
     /// Blocks that were looked up in it since the pool was opened,
     pub disk_index_lookups: u64,
     /// pages that had to be read for that,
@@ -221,6 +223,7 @@ impl DiskIndexReport {
             buckets: status.buckets,
             entries: status.entries,
             complete: status.is_complete,
+            behind: status.is_behind,
             disk_index_lookups: status.lookups,
             disk_index_loads: status.loads,
             disk_index_hits: status.hits,
@@ -230,7 +233,11 @@ impl DiskIndexReport {
     /// One line.
     fn text(&self) -> String {
         let DiskIndexReport { disk_index_lookups: lookups, disk_index_loads: loads, disk_index_hits: hits, .. } = self;
-        let state = if self.complete { "on disk, complete" } else { "on disk, being built" };
+        let state = match (self.complete, self.behind) {
+            (true, _) => "on disk, complete",
+            (_, true) => "on disk, behind offline writes until a pass has ended",
+            _ => "on disk, being built",
+        };
         format!("{state}: {} blocks; {lookups} lookups, {loads} pages read, {hits} hits", self.entries)
     }
 }

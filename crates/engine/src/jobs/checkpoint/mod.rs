@@ -48,6 +48,7 @@ use crate::jobs::throttle::Who;
 use crate::map::map_buffer::{Leaf, Pass};
 use crate::pool::Pool;
 use crate::pool::disk_index::Update;
+use crate::pool::disk_index::behind::Part;
 use crate::pool::standing::Facts;
 use crate::pool::standing::Look;
 use crate::pool::standing::Phase;
@@ -148,6 +149,9 @@ pub(crate) struct Checkpoint {
     pub discard_budget: u32,
     pub fresh: Vec<Slot>,
     pub fresh_at: usize,
+    /// What the background pass brings into the index on disk,
+    pub index_part: Option<Part>,
+    /// and all that changes there.
     pub index_update: Option<Update>,
     /// Pages that the index on disk may take: reserved on the host.
     pub index_room: usize,
@@ -179,6 +183,7 @@ impl Checkpoint {
             + list_bytes(&self.freed)
             + list_bytes(&self.fresh)
             + self.plan_memory()
+            + self.index_part.as_ref().map_or(0, Part::memory)
             + self.index_update.as_ref().map_or(0, Update::memory)
     }
 }
@@ -482,6 +487,7 @@ impl Engine {
             discard_budget,
             fresh: Vec::new(),
             fresh_at: 0,
+            index_part: None,
             index_update: None,
             index_room: 0,
             index_taken_before: 0,
@@ -511,6 +517,7 @@ impl Engine {
                 self.pool.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
             }
             Stage::Reserve => {
+                checkpoint.index_part = self.pool.take_disk_index_part();
                 checkpoint.index_room = self.pool.disk_index_room(&checkpoint);
                 self.lend_checkpoint(checkpoint);
                 self.reserve_metadata();
@@ -708,6 +715,9 @@ impl Engine {
         self.pool.room.frozen.reset();
         self.pool.review_room();
         self.pool.checkpoints_done += 1;
+        if self.pool.disk_index_wants_pass() && !self.jobs.dedup().has_begun() {
+            self.jobs.dedup_mut().leave(self.pool.now, 0);
+        }
         if self.pool.flush_is_stuck {
             // Tried again where this checkpoint has left more free than the others that found no room: checkpoints would go on for ever else.
             let free = self.pool.store.meta.free();

@@ -6,6 +6,7 @@
 //! Scan    all summaries, for one range of digests (range.rs): of each content one slot stays, the others are spare
 //! Share   the block that a spare slot was first written for leads to the slot that stays, if it still leads to the spare one
 //! Maps    spare slots with other blocks: one walk of all maps for all of them (jobs/maps.rs); before the next range, if there are many
+//! Index   contents of the range for an index on disk that has fallen behind (index.rs)
 //! End     a checkpoint: spare slots are free
 //! ```
 //!
@@ -22,6 +23,7 @@
 //! What is written while a pass is under way may stay double: the next pass finds it. A pass begins by command, and by itself when writes
 //! have left work to it (undone.rs).
 
+mod index;
 mod range;
 mod runs;
 mod undone;
@@ -45,6 +47,7 @@ use crate::pool::standing::{Facts, Phase};
 use crate::space::SlotState;
 use crate::store::pages::PageKey;
 use crate::store::tree::{Missing, Unresolved};
+use index::{CatchUp, Handed};
 use range::{Found, PLACES, Range, Spare};
 use runs::{Around, Refused, Run};
 use undone::{Short, Undone};
@@ -96,6 +99,8 @@ enum At {
     Scan(u64),
     /// A walk of all maps; then the scan goes on at this leaf.
     Maps(Maps, u64),
+    /// What the range has found is handed over to the index on disk.
+    Index,
     /// All has been shared; the checkpoint that frees the slots is asked for.
     End,
 }
@@ -146,6 +151,7 @@ pub(crate) struct Dedup {
     /// It rests until there is metadata.
     short: Option<Short>,
     undone: Undone,
+    catch_up: CatchUp,
 }
 
 impl Dedup {
@@ -174,6 +180,7 @@ impl Dedup {
             map_walks: 0,
             short: None,
             undone: Undone::default(),
+            catch_up: CatchUp::default(),
         }
     }
 
@@ -188,6 +195,11 @@ impl Dedup {
         if record.is_undone {
             self.undone.note(now, 0);
         }
+    }
+
+    /// Whether one has begun, and has not come to its end.
+    pub(crate) fn has_begun(&self) -> bool {
+        matches!(self.record.state, PassState::Running | PassState::Paused)
     }
 
     /// So many blocks were stored without a look for duplicates, or there may be some that were.
@@ -228,6 +240,7 @@ impl Dedup {
             (At::Begin, _) => return self.record.next.into(),
             (At::End, _) => return PLACES,
             (At::Scan(leaf) | At::Maps(_, leaf), _) => *leaf,
+            (At::Index, _) => u64::MAX,
         };
         let leaves = pool.store.geometry.summary_leaves().max(1);
         let part = u128::from(self.range.end - self.range.first) * u128::from(leaf.min(leaves)) / u128::from(leaves);
@@ -237,6 +250,7 @@ impl Dedup {
     /// Bytes of memory that it has while it is under way.
     pub(crate) fn memory(&self) -> u64 {
         self.range.memory()
+            + self.catch_up.memory()
             + self.verify.memory()
             + (self.spares.capacity() * size_of::<Spare>()) as u64
             + (self.unresolved.capacity() * size_of::<(Slot, Slot, Digest)>()) as u64
@@ -311,6 +325,7 @@ impl Dedup {
             At::Begin => self.begin(pool),
             At::Scan(_) => self.scan(pool, care, facts)?,
             At::Maps(..) => self.walk_maps(pool, care, facts)?,
+            At::Index => self.hand_over(pool),
             At::End => self.end(pool),
         }
         Ok(())
@@ -327,7 +342,12 @@ impl Dedup {
     /// Looks at some leaves of summaries, and shares what has been found so far.
     fn scan(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
         let At::Scan(mut leaf) = self.at else { return Ok(()) };
+        if leaf == 0 {
+            self.catch_up.begin_range(pool, self.range.first);
+        }
         let leaves = pool.store.geometry.summary_leaves();
+        let room = Self::room(pool);
+        let index_takes_part = pool.buckets_behind().is_some();
         let budget = if pool.is_at_full_speed(facts) { LEAVES } else { 1 };
         for _ in 0..budget {
             if self.unresolved.len() >= Self::unresolved_room(pool) {
@@ -340,10 +360,16 @@ impl Dedup {
             if leaf >= leaves {
                 return self.end_range(pool);
             }
-            let Dedup { range, spares, .. } = self;
+            let Dedup { range, spares, catch_up, .. } = self;
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
                 let is_shared = state == SlotState::Shared;
-                if !state.is_used() || !range.has(digest) || care.is_lost(slot, digest) || !pool.may_share(owner) {
+                if !state.is_used() || !range.has(digest) || care.is_lost(slot, digest) {
+                    return;
+                }
+                if !pool.may_share(owner) {
+                    if index_takes_part && pool.copied_from(owner).is_none() {
+                        catch_up.note_other(digest, slot, room);
+                    }
                     return;
                 }
                 match range.offer(Found { slot, digest, owner, is_shared }) {
@@ -521,18 +547,28 @@ impl Dedup {
             return Ok(());
         }
         self.tries = 0;
-        let next = self.range.end;
-        if is_last {
-            self.at = At::End;
-            self.changes.wait_for_flush(pool);
-            return Ok(());
-        }
-        if self.unresolved.is_empty() {
-            self.record.next = next as u32;
-        }
-        self.range = Range::new(next, pool.space.data_used, Self::room(pool));
-        self.at = At::Scan(0);
+        self.at = At::Index;
         Ok(())
+    }
+
+    /// Hands over to the index on disk what a range has found; then comes the next range.
+    fn hand_over(&mut self, pool: &mut Pool) {
+        match self.catch_up.hand_over(pool, &self.range) {
+            Handed::More => {}
+            Handed::Part => self.changes.wait_for_checkpoint(pool),
+            Handed::All if self.range.end == PLACES => {
+                self.at = At::End;
+                self.changes.wait_for_flush(pool);
+            }
+            Handed::All => {
+                let next = self.catch_up.next_range(pool, &self.range);
+                if self.unresolved.is_empty() {
+                    self.record.next = next as u32;
+                }
+                self.range = Range::new(next, pool.space.data_used, Self::room(pool));
+                self.at = At::Scan(0);
+            }
+        }
     }
 
     fn begin_maps(&mut self, leaf: u64) {
@@ -571,6 +607,7 @@ impl Dedup {
             self.changes.wait_for_flush(pool);
             return;
         }
+        self.catch_up.end(pool);
         self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
         self.undone.sleep(pool.now);
         self.passes += 1;
@@ -682,7 +719,7 @@ impl Dedup {
             At::Maps(maps, _) => maps.skip(),
             At::Scan(_) if !self.spares.is_empty() => drop(self.spares.pop()),
             At::Scan(leaf) => *leaf += 1,
-            At::Begin | At::End => {}
+            At::Begin | At::Index | At::End => {}
         }
     }
 }

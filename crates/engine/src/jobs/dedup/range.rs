@@ -7,16 +7,16 @@ use hashbrown::HashMap;
 
 use crate::contract::Digest;
 use crate::format::entry::{Key, Slot};
+use crate::pool::disk_index::bucket::hash_of;
 use crate::sizes::table_bytes;
-use crate::slot_map::{Near, near_hash};
+use crate::slot_map::Near;
 
 /// One past the last place of digests.
 pub(super) const PLACES: u64 = 1 << 32;
 
-/// The place of a digest among all: contents that differ are spread evenly.
+/// The place of a digest among all: contents that differ are spread evenly. It is the order in which the index on disk has them.
 fn place(digest: Digest) -> u64 {
-    let [low, high] = halves(digest);
-    near_hash(low ^ high.rotate_left(17) ^ 1) >> 4 & (PLACES - 1)
+    hash_of(digest) >> 32
 }
 
 fn halves(digest: Digest) -> [u64; 2] {
@@ -74,6 +74,12 @@ impl Range {
         Range { first, end: (first + width).min(PLACES), contents, more, room }
     }
 
+    /// From one place to another.
+    #[cfg(test)]
+    pub fn between(first: u64, end: u64) -> Range {
+        Range { end, ..Range::new(first, 0, 0) }
+    }
+
     pub fn memory(&self) -> u64 {
         table_bytes(&self.contents) + table_bytes(&self.more)
     }
@@ -122,6 +128,16 @@ impl Range {
         }
     }
 
+    /// How many contents it has,
+    pub fn len(&self) -> usize {
+        self.contents.len() + self.more.len()
+    }
+
+    /// and each of them with the slot that stays.
+    pub fn contents(&self) -> impl Iterator<Item = (Digest, Slot)> + '_ {
+        self.contents.values().chain(self.more.values()).map(|&(digest, first)| (digest, first.slot))
+    }
+
     /// Begins anew with the same digests.
     pub fn clear(&mut self) {
         self.contents.clear();
@@ -132,6 +148,7 @@ impl Range {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slot_map::near_hash;
     use alloc::collections::BTreeMap;
     use alloc::vec::Vec;
     use proptest::prelude::*;

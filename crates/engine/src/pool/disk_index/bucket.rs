@@ -50,6 +50,11 @@ pub(crate) fn bucket_of(hash: u64, buckets: u32) -> u64 {
     ((u128::from(hash) * u128::from(buckets)) >> 64) as u64
 }
 
+/// The least hash that belongs into a bucket.
+pub(crate) fn first_hash(bucket: u64, buckets: u32) -> u64 {
+    (u128::from(bucket) << 64).div_ceil(buckets.into()) as u64
+}
+
 fn entry(hash: u64, slot: Slot) -> u64 {
     hash << SLOT_PLUS_ONE_BITS | (slot.0 + 1)
 }
@@ -153,6 +158,11 @@ mod tests {
             assert!(numbers.is_sorted());
             assert_eq!((numbers.first(), numbers.last()), (Some(&0), Some(&(u64::from(buckets) - 1))));
             assert!(numbers.windows(2).all(|pair| pair[1] - pair[0] <= 1));
+            for bucket in 0..u64::from(buckets) {
+                let first = first_hash(bucket, buckets);
+                assert_eq!(bucket_of(first, buckets), bucket);
+                assert!(bucket == 0 || bucket_of(first - 1, buckets) == bucket - 1);
+            }
         }
     }
 }

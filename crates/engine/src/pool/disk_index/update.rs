@@ -10,8 +10,9 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::behind::{LeftOut, Part};
 use super::bucket::{Change, bucket_of};
-use super::{NO_VOLUME, UNREADABLE};
+use super::{DiskIndex, NO_VOLUME, UNREADABLE};
 use crate::canary::Canary;
 use crate::contract::*;
 use crate::format::disk_index::pages_for;
@@ -47,6 +48,8 @@ pub(crate) struct Update {
     built: u32,
     unsorted: Vec<Range<usize>>,
     at: usize,
+    /// Buckets that hold nothing but what is among the changes.
+    cleared: Range<u64>,
     /// A page was lost: everything is entered once more.
     lost: bool,
 }
@@ -61,18 +64,21 @@ impl Update {
 impl Pool {
     /// The most changes that the checkpoint which has just begun brings, and the pages that they may take.
     pub(crate) fn disk_index_room(&self, checkpoint: &Checkpoint) -> usize {
+        let part = checkpoint.index_part.as_ref().map_or(0, Part::buckets);
         let frozen = &self.frozen;
         let walked = u64::from(checkpoint.discard_budget) * self.store.geometry.map_leaf_entries();
         let buffered = self.buffer.len() as u64;
         let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked + buffered;
         let batch = (self.build_batch() as u64).max(self.store.geometry.summary_leaf_slots());
-        let changes = freed + (checkpoint.fresh.len() + UNREADABLE) as u64 + batch;
+        let changes = freed + (checkpoint.fresh.len() + UNREADABLE) as u64 + batch + part;
         pages_for(&self.store.geometry, self.disk_index.record.buckets, changes)
     }
 
     /// Slots that one checkpoint enters while the index is being built.
     fn build_batch(&self) -> usize {
-        if self.disk_index.record.is_complete() { 0 } else { self.limits.delta_entries as usize }
+        let DiskIndexRecord { built, .. } = self.disk_index.record;
+        let is_building = built < DiskIndexRecord::BEHIND && self.is_any_looking();
+        if is_building { self.limits.delta_entries as usize } else { 0 }
     }
 
     /// A page of summaries, if it can be read.
@@ -127,9 +133,11 @@ impl Pool {
             (_, most) => most.max(per_leaf),
         };
         let unreadable = core::mem::take(&mut self.disk_index.unreadable);
-        let most = checkpoint.fresh.len() + checkpoint.freed.len() + unreadable.len();
+        let part = checkpoint.index_part.take();
+        let others = checkpoint.fresh.len() + checkpoint.freed.len() + unreadable.len();
         let record = self.disk_index.record;
-        let pages = pages_for(&self.store.geometry, record.buckets, (most + batch) as u64);
+        let leaves = (others + batch) as u64 + part.as_ref().map_or(0, Part::buckets);
+        let pages = pages_for(&self.store.geometry, record.buckets, leaves);
         let left = self.unclaimed_metadata().saturating_sub(self.left_of(&checkpoint.shared));
         if pages as u64 > left || pages > checkpoint.index_room {
             return None;
@@ -137,19 +145,33 @@ impl Pool {
         (checkpoint.shared.index_pages, checkpoint.index_taken_before) = (pages, self.store.meta.taken());
         // The merge is done: what it came to is in the space map, and the memory is needed here.
         (checkpoint.shared.changes, checkpoint.shared.change_at) = (Vec::new(), 0);
-        let mut changes = Vec::with_capacity(most + batch);
+        let Part { mut changes, cleared } = part.unwrap_or_default();
+        let most = changes.len() + others + batch;
+        changes.reserve_exact(most - changes.len());
         changes.extend(unreadable.into_iter().map(Change::visit));
+        let before = changes.len();
+        let left_out = self.left_out();
+        let mut count = 0;
         for &slot in &checkpoint.fresh {
             let recent = self.frozen.slots[&slot];
-            if self.copied_from(recent.owner).is_none() {
-                changes.push(Change::enter(recent.digest, slot));
+            if self.copied_from(recent.owner).is_some() {
+                continue;
+            }
+            match self.is_left_out(left_out, recent.owner) {
+                true => count += 1,
+                false => changes.push(Change::enter(recent.digest, slot)),
             }
         }
+        self.disk_index.behind.count((changes.len() - before) as u64, count);
+        if count > 0 {
+            self.disk_index.record.built = DiskIndexRecord::BEHIND;
+        }
         Some(Update {
-            step: Step::Freed,
+            step: if left_out == LeftOut::All { Step::Build } else { Step::Freed },
             changes,
+            cleared,
             freed_at: 0,
-            most: most + batch,
+            most,
             built: record.built,
             unsorted: Vec::new(),
             at: 0,
@@ -188,10 +210,11 @@ impl Pool {
     fn gather_built(&mut self, checkpoint: &Checkpoint, update: &mut Update) -> Result<Progress, Stop> {
         let per_leaf = self.store.geometry.summary_leaf_slots();
         let (leaf, leaves) = (u64::from(update.built), self.table_leaves(TreeId::Summaries));
-        if leaf >= leaves {
+        let is_behind = self.disk_index.record.is_behind();
+        if leaf >= leaves && !is_behind {
             update.built = DiskIndexRecord::COMPLETE;
         }
-        if leaf >= leaves || update.changes.len() + per_leaf as usize > update.most {
+        if is_behind || leaf >= leaves || update.changes.len() + per_leaf as usize > update.most {
             update.step = Step::Sort;
             update.unsorted.push(0..update.changes.len());
             return Ok(Progress::More);
@@ -215,7 +238,14 @@ impl Pool {
                 self.counters.pages_written.disk_index += writer.written;
                 checkpoint.writer = None;
             }
-            self.disk_index.record.built = if update.lost { 0 } else { update.built };
+            let DiskIndex { record, behind, .. } = &mut self.disk_index;
+            match update.lost {
+                // The pass that is under way may have handed over what was there.
+                true if record.is_behind() => behind.count(0, 1),
+                true => record.built = 0,
+                false if record.built < DiskIndexRecord::BEHIND => record.built = update.built,
+                false => {}
+            }
             // What it has taken was promised to it alone.
             checkpoint.shared.promised += self.store.meta.taken() - checkpoint.index_taken_before;
             checkpoint.shared.index_pages = 0;
@@ -243,6 +273,9 @@ impl Pool {
             Err(stop) => return Err(stop),
         };
         let bytes = self.store.pages.bytes_mut(page);
+        if update.cleared.contains(&bucket) {
+            bytes.fill(0);
+        }
         while let Some(&change) = update.changes.get(update.at)
             && bucket_of(change.hash, buckets) == bucket
         {

@@ -61,6 +61,8 @@ pub struct Snapshot {
     pub epoch: u64,
     /// What the pool has grown to for certain, and what it may have grown to.
     pub geometry: (Geometry, Option<Geometry>),
+    /// A volume has had another timing than inline: the index on disk may have fallen behind.
+    pub may_be_behind: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -174,6 +176,8 @@ pub struct Run {
     pub(crate) limits: Limits,
     /// Whether deduplication must be exact: not after a reopening, since the index is rebuilt lazily.
     pub(crate) is_exact: bool,
+    /// As in [`Snapshot`].
+    pub(crate) may_be_behind: bool,
     pub(crate) random: Random,
     pub(crate) pending: BTreeMap<u64, Pending>,
     next_token: u64,
@@ -244,6 +248,7 @@ impl Run {
             model,
             counts: Counts::default(),
             is_exact: config.has_room_in_index(),
+            may_be_behind: false,
             limits: config.limits,
             config,
             random,
@@ -725,6 +730,7 @@ impl Run {
                 now: self.world.now,
                 epoch: self.epoch,
                 geometry: (self.config.parameters.geometry, self.growing),
+                may_be_behind: self.may_be_behind,
             });
         }
     }

@@ -32,6 +32,7 @@ impl Run {
         config.parameters.geometry = snapshot.geometry.0;
         let mut run = Run::on_disk(config, (disk, flash), model, trace, snapshot.now, snapshot.epoch)?;
         run.is_exact = false;
+        run.may_be_behind = snapshot.may_be_behind;
         run.counts.crashes = 1;
         run.growing = snapshot.geometry.1;
         run.take_geometry()?;

@@ -109,7 +109,9 @@ impl Run {
             controller: change.controller.unwrap_or(before.controller),
         };
         self.model.begin_set(volume, properties);
-        self.is_exact &= matches!(change.timing, None | Some(Timing::Inline));
+        let may_be_behind = !matches!(change.timing, None | Some(Timing::Inline));
+        self.is_exact &= !may_be_behind;
+        self.may_be_behind |= may_be_behind;
         self.note_policies();
         let token = self.token(Pending::Set { volume });
         self.world.control(token, Command::SetVolume { volume: id, change });

@@ -1,0 +1,163 @@
+//! An index on disk that falls behind. Volumes that are offline look nothing up, so keeping the index up to date for them would be the very
+//! cost that offline is to avoid: a page read and written for nearly each new block of a large pool. The background pass brings in what was
+//! left out, since it goes through all contents in the order of buckets anyway: each page once.
+//!
+//! ```text
+//! checkpoint   leaves out what was written for volumes that are offline; where no volume looks anything up, all changes
+//! pass         hands over whole buckets, of one range of digests after the other ([`Part`]; jobs/dedup/index.rs)
+//! checkpoint   writes a part: what else was in these buckets goes, unless something was entered since the pass looked
+//! end          complete again, if nothing was left out since the pass began
+//! ```
+//!
+//! Nothing of it has to be exact: the index is a hint. What was left out costs savings, and what is stale a look, until a pass comes by. So
+//! it is behind only if blocks were left out; what was not taken out goes when it is behind the next time.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::bucket::Change;
+use crate::contract::Policy;
+use crate::format::disk_index::bucket_entries;
+use crate::format::entry::Key;
+use crate::format::superblock::DiskIndexRecord;
+use crate::pool::Pool;
+use crate::sizes::list_bytes;
+
+/// Buckets that a checkpoint writes for the pass, however few entries a delta has.
+const LEAST_BUCKETS: u64 = 4;
+
+/// What is left out of an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LeftOut {
+    Nothing,
+    /// What was written for volumes that are offline.
+    Offline,
+    /// No volume looks anything up: everything, and nothing is taken out.
+    All,
+}
+
+/// What the next checkpoint brings in.
+#[derive(Default)]
+pub(crate) struct Part {
+    /// In any order.
+    pub changes: Vec<Change>,
+    /// Buckets that hold nothing else.
+    pub cleared: Range<u64>,
+}
+
+impl Part {
+    /// Buckets that it changes, at most.
+    pub(super) fn buckets(&self) -> u64 {
+        let cleared = self.cleared.end - self.cleared.start;
+        if cleared > 0 { cleared } else { self.changes.len() as u64 }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> u64 {
+        list_bytes(&self.changes)
+    }
+}
+
+/// How far behind it is.
+#[derive(Default)]
+pub(super) struct Behind {
+    part: Option<Part>,
+    marks: Marks,
+    /// How many had been left out when it was complete for the last time.
+    caught_up_at: u64,
+}
+
+/// How many blocks were entered and left out by some moment, since the pool was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Marks {
+    pub entered: u64,
+    pub left_out: u64,
+}
+
+impl Behind {
+    /// Blocks that are missing.
+    pub(super) fn left_out(&self) -> u64 {
+        self.marks.left_out - self.caught_up_at
+    }
+
+    /// A checkpoint enters so many blocks, and leaves out so many.
+    pub(super) fn count(&mut self, entered: u64, left_out: u64) {
+        self.marks.entered += entered;
+        self.marks.left_out += left_out;
+    }
+
+    /// There is no index any more.
+    pub(super) fn cut_off(&mut self) {
+        self.part = None;
+        // A pass that is under way does not take the next one for its own.
+        self.marks.left_out += 1;
+        self.caught_up_at = self.marks.left_out;
+    }
+}
+
+impl Pool {
+    /// Whether a volume looks into the index now.
+    pub(super) fn is_any_looking(&self) -> bool {
+        let looks = |volume: &crate::format::volume::Volume| {
+            volume.deleted.is_none() && volume.keeps.is_none() && self.policy_in_force(volume) == Policy::Full
+        };
+        self.volumes.iter().any(looks)
+    }
+
+    /// What checkpoints leave out now.
+    pub(super) fn left_out(&self) -> LeftOut {
+        match () {
+            () if !self.volumes.iter().any(|volume| self.is_offline(volume)) => LeftOut::Nothing,
+            () if self.is_any_looking() => LeftOut::Offline,
+            () => LeftOut::All,
+        }
+    }
+
+    /// Whether a block that was written for this owner is.
+    pub(super) fn is_left_out(&self, left_out: LeftOut, owner: Key) -> bool {
+        let is_offline = || self.volume_index(owner.volume()).is_some_and(|at| self.is_offline(&self.volumes[at]));
+        left_out == LeftOut::All || left_out == LeftOut::Offline && is_offline()
+    }
+}
+
+impl Pool {
+    /// Whether it waits for the background pass, and a volume looks into it.
+    pub(crate) fn disk_index_wants_pass(&self) -> bool {
+        self.disk_index.record.is_behind() && self.is_any_looking()
+    }
+
+    /// Its buckets, if the background pass is to bring something in.
+    pub(crate) fn buckets_behind(&self) -> Option<u32> {
+        let record = self.disk_index.record;
+        record.is_behind().then_some(record.buckets)
+    }
+
+    /// For the pass, to see what came between.
+    pub(crate) fn disk_index_marks(&self) -> Marks {
+        self.disk_index.behind.marks
+    }
+
+    /// Buckets that one checkpoint writes for the pass.
+    pub(crate) fn buckets_at_once(&self) -> u64 {
+        (u64::from(self.limits.delta_entries) / bucket_entries(&self.store.geometry)).max(LEAST_BUCKETS)
+    }
+
+    /// The next checkpoint brings this in.
+    pub(crate) fn bring_into_disk_index(&mut self, part: Part) {
+        self.disk_index.behind.part = Some(part);
+    }
+
+    /// For the checkpoint that does.
+    pub(crate) fn take_disk_index_part(&mut self) -> Option<Part> {
+        self.disk_index.behind.part.take()
+    }
+
+    /// A pass has brought in everything that had been written by these marks. It is complete if nothing was left out since.
+    pub(crate) fn disk_index_caught_up(&mut self, since: Marks) {
+        let behind = &mut self.disk_index.behind;
+        if self.disk_index.record.is_behind() && behind.marks.left_out == since.left_out {
+            behind.caught_up_at = since.left_out;
+            self.disk_index.record.built = DiskIndexRecord::COMPLETE;
+        }
+    }
+}
