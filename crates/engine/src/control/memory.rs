@@ -76,6 +76,7 @@ impl Engine {
             + self.pool.cache.memory()
             + self.jobs.boundary.memory()
             + self.jobs.dedup().memory()
+            + self.pool.disk_index_memory()
             + self.jobs.relocate().memory()
             + self.requests.foreground().memory()
             + table_bytes(&self.pool.dirty)

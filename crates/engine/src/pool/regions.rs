@@ -224,9 +224,10 @@ impl Regions {
         self.change(self.first(key), |noted| noted.gone_home = noted.gone_home.saturating_add(1));
     }
 
-    /// There is no empty container for a region: it waits until some have been emptied.
-    pub(crate) fn set_aside(&mut self, first: Key) {
-        self.change(first, |noted| noted.is_aside = true);
+    /// There is no empty container for a region: it waits until some have been emptied. If there will be none, what can be brought back to
+    /// this home is.
+    pub(crate) fn set_aside(&mut self, first: Key, home: Option<i64>) {
+        self.change(first, |noted| (noted.is_aside, noted.home) = (true, home));
     }
 
     /// Regions that wait for an empty container.
@@ -236,14 +237,22 @@ impl Regions {
 
     /// They can be looked at again.
     pub(crate) fn bring_back(&mut self) {
-        self.table.values_mut().for_each(|noted| noted.is_aside = false);
+        for noted in self.table.values_mut().filter(|noted| noted.is_aside) {
+            (noted.is_aside, noted.home) = (false, None);
+        }
         self.count();
     }
 
-    /// There will be no container for them: they stay as they are.
+    /// There will be no container for them: those without a home stay as they are.
     pub(crate) fn give_up_aside(&mut self) {
-        let aside: Vec<Key> = self.table.iter().filter(|(_, noted)| noted.is_aside).map(|(&first, _)| first).collect();
-        aside.iter().for_each(|&first| self.give_up(first));
+        let aside: Vec<(Key, Noted)> =
+            self.table.iter().filter(|(_, noted)| noted.is_aside).map(|(&first, &noted)| (first, noted)).collect();
+        for (first, noted) in aside {
+            match noted.home {
+                Some(_) => self.change(first, |noted| noted.is_aside = false),
+                None => self.give_up(first),
+            }
+        }
     }
 
     /// A region stays as it is: there is no place for it, or it cannot be read.
@@ -330,6 +339,26 @@ mod tests {
         assert_eq!((next(&regions), regions.scattered()), (None, 0));
     }
 
+    /// Regions that were to go to an empty container as a whole stayed as they were if there was none, though some of their blocks could
+    /// have been brought back.
+    #[test]
+    fn for_want_of_a_container_what_has_a_home_is_brought_back_there() {
+        let mut regions = Regions::new(8, 16);
+        regions.read(key(3), 5);
+        regions.read(key(40), 4);
+        regions.set_aside(key(0), Some(77));
+        regions.set_aside(key(32), None);
+        assert_eq!((next(&regions), regions.aside()), (None, 2));
+        regions.bring_back();
+        let home = |regions: &Regions| regions.next().map(|(first, noted)| (first.lba(), noted.home));
+        assert_eq!((home(&regions), regions.aside()), (Some((0, None)), 0), "it is looked at anew");
+        regions.set_aside(key(0), Some(77));
+        regions.set_aside(key(32), None);
+        regions.give_up_aside();
+        assert_eq!((home(&regions), regions.aside(), regions.given_up()), (Some((0, Some(77))), 0, 1));
+        assert_eq!(regions.scattered(), 1);
+    }
+
     #[test]
     fn what_is_overwritten_is_noted_only_where_somebody_reads() {
         let mut regions = Regions::new(8, 16);
@@ -389,11 +418,11 @@ mod tests {
         let mut regions = Regions::new(8, 16);
         regions.read(key(0), 5);
         regions.read(key(16), 4);
-        regions.set_aside(key(0));
+        regions.set_aside(key(0), None);
         assert_eq!((next(&regions), regions.scattered(), regions.aside()), (Some(16), 1, 1));
         regions.bring_back();
         assert_eq!((next(&regions), regions.scattered(), regions.aside()), (Some(0), 2, 0));
-        regions.set_aside(key(0));
+        regions.set_aside(key(0), None);
         regions.give_up_aside();
         assert_eq!((regions.given_up(), regions.aside(), next(&regions)), (1, 0, Some(16)));
     }

@@ -3,8 +3,8 @@
 
 use engine::superblock::TreeId;
 use engine::{
-    Command, DedupCommand, DiskIndexAudit, DiskIndexStatus, KeepRuns, Limits, Policy, Superblock, Timing, VolumeId,
-    VolumeProperties, WriteCounts,
+    Command, DedupCommand, DiskIndexAudit, DiskIndexStatus, KeepRuns, Limits, PassState, Policy, Superblock, Timing,
+    VolumeId, VolumeProperties, WriteCounts,
 };
 use lab::content::Content;
 use lab::random::Random;
@@ -458,4 +458,60 @@ fn blocks_of_volumes_that_take_no_part_in_a_pass_stay_in_the_index() {
     bench.command(Command::Settle);
     assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 3_200, stale: 0, absent: 0 }));
     assert!(status(&bench).is_complete);
+}
+
+/// Buckets are written as the pass has found them, and with what checkpoints have changed since.
+#[test]
+fn what_is_entered_beside_a_pass_is_not_lost_with_the_bucket_it_is_in() {
+    for steps in [1, 2, 3, 5, 8, 13] {
+        let mut bench = behind();
+        let size = 4_000 * bench.geometry().block();
+        bench.command(Command::CreateVolume { name: "other", size, policy: Some(Policy::Full) });
+        bench.start_pass();
+        bench.volume = VolumeId(2);
+        let mut written = 0;
+        while bench.dedup().state == PassState::Running && written < 800 {
+            fill(&mut bench, written, PIECE, 50_000 + written as u32);
+            written += PIECE;
+            for _ in 0..steps {
+                bench.step_once();
+            }
+        }
+        bench.volume = VolumeId(1);
+        bench.run_pass(SECOND);
+        bench.command(Command::Settle);
+        let (index, found) = (status(&bench), audit(&mut bench).expect("there is one"));
+        assert!(index.is_complete && found.absent == 0, "{steps} steps, {written} blocks: {index:?}, {found:?}");
+    }
+}
+
+/// Contents that a pass shares in whole runs are found by the slots that stay.
+#[test]
+fn contents_of_runs_that_are_shared_are_found() {
+    let mut bench = filled(64, 8_000, 1_000);
+    bench.set_timing(Timing::Offline);
+    let size = 4_000 * bench.geometry().block();
+    bench.command(Command::CreateVolume { name: "other", size, policy: Some(policy("select")) });
+    let change = VolumeProperties {
+        timing: Some(Timing::Offline),
+        keep_runs: Some(KeepRuns::On),
+        ..VolumeProperties::default()
+    };
+    bench.command(Command::SetVolume { volume: VolumeId(2), change });
+    bench.volume = VolumeId(2);
+    // Whole runs of the other volume, in another order, and what is new.
+    for run in 0..8u64 {
+        fill(&mut bench, 100 * run, 96, 1 + 100 * (7 - run) as u32);
+    }
+    fill(&mut bench, 900, 600, 5_000);
+    bench.volume = VolumeId(1);
+    bench.set_timing(Timing::Inline);
+    bench.pass(400 * SECOND);
+    bench.command(Command::Settle);
+    assert!(status(&bench).is_complete && bench.dedup().shared_blocks > 700, "{:?}", bench.dedup());
+    let before = writes(&bench).written_blocks;
+    fill(&mut bench, 3_000, 1_000, 1);
+    fill(&mut bench, 5_000, 600, 5_000);
+    assert_eq!(writes(&bench).written_blocks, before, "all of it is found");
+    bench.audit();
 }

@@ -517,7 +517,8 @@ impl Engine {
                 self.pool.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
             }
             Stage::Reserve => {
-                checkpoint.index_part = self.pool.take_disk_index_part();
+                // Where the stage begins once more, it has been taken.
+                checkpoint.index_part = checkpoint.index_part.or_else(|| self.pool.take_disk_index_part());
                 checkpoint.index_room = self.pool.disk_index_room(&checkpoint);
                 self.lend_checkpoint(checkpoint);
                 self.reserve_metadata();

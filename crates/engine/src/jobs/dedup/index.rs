@@ -1,18 +1,17 @@
 //! The pass brings an index on disk up to date that has fallen behind (pool/disk_index/behind.rs): at the end of a range it hands over what
 //! it has found, some whole buckets at a time, a part for each checkpoint.
 //!
+//! Where a pass shares whole runs, it leaves slots that it has found before: the index then names those, and lacks the others. That costs savings
+//! until the next time that it is behind.
+//!
 //! A range ends within a bucket. The next one begins where that bucket does, so each bucket is handed over whole.
 
-use alloc::vec::Vec;
 use core::ops::Range as Buckets;
 
 use super::range::{PLACES, Range};
-use crate::contract::Digest;
-use crate::format::entry::Slot;
 use crate::pool::Pool;
-use crate::pool::disk_index::behind::{Marks, Part};
+use crate::pool::disk_index::behind::Part;
 use crate::pool::disk_index::bucket::{Change, bucket_of, first_hash};
-use crate::sizes::list_bytes;
 
 /// Contents that a step looks at.
 const AT_ONCE: usize = 1 << 14;
@@ -30,16 +29,10 @@ pub(super) enum Handed {
 /// What the pass knows of the index that it brings up to date.
 #[derive(Default)]
 pub(super) struct CatchUp {
-    /// What had come into the index when the pass began, if it began since the pool was opened,
-    whole_since: Option<Marks>,
-    /// and when the scan of this range did.
-    range_since: Marks,
-    /// Blocks in the range that take no part in the pass, and are in the index.
-    others: Vec<Change>,
-    /// There were too many of them.
-    has_missed: bool,
-    /// The next bucket to be handed over.
-    next: Option<u64>,
+    /// How much had been left out when the pass began, if it began since the pool was opened.
+    whole_since: Option<u64>,
+    /// Of a range that is handed over: how many buckets the index has, and the next of them.
+    at: Option<(u32, u64)>,
     /// The part that is being gathered, and how much of the range has been looked at for it.
     part: Part,
     looked: usize,
@@ -55,23 +48,21 @@ fn whole_buckets(range: &Range, buckets: u32) -> Buckets<u64> {
 
 impl CatchUp {
     pub(super) fn memory(&self) -> u64 {
-        self.part.memory() + list_bytes(&self.others)
+        self.part.memory()
     }
 
     /// The scan of a range begins.
-    pub(super) fn begin_range(&mut self, pool: &Pool, first: u64) {
-        let marks = pool.disk_index_marks();
-        let whole_since = if first == 0 { Some(marks) } else { self.whole_since };
-        *self = CatchUp { whole_since, range_since: marks, ..CatchUp::default() };
+    pub(super) fn begin_range(&mut self, pool: &mut Pool, first: u64) {
+        self.rest();
+        if first == 0 {
+            self.whole_since = Some(pool.left_out_of_disk_index());
+        }
+        pool.watch_disk_index(true);
     }
 
-    /// A block that takes no part in the pass.
-    pub(super) fn note_other(&mut self, digest: Digest, slot: Slot, most: usize) {
-        if self.others.len() < most {
-            self.others.push(Change::enter(digest, slot));
-        } else {
-            (self.has_missed, self.whole_since) = (true, None);
-        }
+    /// Gives up what it has of a range.
+    pub(super) fn rest(&mut self) {
+        *self = CatchUp { whole_since: self.whole_since, ..CatchUp::default() };
     }
 
     /// Where the range after this one begins.
@@ -84,28 +75,33 @@ impl CatchUp {
     /// A step of handing over what has been found in a range.
     pub(super) fn hand_over(&mut self, pool: &mut Pool, range: &Range) -> Handed {
         let Some(buckets) = pool.buckets_behind() else { return Handed::All };
-        let whole = whole_buckets(range, buckets);
-        let start = self.next.unwrap_or(whole.start);
-        if self.next.is_some() && start >= whole.end {
-            return Handed::All;
+        if self.at.is_some_and(|(before, _)| before != buckets) {
+            // It was made anew meanwhile.
+            self.rest();
         }
-        let some = start..whole.end.min(start + pool.buckets_at_once());
+        let whole = whole_buckets(range, buckets);
+        let start = match self.at {
+            Some((_, next)) if next >= whole.end && self.looked == 0 => return Handed::All,
+            Some((_, next)) => next,
+            None => whole.start,
+        };
+        let entries = range.len() as u64 / (whole.end - whole.start).max(1);
+        let some = start..whole.end.min(start + pool.buckets_at_once(buckets, entries));
         // A range that has no bucket as a whole adds what it has.
         let is_meant = |change: &Change| whole.is_empty() || some.contains(&bucket_of(change.hash, buckets));
-        let found = range.contents().map(|(digest, slot)| Change::enter(digest, slot));
-        let all = found.chain(self.others.iter().copied()).skip(self.looked).take(AT_ONCE);
-        self.part.changes.extend(all.filter(is_meant));
+        let found = range.blocks().skip(self.looked).take(AT_ONCE);
+        let found = found.map(|(digest, slot)| Change::enter(digest, slot));
+        self.part.changes.extend(found.filter(is_meant));
         self.looked += AT_ONCE;
-        if self.looked < range.len() + self.others.len() {
+        self.at = Some((buckets, start));
+        if self.looked < range.len() {
             return Handed::More;
         }
         let mut part = core::mem::take(&mut self.part);
-        if pool.disk_index_marks().entered == self.range_since.entered && !self.has_missed {
-            part.cleared = some.clone();
-            part.changes.extend(some.clone().map(|bucket| Change::visit(first_hash(bucket, buckets))));
-        }
+        part.changes.extend(some.clone().map(|bucket| Change::visit(first_hash(bucket, buckets))));
+        part.whole = some.clone();
         pool.bring_into_disk_index(part);
-        (self.next, self.looked) = (Some(some.end), 0);
+        (self.at, self.looked) = (Some((buckets, some.end)), 0);
         Handed::Part
     }
 
@@ -114,6 +110,7 @@ impl CatchUp {
         if let Some(since) = self.whole_since.take() {
             pool.disk_index_caught_up(since);
         }
+        pool.watch_disk_index(false);
     }
 }
 

@@ -274,7 +274,7 @@ impl Dedup {
             (DedupCommand::Pause | DedupCommand::Stop, _) => return Err(ControlError::NoDedup),
         }
         // A pass that rests has no memory: it goes on with its range from the beginning.
-        self.rest();
+        self.rest(pool);
         self.short = None;
         Ok(pool.after_next_checkpoint())
     }
@@ -298,7 +298,9 @@ impl Dedup {
     }
 
     /// Gives up what it has in memory.
-    fn rest(&mut self) {
+    fn rest(&mut self, pool: &mut Pool) {
+        self.catch_up.rest();
+        pool.watch_disk_index(false);
         (self.at, self.waiting, self.pace) = (At::Begin, None, None);
         self.range = Range::new(0, 0, 0);
         (self.spares, self.unresolved) = (Vec::new(), Vec::new());
@@ -346,8 +348,7 @@ impl Dedup {
             self.catch_up.begin_range(pool, self.range.first);
         }
         let leaves = pool.store.geometry.summary_leaves();
-        let room = Self::room(pool);
-        let index_takes_part = pool.buckets_behind().is_some();
+        let is_behind = pool.buckets_behind().is_some();
         let budget = if pool.is_at_full_speed(facts) { LEAVES } else { 1 };
         for _ in 0..budget {
             if self.unresolved.len() >= Self::unresolved_room(pool) {
@@ -360,15 +361,15 @@ impl Dedup {
             if leaf >= leaves {
                 return self.end_range(pool);
             }
-            let Dedup { range, spares, catch_up, .. } = self;
+            let Dedup { range, spares, .. } = self;
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
                 let is_shared = state == SlotState::Shared;
                 if !state.is_used() || !range.has(digest) || care.is_lost(slot, digest) {
                     return;
                 }
                 if !pool.may_share(owner) {
-                    if index_takes_part && pool.copied_from(owner).is_none() {
-                        catch_up.note_other(digest, slot, room);
+                    if is_behind && pool.copied_from(owner).is_none() {
+                        range.note(digest, slot);
                     }
                     return;
                 }
@@ -424,6 +425,9 @@ impl Dedup {
             }
             _ => Shared::Kept,
         };
+        if shared == Shared::Yes {
+            self.range.stays_at(digest, spare);
+        }
         self.kept += u64::from(!matches!(shared, Shared::Yes | Shared::Apart));
         Ok(if shared == Shared::NotThere { Shared::Kept } else { shared })
     }
@@ -611,7 +615,7 @@ impl Dedup {
         self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
         self.undone.sleep(pool.now);
         self.passes += 1;
-        self.rest();
+        self.rest(pool);
         pool.want_checkpoint = true;
         pool.needs_pump = true;
     }
@@ -681,7 +685,7 @@ impl Steps for Dedup {
                 work.pool.store.load(missing, None);
             }
             Err(Stop::NoRoom) => {
-                self.rest();
+                self.rest(work.pool);
                 self.short = Some(Short::new(work.pool.now, work.pool.store.meta.free()));
             }
         }

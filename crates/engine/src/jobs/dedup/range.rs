@@ -61,6 +61,8 @@ pub(super) struct Range {
     contents: HashMap<u64, (Digest, First), Near>,
     /// What the key of another content took: few, if any.
     more: HashMap<u64, (Digest, First), Near>,
+    /// Contents of blocks that take no part in the pass: an index on disk that has fallen behind wants to have them, too.
+    others: HashMap<u64, (Digest, Slot), Near>,
     room: usize,
 }
 
@@ -71,7 +73,7 @@ impl Range {
         let parts = (blocks * 5 / 4).div_ceil(room as u64).max(1);
         let width = (PLACES / parts).max(1);
         let (contents, more) = (HashMap::with_hasher(Near), HashMap::with_hasher(Near));
-        Range { first, end: (first + width).min(PLACES), contents, more, room }
+        Range { first, end: (first + width).min(PLACES), contents, more, others: HashMap::with_hasher(Near), room }
     }
 
     /// From one place to another.
@@ -81,7 +83,7 @@ impl Range {
     }
 
     pub fn memory(&self) -> u64 {
-        table_bytes(&self.contents) + table_bytes(&self.more)
+        table_bytes(&self.contents) + table_bytes(&self.more) + table_bytes(&self.others)
     }
 
     /// Whether a digest is one of these.
@@ -118,30 +120,50 @@ impl Range {
         Some(spare)
     }
 
+    /// Takes in a block that takes no part.
+    pub fn note(&mut self, digest: Digest, slot: Slot) {
+        let [low, _] = halves(digest);
+        if self.others.insert(low, (digest, slot)).is_none() {
+            self.narrow();
+        }
+    }
+
+    /// Of a content of the range another slot stays than was found first.
+    pub fn stays_at(&mut self, digest: Digest, slot: Slot) {
+        let [low, high] = halves(digest);
+        let known = [self.contents.get_mut(&low), self.more.get_mut(&high)];
+        for (_, first) in known.into_iter().flatten().filter(|(known, _)| *known == digest) {
+            first.slot = slot;
+        }
+    }
+
     /// Too many contents: the upper half is left to the next range.
     fn narrow(&mut self) {
-        while self.contents.len() + self.more.len() > self.room && self.end - self.first > 1 {
+        while self.len() > self.room && self.end - self.first > 1 {
             self.end = self.first + (self.end - self.first) / 2;
             let range = self.first..self.end;
             self.contents.retain(|_, (digest, _)| range.contains(&place(*digest)));
             self.more.retain(|_, (digest, _)| range.contains(&place(*digest)));
+            self.others.retain(|_, (digest, _)| range.contains(&place(*digest)));
         }
     }
 
-    /// How many contents it has,
+    /// How much it has taken in,
     pub fn len(&self) -> usize {
-        self.contents.len() + self.more.len()
+        self.contents.len() + self.more.len() + self.others.len()
     }
 
-    /// and each of them with the slot that stays.
-    pub fn contents(&self) -> impl Iterator<Item = (Digest, Slot)> + '_ {
-        self.contents.values().chain(self.more.values()).map(|&(digest, first)| (digest, first.slot))
+    /// and all of it: contents with the slot that stays.
+    pub fn blocks(&self) -> impl Iterator<Item = (Digest, Slot)> + '_ {
+        let contents = self.contents.values().chain(self.more.values());
+        contents.map(|&(digest, first)| (digest, first.slot)).chain(self.others.values().copied())
     }
 
     /// Begins anew with the same digests.
     pub fn clear(&mut self) {
         self.contents.clear();
         self.more.clear();
+        self.others.clear();
     }
 }
 

@@ -88,8 +88,8 @@ enum Looked {
         some_wait: bool,
     },
     InOrder,
-    /// It waits for an empty container.
-    Aside,
+    /// It waits for an empty container. Most of it lies in a row with this home, if with any.
+    Aside(Option<i64>),
 }
 
 impl Home {
@@ -229,7 +229,7 @@ impl Home {
     fn has_looked_for_gain(&mut self, pool: &mut Pool, first: Key, looked: Result<Looked, Stop>) {
         match looked {
             Ok(Looked::Moves { .. } | Looked::InOrder) => self.is_in_order(pool, first),
-            Ok(Looked::Aside) => pool.regions_mut().set_aside(first),
+            Ok(Looked::Aside(home)) => pool.regions_mut().set_aside(first, home),
             Err(_) => pool.regions_mut().give_up(first),
         }
     }
@@ -263,9 +263,11 @@ impl Home {
             Some(home) => home,
             None => {
                 let mut missing = Missings::default();
-                let plan = match plan::plan(region, container, plan) {
-                    Plan::Return(home) if is_idle && goes_whole(pool, region, home, &mut missing) => Plan::Move,
-                    plan => plan,
+                let (plan, row) = match plan::plan(region, container, plan) {
+                    Plan::Return(home) if is_idle && goes_whole(pool, region, home, &mut missing) => {
+                        (Plan::Move, Some(home))
+                    }
+                    plan => (plan, None),
                 };
                 self.mover.load(pool, missing)?;
                 match plan {
@@ -275,7 +277,7 @@ impl Home {
                     Plan::Move if !blocks.is_empty() => return Ok(Looked::Moves { more: true, some_wait: false }),
                     Plan::Move => {
                         let Some(empty) = pool.space.empty_container() else {
-                            return if pool.ask_for_fresh() { Err(Stop::Waits) } else { Ok(Looked::Aside) };
+                            return if pool.ask_for_fresh() { Err(Stop::Waits) } else { Ok(Looked::Aside(row)) };
                         };
                         pool.space.slots_of(empty).start as i64
                     }
@@ -356,7 +358,10 @@ fn goes_whole(pool: &mut Pool, region: &[Lies], home: i64, missing: &mut Missing
     let most = region.len() / LOST_PART;
     let can_go = pool.may_move() >= pool.space.free() + 2 * region.len() as u64
         && region.iter().filter(|block| !block.is_alone).count() <= most;
-    let mut lost = |(_, to)| missing.or(pool.slot_state(to)).is_some_and(|state| state != SlotState::Free);
+    let mut lost = |(_, to)| {
+        let is_there = pool.space.contains(to);
+        !is_there || missing.or(pool.slot_state(to)).is_some_and(|state| state != SlotState::Free)
+    };
     can_go && plan::displaced(region, home).filter(|&place| lost(place)).count() > most
 }
 

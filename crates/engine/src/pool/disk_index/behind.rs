@@ -5,7 +5,7 @@
 //! ```text
 //! checkpoint   leaves out what was written for volumes that are offline; where no volume looks anything up, all changes
 //! pass         hands over whole buckets, of one range of digests after the other ([`Part`]; jobs/dedup/index.rs)
-//! checkpoint   writes a part: what else was in these buckets goes, unless something was entered since the pass looked
+//! checkpoint   writes a part: what else was in these buckets goes, but for what checkpoints have changed since the pass looked
 //! end          complete again, if nothing was left out since the pass began
 //! ```
 //!
@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::bucket::Change;
+use super::bucket::{Change, bucket_of};
 use crate::contract::Policy;
 use crate::format::disk_index::bucket_entries;
 use crate::format::entry::Key;
@@ -25,6 +25,8 @@ use crate::sizes::list_bytes;
 
 /// Buckets that a checkpoint writes for the pass, however few entries a delta has.
 const LEAST_BUCKETS: u64 = 4;
+/// The index is written in so many parts at least: each takes pages before it gives any back.
+const LEAST_PARTS: u64 = 16;
 
 /// What is left out of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,15 +43,15 @@ pub(super) enum LeftOut {
 pub(crate) struct Part {
     /// In any order.
     pub changes: Vec<Change>,
-    /// Buckets that hold nothing else.
-    pub cleared: Range<u64>,
+    /// Buckets that hold nothing else, but for what changed beside the pass.
+    pub whole: Range<u64>,
 }
 
 impl Part {
     /// Buckets that it changes, at most.
     pub(super) fn buckets(&self) -> u64 {
-        let cleared = self.cleared.end - self.cleared.start;
-        if cleared > 0 { cleared } else { self.changes.len() as u64 }
+        let whole = self.whole.end - self.whole.start;
+        if whole > 0 { whole } else { self.changes.len() as u64 }
     }
 
     /// Bytes of memory.
@@ -62,36 +64,52 @@ impl Part {
 #[derive(Default)]
 pub(super) struct Behind {
     part: Option<Part>,
-    marks: Marks,
-    /// How many had been left out when it was complete for the last time.
+    /// Blocks that were left out since the pool was opened,
+    left_out: u64,
+    /// and when it was complete for the last time.
     caught_up_at: u64,
-}
-
-/// How many blocks were entered and left out by some moment, since the pool was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Marks {
-    pub entered: u64,
-    pub left_out: u64,
+    /// What checkpoints have changed since the pass began to look at a range, and how many changes are remembered.
+    beside: Vec<Change>,
+    most_beside: usize,
 }
 
 impl Behind {
     /// Blocks that are missing.
     pub(super) fn left_out(&self) -> u64 {
-        self.marks.left_out - self.caught_up_at
+        self.left_out - self.caught_up_at
     }
 
-    /// A checkpoint enters so many blocks, and leaves out so many.
-    pub(super) fn count(&mut self, entered: u64, left_out: u64) {
-        self.marks.entered += entered;
-        self.marks.left_out += left_out;
+    /// A checkpoint leaves out so many blocks.
+    pub(super) fn count(&mut self, left_out: u64) {
+        self.left_out += left_out;
+    }
+
+    /// A checkpoint makes these changes.
+    pub(super) fn note(&mut self, changes: &[Change]) {
+        if self.most_beside > 0 {
+            let room = (self.most_beside + 1).saturating_sub(self.beside.len());
+            self.beside.extend(&changes[..changes.len().min(room)]);
+        }
+    }
+
+    /// What belongs to a part, too: for each of its buckets what changed since the pass looked. `None` if that was too much: then its buckets
+    /// keep what they have.
+    pub(super) fn beside(&self, part: &Part, buckets: u32) -> Option<impl Iterator<Item = Change>> {
+        let is_of_part = move |change: &&Change| part.whole.contains(&bucket_of(change.hash, buckets));
+        (self.beside.len() <= self.most_beside).then(|| self.beside.iter().filter(is_of_part).copied())
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> u64 {
+        list_bytes(&self.beside) + self.part.as_ref().map_or(0, Part::memory)
     }
 
     /// There is no index any more.
     pub(super) fn cut_off(&mut self) {
         self.part = None;
         // A pass that is under way does not take the next one for its own.
-        self.marks.left_out += 1;
-        self.caught_up_at = self.marks.left_out;
+        self.left_out += 1;
+        self.caught_up_at = self.left_out;
     }
 }
 
@@ -132,14 +150,29 @@ impl Pool {
         record.is_behind().then_some(record.buckets)
     }
 
-    /// For the pass, to see what came between.
-    pub(crate) fn disk_index_marks(&self) -> Marks {
-        self.disk_index.behind.marks
+    /// Blocks that have been left out: for the pass, to see whether some were meanwhile.
+    pub(crate) fn left_out_of_disk_index(&self) -> u64 {
+        self.disk_index.behind.left_out
     }
 
-    /// Buckets that one checkpoint writes for the pass.
-    pub(crate) fn buckets_at_once(&self) -> u64 {
-        (u64::from(self.limits.delta_entries) / bucket_entries(&self.store.geometry)).max(LEAST_BUCKETS)
+    /// The pass begins to look at a range, or looks at nothing more.
+    pub(crate) fn watch_disk_index(&mut self, looks: bool) {
+        let behind = &mut self.disk_index.behind;
+        let is_behind = looks && self.disk_index.record.is_behind();
+        behind.most_beside = if is_behind { self.limits.delta_entries as usize } else { 0 };
+        behind.beside = Vec::new();
+    }
+
+    /// Bytes of memory of what the pass and checkpoints have for each other.
+    pub(crate) fn disk_index_memory(&self) -> u64 {
+        self.disk_index.behind.memory()
+    }
+
+    /// Buckets that one checkpoint writes for the pass, of an index with so many, where each has so many entries.
+    pub(crate) fn buckets_at_once(&self, buckets: u32, entries: u64) -> u64 {
+        let entries = entries.clamp(1, bucket_entries(&self.store.geometry));
+        let most = u64::from(buckets) / LEAST_PARTS;
+        (u64::from(self.limits.delta_entries) / entries).min(most).max(LEAST_BUCKETS)
     }
 
     /// The next checkpoint brings this in.
@@ -152,11 +185,11 @@ impl Pool {
         self.disk_index.behind.part.take()
     }
 
-    /// A pass has brought in everything that had been written by these marks. It is complete if nothing was left out since.
-    pub(crate) fn disk_index_caught_up(&mut self, since: Marks) {
+    /// A pass has brought in everything that had been left out by then. It is complete if nothing was since.
+    pub(crate) fn disk_index_caught_up(&mut self, left_out: u64) {
         let behind = &mut self.disk_index.behind;
-        if self.disk_index.record.is_behind() && behind.marks.left_out == since.left_out {
-            behind.caught_up_at = since.left_out;
+        if self.disk_index.record.is_behind() && behind.left_out == left_out {
+            behind.caught_up_at = left_out;
             self.disk_index.record.built = DiskIndexRecord::COMPLETE;
         }
     }

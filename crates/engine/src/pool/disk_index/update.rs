@@ -145,7 +145,11 @@ impl Pool {
         (checkpoint.shared.index_pages, checkpoint.index_taken_before) = (pages, self.store.meta.taken());
         // The merge is done: what it came to is in the space map, and the memory is needed here.
         (checkpoint.shared.changes, checkpoint.shared.change_at) = (Vec::new(), 0);
-        let Part { mut changes, cleared } = part.unwrap_or_default();
+        let mut part = part.unwrap_or_default();
+        let mut changes = core::mem::take(&mut part.changes);
+        let beside = self.disk_index.behind.beside(&part, record.buckets);
+        let cleared = if beside.is_some() { part.whole.clone() } else { 0..0 };
+        changes.extend(beside.into_iter().flatten());
         let most = changes.len() + others + batch;
         changes.reserve_exact(most - changes.len());
         changes.extend(unreadable.into_iter().map(Change::visit));
@@ -162,7 +166,8 @@ impl Pool {
                 false => changes.push(Change::enter(recent.digest, slot)),
             }
         }
-        self.disk_index.behind.count((changes.len() - before) as u64, count);
+        self.disk_index.behind.note(&changes[before..]);
+        self.disk_index.behind.count(count);
         if count > 0 {
             self.disk_index.record.built = DiskIndexRecord::BEHIND;
         }
@@ -199,7 +204,9 @@ impl Pool {
                 let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
                 let (digest, owner) = read_summary(self.store.pages.bytes(page), at);
                 if self.copied_from(owner).is_none() && !self.canary(Canary::ForgottenRemoval) {
-                    update.changes.push(Change::remove(digest, slot));
+                    let change = Change::remove(digest, slot);
+                    self.disk_index.behind.note(&[change]);
+                    update.changes.push(change);
                 }
             }
         }
@@ -241,7 +248,7 @@ impl Pool {
             let DiskIndex { record, behind, .. } = &mut self.disk_index;
             match update.lost {
                 // The pass that is under way may have handed over what was there.
-                true if record.is_behind() => behind.count(0, 1),
+                true if record.is_behind() => behind.count(1),
                 true => record.built = 0,
                 false if record.built < DiskIndexRecord::BEHIND => record.built = update.built,
                 false => {}
