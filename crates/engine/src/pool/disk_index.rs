@@ -20,6 +20,7 @@ use crate::contract::*;
 use crate::format::disk_index::{buckets_for, is_outgrown, pages_for};
 use crate::format::layout::height_for;
 use crate::format::superblock::{DiskIndexRecord, Pointer, Root, TreeId};
+use crate::format::volume::Volume;
 use crate::map::discards::Discard;
 use crate::store::pages::Region;
 use crate::store::tree::Stop;
@@ -88,10 +89,13 @@ impl Pool {
 
     /// Whether a volume has the policy that looks into the index on disk.
     fn disk_index_is_wanted(&self) -> bool {
-        let wants = |volume: &crate::format::volume::Volume| {
-            volume.deleted.is_none() && volume.keeps.is_none() && self.policy_of(volume) == Policy::Full
-        };
-        self.volumes.iter().any(wants)
+        self.any_is_full(Pool::policy_of)
+    }
+
+    /// Whether a volume of clients has that policy, of those that it has or that are in force.
+    fn any_is_full(&self, policy: impl Fn(&Pool, &Volume) -> Policy) -> bool {
+        let is_full = |volume: &Volume| policy(self, volume) == Policy::Full;
+        self.volumes.iter().any(|volume| volume.deleted.is_none() && volume.keeps.is_none() && is_full(volume))
     }
 
     /// After opening: a change of policies may not have come as far as the index.

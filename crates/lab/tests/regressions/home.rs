@@ -84,8 +84,13 @@ fn in_order(volume: u64, written: u64, read_ahead: u32) -> (Bench, Vec<u32>) {
 
 /// A pool with much room, where the first region was written in order, and blocks of it were overwritten, with others in between.
 fn overwritten() -> (Bench, Vec<u32>) {
+    overwritten_in(BLOCKS)
+}
+
+/// The same in a volume of so many blocks.
+fn overwritten_in(volume: u64) -> (Bench, Vec<u32>) {
     // Nobody reads on into the next region.
-    let (mut bench, mut contents) = in_order(BLOCKS, REGION, 0);
+    let (mut bench, mut contents) = in_order(volume, REGION, 0);
     for (n, &block) in (0..).zip(&OVERWRITTEN) {
         contents[block as usize] = 500 + n;
         bench.write(block, &[500 + n]);
@@ -153,15 +158,7 @@ fn a_region_that_lies_everywhere_goes_to_an_empty_container() {
 /// A pool that is full but for three containers in a row. Of its first region eight blocks are elsewhere, and others have their places; so many
 /// of its blocks are shared.
 fn displaced_by_others(shared: u64) -> (Bench, Vec<u32>) {
-    let (mut bench, mut contents) = in_order(20 * REGION, REGION, 0);
-    for (n, &block) in (0..).zip(&OVERWRITTEN) {
-        contents[block as usize] = 500 + n;
-        bench.write(block, &[500 + n]);
-        for other in 0..12 {
-            bench.write(REGION + 12 * u64::from(n) + other, &[1000 + 12 * n + other as u32]);
-        }
-    }
-    bench.settle();
+    let (mut bench, contents) = overwritten_in(20 * REGION);
     for block in 0..shared {
         bench.write(3 * REGION + block, &contents[block as usize..][..1]);
     }

@@ -3,6 +3,7 @@
 pub mod caches;
 pub mod dedup;
 pub mod device;
+pub mod disk_index;
 pub mod flash;
 pub mod health;
 pub mod jobs;

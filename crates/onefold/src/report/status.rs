@@ -1,8 +1,8 @@
 //! What `status` and `volume list` report: one set of figures, as JSON and for people.
 
 use engine::{
-    CollectStatus, Damage, Damaged, DiskIndexStatus, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus,
-    ScrubStatus, Tidy, VolumeId,
+    CollectStatus, Damage, Damaged, Engine, Failure, HomeStatus, Mode, PagesWritten, ReorderStatus, ScrubStatus, Tidy,
+    VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,7 @@ use crate::memory::Source;
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
 use crate::report::device::DeviceReport;
+use crate::report::disk_index::DiskIndexReport;
 use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
 use crate::report::pace::{PaceReport, VolumePaceReport};
@@ -195,50 +196,6 @@ impl MetadataReport {
             per_written_block: pages.sum() as f64 / written.max(1) as f64,
             tables: TablesReport { maps, space_map, counts, summaries, map_buffer, disk_index, others },
         }
-    }
-}
-
-/// The complete index on disk: docs/counters.md.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct DiskIndexReport {
-    /// Pages that it has, each a bucket; 0: there is none.
-    pub buckets: u64,
-    /// Blocks that are in it, about.
-    pub entries: u64,
-    /// Whether all are.
-    pub complete: bool,
-    /// Blocks that were written offline are missing: the background pass brings them in.
-    pub behind: bool,
-    /// Blocks that were looked up in it since the pool was opened,
-    pub disk_index_lookups: u64,
-    /// pages that had to be read for that,
-    pub disk_index_loads: u64,
-    /// and blocks that it knew.
-    pub disk_index_hits: u64,
-}
-
-impl DiskIndexReport {
-    fn new(status: DiskIndexStatus) -> DiskIndexReport {
-        DiskIndexReport {
-            buckets: status.buckets,
-            entries: status.entries,
-            complete: status.is_complete,
-            behind: status.is_behind,
-            disk_index_lookups: status.lookups,
-            disk_index_loads: status.loads,
-            disk_index_hits: status.hits,
-        }
-    }
-
-    /// One line.
-    fn text(&self) -> String {
-        let DiskIndexReport { disk_index_lookups: lookups, disk_index_loads: loads, disk_index_hits: hits, .. } = self;
-        let state = match (self.complete, self.behind) {
-            (true, _) => "on disk, complete",
-            (_, true) => "on disk, behind offline writes until a pass has ended",
-            _ => "on disk, being built",
-        };
-        format!("{state}: {} blocks; {lookups} lookups, {loads} pages read, {hits} hits", self.entries)
     }
 }
 

@@ -46,6 +46,13 @@ fn whole_buckets(range: &Range, buckets: u32) -> Buckets<u64> {
     first..end.max(first)
 }
 
+/// Where the range after this one begins, for an index that has fallen behind with so many buckets.
+pub(super) fn next_range(range: &Range, buckets: Option<u32>) -> u64 {
+    let Some(buckets) = buckets.filter(|_| range.end < PLACES) else { return range.end };
+    let whole = whole_buckets(range, buckets);
+    if whole.is_empty() { range.end } else { first_hash(whole.end, buckets) >> 32 }
+}
+
 impl CatchUp {
     pub(super) fn memory(&self) -> u64 {
         self.part.memory()
@@ -63,13 +70,6 @@ impl CatchUp {
     /// Gives up what it has of a range.
     pub(super) fn rest(&mut self) {
         *self = CatchUp { whole_since: self.whole_since, ..CatchUp::default() };
-    }
-
-    /// Where the range after this one begins.
-    pub(super) fn next_range(&self, pool: &Pool, range: &Range) -> u64 {
-        let Some(buckets) = pool.buckets_behind().filter(|_| range.end < PLACES) else { return range.end };
-        let whole = whole_buckets(range, buckets);
-        if whole.is_empty() { range.end } else { first_hash(whole.end, buckets) >> 32 }
     }
 
     /// A step of handing over what has been found in a range.
@@ -129,11 +129,7 @@ mod tests {
                     assert!(whole.start <= next_bucket, "{buckets} buckets: {whole:?} after {next_bucket}");
                     next_bucket = whole.end;
                 }
-                let end = if range.end < PLACES && !whole.is_empty() {
-                    first_hash(whole.end, buckets) >> 32
-                } else {
-                    range.end
-                };
+                let end = next_range(&range, Some(buckets));
                 assert!(end > first);
                 (first, ranges) = (end, ranges + 1);
             }

@@ -47,7 +47,7 @@ use crate::pool::standing::{Facts, Phase};
 use crate::space::SlotState;
 use crate::store::pages::PageKey;
 use crate::store::tree::{Missing, Unresolved};
-use index::{CatchUp, Handed};
+use index::{CatchUp, Handed, next_range};
 use range::{Found, PLACES, Range, Spare};
 use runs::{Around, Refused, Run};
 use undone::{Short, Undone};
@@ -565,7 +565,7 @@ impl Dedup {
                 self.changes.wait_for_flush(pool);
             }
             Handed::All => {
-                let next = self.catch_up.next_range(pool, &self.range);
+                let next = next_range(&self.range, pool.buckets_behind());
                 if self.unresolved.is_empty() {
                     self.record.next = next as u32;
                 }

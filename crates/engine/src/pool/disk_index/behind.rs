@@ -16,7 +16,6 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::bucket::{Change, bucket_of};
-use crate::contract::Policy;
 use crate::format::disk_index::bucket_entries;
 use crate::format::entry::Key;
 use crate::format::superblock::DiskIndexRecord;
@@ -116,10 +115,7 @@ impl Behind {
 impl Pool {
     /// Whether a volume looks into the index now.
     pub(super) fn is_any_looking(&self) -> bool {
-        let looks = |volume: &crate::format::volume::Volume| {
-            volume.deleted.is_none() && volume.keeps.is_none() && self.policy_in_force(volume) == Policy::Full
-        };
-        self.volumes.iter().any(looks)
+        self.any_is_full(Pool::policy_in_force)
     }
 
     /// What checkpoints leave out now.

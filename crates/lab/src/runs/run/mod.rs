@@ -791,13 +791,6 @@ impl Run {
         Ok(())
     }
 
-    /// Whether a lack of space is credible: half of the slots are in use, in flight, or held for a crash. (The rest may
-    /// be a reserve, or duplicates that a small index could not know.)
-    fn may_be_full(&self) -> bool {
-        let in_flight = self.config.depth * u64::from(self.config.parameters.geometry.piece_blocks);
-        2 * (self.model.blocks_that_may_take_space() + in_flight) >= self.config.parameters.geometry.slots()
-    }
-
     pub(crate) fn closes_early(&self) -> bool {
         self.pending.values().any(|pending| matches!(pending, Pending::Close { early: true }))
     }

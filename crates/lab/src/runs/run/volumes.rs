@@ -246,6 +246,13 @@ impl Run {
         self.reconcile(false)
     }
 
+    /// Whether a lack of space is credible: half of the slots are in use, in flight, or held for a crash. (The rest may
+    /// be a reserve, or duplicates that a small index could not know.)
+    pub(crate) fn may_be_full(&self) -> bool {
+        let in_flight = self.config.depth * u64::from(self.config.parameters.geometry.piece_blocks);
+        2 * (self.model.blocks_that_may_take_space() + in_flight) >= self.config.parameters.geometry.slots()
+    }
+
     /// Whether a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels: the
     /// pages that lead to what has been written are a quarter of what there is. (They are needed twice when they are copied, the tables
     /// and what is kept for others take the rest.)
