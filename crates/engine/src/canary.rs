@@ -88,6 +88,8 @@ pub enum Canary {
     EndlessChanges,
     /// The pass shares whether there is metadata for it or not.
     ShareWithoutRoom,
+    /// The containers that a pass writes into go to clients while its writes are on their way there.
+    WorkspaceInUse,
     /// Second copies and replicas count as blocks of data.
     CopyForData,
     /// Blocks are moved to slots of containers that writes are being put into.

@@ -229,6 +229,9 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
+    /// What the exact pass costs in a large pool on a simulated SSD: reads, writes, memory. Fails if that is more than docs/timing.md states, or
+    /// if something stays double.
+    Pass(lab::studies::scale::pass::Arguments),
     /// What a load on one volume notices when another one is discarded, in pools with room and in full ones on a simulated SSD.
     /// Fails if the p99 of its latencies becomes more than twice what it was.
     Discard {
@@ -362,6 +365,7 @@ fn main() -> ExitCode {
         Command::Metadata { bytes, memory, fraction, write } => {
             run_metadata(metadata::Plan { bytes, memory: memory << 20, fraction }, write.as_deref())
         }
+        Command::Pass(arguments) => lab::studies::scale::pass::run(&arguments),
         Command::Discard { size, seconds, processor, write } => run_discard(size, seconds, processor, write.as_deref()),
         Command::Icache { memory, rounds, seed, threads, only, figures, data, write } => {
             let threads = threads.unwrap_or_else(cores);

@@ -84,6 +84,11 @@ impl Pool {
         }
     }
 
+    /// Blocks that have been moved since the pool was opened.
+    pub(crate) fn moved_blocks(&self) -> u64 {
+        self.moves.moved
+    }
+
     /// A block has been moved.
     pub(crate) fn count_moved(&mut self) {
         let today = self.now / DAY;

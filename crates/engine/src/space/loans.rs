@@ -86,7 +86,10 @@ impl Space {
             return Some(container);
         }
         let has_free = |&&container: &&u32| self.containers[container as usize].free > 0;
-        let container = *self.lent.iter().find(has_free)?;
+        let Some(&container) = self.lent.iter().find(has_free) else {
+            self.call_workspace();
+            return None;
+        };
         self.end_loan(container);
         Some(container)
     }

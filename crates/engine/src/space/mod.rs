@@ -11,6 +11,7 @@
 
 pub(crate) mod loans;
 mod rows;
+mod workspace;
 pub(crate) mod zones;
 
 use crate::format::layout::CONTAINER_BYTES;
@@ -127,13 +128,16 @@ pub(crate) struct Space {
     in_rows: u64,
     /// Lists of containers that have been closed, for the next ones.
     spare: Vec<Vec<u64>>,
-    /// Containers that are open, lent or scratch, and those whose part of the space map cannot be read.
+    /// Containers that are open, lent, scratch or workspace, and those whose part of the space map cannot be read.
     closed_to: HashSet<u32, FixedState>,
     excluded: Vec<u32>,
     /// Containers that are lent to a job (`loans.rs`); they are among those that are closed to all others.
     lent: Vec<u32>,
     /// Containers that are kept for copies (`zones.rs`); they are closed to all others, too.
     scratch: Vec<u32>,
+    /// Containers that a job writes for itself into (`workspace.rs`), and whether writes need them; they are closed to all others, too.
+    workspace: BTreeSet<u32>,
+    workspace_is_called: bool,
     /// Containers that a plan has filled, until they are empty: regions that come home take nothing out of them.
     planned: BTreeSet<u32>,
     search: u32,
@@ -178,6 +182,8 @@ impl Space {
             excluded: Vec::new(),
             lent: Vec::new(),
             scratch: Vec::new(),
+            workspace: BTreeSet::new(),
+            workspace_is_called: false,
             planned: BTreeSet::new(),
             search: 0,
             free: geometry.slots(),
@@ -425,8 +431,9 @@ impl Space {
     /// The next containers to reserve space for (first, count), if less than `ahead` free slots are available.
     pub(crate) fn to_reserve(&self, ahead: u64, at_once: u32) -> Option<(u32, u32)> {
         let left = self.containers.len() as u32 - self.reserved;
-        // What is kept for copies is given up only when there is nothing more to reserve.
-        let kept = || self.scratch.iter().map(|&container| u64::from(self.free_in(container))).sum::<u64>();
+        // What is kept for copies, or lent to write into, is given up only when there is nothing more to reserve.
+        let scratch = || self.scratch.iter().map(|&container| u64::from(self.free_in(container))).sum::<u64>();
+        let kept = || scratch() + self.workspace_slots();
         (left > 0 && self.available.saturating_sub(kept()) < ahead).then_some((self.reserved, left.min(at_once)))
     }
 

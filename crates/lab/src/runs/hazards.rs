@@ -1,7 +1,7 @@
 //! Hazards of the pass that finds duplicates which chance does not bring about in a small pool: a word of its own for each. A sound engine
 //! passes; the canaries of the same names have to be caught by them.
 
-use engine::{DedupCommand, IoOp, Policy, ScrubCommand};
+use engine::{DedupCommand, IoOp, Limits, Policy, ScrubCommand, Segment};
 
 use crate::runs::config::Config;
 use crate::runs::run::Run;
@@ -16,6 +16,8 @@ const PER_SYNC: u64 = 1024;
 const TWICE: u64 = 3200;
 /// Pairs of blocks, so far apart that each takes several pages.
 const PAIRS: u64 = 34;
+/// Steps of 10 us in which a pass begins to write.
+const MOMENTS: u64 = 2_000;
 /// Blocks of a write.
 const AT_ONCE: u64 = 8;
 
@@ -82,6 +84,40 @@ pub fn passes_short_of_metadata() -> Checked {
         return violated(format!("the pass does not rest: {:?}", status.dedup));
     }
     run.settle_and_audit()
+}
+
+/// A pass writes into the last empty containers, and clients need these before its writes are done: no slot has two writers.
+pub fn workspaces_that_are_called_in() -> Checked {
+    for containers in 18..24 {
+        let mut config = Config::small(1);
+        config.parameters.geometry.containers = containers;
+        config.limits = Limits { delta_entries: 12, map_buffer: 0, ..config.limits };
+        (config.volumes, config.depth) = (vec![(128, Policy::Full)], 12);
+        let data = config.parameters.geometry.data_start() * config.parameters.geometry.block();
+        let mut run = Run::start(config, Trace::new(false), false)?;
+        let mut word: Vec<Operation> = (0..16).map(|at| write(0, 8 * at, 8, 10 * at as u32 + 1)).collect();
+        word.extend([Operation::Settle, Operation::Dedup(DedupCommand::Start)]);
+        run.world.hold_back(move |io| io.offset >= data && matches!(io.segments.first(), Some(Segment::Page(_))));
+        run.perform(&word)?;
+        for _ in 0..MOMENTS {
+            run.perform(&[Operation::Idle(SECONDS / 100_000)])?;
+            if run.world.held() > 0 {
+                break;
+            }
+        }
+        if run.world.held() == 0 && containers == 23 {
+            return violated("the pass wrote nothing into empty containers");
+        }
+        // More than is free beside these, less than can be in flight.
+        run.perform(&(0..8).map(|at| write(0, 8 * at, 8, 1000 + 10 * at as u32)).collect::<Vec<_>>())?;
+        run.perform(&[Operation::Idle(SECONDS / 1000)])?;
+        run.world.hold_back(|_| false);
+        let held = run.world.held();
+        run.world.let_go(held);
+        run.perform(&[Operation::Drain, Operation::Idle(SECONDS)])?;
+        run.settle_and_audit()?;
+    }
+    Ok(())
 }
 
 /// Blocks have second copies, and a pass goes through them: each copy stays a copy.

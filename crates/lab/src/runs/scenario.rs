@@ -24,7 +24,7 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 32;
+pub const FIXED: u64 = 33;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -144,6 +144,12 @@ pub fn scenario(number: u64) -> Scenario {
         31 => ("the index on disk falls behind volumes that are offline, and a pass brings it up to date", {
             config.limits = Limits { delta_entries: 40, index_entries: 4, ..config.limits };
             falling_behind()
+        }),
+        32 => ("a pass with many ranges sweeps, and writes need the containers that it has lent to itself", {
+            config.volumes = vec![(64, Policy::Native), (112, Policy::Native)];
+            config.parameters.geometry.containers = 21;
+            config.limits = Limits { delta_entries: 12, map_buffer: 0, ..config.limits };
+            sweeping()
         }),
         coming_and_going::NUMBER => {
             let operations = coming_and_going::prepare(&mut config);
@@ -408,6 +414,29 @@ fn falling_behind() -> Vec<Operation> {
         operations.extend([Operation::Idle(SECONDS / 4), timing(0, Timing::Inline), Operation::Drain]);
         operations.extend([write(0, 16, 4, content + 20), Operation::Flush]);
     }
+    operations
+}
+
+/// A pass with more ranges than it would go through the summaries for, three times: it is left alone, blocks are written and trimmed meanwhile,
+/// and the pool is filled meanwhile.
+fn sweeping() -> Vec<Operation> {
+    let full = |volume| Operation::SetVolume { volume, policy: Some(Some(policy("full"))), read_only: None };
+    let start = Operation::Dedup(DedupCommand::Start);
+    let mut operations: Vec<Operation> = (0..8).map(|at| write(0, 8 * at, 8, 10 * at as u32)).collect();
+    operations.extend([write(1, 0, 8, 0), write(1, 8, 8, 24), write(1, 16, 8, 50), Operation::Settle]);
+    operations.extend([full(0), full(1), Operation::Drain, start.clone(), Operation::Idle(SECONDS)]);
+    operations.extend([write(1, 0, 8, 20), write(1, 8, 4, 40), Operation::Settle, start.clone()]);
+    operations.extend([Operation::Idle(SECONDS / 2000), write(0, 3, 4, 300), trim(0, 16, 3), Operation::Flush]);
+    operations.extend([
+        Operation::Idle(SECONDS / 1000),
+        write(1, 4, 4, 320),
+        write(0, 40, 3, 54),
+        Operation::Idle(SECONDS),
+    ]);
+    operations.extend([write(1, 16, 8, 0), write(1, 24, 8, 60), Operation::Settle, start]);
+    operations.push(Operation::Idle(SECONDS / 500));
+    operations.extend((4..14).map(|at| write(1, 8 * at, 8, 400 + 10 * at as u32)));
+    operations.extend([write(0, 32, 8, 600), write(0, 48, 8, 620), Operation::Flush, Operation::Idle(SECONDS)]);
     operations
 }
 

@@ -15,6 +15,7 @@ use engine::superblock::{Pointer, Root, TREES, TreeId};
 use engine::{Digest, DigestFunction, Geometry, Parameters, Superblock, VolumeId, encode};
 
 use crate::content::{CELLS, Cells, Content, ZERO, digest};
+use crate::random::mix;
 
 /// The volume.
 pub const VOLUME: VolumeId = VolumeId(1);
@@ -131,6 +132,8 @@ pub struct Pool {
     digests: Vec<Digest>,
     /// Summaries say of each slot for which block it was written.
     has_owners: bool,
+    /// Contents all differ, but for one block of so many, which holds what an earlier one does. That is known to the metadata alone.
+    doubled_one_in: Option<u64>,
     metadata_used: u64,
 }
 
@@ -142,15 +145,27 @@ impl Pool {
 
     /// The same with a second volume of `other_bytes`, all of it mapped, too.
     pub fn with_other(bytes: u64, other_bytes: u64, spare_bytes: u64) -> Result<Pool, engine::BadGeometry> {
-        Pool::made(bytes, other_bytes, spare_bytes, false)
+        Pool::made(bytes, other_bytes, spare_bytes, false, None)
     }
 
     /// As [`Pool::new`], and its summaries say of each slot for which block it was written.
     pub fn with_owners(bytes: u64, spare_bytes: u64) -> Result<Pool, engine::BadGeometry> {
-        Pool::made(bytes, 0, spare_bytes, true)
+        Pool::made(bytes, 0, spare_bytes, true, None)
     }
 
-    fn made(bytes: u64, other_bytes: u64, spare_bytes: u64, has_owners: bool) -> Result<Pool, engine::BadGeometry> {
+    /// The same, and what the metadata says of contents differs from block to block, but for one of so many, which holds what an earlier one
+    /// does. What is read of a block is not that.
+    pub fn with_doubles(bytes: u64, spare_bytes: u64, one_in: u64) -> Result<Pool, engine::BadGeometry> {
+        Pool::made(bytes, 0, spare_bytes, true, Some(one_in.max(2)))
+    }
+
+    fn made(
+        bytes: u64,
+        other_bytes: u64,
+        spare_bytes: u64,
+        has_owners: bool,
+        doubled_one_in: Option<u64>,
+    ) -> Result<Pool, engine::BadGeometry> {
         let geometry = Geometry::for_capacity(bytes + other_bytes + spare_bytes)?;
         let parameters = Parameters::new(geometry, *b"scale in the lab", [7; 32], DigestFunction::Aegis128X2);
         let (mapped, other) = (bytes / geometry.block(), other_bytes / geometry.block());
@@ -163,7 +178,8 @@ impl Pool {
         superblock.reserved_containers = used.div_ceil(u64::from(geometry.slots_per_container)) as u32;
         let digests = (0..geometry.block() / SUMMARY_BYTES).map(|place| digest(&first_cells(place))).collect();
         let (trees, metadata_used) = (Vec::new(), 0);
-        let mut pool = Pool { parameters, mapped, other, trees, superblock, digests, has_owners, metadata_used };
+        let mut pool =
+            Pool { parameters, mapped, other, trees, superblock, digests, has_owners, doubled_one_in, metadata_used };
         for table in TABLES.into_iter().filter(|&table| table != Table::OtherMap || other > 0) {
             pool.plant(table);
         }
@@ -277,11 +293,8 @@ impl Pool {
         match table {
             Table::Map | Table::OtherMap => {
                 let first = first + if table == Table::OtherMap { self.mapped } else { 0 };
-                let places = self.digests.len();
-                let mut place = (first % places as u64) as usize;
                 for (slot, out) in (first..first + count).zip(page.chunks_exact_mut(8)) {
-                    out.copy_from_slice(&encode::map_entry(slot, self.digests[place]).to_le_bytes());
-                    place = if place + 1 == places { 0 } else { place + 1 };
+                    out.copy_from_slice(&encode::map_entry(slot, self.digest_of(slot)).to_le_bytes());
                 }
             }
             // Two bits a slot: each has one reference.
@@ -295,10 +308,10 @@ impl Pool {
             }
             Table::Summaries => {
                 let entries = page.chunks_exact_mut(SUMMARY_BYTES as usize).take(count as usize);
-                for (slot, (digest, out)) in (first..).zip(self.digests.iter().zip(entries)) {
+                for (slot, out) in (first..).zip(entries) {
                     // Else the same for all: it is a hint.
                     let owner = if self.has_owners { slot } else { 0 };
-                    encode::summary(*digest, VOLUME, owner, out);
+                    encode::summary(self.digest_of(slot), VOLUME, owner, out);
                 }
             }
             Table::Volumes => {
@@ -314,6 +327,17 @@ impl Pool {
             }
             Table::MetaMap => fill_bits(page, count, 0xff),
         }
+    }
+
+    /// What the metadata says that a slot in use holds.
+    fn digest_of(&self, slot: u64) -> Digest {
+        let Some(one_in) = self.doubled_one_in else {
+            return self.digests[(slot % self.digests.len() as u64) as usize];
+        };
+        let is_double = slot % one_in == one_in - 1;
+        // The first of each row is no double.
+        let content = if is_double { mix(slot) % (slot / one_in + 1) * one_in } else { slot };
+        Digest((u128::from(mix(content)) << 64 | u128::from(mix(!content))).to_le_bytes())
     }
 
     /// Slots in use of a container.

@@ -18,7 +18,7 @@ impl Bench {
         self.world.engine.status().dedup
     }
 
-    fn share_by(&mut self, policy: Policy) {
+    pub fn share_by(&mut self, policy: Policy) {
         self.command(Command::SetVolume {
             volume: VolumeId(1),
             change: VolumeProperties { policy: Some(Some(policy)), ..VolumeProperties::default() },
@@ -64,6 +64,11 @@ pub fn config(random: &mut Random) -> Config {
 
 /// Writes contents of a small alphabet, under one policy after the other; what they come to.
 fn fill(bench: &mut Bench, random: &mut Random, contents: &mut [u32], writes: u64) {
+    fill_with(60, bench, random, contents, writes);
+}
+
+/// The same, of an alphabet of so many.
+pub fn fill_with(alphabet: u64, bench: &mut Bench, random: &mut Random, contents: &mut [u32], writes: u64) {
     // Replicas are no blocks of data.
     let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
     bench.command(Command::SetPool(change));
@@ -72,7 +77,7 @@ fn fill(bench: &mut Bench, random: &mut Random, contents: &mut [u32], writes: u6
             bench.share_by(random.pick(&[Policy::Native, Policy::Full, Policy::Native]));
         }
         let (first, count) = (random.below(BLOCKS - 8), 1 + random.below(8));
-        let values: Vec<u32> = (0..count).map(|_| 1 + random.below(60) as u32).collect();
+        let values: Vec<u32> = (0..count).map(|_| 1 + random.below(alphabet) as u32).collect();
         contents[first as usize..(first + count) as usize].copy_from_slice(&values);
         bench.write(first, &values);
         if random.one_in(10) {
@@ -144,6 +149,7 @@ fn a_pass_waits_for_syncs_and_leaves_second_copies_alone() {
     lab::runs::hazards::changes_between_syncs().unwrap();
     lab::runs::hazards::passes_short_of_metadata().unwrap();
     lab::runs::hazards::copies_beside_a_pass().unwrap();
+    lab::runs::hazards::workspaces_that_are_called_in().unwrap();
 }
 
 /// What a client writes while a pass is under way is what it reads; the next pass finds what is double by then.

@@ -30,6 +30,7 @@ mod repair;
 mod runs;
 mod scrub;
 mod space;
+mod sweeps;
 mod timing;
 mod turns;
 mod versions;

@@ -32,6 +32,15 @@ pub struct DedupReport {
     pub scans: u64,
     /// and walks of all maps.
     pub map_walks: u64,
+    /// Blocks of empty containers that it has lent to itself for what it has found,
+    #[serde(default)]
+    pub workspace_blocks: u64,
+    /// and blocks that it wrote there,
+    #[serde(default)]
+    pub workspace_written: u64,
+    /// and read again, since the pool was opened.
+    #[serde(default)]
+    pub workspace_read: u64,
     /// It rests because the pool is short of metadata.
     pub short_of_room: bool,
     /// Writes have left work to the next pass,
@@ -56,6 +65,9 @@ impl DedupReport {
             passes: status.passes,
             scans: status.scans,
             map_walks: status.map_walks,
+            workspace_blocks: status.workspace_blocks,
+            workspace_written: status.workspace_written,
+            workspace_read: status.workspace_read,
             short_of_room: status.is_short_of_room,
             undone: status.is_undone,
             undone_blocks: status.undone_blocks,

@@ -208,6 +208,17 @@ const METRICS: &[Metric] = &[
     counter("onefold_dedup_passes_total", "Passes that have come to their end.", |report| one(report.dedup.passes)),
     counter("onefold_dedup_scans_total", "Walks of all summaries by the pass.", |report| one(report.dedup.scans)),
     counter("onefold_dedup_map_walks_total", "Walks of all maps by the pass.", |report| one(report.dedup.map_walks)),
+    gauge(
+        "onefold_dedup_workspace_blocks",
+        "Blocks of empty containers that the pass has lent to itself for what it has found.",
+        |report| one(report.dedup.workspace_blocks),
+    ),
+    counter("onefold_dedup_workspace_written_blocks_total", "Blocks that the pass wrote there.", |report| {
+        one(report.dedup.workspace_written)
+    }),
+    counter("onefold_dedup_workspace_read_blocks_total", "Blocks that the pass read again there.", |report| {
+        one(report.dedup.workspace_read)
+    }),
     gauge("onefold_cache_shared_bytes", "Bytes that index and read cache share.", |report| {
         one(report.cache.shared_bytes)
     }),

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! Begin   a checkpoint: all that was written before is in the summaries, and the map buffer in its leaves
-//! Scan    all summaries, for one range of digests (range.rs): of each content one slot stays, the others are spare
+//! Scan    all summaries, for one range of digests (range.rs): of each content one slot stays, the others are spare. Where there are many
+//!         ranges, from a workspace (sweep.rs)
 //! Share   the block that a spare slot was first written for leads to the slot that stays, if it still leads to the spare one
 //! Maps    spare slots with other blocks: one walk of all maps for all of them (jobs/maps.rs); before the next range, if there are many
 //! Index   contents of the range for an index on disk that has fallen behind (index.rs)
@@ -24,41 +25,41 @@
 //! have left work to it (undone.rs).
 
 mod index;
+mod partitions;
 mod range;
 mod runs;
+mod share;
+mod sweep;
 mod undone;
 mod verify;
+mod workspace;
 
 use alloc::vec::Vec;
 
 use super::changes::{Changes, Stop};
 use super::maps::{LEAVES, Maps};
-use super::moving::is_alone;
 use super::{Steps, Work};
-use crate::canary::Canary;
 use crate::care::Care;
-use crate::contract::{ControlError, DedupCommand, Digest, IoError, Nanos, Outcome, Policy, Segment};
-use crate::format::entry::{Entry, Key, Slot};
+use crate::contract::{ControlError, DedupCommand, Digest, IoError, Nanos, Outcome, Segment};
+use crate::format::entry::Slot;
 use crate::format::superblock::{DedupRecord, PassState};
 use crate::pool::Pool;
-use crate::pool::change::Put;
-use crate::pool::room::Asked;
 use crate::pool::standing::{Facts, Phase};
-use crate::space::SlotState;
+use crate::sizes::table_bytes;
+use crate::slot_map::NearMap;
 use crate::store::pages::PageKey;
-use crate::store::tree::{Missing, Unresolved};
 use index::{CatchUp, Handed, next_range};
-use range::{Found, PLACES, Range, Spare};
-use runs::{Around, Refused, Run};
+use partitions::Record;
+use range::{PLACES, Range, Spare};
+use runs::Refused;
+use share::Shared;
+use sweep::{Source, Sweeps};
 use undone::{Short, Undone};
-use verify::{PAIRS, Pair, Verify};
+use verify::Verify;
+use workspace::{PARTS, Workspace};
 
 /// Spare slots that are collected before blocks are led elsewhere: in the order of blocks, so that few leaves change.
 const SPARES: usize = 1024;
-/// Blocks beside others that a step looks at, to see whether runs stay whole.
-const BESIDE: usize = 4096;
-/// Times that a range is gone through again because a slot that was to stay was given up meanwhile.
-const AGAIN: u8 = 3;
 /// Its place becomes durable so often.
 const SAVE_PERIOD: Nanos = 60_000_000_000;
 
@@ -83,6 +84,12 @@ pub struct DedupStatus {
     pub scans: u64,
     /// and of all maps.
     pub map_walks: u64,
+    /// Blocks of empty containers that it has lent to itself for what it has found.
+    pub workspace_blocks: u64,
+    /// Blocks that it wrote there, and read again, since the pool was opened.
+    pub workspace_written: u64,
+    /// See there.
+    pub workspace_read: u64,
     /// It rests because metadata is short.
     pub is_short_of_room: bool,
     /// Writes have left work to the next pass,
@@ -95,28 +102,27 @@ pub struct DedupStatus {
 enum At {
     /// It goes on from the place in the record.
     Begin,
+    /// The range from this place on is next.
+    Next(u64),
     /// The next leaf of summaries.
     Scan(u64),
-    /// A walk of all maps; then the scan goes on at this leaf.
-    Maps(Maps, u64),
+    /// The same, for a sweep.
+    Gather(u64),
+    /// A range comes from the workspace.
+    Load,
+    /// A walk of all maps; then it goes on there, or with the range from its beginning.
+    Maps(Maps, Option<Back>),
     /// What the range has found is handed over to the index on disk.
     Index,
     /// All has been shared; the checkpoint that frees the slots is asked for.
     End,
 }
 
-/// What leading a block elsewhere came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Shared {
-    Yes,
-    /// The block leads elsewhere, or takes no part.
-    NotThere,
-    /// The slot that was to stay holds the content no longer.
-    Gone,
-    /// It leads to the spare slot, and stays there: its run would be split.
-    Kept,
-    /// The same, for now: it could not be compared, or is not equal.
-    Apart,
+/// Where a pass goes on after a walk of all maps.
+#[derive(Clone, Copy)]
+enum Back {
+    Scan(u64),
+    Load,
 }
 
 /// The job.
@@ -127,9 +133,8 @@ pub(crate) struct Dedup {
     spares: Vec<Spare>,
     /// Spare slots that other blocks than their first lead to: the slot, the one that stays, the content.
     unresolved: Vec<(Slot, Slot, Digest)>,
-    /// A slot that was to stay was given up: the range is gone through again.
-    is_again: bool,
-    tries: u8,
+    /// Slots that were to stay and were given up meanwhile, and those that stay in their place.
+    replaced: NearMap<Slot, Slot>,
     changes: Changes,
     /// It goes on when this page has come.
     waiting: Option<PageKey>,
@@ -152,6 +157,8 @@ pub(crate) struct Dedup {
     short: Option<Short>,
     undone: Undone,
     catch_up: CatchUp,
+    workspace: Workspace,
+    sweeps: Sweeps,
 }
 
 impl Dedup {
@@ -162,8 +169,7 @@ impl Dedup {
             range: Range::new(0, 0, 0),
             spares: Vec::new(),
             unresolved: Vec::new(),
-            is_again: false,
-            tries: 0,
+            replaced: NearMap::default(),
             changes: Changes::default(),
             waiting: None,
             saved: now,
@@ -181,6 +187,8 @@ impl Dedup {
             short: None,
             undone: Undone::default(),
             catch_up: CatchUp::default(),
+            workspace: Workspace::default(),
+            sweeps: Sweeps::default(),
         }
     }
 
@@ -226,6 +234,9 @@ impl Dedup {
             passes: self.passes,
             scans: self.scans,
             map_walks: self.map_walks,
+            workspace_blocks: self.workspace.blocks(pool),
+            workspace_written: self.workspace.written,
+            workspace_read: self.workspace.read,
             is_short_of_room: self.short.is_some(),
             is_undone: self.undone.is_some(),
             undone_blocks: self.undone.blocks,
@@ -234,15 +245,20 @@ impl Dedup {
 
     /// Digests that are done, of all places.
     fn done(&self, pool: &Pool) -> u64 {
+        let leaves = pool.store.geometry.summary_leaves().max(1);
         let leaf = match (&self.at, self.record.state) {
             (_, PassState::Finished) => return PLACES,
             (_, PassState::Never) => return 0,
             (At::Begin, _) => return self.record.next.into(),
             (At::End, _) => return PLACES,
-            (At::Scan(leaf) | At::Maps(_, leaf), _) => *leaf,
+            (At::Gather(leaf), _) => return self.sweeps.gathered(*leaf, leaves),
+            (At::Next(place), _) if self.workspace.is_on() => return self.sweeps.loaded(*place),
+            (At::Next(place), _) => return *place,
+            (At::Scan(leaf) | At::Maps(_, Some(Back::Scan(leaf))), _) => *leaf,
+            (At::Load | At::Maps(..), _) => return self.sweeps.loaded(self.range.first),
+            (At::Index, _) if self.workspace.is_on() => return self.sweeps.loaded(self.range.end),
             (At::Index, _) => u64::MAX,
         };
-        let leaves = pool.store.geometry.summary_leaves().max(1);
         let part = u128::from(self.range.end - self.range.first) * u128::from(leaf.min(leaves)) / u128::from(leaves);
         self.range.first + part as u64
     }
@@ -252,6 +268,8 @@ impl Dedup {
         self.range.memory()
             + self.catch_up.memory()
             + self.verify.memory()
+            + self.workspace.memory()
+            + table_bytes(&self.replaced)
             + (self.spares.capacity() * size_of::<Spare>()) as u64
             + (self.unresolved.capacity() * size_of::<(Slot, Slot, Digest)>()) as u64
     }
@@ -304,7 +322,9 @@ impl Dedup {
         (self.at, self.waiting, self.pace) = (At::Begin, None, None);
         self.range = Range::new(0, 0, 0);
         (self.spares, self.unresolved) = (Vec::new(), Vec::new());
-        (self.is_again, self.tries) = (false, 0);
+        self.replaced = NearMap::default();
+        self.workspace.give_up(pool);
+        self.sweeps = Sweeps::default();
         self.changes.give_up_waiting();
         self.verify.clear();
     }
@@ -325,6 +345,12 @@ impl Dedup {
         let Work { pool, care, facts } = work;
         match &mut self.at {
             At::Begin => self.begin(pool),
+            At::Next(first) => {
+                let first = *first;
+                self.begin_range(pool, first);
+            }
+            At::Gather(_) => self.gather(pool, care, facts)?,
+            At::Load => self.load(pool, care, facts)?,
             At::Scan(_) => self.scan(pool, care, facts)?,
             At::Maps(..) => self.walk_maps(pool, care, facts)?,
             At::Index => self.hand_over(pool),
@@ -336,49 +362,51 @@ impl Dedup {
     fn begin(&mut self, pool: &mut Pool) {
         self.changes.wait_for_flush(pool);
         let first = self.record.next.into();
-        self.range = Range::new(first, pool.space.data_used, Self::room(pool));
         self.pace.get_or_insert((first, pool.now));
-        (self.at, self.tries) = (At::Scan(0), 0);
+        self.at = At::Next(first);
+    }
+
+    /// The range from this place on: from the workspace, or from the summaries.
+    fn begin_range(&mut self, pool: &mut Pool, first: u64) {
+        if self.unresolved.is_empty() {
+            self.replaced.clear();
+        }
+        match self.source(pool, first) {
+            Source::Later => self.is_stuck = true,
+            Source::Workspace => self.load_from(pool, first),
+            source => {
+                self.catch_up.begin_range(pool, first);
+                self.range.go_on(first, pool.space.data_used, Self::room(pool));
+                self.at = if matches!(source, Source::Gather) { At::Gather(0) } else { At::Scan(0) };
+            }
+        }
     }
 
     /// Looks at some leaves of summaries, and shares what has been found so far.
     fn scan(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
         let At::Scan(mut leaf) = self.at else { return Ok(()) };
-        if leaf == 0 {
-            self.catch_up.begin_range(pool, self.range.first);
-        }
         let leaves = pool.store.geometry.summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
         let budget = if pool.is_at_full_speed(facts) { LEAVES } else { 1 };
         for _ in 0..budget {
             if self.unresolved.len() >= Self::unresolved_room(pool) {
-                self.begin_maps(leaf);
+                self.begin_maps(Back::Scan(leaf));
                 return Ok(());
             }
             if self.spares.len() >= SPARES || leaf >= leaves {
                 self.share_spares(pool, care, facts)?;
             }
             if leaf >= leaves {
-                return self.end_range(pool);
+                self.end_range(pool);
+                return Ok(());
             }
-            let Dedup { range, spares, .. } = self;
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
-                let is_shared = state == SlotState::Shared;
-                if !state.is_used() || !range.has(digest) || care.is_lost(slot, digest) {
-                    return;
-                }
-                if !pool.may_share(owner) {
-                    if is_behind && pool.copied_from(owner).is_none() {
-                        range.note(digest, slot);
-                    }
-                    return;
-                }
-                match range.offer(Found { slot, digest, owner, is_shared }) {
-                    Some(spare) => spares.push(spare),
+                if self.range.has(digest)
+                    && let Some(record) = Record::of(pool, care, is_behind, (slot, state, digest, owner))
+                    && self.take_in(&record)
+                {
                     // Writes that were stored without a look for duplicates have told the index nothing.
-                    None => {
-                        pool.index.offer(pool.sharing_digest(digest), slot, pool.space.generation(slot));
-                    }
+                    pool.index.offer(pool.sharing_digest(digest), slot, pool.space.generation(slot));
                 }
             })?;
             self.at = At::Scan(leaf);
@@ -386,173 +414,30 @@ impl Dedup {
         Ok(())
     }
 
-    /// Lets the blocks lead elsewhere that spare slots were first written for.
-    fn share_spares(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
-        self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.owner));
-        while let Some(&Spare { slot, digest, owner, is_shared, stays }) = self.spares.last() {
-            let shared = match is_shared {
-                false => self.share(pool, care, facts, owner, (slot, stays, digest))?,
-                true => Shared::NotThere,
-            };
-            let shared = match shared {
-                Shared::Kept => self.share_the_other_way(pool, care, facts, (slot, stays, digest))?,
-                shared => shared,
-            };
-            match shared {
-                Shared::Yes | Shared::Kept | Shared::Apart => {}
-                Shared::Gone => self.is_again = true,
-                Shared::NotThere => self.unresolved.push((slot, stays, digest)),
-            }
-            self.spares.pop();
+    /// Takes a slot in use into the range. Whether it is the first with its content.
+    fn take_in(&mut self, record: &Record) -> bool {
+        let found = record.found;
+        if record.takes_no_part {
+            self.range.note(found.digest, found.slot);
+            return false;
         }
-        self.verify.clear();
-        Ok(())
+        let spare = self.range.offer(found);
+        let is_first = spare.is_none();
+        self.spares.extend(spare);
+        is_first
     }
 
-    /// The block of a spare slot stays there because of its run. The one that leads to the other slot, if it is alone there, may be less
-    /// bound.
-    fn share_the_other_way(
-        &mut self,
-        pool: &mut Pool,
-        care: &Care,
-        facts: &Facts,
-        (spare, stays, digest): (Slot, Slot, Digest),
-    ) -> Result<Shared, Stop> {
-        let owner = pool.proven_digest(stays)?.map(|(_, owner)| owner);
-        let shared = match owner {
-            Some(owner) if is_alone(pool, care, stays)? => {
-                self.share(pool, care, facts, owner, (stays, spare, digest))?
-            }
-            _ => Shared::Kept,
+    fn end_range(&mut self, pool: &mut Pool) {
+        let back = match self.at {
+            At::Load => Back::Load,
+            _ => Back::Scan(pool.store.geometry.summary_leaves()),
         };
-        if shared == Shared::Yes {
-            self.range.stays_at(digest, spare);
+        if !self.unresolved.is_empty() && self.range.end == PLACES {
+            self.begin_maps(back);
+            return;
         }
-        self.kept += u64::from(!matches!(shared, Shared::Yes | Shared::Apart));
-        Ok(if shared == Shared::NotThere { Shared::Kept } else { shared })
-    }
-
-    /// Lets a block lead to the slot that stays, if it leads to the spare one and both hold the content; with it all of its run, where that
-    /// is kept.
-    fn share(
-        &mut self,
-        pool: &mut Pool,
-        care: &Care,
-        facts: &Facts,
-        key: Key,
-        (spare, stays, digest): (Slot, Slot, Digest),
-    ) -> Result<Shared, Stop> {
-        let Some(volume) = pool.volume_index(key.volume()).filter(|_| pool.may_share(key)) else {
-            return Ok(Shared::NotThere);
-        };
-        match pool.resolve(volume, key) {
-            Ok(entry) if entry == Entry::whole(spare, digest) => {}
-            Ok(_) if pool.canary(Canary::BlindShare) => {}
-            Ok(_) | Err(Unresolved::Damaged) => return Ok(Shared::NotThere),
-            Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => {
-                return Ok(Shared::NotThere);
-            }
-            Err(Unresolved::Missing(missing)) => return Err(missing.into()),
-        }
-        let holds = |pool: &mut Pool, slot| -> Result<bool, Missing> {
-            Ok(pool.proven_digest(slot)?.is_some_and(|(found, _)| found == digest))
-        };
-        if !pool.canary(Canary::ShareWithFreed) && !holds(pool, stays)? {
-            return Ok(Shared::Gone);
-        }
-        if !holds(pool, spare)? && !pool.canary(Canary::BlindShare) {
-            return Ok(Shared::NotThere);
-        }
-        let keeps_runs = pool.keeps_runs(volume);
-        let run = match keeps_runs {
-            false => Run::one(key, spare, stays, digest),
-            true => match self.run_around(pool, care, volume, key, (spare, stays, digest))? {
-                Some(run) if run.digests.len() <= Changes::part_of_delta(pool) => run,
-                _ => return Ok(Shared::Kept),
-            },
-        };
-        if pool.verifies_shares() && !self.are_equal(pool, care, &run, keeps_runs)? {
-            return Ok(Shared::Apart);
-        }
-        let changes = run.digests.len();
-        let asked = match changes {
-            1 => Asked::scattered(1),
-            _ => pool.asked_in_a_row(run.first, run.last(), changes),
-        };
-        self.changes.admit(pool, facts, &asked, changes)?;
-        for (key, slot, digest) in run.blocks() {
-            pool.put_alone(key, Put::Share(slot, digest));
-            pool.note_known(digest, slot);
-        }
-        self.shared += run.digests.len() as u64;
-        Ok(Shared::Yes)
-    }
-
-    /// The run that a block is in, if all of it may be led elsewhere.
-    fn run_around(
-        &mut self,
-        pool: &mut Pool,
-        care: &Care,
-        volume: usize,
-        key: Key,
-        (from, to, digest): (Slot, Slot, Digest),
-    ) -> Result<Option<Run>, Stop> {
-        if self.refused.is_some_and(|refused| refused.is(key, from, to)) {
-            return Ok(None);
-        }
-        if self.beside >= BESIDE {
-            return Err(Stop::Waits);
-        }
-        let (run, looked) = Around { pool, care, volume, key, from, to }.run(digest)?;
-        self.beside += looked;
-        self.refused = run.as_ref().err().copied();
-        Ok(run.ok())
-    }
-
-    /// Whether the blocks of a run hold the same bytes as what they are to lead to. What is likely to be asked next is compared together
-    /// with it.
-    fn are_equal(&mut self, pool: &mut Pool, care: &Care, run: &Run, keeps_runs: bool) -> Result<bool, Stop> {
-        match self.verify.verdict(run.pairs()) {
-            Some(true) => return Ok(true),
-            Some(false) => {
-                self.unequal += 1;
-                return Ok(false);
-            }
-            None => {}
-        }
-        // What is not on the device yet, or may change there, cannot be compared.
-        let is_moving =
-            |slot: &Slot| pool.dirty.contains_key(slot) || pool.in_journal.contains_key(slot) || care.mends(*slot);
-        let is_at_rest = |(one, other, _): &Pair| !is_moving(one) && !is_moving(other);
-        if !run.pairs().all(|pair| is_at_rest(&pair)) {
-            return Ok(false);
-        }
-        let next = self.spares.iter().rev().skip(1).filter(|spare| !spare.is_shared);
-        let next = next.map(|spare| (spare.slot, spare.stays, spare.digest)).take(if keeps_runs { 0 } else { PAIRS });
-        let pairs: Vec<Pair> = run.pairs().chain(next.filter(is_at_rest)).collect();
-        self.is_stuck = !self.verify.begin(pool, pairs.into_iter());
-        Err(Stop::Waits)
-    }
-
-    fn end_range(&mut self, pool: &mut Pool) -> Result<(), Stop> {
-        self.scans += 1;
-        let (leaves, is_last) = (pool.store.geometry.summary_leaves(), self.range.end == PLACES);
-        // A range that is gone through again must not find what has been left to a walk of the maps.
-        if !self.unresolved.is_empty() && (is_last || self.is_again) {
-            self.scans -= 1;
-            self.begin_maps(leaves);
-            return Ok(());
-        }
-        if core::mem::take(&mut self.is_again) && self.tries < AGAIN {
-            self.tries += 1;
-            self.range.clear();
-            self.changes.wait_for_checkpoint(pool);
-            self.at = At::Scan(0);
-            return Ok(());
-        }
-        self.tries = 0;
+        self.scans += u64::from(matches!(back, Back::Scan(_)));
         self.at = At::Index;
-        Ok(())
     }
 
     /// Hands over to the index on disk what a range has found; then comes the next range.
@@ -566,39 +451,56 @@ impl Dedup {
             }
             Handed::All => {
                 let next = next_range(&self.range, pool.buckets_behind());
+                // What is found again there is not left to a walk of the maps as well.
+                self.forget_from(next);
                 if self.unresolved.is_empty() {
                     self.record.next = next as u32;
                 }
-                self.range = Range::new(next, pool.space.data_used, Self::room(pool));
-                self.at = At::Scan(0);
+                self.at = At::Next(next);
             }
         }
     }
 
-    fn begin_maps(&mut self, leaf: u64) {
+    /// Whatever has a digest from this place on is found again.
+    fn forget_from(&mut self, next: u64) {
+        self.unresolved.retain(|&(.., digest)| range::place(digest) < next);
+    }
+
+    fn begin_maps(&mut self, back: Back) {
         self.unresolved.sort_unstable();
         self.map_walks += 1;
-        self.at = At::Maps(Maps::default(), leaf);
+        self.at = At::Maps(Maps::default(), Some(back));
     }
 
     /// Looks at some leaves of maps.
     fn walk_maps(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
-        let At::Maps(mut maps, leaf) = self.at else { return Ok(()) };
+        let At::Maps(mut maps, back) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let walked = maps.step(pool, Pool::may_share, |pool, key, slot| {
                 let Ok(found) = self.unresolved.binary_search_by_key(&slot, |&(spare, ..)| spare) else {
                     return Ok(false);
                 };
-                let shared = self.share(pool, care, facts, key, self.unresolved[found])?;
-                self.is_again |= shared == Shared::Gone;
+                let (_, stays, digest) = self.unresolved[found];
+                let stays = self.stays(stays);
+                if stays == slot {
+                    return Ok(false);
+                }
+                let shared = self.share(pool, care, facts, key, (slot, stays, digest))?;
+                if shared == Shared::Gone {
+                    self.replace(stays, slot, digest);
+                }
                 self.kept += u64::from(shared == Shared::Kept);
                 Ok::<_, Stop>(true)
             });
-            self.at = At::Maps(maps, leaf);
+            self.at = At::Maps(maps, back);
             if !walked? {
                 self.unresolved.clear();
                 self.verify.clear();
-                self.at = At::Scan(leaf);
+                self.at = match back {
+                    Some(Back::Scan(leaf)) => At::Scan(leaf),
+                    Some(Back::Load) => At::Load,
+                    None => At::Next(self.range.first),
+                };
                 return Ok(());
             }
         }
@@ -612,30 +514,17 @@ impl Dedup {
             return;
         }
         self.catch_up.end(pool);
+        // What was moved behind its back it has not seen.
+        let moved = self.sweeps.moved(pool);
+        if moved > 0 {
+            self.undone.note(pool.now, moved);
+        }
         self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
         self.undone.sleep(pool.now);
         self.passes += 1;
         self.rest(pool);
         pool.want_checkpoint = true;
         pool.needs_pump = true;
-    }
-}
-
-impl Pool {
-    /// Whether a block's content may be shared by a pass.
-    fn may_share(&self, owner: Key) -> bool {
-        let Some(at) = self.volume_index(owner.volume()) else { return true };
-        let volume = &self.volumes[at];
-        if volume.keeps.is_some() {
-            return self.canary(Canary::CopyForData);
-        }
-        !volume.read_only && self.policy_of(volume) != Policy::Native
-    }
-
-    /// Whether a pass leaves what would split a run of this volume.
-    fn keeps_runs(&self, volume: usize) -> bool {
-        let volume = &self.volumes[volume];
-        volume.keep_runs.keeps(self.policy_of(volume))
     }
 }
 
@@ -652,16 +541,20 @@ impl Steps for Dedup {
             && !facts.writes_wait
             && self.changes.may_go_on(pool)
             && !self.verify.is_under_way()
+            && !self.workspace.waits()
             && !self.waiting.is_some_and(|key| pool.store.pages.is_loading(key))
     }
 
     fn can_advance(&self) -> bool {
-        self.verify.holds_any()
+        self.verify.holds_any() || self.workspace.is_on()
     }
 
-    /// Who waits for room may wait for slots that have been compared: the pass rests until then.
+    /// Who waits for room may wait for slots that have been compared: the pass rests until then. Or for the workspace.
     fn advance(&mut self, work: &mut Work<'_>) {
-        if work.facts.writes_wait {
+        if work.pool.space.is_workspace_called() && self.workspace.is_on() {
+            self.lose_workspace(work.pool);
+        }
+        if work.facts.writes_wait && self.verify.holds_any() {
             self.verify.clear();
             work.pool.needs_pump |= !self.verify.holds_any();
         }
@@ -700,15 +593,18 @@ impl Steps for Dedup {
     }
 
     fn is_stuck(&self, _: &Pool) -> bool {
-        self.is_stuck
+        self.is_stuck || self.workspace.is_stuck()
     }
 
     fn done(&mut self, work: &mut Work<'_>, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
-        self.verify.done(work.pool, part as usize, segments.len(), result);
+        match part {
+            PARTS.. => self.workspace.done(work.pool, part, segments, result),
+            _ => self.verify.done(work.pool, part as usize, segments.len(), result),
+        }
     }
 
     fn in_flight(&self) -> usize {
-        self.verify.in_flight()
+        self.verify.in_flight() + self.workspace.in_flight()
     }
 
     fn holds(&self, slot: Slot) -> bool {
@@ -721,9 +617,9 @@ impl Dedup {
     fn skip(&mut self) {
         match &mut self.at {
             At::Maps(maps, _) => maps.skip(),
-            At::Scan(_) if !self.spares.is_empty() => drop(self.spares.pop()),
-            At::Scan(leaf) => *leaf += 1,
-            At::Begin | At::Index | At::End => {}
+            At::Scan(_) | At::Load if !self.spares.is_empty() => drop(self.spares.pop()),
+            At::Scan(leaf) | At::Gather(leaf) => *leaf += 1,
+            At::Begin | At::Next(_) | At::Load | At::Index | At::End => {}
         }
     }
 }

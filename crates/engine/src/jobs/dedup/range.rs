@@ -15,7 +15,7 @@ use crate::slot_map::Near;
 pub(super) const PLACES: u64 = 1 << 32;
 
 /// The place of a digest among all: contents that differ are spread evenly. It is the order in which the index on disk has them.
-fn place(digest: Digest) -> u64 {
+pub(super) fn place(digest: Digest) -> u64 {
     hash_of(digest) >> 32
 }
 
@@ -74,6 +74,15 @@ impl Range {
         let width = (PLACES / parts).max(1);
         let (contents, more) = (HashMap::with_hasher(Near), HashMap::with_hasher(Near));
         Range { first, end: (first + width).min(PLACES), contents, more, others: HashMap::with_hasher(Near), room }
+    }
+
+    /// The next one, in the memory of this one.
+    pub fn go_on(&mut self, first: u64, blocks: u64, room: usize) {
+        let Range { end, room, .. } = Range::new(first, blocks, room);
+        (self.first, self.end, self.room) = (first, end, room);
+        self.contents.clear();
+        self.more.clear();
+        self.others.clear();
     }
 
     /// From one place to another.
@@ -157,13 +166,6 @@ impl Range {
     pub fn blocks(&self) -> impl Iterator<Item = (Digest, Slot)> + '_ {
         let contents = self.contents.values().chain(self.more.values());
         contents.map(|&(digest, first)| (digest, first.slot)).chain(self.others.values().copied())
-    }
-
-    /// Begins anew with the same digests.
-    pub fn clear(&mut self) {
-        self.contents.clear();
-        self.more.clear();
-        self.others.clear();
     }
 }
 

@@ -70,6 +70,8 @@ pub(super) struct Behind {
     /// What checkpoints have changed since the pass began to look at a range, and how many changes are remembered.
     beside: Vec<Change>,
     most_beside: usize,
+    /// Some could not be remembered.
+    has_forgotten: bool,
 }
 
 impl Behind {
@@ -86,7 +88,8 @@ impl Behind {
     /// A checkpoint makes these changes.
     pub(super) fn note(&mut self, changes: &[Change]) {
         if self.most_beside > 0 {
-            let room = (self.most_beside + 1).saturating_sub(self.beside.len());
+            let room = self.most_beside.saturating_sub(self.beside.len());
+            self.has_forgotten |= changes.len() > room;
             self.beside.extend(&changes[..changes.len().min(room)]);
         }
     }
@@ -95,7 +98,7 @@ impl Behind {
     /// keep what they have.
     pub(super) fn beside(&self, part: &Part, buckets: u32) -> Option<impl Iterator<Item = Change>> {
         let is_of_part = move |change: &&Change| part.whole.contains(&bucket_of(change.hash, buckets));
-        (self.beside.len() <= self.most_beside).then(|| self.beside.iter().filter(is_of_part).copied())
+        (!self.has_forgotten).then(|| self.beside.iter().filter(is_of_part).copied())
     }
 
     /// Bytes of memory.
@@ -156,7 +159,14 @@ impl Pool {
         let behind = &mut self.disk_index.behind;
         let is_behind = looks && self.disk_index.record.is_behind();
         behind.most_beside = if is_behind { self.limits.delta_entries as usize } else { 0 };
-        behind.beside = Vec::new();
+        (behind.beside, behind.has_forgotten) = (Vec::new(), false);
+    }
+
+    /// The pass has handed over all buckets before this hash: what changes there now it need not know.
+    pub(crate) fn watch_disk_index_from(&mut self, hash: u64) {
+        let Some(buckets) = self.buckets_behind() else { return };
+        let first = bucket_of(hash, buckets);
+        self.disk_index.behind.beside.retain(|change| bucket_of(change.hash, buckets) >= first);
     }
 
     /// Bytes of memory of what the pass and checkpoints have for each other.

@@ -7,6 +7,7 @@
 pub mod discard;
 pub mod discard_report;
 pub mod metadata;
+pub mod pass;
 pub mod report;
 
 use std::rc::Rc;

@@ -1,0 +1,228 @@
+//! How a pass lets blocks lead to the slot that stays: each only while it leads to the spare slot, and while both hold the content, looked up
+//! and changed in one step.
+
+use alloc::vec::Vec;
+
+use super::Dedup;
+use super::range::Spare;
+use super::runs::{Around, Run};
+use super::verify::{PAIRS, Pair};
+use crate::canary::Canary;
+use crate::care::Care;
+use crate::contract::{Digest, Policy};
+use crate::format::entry::{Entry, Key, Slot};
+use crate::jobs::changes::{Changes, Stop};
+use crate::jobs::moving::is_alone;
+use crate::pool::Pool;
+use crate::pool::change::Put;
+use crate::pool::room::Asked;
+use crate::pool::standing::Facts;
+use crate::store::tree::{Missing, Unresolved};
+
+/// Blocks beside others that a step looks at, to see whether runs stay whole.
+const BESIDE: usize = 4096;
+/// Slots that were to stay in place of each other, at most.
+const MOST_REPLACED: u8 = 8;
+
+/// What leading a block elsewhere came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Shared {
+    Yes,
+    /// The block leads elsewhere, or takes no part.
+    NotThere,
+    /// The slot that was to stay holds the content no longer.
+    Gone,
+    /// It leads to the spare slot, and stays there: its run would be split.
+    Kept,
+    /// The same, for now: it could not be compared, or is not equal.
+    Apart,
+}
+
+impl Dedup {
+    /// The slot that stays, by now, where this one was to.
+    pub(super) fn stays(&self, mut slot: Slot) -> Slot {
+        // One that was given up may be in use again.
+        for _ in 0..MOST_REPLACED {
+            let Some(&other) = self.replaced.get(&slot) else { break };
+            slot = other;
+        }
+        slot
+    }
+
+    /// The slot that was to stay was given up: another one with the content stays.
+    pub(super) fn replace(&mut self, gone: Slot, slot: Slot, digest: Digest) {
+        self.replaced.insert(gone, slot);
+        self.range.stays_at(digest, slot);
+    }
+
+    /// Lets the blocks lead elsewhere that spare slots were first written for.
+    pub(super) fn share_spares(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+        self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.owner));
+        while let Some(&Spare { slot, digest, owner, is_shared, stays }) = self.spares.last() {
+            let stays = self.stays(stays);
+            let shared = match is_shared {
+                _ if stays == slot => Shared::Yes,
+                false => self.share(pool, care, facts, owner, (slot, stays, digest))?,
+                true => Shared::NotThere,
+            };
+            let shared = match shared {
+                Shared::Kept => self.share_the_other_way(pool, care, facts, (slot, stays, digest))?,
+                shared => shared,
+            };
+            // What was found may have gone since.
+            let is_left = matches!(shared, Shared::Gone | Shared::NotThere)
+                && pool.proven_digest(slot)?.is_some_and(|(found, _)| found == digest);
+            match shared {
+                Shared::Gone if is_left => self.replace(stays, slot, digest),
+                Shared::NotThere if is_left => self.unresolved.push((slot, stays, digest)),
+                _ => {}
+            }
+            self.spares.pop();
+        }
+        self.verify.clear();
+        Ok(())
+    }
+
+    /// The block of a spare slot stays there because of its run. The one that leads to the other slot, if it is alone there, may be less
+    /// bound.
+    fn share_the_other_way(
+        &mut self,
+        pool: &mut Pool,
+        care: &Care,
+        facts: &Facts,
+        (spare, stays, digest): (Slot, Slot, Digest),
+    ) -> Result<Shared, Stop> {
+        let owner = pool.proven_digest(stays)?.map(|(_, owner)| owner);
+        let shared = match owner {
+            Some(owner) if is_alone(pool, care, stays)? => {
+                self.share(pool, care, facts, owner, (stays, spare, digest))?
+            }
+            _ => Shared::Kept,
+        };
+        if shared == Shared::Yes {
+            self.range.stays_at(digest, spare);
+        }
+        self.kept += u64::from(!matches!(shared, Shared::Yes | Shared::Apart));
+        Ok(if matches!(shared, Shared::NotThere | Shared::Gone) { Shared::Kept } else { shared })
+    }
+
+    /// Lets a block lead to the slot that stays, if it leads to the spare one and both hold the content; with it all of its run, where that
+    /// is kept.
+    pub(super) fn share(
+        &mut self,
+        pool: &mut Pool,
+        care: &Care,
+        facts: &Facts,
+        key: Key,
+        (spare, stays, digest): (Slot, Slot, Digest),
+    ) -> Result<Shared, Stop> {
+        let Some(volume) = pool.volume_index(key.volume()).filter(|_| pool.may_share(key)) else {
+            return Ok(Shared::NotThere);
+        };
+        match pool.resolve(volume, key) {
+            Ok(entry) if entry == Entry::whole(spare, digest) => {}
+            Ok(_) if pool.canary(Canary::BlindShare) => {}
+            Ok(_) | Err(Unresolved::Damaged) => return Ok(Shared::NotThere),
+            Err(Unresolved::Missing(missing)) if pool.failed_pages.contains(&missing.key) => {
+                return Ok(Shared::NotThere);
+            }
+            Err(Unresolved::Missing(missing)) => return Err(missing.into()),
+        }
+        let holds = |pool: &mut Pool, slot| -> Result<bool, Missing> {
+            Ok(pool.proven_digest(slot)?.is_some_and(|(found, _)| found == digest))
+        };
+        if !pool.canary(Canary::ShareWithFreed) && !holds(pool, stays)? {
+            return Ok(Shared::Gone);
+        }
+        if !holds(pool, spare)? && !pool.canary(Canary::BlindShare) {
+            return Ok(Shared::NotThere);
+        }
+        let keeps_runs = pool.keeps_runs(volume);
+        let run = match keeps_runs {
+            false => Run::one(key, spare, stays, digest),
+            true => match self.run_around(pool, care, volume, key, (spare, stays, digest))? {
+                Some(run) if run.digests.len() <= Changes::part_of_delta(pool) => run,
+                _ => return Ok(Shared::Kept),
+            },
+        };
+        if pool.verifies_shares() && !self.are_equal(pool, care, &run, keeps_runs)? {
+            return Ok(Shared::Apart);
+        }
+        let changes = run.digests.len();
+        let asked = match changes {
+            1 => Asked::scattered(1),
+            _ => pool.asked_in_a_row(run.first, run.last(), changes),
+        };
+        self.changes.admit(pool, facts, &asked, changes)?;
+        for (key, slot, digest) in run.blocks() {
+            pool.put_alone(key, Put::Share(slot, digest));
+            pool.note_known(digest, slot);
+        }
+        self.shared += run.digests.len() as u64;
+        Ok(Shared::Yes)
+    }
+
+    /// The run that a block is in, if all of it may be led elsewhere.
+    fn run_around(
+        &mut self,
+        pool: &mut Pool,
+        care: &Care,
+        volume: usize,
+        key: Key,
+        (from, to, digest): (Slot, Slot, Digest),
+    ) -> Result<Option<Run>, Stop> {
+        if self.refused.is_some_and(|refused| refused.is(key, from, to)) {
+            return Ok(None);
+        }
+        if self.beside >= BESIDE {
+            return Err(Stop::Waits);
+        }
+        let (run, looked) = Around { pool, care, volume, key, from, to }.run(digest)?;
+        self.beside += looked;
+        self.refused = run.as_ref().err().copied();
+        Ok(run.ok())
+    }
+
+    /// Whether the blocks of a run hold the same bytes as what they are to lead to. What is likely to be asked next is compared together
+    /// with it.
+    fn are_equal(&mut self, pool: &mut Pool, care: &Care, run: &Run, keeps_runs: bool) -> Result<bool, Stop> {
+        match self.verify.verdict(run.pairs()) {
+            Some(true) => return Ok(true),
+            Some(false) => {
+                self.unequal += 1;
+                return Ok(false);
+            }
+            None => {}
+        }
+        // What is not on the device yet, or may change there, cannot be compared.
+        let is_moving =
+            |slot: &Slot| pool.dirty.contains_key(slot) || pool.in_journal.contains_key(slot) || care.mends(*slot);
+        let is_at_rest = |(one, other, _): &Pair| !is_moving(one) && !is_moving(other);
+        if !run.pairs().all(|pair| is_at_rest(&pair)) {
+            return Ok(false);
+        }
+        let next = self.spares.iter().rev().skip(1).filter(|spare| !spare.is_shared);
+        let next = next.map(|spare| (spare.slot, spare.stays, spare.digest)).take(if keeps_runs { 0 } else { PAIRS });
+        let pairs: Vec<Pair> = run.pairs().chain(next.filter(is_at_rest)).collect();
+        self.is_stuck = !self.verify.begin(pool, pairs.into_iter());
+        Err(Stop::Waits)
+    }
+}
+
+impl Pool {
+    /// Whether a block's content may be shared by a pass.
+    pub(super) fn may_share(&self, owner: Key) -> bool {
+        let Some(at) = self.volume_index(owner.volume()) else { return true };
+        let volume = &self.volumes[at];
+        if volume.keeps.is_some() {
+            return self.canary(Canary::CopyForData);
+        }
+        !volume.read_only && self.policy_of(volume) != Policy::Native
+    }
+
+    /// Whether a pass leaves what would split a run of this volume.
+    fn keeps_runs(&self, volume: usize) -> bool {
+        let volume = &self.volumes[volume];
+        volume.keep_runs.keeps(self.policy_of(volume))
+    }
+}

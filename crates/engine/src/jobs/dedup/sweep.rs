@@ -1,0 +1,260 @@
+//! Sweeps: where a pass has many ranges, it does not go through all summaries for each of them. It goes through them once for as many ranges as
+//! the workspace has room for, and notes there what it finds, divided by range (docs/rfc/0015). The ranges then come from the workspace.
+//!
+//! ```text
+//! Gather   all summaries, once: each slot in use whose digest is of the sweep goes into its partition
+//! Load     a range: what its partition has; it is shared as if it came from the summaries
+//! ```
+//!
+//! What the workspace says of a slot is as of the gathering. That is as good as what the summaries say, since whatever is shared is looked up
+//! in that step. But it does not see what is moved meanwhile: then there is work for another pass.
+//!
+//! Where the workspace is called in, or does not come back as it was written, the pass goes on with the range that it is at: with another
+//! sweep, a few times, and else from the summaries.
+
+use super::partitions::{Partitions, Record, per_page};
+use super::range::{Found, PLACES, Range};
+use super::{At, Back, Dedup, SPARES};
+use crate::care::Care;
+use crate::contract::Digest;
+use crate::format::entry::{Key, Slot};
+use crate::jobs::changes::Stop;
+use crate::jobs::maps::LEAVES;
+use crate::pool::Pool;
+use crate::pool::standing::Facts;
+use crate::space::SlotState;
+
+/// With fewer ranges than this the summaries are gone through for each: a sweep reads them once, and writes and reads them once more.
+const LEAST_RANGES: u64 = 4;
+/// Empty containers that stay empty beside a workspace: one in so many of all, but at least one and no more than so many.
+const LEFT_ONE_IN: u32 = 64;
+const MOST_LEFT: u32 = 8;
+/// Bytes for pages that are not full, for each content that a range has room for: about what the range itself takes.
+const BYTES_PER_CONTENT: u64 = 64;
+/// Times that a sweep is begun anew in a pass because it lost its workspace.
+const AGAIN: u8 = 3;
+/// Records that a step takes in.
+const RECORDS: usize = 512;
+
+/// What a sweep may be.
+struct Plan {
+    end: u64,
+    partitions: usize,
+}
+
+/// What there is to be done about a range.
+pub(super) enum Source {
+    /// The summaries are gone through for it,
+    Summaries,
+    /// or for a sweep that begins with it.
+    Gather,
+    /// The workspace has it.
+    Workspace,
+    /// Space is being reserved for a workspace.
+    Later,
+}
+
+/// Sweeps of this pass.
+#[derive(Default)]
+pub(super) struct Sweeps {
+    /// Where the last one begins and ends.
+    pub first: u64,
+    end: u64,
+    /// Blocks that had been moved when the first one began.
+    moved: Option<u64>,
+    lost: u8,
+}
+
+impl Sweeps {
+    /// Blocks that have been moved since the pass began its first sweep.
+    pub fn moved(&self, pool: &Pool) -> u64 {
+        self.moved.map_or(0, |before| pool.moved_blocks() - before)
+    }
+
+    /// How far a pass is, of all places, when a sweep has so many leaves of all, or the workspace is read from this place on. A sweep is a
+    /// third of the work.
+    pub fn gathered(&self, leaf: u64, leaves: u64) -> u64 {
+        let third = (self.end - self.first) / 3;
+        self.first + (u128::from(third) * u128::from(leaf.min(leaves)) / u128::from(leaves.max(1))) as u64
+    }
+
+    pub fn loaded(&self, place: u64) -> u64 {
+        let all = self.end - self.first;
+        self.first + all / 3 + (u128::from(place.clamp(self.first, self.end) - self.first) * 2 / 3) as u64
+    }
+}
+
+impl Record {
+    /// What a summary says of a slot, if a pass has to know it.
+    pub(super) fn of(
+        pool: &Pool,
+        care: &Care,
+        is_behind: bool,
+        (slot, state, digest, owner): (Slot, SlotState, Digest, Key),
+    ) -> Option<Record> {
+        let takes_no_part = !pool.may_share(owner);
+        let is_wanted = !takes_no_part || is_behind && pool.copied_from(owner).is_none();
+        let is_shared = state == SlotState::Shared;
+        (state.is_used() && is_wanted && !care.is_lost(slot, digest))
+            .then_some(Record { found: Found { slot, digest, owner, is_shared }, takes_no_part })
+    }
+}
+
+impl Dedup {
+    /// Where what is in a range from this place on comes from.
+    pub(super) fn source(&mut self, pool: &mut Pool, first: u64) -> Source {
+        if self.workspace.end_from(first).is_some() {
+            return Source::Workspace;
+        }
+        self.workspace.give_up(pool);
+        if self.sweeps.lost >= AGAIN {
+            return Source::Summaries;
+        }
+        let Some(plan) = self.plan(pool, first) else { return Source::Summaries };
+        if plan.end < PLACES && pool.ask_for_fresh() || !self.workspace.is_free() {
+            return Source::Later;
+        }
+        let buckets = pool.buckets_behind();
+        let block = pool.store.geometry.block() as usize;
+        self.workspace.begin(pool.store.epoch << 16 | self.scans & 0xffff, {
+            Partitions::new(first, plan.end, plan.partitions, block, buckets)
+        });
+        let moved = self.sweeps.moved.or(Some(pool.moved_blocks()));
+        self.sweeps = Sweeps { first, end: plan.end, moved, ..self.sweeps };
+        Source::Gather
+    }
+
+    /// How far a sweep from this place on goes, and how many partitions it has; `None`: there is no room for one, or it is not worth it.
+    fn plan(&self, pool: &Pool, first: u64) -> Option<Plan> {
+        let geometry = &pool.store.geometry;
+        let room = Self::room(pool);
+        let range = Range::new(first, pool.space.data_used, room);
+        let width = range.end - range.first;
+        let most = (room as u64 * BYTES_PER_CONTENT / geometry.block()).max(LEAST_RANGES);
+        let left = (geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT);
+        let containers = pool.space.empty_reserved().saturating_sub(left);
+        let pages = u64::from(containers) * u64::from(geometry.slots_per_container);
+        // Each partition has a page that is not full.
+        let blocks = |places: u64| ((u128::from(pool.space.data_used) * u128::from(places)) >> 32) as u64;
+        let needed = |places: u64| {
+            let partitions = places.div_ceil(width).min(most);
+            (blocks(places) * 17 / 16).div_ceil(per_page(geometry.block() as usize) as u64) + partitions
+        };
+        let mut places = PLACES - first;
+        while needed(places) > pages && places >= width {
+            places -= (places / 16).max(1);
+        }
+        let partitions = places.div_ceil(width);
+        let plan = Plan { end: first + places, partitions: partitions.min(most) as usize };
+        // What can be reserved may make it wider.
+        (partitions >= LEAST_RANGES
+            || plan.end < PLACES && (PLACES - first).div_ceil(width) >= LEAST_RANGES && {
+                !pool.host_full && pool.space.to_reserve(u64::MAX, 1).is_some()
+            })
+        .then_some(plan)
+    }
+
+    /// The workspace is called in, or has failed: the pass goes on without it.
+    pub(super) fn lose_workspace(&mut self, pool: &mut Pool) {
+        self.workspace.give_up(pool);
+        self.sweeps.lost += 1;
+        let from = self.range.first;
+        self.spares.clear();
+        self.verify.clear();
+        // A walk of the maps that is under way goes on.
+        match &mut self.at {
+            At::Maps(_, back) => *back = None,
+            At::Gather(_) | At::Load => self.at = At::Next(from),
+            _ => {}
+        }
+        self.forget_from(from);
+        pool.needs_pump = true;
+    }
+
+    /// Looks at some leaves of summaries for the sweep.
+    pub(super) fn gather(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+        let At::Gather(mut leaf) = self.at else { return Ok(()) };
+        let leaves = pool.store.geometry.summary_leaves();
+        let is_behind = pool.buckets_behind().is_some();
+        for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
+            if self.workspace.has_failed() {
+                self.lose_workspace(pool);
+                return Ok(());
+            }
+            if leaf >= leaves {
+                if !self.workspace.finish(pool) {
+                    return if self.workspace.has_failed() { Ok(()) } else { Err(Stop::Waits) };
+                }
+                self.scans += 1;
+                self.at = At::Next(self.sweeps.first);
+                return Ok(());
+            }
+            if !self.workspace.write(pool) {
+                return if self.workspace.has_failed() { Ok(()) } else { Err(Stop::Waits) };
+            }
+            let workspace = &mut self.workspace;
+            leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
+                if let Some(record) = Record::of(pool, care, is_behind, (slot, state, digest, owner)) {
+                    workspace.push(&record);
+                    if !record.takes_no_part {
+                        // As in a scan; later the slot may hold something else.
+                        pool.index.offer(pool.sharing_digest(digest), slot, pool.space.generation(slot));
+                    }
+                }
+            })?;
+            self.at = At::Gather(leaf);
+        }
+        Ok(())
+    }
+
+    /// The next range comes from the workspace.
+    pub(super) fn load_from(&mut self, pool: &mut Pool, first: u64) {
+        self.range.go_on(first, pool.space.data_used, Self::room(pool));
+        if let Some(end) = self.workspace.end_from(first) {
+            // If it has too much, it gets narrower by itself.
+            let twice = 2 * (self.range.end - first);
+            self.range.end = end.min(first + twice);
+        }
+        self.workspace.read_from(first);
+        // What has changed since the gathering counts for all ranges that are left.
+        self.catch_up.rest();
+        pool.watch_disk_index_from(first << 32);
+        self.at = At::Load;
+    }
+
+    /// Takes in some of what the workspace has of the range, and shares what has been found so far.
+    pub(super) fn load(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+        for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
+            if self.workspace.has_failed() {
+                self.lose_workspace(pool);
+                return Ok(());
+            }
+            if self.unresolved.len() >= Self::unresolved_room(pool) {
+                self.begin_maps(Back::Load);
+                return Ok(());
+            }
+            let is_read = self.workspace.read(pool);
+            if is_read || self.spares.len() >= SPARES {
+                self.share_spares(pool, care, facts)?;
+            }
+            if is_read {
+                self.end_range(pool);
+                return Ok(());
+            }
+            let mut taken = 0;
+            while taken < RECORDS
+                && self.spares.len() < SPARES
+                && let Some(record) = self.workspace.next()
+            {
+                if self.range.has(record.found.digest) && !care.is_lost(record.found.slot, record.found.digest) {
+                    self.take_in(&record);
+                }
+                taken += 1;
+            }
+            if taken == 0 {
+                return Err(Stop::Waits);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! Workspace: empty containers that a job writes into what it needs for itself for a while. For all tables they stay free, so a crash leaves
+//! nothing behind.
+//!
+//! They are closed to everybody else, but their slots count as available: writes that find no other free slot call the workspace in. The job
+//! then gives back all of it, as soon as none of its own writes is on its way there. So a slot never has two writers.
+
+use super::Space;
+
+impl Space {
+    /// An empty container is lent to write into; `None`: there is none.
+    pub(crate) fn lend_workspace(&mut self) -> Option<u32> {
+        let container = self.empty_container()?;
+        self.workspace.insert(container);
+        self.closed_to.insert(container);
+        self.groups[(container / super::GROUP) as usize].stale = true;
+        self.search = container + 1;
+        self.empty -= 1;
+        Some(container)
+    }
+
+    /// It is given back.
+    pub(crate) fn end_workspace(&mut self, container: u32) {
+        let was_lent = self.workspace.remove(&container);
+        debug_assert!(was_lent && self.is_empty(container), "nobody else has taken anything in it");
+        self.closed(container);
+        self.empty += 1;
+        self.workspace_is_called &= !self.workspace.is_empty();
+    }
+
+    /// Writes need what is lent.
+    pub(crate) fn call_workspace(&mut self) {
+        self.workspace_is_called = !self.workspace.is_empty();
+    }
+
+    /// Whether they do: all of it is to come back.
+    pub(crate) fn is_workspace_called(&self) -> bool {
+        self.workspace_is_called
+    }
+
+    /// Reserved containers of which every slot is free.
+    pub(crate) fn empty_reserved(&self) -> u32 {
+        self.empty
+    }
+
+    /// Slots of the workspace.
+    pub(super) fn workspace_slots(&self) -> u64 {
+        self.workspace.len() as u64 * u64::from(self.per_container)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{allocate, space};
+    use crate::format::entry::Slot;
+
+    #[test]
+    fn a_workspace_is_free_for_all_tables_and_comes_back_when_nothing_else_is_left() {
+        let mut space = space();
+        let (free, available) = (space.free(), space.available());
+        let lent = space.lend_workspace().unwrap();
+        assert_eq!((space.free(), space.available(), space.empty_reserved()), (free, available, 1));
+        assert!(!space.may_claim(Slot(space.slots_of(lent).start)) && !space.is_workspace_called());
+        let others: Vec<_> = core::iter::from_fn(|| allocate(&mut space)).collect();
+        assert_eq!((others.len(), space.available()), (4, 4));
+        assert!(others.iter().all(|&slot| space.container_of(slot) != lent));
+        assert!(space.is_workspace_called() && space.lend_workspace().is_none());
+        space.end_workspace(lent);
+        assert!(!space.is_workspace_called());
+        assert_eq!(allocate(&mut space).map(|slot| space.container_of(slot)), Some(lent));
+    }
+
+    use alloc::vec::Vec;
+}
