@@ -360,6 +360,7 @@ impl Mover {
                 Ok(true) => {
                     self.moved += 1;
                     pool.regions_mut().moved(key);
+                    pool.note_placed();
                     match &mut self.came {
                         Some(came) => came.push((block, Came::Moved)),
                         None => pool.count_moved(),

@@ -38,6 +38,8 @@ pub(crate) struct Moves {
     /// Blocks that might be moved when the pool was opened.
     at_open: Option<u64>,
     moved: u64,
+    /// Blocks that have got another slot, whether that counts for the budget or not.
+    placed: u64,
     /// Blocks moved on this day.
     moved_on: (u64, u64),
 }
@@ -84,9 +86,14 @@ impl Pool {
         }
     }
 
-    /// Blocks that have been moved since the pool was opened.
-    pub(crate) fn moved_blocks(&self) -> u64 {
-        self.moves.moved
+    /// Blocks that have got another slot from a job since the pool was opened.
+    pub(crate) fn placed_blocks(&self) -> u64 {
+        self.moves.placed
+    }
+
+    /// One more.
+    pub(crate) fn note_placed(&mut self) {
+        self.moves.placed += 1;
     }
 
     /// A block has been moved.

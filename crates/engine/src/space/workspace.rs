@@ -27,9 +27,10 @@ impl Space {
         self.workspace_is_called &= !self.workspace.is_empty();
     }
 
-    /// Writes need what is lent.
-    pub(crate) fn call_workspace(&mut self) {
+    /// Somebody needs what is lent. Whether anything is.
+    pub(crate) fn call_workspace(&mut self) -> bool {
         self.workspace_is_called = !self.workspace.is_empty();
+        self.workspace_is_called
     }
 
     /// Whether they do: all of it is to come back.
@@ -37,9 +38,12 @@ impl Space {
         self.workspace_is_called
     }
 
-    /// Reserved containers of which every slot is free.
-    pub(crate) fn empty_reserved(&self) -> u32 {
-        self.empty
+    /// Empty containers that could be lent.
+    pub(crate) fn lendable(&self) -> u32 {
+        let is_out_of_reach = |&&container: &&u32| {
+            container < self.reserved && self.is_empty(container) && !self.workspace.contains(&container)
+        };
+        self.empty - self.closed_to.iter().filter(is_out_of_reach).count() as u32
     }
 
     /// Slots of the workspace.
@@ -58,7 +62,7 @@ mod tests {
         let mut space = space();
         let (free, available) = (space.free(), space.available());
         let lent = space.lend_workspace().unwrap();
-        assert_eq!((space.free(), space.available(), space.empty_reserved()), (free, available, 1));
+        assert_eq!((space.free(), space.available(), space.lendable()), (free, available, 1));
         assert!(!space.may_claim(Slot(space.slots_of(lent).start)) && !space.is_workspace_called());
         let others: Vec<_> = core::iter::from_fn(|| allocate(&mut space)).collect();
         assert_eq!((others.len(), space.available()), (4, 4));

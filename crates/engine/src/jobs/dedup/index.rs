@@ -31,6 +31,8 @@ pub(super) enum Handed {
 pub(super) struct CatchUp {
     /// How much had been left out when the pass began, if it began since the pool was opened.
     whole_since: Option<u64>,
+    /// The index was behind when the range, or the sweep that it is of, began: all that belongs there has been found.
+    has_all: bool,
     /// Of a range that is handed over: how many buckets the index has, and the next of them.
     at: Option<(u32, u64)>,
     /// The part that is being gathered, and how much of the range has been looked at for it.
@@ -61,6 +63,7 @@ impl CatchUp {
     /// The scan of a range begins.
     pub(super) fn begin_range(&mut self, pool: &mut Pool, first: u64) {
         self.rest();
+        self.has_all = pool.buckets_behind().is_some();
         if first == 0 {
             self.whole_since = Some(pool.left_out_of_disk_index());
         }
@@ -69,12 +72,12 @@ impl CatchUp {
 
     /// Gives up what it has of a range.
     pub(super) fn rest(&mut self) {
-        *self = CatchUp { whole_since: self.whole_since, ..CatchUp::default() };
+        *self = CatchUp { whole_since: self.whole_since, has_all: self.has_all, ..CatchUp::default() };
     }
 
     /// A step of handing over what has been found in a range.
     pub(super) fn hand_over(&mut self, pool: &mut Pool, range: &Range) -> Handed {
-        let Some(buckets) = pool.buckets_behind() else { return Handed::All };
+        let Some(buckets) = pool.buckets_behind().filter(|_| self.has_all) else { return Handed::All };
         if self.at.is_some_and(|(before, _)| before != buckets) {
             // It was made anew meanwhile.
             self.rest();

@@ -52,7 +52,7 @@ use index::{CatchUp, Handed, next_range};
 use partitions::Record;
 use range::{PLACES, Range, Spare};
 use runs::Refused;
-use share::Shared;
+use share::{Shared, last_of};
 use sweep::{Source, Sweeps};
 use undone::{Short, Undone};
 use verify::Verify;
@@ -368,8 +368,10 @@ impl Dedup {
 
     /// The range from this place on: from the workspace, or from the summaries.
     fn begin_range(&mut self, pool: &mut Pool, first: u64) {
-        if self.unresolved.is_empty() {
-            self.replaced.clear();
+        // Slots may hold something else by the next range.
+        let replaced = core::mem::take(&mut self.replaced);
+        for (_, stays, _) in &mut self.unresolved {
+            *stays = last_of(&replaced, *stays);
         }
         match self.source(pool, first) {
             Source::Later => self.is_stuck = true,
@@ -514,11 +516,6 @@ impl Dedup {
             return;
         }
         self.catch_up.end(pool);
-        // What was moved behind its back it has not seen.
-        let moved = self.sweeps.moved(pool);
-        if moved > 0 {
-            self.undone.note(pool.now, moved);
-        }
         self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
         self.undone.sleep(pool.now);
         self.passes += 1;
@@ -569,6 +566,11 @@ impl Steps for Dedup {
         (self.waiting, self.refused, self.beside, self.is_stuck) = (None, None, 0, false);
         if self.short.take().is_none() && !self.is_under_way() {
             self.start();
+        }
+        // What was moved behind its back it has not seen.
+        let moved = self.sweeps.take_moved(work.pool);
+        if moved > 0 {
+            self.undone.note(work.pool.now, moved);
         }
         match self.go_on(work) {
             Ok(()) | Err(Stop::Waits) => {}

@@ -17,6 +17,8 @@ use crate::pool::Pool;
 use crate::pool::change::Put;
 use crate::pool::room::Asked;
 use crate::pool::standing::Facts;
+use crate::slot_map::NearMap;
+use crate::space::SlotState;
 use crate::store::tree::{Missing, Unresolved};
 
 /// Blocks beside others that a step looks at, to see whether runs stay whole.
@@ -38,15 +40,20 @@ pub(super) enum Shared {
     Apart,
 }
 
+/// The slot that stays, by now, where this one was to.
+pub(super) fn last_of(replaced: &NearMap<Slot, Slot>, mut slot: Slot) -> Slot {
+    // One that was given up may be in use again.
+    for _ in 0..MOST_REPLACED {
+        let Some(&other) = replaced.get(&slot) else { break };
+        slot = other;
+    }
+    slot
+}
+
 impl Dedup {
     /// The slot that stays, by now, where this one was to.
-    pub(super) fn stays(&self, mut slot: Slot) -> Slot {
-        // One that was given up may be in use again.
-        for _ in 0..MOST_REPLACED {
-            let Some(&other) = self.replaced.get(&slot) else { break };
-            slot = other;
-        }
-        slot
+    pub(super) fn stays(&self, slot: Slot) -> Slot {
+        last_of(&self.replaced, slot)
     }
 
     /// The slot that was to stay was given up: another one with the content stays.
@@ -60,6 +67,8 @@ impl Dedup {
         self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.owner));
         while let Some(&Spare { slot, digest, owner, is_shared, stays }) = self.spares.last() {
             let stays = self.stays(stays);
+            // Others may have come to share it since it was found.
+            let is_shared = is_shared || pool.slot_state(slot)? == SlotState::Shared;
             let shared = match is_shared {
                 _ if stays == slot => Shared::Yes,
                 false => self.share(pool, care, facts, owner, (slot, stays, digest))?,

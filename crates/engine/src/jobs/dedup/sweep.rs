@@ -60,15 +60,16 @@ pub(super) struct Sweeps {
     /// Where the last one begins and ends.
     pub first: u64,
     end: u64,
-    /// Blocks that had been moved when the first one began.
+    /// Blocks that had been moved when the first one began, or when that was noted last.
     moved: Option<u64>,
     lost: u8,
 }
 
 impl Sweeps {
-    /// Blocks that have been moved since the pass began its first sweep.
-    pub fn moved(&self, pool: &Pool) -> u64 {
-        self.moved.map_or(0, |before| pool.moved_blocks() - before)
+    /// Blocks that have been moved since the pass began its first sweep, or since this was asked for.
+    pub fn take_moved(&mut self, pool: &Pool) -> u64 {
+        let by_now = pool.placed_blocks();
+        self.moved.as_mut().map_or(0, |before| by_now - core::mem::replace(before, by_now))
     }
 
     /// How far a pass is, of all places, when a sweep has so many leaves of all, or the workspace is read from this place on. A sweep is a
@@ -116,10 +117,9 @@ impl Dedup {
         }
         let buckets = pool.buckets_behind();
         let block = pool.store.geometry.block() as usize;
-        self.workspace.begin(pool.store.epoch << 16 | self.scans & 0xffff, {
-            Partitions::new(first, plan.end, plan.partitions, block, buckets)
-        });
-        let moved = self.sweeps.moved.or(Some(pool.moved_blocks()));
+        let partitions = Partitions::new(first, plan.end, plan.partitions, block, buckets);
+        self.workspace.begin(pool.store.epoch, partitions);
+        let moved = self.sweeps.moved.or(Some(pool.placed_blocks()));
         self.sweeps = Sweeps { first, end: plan.end, moved, ..self.sweeps };
         Source::Gather
     }
@@ -132,7 +132,7 @@ impl Dedup {
         let width = range.end - range.first;
         let most = (room as u64 * BYTES_PER_CONTENT / geometry.block()).max(LEAST_RANGES);
         let left = (geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT);
-        let containers = pool.space.empty_reserved().saturating_sub(left);
+        let containers = pool.space.lendable().saturating_sub(left);
         let pages = u64::from(containers) * u64::from(geometry.slots_per_container);
         // Each partition has a page that is not full.
         let blocks = |places: u64| ((u128::from(pool.space.data_used) * u128::from(places)) >> 32) as u64;
@@ -158,14 +158,18 @@ impl Dedup {
     pub(super) fn lose_workspace(&mut self, pool: &mut Pool) {
         self.workspace.give_up(pool);
         self.sweeps.lost += 1;
-        let from = self.range.first;
-        self.spares.clear();
         self.verify.clear();
+        // A range that is done, and handed over, stays so.
+        let from = match self.at {
+            At::Gather(_) | At::Load | At::Maps(..) => self.range.first,
+            At::Next(first) => first,
+            At::Begin | At::Scan(_) | At::Index | At::End => return,
+        };
+        self.spares.clear();
         // A walk of the maps that is under way goes on.
         match &mut self.at {
             At::Maps(_, back) => *back = None,
-            At::Gather(_) | At::Load => self.at = At::Next(from),
-            _ => {}
+            at => *at = At::Next(from),
         }
         self.forget_from(from);
         pool.needs_pump = true;

@@ -64,6 +64,8 @@ pub(super) struct Workspace {
     writes: usize,
     abandoned: usize,
     serial: u32,
+    /// Sweeps since the pool was opened.
+    sweeps: u16,
     /// No page was free.
     is_stuck: bool,
     /// Pages written and read since the pool was opened.
@@ -72,9 +74,11 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Begins a sweep, which has a number that no other one has had.
-    pub fn begin(&mut self, number: u64, partitions: Partitions) {
+    /// Begins a sweep, in this epoch. It has a number that no other one has had: the epoch grows before a pass goes on after an opening.
+    pub fn begin(&mut self, epoch: u64, partitions: Partitions) {
         debug_assert!(self.is_free(), "what was there before is given back first");
+        self.sweeps = self.sweeps.wrapping_add(1);
+        let number = epoch << 16 | u64::from(self.sweeps);
         let places = vec![Vec::new(); partitions.count()];
         self.sweep = Some(Sweep {
             number,
@@ -319,6 +323,7 @@ impl Workspace {
 
     /// Gives all of it up.
     pub fn give_up(&mut self, pool: &mut Pool) {
+        self.is_stuck = false;
         if let Some(sweep) = self.sweep.take() {
             self.abandoned += sweep.reads.iter().filter(|read| read.records.is_none()).count();
         }

@@ -159,8 +159,10 @@ impl Relocate {
     fn claim(&mut self, pool: &mut Pool) -> Result<(), Stop> {
         let empty = pool.space.empty_container().filter(|_| pool.has_slots_to_claim());
         let Some(container) = empty else {
-            if pool.has_slots_to_claim() && pool.ask_for_fresh() {
+            let is_called = pool.space.is_workspace_called();
+            if pool.has_slots_to_claim() && (pool.ask_for_fresh() || pool.space.call_workspace()) {
                 self.is_stuck = true;
+                pool.needs_pump |= pool.space.is_workspace_called() && !is_called;
             } else if !pool.space.pending().is_empty() && !self.has_tried_enough() {
                 // What is about to become free may be what is missing.
                 self.changes.wait_for_checkpoint(pool);
