@@ -60,9 +60,9 @@ struct Sweep {
 pub(super) struct Workspace {
     sweep: Option<Sweep>,
     containers: Vec<u32>,
-    /// In flight: writes, and reads that nobody waits for any more.
+    /// I/O in flight, and writes among it.
+    in_flight: usize,
     writes: usize,
-    abandoned: usize,
     serial: u32,
     /// Sweeps since the pool was opened.
     sweeps: u16,
@@ -101,7 +101,7 @@ impl Workspace {
 
     /// Whether it holds nothing: a sweep may begin.
     pub fn is_free(&self) -> bool {
-        self.sweep.is_none() && self.containers.is_empty() && self.in_flight() == 0
+        self.sweep.is_none() && self.containers.is_empty() && self.in_flight == 0
     }
 
     /// Whether something did not come back as it was written, or could not be written.
@@ -124,9 +124,9 @@ impl Workspace {
         Some(self.sweep.as_ref()?.partitions.at(place)?.1)
     }
 
+    #[inline]
     pub fn in_flight(&self) -> usize {
-        let reads = |sweep: &Sweep| sweep.reads.iter().filter(|read| read.records.is_none()).count();
-        self.writes + self.abandoned + self.sweep.as_ref().map_or(0, reads)
+        self.in_flight
     }
 
     pub fn memory(&self) -> u64 {
@@ -233,6 +233,7 @@ impl Workspace {
         self.serial = self.serial.wrapping_add(1) % PARTS;
         let part = PARTS + self.serial;
         let segments = segments.iter().map(|&page| Segment::Page(page));
+        self.in_flight += 1;
         pool.store.io.begin(op, offset, u64::from(pages) * block, segments, Job::Dedup.io(part as usize));
         part
     }
@@ -248,7 +249,7 @@ impl Workspace {
     /// A range from this place on is wanted: all that its partition has.
     pub fn read_from(&mut self, place: u64) {
         let Some(sweep) = &mut self.sweep else { return };
-        self.abandoned += sweep.reads.drain(..).filter(|read| read.records.is_none()).count();
+        sweep.reads.clear();
         sweep.come = Vec::new().into_iter();
         sweep.reading = sweep.partitions.at(place).map(|(partition, _)| (partition, 0));
     }
@@ -291,6 +292,7 @@ impl Workspace {
 
     /// An I/O is done.
     pub fn done(&mut self, pool: &mut Pool, part: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        self.in_flight -= 1;
         let reads = |sweep: &mut Sweep| sweep.reads.iter().position(|read| read.part == part && read.records.is_none());
         let wanted = self.sweep.as_mut().and_then(reads);
         match (&mut self.sweep, wanted) {
@@ -301,7 +303,8 @@ impl Workspace {
                 sweep.has_failed |= records.is_none();
                 read.records = Some(records.unwrap_or_default());
             }
-            (..) => self.abandoned -= 1,
+            // Nobody waits for it any more.
+            (..) => {}
         }
         if self.sweep.is_none() {
             self.give_back(pool);
@@ -324,9 +327,7 @@ impl Workspace {
     /// Gives all of it up.
     pub fn give_up(&mut self, pool: &mut Pool) {
         self.is_stuck = false;
-        if let Some(sweep) = self.sweep.take() {
-            self.abandoned += sweep.reads.iter().filter(|read| read.records.is_none()).count();
-        }
+        self.sweep = None;
         self.give_back(pool);
     }
 
