@@ -269,7 +269,7 @@ impl Engine {
             // The host may have room again: ask once more, for each write that runs short.
             self.pool.host_full = false;
         }
-        let can_reserve = !kept && !self.pool.host_full && self.pool.space.to_reserve(u64::MAX, 1).is_some();
+        let can_reserve = !kept && self.pool.may_reserve();
         if !can_reserve {
             // What a discard frees comes with the checkpoint that walked it, and with the next ones.
             let tried = done >= since.max(self.pool.walked_in) + SPACE_ATTEMPTS

@@ -19,7 +19,7 @@ impl Pool {
     pub(crate) fn open_ahead(&mut self) -> bool {
         let mut opened = false;
         while self.space.ready_apart() < self.slots_ahead() {
-            let fresh = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
+            let fresh = self.may_reserve();
             let Some(container) = self.space.choose(fresh) else {
                 self.wants_fresh = fresh;
                 break;
@@ -92,9 +92,14 @@ impl Pool {
         Ok(())
     }
 
+    /// Whether there are containers whose space is not reserved yet, as far as is known.
+    pub(crate) fn may_reserve(&self) -> bool {
+        !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some()
+    }
+
     /// Asks for a container whose space is not reserved yet; false if there is none.
     pub(crate) fn ask_for_fresh(&mut self) -> bool {
-        let is_one = !self.host_full && self.space.to_reserve(u64::MAX, 1).is_some();
+        let is_one = self.may_reserve();
         if is_one && !self.reserving {
             (self.wants_fresh, self.needs_pump) = (true, true);
         }

@@ -61,8 +61,7 @@ impl Space {
         let is_to_be_had = self.is_partly_free(container);
         if is_to_be_had {
             self.lent.push(container);
-            self.closed_to.insert(container);
-            self.groups[(container / super::GROUP) as usize].stale = true;
+            self.close_to_others(container);
         }
         is_to_be_had
     }

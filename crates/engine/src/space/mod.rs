@@ -541,8 +541,7 @@ impl Space {
         let left = slots.iter().map(|word: &u64| word.count_ones()).sum();
         debug_assert_eq!(left, u32::from(self.containers[container as usize].free));
         self.ready += u64::from(left);
-        self.closed_to.insert(container);
-        self.groups[(container / GROUP) as usize].stale = true;
+        self.close_to_others(container);
         self.search = container + 1;
         self.grow_generation(container);
         Open { container, slots, left, word: 0 }
@@ -552,6 +551,10 @@ impl Space {
     pub(crate) fn exclude(&mut self, container: u32) {
         self.available -= u64::from(self.containers[container as usize].free);
         self.excluded.push(container);
+        self.close_to_others(container);
+    }
+
+    fn close_to_others(&mut self, container: u32) {
         self.closed_to.insert(container);
         self.groups[(container / GROUP) as usize].stale = true;
     }

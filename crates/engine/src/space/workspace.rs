@@ -11,8 +11,7 @@ impl Space {
     pub(crate) fn lend_workspace(&mut self) -> Option<u32> {
         let container = self.empty_container()?;
         self.workspace.insert(container);
-        self.closed_to.insert(container);
-        self.groups[(container / super::GROUP) as usize].stale = true;
+        self.close_to_others(container);
         self.search = container + 1;
         self.empty -= 1;
         Some(container)
@@ -56,6 +55,7 @@ impl Space {
 mod tests {
     use super::super::tests::{allocate, space};
     use crate::format::entry::Slot;
+    use alloc::vec::Vec;
 
     #[test]
     fn a_workspace_is_free_for_all_tables_and_comes_back_when_nothing_else_is_left() {
@@ -72,6 +72,4 @@ mod tests {
         assert!(!space.is_workspace_called());
         assert_eq!(allocate(&mut space).map(|slot| space.container_of(slot)), Some(lent));
     }
-
-    use alloc::vec::Vec;
 }

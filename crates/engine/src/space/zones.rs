@@ -67,8 +67,7 @@ impl Space {
 
     fn set_aside(&mut self, container: u32) {
         self.scratch.push(container);
-        self.closed_to.insert(container);
-        self.groups[(container / super::GROUP) as usize].stale = true;
+        self.close_to_others(container);
     }
 
     /// One that is kept, and has free slots, is no longer.

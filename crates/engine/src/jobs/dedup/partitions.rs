@@ -68,7 +68,6 @@ pub(super) struct Name {
 /// A page that is full, or the last of its partition.
 pub(super) struct Page {
     partition: u32,
-    number: u32,
     records: Vec<u8>,
 }
 
@@ -83,11 +82,11 @@ impl Page {
         size_of::<Page>() as u64 + list_bytes(&self.records)
     }
 
-    /// Makes the page what is on disk.
-    pub fn write(&self, seed: u64, sweep: u64, page: &mut [u8]) {
+    /// Makes the page what is on disk: the one with this number of its partition.
+    pub fn write(&self, seed: u64, (sweep, number): (u64, u32), page: &mut [u8]) {
         put_u64(page, 8, sweep);
         put_u32(page, 16, self.partition);
-        put_u32(page, 20, self.number);
+        put_u32(page, 20, number);
         put_u16(page, 24, (self.records.len() / RECORD_BYTES) as u16);
         page[HEAD_BYTES..][..self.records.len()].copy_from_slice(&self.records);
         let sum = checksum(seed, &page[8..]);
@@ -110,8 +109,6 @@ pub(super) struct Partitions {
     /// Each partition has what is at its end, too: a range that begins within a bucket of the index on disk finds all of it in one partition.
     overlaps: bool,
     open: Vec<Vec<u8>>,
-    /// How many pages of each partition are full.
-    pages: Vec<u32>,
     page_bytes: usize,
     /// The next partition whose last page is to be written.
     flushed: usize,
@@ -140,8 +137,7 @@ impl Partitions {
         }
         let count = edges.len() - 1;
         let page_bytes = per_page(block) * RECORD_BYTES;
-        let (open, pages) = (vec![Vec::new(); count], vec![0; count]);
-        Partitions { edges, overlaps: buckets.is_some(), open, pages, page_bytes, flushed: 0 }
+        Partitions { edges, overlaps: buckets.is_some(), open: vec![Vec::new(); count], page_bytes, flushed: 0 }
     }
 
     /// The partition that has all from this place on, and where it ends.
@@ -160,7 +156,7 @@ impl Partitions {
     /// Bytes of memory.
     pub fn memory(&self) -> u64 {
         let open: u64 = self.open.iter().map(list_bytes).sum();
-        open + list_bytes(&self.open) + list_bytes(&self.pages) + list_bytes(&self.edges)
+        open + list_bytes(&self.open) + list_bytes(&self.edges)
     }
 
     /// Takes a slot in use in, if it belongs here. Gives pages that are full by then.
@@ -188,9 +184,7 @@ impl Partitions {
     }
 
     fn close(&mut self, partition: usize) -> Page {
-        let number = self.pages[partition];
-        self.pages[partition] += 1;
-        Page { partition: partition as u32, number, records: core::mem::take(&mut self.open[partition]) }
+        Page { partition: partition as u32, records: core::mem::take(&mut self.open[partition]) }
     }
 
     /// Whether each partition's last page has been given out.
@@ -238,8 +232,9 @@ mod tests {
             let mut pages: Vec<Vec<Vec<u8>>> = vec![Vec::new(); partitions.count()];
             let mut write = |page: Page| {
                 let mut bytes = vec![0; block];
-                page.write(9, 7, &mut bytes);
-                pages[page.partition()].push(bytes);
+                let pages = &mut pages[page.partition()];
+                page.write(9, (7, pages.len() as u32), &mut bytes);
+                pages.push(bytes);
             };
             let records: Vec<Record> = (0..slots).map(|slot| record(slot / 2, slot)).collect();
             records.iter().for_each(|record| partitions.push(record, &mut write));
@@ -272,7 +267,7 @@ mod tests {
         let mut partitions = Partitions::new(0, PLACES, 1, 512, None);
         partitions.push(&record(1, 1), |_| unreachable!("it is not full"));
         let mut bytes = vec![0; 512];
-        partitions.flush().unwrap().write(1, 2, &mut bytes);
+        partitions.flush().unwrap().write(1, (2, 0), &mut bytes);
         let name = Name { sweep: 2, partition: 0, number: 0 };
         assert_eq!(read_page(1, name, &bytes).unwrap().collect::<Vec<_>>(), [record(1, 1)]);
         for at in 0..512 {

@@ -147,11 +147,8 @@ impl Dedup {
         let partitions = places.div_ceil(width);
         let plan = Plan { end: first + places, partitions: partitions.min(most) as usize };
         // What can be reserved may make it wider.
-        (partitions >= LEAST_RANGES
-            || plan.end < PLACES && (PLACES - first).div_ceil(width) >= LEAST_RANGES && {
-                !pool.host_full && pool.space.to_reserve(u64::MAX, 1).is_some()
-            })
-        .then_some(plan)
+        let may_be_wider = || (PLACES - first).div_ceil(width) >= LEAST_RANGES && pool.may_reserve();
+        (partitions >= LEAST_RANGES || plan.end < PLACES && may_be_wider()).then_some(plan)
     }
 
     /// The workspace is called in, or has failed: the pass goes on without it.

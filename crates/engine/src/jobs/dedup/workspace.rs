@@ -212,8 +212,10 @@ impl Workspace {
                     self.is_stuck = batch.is_empty();
                     break;
                 };
-                page.write(pool.store.page_seed, sweep.number, pool.store.pages.bytes_mut(id));
-                sweep.places[page.partition()].push(sweep.next);
+                let places = &mut sweep.places[page.partition()];
+                let number = (sweep.number, places.len() as u32);
+                page.write(pool.store.page_seed, number, pool.store.pages.bytes_mut(id));
+                places.push(sweep.next);
                 sweep.next += 1;
                 sweep.waiting.pop_front();
                 batch.push(id);
