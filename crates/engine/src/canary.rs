@@ -84,6 +84,8 @@ pub enum Canary {
     BlindShare,
     /// The same, whatever the other slot holds by now.
     ShareWithFreed,
+    /// What a slot held when a pass found it counts as what it holds, whatever has been written there since.
+    OldGeneration,
     /// The pass shares as many blocks between two syncs as it likes: recovery would have to verify all of them.
     EndlessChanges,
     /// The pass shares whether there is metadata for it or not.

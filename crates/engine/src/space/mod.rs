@@ -155,6 +155,8 @@ pub(crate) struct Space {
     /// Slots with at least one reference in the space map.
     pub(crate) data_used: u64,
     wrapped: Vec<u32>,
+    /// How often one has come round.
+    wraps: u64,
     /// Containers whose slots may have got new content since somebody asked, if anybody wants to know.
     changed: Option<BTreeSet<u32>>,
     leaf_entries: u64,
@@ -194,6 +196,7 @@ impl Space {
             ready: 0,
             data_used: 0,
             wrapped: Vec::new(),
+            wraps: 0,
             changed: None,
             leaf_entries,
             dirty_containers: vec![false; leaves as usize],
@@ -312,6 +315,7 @@ impl Space {
         *generation = generation.wrapping_add(1);
         if *generation == 0 {
             self.wrapped.push(container);
+            self.wraps += 1;
         }
         if let Some(changed) = &mut self.changed {
             changed.insert(container);
@@ -322,6 +326,11 @@ impl Space {
     /// The slots of a container whose generation has come round.
     pub(crate) fn take_wrapped(&mut self) -> Option<core::ops::Range<u64>> {
         self.wrapped.pop().map(|container| self.slots_of(container))
+    }
+
+    /// How often a generation has come round since the pool was opened: what was noted before the last time may look right again.
+    pub(crate) fn wraps(&self) -> u64 {
+        self.wraps
     }
 
     /// From here on it is known which containers may have got new content.

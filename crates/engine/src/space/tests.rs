@@ -55,7 +55,7 @@ fn a_generation_that_comes_round_names_its_slots_once() {
             named += 1;
         }
     }
-    assert_eq!((named, space.take_wrapped()), (2, None));
+    assert_eq!((named, space.wraps(), space.take_wrapped()), (2, 2, None));
 }
 
 pub(super) fn mature(space: &mut Space, published: u64, busy: bool) -> usize {

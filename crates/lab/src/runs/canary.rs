@@ -22,7 +22,7 @@ use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 59] = [
+pub const CANARIES: [(Canary, u64); 60] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -66,6 +66,7 @@ pub const CANARIES: [(Canary, u64); 59] = [
     (Canary::ForgottenReferrer, 60),
     (Canary::BlindShare, 60),
     (Canary::ShareWithFreed, 60),
+    (Canary::OldGeneration, 1),
     (Canary::EndlessChanges, 1),
     (Canary::ShareWithoutRoom, 1),
     (Canary::WorkspaceInUse, 1),
@@ -197,6 +198,7 @@ fn caught(canary: Canary, seed: u64) -> Option<Catch> {
         Canary::EndlessChanges => Some(hazards::changes_between_syncs()),
         Canary::ShareWithoutRoom => Some(hazards::passes_short_of_metadata()),
         Canary::WorkspaceInUse => Some(hazards::workspaces_that_are_called_in()),
+        Canary::OldGeneration => Some(hazards::slots_that_get_other_contents()),
         Canary::CopyForData => Some(hazards::copies_beside_a_pass()),
         _ => None,
     };

@@ -120,6 +120,44 @@ pub fn workspaces_that_are_called_in() -> Checked {
     Ok(())
 }
 
+/// While a pass reads what it has found, the slots that are to stay get other contents, several times: no block is led to them.
+pub fn slots_that_get_other_contents() -> Checked {
+    let mut config = Config::small(1);
+    config.parameters.geometry.containers = 28;
+    config.limits = Limits { delta_entries: 12, map_buffer: 0, ..config.limits };
+    (config.volumes, config.depth) = (vec![(128, Policy::Native)], 12);
+    let data = config.parameters.geometry.data_start() * config.parameters.geometry.block();
+    let mut run = Run::start(config, Trace::new(false), false)?;
+    let half = |first: u64, value: u64| (0..8).map(move |at| write(0, first + 8 * at, 8, (value + 8 * at) as u32));
+    let mut word: Vec<Operation> = half(0, 1).chain(half(64, 1)).collect();
+    word.extend([Operation::Drain, Operation::Settle, share(0), Operation::Drain]);
+    word.push(Operation::Dedup(DedupCommand::Start));
+    run.world.hold_back(move |io| io.op == IoOp::ReadPages && io.offset >= data);
+    run.perform(&word)?;
+    for _ in 0..MOMENTS {
+        run.perform(&[Operation::Idle(SECONDS / 100_000)])?;
+        if run.world.held() > 0 {
+            break;
+        }
+    }
+    if run.world.held() == 0 {
+        return violated("the pass read nothing from its workspace");
+    }
+    for round in 1..4 {
+        run.perform(&half(0, 1000 * round).collect::<Vec<_>>())?;
+        run.perform(&[Operation::Drain, Operation::Idle(SECONDS)])?;
+    }
+    if run.world.engine.status().dedup.workspace_blocks == 0 {
+        return violated("the writes needed the workspace");
+    }
+    run.world.hold_back(|_| false);
+    let held = run.world.held();
+    run.world.let_go(held);
+    run.perform(&[Operation::Drain, Operation::Idle(60 * SECONDS)])?;
+    run.verify_all()?;
+    run.settle_and_audit()
+}
+
 /// Blocks have second copies, and a pass goes through them: each copy stays a copy.
 pub fn copies_beside_a_pass() -> Checked {
     let mut config = Config::small(1);

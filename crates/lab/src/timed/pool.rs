@@ -118,6 +118,32 @@ impl Tree {
     }
 }
 
+/// Blocks that hold what an earlier one does: so many in a row, as many as that of so many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Doubles {
+    /// One block of so many, two at least.
+    pub one_in: u64,
+    /// In a row; where they come from, they follow each other, too.
+    pub run: u64,
+}
+
+impl Doubles {
+    /// How many of so many blocks.
+    pub fn of(self, blocks: u64) -> u64 {
+        let row = self.one_in * self.run;
+        blocks / row * self.run + (blocks % row).saturating_sub(row - self.run)
+    }
+
+    /// The slot that first had what this one holds.
+    fn first(self, slot: u64) -> u64 {
+        let row = self.one_in * self.run;
+        let (number, place) = (slot / row, slot % row);
+        // The first ones of each row are no doubles.
+        let Some(place) = place.checked_sub(row - self.run) else { return slot };
+        mix(number) % (number + 1) * row + place
+    }
+}
+
 /// The pool.
 pub struct Pool {
     /// Its parameters.
@@ -132,8 +158,8 @@ pub struct Pool {
     digests: Vec<Digest>,
     /// Summaries say of each slot for which block it was written.
     has_owners: bool,
-    /// Contents all differ, but for one block of so many, which holds what an earlier one does. That is known to the metadata alone.
-    doubled_one_in: Option<u64>,
+    /// Contents all differ, but for some, which are known to the metadata alone.
+    doubles: Option<Doubles>,
     metadata_used: u64,
 }
 
@@ -153,10 +179,9 @@ impl Pool {
         Pool::made(bytes, 0, spare_bytes, true, None)
     }
 
-    /// The same, and what the metadata says of contents differs from block to block, but for one of so many, which holds what an earlier one
-    /// does. What is read of a block is not that.
-    pub fn with_doubles(bytes: u64, spare_bytes: u64, one_in: u64) -> Result<Pool, engine::BadGeometry> {
-        Pool::made(bytes, 0, spare_bytes, true, Some(one_in.max(2)))
+    /// The same, and what the metadata says of contents differs from block to block, but for these. What is read of a block is not that.
+    pub fn with_doubles(bytes: u64, spare_bytes: u64, doubles: Doubles) -> Result<Pool, engine::BadGeometry> {
+        Pool::made(bytes, 0, spare_bytes, true, Some(doubles))
     }
 
     fn made(
@@ -164,7 +189,7 @@ impl Pool {
         other_bytes: u64,
         spare_bytes: u64,
         has_owners: bool,
-        doubled_one_in: Option<u64>,
+        doubles: Option<Doubles>,
     ) -> Result<Pool, engine::BadGeometry> {
         let geometry = Geometry::for_capacity(bytes + other_bytes + spare_bytes)?;
         let parameters = Parameters::new(geometry, *b"scale in the lab", [7; 32], DigestFunction::Aegis128X2);
@@ -179,7 +204,7 @@ impl Pool {
         let digests = (0..geometry.block() / SUMMARY_BYTES).map(|place| digest(&first_cells(place))).collect();
         let (trees, metadata_used) = (Vec::new(), 0);
         let mut pool =
-            Pool { parameters, mapped, other, trees, superblock, digests, has_owners, doubled_one_in, metadata_used };
+            Pool { parameters, mapped, other, trees, superblock, digests, has_owners, doubles, metadata_used };
         for table in TABLES.into_iter().filter(|&table| table != Table::OtherMap || other > 0) {
             pool.plant(table);
         }
@@ -331,12 +356,10 @@ impl Pool {
 
     /// What the metadata says that a slot in use holds.
     fn digest_of(&self, slot: u64) -> Digest {
-        let Some(one_in) = self.doubled_one_in else {
+        let Some(doubles) = self.doubles else {
             return self.digests[(slot % self.digests.len() as u64) as usize];
         };
-        let is_double = slot % one_in == one_in - 1;
-        // The first of each row is no double.
-        let content = if is_double { mix(slot) % (slot / one_in + 1) * one_in } else { slot };
+        let content = doubles.first(slot);
         Digest((u128::from(mix(content)) << 64 | u128::from(mix(!content))).to_le_bytes())
     }
 

@@ -150,6 +150,7 @@ fn a_pass_waits_for_syncs_and_leaves_second_copies_alone() {
     lab::runs::hazards::passes_short_of_metadata().unwrap();
     lab::runs::hazards::copies_beside_a_pass().unwrap();
     lab::runs::hazards::workspaces_that_are_called_in().unwrap();
+    lab::runs::hazards::slots_that_get_other_contents().unwrap();
 }
 
 /// What a client writes while a pass is under way is what it reads; the next pass finds what is double by then.

@@ -1,6 +1,6 @@
 //! Sweeps of the exact pass: with many ranges it goes through the summaries once, and keeps what it finds in empty containers for a while.
 
-use engine::{DedupStatus, PassState, Policy};
+use engine::{Command, DedupStatus, PassState, Policy, PoolChange, Tidy};
 use lab::content::Content;
 use lab::random::Random;
 use lab::runs::config::Config;
@@ -38,6 +38,43 @@ fn a_pass_with_many_ranges_sweeps_and_leaves_each_content_once() {
             bench.assert_exact(&contents);
         }
     }
+}
+
+/// Where a pass finds more than there is room for beside the ranges that are left, it shares that in between, and what comes then takes its
+/// place.
+#[test]
+fn what_finds_no_room_beside_the_ranges_is_shared_in_between() {
+    const MANY: u64 = 4 * BLOCKS;
+    let mut in_between = 0;
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let mut config = config_of_many_ranges(&mut random);
+        // Forty of them are in use.
+        config.parameters.geometry.containers = 45 + (seed % 6) as u32;
+        let mut bench = Bench::new(config, MANY);
+        let contents: Vec<u32> = (0..MANY).map(|_| 1 + random.below(40) as u32).collect();
+        let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+        bench.command(Command::SetPool(change));
+        bench.share_by(Policy::Native);
+        for (first, values) in (0..).step_by(8).zip(contents.chunks(8)) {
+            bench.write(first, values);
+        }
+        bench.share_by(Policy::Full);
+        bench.start_pass();
+        let (mut before, mut is_in_between) = (None, false);
+        while bench.dedup().state == PassState::Running {
+            bench.step_once();
+            let dedup = bench.dedup();
+            if dedup.shared_blocks > 0 && dedup.workspace_blocks > 0 {
+                // Not by another sweep.
+                let (written, scans) = *before.get_or_insert((dedup.workspace_written, dedup.scans));
+                is_in_between |= written < dedup.workspace_written && scans == dedup.scans;
+            }
+        }
+        in_between += u32::from(is_in_between);
+        bench.assert_exact(&contents);
+    }
+    assert!(in_between > 3, "{in_between}");
 }
 
 /// Writes that need the containers into which a pass writes get them, and what the pass has not shared by then it finds without.

@@ -5,7 +5,8 @@
 //! Begin   a checkpoint: all that was written before is in the summaries, and the map buffer in its leaves
 //! Scan    all summaries, for one range of digests (range.rs): of each content one slot stays, the others are spare. Where there are many
 //!         ranges, from a workspace (sweep.rs)
-//! Share   the block that a spare slot was first written for leads to the slot that stays, if it still leads to the spare one
+//! Share   the block that a spare slot was first written for leads to the slot that stays, if it still leads to the spare one. In a sweep:
+//!         after its ranges, in the order of blocks
 //! Maps    spare slots with other blocks: one walk of all maps for all of them (jobs/maps.rs); before the next range, if there are many
 //! Index   contents of the range for an index on disk that has fallen behind (index.rs)
 //! End     a checkpoint: spare slots are free
@@ -19,7 +20,8 @@
 //! - Hidden volumes, volumes that are only read and those with the policy `native` take no part.
 //! - What replaces something is bounded: changes between two syncs, so that recovery stays short, and the part of the delta, so that
 //!   background work does not press the foreground.
-//! - The place in the superblock is that of a range before which nothing is left to do. A pass that is interrupted repeats one range.
+//! - The place in the superblock is that of a range before which nothing is left to do. A pass that is interrupted repeats one range, or a
+//!   sweep.
 //!
 //! What is written while a pass is under way may stay double: the next pass finds it. A pass begins by command, and by itself when writes
 //! have left work to it (undone.rs).
@@ -52,7 +54,7 @@ use index::{CatchUp, Handed, next_range};
 use partitions::Record;
 use range::{PLACES, Range, Spare};
 use runs::Refused;
-use share::{Shared, last_of};
+use share::{Seen, Shared, last_of};
 use sweep::{Source, Sweeps};
 use undone::{Short, Undone};
 use verify::Verify;
@@ -110,8 +112,12 @@ enum At {
     Gather(u64),
     /// A range comes from the workspace.
     Load,
-    /// A walk of all maps; then it goes on there, or with the range from its beginning.
-    Maps(Maps, Option<Back>),
+    /// What is one too many is shared in the order of blocks, before it goes on from this place: pages of it are being written,
+    Finish(u64),
+    /// or it is collected from this partition on, or all of it has been.
+    Share(Option<usize>, u64),
+    /// A walk of all maps; then it goes on there.
+    Maps(Maps, Back),
     /// What the range has found is handed over to the index on disk.
     Index,
     /// All has been shared; the checkpoint that frees the slots is asked for.
@@ -122,7 +128,8 @@ enum At {
 #[derive(Clone, Copy)]
 enum Back {
     Scan(u64),
-    Load,
+    Share(Option<usize>, u64),
+    Next(u64),
 }
 
 /// The job.
@@ -131,6 +138,8 @@ pub(crate) struct Dedup {
     at: At,
     range: Range,
     spares: Vec<Spare>,
+    /// So many of them are in the order of blocks, the last one first: all, or none.
+    in_order: usize,
     /// Spare slots that other blocks than their first lead to: the slot, the one that stays, the content.
     unresolved: Vec<(Slot, Slot, Digest)>,
     /// Slots that were to stay and were given up meanwhile, and those that stay in their place.
@@ -159,6 +168,8 @@ pub(crate) struct Dedup {
     catch_up: CatchUp,
     workspace: Workspace,
     sweeps: Sweeps,
+    /// How often generations had come round when what is shared was found.
+    wraps: u64,
 }
 
 impl Dedup {
@@ -168,6 +179,7 @@ impl Dedup {
             at: At::Begin,
             range: Range::new(0, 0, 0),
             spares: Vec::new(),
+            in_order: 0,
             unresolved: Vec::new(),
             replaced: NearMap::default(),
             changes: Changes::default(),
@@ -189,6 +201,7 @@ impl Dedup {
             catch_up: CatchUp::default(),
             workspace: Workspace::default(),
             sweeps: Sweeps::default(),
+            wraps: 0,
         }
     }
 
@@ -254,8 +267,14 @@ impl Dedup {
             (At::Gather(leaf), _) => return self.sweeps.gathered(*leaf, leaves),
             (At::Next(place), _) if self.workspace.is_on() => return self.sweeps.loaded(*place),
             (At::Next(place), _) => return *place,
-            (At::Scan(leaf) | At::Maps(_, Some(Back::Scan(leaf))), _) => *leaf,
-            (At::Load | At::Maps(..), _) => return self.sweeps.loaded(self.range.first),
+            (At::Scan(leaf) | At::Maps(_, Back::Scan(leaf)), _) => *leaf,
+            (At::Load, _) => return self.sweeps.loaded(self.range.first),
+            (At::Finish(next), _) => return self.sweeps.loaded(*next),
+            (At::Share(at, next) | At::Maps(_, Back::Share(at, next)), _) => {
+                let read = self.workspace.spares_read(at.unwrap_or(usize::MAX));
+                return self.sweeps.sharing(*next, read);
+            }
+            (At::Maps(_, Back::Next(next)), _) => return *next,
             (At::Index, _) if self.workspace.is_on() => return self.sweeps.loaded(self.range.end),
             (At::Index, _) => u64::MAX,
         };
@@ -321,7 +340,7 @@ impl Dedup {
         pool.watch_disk_index(false);
         (self.at, self.waiting, self.pace) = (At::Begin, None, None);
         self.range = Range::new(0, 0, 0);
-        (self.spares, self.unresolved) = (Vec::new(), Vec::new());
+        (self.spares, self.unresolved, self.in_order) = (Vec::new(), Vec::new(), 0);
         self.replaced = NearMap::default();
         self.workspace.give_up(pool);
         self.sweeps = Sweeps::default();
@@ -334,8 +353,9 @@ impl Dedup {
         2 * pool.limits.delta_entries as usize
     }
 
-    /// The most spare slots that wait for a walk of all maps.
-    fn unresolved_room(pool: &Pool) -> usize {
+    /// The most spare slots that wait for a walk of all maps, and those that are shared together in the order of blocks: about as many as
+    /// changes that go before a checkpoint.
+    fn batch(pool: &Pool) -> usize {
         (pool.limits.delta_entries as usize / 4).max(64)
     }
 
@@ -351,6 +371,8 @@ impl Dedup {
             }
             At::Gather(_) => self.gather(pool, care, facts)?,
             At::Load => self.load(pool, care, facts)?,
+            At::Finish(_) => self.finish_spares(pool)?,
+            At::Share(..) => self.share_noted(pool, care, facts)?,
             At::Scan(_) => self.scan(pool, care, facts)?,
             At::Maps(..) => self.walk_maps(pool, care, facts)?,
             At::Index => self.hand_over(pool),
@@ -369,18 +391,30 @@ impl Dedup {
     /// The range from this place on: from the workspace, or from the summaries.
     fn begin_range(&mut self, pool: &mut Pool, first: u64) {
         // Slots may hold something else by the next range.
-        let replaced = core::mem::take(&mut self.replaced);
-        for (_, stays, _) in &mut self.unresolved {
-            *stays = last_of(&replaced, *stays);
-        }
+        self.forget_replaced();
         match self.source(pool, first) {
             Source::Later => self.is_stuck = true,
+            Source::Workspace
+                if self.workspace.spares() > 0
+                    && !self.workspace.has_room_from(pool, first, Self::left_empty(pool)) =>
+            {
+                self.begin_sharing(first);
+            }
             Source::Workspace => self.load_from(pool, first),
             source => {
                 self.catch_up.begin_range(pool, first);
+                self.wraps = pool.space.wraps();
                 self.range.go_on(first, pool.space.data_used, Self::room(pool));
                 self.at = if matches!(source, Source::Gather) { At::Gather(0) } else { At::Scan(0) };
             }
+        }
+    }
+
+    /// What waits for a walk of all maps gets the slots that stay by now.
+    fn forget_replaced(&mut self) {
+        let replaced = core::mem::take(&mut self.replaced);
+        for (_, stays, _) in &mut self.unresolved {
+            *stays = last_of(&replaced, *stays);
         }
     }
 
@@ -391,15 +425,16 @@ impl Dedup {
         let is_behind = pool.buckets_behind().is_some();
         let budget = if pool.is_at_full_speed(facts) { LEAVES } else { 1 };
         for _ in 0..budget {
-            if self.unresolved.len() >= Self::unresolved_room(pool) {
+            if self.unresolved.len() >= Self::batch(pool) {
                 self.begin_maps(Back::Scan(leaf));
                 return Ok(());
             }
-            if self.spares.len() >= SPARES || leaf >= leaves {
-                self.share_spares(pool, care, facts)?;
+            if (self.spares.len() >= SPARES || leaf >= leaves) && !self.share_spares(pool, care, facts)? {
+                return Ok(());
             }
             if leaf >= leaves {
-                self.end_range(pool);
+                self.scans += 1;
+                self.end_range();
                 return Ok(());
             }
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
@@ -429,16 +464,7 @@ impl Dedup {
         is_first
     }
 
-    fn end_range(&mut self, pool: &mut Pool) {
-        let back = match self.at {
-            At::Load => Back::Load,
-            _ => Back::Scan(pool.store.geometry.summary_leaves()),
-        };
-        if !self.unresolved.is_empty() && self.range.end == PLACES {
-            self.begin_maps(back);
-            return;
-        }
-        self.scans += u64::from(matches!(back, Back::Scan(_)));
+    fn end_range(&mut self) {
         self.at = At::Index;
     }
 
@@ -447,20 +473,39 @@ impl Dedup {
         match self.catch_up.hand_over(pool, &self.range) {
             Handed::More => {}
             Handed::Part => self.changes.wait_for_checkpoint(pool),
-            Handed::All if self.range.end == PLACES => {
-                self.at = At::End;
-                self.changes.wait_for_flush(pool);
-            }
             Handed::All => {
                 let next = next_range(&self.range, pool.buckets_behind());
-                // What is found again there is not left to a walk of the maps as well.
-                self.forget_from(next);
-                if self.unresolved.is_empty() {
-                    self.record.next = next as u32;
+                let is_last_of_sweep = next == PLACES || self.workspace.end_from(next).is_none();
+                if is_last_of_sweep && self.workspace.spares() > 0 {
+                    self.begin_sharing(next);
+                } else {
+                    self.go_on_from(pool, next);
                 }
-                self.at = At::Next(next);
             }
         }
+    }
+
+    /// A range is done; if none is left, so are all.
+    fn go_on_from(&mut self, pool: &mut Pool, next: u64) {
+        let is_shared = self.workspace.spares() == 0;
+        if is_shared {
+            self.sweeps.shared = next;
+        }
+        if next == PLACES {
+            if self.unresolved.is_empty() {
+                self.at = At::End;
+                self.changes.wait_for_flush(pool);
+            } else {
+                self.begin_maps(Back::Next(PLACES));
+            }
+            return;
+        }
+        // What is found again there is not left to a walk of the maps as well.
+        self.forget_from(next);
+        if is_shared && self.unresolved.is_empty() {
+            self.record.next = next as u32;
+        }
+        self.at = At::Next(next);
     }
 
     /// Whatever has a digest from this place on is found again.
@@ -471,7 +516,7 @@ impl Dedup {
     fn begin_maps(&mut self, back: Back) {
         self.unresolved.sort_unstable();
         self.map_walks += 1;
-        self.at = At::Maps(Maps::default(), Some(back));
+        self.at = At::Maps(Maps::default(), back);
     }
 
     /// Looks at some leaves of maps.
@@ -487,7 +532,7 @@ impl Dedup {
                 if stays == slot {
                     return Ok(false);
                 }
-                let shared = self.share(pool, care, facts, key, (slot, stays, digest))?;
+                let shared = self.share(pool, care, facts, key, (slot, stays, digest), Seen::default())?;
                 if shared == Shared::Gone {
                     self.replace(stays, slot, digest);
                 }
@@ -498,11 +543,11 @@ impl Dedup {
             if !walked? {
                 self.unresolved.clear();
                 self.verify.clear();
-                self.at = match back {
-                    Some(Back::Scan(leaf)) => At::Scan(leaf),
-                    Some(Back::Load) => At::Load,
-                    None => At::Next(self.range.first),
-                };
+                match back {
+                    Back::Scan(leaf) => self.at = At::Scan(leaf),
+                    Back::Share(partition, next) => self.at = At::Share(partition, next),
+                    Back::Next(next) => self.go_on_from(pool, next),
+                }
                 return Ok(());
             }
         }
@@ -619,9 +664,12 @@ impl Dedup {
     fn skip(&mut self) {
         match &mut self.at {
             At::Maps(maps, _) => maps.skip(),
-            At::Scan(_) | At::Load if !self.spares.is_empty() => drop(self.spares.pop()),
+            At::Scan(_) | At::Share(..) if !self.spares.is_empty() => {
+                self.spares.pop();
+                self.in_order = self.spares.len();
+            }
             At::Scan(leaf) | At::Gather(leaf) => *leaf += 1,
-            At::Begin | At::Next(_) | At::Load | At::Index | At::End => {}
+            At::Begin | At::Next(_) | At::Load | At::Finish(_) | At::Share(..) | At::Index | At::End => {}
         }
     }
 }

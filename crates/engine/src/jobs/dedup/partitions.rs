@@ -1,29 +1,52 @@
-//! What a sweep has found, divided by digest: a partition for each range of digests, as pages that say what they are. Pure.
+//! What a sweep has found, divided into partitions, as pages that say what they are. Pure.
 //!
-//! A page of a partition holds what the summaries say of some slots in use ([`Record`]). It has a checksum, the number of the sweep, that of
-//! its partition and its own: a page that was lost, or that an earlier sweep has left at its place, is not taken for one of these.
+//! - By digest, a partition for each range: what the summaries say of slots in use ([`Record`]).
+//! - By block: slots that are one too many ([`Spare`]), so that they can be shared in the order of blocks.
+//!
+//! A page has a checksum, the number of the sweep, that of its partition and its own: a page that was lost, or that an earlier sweep has left
+//! at its place, is not taken for one of these.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::range::{Found, PLACES, place};
+use super::range::{Found, PLACES, Spare};
 use crate::contract::Digest;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::entry::{Key, Slot};
 use crate::pool::disk_index::bucket::{bucket_of, first_hash};
 use crate::sizes::list_bytes;
 
-/// Checksum, number of the sweep, of the partition, of the page, and how many records there are.
+/// Checksum, number of the sweep, of the partition, of the page, and how many bytes there are.
 const HEAD_BYTES: usize = 26;
-/// Digest, block that the slot was first written for, slot and flags.
-const RECORD_BYTES: usize = 16 + 8 + 5;
+const SLOT_BYTES: usize = 5;
 const SLOT_BITS: u32 = 37;
 const IS_SHARED: u64 = 1 << SLOT_BITS;
 const TAKES_NO_PART: u64 = 2 << SLOT_BITS;
 
-/// Records of a page of so many bytes.
-pub(super) const fn per_page(block: usize) -> usize {
-    (block - HEAD_BYTES) / RECORD_BYTES
+/// What a page of a partition has many of.
+pub(super) trait Stored: Sized {
+    /// Bytes that each takes.
+    const BYTES: usize;
+
+    fn write(&self, out: &mut Vec<u8>);
+
+    /// From so many bytes.
+    fn read(bytes: &[u8]) -> Self;
+
+    /// How many there are in a page of so many bytes.
+    fn per_page(block: usize) -> usize {
+        (block - HEAD_BYTES) / Self::BYTES
+    }
+}
+
+fn write_slot(slot: Slot, flags: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(slot.0 | flags).to_le_bytes()[..SLOT_BYTES]);
+}
+
+/// A slot, and its flags.
+fn read_slot(bytes: &[u8]) -> (Slot, u64) {
+    let word = u64::from(u32_at(bytes, 0)) | u64::from(bytes[4]) << 32;
+    (Slot(word & (IS_SHARED - 1)), word & !(IS_SHARED - 1))
 }
 
 /// A slot in use, as its summary has it.
@@ -34,26 +57,44 @@ pub(super) struct Record {
     pub takes_no_part: bool,
 }
 
-impl Record {
+/// Digest, block that the slot was first written for, slot and flags, generation.
+impl Stored for Record {
+    const BYTES: usize = 16 + 8 + SLOT_BYTES + 2;
+
     fn write(&self, out: &mut Vec<u8>) {
-        let Found { slot, digest, owner, is_shared } = self.found;
+        let Found { slot, digest, owner, is_shared, generation } = self.found;
         let flags = if is_shared { IS_SHARED } else { 0 } | if self.takes_no_part { TAKES_NO_PART } else { 0 };
         out.extend_from_slice(&digest.0);
         out.extend_from_slice(&owner.0.to_le_bytes());
-        out.extend_from_slice(&(slot.0 | flags).to_le_bytes()[..5]);
+        write_slot(slot, flags, out);
+        out.extend_from_slice(&generation.to_le_bytes());
     }
 
     fn read(bytes: &[u8]) -> Record {
         let mut digest = [0; 16];
         digest.copy_from_slice(&bytes[..16]);
-        let last = u64::from(u32_at(bytes, 24)) | u64::from(bytes[28]) << 32;
-        let found = Found {
-            slot: Slot(last & (IS_SHARED - 1)),
-            digest: Digest(digest),
-            owner: Key(u64_at(bytes, 16)),
-            is_shared: last & IS_SHARED != 0,
-        };
-        Record { found, takes_no_part: last & TAKES_NO_PART != 0 }
+        let (digest, owner) = (Digest(digest), Key(u64_at(bytes, 16)));
+        let (slot, flags) = read_slot(&bytes[24..]);
+        let (is_shared, generation) = (flags & IS_SHARED != 0, u16_at(bytes, 24 + SLOT_BYTES));
+        let found = Found { slot, digest, owner, is_shared, generation };
+        Record { found, takes_no_part: flags & TAKES_NO_PART != 0 }
+    }
+}
+
+/// The same, and the slot that stays with its generation.
+impl Stored for Spare {
+    const BYTES: usize = Record::BYTES + SLOT_BYTES + 2;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        Record { found: self.found, takes_no_part: false }.write(out);
+        write_slot(self.stays, 0, out);
+        out.extend_from_slice(&self.stays_generation.to_le_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Spare {
+        let (of_found, rest) = bytes.split_at(Record::BYTES);
+        let stays_generation = u16_at(rest, SLOT_BYTES);
+        Spare { found: Record::read(of_found).found, stays: read_slot(rest).0, stays_generation }
     }
 }
 
@@ -87,25 +128,26 @@ impl Page {
         put_u64(page, 8, sweep);
         put_u32(page, 16, self.partition);
         put_u32(page, 20, number);
-        put_u16(page, 24, (self.records.len() / RECORD_BYTES) as u16);
+        put_u16(page, 24, self.records.len() as u16);
         page[HEAD_BYTES..][..self.records.len()].copy_from_slice(&self.records);
         let sum = checksum(seed, &page[8..]);
         put_u64(page, 0, sum);
     }
 }
 
-/// The records of a page, if it is the one with this name.
-pub(super) fn read_page(seed: u64, name: Name, page: &[u8]) -> Option<impl Iterator<Item = Record> + '_> {
+/// What is in a page, if it is the one with this name.
+pub(super) fn read_page(seed: u64, name: Name, page: &[u8]) -> Option<&[u8]> {
     let found = Name { sweep: u64_at(page, 8), partition: u32_at(page, 16), number: u32_at(page, 20) };
-    let records = usize::from(u16_at(page, 24));
-    let is_right = checksum(seed, &page[8..]) == u64_at(page, 0) && found == name && records <= per_page(page.len());
-    is_right.then(|| page[HEAD_BYTES..].chunks_exact(RECORD_BYTES).take(records).map(Record::read))
+    let is_right = checksum(seed, &page[8..]) == u64_at(page, 0) && found == name;
+    page[HEAD_BYTES..].get(..usize::from(u16_at(page, 24))).filter(|_| is_right)
 }
 
-/// The digests of a sweep, and what has not been written of each partition.
+/// Places, divided evenly, and what has not been written of each partition.
 pub(super) struct Partitions {
     /// Where each partition begins, and where the last one ends.
     edges: Vec<u64>,
+    /// The number of the first one.
+    base: u32,
     /// Each partition has what is at its end, too: a range that begins within a bucket of the index on disk finds all of it in one partition.
     overlaps: bool,
     open: Vec<Vec<u8>>,
@@ -115,9 +157,9 @@ pub(super) struct Partitions {
 }
 
 impl Partitions {
-    /// So many partitions from one place to another, with pages of so many bytes. If the index on disk has fallen behind, they begin with its
-    /// buckets.
-    pub fn new(first: u64, end: u64, count: usize, block: usize, buckets: Option<u32>) -> Partitions {
+    /// So many partitions of digests from one place to another, with pages of so many bytes. If the index on disk has fallen behind, they
+    /// begin with its buckets.
+    pub fn of_digests(first: u64, end: u64, count: usize, block: usize, buckets: Option<u32>) -> Partitions {
         let count = count.max(1);
         let edge = |number: usize| {
             let even = first + (u128::from(end - first) * number as u128 / count as u128) as u64;
@@ -135,9 +177,20 @@ impl Partitions {
         if edges.len() < 2 {
             edges = vec![first, end];
         }
-        let count = edges.len() - 1;
-        let page_bytes = per_page(block) * RECORD_BYTES;
-        Partitions { edges, overlaps: buckets.is_some(), open: vec![Vec::new(); count], page_bytes, flushed: 0 }
+        let page_bytes = Record::per_page(block) * Record::BYTES;
+        Partitions { overlaps: buckets.is_some(), ..Partitions::between(edges, 0, page_bytes) }
+    }
+
+    /// So many partitions of blocks, in the order of all blocks there are. Their numbers begin with this one.
+    pub fn of_blocks(blocks: u64, count: usize, block: usize, base: u32) -> Partitions {
+        let count = (count as u64).clamp(1, blocks.max(1));
+        let edge = |number: u64| (u128::from(blocks.max(1)) * u128::from(number) / u128::from(count)) as u64;
+        Partitions::between((0..=count).map(edge).collect(), base, Spare::per_page(block) * Spare::BYTES)
+    }
+
+    fn between(edges: Vec<u64>, base: u32, page_bytes: usize) -> Partitions {
+        let open = vec![Vec::new(); edges.len() - 1];
+        Partitions { edges, base, overlaps: false, open, page_bytes, flushed: 0 }
     }
 
     /// The partition that has all from this place on, and where it ends.
@@ -148,9 +201,24 @@ impl Partitions {
         Some((partition, if self.overlaps && end < PLACES { end + 1 } else { end }))
     }
 
-    /// How many there are.
+    /// How many there are,
     pub fn count(&self) -> usize {
         self.open.len()
+    }
+
+    /// the number of the first one,
+    pub fn base(&self) -> usize {
+        self.base as usize
+    }
+
+    /// and the last place of all.
+    pub fn last(&self) -> u64 {
+        self.edges[self.edges.len() - 1].saturating_sub(1)
+    }
+
+    /// They are empty, and get other numbers: pages of theirs that are still there are not taken for new ones.
+    pub fn begin_again(&mut self) {
+        self.base += self.count() as u32;
     }
 
     /// Bytes of memory.
@@ -159,32 +227,36 @@ impl Partitions {
         open + list_bytes(&self.open) + list_bytes(&self.edges)
     }
 
-    /// Takes a slot in use in, if it belongs here. Gives pages that are full by then.
-    pub fn push(&mut self, record: &Record, mut full: impl FnMut(Page)) {
-        let place = place(record.found.digest);
+    /// Takes in what is at a place, if it belongs here. Gives pages that are full by then.
+    pub fn push(&mut self, place: u64, what: &impl Stored, mut full: impl FnMut(Page)) {
         let next = self.edges.partition_point(|&edge| edge <= place);
         let Some(partition) = next.checked_sub(1) else { return };
         if next < self.edges.len() {
-            self.push_into(partition, record, &mut full);
+            self.push_into(partition, what, &mut full);
         }
         if self.overlaps && partition > 0 && place == self.edges[partition] {
-            self.push_into(partition - 1, record, &mut full);
+            self.push_into(partition - 1, what, &mut full);
         }
     }
 
-    fn push_into(&mut self, partition: usize, record: &Record, full: &mut impl FnMut(Page)) {
+    fn push_into(&mut self, partition: usize, what: &impl Stored, full: &mut impl FnMut(Page)) {
         let open = &mut self.open[partition];
         if open.capacity() == 0 {
             open.reserve_exact(self.page_bytes);
         }
-        record.write(open);
+        what.write(open);
         if open.len() == self.page_bytes {
             full(self.close(partition));
         }
     }
 
+    /// What is in no page yet of a partition.
+    pub fn take_open(&mut self, partition: usize) -> Vec<u8> {
+        core::mem::take(&mut self.open[partition])
+    }
+
     fn close(&mut self, partition: usize) -> Page {
-        Page { partition: partition as u32, records: core::mem::take(&mut self.open[partition]) }
+        Page { partition: self.base + partition as u32, records: self.take_open(partition) }
     }
 
     /// Whether each partition's last page has been given out.
@@ -207,13 +279,19 @@ impl Partitions {
 
 #[cfg(test)]
 mod tests {
+    use super::super::range::place;
     use super::*;
     use crate::slot_map::near_hash;
     use proptest::prelude::*;
 
+    fn records(bytes: &[u8]) -> impl Iterator<Item = Record> + '_ {
+        bytes.chunks_exact(Record::BYTES).map(Record::read)
+    }
+
     fn record(content: u64, slot: u64) -> Record {
         let digest = Digest((u128::from(near_hash(content)) << 64 | u128::from(content)).to_le_bytes());
-        let found = Found { slot: Slot(slot), digest, owner: Key(slot * 77), is_shared: slot.is_multiple_of(3) };
+        let (is_shared, generation) = (slot.is_multiple_of(3), (slot * 7) as u16);
+        let found = Found { slot: Slot(slot), digest, owner: Key(slot * 77), is_shared, generation };
         Record { found, takes_no_part: slot.is_multiple_of(5) }
     }
 
@@ -228,7 +306,7 @@ mod tests {
             block in proptest::sample::select(vec![512usize, 4096]),
         ) {
             let (first, end) = (u64::from(sweep.0.min(sweep.1)), u64::from(sweep.0.max(sweep.1)) + 1);
-            let mut partitions = Partitions::new(first, end, count, block, buckets);
+            let mut partitions = Partitions::of_digests(first, end, count, block, buckets);
             let mut pages: Vec<Vec<Vec<u8>>> = vec![Vec::new(); partitions.count()];
             let mut write = |page: Page| {
                 let mut bytes = vec![0; block];
@@ -236,8 +314,8 @@ mod tests {
                 page.write(9, (7, pages.len() as u32), &mut bytes);
                 pages.push(bytes);
             };
-            let records: Vec<Record> = (0..slots).map(|slot| record(slot / 2, slot)).collect();
-            records.iter().for_each(|record| partitions.push(record, &mut write));
+            let all: Vec<Record> = (0..slots).map(|slot| record(slot / 2, slot)).collect();
+            all.iter().for_each(|record| partitions.push(place(record.found.digest), record, &mut write));
             while let Some(page) = partitions.flush() {
                 write(page);
             }
@@ -247,13 +325,13 @@ mod tests {
                 let mut found = Vec::new();
                 for (number, page) in (0..).zip(&pages[partition]) {
                     let name = Name { sweep: 7, partition: partition as u32, number };
-                    found.extend(read_page(9, name, page).unwrap());
+                    found.extend(records(read_page(9, name, page).unwrap()));
                     let others = [Name { sweep: 8, ..name }, Name { number: number + 1, ..name }];
                     prop_assert!(others.iter().all(|&other| read_page(9, other, page).is_none()));
                 }
                 let is_in = |record: &&Record| (from..until).contains(&place(record.found.digest));
                 let found: Vec<&Record> = found.iter().filter(is_in).collect();
-                prop_assert_eq!(found, records.iter().filter(is_in).collect::<Vec<_>>());
+                prop_assert_eq!(found, all.iter().filter(is_in).collect::<Vec<_>>());
                 // The next range begins with the bucket in which this one ended, if that is further on.
                 let next = buckets.map(|buckets| first_hash(bucket_of(until << 32, buckets), buckets) >> 32);
                 from = next.filter(|&next| until < PLACES && next > from).unwrap_or(until);
@@ -262,14 +340,45 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// What is one too many comes back as it was, in the partition of its block.
+        #[test]
+        fn spares_are_in_the_partition_of_their_block(
+            blocks in 0u64..3000,
+            count in 1usize..40,
+            spares in proptest::collection::vec((0u64..4000, 0u64..1 << 37, any::<u16>()), 0..500),
+        ) {
+            let mut partitions = Partitions::of_blocks(blocks, count, 512, 5);
+            let mut found: Vec<Vec<u8>> = vec![Vec::new(); partitions.count()];
+            let spares = spares.into_iter().filter(|spare| spare.0 < blocks);
+            let spares: Vec<(u64, Spare)> = spares.map(|(block, stays, stays_generation)| {
+                let found = record(block, stays / 2).found;
+                (block, Spare { found, stays: Slot(stays), stays_generation })
+            }).collect();
+            for (block, spare) in &spares {
+                partitions.push(*block, spare, |page| found[page.partition() - 5].extend(&page.records));
+            }
+            let mut came = Vec::new();
+            for (partition, mut bytes) in found.into_iter().enumerate() {
+                bytes.extend(partitions.take_open(partition));
+                came.extend(bytes.chunks_exact(Spare::BYTES).map(Spare::read));
+            }
+            // In the order of partitions, and within one as they came.
+            let mut all = spares.clone();
+            let of = |block: u64| partitions.edges.partition_point(|&edge| edge <= block);
+            all.sort_by_key(|&(block, _)| of(block));
+            prop_assert_eq!(came, all.into_iter().map(|(_, spare)| spare).collect::<Vec<_>>());
+        }
+    }
+
     #[test]
     fn a_page_that_was_changed_is_none() {
-        let mut partitions = Partitions::new(0, PLACES, 1, 512, None);
-        partitions.push(&record(1, 1), |_| unreachable!("it is not full"));
+        let mut partitions = Partitions::of_digests(0, PLACES, 1, 512, None);
+        partitions.push(place(record(1, 1).found.digest), &record(1, 1), |_| unreachable!("it is not full"));
         let mut bytes = vec![0; 512];
         partitions.flush().unwrap().write(1, (2, 0), &mut bytes);
         let name = Name { sweep: 2, partition: 0, number: 0 };
-        assert_eq!(read_page(1, name, &bytes).unwrap().collect::<Vec<_>>(), [record(1, 1)]);
+        assert_eq!(records(read_page(1, name, &bytes).unwrap()).collect::<Vec<_>>(), [record(1, 1)]);
         for at in 0..512 {
             bytes[at] ^= 1;
             assert!(read_page(1, name, &bytes).is_none(), "byte {at}");

@@ -33,16 +33,17 @@ pub(super) struct Found {
     pub owner: Key,
     /// Several blocks lead there, as of the last merge.
     pub is_shared: bool,
+    /// That of its container: while it is the same, and the slot in use, this is what it holds.
+    pub generation: u16,
 }
 
 /// A slot whose content another one has, too: that one stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Spare {
-    pub slot: Slot,
-    pub digest: Digest,
-    pub owner: Key,
-    pub is_shared: bool,
+    pub found: Found,
     pub stays: Slot,
+    /// That of the other one's container.
+    pub stays_generation: u16,
 }
 
 /// What the table keeps of a content.
@@ -50,6 +51,7 @@ pub(super) struct Spare {
 struct First {
     slot: Slot,
     owner: Key,
+    generation: u16,
     /// It stays: others lead there, or will.
     is_fixed: bool,
 }
@@ -105,9 +107,9 @@ impl Range {
         if !self.has(found.digest) {
             return None;
         }
-        let Found { slot, digest, owner, is_shared } = found;
+        let Found { slot, digest, owner, is_shared, generation } = found;
         let [low, high] = halves(digest);
-        let new = First { slot, owner, is_fixed: is_shared };
+        let new = First { slot, owner, generation, is_fixed: is_shared };
         let place = if self.contents.get(&low).is_some_and(|(known, _)| *known != digest) {
             // Half a digest agrees: by chance this happens once in a million pools.
             self.more.entry(high)
@@ -119,11 +121,12 @@ impl Range {
             self.narrow();
             return None;
         }
-        let spare = Spare { slot, digest, owner, is_shared, stays: kept.slot };
+        let spare = Spare { found, stays: kept.slot, stays_generation: kept.generation };
         if !kept.is_fixed && is_shared {
             // Fewer blocks have to be led elsewhere if the one that many share stays.
-            let before = core::mem::replace(kept, new);
-            return Some(Spare { slot: before.slot, owner: before.owner, is_shared: false, stays: slot, digest });
+            let First { slot: before, owner, generation: of_before, .. } = core::mem::replace(kept, new);
+            let found = Found { slot: before, digest, owner, is_shared: false, generation: of_before };
+            return Some(Spare { found, stays: slot, stays_generation: generation });
         }
         kept.is_fixed = true;
         Some(spare)
@@ -188,9 +191,9 @@ mod tests {
             let mut range = Range::new(first, slots.len() as u64, room);
             for (slot, &(content, is_shared)) in slots.iter().enumerate() {
                 let (slot, digest) = (Slot(slot as u64), digest(content));
-                let found = Found { slot, digest, owner: Key(slot.0), is_shared };
+                let found = Found { slot, digest, owner: Key(slot.0), is_shared, generation: 1 };
                 if let Some(spare) = range.offer(found) {
-                    spares.insert(spare.slot.0, spare.stays.0);
+                    spares.insert(spare.found.slot.0, spare.stays.0);
                 }
                 most = most.max(range.contents.len() + range.more.len());
             }

@@ -3,10 +3,10 @@
 
 use alloc::vec::Vec;
 
-use super::Dedup;
-use super::range::Spare;
+use super::range::{Found, Spare};
 use super::runs::{Around, Run};
 use super::verify::{PAIRS, Pair};
+use super::{Dedup, SPARES};
 use crate::canary::Canary;
 use crate::care::Care;
 use crate::contract::{Digest, Policy};
@@ -40,6 +40,13 @@ pub(super) enum Shared {
     Apart,
 }
 
+/// Generations that the containers of both slots had when these held the content, if that is known.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen {
+    spare: Option<u16>,
+    stays: Option<u16>,
+}
+
 /// The slot that stays, by now, where this one was to.
 pub(super) fn last_of(replaced: &NearMap<Slot, Slot>, mut slot: Slot) -> Slot {
     // One that was given up may be in use again.
@@ -62,16 +69,26 @@ impl Dedup {
         self.range.stays_at(digest, slot);
     }
 
-    /// Lets the blocks lead elsewhere that spare slots were first written for.
-    pub(super) fn share_spares(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
-        self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.owner));
-        while let Some(&Spare { slot, digest, owner, is_shared, stays }) = self.spares.last() {
-            let stays = self.stays(stays);
+    /// Lets the blocks lead elsewhere that spare slots were first written for, in their order. Whether that was all; else it goes on with the
+    /// next step.
+    pub(super) fn share_spares(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<bool, Stop> {
+        if self.spares.len() > self.in_order {
+            self.spares.sort_unstable_by_key(|spare| core::cmp::Reverse(spare.found.owner));
+        }
+        self.in_order = self.spares.len();
+        for _ in 0..SPARES {
+            let Some(&Spare { found, stays: before, stays_generation }) = self.spares.last() else { break };
+            let Found { slot, digest, owner, is_shared, generation } = found;
+            let stays = self.stays(before);
+            let seen = match self.wraps == pool.space.wraps() {
+                true => Seen { spare: Some(generation), stays: (stays == before).then_some(stays_generation) },
+                false => Seen::default(),
+            };
             // Others may have come to share it since it was found.
             let is_shared = is_shared || pool.slot_state(slot)? == SlotState::Shared;
             let shared = match is_shared {
                 _ if stays == slot => Shared::Yes,
-                false => self.share(pool, care, facts, owner, (slot, stays, digest))?,
+                false => self.share(pool, care, facts, owner, (slot, stays, digest), seen)?,
                 true => Shared::NotThere,
             };
             let shared = match shared {
@@ -87,9 +104,13 @@ impl Dedup {
                 _ => {}
             }
             self.spares.pop();
+            self.in_order = self.spares.len();
         }
-        self.verify.clear();
-        Ok(())
+        let are_all = self.spares.is_empty();
+        if are_all {
+            self.verify.clear();
+        }
+        Ok(are_all)
     }
 
     /// The block of a spare slot stays there because of its run. The one that leads to the other slot, if it is alone there, may be less
@@ -99,17 +120,17 @@ impl Dedup {
         pool: &mut Pool,
         care: &Care,
         facts: &Facts,
-        (spare, stays, digest): (Slot, Slot, Digest),
+        (spare, stays, digest): Pair,
     ) -> Result<Shared, Stop> {
         let owner = pool.proven_digest(stays)?.map(|(_, owner)| owner);
         let shared = match owner {
             Some(owner) if is_alone(pool, care, stays)? => {
-                self.share(pool, care, facts, owner, (stays, spare, digest))?
+                self.share(pool, care, facts, owner, (stays, spare, digest), Seen::default())?
             }
             _ => Shared::Kept,
         };
         if shared == Shared::Yes {
-            self.range.stays_at(digest, spare);
+            self.replace(stays, spare, digest);
         }
         self.kept += u64::from(!matches!(shared, Shared::Yes | Shared::Apart));
         Ok(if matches!(shared, Shared::NotThere | Shared::Gone) { Shared::Kept } else { shared })
@@ -123,7 +144,8 @@ impl Dedup {
         care: &Care,
         facts: &Facts,
         key: Key,
-        (spare, stays, digest): (Slot, Slot, Digest),
+        (spare, stays, digest): Pair,
+        seen: Seen,
     ) -> Result<Shared, Stop> {
         let Some(volume) = pool.volume_index(key.volume()).filter(|_| pool.may_share(key)) else {
             return Ok(Shared::NotThere);
@@ -137,13 +159,10 @@ impl Dedup {
             }
             Err(Unresolved::Missing(missing)) => return Err(missing.into()),
         }
-        let holds = |pool: &mut Pool, slot| -> Result<bool, Missing> {
-            Ok(pool.proven_digest(slot)?.is_some_and(|(found, _)| found == digest))
-        };
-        if !pool.canary(Canary::ShareWithFreed) && !holds(pool, stays)? {
+        if !pool.canary(Canary::ShareWithFreed) && !pool.holds_since(stays, digest, seen.stays)? {
             return Ok(Shared::Gone);
         }
-        if !holds(pool, spare)? && !pool.canary(Canary::BlindShare) {
+        if !pool.holds_since(spare, digest, seen.spare)? && !pool.canary(Canary::BlindShare) {
             return Ok(Shared::NotThere);
         }
         let keeps_runs = pool.keeps_runs(volume);
@@ -210,8 +229,12 @@ impl Dedup {
         if !run.pairs().all(|pair| is_at_rest(&pair)) {
             return Ok(false);
         }
-        let next = self.spares.iter().rev().skip(1).filter(|spare| !spare.is_shared);
-        let next = next.map(|spare| (spare.slot, spare.stays, spare.digest)).take(if keeps_runs { 0 } else { PAIRS });
+        let next = self.spares.iter().rev().skip(1).filter(|spare| !spare.found.is_shared);
+        let next = next.map(|spare| (spare.found.slot, spare.stays, spare.found.digest)).take(if keeps_runs {
+            0
+        } else {
+            PAIRS
+        });
         let pairs: Vec<Pair> = run.pairs().chain(next.filter(is_at_rest)).collect();
         self.is_stuck = !self.verify.begin(pool, pairs.into_iter());
         Err(Stop::Waits)
@@ -219,6 +242,16 @@ impl Dedup {
 }
 
 impl Pool {
+    /// Whether a slot holds a content that it held when its container had this generation. If it still has, the slot's summary is not asked.
+    fn holds_since(&mut self, slot: Slot, digest: Digest, generation: Option<u16>) -> Result<bool, Missing> {
+        let is_same = self.space.contains(slot)
+            && generation.is_some_and(|seen| self.space.generation(slot) == seen || self.canary(Canary::OldGeneration));
+        if is_same && self.recent(slot).is_none() {
+            return Ok(self.slot_state(slot)?.is_used());
+        }
+        Ok(self.proven_digest(slot)?.is_some_and(|(found, _)| found == digest))
+    }
+
     /// Whether a block's content may be shared by a pass.
     pub(super) fn may_share(&self, owner: Key) -> bool {
         let Some(at) = self.volume_index(owner.volume()) else { return true };

@@ -1,20 +1,22 @@
 //! Sweeps: where a pass has many ranges, it does not go through all summaries for each of them. It goes through them once for as many ranges as
 //! the workspace has room for, and notes there what it finds, divided by range (docs/rfc/0015). The ranges then come from the workspace.
+//! What is one too many goes back there, divided by block.
 //!
 //! ```text
 //! Gather   all summaries, once: each slot in use whose digest is of the sweep goes into its partition
-//! Load     a range: what its partition has; it is shared as if it came from the summaries
+//! Load     a range: what its partition has; which slots are one too many is noted
+//! Share    these, in the order of blocks: after the last range, and before one whose notes may find no room
 //! ```
 //!
 //! What the workspace says of a slot is as of the gathering. That is as good as what the summaries say, since whatever is shared is looked up
 //! in that step. But it does not see what is moved meanwhile: then there is work for another pass.
 //!
-//! Where the workspace is called in, or does not come back as it was written, the pass goes on with the range that it is at: with another
-//! sweep, a few times, and else from the summaries.
+//! Where the workspace is called in, or does not come back as it was written, the pass goes on with the first range of which something has not
+//! been shared: with another sweep, a few times, and else from the summaries.
 
-use super::partitions::{Partitions, Record, per_page};
-use super::range::{Found, PLACES, Range};
-use super::{At, Back, Dedup, SPARES};
+use super::partitions::{Partitions, Record, Stored};
+use super::range::{Found, PLACES, Range, Spare};
+use super::{At, Back, Dedup};
 use crate::care::Care;
 use crate::contract::Digest;
 use crate::format::entry::{Key, Slot};
@@ -40,6 +42,8 @@ const RECORDS: usize = 512;
 struct Plan {
     end: u64,
     partitions: usize,
+    /// Partitions of blocks.
+    of_blocks: usize,
 }
 
 /// What there is to be done about a range.
@@ -60,6 +64,8 @@ pub(super) struct Sweeps {
     /// Where the last one begins and ends.
     pub first: u64,
     end: u64,
+    /// What is one too many and before this place has been shared.
+    pub shared: u64,
     /// Blocks that had been moved when the first one began, or when that was noted last.
     moved: Option<u64>,
     lost: u8,
@@ -72,17 +78,26 @@ impl Sweeps {
         self.moved.as_mut().map_or(0, |before| by_now - core::mem::replace(before, by_now))
     }
 
-    /// How far a pass is, of all places, when a sweep has so many leaves of all, or the workspace is read from this place on. A sweep is a
-    /// third of the work.
+    /// How far a pass is, of all places, when a sweep has so many leaves of all. That is a third of the work,
     pub fn gathered(&self, leaf: u64, leaves: u64) -> u64 {
-        let third = (self.end - self.first) / 3;
-        self.first + (u128::from(third) * u128::from(leaf.min(leaves)) / u128::from(leaves.max(1))) as u64
+        self.first + part(self.end - self.first, (leaf, 3 * leaves.max(1)))
     }
 
+    /// another third is to read ranges, up to this place,
     pub fn loaded(&self, place: u64) -> u64 {
-        let all = self.end - self.first;
-        self.first + all / 3 + (u128::from(place.clamp(self.first, self.end) - self.first) * 2 / 3) as u64
+        let from_here = |place: u64| place.clamp(self.first, self.end) - self.first;
+        self.first + (self.end - self.first + from_here(place) + from_here(self.shared)) / 3
     }
+
+    /// and the last one to share what they have, of which so much is done.
+    pub fn sharing(&self, place: u64, done: (u64, u64)) -> u64 {
+        self.loaded(place) + part(place.saturating_sub(self.shared), done) / 3
+    }
+}
+
+/// So many of a number of parts.
+fn part(all: u64, (done, parts): (u64, u64)) -> u64 {
+    (u128::from(all) * u128::from(done.min(parts)) / u128::from(parts)) as u64
 }
 
 impl Record {
@@ -95,9 +110,9 @@ impl Record {
     ) -> Option<Record> {
         let takes_no_part = !pool.may_share(owner);
         let is_wanted = !takes_no_part || is_behind && pool.copied_from(owner).is_none();
-        let is_shared = state == SlotState::Shared;
+        let (is_shared, generation) = (state == SlotState::Shared, pool.space.generation(slot));
         (state.is_used() && is_wanted && !care.is_lost(slot, digest))
-            .then_some(Record { found: Found { slot, digest, owner, is_shared }, takes_no_part })
+            .then_some(Record { found: Found { slot, digest, owner, is_shared, generation }, takes_no_part })
     }
 }
 
@@ -117,10 +132,10 @@ impl Dedup {
         }
         let buckets = pool.buckets_behind();
         let block = pool.store.geometry.block() as usize;
-        let partitions = Partitions::new(first, plan.end, plan.partitions, block, buckets);
-        self.workspace.begin(pool.store.epoch, partitions);
+        let partitions = Partitions::of_digests(first, plan.end, plan.partitions, block, buckets);
+        self.workspace.begin(pool, partitions, plan.of_blocks);
         let moved = self.sweeps.moved.or(Some(pool.placed_blocks()));
-        self.sweeps = Sweeps { first, end: plan.end, moved, ..self.sweeps };
+        self.sweeps = Sweeps { first, end: plan.end, shared: first, moved, ..self.sweeps };
         Source::Gather
     }
 
@@ -131,24 +146,32 @@ impl Dedup {
         let range = Range::new(first, pool.space.data_used, room);
         let width = range.end - range.first;
         let most = (room as u64 * BYTES_PER_CONTENT / geometry.block()).max(LEAST_RANGES);
-        let left = (geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT);
-        let containers = pool.space.lendable().saturating_sub(left);
+        let containers = pool.space.lendable().saturating_sub(Self::left_empty(pool));
         let pages = u64::from(containers) * u64::from(geometry.slots_per_container);
-        // Each partition has a page that is not full.
+        // Each partition has a page that is not full. Beside them is room for what a range has too much.
         let blocks = |places: u64| ((u128::from(pool.space.data_used) * u128::from(places)) >> 32) as u64;
+        let pages_of = |blocks: u64, per_page: usize| (blocks * 17 / 16).div_ceil(per_page as u64);
+        let block = geometry.block() as usize;
+        let spares = pages_of(blocks(width), Spare::per_page(block));
         let needed = |places: u64| {
             let partitions = places.div_ceil(width).min(most);
-            (blocks(places) * 17 / 16).div_ceil(per_page(geometry.block() as usize) as u64) + partitions
+            pages_of(blocks(places), Record::per_page(block)) + partitions + spares
         };
         let mut places = PLACES - first;
         while needed(places) > pages && places >= width {
             places -= (places / 16).max(1);
         }
         let partitions = places.div_ceil(width);
-        let plan = Plan { end: first + places, partitions: partitions.min(most) as usize };
+        let of_blocks = (pool.space.data_used / Self::batch(pool) as u64).clamp(1, most) as usize;
+        let plan = Plan { end: first + places, partitions: partitions.min(most) as usize, of_blocks };
         // What can be reserved may make it wider.
         let may_be_wider = || (PLACES - first).div_ceil(width) >= LEAST_RANGES && pool.may_reserve();
         (partitions >= LEAST_RANGES || plan.end < PLACES && may_be_wider()).then_some(plan)
+    }
+
+    /// Containers that stay empty beside a workspace.
+    pub(super) fn left_empty(pool: &Pool) -> u32 {
+        (pool.store.geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT)
     }
 
     /// The workspace is called in, or has failed: the pass goes on without it.
@@ -156,16 +179,16 @@ impl Dedup {
         self.workspace.give_up(pool);
         self.sweeps.lost += 1;
         self.verify.clear();
-        // A range that is done, and handed over, stays so.
-        let from = match self.at {
-            At::Gather(_) | At::Load | At::Maps(..) => self.range.first,
-            At::Next(first) => first,
-            At::Begin | At::Scan(_) | At::Index | At::End => return,
-        };
+        if matches!(self.at, At::Begin | At::Scan(_) | At::End) {
+            return;
+        }
+        // What was found to be one too many, and has not been shared, is found again.
+        let from = self.sweeps.shared;
         self.spares.clear();
+        self.in_order = 0;
         // A walk of the maps that is under way goes on.
         match &mut self.at {
-            At::Maps(_, back) => *back = None,
+            At::Maps(_, back) => *back = Back::Next(from),
             at => *at = At::Next(from),
         }
         self.forget_from(from);
@@ -223,37 +246,93 @@ impl Dedup {
         self.at = At::Load;
     }
 
-    /// Takes in some of what the workspace has of the range, and shares what has been found so far.
+    /// Takes in some of what the workspace has of the range, and notes what is one too many.
     pub(super) fn load(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             if self.workspace.has_failed() {
                 self.lose_workspace(pool);
                 return Ok(());
             }
-            if self.unresolved.len() >= Self::unresolved_room(pool) {
-                self.begin_maps(Back::Load);
-                return Ok(());
+            if !self.workspace.write(pool) {
+                return if self.workspace.has_failed() { Ok(()) } else { Err(Stop::Waits) };
             }
-            let is_read = self.workspace.read(pool);
-            if is_read || self.spares.len() >= SPARES {
-                self.share_spares(pool, care, facts)?;
-            }
-            if is_read {
-                self.end_range(pool);
+            if self.workspace.read(pool) {
+                self.end_range();
                 return Ok(());
             }
             let mut taken = 0;
             while taken < RECORDS
-                && self.spares.len() < SPARES
-                && let Some(record) = self.workspace.next()
+                && let Some(record) = self.workspace.next::<Record>()
             {
                 if self.range.has(record.found.digest) && !care.is_lost(record.found.slot, record.found.digest) {
                     self.take_in(&record);
+                    self.spares.drain(..).for_each(|spare| self.workspace.push_spare(&spare));
                 }
                 taken += 1;
             }
             if taken == 0 {
                 return Err(Stop::Waits);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is one too many is shared before it goes on from this place.
+    pub(super) fn begin_sharing(&mut self, next: u64) {
+        self.workspace.end_reading();
+        self.at = At::Finish(next);
+    }
+
+    /// What has been noted is written as far as it has to be.
+    pub(super) fn finish_spares(&mut self, pool: &mut Pool) -> Result<(), Stop> {
+        let At::Finish(next) = self.at else { return Ok(()) };
+        if self.workspace.has_failed() {
+            self.lose_workspace(pool);
+        } else if self.workspace.finish(pool) {
+            self.at = At::Share(self.workspace.read_spares_from(0), next);
+        } else if !self.workspace.has_failed() {
+            return Err(Stop::Waits);
+        }
+        Ok(())
+    }
+
+    /// Shares some of what is one too many, in the order of blocks.
+    pub(super) fn share_noted(&mut self, pool: &mut Pool, care: &Care, facts: &Facts) -> Result<(), Stop> {
+        for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
+            let At::Share(partition, next) = self.at else { return Ok(()) };
+            if self.workspace.has_failed() {
+                self.lose_workspace(pool);
+                return Ok(());
+            }
+            if self.unresolved.len() >= Self::batch(pool) {
+                self.begin_maps(Back::Share(partition, next));
+                return Ok(());
+            }
+            if partition.is_none() || self.in_order > 0 || self.spares.len() >= Self::batch(pool) {
+                let are_all = self.share_spares(pool, care, facts)?;
+                if are_all && partition.is_none() {
+                    self.workspace.forget_spares();
+                    self.go_on_from(pool, next);
+                }
+                if are_all && self.replaced.len() >= Self::batch(pool) {
+                    // More of these contents may be to come, which lead to slots that are gone.
+                    self.undone.note(pool.now, self.replaced.len() as u64);
+                    self.forget_replaced();
+                }
+                return Ok(());
+            }
+            let is_read = self.workspace.read(pool);
+            let mut taken = 0;
+            while taken < RECORDS
+                && let Some(spare) = self.workspace.next::<Spare>()
+            {
+                self.spares.push(spare);
+                taken += 1;
+            }
+            match partition {
+                Some(partition) if is_read => self.at = At::Share(self.workspace.read_spares_from(partition + 1), next),
+                _ if taken == 0 => return Err(Stop::Waits),
+                _ => {}
             }
         }
         Ok(())

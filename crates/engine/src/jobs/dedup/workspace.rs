@@ -1,5 +1,5 @@
 //! Where a sweep keeps what it has found: pages of its partitions, written one behind the other into empty containers, and read again a
-//! partition at a time (`partitions.rs`).
+//! partition at a time (`partitions.rs`). First come those of digests. Slots that are one too many follow, divided by block.
 //!
 //! It owns the containers that are lent to it, the pages on their way there, and what has come back. What must hold:
 //!
@@ -10,10 +10,11 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::partitions::{Name, Page, Partitions, Record, per_page, read_page};
+use super::partitions::{Name, Page, Partitions, Record, Stored, read_page};
+use super::range::{Spare, place};
 use crate::canary::Canary;
 use crate::contract::{IoError, IoOp, Outcome, PageId, Segment};
-use crate::format::entry::Slot;
+use crate::format::entry::{Key, Slot};
 use crate::jobs::Job;
 use crate::pool::Pool;
 use crate::sizes::list_bytes;
@@ -35,24 +36,76 @@ struct Read {
     part: u32,
     first: Name,
     pages: u32,
-    records: Option<Vec<Record>>,
+    records: Option<Vec<u8>>,
+}
+
+/// Slots that are one too many, divided by block.
+struct Spares {
+    partitions: Partitions,
+    /// Where each volume's blocks begin in the order of all blocks: the first block of each, and that place.
+    volumes: Vec<(Key, u64)>,
+    /// How many there are.
+    count: u64,
+    /// Where the first page of them is, once there is one.
+    first: Option<u32>,
+}
+
+impl Spares {
+    fn new(pool: &Pool, count: usize, base: usize) -> Spares {
+        let block = pool.store.geometry.block();
+        let mut sizes: Vec<(Key, u64)> =
+            pool.volumes.iter().map(|volume| (Key::new(volume.id, 0), volume.size.div_ceil(block))).collect();
+        sizes.sort_unstable();
+        let mut blocks = 0;
+        for (_, size) in &mut sizes {
+            blocks += core::mem::replace(size, blocks);
+        }
+        let partitions = Partitions::of_blocks(blocks, count, block as usize, base as u32);
+        Spares { partitions, volumes: sizes, count: 0, first: None }
+    }
+
+    /// The place of a block. Those of a volume that was not there come behind the one before it.
+    fn place(&self, owner: Key) -> u64 {
+        let next = self.volumes.partition_point(|&(first, _)| first <= owner);
+        let place = next.checked_sub(1).map_or(0, |at| self.volumes[at].1 + (owner.0 - self.volumes[at].0.0));
+        place.min(self.volumes.get(next).map_or(u64::MAX, |&(_, place)| place)).min(self.partitions.last())
+    }
 }
 
 /// What has been found of one sweep.
 struct Sweep {
     number: u64,
     partitions: Partitions,
+    spares: Spares,
     /// Full pages, and where the next one goes.
     waiting: VecDeque<Page>,
     next: u32,
     /// Where the pages of each partition are, in their order.
     places: Vec<Vec<u32>>,
-    /// The partition that is being read, the next of its pages, and records that have come. They are taken in in the order of slots, as
-    /// from the summaries: so of each content the same slot stays, however often a range is begun.
+    /// The partition that is being read, the next of its pages, and what has come, of which so many bytes have been taken in. Records are
+    /// taken in in the order of slots, as from the summaries: so of each content the same slot stays, however often a range is begun.
     reading: Option<(usize, usize)>,
     reads: VecDeque<Read>,
-    come: vec::IntoIter<Record>,
+    come: (Vec<u8>, usize),
     has_failed: bool,
+}
+
+impl Sweep {
+    fn has_come(&self) -> bool {
+        self.come.1 < self.come.0.len()
+    }
+
+    /// Where the pages of the partition with this number are listed: those of blocks behind those of digests.
+    fn at(&self, number: usize) -> usize {
+        let digests = self.partitions.count();
+        number.checked_sub(self.spares.partitions.base()).map_or(number, |of_blocks| digests + of_blocks)
+    }
+
+    /// The number of the partition whose pages are listed there.
+    fn number(&self, at: usize) -> u32 {
+        let of_blocks = at.checked_sub(self.partitions.count());
+        of_blocks.map_or(at, |of_blocks| self.spares.partitions.base() + of_blocks) as u32
+    }
 }
 
 /// See above.
@@ -74,21 +127,24 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Begins a sweep, in this epoch. It has a number that no other one has had: the epoch grows before a pass goes on after an opening.
-    pub fn begin(&mut self, epoch: u64, partitions: Partitions) {
+    /// Begins a sweep, with so many partitions of blocks. It has a number that no other one has had: the epoch grows before a pass goes on
+    /// after an opening.
+    pub fn begin(&mut self, pool: &Pool, partitions: Partitions, of_blocks: usize) {
         debug_assert!(self.is_free(), "what was there before is given back first");
         self.sweeps = self.sweeps.wrapping_add(1);
-        let number = epoch << 16 | u64::from(self.sweeps);
-        let places = vec![Vec::new(); partitions.count()];
+        let number = pool.store.epoch << 16 | u64::from(self.sweeps);
+        let spares = Spares::new(pool, of_blocks, partitions.count());
+        let places = vec![Vec::new(); partitions.count() + spares.partitions.count()];
         self.sweep = Some(Sweep {
             number,
             partitions,
+            spares,
             waiting: VecDeque::new(),
             next: 0,
             places,
             reading: None,
             reads: VecDeque::new(),
-            come: Vec::new().into_iter(),
+            come: (Vec::new(), 0),
             has_failed: false,
         });
     }
@@ -134,7 +190,8 @@ impl Workspace {
         let places: u64 = sweep.places.iter().map(list_bytes).sum();
         let pages = sweep.waiting.iter().map(Page::memory).sum::<u64>();
         let come: u64 = sweep.reads.iter().filter_map(|read| read.records.as_ref()).map(list_bytes).sum();
-        sweep.partitions.memory() + list_bytes(&sweep.places) + places + pages + come
+        let partitions = sweep.partitions.memory() + sweep.spares.partitions.memory();
+        partitions + list_bytes(&sweep.places) + places + pages + come
     }
 
     /// Whether it goes on only when an I/O has come back.
@@ -143,8 +200,9 @@ impl Workspace {
         match &self.sweep {
             None => !self.is_free(),
             Some(sweep) if sweep.has_failed => false,
+            Some(sweep) if sweep.waiting.len() > WAITING && self.writes >= WRITES => true,
             Some(sweep) if sweep.reading.is_some() => {
-                sweep.come.len() == 0 && sweep.reads.front().is_some_and(|read| read.records.is_none())
+                !sweep.has_come() && sweep.reads.front().is_some_and(|read| read.records.is_none())
             }
             Some(sweep) => {
                 let is_busy = self.writes >= WRITES || self.writes > 0 && sweep.waiting.is_empty();
@@ -158,7 +216,30 @@ impl Workspace {
     /// Takes a slot in use in.
     pub fn push(&mut self, record: &Record) {
         let Some(Sweep { partitions, waiting, .. }) = &mut self.sweep else { return };
-        partitions.push(record, |page| waiting.push_back(page));
+        partitions.push(place(record.found.digest), record, |page| waiting.push_back(page));
+    }
+
+    /// Takes a slot in that is one too many.
+    pub fn push_spare(&mut self, spare: &Spare) {
+        let Some(Sweep { spares, waiting, .. }) = &mut self.sweep else { return };
+        let place = spares.place(spare.found.owner);
+        spares.partitions.push(place, spare, |page| waiting.push_back(page));
+        spares.count += 1;
+    }
+
+    /// How many of these there are.
+    pub fn spares(&self) -> u64 {
+        self.sweep.as_ref().map_or(0, |sweep| sweep.spares.count)
+    }
+
+    /// Whether there is room for those of the range from this place on, however many these are.
+    pub fn has_room_from(&self, pool: &Pool, first: u64, left: u32) -> bool {
+        let Some(sweep) = &self.sweep else { return false };
+        let block = pool.store.geometry.block() as usize;
+        let pages = sweep.partitions.at(first).map_or(0, |(partition, _)| sweep.places[partition].len());
+        let needed = (pages * Record::per_page(block)).div_ceil(Spare::per_page(block)) + sweep.waiting.len();
+        let containers = self.containers.len() as u64 + u64::from(pool.space.lendable().saturating_sub(left));
+        u64::from(sweep.next) + needed as u64 <= containers * u64::from(pool.store.geometry.slots_per_container)
     }
 
     /// Writes full pages, some at a time. Whether there is room for more.
@@ -212,7 +293,11 @@ impl Workspace {
                     self.is_stuck = batch.is_empty();
                     break;
                 };
-                let places = &mut sweep.places[page.partition()];
+                let at = sweep.at(page.partition());
+                if at >= sweep.partitions.count() {
+                    sweep.spares.first.get_or_insert(sweep.next);
+                }
+                let places = &mut sweep.places[at];
                 let number = (sweep.number, places.len() as u32);
                 page.write(pool.store.page_seed, number, pool.store.pages.bytes_mut(id));
                 places.push(sweep.next);
@@ -252,18 +337,57 @@ impl Workspace {
     pub fn read_from(&mut self, place: u64) {
         let Some(sweep) = &mut self.sweep else { return };
         sweep.reads.clear();
-        sweep.come = Vec::new().into_iter();
+        sweep.come = (Vec::new(), 0);
         sweep.reading = sweep.partitions.at(place).map(|(partition, _)| (partition, 0));
     }
 
-    /// A record of it, if the next one has come.
-    pub fn next(&mut self) -> Option<Record> {
+    /// Nothing is read any more; what is full is to be written ([`Self::finish`]).
+    pub fn end_reading(&mut self) {
+        let Some(sweep) = &mut self.sweep else { return };
+        sweep.reads.clear();
+        (sweep.come, sweep.reading) = ((Vec::new(), 0), None);
+    }
+
+    /// Slots that are one too many are wanted, of the first partition from this one on that has some: its number. `None`: there is no more.
+    pub fn read_spares_from(&mut self, partition: usize) -> Option<usize> {
         let sweep = self.sweep.as_mut()?;
-        while sweep.come.len() == 0 && sweep.reads.front().is_some_and(|read| read.records.is_some()) {
-            let read = sweep.reads.pop_front()?;
-            sweep.come = read.records?.into_iter();
+        let base = sweep.partitions.count();
+        for partition in partition..sweep.spares.partitions.count() {
+            let open = sweep.spares.partitions.take_open(partition);
+            if !open.is_empty() || !sweep.places[base + partition].is_empty() {
+                sweep.come = (open, 0);
+                sweep.reading = Some((base + partition, 0));
+                return Some(partition);
+            }
         }
-        sweep.come.next()
+        None
+    }
+
+    /// So many of a number of parts of them have been read.
+    pub fn spares_read(&self, partition: usize) -> (u64, u64) {
+        let parts = self.sweep.as_ref().map_or(0, |sweep| sweep.spares.partitions.count());
+        (partition as u64, parts.max(1) as u64)
+    }
+
+    /// They have been shared: there is room for others, whose partitions have other numbers.
+    pub fn forget_spares(&mut self) {
+        let Some(sweep) = &mut self.sweep else { return };
+        sweep.spares.count = 0;
+        sweep.spares.partitions.begin_again();
+        sweep.next = sweep.spares.first.take().unwrap_or(sweep.next);
+        sweep.places[sweep.partitions.count()..].iter_mut().for_each(Vec::clear);
+    }
+
+    /// One more, if it has come.
+    pub fn next<T: Stored>(&mut self) -> Option<T> {
+        let sweep = self.sweep.as_mut()?;
+        while !sweep.has_come() && sweep.reads.front().is_some_and(|read| read.records.is_some()) {
+            sweep.come = (sweep.reads.pop_front()?.records?, 0);
+        }
+        let (bytes, at) = &mut sweep.come;
+        let next = bytes.get(*at..*at + T::BYTES)?;
+        *at += T::BYTES;
+        Some(T::read(next))
     }
 
     /// Asks for more of it. Whether all of it has been taken in.
@@ -280,7 +404,7 @@ impl Workspace {
                 at < AT_ONCE as u32 && place == first + at && place / per_container == first / per_container
             };
             let pages = (0..).zip(&places[next..]).take_while(follows).count() as u32;
-            let name = Name { sweep: sweep.number, partition: partition as u32, number: next as u32 };
+            let name = Name { sweep: sweep.number, partition: sweep.number(partition), number: next as u32 };
             let part = self.begin_io(pool, IoOp::ReadPages, (first, pages), &[]);
             self.read += u64::from(pages);
             let Some(sweep) = &mut self.sweep else { break };
@@ -289,7 +413,7 @@ impl Workspace {
         }
         let Some(sweep) = &self.sweep else { return true };
         let is_asked_for = sweep.reading.is_none_or(|(partition, next)| next >= sweep.places[partition].len());
-        is_asked_for && sweep.reads.is_empty() && sweep.come.len() == 0
+        is_asked_for && sweep.reads.is_empty() && !sweep.has_come()
     }
 
     /// An I/O is done.
@@ -346,13 +470,17 @@ impl Workspace {
 }
 
 impl Read {
-    /// The records that have come; `None` if they are not those that were written.
-    fn take_in(&self, seed: u64, block: usize, result: Result<Outcome<'_>, IoError>) -> Option<Vec<Record>> {
+    /// What has come; `None` if it is not what was written.
+    fn take_in(&self, seed: u64, block: usize, result: Result<Outcome<'_>, IoError>) -> Option<Vec<u8>> {
         let Ok(Outcome::Bytes(bytes)) = result else { return None };
-        let mut records = Vec::with_capacity(self.pages as usize * per_page(block));
+        let mut records = Vec::with_capacity(self.pages as usize * block);
         for number in 0..self.pages {
             let page = bytes.get(number as usize * block..)?.get(..block)?;
-            records.extend(read_page(seed, Name { number: self.first.number + number, ..self.first }, page)?);
+            records.extend_from_slice(read_page(
+                seed,
+                Name { number: self.first.number + number, ..self.first },
+                page,
+            )?);
         }
         Some(records)
     }
