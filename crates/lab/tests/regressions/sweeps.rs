@@ -1,6 +1,6 @@
 //! Sweeps of the exact pass: with many ranges it goes through the summaries once, and keeps what it finds in empty containers for a while.
 
-use engine::{Command, DedupStatus, PassState, Policy, PoolChange, Tidy};
+use engine::{Command, DedupStatus, KeepRuns, PassState, Policy, PoolChange, Tidy, VolumeId, VolumeProperties};
 use lab::content::Content;
 use lab::random::Random;
 use lab::runs::config::Config;
@@ -75,6 +75,35 @@ fn what_finds_no_room_beside_the_ranges_is_shared_in_between() {
         bench.assert_exact(&contents);
     }
     assert!(in_between > 3, "{in_between}");
+}
+
+/// The blocks of a run are led elsewhere together, and each of them was noted. What the space map does not say before a checkpoint is no work
+/// for a walk of all maps.
+#[test]
+fn runs_that_are_shared_as_a_whole_need_no_walk_of_the_maps() {
+    const MANY: u64 = 1024;
+    for keep_runs in [KeepRuns::On, KeepRuns::Off] {
+        let mut config = config(&mut Random::new(1));
+        // Room for a run of 16 blocks among what goes before a checkpoint.
+        (config.parameters.geometry.containers, config.limits.delta_entries) = (96, 64);
+        let mut bench = Bench::new(config, MANY);
+        let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
+        bench.command(Command::SetPool(change));
+        bench.share_by(Policy::Native);
+        let contents: Vec<u32> = (0..MANY).map(|block| 1 + (block % (MANY / 2)) as u32).collect();
+        for (first, values) in (0..).step_by(8).zip(contents.chunks(8)) {
+            bench.write(first, values);
+        }
+        bench.share_by(Policy::Full);
+        let change = VolumeProperties { keep_runs: Some(keep_runs), ..VolumeProperties::default() };
+        bench.command(Command::SetVolume { volume: VolumeId(1), change });
+        bench.settle();
+        bench.start_pass();
+        bench.run_pass(SECOND);
+        let dedup = bench.dedup();
+        assert_eq!((dedup.shared_blocks, dedup.map_walks, dedup.scans), (MANY / 2, 0, 1), "{keep_runs:?}: {dedup:?}");
+        bench.assert_exact(&contents);
+    }
 }
 
 /// Writes that need the containers into which a pass writes get them, and what the pass has not shared by then it finds without.

@@ -1,8 +1,8 @@
 //! The pass brings an index on disk up to date that has fallen behind (pool/disk_index/behind.rs): at the end of a range it hands over what
 //! it has found, some whole buckets at a time, a part for each checkpoint.
 //!
-//! Where a pass shares whole runs, it leaves slots that it has found before: the index then names those, and lacks the others. That costs savings
-//! until the next time that it is behind.
+//! Where a pass shares whole runs, it leaves slots that it has found before, and where a slot that was to stay has gone, another one stays: if that is
+//! after the range has been handed over, the index names those, and lacks the others. That costs savings until the next time that it is behind.
 //!
 //! A range ends within a bucket. The next one begins where that bucket does, so each bucket is handed over whole.
 

@@ -54,7 +54,7 @@ use index::{CatchUp, Handed, next_range};
 use partitions::Record;
 use range::{PLACES, Range, Spare};
 use runs::Refused;
-use share::{Seen, Shared, last_of};
+use share::{LedAway, Seen, Shared, last_of};
 use sweep::{Source, Sweeps};
 use undone::{Short, Undone};
 use verify::Verify;
@@ -138,12 +138,13 @@ pub(crate) struct Dedup {
     at: At,
     range: Range,
     spares: Vec<Spare>,
-    /// So many of them are in the order of blocks, the last one first: all, or none.
+    /// So many of them are in the order of blocks, the last one first.
     in_order: usize,
     /// Spare slots that other blocks than their first lead to: the slot, the one that stays, the content.
     unresolved: Vec<(Slot, Slot, Digest)>,
     /// Slots that were to stay and were given up meanwhile, and those that stay in their place.
     replaced: NearMap<Slot, Slot>,
+    led_away: LedAway,
     changes: Changes,
     /// It goes on when this page has come.
     waiting: Option<PageKey>,
@@ -182,6 +183,7 @@ impl Dedup {
             in_order: 0,
             unresolved: Vec::new(),
             replaced: NearMap::default(),
+            led_away: LedAway::default(),
             changes: Changes::default(),
             waiting: None,
             saved: now,
@@ -289,6 +291,7 @@ impl Dedup {
             + self.verify.memory()
             + self.workspace.memory()
             + table_bytes(&self.replaced)
+            + self.led_away.memory()
             + (self.spares.capacity() * size_of::<Spare>()) as u64
             + (self.unresolved.capacity() * size_of::<(Slot, Slot, Digest)>()) as u64
     }
@@ -341,7 +344,7 @@ impl Dedup {
         (self.at, self.waiting, self.pace) = (At::Begin, None, None);
         self.range = Range::new(0, 0, 0);
         (self.spares, self.unresolved, self.in_order) = (Vec::new(), Vec::new(), 0);
-        self.replaced = NearMap::default();
+        (self.replaced, self.led_away) = (NearMap::default(), LedAway::default());
         self.workspace.give_up(pool);
         self.sweeps = Sweeps::default();
         self.changes.give_up_waiting();
@@ -353,8 +356,7 @@ impl Dedup {
         2 * pool.limits.delta_entries as usize
     }
 
-    /// The most spare slots that wait for a walk of all maps, and those that are shared together in the order of blocks: about as many as
-    /// changes that go before a checkpoint.
+    /// The most spare slots that wait for a walk of all maps: about as many as changes that go before a checkpoint.
     fn batch(pool: &Pool) -> usize {
         (pool.limits.delta_entries as usize / 4).max(64)
     }
@@ -394,12 +396,7 @@ impl Dedup {
         self.forget_replaced();
         match self.source(pool, first) {
             Source::Later => self.is_stuck = true,
-            Source::Workspace
-                if self.workspace.spares() > 0
-                    && !self.workspace.has_room_from(pool, first, Self::left_empty(pool)) =>
-            {
-                self.begin_sharing(first);
-            }
+            Source::Workspace if self.is_to_share_before(pool, first) => self.begin_sharing(first),
             Source::Workspace => self.load_from(pool, first),
             source => {
                 self.catch_up.begin_range(pool, first);
@@ -489,7 +486,7 @@ impl Dedup {
     fn go_on_from(&mut self, pool: &mut Pool, next: u64) {
         let is_shared = self.workspace.spares() == 0;
         if is_shared {
-            self.sweeps.shared = next;
+            (self.sweeps.shared, self.sweeps.since) = (next, pool.now);
         }
         if next == PLACES {
             if self.unresolved.is_empty() {
@@ -534,7 +531,7 @@ impl Dedup {
                 }
                 let shared = self.share(pool, care, facts, key, (slot, stays, digest), Seen::default())?;
                 if shared == Shared::Gone {
-                    self.replace(stays, slot, digest);
+                    self.replace(pool, stays, slot, digest)?;
                 }
                 self.kept += u64::from(shared == Shared::Kept);
                 Ok::<_, Stop>(true)

@@ -140,12 +140,12 @@ impl Range {
         }
     }
 
-    /// Of a content of the range another slot stays than was found first.
-    pub fn stays_at(&mut self, digest: Digest, slot: Slot) {
+    /// Of a content of the range another slot stays than was found first: its container has this generation.
+    pub fn stays_at(&mut self, digest: Digest, slot: Slot, generation: u16) {
         let [low, high] = halves(digest);
         let known = [self.contents.get_mut(&low), self.more.get_mut(&high)];
         for (_, first) in known.into_iter().flatten().filter(|(known, _)| *known == digest) {
-            first.slot = slot;
+            (first.slot, first.generation) = (slot, generation);
         }
     }
 
@@ -221,6 +221,25 @@ mod tests {
             left.dedup();
             prop_assert_eq!(left.len(), before);
         }
+    }
+
+    /// Else the old one's generation would prove whatever the new slot holds later.
+    #[test]
+    fn a_slot_that_takes_the_place_of_another_brings_its_own_generation() {
+        let mut range = Range::new(0, 0, 16);
+        let found = |slot, generation| Found {
+            slot: Slot(slot),
+            digest: digest(1),
+            owner: Key(slot),
+            is_shared: false,
+            generation,
+        };
+        assert_eq!(range.offer(found(1, 5)), None);
+        let spare = range.offer(found(2, 6)).unwrap();
+        assert_eq!((spare.found.generation, spare.stays, spare.stays_generation), (6, Slot(1), 5));
+        range.stays_at(digest(1), Slot(2), 6);
+        let spare = range.offer(found(3, 7)).unwrap();
+        assert_eq!((spare.found.generation, spare.stays, spare.stays_generation), (7, Slot(2), 6));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::pool::Pool;
 use crate::pool::change::Put;
 use crate::pool::room::Asked;
 use crate::pool::standing::Facts;
+use crate::sizes::table_bytes;
 use crate::slot_map::NearMap;
 use crate::space::SlotState;
 use crate::store::tree::{Missing, Unresolved};
@@ -47,6 +48,27 @@ pub(super) struct Seen {
     stays: Option<u16>,
 }
 
+/// Slots that blocks have been led away from since the last checkpoint: the space map still has them as they were.
+#[derive(Default)]
+pub(super) struct LedAway {
+    checkpoints: u64,
+    slots: NearMap<Slot, ()>,
+}
+
+impl LedAway {
+    /// Those since so many checkpoints were done.
+    fn since(&mut self, checkpoints: u64) -> &mut NearMap<Slot, ()> {
+        if core::mem::replace(&mut self.checkpoints, checkpoints) != checkpoints {
+            self.slots.clear();
+        }
+        &mut self.slots
+    }
+
+    pub fn memory(&self) -> u64 {
+        table_bytes(&self.slots)
+    }
+}
+
 /// The slot that stays, by now, where this one was to.
 pub(super) fn last_of(replaced: &NearMap<Slot, Slot>, mut slot: Slot) -> Slot {
     // One that was given up may be in use again.
@@ -63,10 +85,14 @@ impl Dedup {
         last_of(&self.replaced, slot)
     }
 
-    /// The slot that was to stay was given up: another one with the content stays.
-    pub(super) fn replace(&mut self, gone: Slot, slot: Slot, digest: Digest) {
-        self.replaced.insert(gone, slot);
-        self.range.stays_at(digest, slot);
+    /// The slot that was to stay was given up, or is to be: another one stays, if it holds the content. Whether it does.
+    pub(super) fn replace(&mut self, pool: &mut Pool, gone: Slot, slot: Slot, digest: Digest) -> Result<bool, Missing> {
+        let holds = pool.holds_since(slot, digest, None)?;
+        if holds {
+            self.replaced.insert(gone, slot);
+            self.range.stays_at(digest, slot, pool.space.generation(slot));
+        }
+        Ok(holds)
     }
 
     /// Lets the blocks lead elsewhere that spare slots were first written for, in their order. Whether that was all; else it goes on with the
@@ -95,12 +121,12 @@ impl Dedup {
                 Shared::Kept => self.share_the_other_way(pool, care, facts, (slot, stays, digest))?,
                 shared => shared,
             };
-            // What was found may have gone since.
-            let is_left = matches!(shared, Shared::Gone | Shared::NotThere)
-                && pool.proven_digest(slot)?.is_some_and(|(found, _)| found == digest);
             match shared {
-                Shared::Gone if is_left => self.replace(stays, slot, digest),
-                Shared::NotThere if is_left => self.unresolved.push((slot, stays, digest)),
+                Shared::Gone => drop(self.replace(pool, stays, slot, digest)?),
+                // What was found may have gone since.
+                Shared::NotThere if !self.is_led_away(pool, slot)? && pool.holds_since(slot, digest, None)? => {
+                    self.unresolved.push((slot, stays, digest));
+                }
                 _ => {}
             }
             self.spares.pop();
@@ -130,7 +156,7 @@ impl Dedup {
             _ => Shared::Kept,
         };
         if shared == Shared::Yes {
-            self.replace(stays, spare, digest);
+            self.replace(pool, stays, spare, digest)?;
         }
         self.kept += u64::from(!matches!(shared, Shared::Yes | Shared::Apart));
         Ok(if matches!(shared, Shared::NotThere | Shared::Gone) { Shared::Kept } else { shared })
@@ -159,7 +185,9 @@ impl Dedup {
             }
             Err(Unresolved::Missing(missing)) => return Err(missing.into()),
         }
-        if !pool.canary(Canary::ShareWithFreed) && !pool.holds_since(stays, digest, seen.stays)? {
+        // It may have been found damaged since.
+        let is_lost = care.is_lost(stays, digest);
+        if !pool.canary(Canary::ShareWithFreed) && (is_lost || !pool.holds_since(stays, digest, seen.stays)?) {
             return Ok(Shared::Gone);
         }
         if !pool.holds_since(spare, digest, seen.spare)? && !pool.canary(Canary::BlindShare) {
@@ -187,7 +215,15 @@ impl Dedup {
             pool.note_known(digest, slot);
         }
         self.shared += run.digests.len() as u64;
+        self.led_away.since(pool.checkpoints_done).extend(run.pairs().map(|(slot, ..)| (slot, ())));
         Ok(Shared::Yes)
+    }
+
+    /// Whether the only block of a slot has been led elsewhere, and the space map does not say so yet.
+    fn is_led_away(&mut self, pool: &mut Pool, slot: Slot) -> Result<bool, Missing> {
+        Ok(self.led_away.since(pool.checkpoints_done).contains_key(&slot)
+            && pool.recent(slot).is_none()
+            && pool.slot_state(slot)? == SlotState::Single)
     }
 
     /// The run that a block is in, if all of it may be led elsewhere.

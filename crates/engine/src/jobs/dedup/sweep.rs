@@ -18,7 +18,7 @@ use super::partitions::{Partitions, Record, Stored};
 use super::range::{Found, PLACES, Range, Spare};
 use super::{At, Back, Dedup};
 use crate::care::Care;
-use crate::contract::Digest;
+use crate::contract::{Digest, Nanos};
 use crate::format::entry::{Key, Slot};
 use crate::jobs::changes::Stop;
 use crate::jobs::maps::LEAVES;
@@ -37,6 +37,10 @@ const BYTES_PER_CONTENT: u64 = 64;
 const AGAIN: u8 = 3;
 /// Records that a step takes in.
 const RECORDS: usize = 512;
+/// What has been noted is shared after so long at the latest: who pauses a pass each morning finds it further each evening.
+const SHARE_PERIOD: Nanos = 1_800_000_000_000;
+/// And so many at a time at the most: they are sorted in one step.
+const MOST_AT_ONCE: usize = 1 << 14;
 
 /// What a sweep may be.
 struct Plan {
@@ -64,8 +68,10 @@ pub(super) struct Sweeps {
     /// Where the last one begins and ends.
     pub first: u64,
     end: u64,
-    /// What is one too many and before this place has been shared.
+    /// What is one too many and before this place has been shared,
     pub shared: u64,
+    /// since then.
+    pub since: Nanos,
     /// Blocks that had been moved when the first one began, or when that was noted last.
     moved: Option<u64>,
     lost: u8,
@@ -135,7 +141,7 @@ impl Dedup {
         let partitions = Partitions::of_digests(first, plan.end, plan.partitions, block, buckets);
         self.workspace.begin(pool, partitions, plan.of_blocks);
         let moved = self.sweeps.moved.or(Some(pool.placed_blocks()));
-        self.sweeps = Sweeps { first, end: plan.end, shared: first, moved, ..self.sweeps };
+        self.sweeps = Sweeps { first, end: plan.end, shared: first, since: pool.now, moved, ..self.sweeps };
         Source::Gather
     }
 
@@ -148,11 +154,11 @@ impl Dedup {
         let most = (room as u64 * BYTES_PER_CONTENT / geometry.block()).max(LEAST_RANGES);
         let containers = pool.space.lendable().saturating_sub(Self::left_empty(pool));
         let pages = u64::from(containers) * u64::from(geometry.slots_per_container);
-        // Each partition has a page that is not full. Beside them is room for what a range has too much.
+        // Each partition has a page that is not full. Beside them is room for what a partition has too much.
         let blocks = |places: u64| ((u128::from(pool.space.data_used) * u128::from(places)) >> 32) as u64;
         let pages_of = |blocks: u64, per_page: usize| (blocks * 17 / 16).div_ceil(per_page as u64);
         let block = geometry.block() as usize;
-        let spares = pages_of(blocks(width), Spare::per_page(block));
+        let spares = pages_of(blocks(width.max((PLACES - first) / most)), Spare::per_page(block));
         let needed = |places: u64| {
             let partitions = places.div_ceil(width).min(most);
             pages_of(blocks(places), Record::per_page(block)) + partitions + spares
@@ -162,7 +168,7 @@ impl Dedup {
             places -= (places / 16).max(1);
         }
         let partitions = places.div_ceil(width);
-        let of_blocks = (pool.space.data_used / Self::batch(pool) as u64).clamp(1, most) as usize;
+        let of_blocks = (pool.space.data_used / Self::at_once(pool) as u64).clamp(1, most) as usize;
         let plan = Plan { end: first + places, partitions: partitions.min(most) as usize, of_blocks };
         // What can be reserved may make it wider.
         let may_be_wider = || (PLACES - first).div_ceil(width) >= LEAST_RANGES && pool.may_reserve();
@@ -179,8 +185,11 @@ impl Dedup {
         self.workspace.give_up(pool);
         self.sweeps.lost += 1;
         self.verify.clear();
-        if matches!(self.at, At::Begin | At::Scan(_) | At::End) {
-            return;
+        match self.at {
+            At::Begin | At::Scan(_) | At::End => return,
+            // What has just been shared is not found again.
+            At::Share(..) | At::Maps(_, Back::Share(..)) => self.changes.wait_for_checkpoint(pool),
+            _ => {}
         }
         // What was found to be one too many, and has not been shared, is found again.
         let from = self.sweeps.shared;
@@ -277,6 +286,17 @@ impl Dedup {
         Ok(())
     }
 
+    /// Whether what has been noted is shared before the range from this place on: there may be no room for more, or it has waited for long.
+    pub(super) fn is_to_share_before(&self, pool: &Pool, first: u64) -> bool {
+        let is_due = pool.now >= self.sweeps.since + SHARE_PERIOD;
+        self.workspace.spares() > 0 && (is_due || !self.workspace.has_room_from(pool, first, Self::left_empty(pool)))
+    }
+
+    /// Spare slots that are shared together, in the order of blocks.
+    fn at_once(pool: &Pool) -> usize {
+        Self::batch(pool).min(MOST_AT_ONCE)
+    }
+
     /// What is one too many is shared before it goes on from this place.
     pub(super) fn begin_sharing(&mut self, next: u64) {
         self.workspace.end_reading();
@@ -308,13 +328,12 @@ impl Dedup {
                 self.begin_maps(Back::Share(partition, next));
                 return Ok(());
             }
-            if partition.is_none() || self.in_order > 0 || self.spares.len() >= Self::batch(pool) {
+            if partition.is_none() || self.in_order > 0 || self.spares.len() >= Self::at_once(pool) {
                 let are_all = self.share_spares(pool, care, facts)?;
                 if are_all && partition.is_none() {
                     self.workspace.forget_spares();
                     self.go_on_from(pool, next);
-                }
-                if are_all && self.replaced.len() >= Self::batch(pool) {
+                } else if are_all && self.replaced.len() >= Self::batch(pool) {
                     // More of these contents may be to come, which lead to slots that are gone.
                     self.undone.note(pool.now, self.replaced.len() as u64);
                     self.forget_replaced();

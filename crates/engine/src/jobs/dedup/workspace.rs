@@ -191,7 +191,8 @@ impl Workspace {
         let pages = sweep.waiting.iter().map(Page::memory).sum::<u64>();
         let come: u64 = sweep.reads.iter().filter_map(|read| read.records.as_ref()).map(list_bytes).sum();
         let partitions = sweep.partitions.memory() + sweep.spares.partitions.memory();
-        partitions + list_bytes(&sweep.places) + places + pages + come
+        let taken_in = list_bytes(&sweep.come.0) + list_bytes(&sweep.spares.volumes);
+        partitions + list_bytes(&sweep.places) + places + pages + come + taken_in
     }
 
     /// Whether it goes on only when an I/O has come back.
@@ -232,14 +233,15 @@ impl Workspace {
         self.sweep.as_ref().map_or(0, |sweep| sweep.spares.count)
     }
 
-    /// Whether there is room for those of the range from this place on, however many these are.
+    /// Whether there is room for those of the partition from this place on, however many these are, and so many containers beside.
     pub fn has_room_from(&self, pool: &Pool, first: u64, left: u32) -> bool {
         let Some(sweep) = &self.sweep else { return false };
         let block = pool.store.geometry.block() as usize;
         let pages = sweep.partitions.at(first).map_or(0, |(partition, _)| sweep.places[partition].len());
-        let needed = (pages * Record::per_page(block)).div_ceil(Spare::per_page(block)) + sweep.waiting.len();
+        let spares = sweep.spares.count + (pages * Record::per_page(block)) as u64;
+        let end = u64::from(sweep.spares.first.unwrap_or(sweep.next)) + spares.div_ceil(Spare::per_page(block) as u64);
         let containers = self.containers.len() as u64 + u64::from(pool.space.lendable().saturating_sub(left));
-        u64::from(sweep.next) + needed as u64 <= containers * u64::from(pool.store.geometry.slots_per_container)
+        end <= containers * u64::from(pool.store.geometry.slots_per_container)
     }
 
     /// Writes full pages, some at a time. Whether there is room for more.
@@ -249,7 +251,7 @@ impl Workspace {
         self.sweep.as_ref().is_some_and(|sweep| !sweep.has_failed && sweep.waiting.len() <= WAITING)
     }
 
-    /// Writes what is left. Whether all of it is there.
+    /// Writes what is left, of spare slots full pages alone. Whether all of it is there.
     pub fn finish(&mut self, pool: &mut Pool) -> bool {
         while self.write(pool) {
             let Some(sweep) = &mut self.sweep else { return false };
@@ -335,6 +337,7 @@ impl Workspace {
 
     /// A range from this place on is wanted: all that its partition has.
     pub fn read_from(&mut self, place: u64) {
+        self.is_stuck = false;
         let Some(sweep) = &mut self.sweep else { return };
         sweep.reads.clear();
         sweep.come = (Vec::new(), 0);
@@ -343,6 +346,7 @@ impl Workspace {
 
     /// Nothing is read any more; what is full is to be written ([`Self::finish`]).
     pub fn end_reading(&mut self) {
+        self.is_stuck = false;
         let Some(sweep) = &mut self.sweep else { return };
         sweep.reads.clear();
         (sweep.come, sweep.reading) = ((Vec::new(), 0), None);

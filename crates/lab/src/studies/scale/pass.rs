@@ -43,6 +43,8 @@ pub struct Plan {
     pub memory: u64,
     /// Blocks that hold what an earlier one does.
     pub doubles: Doubles,
+    /// Whether runs stay whole.
+    pub keep_runs: KeepRuns,
 }
 
 /// What was found out.
@@ -97,7 +99,7 @@ pub fn measure(plan: Plan, mut progress: impl FnMut(u32)) -> Checked<Results> {
     machine.opened()?;
     let change = PoolChange { tidy: Some(Tidy::Off), replicas: Some(Some(0)), ..PoolChange::default() };
     machine.command(Command::SetPool(change))?;
-    let (policy, keep_runs) = (Some(Some(Policy::default())), Some(KeepRuns::Off));
+    let (policy, keep_runs) = (Some(Some(Policy::default())), Some(plan.keep_runs));
     let change = VolumeProperties { policy, keep_runs, ..VolumeProperties::default() };
     machine.command(Command::SetVolume { volume: VOLUME, change })?;
     machine.command(Command::Settle)?;
@@ -147,12 +149,16 @@ pub struct Arguments {
     /// So many of these follow each other, and where they come from, too.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     run: u64,
+    /// Share what splits no run: all of it where a run has a multiple of 256.
+    #[arg(long)]
+    keep_runs: bool,
 }
 
 /// Measures, and prints what came out. Fails if the pass left something double, or cost more than it may.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let &Arguments { size, spare, memory, doubled_one_in: one_in, run } = arguments;
-    let plan = Plan { bytes: size, spare, memory: memory << 20, doubles: Doubles { one_in, run } };
+    let &Arguments { size, spare, memory, doubled_one_in: one_in, run, keep_runs } = arguments;
+    let keep_runs = if keep_runs { KeepRuns::On } else { KeepRuns::Off };
+    let plan = Plan { bytes: size, spare, memory: memory << 20, doubles: Doubles { one_in, run }, keep_runs };
     let mut shown = 0;
     let measured = measure(plan, |ppm| {
         if ppm / 50_000 > shown {
