@@ -97,8 +97,10 @@ impl Watch {
         let read = size::show(scrub.blocks_done.saturating_mul(4096));
         let (found, repaired) = (scrub.found, scrub.repaired);
         match scrub.state {
-            PassState::Running if scrub.blocks_done == 0 => info!("a scrub begins"),
-            PassState::Running => info!("the scrub goes on where it was, after {read}"),
+            PassState::Running if went_on(before, scrub.blocks_done > 0) => {
+                info!("the scrub goes on where it was, after {read}");
+            }
+            PassState::Running => info!("a scrub begins"),
             PassState::Paused => info!("the scrub rests after {read}"),
             PassState::Finished if before.is_some() => {
                 info!("the scrub is finished: {read} read, {found} damages found, {repaired} repaired");
@@ -132,8 +134,10 @@ impl Watch {
         }
         match dedup.state {
             state if state == was => {}
-            PassState::Running if dedup.done_ppm == 0 => info!("a pass that finds duplicates begins"),
-            PassState::Running => info!("the pass that finds duplicates goes on where it was, after {percent} %"),
+            PassState::Running if went_on((!is_first).then_some(was), dedup.done_ppm > 0) => {
+                info!("the pass that finds duplicates goes on where it was, after {percent} %");
+            }
+            PassState::Running => info!("a pass that finds duplicates begins"),
             PassState::Paused if dedup.is_short_of_room => warn!(
                 "the pass that finds duplicates rests: metadata is short. It goes on when something is discarded \
                  or the pool grows"
@@ -243,6 +247,12 @@ fn thresholds(before: usize, used: u64, capacity: u64) -> usize {
     before.clamp(up, down)
 }
 
+/// Whether something that is under way, and had this state at the last look, goes on from where it rested. Between two looks a new one may
+/// have come some way, so how far it is says so only at the first look.
+fn went_on(before: Option<PassState>, is_some_way: bool) -> bool {
+    is_some_way && before.is_none_or(|before| before == PassState::Paused)
+}
+
 #[cfg(test)]
 mod tests {
     use engine::Mode;
@@ -263,6 +273,14 @@ mod tests {
         assert_eq!(after(3, 0), 0);
         assert_eq!(thresholds(0, u64::MAX, u64::MAX), 3);
         assert_eq!(thresholds(0, 5, 1), 3, "spare slots are in use, too");
+    }
+
+    #[test]
+    fn what_comes_some_way_between_two_looks_has_begun() {
+        assert!(went_on(None, true), "the server was started again");
+        assert!(went_on(Some(PassState::Paused), true));
+        assert!(!went_on(Some(PassState::Finished), true) && !went_on(Some(PassState::Never), true));
+        assert!(!went_on(None, false) && !went_on(Some(PassState::Paused), false));
     }
 
     fn status(checkpoints: u64, checkpoint_under_way: bool) -> Status {
