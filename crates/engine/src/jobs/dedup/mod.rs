@@ -431,7 +431,7 @@ impl Dedup {
             }
             if leaf >= leaves {
                 self.scans += 1;
-                self.end_range();
+                self.at = At::Index;
                 return Ok(());
             }
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
@@ -459,10 +459,6 @@ impl Dedup {
         let is_first = spare.is_none();
         self.spares.extend(spare);
         is_first
-    }
-
-    fn end_range(&mut self) {
-        self.at = At::Index;
     }
 
     /// Hands over to the index on disk what a range has found; then comes the next range.

@@ -266,7 +266,7 @@ impl Dedup {
                 return if self.workspace.has_failed() { Ok(()) } else { Err(Stop::Waits) };
             }
             if self.workspace.read(pool) {
-                self.end_range();
+                self.at = At::Index;
                 return Ok(());
             }
             let mut taken = 0;

@@ -24,7 +24,7 @@ use crate::{Checked, Violation};
 const MOST_BYTES_A_BLOCK: f64 = 1.1 * (4096.0 / 170.0 + 2.0 * 4096.0 / 131.0);
 
 /// What each block that is shared may cost beside that, in pages: if it is one of a run of 64 or more, and if it is not. In order, blocks
-/// share leaves of maps, summaries and counts; else the slot that stays has pages of its own.
+/// share leaves of maps, counts and space map; else the slot that stays has pages of its own.
 const MOST_PAGES_IN_RUNS: f64 = 0.3;
 const MOST_PAGES_ALONE: f64 = 4.0;
 const LONG_RUN: u64 = 64;
@@ -69,11 +69,7 @@ pub struct Results {
 impl Results {
     /// Bytes of the device that the pass cost for each block in use.
     pub fn bytes_a_block(&self) -> f64 {
-        self.all_bytes() / self.blocks_in_use()
-    }
-
-    fn all_bytes(&self) -> f64 {
-        (self.bytes[0] + self.bytes[1]) as f64
+        (self.bytes[0] + self.bytes[1]) as f64 / self.blocks_in_use()
     }
 
     fn blocks_in_use(&self) -> f64 {
