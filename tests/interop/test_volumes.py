@@ -304,8 +304,21 @@ class Volumes(unittest.TestCase):
             pace = volume(pool, "default")["pace"]
             self.assertEqual(pace["setpoint"], 200 * MIB)
             self.assertGreater(pace["measured"], 0)
+            self.assertEqual((pool.status()["pace"]["throttle"], pool.status()["pace"]["pass_delay_ns"]), ("share", None))
+            onefold("set", pool.path, "throttle", "paper")
             pool.kill()
             pool.serve(create=False)
+            self.assertEqual(properties(pool, "throttle", of_pool=True), {"throttle": ("paper", "pool")})
+            onefold("volume", "set", pool.path, "default", "timing=offline", "goal=1000000iops")
+            client = connect(pool)
+            end = time.time() + 2.5
+            while time.time() < end:
+                client.pwrite(os.urandom(4096), 0)
+            client.shutdown()
+            self.assertGreater(pool.status()["pace"]["pass_delay_ns"], 1_000_000)
+            onefold("set", pool.path, "throttle", "paper:0.001")
+            self.assertEqual(properties(pool, "throttle", of_pool=True), {"throttle": ("paper:0.001", "pool")})
+            onefold("volume", "set", pool.path, "default", "timing=hybrid", "goal=200MiB/s")
             self.assertEqual(properties(pool, "default", "timing"), {"timing": ("hybrid", "volume")})
             self.assertEqual(properties(pool, "default", "goal"), {"goal": ("200MiB/s", "volume")})
             onefold("volume", "set", pool.path, "default", "controller=paper")
@@ -446,6 +459,7 @@ class Volumes(unittest.TestCase):
                     (["set", pool.path, "colour", "red"], "policy"),
                     (["set", pool.path, "dedup-verify", "yes"], "on or off"),
                     (["set", pool.path, "relocate", "22-22"], "such as 22-06"),
+                    (["set", pool.path, "throttle", "paper:1"], "share, paper or paper:0.001"),
                     (["set", pool.path, "policy", "red"], "full, select or idedup"),
                     (["get", pool.path, "colour"], "policy"),
                     (["volume", "resize", pool.path, "default", "0"], "zero"),

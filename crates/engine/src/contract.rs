@@ -15,7 +15,7 @@ use core::fmt;
 pub use crate::device::DeviceKind;
 use crate::schedule::Schedule;
 pub use crate::settings::CacheSetting;
-pub use crate::settings::{CacheKey, Controller, Goal, IndexCopy, KeepRuns, Policy, Tidy, Timing};
+pub use crate::settings::{CacheKey, Controller, Goal, IndexCopy, KeepRuns, PassThrottle, Policy, Tidy, Timing};
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -197,6 +197,8 @@ pub struct PoolChange {
     pub dedup_verify: Option<bool>,
     /// When a plan of relocation is made and run unasked.
     pub relocate: Option<Schedule>,
+    /// Which feedback loop sets the pace of the pass that finds duplicates.
+    pub throttle: Option<PassThrottle>,
 }
 
 /// Properties of a volume that are to be changed; `None` leaves one as it is.

@@ -319,8 +319,8 @@ impl Engine {
     #[inline(never)]
     fn measure(&mut self) {
         let spent = self.jobs.has_no_more_to_give();
-        let (miss, time) = self.requests.measure(&mut self.pool, spent);
-        self.jobs.follow(miss, time);
+        let measured = self.requests.measure(&mut self.pool, spent);
+        self.jobs.follow(self.pool.throttle(), &measured);
     }
 
     fn run_ready(&mut self) {

@@ -514,6 +514,59 @@ impl fmt::Display for BadController {
     }
 }
 
+/// Which feedback loop sets the pace of the pass that finds duplicates, while clients are busy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum PassThrottle {
+    /// Ours, as for all background work: a share of the device (`pid/throttle.rs`).
+    #[default]
+    Share,
+    /// HIODS': a delay before each block, with the gains of its listing 4.1.
+    Listing,
+    /// The same with the smaller integral of its experiment.
+    Experiment,
+}
+
+impl PassThrottle {
+    /// All of them, by their numbers on disk and in recordings.
+    pub(crate) const ALL: [PassThrottle; 3] = [PassThrottle::Share, PassThrottle::Listing, PassThrottle::Experiment];
+}
+
+impl fmt::Display for PassThrottle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PassThrottle::Share => "share",
+            PassThrottle::Listing => "paper",
+            PassThrottle::Experiment => "paper:0.001",
+        })
+    }
+}
+
+impl FromStr for PassThrottle {
+    type Err = BadPassThrottle;
+
+    /// Reads `share`, `paper`, or `paper:` and one of the gains of the integral that the paper has: 0.15 (as if it were not there) or 0.001.
+    fn from_str(text: &str) -> Result<PassThrottle, BadPassThrottle> {
+        match text {
+            "share" => Ok(PassThrottle::Share),
+            "paper" | "paper:0.15" => Ok(PassThrottle::Listing),
+            "paper:0.001" => Ok(PassThrottle::Experiment),
+            _ => Err(BadPassThrottle),
+        }
+    }
+}
+
+/// There is no such feedback loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadPassThrottle;
+
+impl core::error::Error for BadPassThrottle {}
+
+impl fmt::Display for BadPassThrottle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is share, paper or paper:0.001")
+    }
+}
+
 /// Whether a pass that finds duplicates leaves them where a run of blocks would be split: blocks that follow each other on disk as they do
 /// in the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

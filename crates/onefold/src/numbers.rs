@@ -95,6 +95,7 @@ fn request() -> impl Strategy<Value = Request> {
             device: None,
             dedup_verify: None,
             relocate: None,
+            throttle: None,
         })
     });
     prop_oneof![

@@ -36,6 +36,11 @@ impl Engine {
         self.pool.verifies_shares()
     }
 
+    /// Which feedback loop sets the pace of that pass.
+    pub fn pass_throttle(&self) -> PassThrottle {
+        self.pool.throttle()
+    }
+
     /// When a plan of relocation is made and run unasked: by who drives the engine.
     pub fn relocate_schedule(&self) -> Schedule {
         self.pool.relocate_schedule()

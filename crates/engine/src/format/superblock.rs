@@ -10,7 +10,7 @@ use core::fmt;
 
 use crate::contract::BadGeometry;
 use crate::contract::Failure;
-use crate::contract::{CacheKey, DeviceKind, IndexCopy, Policy, Tidy};
+use crate::contract::{CacheKey, DeviceKind, IndexCopy, PassThrottle, Policy, Tidy};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
@@ -43,8 +43,11 @@ const GROWTH_SIZE: usize = 8;
 /// The threshold of the pool's policy.
 const POLICY_THRESHOLD_AT: usize = 248;
 const INDEX_COPY_AT: usize = 249;
-/// The pass that finds all duplicates: its state, a byte that is free, and its place.
+/// The pass that finds all duplicates: its state, a byte of bits, and its place. The lowest bit is of its record; then comes whether it
+/// compares bytes, and in the rest which feedback loop it has.
 const DEDUP_AT: usize = 250;
+const VERIFIES_SHARES: u8 = 2;
+const THROTTLE_SHIFT: u8 = 2;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 17;
 /// The mark of the flash that is believed.
@@ -214,6 +217,8 @@ pub struct Superblock {
     pub index_copy: IndexCopy,
     /// Whether the pass that finds duplicates compares bytes before it lets two blocks share a slot.
     pub verifies_shares: bool,
+    /// Which feedback loop sets its pace.
+    pub throttle: PassThrottle,
     /// How index and read cache share memory, if that has been set.
     pub cache: Option<CacheSetting>,
     /// What the read cache finds blocks by.
@@ -311,6 +316,7 @@ impl Superblock {
             second_copies: 0,
             index_copy: IndexCopy::default(),
             verifies_shares: false,
+            throttle: PassThrottle::default(),
             cache_key: CacheKey::default(),
             cache: None,
             replicas: None,
@@ -385,7 +391,8 @@ impl Superblock {
         self.scrub.write(b, SCRUB_AT);
         b[ALLOWANCE_AT] = self.allowance;
         self.dedup.write(b, DEDUP_AT);
-        b[DEDUP_AT + 1] |= u8::from(self.verifies_shares) << 1;
+        b[DEDUP_AT + 1] |= if self.verifies_shares { VERIFIES_SHARES } else { 0 };
+        b[DEDUP_AT + 1] |= (self.throttle as u8) << THROTTLE_SHIFT;
         put_u32(b, SECOND_COPIES_AT, self.second_copies);
         put_u32(b, CACHE_AT, self.cache.map_or(0, CacheSetting::encode));
         put_u64(b, REPLICAS_AT, self.replicas.map_or(0, |bytes| bytes.saturating_add(1)));
@@ -508,6 +515,9 @@ impl Superblock {
         let relocate = Schedule::decode(u16_at(b, RELOCATE_AT).into());
         let why = "when a plan of relocation is run is of an unknown kind";
         let relocate = relocate.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
+        let throttle = PassThrottle::ALL.get(usize::from(b[DEDUP_AT + 1] >> THROTTLE_SHIFT)).copied();
+        let why = "what sets the pace of the pass that finds duplicates is of an unknown kind";
+        let throttle = throttle.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
         let cache = match u32_at(b, CACHE_AT) {
             0 => None,
             code => {
@@ -557,7 +567,8 @@ impl Superblock {
             memory: u64_at(b, 184),
             second_copies: u32_at(b, SECOND_COPIES_AT),
             index_copy,
-            verifies_shares: b[DEDUP_AT + 1] & 2 != 0,
+            verifies_shares: b[DEDUP_AT + 1] & VERIFIES_SHARES != 0,
+            throttle,
             cache,
             cache_key,
             replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
@@ -610,6 +621,7 @@ mod tests {
             second_copies: 99,
             index_copy: IndexCopy::Newest,
             verifies_shares: true,
+            throttle: PassThrottle::Experiment,
             cache_key: CacheKey::Off,
             cache: "fixed:40,lru".parse().ok(),
             replicas: Some(77),
@@ -657,6 +669,7 @@ mod tests {
         assert!(refused(&|block| block[POLICY_THRESHOLD_AT] = 3));
         assert!(refused(&|block| block[175] = 9));
         assert!(refused(&|block| put_u16(block, RELOCATE_AT, 2)));
+        assert!(refused(&|block| block[DEDUP_AT + 1] |= 3 << THROTTLE_SHIFT));
         assert!(refused(&|block| put_u16(block, 172, 0)));
         assert!(refused(&|block| put_u32(block, 180, 289)));
         // The pool has room for 864 buckets and 1735 leaves of summaries, and without buckets there is no page.

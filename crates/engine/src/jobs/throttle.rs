@@ -11,16 +11,23 @@
 //! meanwhile), 2 % all others. So each comes to its
 //! end, though the foreground never rests.
 //!
+//! A pool may ask for HIODS' loop in its place (`pid/paper.rs`, [`PassThrottle`]). It sets the pace of the pass that finds duplicates and of
+//! nothing else, as there is nothing else in the paper: after a burst the pass rests for the delay, times the blocks that it has looked at.
+//! The loop is off, and the pass does not rest at all, while no volume is offline that has a goal in requests or bytes and is asked for
+//! something.
+//!
 //! What must hold: a burst ends when no I/O of the background is in flight, and all bursts end together. So the device is free of it
 //! between two bursts, and no job waits for more than one burst of each other one.
 
 use super::{Job, Jobs, RULES, Runs};
-use crate::contract::Nanos;
+use crate::contract::{Nanos, PassThrottle};
 use crate::pid::WHOLE;
+use crate::pid::paper::{EXPERIMENT, LISTING, Paper};
 pub(super) use crate::pid::throttle::LEAST;
 use crate::pid::throttle::{Throttle as Share, rest};
 use crate::pool::Pool;
 use crate::pool::standing::{Facts, Phase};
+use crate::requests::foreground::{Measured, Rates};
 
 /// A pool without a request in flight for so long is idle.
 pub(crate) const IDLE_AFTER: Nanos = 100_000_000;
@@ -61,6 +68,37 @@ pub(crate) enum Turn {
     AfterIo,
 }
 
+/// HIODS' loop in charge of the pass.
+#[derive(Clone, Copy)]
+struct Preset {
+    which: PassThrottle,
+    feedback: Paper,
+    is_on: bool,
+}
+
+impl Preset {
+    fn new(which: PassThrottle) -> Option<Preset> {
+        let gains = match which {
+            PassThrottle::Share => return None,
+            PassThrottle::Listing => LISTING,
+            PassThrottle::Experiment => EXPERIMENT,
+        };
+        Some(Preset { which, feedback: Paper::new(gains), is_on: false })
+    }
+
+    /// What it has summed up it keeps while it is off.
+    fn follow(&mut self, rates: Option<Rates>) {
+        self.is_on = rates.is_some();
+        if let Some(Rates { goal, measured, time }) = rates {
+            self.feedback = self.feedback.next(goal, measured, time);
+        }
+    }
+
+    fn delay(&self) -> Nanos {
+        if self.is_on { self.feedback.delay } else { 0 }
+    }
+}
+
 /// The throttle of background work.
 pub(crate) struct Throttle {
     /// Of each: when its burst began, or when its rest ends.
@@ -70,6 +108,10 @@ pub(crate) struct Throttle {
     /// Who has something to do.
     wanting: u16,
     share: Share,
+    /// If the pool asks for it.
+    preset: Option<Preset>,
+    /// Blocks that the pass had looked at when its burst began.
+    looked_at: u64,
 }
 
 const _: () = assert!(RULES.len() < 16, "a bit for each job, and one for the checkpoint");
@@ -77,7 +119,14 @@ const _: () = assert!(RULES.len() < 16, "a bit for each job, and one for the che
 impl Throttle {
     /// Nothing has been done so far.
     pub(crate) fn new(now: Nanos) -> Throttle {
-        Throttle { times: [now; RULES.len() + 1], in_burst: 0, wanting: 0, share: Share::default() }
+        Throttle {
+            times: [now; RULES.len() + 1],
+            in_burst: 0,
+            wanting: 0,
+            share: Share::default(),
+            preset: None,
+            looked_at: 0,
+        }
     }
 
     /// The share, in millionths of the device.
@@ -88,6 +137,11 @@ impl Throttle {
     /// Whether the share is the least.
     pub(crate) fn is_at_least(&self) -> bool {
         self.share.is_at_least()
+    }
+
+    /// With HIODS' loop: how long the pass rests for a block.
+    fn pass_delay(&self) -> Option<Nanos> {
+        self.preset.as_ref().map(Preset::delay)
     }
 
     /// Who has something to do now.
@@ -103,7 +157,10 @@ impl Throttle {
         }
     }
 
-    fn begin(&mut self, who: Who, now: Nanos) {
+    fn begin(&mut self, who: Who, now: Nanos, looked_at: u64) {
+        if who == Who::Job(Job::Dedup) {
+            self.looked_at = looked_at;
+        }
         self.times[who.at()] = now;
         self.in_burst |= who.bit();
     }
@@ -114,11 +171,19 @@ impl Throttle {
         self.in_burst &= !who.bit();
     }
 
-    /// All bursts are over: each is followed by a rest. Steps that needed no I/O are bounded by their budget alone.
+    /// All bursts are over: each is followed by a rest. Steps that needed no I/O are bounded by their budget alone. `looked_at`: blocks that
+    /// the pass has looked at since it was made.
     #[inline(never)]
-    fn end_bursts(&mut self, now: Nanos) {
-        let part = self.share() / i64::from((self.wanting | self.in_burst).count_ones().max(1));
+    fn end_bursts(&mut self, now: Nanos, looked_at: u64) {
+        let pass = Who::Job(Job::Dedup);
+        let pass_delay = self.pass_delay();
+        let apart = if pass_delay.is_some() { pass.bit() } else { 0 };
+        let part = self.share() / i64::from(((self.wanting | self.in_burst) & !apart).count_ones().max(1));
         for (at, time) in self.times.iter_mut().enumerate().filter(|(at, _)| self.in_burst >> at & 1 > 0) {
+            if let Some(delay) = pass_delay.filter(|_| at == pass.at()) {
+                *time = now + delay.saturating_mul(looked_at - self.looked_at).min(REST_MAX);
+                continue;
+            }
             let runs = RULES.get(at).map(|rules| rules.runs);
             let least = if let Some(Runs::InBursts { least }) = runs { least } else { QUARTER };
             let longest = if least < QUARTER { REST_MAX } else { REST_MAX_OF_A_QUARTER };
@@ -129,9 +194,22 @@ impl Throttle {
 }
 
 impl Jobs {
-    /// Over so long, clients missed their goals by so much, in millionths; below 0 is room.
-    pub(crate) fn follow(&mut self, miss: i64, time: Nanos) {
-        self.throttle.share = self.throttle.share.next(miss, time);
+    /// Both loops go by what clients got.
+    pub(crate) fn follow(&mut self, which: PassThrottle, measured: &Measured) {
+        self.throttle.share = self.throttle.share.next(measured.miss, measured.time);
+        if self.throttle.preset.map_or(PassThrottle::Share, |preset| preset.which) != which {
+            self.throttle.preset = Preset::new(which);
+        }
+        if let Some(preset) = &mut self.throttle.preset {
+            preset.follow(measured.rates);
+        }
+    }
+
+    /// How long the pass rests for each block that it has looked at, where it goes by HIODS' loop.
+    pub(crate) fn pass_delay(&self, which: PassThrottle) -> Option<Nanos> {
+        // One that was set since the last measurement has no delay so far.
+        let preset = self.throttle.preset.filter(|preset| preset.which == which);
+        (which != PassThrottle::Share).then(|| preset.map_or(0, |preset| preset.delay()))
     }
 
     /// When background work may take its next steps.
@@ -160,7 +238,7 @@ impl Jobs {
         let is_over =
             |jobs: &Jobs| pool.store.pages.writes + pool.store.pages.background_loads() + jobs.in_flight() == 0;
         if self.throttle.in_burst > 0 && is_over(self) {
-            self.throttle.end_bursts(pool.now);
+            self.throttle.end_bursts(pool.now, self.dedup.looked_at());
         }
     }
 
@@ -169,7 +247,7 @@ impl Jobs {
     pub(crate) fn begins_burst(&mut self, who: Who, pool: &Pool, facts: &Facts) -> bool {
         let is_turn = self.turn(who, pool, facts) == Turn::Now;
         if is_turn {
-            self.throttle.begin(who, pool.now);
+            self.throttle.begin(who, pool.now, self.dedup.looked_at());
         }
         is_turn
     }
@@ -219,8 +297,8 @@ mod tests {
     /// When they go on, if all of them begin bursts at 0 that are over 10 ms later.
     fn ends(share: i64, who: &[Who]) -> Vec<Turn> {
         let mut throttle = throttle(share, who);
-        who.iter().for_each(|&who| throttle.begin(who, 0));
-        throttle.end_bursts(10 * MS);
+        who.iter().for_each(|&who| throttle.begin(who, 0, 0));
+        throttle.end_bursts(10 * MS, 0);
         who.iter().map(|&who| throttle.turn(who, 10 * MS)).collect()
     }
 
@@ -234,8 +312,8 @@ mod tests {
         assert_eq!(ends(0, &[scrub, dedup, Who::Checkpoint]), [least, least, Turn::At(40 * MS)]);
         // Who wants its turn and has none yet counts, too.
         let mut throttle = throttle(500_000, &[scrub, dedup]);
-        throttle.begin(scrub, 0);
-        throttle.end_bursts(10 * MS);
+        throttle.begin(scrub, 0, 0);
+        throttle.end_bursts(10 * MS, 0);
         assert_eq!(throttle.turn(scrub, 10 * MS), Turn::At(40 * MS));
     }
 
@@ -243,9 +321,9 @@ mod tests {
     fn bursts_end_together_and_each_rests_for_its_own() {
         let (scrub, dedup) = (Who::Job(Job::Scrub), Who::Job(Job::Dedup));
         let mut throttle = throttle(500_000, &[scrub, dedup]);
-        throttle.begin(scrub, 0);
-        throttle.begin(dedup, 8 * MS);
-        throttle.end_bursts(10 * MS);
+        throttle.begin(scrub, 0, 0);
+        throttle.begin(dedup, 8 * MS, 0);
+        throttle.end_bursts(10 * MS, 0);
         assert_eq!(throttle.in_burst, 0);
         let turns = [scrub, dedup].map(|who| throttle.turn(who, 10 * MS));
         assert_eq!(turns, [Turn::At(40 * MS), Turn::At(16 * MS)]);
@@ -253,11 +331,37 @@ mod tests {
     }
 
     #[test]
+    fn with_the_paper_s_loop_the_pass_rests_for_each_block_and_takes_no_part_of_the_share() {
+        let (scrub, dedup) = (Who::Job(Job::Scrub), Who::Job(Job::Dedup));
+        let turns = |preset, looked_at| {
+            let mut throttle = throttle(500_000, &[scrub, dedup]);
+            throttle.preset = Some(preset);
+            [scrub, dedup].iter().for_each(|&who| throttle.begin(who, 0, 1000));
+            throttle.end_bursts(10 * MS, 1000 + looked_at);
+            [scrub, dedup].map(|who| throttle.turn(who, 10 * MS))
+        };
+        let mut preset = Preset::new(PassThrottle::Listing).expect("it is one");
+        let got = |measured| Some(Rates { goal: 20_000, measured, time: 1000 * MS });
+        assert_eq!(turns(preset, 170), [Turn::At(20 * MS), Turn::Now], "half of the device is the scrub's");
+        preset.follow(got(15_000));
+        // 5 * 5000 + 0.15 * 5000 + 0.25 * 5000 ns
+        assert_eq!(turns(preset, 170), [Turn::At(20 * MS), Turn::At(10 * MS + 170 * 27_000)]);
+        assert_eq!(turns(preset, 0)[1], Turn::Now);
+        assert_eq!(turns(preset, u64::MAX - 1000)[1], Turn::At(1010 * MS), "no longer than a second");
+        preset.follow(None);
+        assert_eq!(turns(preset, 170)[1], Turn::Now, "off while inline, or nobody asks");
+        preset.follow(got(20_000));
+        assert_eq!(turns(preset, 170)[1], Turn::Now, "the change for the better counts");
+        preset.follow(got(20_000));
+        assert_eq!(turns(preset, 100)[1], Turn::At(10 * MS + 75_000), "what was summed up stays: 0.15 * 5000");
+    }
+
+    #[test]
     fn no_rest_is_longer_than_a_second_nor_that_of_a_checkpoint_than_a_fifth_of_one() {
         let mut throttle = throttle(0, &[Who::Checkpoint]);
         let fetch = Who::Job(Job::Fetch);
-        [fetch, Who::Checkpoint].iter().for_each(|&who| throttle.begin(who, 0));
-        throttle.end_bursts(5000 * MS);
+        [fetch, Who::Checkpoint].iter().for_each(|&who| throttle.begin(who, 0, 0));
+        throttle.end_bursts(5000 * MS, 0);
         let turns = [fetch, Who::Checkpoint].map(|who| throttle.turn(who, 5000 * MS));
         assert_eq!(turns, [Turn::At(6000 * MS), Turn::At(5200 * MS)]);
     }

@@ -119,6 +119,8 @@ pub(crate) struct Pool {
     device: DeviceTraits,
     /// The pass compares bytes before it lets blocks share a slot.
     verifies_shares: bool,
+    /// Which feedback loop sets its pace.
+    throttle: PassThrottle,
     /// When a plan of relocation is made and run unasked.
     relocate: Schedule,
     regions: Regions,
@@ -259,6 +261,7 @@ impl Pool {
             copies: None,
             index_copy: IndexCopy::default(),
             verifies_shares: false,
+            throttle: PassThrottle::default(),
             relocate: Schedule::default(),
             regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
             moves: Moves::default(),

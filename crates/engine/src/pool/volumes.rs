@@ -88,6 +88,11 @@ impl Pool {
         self.verifies_shares = on;
     }
 
+    /// Which feedback loop sets the pace of the pass.
+    pub(crate) fn throttle(&self) -> PassThrottle {
+        self.throttle
+    }
+
     /// When a plan of relocation is made and run unasked.
     pub(crate) fn relocate_schedule(&self) -> Schedule {
         self.relocate
@@ -265,6 +270,7 @@ impl Pool {
         self.replicas.budget = superblock.replicas;
         self.index_copy = superblock.index_copy;
         self.verify_shares(superblock.verifies_shares);
+        self.throttle = superblock.throttle;
         self.relocate = superblock.relocate;
         self.regions_mut().set_tidy(superblock.tidy);
         self.disk_index.record = superblock.disk_index;
@@ -286,6 +292,7 @@ impl Pool {
         self.review_zones();
         self.index_copy = change.index_copy.unwrap_or(self.index_copy);
         self.verifies_shares = change.dedup_verify.unwrap_or(self.verifies_shares);
+        self.throttle = change.throttle.unwrap_or(self.throttle);
         self.relocate = change.relocate.unwrap_or(self.relocate);
         // As it will be read from the superblock.
         let tidy = change.tidy.map_or(self.regions().tidy(), |tidy| Tidy::decode(tidy.encode()));

@@ -318,10 +318,16 @@ impl Decoder {
                     code => Some(DeviceKind::decode(code - 1).ok_or(Stop::Damaged)?),
                 };
                 let memory = is_set.then_some(memory);
-                let relocate = match bits >> 3 {
+                if bits >> 5 > 0 {
+                    return Err(Stop::Damaged);
+                }
+                let relocate = match bits >> 3 & 1 {
                     0 => None,
-                    1 => Some(Schedule::decode(reader.number()?).ok_or(Stop::Damaged)?),
-                    _ => return Err(Stop::Damaged),
+                    _ => Some(Schedule::decode(reader.number()?).ok_or(Stop::Damaged)?),
+                };
+                let throttle = match bits >> 4 & 1 {
+                    0 => None,
+                    _ => Some(*PassThrottle::ALL.get(reader.number()? as usize).ok_or(Stop::Damaged)?),
                 };
                 Command::SetPool(PoolChange {
                     policy,
@@ -335,6 +341,7 @@ impl Decoder {
                     device,
                     dedup_verify,
                     relocate,
+                    throttle,
                 })
             }
             6 => Command::Grow { capacity: reader.number()? },

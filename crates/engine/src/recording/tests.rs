@@ -111,6 +111,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             tidy: (!flag).then(|| [Tidy::Auto, Tidy::Off, Tidy::PerDay(1 << 20)][a as usize % 3]),
             dedup_verify: (a % 3 > 0).then_some(a % 3 > 1),
             relocate: [None, Some(Schedule::Off), Some(Schedule::Auto), "22-06".parse().ok()][b as usize % 4],
+            throttle: PassThrottle::ALL.get(c as usize % 4).copied(),
             cache_key: flag.then_some(CacheKey::ALL[b as usize % 3]),
             device: flag.then_some(DeviceKind::ALL[c as usize % 3]),
             cache: (c % 3 != 0).then(|| CacheSetting::decode(1 + (c % 3) as u32)),

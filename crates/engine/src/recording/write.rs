@@ -235,12 +235,14 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             device,
             dedup_verify,
             relocate,
+            throttle,
         }) => {
             out.push(5);
             put_policy_change(out, policy);
             // Bits of what is there, so that older recordings are read.
             let verify = dedup_verify.map_or(0, |on| 2 + u8::from(on) * 2);
-            out.push(u8::from(memory.is_some()) | verify | u8::from(relocate.is_some()) << 3);
+            let (relocates, throttles) = (u8::from(relocate.is_some()) << 3, u8::from(throttle.is_some()) << 4);
+            out.push(u8::from(memory.is_some()) | verify | relocates | throttles);
             number(out, memory.unwrap_or(0));
             number(out, second_copies.map_or(0, |above| u64::from(above) + 1));
             number(out, index_copy.map_or(0, |copy| copy as u64 + 1));
@@ -251,6 +253,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             number(out, cache_key.map_or(0, |key| key as u64 + 1));
             number(out, device.map_or(0, |kind| kind as u64 + 1));
             relocate.into_iter().for_each(|schedule| number(out, schedule.encode().into()));
+            throttle.into_iter().for_each(|throttle| number(out, throttle as u64));
         }
         Command::Grow { capacity } => fields(out, &[6, capacity]),
         Command::Settle => out.push(7),

@@ -19,6 +19,8 @@ use crate::sizes::list_bytes;
 
 /// Between two measurements, at least.
 const PERIOD: Nanos = 1_000_000_000;
+/// HIODS' loop does not sum up more of one: with a client that comes back its pause is measured, too.
+const MOST_COUNTED: Nanos = 2 * PERIOD;
 
 /// What was measured of a volume, and what followed from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,12 +44,54 @@ pub struct PaceStatus {
     pub share_ppm: u32,
     /// What that follows: the largest miss of all goals, in millionths; below 0 is room.
     pub miss_ppm: i64,
+    /// With HIODS' loop: how long the pass rests for each block that it has looked at. `None`: it has its part of the share.
+    pub pass_delay: Option<Nanos>,
     /// The p99 of all requests when it was measured last, in nanoseconds,
     pub p99: Nanos,
     /// and what is usual; 0: not known yet.
     pub usual_p99: Nanos,
     /// Requests in flight now.
     pub requests: u32,
+}
+
+/// What the throttle of background work goes by.
+#[derive(Clone, Copy)]
+pub(crate) struct Measured {
+    /// The largest miss of all goals, in millionths.
+    pub miss: i64,
+    /// How long was measured.
+    pub time: Nanos,
+    /// For HIODS' loop: of the volume that is shortest of its goal, of those that are offline. `None`: there is none that has such a goal and
+    /// was asked for something.
+    pub rates: Option<Rates>,
+}
+
+/// What a volume got, and was to get, in requests a second. Bytes count as requests of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rates {
+    pub goal: u64,
+    pub measured: u64,
+    /// How long was measured.
+    pub time: Nanos,
+}
+
+impl Rates {
+    /// Of one with such a goal; `None`: it has none of this kind, or nobody asked for anything.
+    fn of(goal: Goal, measured: &Measurement, block: u64) -> Option<Rates> {
+        let (wanted, unit) = match goal {
+            _ if measured.is_quiet() => return None,
+            Goal::None | Goal::P99(_) => return None,
+            Goal::Operations(wanted) => (wanted, 1),
+            Goal::Bytes(wanted) => (wanted, block),
+        };
+        let time = measured.time.min(MOST_COUNTED);
+        Some(Rates { goal: wanted / unit, measured: measured.in_unit_of(goal) / unit, time })
+    }
+
+    /// By how much it is short of its goal; below 0: it has more.
+    fn shortfall(&self) -> i128 {
+        i128::from(self.goal) - i128::from(self.measured)
+    }
 }
 
 /// Why a volume is measured.
@@ -139,9 +183,9 @@ impl Foreground {
         self.volumes.iter().any(is_offline).then_some(self.since + PERIOD)
     }
 
-    /// Measures. Gives the largest miss, for the throttle, and the time that was measured; and tells volumes their mode. `active`: the
-    /// requests of a volume that are under way; `spent`: the background has nothing left to give.
-    pub(crate) fn measure(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64, spent: bool) -> (i64, Nanos) {
+    /// Measures, and tells volumes their mode. `active`: the requests of a volume that are under way; `spent`: the background has nothing
+    /// left to give.
+    pub(crate) fn measure(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64, spent: bool) -> Measured {
         self.follow(pool, active);
         let time = pool.now - core::mem::replace(&mut self.since, pool.now);
         self.pool.measure(pool.now, spent);
@@ -153,7 +197,16 @@ impl Foreground {
         let all_have_goals = pool.volumes.iter().all(|volume| volume.keeps.is_some() || has_goal(volume.id));
         let whole = (!all_have_goals).then_some(self.pool.miss);
         self.miss = largest_miss(self.volumes.iter().map(|(_, watched)| watched.miss).chain(whole));
-        (self.miss, time)
+        Measured { miss: self.miss, time, rates: self.rates(pool) }
+    }
+
+    /// The volume that is shortest of its goal, of those that are offline.
+    fn rates(&self, pool: &Pool) -> Option<Rates> {
+        let block = pool.geometry().block();
+        let is_offline = |id: VolumeId| pool.volume_index(id).is_some_and(|at| pool.is_offline(&pool.volumes[at]));
+        let offline = self.volumes.iter().filter(|(id, _)| is_offline(*id));
+        let rates = offline.filter_map(|(_, watched)| Rates::of(watched.why.goal, &watched.last, block));
+        rates.max_by_key(Rates::shortfall)
     }
 
     /// Volumes come, change and go.
@@ -184,10 +237,11 @@ impl Foreground {
     }
 
     /// Figures of the pool as a whole.
-    pub(crate) fn pace(&self, share: i64, requests: usize) -> PaceStatus {
+    pub(crate) fn pace(&self, share: i64, pass_delay: Option<Nanos>, requests: usize) -> PaceStatus {
         PaceStatus {
             share_ppm: share as u32,
             miss_ppm: self.miss,
+            pass_delay,
             p99: self.pool.last.p99,
             usual_p99: self.pool.forecast.usual(),
             requests: requests as u32,
@@ -206,4 +260,36 @@ fn why(pool: &Pool, id: VolumeId) -> Option<Why> {
     let chooses = (volume.timing == Some(Timing::Hybrid)).then_some(volume.controller);
     let why = Why { goal: volume.goal, chooses };
     (why.chooses.is_some() || why.goal != Goal::None).then_some(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    fn got(requests: u64, time: Nanos) -> Measurement {
+        Measurement { time, requests, bytes: 8192 * requests, busy: time / 2, ..Measurement::default() }
+    }
+
+    #[test]
+    fn rates_are_in_requests_and_pauses_hardly_count() {
+        let of = |goal, measured: &Measurement| Rates::of(goal, measured, 4096);
+        let one = of(Goal::Operations(100), &got(60, SECOND));
+        assert_eq!(one, Some(Rates { goal: 100, measured: 60, time: SECOND }));
+        // 8 KiB each, so two blocks.
+        let bytes = of(Goal::Bytes(4096 * 100), &got(30, SECOND / 2));
+        assert_eq!(bytes, Some(Rates { goal: 100, measured: 120, time: SECOND / 2 }));
+        let after_an_hour = of(Goal::Operations(100), &got(0, 3600 * SECOND));
+        assert_eq!(after_an_hour, Some(Rates { goal: 100, measured: 0, time: 2 * SECOND }));
+        assert_eq!(of(Goal::P99(1), &got(60, SECOND)), None);
+        assert_eq!(of(Goal::None, &got(60, SECOND)), None);
+        assert_eq!(of(Goal::Operations(100), &Measurement { time: SECOND, ..Measurement::default() }), None);
+        // The one that is shortest, not the one with the smallest part.
+        let small = of(Goal::Operations(100), &got(1, SECOND));
+        let large = of(Goal::Operations(100_000), &got(60_000, SECOND));
+        let more = of(Goal::Operations(10), &got(1_000_000, SECOND));
+        let all = [small, large, one, more].into_iter().flatten();
+        assert_eq!(all.max_by_key(Rates::shortfall), large);
+    }
 }

@@ -11,7 +11,7 @@ use crate::contract::{BlockContent, BufferId, DataSegment, Error, Extent, Nanos,
 
 use crate::format::entry::{Entry, Key, Slot};
 use crate::pool::Pool;
-use crate::requests::foreground::Foreground;
+use crate::requests::foreground::{Foreground, Measured};
 use crate::sharing::policy::{Lookup, OnDisk};
 use crate::sizes::list_bytes;
 
@@ -305,7 +305,7 @@ impl Requests {
     }
 
     /// See [`Foreground::measure`].
-    pub(crate) fn measure(&mut self, pool: &mut Pool, spent: bool) -> (i64, Nanos) {
+    pub(crate) fn measure(&mut self, pool: &mut Pool, spent: bool) -> Measured {
         let Requests { table, foreground, .. } = self;
         let active = |volume: VolumeId| {
             let of_volume = |request: &&Request| request.active && request.volume == volume;

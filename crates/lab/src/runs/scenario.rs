@@ -1,6 +1,9 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
 
-use engine::{CacheKey, Controller, DedupCommand, DeviceTraits, Goal, KeepRuns, Limits, Policy, ScrubCommand, Timing};
+use engine::{
+    CacheKey, Controller, DedupCommand, DeviceTraits, Goal, KeepRuns, Limits, PassThrottle, Policy, ScrubCommand,
+    Timing,
+};
 
 use crate::content::NUMBERED_TWINS;
 use crate::runs::coming_and_going;
@@ -366,10 +369,11 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
     let timing = |timing| Operation::SetTiming {
         volume: 0,
         timing,
-        goal: Goal::None,
+        goal: Goal::Operations(1 << 20),
         keep_runs: KeepRuns::Auto,
         controller: Controller::Forecast,
         verify: Some(true),
+        throttle: Some(PassThrottle::Listing),
     };
     for (round, content) in (0..3).zip([100, 200, 300]) {
         if !volumes_change {
@@ -402,6 +406,7 @@ fn falling_behind() -> Vec<Operation> {
         keep_runs: KeepRuns::Off,
         controller: Controller::Forecast,
         verify: Some(false),
+        throttle: Some(PassThrottle::Experiment),
     };
     let dedup = Operation::Dedup;
     let mut operations = vec![write(0, 0, 8, 1), write(1, 0, 8, 9), Operation::Settle];

@@ -2,8 +2,8 @@
 //! contents, unaligned pieces, huge discards, crashes.
 
 use engine::{
-    CacheKey, CacheSetting, Controller, DedupCommand, Goal, IndexCopy, KeepRuns, Limits, Nanos, Policy, ScrubCommand,
-    Timing,
+    CacheKey, CacheSetting, Controller, DedupCommand, Goal, IndexCopy, KeepRuns, Limits, Nanos, PassThrottle, Policy,
+    ScrubCommand, Timing,
 };
 
 use crate::content::CELLS;
@@ -171,6 +171,8 @@ pub enum Operation {
         controller: Controller,
         /// Whether a pass compares bytes before blocks share a slot, in all of the pool.
         verify: Option<bool>,
+        /// Which feedback loop sets its pace, in all of the pool.
+        throttle: Option<PassThrottle>,
     },
     /// Change the policy of the pool.
     SetPool {
@@ -310,6 +312,8 @@ pub struct Generator<'a> {
     keys: Random,
     /// One for what passes keep.
     runs: Random,
+    /// One for the pace of passes.
+    throttles: Random,
     /// And one for blocks that imitate what is on disk: one block in so many, if there are any.
     forgers: Random,
     forged_one_in: u64,
@@ -376,6 +380,7 @@ impl Generator<'_> {
             caches,
             keys: Random::new(seed ^ 0x6b65_7973),
             runs: Random::new(seed ^ 0x7275_6e73),
+            throttles: Random::new(seed ^ 0x7468_726f),
             forgers,
             forged_one_in,
             weights,
@@ -644,7 +649,10 @@ impl Generator<'_> {
                 let keep_runs = self.runs.pick(&[KeepRuns::Auto, KeepRuns::On, KeepRuns::On, KeepRuns::Off]);
                 let verify = self.runs.pick(&[None, Some(true), Some(true), Some(false)]);
                 let controller = self.runs.pick(&[Controller::Forecast, Controller::Paper]);
-                Operation::SetTiming { volume: self.random.below(8), timing, goal, keep_runs, controller, verify }
+                let (paper, other) = (PassThrottle::Listing, PassThrottle::Experiment);
+                let throttle = self.throttles.pick(&[None, None, Some(PassThrottle::Share), Some(paper), Some(other)]);
+                let volume = self.random.below(8);
+                Operation::SetTiming { volume, timing, goal, keep_runs, controller, verify, throttle }
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use engine::timing::Mode;
 use engine::{
-    Command, Controller, DedupCommand, Goal, KeepRuns, Nanos, PassState, Policy, PoolChange, ScrubCommand, Tidy,
-    Timing, TimingStatus, VolumeId, VolumeProperties,
+    Command, Controller, DedupCommand, Goal, KeepRuns, Nanos, PassState, PassThrottle, Policy, PoolChange,
+    ScrubCommand, Tidy, Timing, TimingStatus, VolumeId, VolumeProperties,
 };
 use lab::random::Random;
 use lab::world::disk::Cut;
@@ -313,6 +313,71 @@ fn a_scrub_beside_a_pass_takes_what_goals_leave_it_and_both_come_to_their_ends()
         done.push(bench.world.now - began);
     }
     assert!(done[0] > 2 * done[1], "{done:?} ns: a goal out of reach, and one with room");
+}
+
+/// HIODS' loop: a pass beside an offline volume that misses its goal rests for each block, with either gain. While all volumes are inline it
+/// does not rest at all. The choice outlives restarts and crashes, and what it has come to begins anew with them.
+#[test]
+fn the_paper_s_loop_delays_the_pass_while_a_goal_is_missed_and_is_off_while_all_are_inline() {
+    let set = |bench: &mut Bench, throttle| {
+        bench.command(Command::SetPool(PoolChange { throttle: Some(throttle), ..PoolChange::default() }));
+    };
+    let delay = |bench: &Bench| bench.world.engine.status().pace.pass_delay;
+    let mut took = Vec::new();
+    let cases = [
+        (PassThrottle::Share, Timing::Offline),
+        (PassThrottle::Listing, Timing::Inline),
+        (PassThrottle::Listing, Timing::Offline),
+    ];
+    for (throttle, timing) in cases {
+        let (mut bench, _) = bench(23);
+        let mut contents = vec![0; BLOCKS as usize];
+        set(&mut bench, throttle);
+        bench.set(Policy::default(), Timing::Offline);
+        bench.set_goal(Goal::Operations(1_000_000));
+        bench.load(10 * SECOND, &mut contents);
+        bench.set(Policy::default(), timing);
+        bench.load(2 * SECOND, &mut contents);
+        match (throttle, timing) {
+            (PassThrottle::Share, _) => assert_eq!(delay(&bench), None),
+            (_, Timing::Inline) => assert_eq!(delay(&bench), Some(0)),
+            // 5 ns for each of nearly a million, and 0.15 for each of them and each second.
+            _ => assert!((5_500_000..7_500_000).contains(&delay(&bench).unwrap_or(0)), "{:?}", delay(&bench)),
+        }
+        let began = bench.world.now;
+        bench.start_pass();
+        while bench.dedup().state == PassState::Running {
+            bench.load(SECOND / 1000, &mut contents);
+            assert!(bench.world.now < began + 500 * SECOND, "{:?}", bench.dedup());
+        }
+        took.push(bench.world.now - began);
+        // What was written meanwhile the next one finds; nobody is there, so it does not rest.
+        let began = bench.world.now;
+        bench.start_pass();
+        bench.run_pass(SECOND / 10);
+        assert!(bench.world.now <= began + SECOND / 2);
+        bench.assert_exact(&contents);
+        if timing == Timing::Inline {
+            continue;
+        }
+        set(&mut bench, PassThrottle::Experiment);
+        assert_eq!(delay(&bench), Some(0), "it begins anew");
+        bench.load(10 * SECOND, &mut contents);
+        assert!(
+            (4_500_000..5_200_000).contains(&delay(&bench).unwrap_or(0)),
+            "{:?}: hardly any integral",
+            delay(&bench)
+        );
+        bench.reopen();
+        bench.crash(Cut::Lost).expect("it opens");
+        assert_eq!((bench.world.engine.pass_throttle(), delay(&bench)), (PassThrottle::Experiment, Some(0)));
+        set(&mut bench, PassThrottle::Share);
+        assert_eq!(delay(&bench), None);
+    }
+    let [by_share, inline, offline] = took[..] else { unreachable!() };
+    assert!(inline < by_share && offline > 2 * by_share, "{took:?} ns");
+    // The blocks are in two leaves at the most, and each takes a rest, of a second at the most.
+    assert!((SECOND / 2..20 * SECOND).contains(&offline), "{offline} ns");
 }
 
 #[test]

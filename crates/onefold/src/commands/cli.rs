@@ -74,7 +74,7 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key, device, dedup-verify or relocate
+        /// policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key, device, dedup-verify, relocate or throttle
         key: String,
         /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
         /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
@@ -89,7 +89,9 @@ pub enum Command {
         /// device: what the disk is: hdd (it has heads), ssd, or auto (the default: what the system says), at once, also while serving;
         /// dedup-verify: whether 'dedup' reads two blocks and compares them before they share a place: on or off (the default);
         /// relocate: when the server notes reads, plans and runs 'relocate' by itself: auto (when the pool is idle), hours of the day, such as
-        /// 22-06, or off (the default)
+        /// 22-06, or off (the default);
+        /// throttle: what sets the pace of 'dedup' beside clients: share (of the device, the default), paper (HIODS' delay before each block)
+        /// or paper:0.001 (the same with its other gain)
         value: String,
     },
     /// Show the properties of a pool and where they come from
@@ -97,7 +99,8 @@ pub enum Command {
         /// Which pool
         #[command(flatten)]
         target: Target,
-        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key, device, dedup-verify or relocate
+        /// Only this property: policy, memory, second-copies, replicas, index-copy, tidy, cache, cache-key, device, dedup-verify, relocate or
+        /// throttle
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

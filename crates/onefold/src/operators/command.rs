@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheKey, CacheSetting, Command, Controller, DedupCommand, DeviceKind, Engine, Goal, IndexCopy, KeepRuns, Policy,
-    PoolChange, RelocateCommand, Schedule, ScrubCommand, Tidy, Timing, Volume, VolumeId, VolumeProperties,
+    CacheKey, CacheSetting, Command, Controller, DedupCommand, DeviceKind, Engine, Goal, IndexCopy, KeepRuns,
+    PassThrottle, Policy, PoolChange, RelocateCommand, Schedule, ScrubCommand, Tidy, Timing, Volume, VolumeId,
+    VolumeProperties,
 };
 use tracing::error;
 
@@ -87,6 +88,7 @@ pub fn wanted<'a>(
             device,
             dedup_verify,
             relocate,
+            throttle,
         }) => Command::SetPool(PoolChange {
             policy: policy.as_deref().map(inheritable).transpose()?,
             memory: *memory_bytes,
@@ -99,6 +101,7 @@ pub fn wanted<'a>(
             device: device.as_deref().map(device_value).transpose()?,
             dedup_verify: *dedup_verify,
             relocate: relocate.as_deref().map(relocate_value).transpose()?,
+            throttle: throttle.as_deref().map(throttle_value).transpose()?,
         }),
     };
     Ok(Wanted::Command(command, None))
@@ -199,6 +202,7 @@ pub fn done(request: &Request) -> Option<String> {
             format!("the pool: set dedup-verify={}", if *on { "on" } else { "off" })
         }
         Request::SetPool(PoolSettings { relocate: Some(when), .. }) => format!("the pool: set relocate={when}"),
+        Request::SetPool(PoolSettings { throttle: Some(which), .. }) => format!("the pool: set throttle={which}"),
         Request::SetPool(PoolSettings { policy, .. }) => {
             format!("the pool: set policy={}", policy.as_deref().unwrap_or("inherit"))
         }
@@ -268,6 +272,11 @@ pub fn device_value(text: &str) -> Result<DeviceKind, String> {
 /// When a plan of relocation is made and run unasked.
 pub fn relocate_value(text: &str) -> Result<Schedule, String> {
     text.parse().map_err(|error| format!("relocate={text} is not possible: {error}"))
+}
+
+/// Which feedback loop sets the pace of the pass that finds duplicates.
+pub fn throttle_value(text: &str) -> Result<PassThrottle, String> {
+    text.parse().map_err(|error| format!("throttle={text} is not possible: {error}"))
 }
 
 /// How much is moved to put scattered regions in order.

@@ -176,6 +176,8 @@ pub struct PoolSettings {
     pub dedup_verify: Option<bool>,
     /// When a plan of relocation is made and run unasked: `off`, `auto`, or hours.
     pub relocate: Option<String>,
+    /// Which feedback loop sets the pace of the pass that finds duplicates, as it is written on the command line.
+    pub throttle: Option<String>,
 }
 
 /// What to do about the pass that finds all duplicates.

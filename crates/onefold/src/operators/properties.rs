@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::operators::command::{
     cache_key_value, cache_setting, controller_value, device_value, goal_value, index_copy_value, inheritable,
-    keep_runs_value, relocate_value, tidy_value, timing_value,
+    keep_runs_value, relocate_value, throttle_value, tidy_value, timing_value,
 };
 use crate::operators::control::{Budget, PoolSettings, Request};
 use crate::report::status::{Report, VolumeReport};
@@ -133,6 +133,12 @@ pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
             value: report.relocate.by_itself.clone(),
             source: if report.relocate.is_by_itself() { "pool" } else { DEFAULT },
         },
+        Property {
+            name: name.into(),
+            property: "throttle",
+            value: report.pace.throttle.clone(),
+            source: if report.pace.is_throttle_set() { "pool" } else { DEFAULT },
+        },
     ]
 }
 
@@ -207,7 +213,7 @@ pub fn volume_request(name: &str, pairs: &[String]) -> Result<Request, String> {
 }
 
 /// Properties of a pool.
-const POOL_KEYS: [&str; 11] = [
+const POOL_KEYS: [&str; 12] = [
     "policy",
     "memory",
     "second-copies",
@@ -219,6 +225,7 @@ const POOL_KEYS: [&str; 11] = [
     "device",
     "dedup-verify",
     "relocate",
+    "throttle",
 ];
 
 /// What `set` asks for.
@@ -274,6 +281,7 @@ pub fn pool_request(key: &str, value: &str) -> Result<Request, String> {
             relocate_value(value)?;
             settings.relocate = Some(value.into());
         }
+        "throttle" => settings.throttle = Some(throttle_value(value)?.to_string()),
         _ => return Err(unknown_key(key, &POOL_KEYS)),
     }
     Ok(Request::SetPool(settings))
@@ -357,7 +365,7 @@ mod tests {
         let error = pool_request("size", "1").unwrap_err();
         assert!(
             error.contains(
-                "second-copies or replicas or index-copy or tidy or cache or cache-key or device or dedup-verify or relocate"
+                "second-copies or replicas or index-copy or tidy or cache or cache-key or device or dedup-verify or relocate or throttle"
             ),
             "{error}"
         );
@@ -385,6 +393,13 @@ mod tests {
             assert!(error.contains(&format!("relocate={value} is not possible: it is auto, off, or")), "{error}");
             assert!(error.contains("22-06"), "{error}");
         }
+        let throttle = |value| pool_request("throttle", value);
+        let set_throttle = |value: &str| {
+            Ok(Request::SetPool(PoolSettings { throttle: Some(value.into()), ..PoolSettings::default() }))
+        };
+        assert_eq!((throttle("paper"), throttle("paper:0.15")), (set_throttle("paper"), set_throttle("paper")));
+        assert_eq!((throttle("share"), throttle("paper:0.001")), (set_throttle("share"), set_throttle("paper:0.001")));
+        assert!(throttle("paper:1").unwrap_err().contains("throttle=paper:1 is not possible: it is share, paper or"));
         let memory = |memory_bytes| set(Some(memory_bytes), None);
         let copies = |above| pool_request("second-copies", above);
         assert_eq!((copies("16"), copies("off")), (set(None, Some(16)), set(None, Some(0))));

@@ -1,7 +1,7 @@
 //! What clients get, what they are to have, and what follows from it: for the pool, and for a volume.
 
 use engine::timing::Mode;
-use engine::{Engine, Goal, PaceStatus, Volume};
+use engine::{Engine, Goal, PaceStatus, PassThrottle, Volume};
 use serde::{Deserialize, Serialize};
 
 /// Clients and the pass that finds duplicates, side by side.
@@ -11,6 +11,12 @@ pub struct PaceReport {
     pub share_ppm: u32,
     /// What that follows: the largest miss of all goals, in millionths of the goal; below 0 is room.
     pub miss_ppm: i64,
+    /// Which feedback loop sets the pace of the pass that finds duplicates.
+    #[serde(default)]
+    pub throttle: String,
+    /// With the paper's: how long the pass rests for each block that it has looked at, in nanoseconds.
+    #[serde(default)]
+    pub pass_delay_ns: Option<u64>,
     /// Of 100 requests 99 took no longer when it was measured last, in nanoseconds,
     pub p99_ns: u64,
     /// and usually; 0: not known yet.
@@ -21,14 +27,21 @@ pub struct PaceReport {
 
 impl PaceReport {
     /// From the engine's figures.
-    pub fn new(status: &PaceStatus) -> PaceReport {
+    pub fn new(status: &PaceStatus, throttle: PassThrottle) -> PaceReport {
         PaceReport {
             share_ppm: status.share_ppm,
             miss_ppm: status.miss_ppm,
+            throttle: throttle.to_string(),
+            pass_delay_ns: status.pass_delay,
             p99_ns: status.p99,
             usual_p99_ns: status.usual_p99,
             requests_in_flight: status.requests,
         }
+    }
+
+    /// Whether somebody has chosen the feedback loop.
+    pub fn is_throttle_set(&self) -> bool {
+        !self.throttle.is_empty() && self.throttle != PassThrottle::default().to_string()
     }
 }
 

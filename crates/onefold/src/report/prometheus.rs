@@ -185,6 +185,11 @@ const METRICS: &[Metric] = &[
         "The largest miss of all goals, in millionths of the goal; below 0 is room.",
         |report| one(report.pace.miss_ppm),
     ),
+    gauge(
+        "onefold_pace_pass_delay_nanoseconds",
+        "With the paper's throttle: how long the pass rests for each block that it has looked at.",
+        |report| some(report.pace.pass_delay_ns),
+    ),
     gauge("onefold_pace_p99_nanoseconds", "The p99 of all requests when it was measured last.", |report| {
         one(report.pace.p99_ns)
     }),

@@ -535,7 +535,7 @@ impl Report {
             scrub: ScrubReport::new(&status.scrub),
             dedup: DedupReport::new(&status.dedup, engine.dedup_verify()),
             relocate: RelocateReport::new(&status.relocate, engine.relocate_schedule()),
-            pace: PaceReport::new(&status.pace),
+            pace: PaceReport::new(&status.pace, engine.pass_throttle()),
             damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
             pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
             writes: WritesReport::new(engine.write_counts()),

@@ -671,6 +671,7 @@ impl Engine {
             second_copies: self.pool.second_copies,
             index_copy: self.pool.index_copy,
             verifies_shares: self.pool.verifies_shares(),
+            throttle: self.pool.throttle(),
             tidy: self.pool.regions().tidy(),
             allowance: self.pool.allowance_to_keep(),
             device: self.pool.device_kind(),

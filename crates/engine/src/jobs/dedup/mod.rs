@@ -160,6 +160,8 @@ pub(crate) struct Dedup {
     verify: Verify,
     /// There were no buffers to compare anything.
     is_stuck: bool,
+    /// See [`Dedup::looked_at`].
+    looked_at: u64,
     passes: u64,
     scans: u64,
     map_walks: u64,
@@ -195,6 +197,7 @@ impl Dedup {
             unequal: 0,
             verify: Verify::default(),
             is_stuck: false,
+            looked_at: 0,
             passes: 0,
             scans: 0,
             map_walks: 0,
@@ -223,6 +226,12 @@ impl Dedup {
     /// Whether one has begun, and has not come to its end.
     pub(crate) fn has_begun(&self) -> bool {
         matches!(self.record.state, PassState::Running | PassState::Paused)
+    }
+
+    /// Blocks that it has looked at since the pool was opened: in the summaries, in its workspace, in maps, and to share them. A step counts
+    /// as one, too: there may be nothing in what it looks at.
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.looked_at
     }
 
     /// So many blocks were stored without a look for duplicates, or there may be some that were.
@@ -435,6 +444,7 @@ impl Dedup {
                 return Ok(());
             }
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
+                self.looked_at += 1;
                 if self.range.has(digest)
                     && let Some(record) = Record::of(pool, care, is_behind, (slot, state, digest, owner))
                     && self.take_in(&record)
@@ -517,6 +527,7 @@ impl Dedup {
         let At::Maps(mut maps, back) = self.at else { return Ok(()) };
         for _ in 0..if pool.is_at_full_speed(facts) { LEAVES } else { 1 } {
             let walked = maps.step(pool, Pool::may_share, |pool, key, slot| {
+                self.looked_at += 1;
                 let Ok(found) = self.unresolved.binary_search_by_key(&slot, |&(spare, ..)| spare) else {
                     return Ok(false);
                 };
@@ -610,7 +621,9 @@ impl Steps for Dedup {
         if moved > 0 {
             self.undone.note(work.pool.now, moved);
         }
-        match self.go_on(work) {
+        let went = self.go_on(work);
+        self.looked_at += 1 + self.beside as u64;
+        match went {
             Ok(()) | Err(Stop::Waits) => {}
             Err(Stop::Missing(missing)) if work.pool.failed_pages.contains(&missing.key) => self.skip(),
             Err(Stop::Missing(missing)) => {

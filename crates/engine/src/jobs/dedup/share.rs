@@ -131,6 +131,7 @@ impl Dedup {
             }
             self.spares.pop();
             self.in_order = self.spares.len();
+            self.looked_at += 1;
         }
         let are_all = self.spares.is_empty();
         if are_all {

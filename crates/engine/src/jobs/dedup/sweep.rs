@@ -225,8 +225,9 @@ impl Dedup {
             if !self.workspace.write(pool) {
                 return if self.workspace.has_failed() { Ok(()) } else { Err(Stop::Waits) };
             }
-            let workspace = &mut self.workspace;
+            let (workspace, looked_at) = (&mut self.workspace, &mut self.looked_at);
             leaf = pool.each_owned_block_of_leaf(leaf, |pool, slot, state, digest, owner| {
+                *looked_at += 1;
                 if let Some(record) = Record::of(pool, care, is_behind, (slot, state, digest, owner)) {
                     workspace.push(&record);
                     if !record.takes_no_part {
@@ -282,6 +283,7 @@ impl Dedup {
             if taken == 0 {
                 return Err(Stop::Waits);
             }
+            self.looked_at += taken as u64;
         }
         Ok(())
     }
@@ -348,6 +350,7 @@ impl Dedup {
                 self.spares.push(spare);
                 taken += 1;
             }
+            self.looked_at += taken as u64;
             match partition {
                 Some(partition) if is_read => self.at = At::Share(self.workspace.read_spares_from(partition + 1), next),
                 _ if taken == 0 => return Err(Stop::Waits),

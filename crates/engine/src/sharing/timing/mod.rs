@@ -65,6 +65,11 @@ impl Measurement {
         self.busy_share() >= SATURATED
     }
 
+    /// Whether nobody asked for anything.
+    pub fn is_quiet(&self) -> bool {
+        self.requests == 0 && self.busy == 0
+    }
+
     /// The part of the time in which a request was under way, in millionths.
     fn busy_share(&self) -> i64 {
         (u128::from(self.busy.min(self.time)) * WHOLE as u128 / u128::from(self.time.max(1))) as i64
@@ -116,7 +121,7 @@ impl Measurement {
             miss.clamp(i128::from(-WHOLE), i128::from(WHOLE)) as i64
         };
         match goal {
-            _ if self.requests == 0 && self.busy == 0 => -WHOLE,
+            _ if self.is_quiet() => -WHOLE,
             Goal::P99(most) => latency(most),
             Goal::None if usual == 0 => idle.min(0),
             // What is usual varies: twice as long is noticed.

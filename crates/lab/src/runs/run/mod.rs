@@ -345,8 +345,9 @@ impl Run {
                 let change = VolumeProperties { policy: *policy, read_only: *read_only, ..VolumeProperties::default() };
                 self.set_volume(*volume, change)
             }
-            Operation::SetTiming { volume, timing, goal, keep_runs, controller, verify } => {
-                self.change_pool(Pending::Dedup, PoolChange { dedup_verify: *verify, ..PoolChange::default() })?;
+            Operation::SetTiming { volume, timing, goal, keep_runs, controller, verify, throttle } => {
+                let change = PoolChange { dedup_verify: *verify, throttle: *throttle, ..PoolChange::default() };
+                self.change_pool(Pending::Dedup, change)?;
                 let change = VolumeProperties {
                     timing: Some(*timing),
                     goal: Some(*goal),
