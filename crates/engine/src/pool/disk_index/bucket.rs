@@ -6,6 +6,8 @@ use crate::format::disk_index::ENTRY_BYTES;
 use crate::format::entry::Slot;
 
 const SLOT_PLUS_ONE_BITS: u32 = 37;
+/// Bytes of the entries that are looked at together. A bucket consists of such groups.
+const GROUP: usize = 4 * ENTRY_BYTES as usize;
 /// Slots that are named for a tag, at most.
 pub(crate) const COPIES: usize = 4;
 
@@ -72,24 +74,42 @@ pub(crate) fn entries(bucket: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bucket.chunks_exact(ENTRY_BYTES as usize).map(|bytes| u64_at(bytes, 0))
 }
 
+/// The entries like this, with their numbers. There are few, so of each group it is asked whether it has one at all, without a branch for each
+/// entry.
+fn like(bucket: &[u8], is: impl Fn(u64) -> bool + Copy) -> impl Iterator<Item = (usize, u64)> {
+    let groups = bucket.as_chunks::<GROUP>().0.iter().enumerate();
+    let has = move |group: &[u8; GROUP]| entries(group).fold(false, |any, entry| any | is(entry));
+    groups.filter(move |(_, group)| has(group)).flat_map(move |(at, group)| {
+        let first = at * GROUP / ENTRY_BYTES as usize;
+        (first..).zip(entries(group)).filter(move |&(_, entry)| is(entry))
+    })
+}
+
+/// The entries that may be of a digest.
+pub(crate) fn tagged(bucket: &[u8], hash: u64) -> impl Iterator<Item = u64> {
+    let wanted = hash << SLOT_PLUS_ONE_BITS;
+    let entries = like(bucket, move |entry| (entry ^ wanted) >> SLOT_PLUS_ONE_BITS == 0);
+    entries.map(|(_, entry)| entry).filter(|&entry| entry != 0)
+}
+
 /// Enters a slot, unless the bucket is full or names enough slots with that tag.
 fn enter(bucket: &mut [u8], new: u64) {
-    let (mut free, mut same) = (None, 0);
-    for (at, known) in entries(bucket).enumerate() {
-        match known {
-            0 if free.is_none() => free = Some(at),
-            _ if known == new => return,
-            _ => same += usize::from(known != 0 && known >> SLOT_PLUS_ONE_BITS == new >> SLOT_PLUS_ONE_BITS),
+    let mut same = 0;
+    for known in tagged(bucket, new >> SLOT_PLUS_ONE_BITS) {
+        if known == new {
+            return;
         }
+        same += 1;
     }
-    if let Some(at) = free.filter(|_| same < COPIES) {
+    let free = like(bucket, |known| known == 0).next();
+    if let Some((at, _)) = free.filter(|_| same < COPIES) {
         put_u64(bucket, at * ENTRY_BYTES as usize, new);
     }
 }
 
 fn remove(bucket: &mut [u8], old: u64) {
-    let at = entries(bucket).position(|known| known == old);
-    if let Some(at) = at {
+    let at = like(bucket, |known| known == old).next();
+    if let Some((at, _)) = at {
         put_u64(bucket, at * ENTRY_BYTES as usize, 0);
     }
 }
@@ -105,7 +125,7 @@ mod tests {
     }
 
     fn slots(bucket: &[u8], hash: u64) -> Vec<u64> {
-        entries(bucket).filter(|&entry| has_tag(entry, hash)).filter_map(slot_of).map(|slot| slot.0).collect()
+        tagged(bucket, hash).filter_map(slot_of).map(|slot| slot.0).collect()
     }
 
     #[test]
@@ -163,6 +183,27 @@ mod tests {
                 assert_eq!(bucket_of(first, buckets), bucket);
                 assert!(bucket == 0 || bucket_of(first - 1, buckets) == bucket - 1);
             }
+        }
+    }
+
+    /// Groups are passed over, entries are not: whatever stands where.
+    #[test]
+    fn what_is_found_is_what_each_entry_by_itself_says() {
+        let mut random = 7_u64;
+        for _ in 0..200 {
+            let mut bucket = [0; 4096];
+            for at in 0..512 {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                // Tags of few kinds, and every third place is free.
+                let entry = entry(random >> 60, Slot(random >> 40 & 0xffff));
+                put_u64(&mut bucket, at * 8, if random >> 33 & 3 == 0 { 0 } else { entry });
+            }
+            for hash in 0..17 {
+                let naive: Vec<u64> = entries(&bucket).filter(|&entry| has_tag(entry, hash)).collect();
+                assert_eq!(tagged(&bucket, hash).collect::<Vec<_>>(), naive);
+            }
+            let free = entries(&bucket).position(|entry| entry == 0);
+            assert_eq!(like(&bucket, |entry| entry == 0).next().map(|(at, _)| at), free);
         }
     }
 }

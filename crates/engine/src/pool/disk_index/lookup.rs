@@ -1,7 +1,7 @@
 //! Looking into the index on disk for a block that is written: the path to its bucket, then what proves one of the slots that the bucket
 //! names. A write waits for these pages, so often and no more.
 
-use super::bucket::{COPIES, bucket_of, entries, has_tag, hash_of, slot_of};
+use super::bucket::{COPIES, bucket_of, hash_of, slot_of, tagged};
 use super::{DiskIndex, UNREADABLE};
 use crate::contract::*;
 use crate::format::entry::Slot;
@@ -35,7 +35,7 @@ impl Pool {
             Walk::Missing(missing) => return Err(missing),
         };
         let mut named = [None; COPIES];
-        let slots = entries(self.store.pages.bytes(page)).filter(|&entry| has_tag(entry, hash)).filter_map(slot_of);
+        let slots = tagged(self.store.pages.bytes(page), hash).filter_map(slot_of);
         named.iter_mut().zip(slots).for_each(|(place, slot)| *place = Some(slot));
         let mut wants = None;
         for slot in named.into_iter().flatten() {
