@@ -121,7 +121,6 @@ impl Engine {
     pub fn status(&self) -> Status {
         let geometry = self.pool.geometry();
         let mapped = self.pool.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
-        let pass_delay = self.jobs.pass_delay(self.pool.throttle());
         let hidden = self.pool.second_copies_used() + self.pool.hidden_blocks_used(Keeps::Replicas);
         let logical_blocks_used = mapped - hidden;
         let originals = self.pool.space.data_used.saturating_sub(hidden);
@@ -153,7 +152,11 @@ impl Engine {
             dedup: self.jobs.dedup().status(&self.pool),
             relocate: self.jobs.relocate().status(&self.pool),
             flash: self.pool.flash_status(),
-            pace: self.requests.foreground().pace(self.jobs.share(), pass_delay, self.requests.active()),
+            pace: self.requests.foreground().pace(
+                self.jobs.share(),
+                self.jobs.pass_delay(self.pool.throttle()),
+                self.requests.active(),
+            ),
             mode: match self.pool.phase {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
                 _ if self.pool.read_only || self.pool.reads_only => Mode::ReadOnly,

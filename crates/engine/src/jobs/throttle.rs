@@ -94,7 +94,7 @@ impl Preset {
         }
     }
 
-    fn delay(&self) -> Nanos {
+    fn delay(self) -> Nanos {
         if self.is_on { self.feedback.delay } else { 0 }
     }
 }
@@ -139,11 +139,6 @@ impl Throttle {
         self.share.is_at_least()
     }
 
-    /// With HIODS' loop: how long the pass rests for a block.
-    fn pass_delay(&self) -> Option<Nanos> {
-        self.preset.as_ref().map(Preset::delay)
-    }
-
     /// Who has something to do now.
     pub(super) fn note_wanting(&mut self, wanting: u16) {
         self.wanting = wanting;
@@ -176,7 +171,7 @@ impl Throttle {
     #[inline(never)]
     fn end_bursts(&mut self, now: Nanos, looked_at: u64) {
         let pass = Who::Job(Job::Dedup);
-        let pass_delay = self.pass_delay();
+        let pass_delay = self.preset.map(Preset::delay);
         let apart = if pass_delay.is_some() { pass.bit() } else { 0 };
         let part = self.share() / i64::from(((self.wanting | self.in_burst) & !apart).count_ones().max(1));
         for (at, time) in self.times.iter_mut().enumerate().filter(|(at, _)| self.in_burst >> at & 1 > 0) {
@@ -209,7 +204,7 @@ impl Jobs {
     pub(crate) fn pass_delay(&self, which: PassThrottle) -> Option<Nanos> {
         // One that was set since the last measurement has no delay so far.
         let preset = self.throttle.preset.filter(|preset| preset.which == which);
-        (which != PassThrottle::Share).then(|| preset.map_or(0, |preset| preset.delay()))
+        (which != PassThrottle::Share).then(|| preset.map_or(0, Preset::delay))
     }
 
     /// When background work may take its next steps.

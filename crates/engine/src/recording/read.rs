@@ -327,7 +327,7 @@ impl Decoder {
                 };
                 let throttle = match bits >> 4 & 1 {
                     0 => None,
-                    _ => Some(*PassThrottle::ALL.get(reader.number()? as usize).ok_or(Stop::Damaged)?),
+                    _ => Some(*PassThrottle::ALL.get(reader.small()? as usize).ok_or(Stop::Damaged)?),
                 };
                 Command::SetPool(PoolChange {
                     policy,

@@ -194,7 +194,7 @@ mod tests {
             let mut bucket = [0; 4096];
             for at in 0..512 {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                // Tags of few kinds, and every third place is free.
+                // Tags of few kinds, and one place in four is free.
                 let entry = entry(random >> 60, Slot(random >> 40 & 0xffff));
                 put_u64(&mut bucket, at * 8, if random >> 33 & 3 == 0 { 0 } else { entry });
             }
