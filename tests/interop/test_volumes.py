@@ -295,6 +295,9 @@ class Volumes(unittest.TestCase):
     def test_goals_and_hybrid_timing_are_kept_and_shown(self):
         with Pool("64M").serve("--memory", "64M") as pool:
             onefold("volume", "set", pool.path, "default", "timing=hybrid", "goal=200MiB/s")
+            self.assertIn("hybrid, stays inline", onefold("volume", "list", pool.path).stdout)
+            self.assertFalse(volume(pool, "default")["pace"]["may_change"])
+            onefold("volume", "set", pool.path, "default", "policy=full")
             self.assertIn("hybrid, now inline", onefold("volume", "list", pool.path).stdout)
             client = connect(pool)
             end = time.time() + 2.5
@@ -334,7 +337,7 @@ class Volumes(unittest.TestCase):
     def test_properties_have_values_and_sources(self):
         def check(pool):
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("select", "default")})
-            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "timing": ("inline", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default")})
+            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "timing": ("hybrid", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default")})
             onefold("set", pool.path, "policy", "native")
             self.assertEqual(properties(pool, "default", "policy"), {"policy": ("native", "pool")})
             onefold("volume", "set", pool.path, "default", "policy=full")

@@ -97,7 +97,7 @@ impl Default for Tables {
         let (store, root) = tree(geometry);
         let mut space = Space::new(&geometry);
         space.set_reserved(geometry.containers);
-        let fresh = |at| Change::Fresh { key: key_of(at), slot: Slot(at), digest: digest_of(at) };
+        let fresh = |at| Change::Fresh { key: key_of(at), slot: Slot(at), digest: digest_of(at), offline: false };
         let changes: Vec<Change> = (0..CHANGES).map(fresh).collect();
         let pages = record::pages_for(changes.len(), geometry.block_size as usize);
         let header = Header {

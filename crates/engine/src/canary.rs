@@ -92,6 +92,8 @@ pub enum Canary {
     ShareWithoutRoom,
     /// The containers that a pass writes into go to clients while its writes are on their way there.
     WorkspaceInUse,
+    /// Records do not say which blocks were stored without a look for duplicates.
+    UnmarkedOffline,
     /// Second copies and replicas count as blocks of data.
     CopyForData,
     /// Blocks are moved to slots of containers that writes are being put into.

@@ -445,6 +445,8 @@ pub struct Recovered {
     pub records: u64,
     /// Entries in them.
     pub entries: u64,
+    /// Entries of blocks that were stored without a look for duplicates: a pass begins by itself.
+    pub offline_blocks: u64,
     /// Blocks copied from the journal to their slots.
     pub blocks_redone: u64,
     /// Why the pool has failed, if it has: nothing was written, and nothing will be.

@@ -436,10 +436,9 @@ impl core::error::Error for BadCacheKey {}
 pub(crate) const MOST_BUDGET: u64 = u64::MAX - 1;
 
 /// When duplicates of a volume are found.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Timing {
     /// Before a write is answered.
-    #[default]
     Inline,
     /// In the background.
     Offline,

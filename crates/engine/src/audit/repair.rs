@@ -383,6 +383,7 @@ impl Planner<'_, '_> {
         recovery.records.truncate(believed);
         for record in &recovery.records {
             for change in &record.changes {
+                self.engine.pool.superblock.dedup.is_undone |= change.is_offline();
                 self.engine.pool.replay_change(change, record.header.sequence);
             }
         }

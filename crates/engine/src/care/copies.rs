@@ -190,7 +190,10 @@ impl Care {
             return pool.buffers.release(buffer);
         };
         // What its bytes begin with is not known any more, and nobody waits for it: it never travels in the journal.
-        pool.put_alone(Key::new(volume, slot.0), Put::Fresh { digest, buffer, may_travel: false, in_row: false });
+        pool.put_alone(
+            Key::new(volume, slot.0),
+            Put::Fresh { digest, buffer, may_travel: false, in_row: false, offline: false },
+        );
         self.has_copies = true;
     }
 

@@ -100,7 +100,7 @@ impl Engine {
 
     /// When duplicates of a volume are found now, and what was measured for that.
     pub fn timing_of(&self, volume: &Volume) -> TimingStatus {
-        self.requests.foreground().timing(&self.pool, volume.id)
+        self.requests.foreground().timing(&self.pool, volume)
     }
 
     /// What was done for reads.

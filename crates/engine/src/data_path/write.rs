@@ -394,11 +394,11 @@ impl Engine {
     /// Everything is at hand: changes the map and appends to the open record, without waiting.
     fn change(&mut self, id: RequestId, volume: usize, policy: Policy) {
         self.clear_range(id);
-        let is_offline = self.pool.is_offline(&self.pool.volumes[volume]);
+        let offline = self.pool.is_offline(&self.pool.volumes[volume]);
         let row = self.pool.device().row_blocks as usize;
         let in_row = row > 0 && self.requests.get(id).blocks.len() >= row;
         for at in 0..self.requests.get(id).blocks.len() {
-            self.change_block(id, at, is_offline, in_row);
+            self.change_block(id, at, offline, in_row);
         }
         self.pool.retire_dead();
         self.name_copies(id);
@@ -447,7 +447,7 @@ impl Engine {
         }
     }
 
-    fn change_block(&mut self, id: RequestId, at: usize, is_offline: bool, in_row: bool) {
+    fn change_block(&mut self, id: RequestId, at: usize, offline: bool, in_row: bool) {
         let block = self.requests.get(id).blocks[at];
         let content = block.content.expect("every block is whole by now");
         let digest = content.digest;
@@ -460,8 +460,9 @@ impl Engine {
         } else {
             let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
             let may_travel = !content.record_like || self.carries_records();
-            let entry = self.pool.put(block.key, Put::Fresh { digest, buffer, may_travel, in_row });
-            if is_offline {
+            let fresh = |offline| Put::Fresh { digest, buffer, may_travel, in_row, offline };
+            let entry = self.pool.put(block.key, fresh(offline && !self.pool.canary(Canary::UnmarkedOffline)));
+            if offline {
                 self.jobs.dedup_mut().leave(self.pool.now, 1);
             } else if let Some(slot) = entry.slot()
                 && block.twin.is_none()

@@ -22,10 +22,11 @@ pub(crate) const MAX_PAGES: usize = 32;
 /// One change of the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
-    /// The block is now in a slot that was free: the slot's content is new.
-    Fresh { key: Key, slot: Slot, digest: Digest },
+    /// The block is now in a slot that was free: the slot's content is new. `offline`: for all that is known, for nobody has looked whether
+    /// it is stored already.
+    Fresh { key: Key, slot: Slot, digest: Digest, offline: bool },
     /// As `Fresh`, and the content travels as this block of the record; the slot is written later.
-    Carried { key: Key, slot: Slot, digest: Digest, block: u16 },
+    Carried { key: Key, slot: Slot, digest: Digest, block: u16, offline: bool },
     /// The block is now in a slot that was in use.
     Share { key: Key, slot: Slot, digest: Digest },
     /// The block is zero.
@@ -36,6 +37,13 @@ pub(crate) enum Change {
     DeleteVolume { volume: VolumeId },
     /// The volume has so many blocks now; those beyond are unmapped.
     ResizeVolume { volume: VolumeId, blocks: u64 },
+}
+
+impl Change {
+    /// Whether the block was stored without a look for duplicates, which is left to the background pass.
+    pub(crate) fn is_offline(&self) -> bool {
+        matches!(self, Change::Fresh { offline: true, .. } | Change::Carried { offline: true, .. })
+    }
 }
 
 /// What a record says of itself.
@@ -70,15 +78,15 @@ pub fn begins_as_record(block: &[u8]) -> bool {
 
 fn encode_change(change: &Change, out: &mut [u8]) {
     let (kind, block, key, value, digest) = match *change {
-        Change::Fresh { key, slot, digest } => (1, 0, key, slot.0, digest),
-        Change::Carried { key, slot, digest, block } => (2, block, key, slot.0, digest),
+        Change::Fresh { key, slot, digest, .. } => (1, 0, key, slot.0, digest),
+        Change::Carried { key, slot, digest, block, .. } => (2, block, key, slot.0, digest),
         Change::Share { key, slot, digest } => (3, 0, key, slot.0, digest),
         Change::Zero { key } => (4, 0, key, 0, Digest::default()),
         Change::Clear { key, end } => (5, 0, key, end, Digest::default()),
         Change::DeleteVolume { volume } => (6, 0, Key::new(volume, 0), 0, Digest::default()),
         Change::ResizeVolume { volume, blocks } => (7, 0, Key::new(volume, 0), blocks, Digest::default()),
     };
-    out[0] = kind;
+    (out[0], out[1]) = (kind, change.is_offline().into());
     put_u16(out, 2, block);
     put_u16(out, 4, key.volume().0);
     put_u64(out, 8, key.lba());
@@ -97,8 +105,8 @@ fn decode_change(bytes: &[u8]) -> Option<Change> {
     digest.0.copy_from_slice(&bytes[24..40]);
     let slot = Slot(value);
     Some(match bytes[0] {
-        1 => Change::Fresh { key, slot, digest },
-        2 => Change::Carried { key, slot, digest, block: u16_at(bytes, 2) },
+        1 => Change::Fresh { key, slot, digest, offline: bytes[1] & 1 != 0 },
+        2 => Change::Carried { key, slot, digest, block: u16_at(bytes, 2), offline: bytes[1] & 1 != 0 },
         3 => Change::Share { key, slot, digest },
         4 => Change::Zero { key },
         5 if value > lba && value >> LBA_BITS == 0 => Change::Clear { key, end: value },
@@ -233,8 +241,8 @@ mod tests {
         let key = Key::new(VolumeId(2), 9);
         let digest = Digest([4; 16]);
         let mut changes = vec![
-            Change::Fresh { key, slot: Slot(1), digest },
-            Change::Carried { key, slot: Slot(2), digest, block: 0 },
+            Change::Fresh { key, slot: Slot(1), digest, offline: true },
+            Change::Carried { key, slot: Slot(2), digest, block: 0, offline: false },
             Change::Share { key, slot: Slot(3), digest },
             Change::Zero { key },
             Change::Clear { key, end: 100 },

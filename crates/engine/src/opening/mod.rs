@@ -438,6 +438,7 @@ impl Pool {
             recovery.report.records += 1;
             recovery.report.entries += walked.changes.len() as u64;
             for change in &walked.changes {
+                recovery.report.offline_blocks += u64::from(change.is_offline());
                 self.replay_change(change, walked.header.sequence);
             }
         }
@@ -470,7 +471,7 @@ impl Pool {
 
     pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
         let (key, entry, digest, fresh) = match *change {
-            Change::Fresh { key, slot, digest } | Change::Carried { key, slot, digest, .. } => {
+            Change::Fresh { key, slot, digest, .. } | Change::Carried { key, slot, digest, .. } => {
                 // The slot's former life, if this delta knew it, ended before.
                 if self.delta.live(slot).is_none() {
                     self.delta.forget(slot);
@@ -770,8 +771,8 @@ impl Engine {
         }
         self.pool.open_disk_index();
         self.jobs.open_flash(&mut self.pool);
-        if !recovery.report.clean && self.pool.any_may_be_offline() {
-            self.jobs.dedup_mut().leave(self.pool.now, 0);
+        if recovery.report.offline_blocks > 0 {
+            self.jobs.dedup_mut().leave(self.pool.now, recovery.report.offline_blocks);
         }
         self.pool.store.io.effects.push_back(Effect::Opened(Ok(recovery.report)));
     }

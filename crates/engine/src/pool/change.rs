@@ -20,8 +20,9 @@ pub(crate) enum Put {
     /// It shares a slot that holds what has this digest.
     Share(Slot, Digest),
     /// It gets the next slot, from a buffer that is the slot's from here on. Its bytes travel in the journal if they may.
-    /// `in_row`: it is one of many that are written together, and get slots that follow each other.
-    Fresh { digest: Digest, buffer: BufferId, may_travel: bool, in_row: bool },
+    /// `in_row`: it is one of many that are written together, and get slots that follow each other. `offline`: nobody has looked whether
+    /// it is stored already.
+    Fresh { digest: Digest, buffer: BufferId, may_travel: bool, in_row: bool, offline: bool },
     /// It is in a slot that a job has claimed and written, and that a sync has covered since: the record has nothing to wait for.
     Placed(Slot, Digest),
 }
@@ -43,18 +44,18 @@ impl Pool {
                 self.journal.changes.push(Change::Share { key, slot, digest });
                 (Entry::whole(slot, digest), digest, false)
             }
-            Put::Fresh { digest, buffer, may_travel, in_row } => {
+            Put::Fresh { digest, buffer, may_travel, in_row, offline } => {
                 let slot = self.space.allocate(in_row).expect("space was counted before");
                 // The content may be cached under the slot's former life; that ended when the slot was given back.
                 self.buffers.set_check(buffer, check_bits(digest));
                 let before = self.dirty.insert(slot, buffer);
                 assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
                 self.journal.add_block(Unwritten { slot, buffer }, !may_travel);
-                self.journal.changes.push(Change::Fresh { key, slot, digest });
+                self.journal.changes.push(Change::Fresh { key, slot, digest, offline });
                 (Entry::whole(slot, digest), digest, true)
             }
             Put::Placed(slot, digest) => {
-                self.journal.changes.push(Change::Fresh { key, slot, digest });
+                self.journal.changes.push(Change::Fresh { key, slot, digest, offline: false });
                 (Entry::whole(slot, digest), digest, true)
             }
         };

@@ -54,10 +54,10 @@ impl Pool {
         let mut unwritten = self.journal.unwritten.iter().enumerate().peekable();
         for change in &mut self.journal.changes {
             let Some(&(at, block)) = unwritten.peek() else { break };
-            if let Change::Fresh { key, slot, digest } = *change
+            if let Change::Fresh { key, slot, digest, offline } = *change
                 && slot == block.slot
             {
-                *change = Change::Carried { key, slot, digest, block: at as u16 };
+                *change = Change::Carried { key, slot, digest, block: at as u16, offline };
                 let position = (self.journal.head + pages + at as u32) % self.journal.ring;
                 self.carried_copies.add(slot, digest, start + u64::from(position));
                 unwritten.next();

@@ -10,6 +10,7 @@
 use alloc::vec::Vec;
 
 use crate::contract::{Controller, Goal, Nanos, Timing, VolumeId};
+use crate::format::volume::Volume;
 use crate::pool::Pool;
 use crate::sharing::timing::forecast::Forecast;
 use crate::sharing::timing::meter::Meter;
@@ -25,6 +26,10 @@ const MOST_COUNTED: Nanos = 2 * PERIOD;
 /// What was measured of a volume, and what followed from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimingStatus {
+    /// When duplicates are found, whoever has said so.
+    pub timing: Timing,
+    /// Whether a controller chooses the mode. Where offline would save nothing, a hybrid volume stays inline.
+    pub may_change: bool,
     /// What writes are now.
     pub mode: Mode,
     /// How often a controller has changed that, since it chooses.
@@ -121,7 +126,8 @@ impl Watched {
         Watched { why, meter, last, forecast, paper, miss: -WHOLE, switches: 0 }
     }
 
-    fn measure(&mut self, now: Nanos, spent: bool) {
+    /// `has_room`: blocks that could have been shared may be stored.
+    fn measure(&mut self, now: Nanos, spent: bool, has_room: bool) {
         self.last = self.meter.take(now);
         self.miss = self.forecast.miss(self.why.goal, &self.last);
         let before = self.forecast.mode;
@@ -133,6 +139,9 @@ impl Watched {
                 self.paper = self.paper.next(self.why.goal, &self.last);
                 self.forecast.mode = self.paper.mode;
             }
+        }
+        if !has_room {
+            (self.forecast.mode, self.paper.mode) = (Mode::Inline, Mode::Inline);
         }
         self.switches += u64::from(self.forecast.mode != before);
     }
@@ -188,9 +197,10 @@ impl Foreground {
     pub(crate) fn measure(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64, spent: bool) -> Measured {
         self.follow(pool, active);
         let time = pool.now - core::mem::replace(&mut self.since, pool.now);
-        self.pool.measure(pool.now, spent);
+        let has_room = pool.has_room_offline();
+        self.pool.measure(pool.now, spent, has_room);
         for (id, watched) in &mut self.volumes {
-            watched.measure(pool.now, spent);
+            watched.measure(pool.now, spent, has_room);
             pool.choose_mode(*id, watched.forecast.mode);
         }
         let has_goal = |id| self.volumes.iter().any(|(known, watched)| *known == id && watched.why.goal != Goal::None);
@@ -221,18 +231,25 @@ impl Foreground {
     }
 
     /// Figures of a volume.
-    pub(crate) fn timing(&self, pool: &Pool, id: VolumeId) -> TimingStatus {
-        let is_offline = pool.volume_index(id).is_some_and(|at| pool.is_offline(&pool.volumes[at]));
-        let mode = if is_offline { Mode::Offline } else { Mode::Inline };
-        let Some((_, watched)) = self.volumes.iter().find(|(known, _)| *known == id) else {
-            return TimingStatus { mode, switches: 0, measured: None, miss_ppm: 0, stressed_ppm: 0 };
+    pub(crate) fn timing(&self, pool: &Pool, volume: &Volume) -> TimingStatus {
+        let unmeasured = TimingStatus {
+            timing: pool.timing_of(volume),
+            may_change: pool.chooser_of(volume).is_some(),
+            mode: if pool.is_offline(volume) { Mode::Offline } else { Mode::Inline },
+            switches: 0,
+            measured: None,
+            miss_ppm: 0,
+            stressed_ppm: 0,
+        };
+        let Some((_, watched)) = self.volumes.iter().find(|(known, _)| *known == volume.id) else {
+            return unmeasured;
         };
         TimingStatus {
-            mode,
             switches: watched.switches,
             measured: Some(watched.last.in_unit_of(watched.why.goal)),
             miss_ppm: watched.miss,
             stressed_ppm: (watched.last.stressed * 1_000_000 / watched.last.entered.max(1)) as u32,
+            ..unmeasured
         }
     }
 
@@ -257,8 +274,7 @@ impl Foreground {
 /// Why a volume is to be measured, if there is a reason.
 fn why(pool: &Pool, id: VolumeId) -> Option<Why> {
     let volume = &pool.volumes[pool.volume_index(id)?];
-    let chooses = (volume.timing == Some(Timing::Hybrid)).then_some(volume.controller);
-    let why = Why { goal: volume.goal, chooses };
+    let why = Why { goal: volume.goal, chooses: pool.chooser_of(volume) };
     (why.chooses.is_some() || why.goal != Goal::None).then_some(why)
 }
 

@@ -1,6 +1,6 @@
 //! The lab's own test: engines that are broken on purpose ([`engine::Canary`]) have to be caught, each within a stated number
 //! of seeds. A seed is a run of the swarm, and, if that finds nothing, the crashes of the fixed scenario of the same number,
-//! if there is one. (Of one canary it is a run under faults, of two a word of their own.)
+//! if there is one. (Of one canary it is a run under faults, of some a word or a scenario of their own.)
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::runs::config::Config;
 use crate::runs::crash::{Plan, enumerate};
 use crate::runs::run::{Run, Snapshot};
-use crate::runs::scenario::FIXED;
+use crate::runs::scenario::{FIXED, OFFLINE};
 use crate::runs::soak::{OPERATIONS, run_seed};
 use crate::runs::workload::{Operation, Place};
 use crate::runs::{faulty, hazards, repair};
@@ -22,7 +22,7 @@ use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
 /// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 60] = [
+pub const CANARIES: [(Canary, u64); 61] = [
     (Canary::SkippedSync, 10),
     (Canary::UnforcedRecord, 10),
     (Canary::LoneRecord, 20),
@@ -71,6 +71,7 @@ pub const CANARIES: [(Canary, u64); 60] = [
     (Canary::ShareWithoutRoom, 1),
     (Canary::WorkspaceInUse, 1),
     (Canary::CopyForData, 1),
+    (Canary::UnmarkedOffline, 1),
     (Canary::UnprovenContent, 60),
     (Canary::UncheckedPlace, 60),
     (Canary::UnprovenReplica, 60),
@@ -181,7 +182,8 @@ pub fn repair_of_what_was_counted_low() -> Checked {
     repair::carry_out(&mut disk, &plan);
     let geometry = (config.parameters.geometry, None);
     let (model, now) = (run.model, run.world.now);
-    let snapshot = Snapshot { point: 0, disk, flash: None, model, now, epoch: 0, geometry, may_be_behind: false };
+    let snapshot =
+        Snapshot { point: 0, disk, flash: None, model, now, epoch: 0, geometry, may_be_behind: false, is_exact: false };
     let mut run = Run::resume(config, &snapshot, Cut::Lost, 1, false, Trace::new(false))?;
     run.verify_all()?;
     run.perform(&[Operation::Trim { place: Place { volume: 0, first: 0, count: 90 * span }, fua: false }])?;
@@ -206,13 +208,18 @@ fn caught(canary: Canary, seed: u64) -> Option<Catch> {
         let violation = result.err()?.to_string();
         return Some(Catch { seed, by: format!("lab canary, the word of {canary:?}"), violation });
     }
+    if canary == Canary::UnmarkedOffline {
+        return caught_by_crashes(canary, OFFLINE);
+    }
     if let Err(violation) = run_seed(seed, OPERATIONS, Trace::new(false)) {
         let by = format!("lab seed {seed} --canary {canary:?}");
         return Some(Catch { seed, by, violation: violation.to_string() });
     }
-    if seed >= FIXED {
-        return None;
-    }
+    if seed < FIXED { caught_by_crashes(canary, seed) } else { None }
+}
+
+/// The crashes of a scenario.
+fn caught_by_crashes(canary: Canary, seed: u64) -> Option<Catch> {
     // Without room on the host only where that is all that matters: it takes long.
     let full_host = canary == Canary::ForgottenWrite;
     let tally = enumerate(&Plan { seed: Some(seed), first: true, full_host, ..Plan::all(0, 1) });

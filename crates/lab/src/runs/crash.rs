@@ -242,6 +242,9 @@ fn recover(
         run.verify_all()?;
         run.audit()?;
         snapshots = run.take_snapshots();
+        if snapshot.may_be_behind && snapshot.is_exact {
+            run.passes_leave_each_content_once()?;
+        }
         let config = run.config.clone();
         run.perform(&Generator::new(&config, seed, false).operations(AFTERMATH_OPERATIONS))?;
         run.settle_and_audit()

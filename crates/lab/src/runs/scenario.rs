@@ -1,8 +1,8 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one thing, and after it seeded ones.
 
 use engine::{
-    CacheKey, Controller, DedupCommand, DeviceTraits, Goal, KeepRuns, Limits, PassThrottle, Policy, ScrubCommand,
-    Timing,
+    CacheKey, DedupCommand, DeviceTraits, Goal, KeepRuns, Limits, PassThrottle, Policy, PoolChange, ScrubCommand,
+    Timing, VolumeProperties,
 };
 
 use crate::content::NUMBERED_TWINS;
@@ -27,7 +27,10 @@ pub struct Scenario {
 }
 
 /// How many scenarios are fixed.
-pub const FIXED: u64 = 33;
+pub const FIXED: u64 = 34;
+
+/// The one whose volumes go offline because a goal is missed.
+pub(crate) const OFFLINE: u64 = 33;
 
 /// Operations of a seeded scenario.
 const SEEDED_OPERATIONS: usize = 32;
@@ -154,6 +157,7 @@ pub fn scenario(number: u64) -> Scenario {
             config.limits = Limits { delta_entries: 12, map_buffer: 0, ..config.limits };
             sweeping()
         }),
+        OFFLINE => ("a goal that is missed drives volumes offline that have never been told when to share", hybrid()),
         coming_and_going::NUMBER => {
             let operations = coming_and_going::prepare(&mut config);
             ("a flash is attached and detached while the pool serves", operations)
@@ -366,14 +370,11 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
     let dedup = Operation::Dedup;
     let mut operations = vec![write(0, 0, 8, 1), write(1, 0, 8, 1), write(0, 8, 8, 3), write(1, 14, 4, 5)];
     operations.extend([Operation::Drain, full(0), full(1), Operation::Drain]);
-    let timing = |timing| Operation::SetTiming {
-        volume: 0,
-        timing,
-        goal: Goal::Operations(1 << 20),
-        keep_runs: KeepRuns::Auto,
-        controller: Controller::Forecast,
-        verify: Some(true),
-        throttle: Some(PassThrottle::Listing),
+    let timing = |timing| {
+        let (goal, keep_runs) = (Some(Goal::Operations(1 << 20)), Some(KeepRuns::Auto));
+        let change = VolumeProperties { timing: Some(timing), goal, keep_runs, ..VolumeProperties::default() };
+        let (dedup_verify, throttle) = (Some(true), Some(PassThrottle::Listing));
+        Operation::SetTiming { volume: 0, change, pool: PoolChange { dedup_verify, throttle, ..PoolChange::default() } }
     };
     for (round, content) in (0..3).zip([100, 200, 300]) {
         if !volumes_change {
@@ -399,14 +400,11 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
 
 /// Both volumes are offline, or one of them; what they are written is overwritten and trimmed while a pass hands the index its buckets.
 fn falling_behind() -> Vec<Operation> {
-    let timing = |volume, timing| Operation::SetTiming {
-        volume,
-        timing,
-        goal: Goal::None,
-        keep_runs: KeepRuns::Off,
-        controller: Controller::Forecast,
-        verify: Some(false),
-        throttle: Some(PassThrottle::Experiment),
+    let timing = |volume, timing| {
+        let keep_runs = Some(KeepRuns::Off);
+        let change = VolumeProperties { timing: Some(timing), keep_runs, ..VolumeProperties::default() };
+        let pool = PoolChange { throttle: Some(PassThrottle::Experiment), ..PoolChange::default() };
+        Operation::SetTiming { volume, change, pool }
     };
     let dedup = Operation::Dedup;
     let mut operations = vec![write(0, 0, 8, 1), write(1, 0, 8, 9), Operation::Settle];
@@ -418,6 +416,35 @@ fn falling_behind() -> Vec<Operation> {
         operations.extend([Operation::Idle(SECONDS / 500), trim(1, 9, 2), write(1, 16, 2, content + 60)]);
         operations.extend([Operation::Idle(SECONDS / 4), timing(0, Timing::Inline), Operation::Drain]);
         operations.extend([write(0, 16, 4, content + 20), Operation::Flush]);
+    }
+    operations
+}
+
+/// A goal out of reach: after three seconds with writes, what both volumes are written is left to the pass. Then they are left alone, which
+/// brings a pass and both back to inline; and again.
+fn hybrid() -> Vec<Operation> {
+    let missed = |volume| {
+        let (goal, keep_runs) = (Some(Goal::P99(1)), Some(KeepRuns::Off));
+        let change = VolumeProperties { goal, keep_runs, ..VolumeProperties::default() };
+        Operation::SetTiming { volume, change, pool: PoolChange::default() }
+    };
+    // A write that waits for nothing takes no time.
+    let durable = |volume, block, content| Operation::Write {
+        place: place(volume, block, 2),
+        contents: vec![content, content + 1],
+        fua: true,
+    };
+    let mut operations = vec![missed(0), missed(1), Operation::Drain];
+    for round in 0..2 {
+        for second in 0..4 {
+            let content = 100 * round + 2 * second as u32;
+            operations.extend([durable(0, 2 * second, content), durable(1, 2 * second, content)]);
+            operations.push(Operation::Idle(SECONDS));
+        }
+        let content = 100 * round;
+        operations.extend([write(0, 8, 6, content), Operation::Flush, write(1, 10, 4, content), trim(0, 9, 2)]);
+        operations.extend([Operation::Idle(SECONDS / 500), write(0, 0, 3, content + 3), Operation::Settle]);
+        operations.extend([write(1, 16, 6, content), Operation::Idle(80 * SECONDS)]);
     }
     operations
 }

@@ -3,7 +3,7 @@
 
 use engine::{
     CacheKey, CacheSetting, Controller, DedupCommand, Goal, IndexCopy, KeepRuns, Limits, Nanos, PassThrottle, Policy,
-    ScrubCommand, Timing,
+    PoolChange, ScrubCommand, Timing, VolumeProperties,
 };
 
 use crate::content::CELLS;
@@ -157,22 +157,14 @@ pub enum Operation {
         /// Whether writes are refused.
         read_only: Option<bool>,
     },
-    /// Say when duplicates of a volume are found.
+    /// Say when duplicates of a volume are found, and how a pass finds them.
     SetTiming {
         /// Number of the volume.
         volume: u64,
-        /// When.
-        timing: Timing,
-        /// What its clients are to have.
-        goal: Goal,
-        /// Whether a pass leaves them where a run would be split.
-        keep_runs: KeepRuns,
-        /// Who chooses the mode where the timing is hybrid.
-        controller: Controller,
-        /// Whether a pass compares bytes before blocks share a slot, in all of the pool.
-        verify: Option<bool>,
-        /// Which feedback loop sets its pace, in all of the pool.
-        throttle: Option<PassThrottle>,
+        /// What of it.
+        change: VolumeProperties,
+        /// What of all of the pool.
+        pool: PoolChange,
     },
     /// Change the policy of the pool.
     SetPool {
@@ -647,12 +639,20 @@ impl Generator<'_> {
                 let timing = self.random.pick(&[Timing::Offline, Timing::Hybrid, Timing::Hybrid, Timing::Inline]);
                 let goal = self.random.pick(&[Goal::None, Goal::P99(1), Goal::Operations(1 << 40), Goal::Bytes(1)]);
                 let keep_runs = self.runs.pick(&[KeepRuns::Auto, KeepRuns::On, KeepRuns::On, KeepRuns::Off]);
-                let verify = self.runs.pick(&[None, Some(true), Some(true), Some(false)]);
+                let dedup_verify = self.runs.pick(&[None, Some(true), Some(true), Some(false)]);
                 let controller = self.runs.pick(&[Controller::Forecast, Controller::Paper]);
                 let (paper, other) = (PassThrottle::Listing, PassThrottle::Experiment);
                 let throttle = self.throttles.pick(&[None, None, Some(PassThrottle::Share), Some(paper), Some(other)]);
-                let volume = self.random.below(8);
-                Operation::SetTiming { volume, timing, goal, keep_runs, controller, verify, throttle }
+                let change = VolumeProperties {
+                    // What goes without saying, if nobody has said anything.
+                    timing: self.throttles.pick(&[Some(timing), Some(timing), None]),
+                    goal: Some(goal),
+                    keep_runs: Some(keep_runs),
+                    controller: Some(controller),
+                    ..VolumeProperties::default()
+                };
+                let pool = PoolChange { dedup_verify, throttle, ..PoolChange::default() };
+                Operation::SetTiming { volume: self.random.below(8), change, pool }
             }
         }
     }

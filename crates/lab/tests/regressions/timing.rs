@@ -183,6 +183,42 @@ fn what_a_hybrid_volume_left_to_the_pass_outlives_a_crash() {
     bench.assert_exact(&contents);
 }
 
+/// Hybrid is what goes without saying. So each pool went through a pass after each crash, while nobody knew what had been offline.
+#[test]
+fn a_crash_brings_a_pass_only_where_something_was_offline() {
+    for goal in [Goal::None, Goal::P99(1)] {
+        let (mut bench, _) = bench(13);
+        let mut contents = vec![0; BLOCKS as usize];
+        let change = VolumeProperties { policy: Some(Some(Policy::Full)), ..VolumeProperties::default() };
+        bench.command(Command::SetVolume { volume: VolumeId(1), change });
+        bench.set_goal(goal);
+        assert_eq!((bench.timing().timing, bench.timing().mode), (Timing::Hybrid, Mode::Inline));
+        bench.load(5 * SECOND, &mut contents);
+        let was_offline = goal != Goal::None;
+        assert_eq!(bench.timing().mode == Mode::Offline, was_offline);
+        let recovered = bench.crash(Cut::Lost).expect("it opens");
+        assert_eq!((recovered.offline_blocks > 0, bench.dedup().is_undone), (was_offline, was_offline));
+        bench.pass(200 * SECOND);
+        assert_eq!(bench.dedup().state == PassState::Finished, was_offline);
+        bench.assert_exact(&contents);
+    }
+}
+
+/// Blocks that could have been shared are not stored where room is short.
+#[test]
+fn a_hybrid_volume_stays_inline_where_room_is_short() {
+    for (blocks, is_short) in [(300, false), (605, true)] {
+        let mut bench = Bench::new(config(&mut Random::new(9)), BLOCKS + blocks);
+        bench.set(Policy::Full, Timing::Hybrid);
+        for block in BLOCKS..BLOCKS + blocks {
+            bench.write(block, &[1000 + block as u32]);
+        }
+        bench.set_goal(Goal::P99(1));
+        bench.load(8 * SECOND, &mut vec![0; BLOCKS as usize]);
+        assert_eq!(bench.timing().mode == Mode::Inline, is_short, "{blocks} of 640");
+    }
+}
+
 /// Whoever ends a pass does not want another one a minute later.
 #[test]
 fn a_pass_that_was_ended_or_rests_does_not_begin_by_itself() {

@@ -50,6 +50,9 @@ impl PaceReport {
 pub struct VolumePaceReport {
     /// Writes are stored without a look for duplicates now.
     pub offline: bool,
+    /// A controller chooses that. Where being offline would save nothing, a hybrid volume stays inline.
+    #[serde(default)]
+    pub may_change: bool,
     /// How often a controller has changed that.
     pub switches: u64,
     /// The goal, in requests or bytes a second, or as a p99 in nanoseconds, if there is one.
@@ -68,6 +71,7 @@ impl VolumePaceReport {
         let status = engine.timing_of(volume);
         VolumePaceReport {
             offline: status.mode == Mode::Offline,
+            may_change: status.may_change,
             switches: status.switches,
             setpoint: match volume.goal {
                 Goal::None => None,

@@ -487,7 +487,7 @@ impl Report {
                 (None, None) => "default".into(),
             },
             read_only: volume.read_only,
-            timing: volume.timing.unwrap_or_default().to_string(),
+            timing: engine.timing_of(volume).timing.to_string(),
             timing_source: if volume.timing.is_some() { "volume".into() } else { "default".into() },
             goal: volume.goal.to_string(),
             keep_runs: volume.keep_runs.to_string(),
@@ -666,7 +666,8 @@ pub fn volumes_text(volumes: &[VolumeReport]) -> String {
     let (width, wide) = (widest(|volume| &volume.name), widest(|volume| &volume.policy));
     let timing_of = |volume: &VolumeReport| match volume.timing.as_str() {
         "hybrid" if volume.pace.offline => "hybrid, now offline".into(),
-        "hybrid" => "hybrid, now inline".into(),
+        "hybrid" if volume.pace.may_change => "hybrid, now inline".into(),
+        "hybrid" => "hybrid, stays inline".into(),
         timing => String::from(timing),
     };
     let long = volumes.iter().map(|volume| timing_of(volume).len()).max().unwrap_or(0).max(6) + 2;

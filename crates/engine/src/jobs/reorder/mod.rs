@@ -365,7 +365,8 @@ impl Reorder {
         for (slot, digest, buffer) in work.blocks {
             let Some(buffer) = buffer else { continue };
             // A slot that was freed meanwhile needs none.
-            let (seen, to) = (Seen(slot, digest), Put::Fresh { digest, buffer, may_travel: false, in_row: false });
+            let (seen, to) =
+                (Seen(slot, digest), Put::Fresh { digest, buffer, may_travel: false, in_row: false, offline: false });
             let entry = match volume {
                 Some(volume) => pool.remap(Key::new(volume, pool.replicas.number(slot, 0).0), seen, to),
                 // Looked at all the same: which pages stay in memory, and so what recorded runs do, depends on it.

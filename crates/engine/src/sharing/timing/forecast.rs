@@ -7,8 +7,8 @@
 //!   left to take from the background;
 //! - **offline to inline** when the forecast says five times in a row that inline would have room to spare. That the load is low is not
 //!   asked for. What clients want is what they got, if they did not wait for the device, and else the goal;
-//! - **offline that does not help** ends by itself: where clients get no more than inline gave them, it goes back, and stays there for
-//!   a minute, the next time for two, and so on up to an hour.
+//! - **offline that does not help** ends by itself: where clients get no more than inline gave them, nor sooner if that is the goal, it goes
+//!   back, and stays there for a minute, the next time for two, and so on up to an hour.
 //!
 //! Without a goal, the p99 that the foreground usually has is protected: twice as much is a miss.
 //!
@@ -31,10 +31,16 @@ const STAYS: u32 = 10;
 const ROOM_PERCENT: u128 = 85;
 /// and less where the goal is a latency, which grows as room is used up.
 const LATENCY_ROOM_PERCENT: u128 = 70;
+/// After so many measurements inline is tried again, where the goal is a latency.
+const RETRIED: u32 = 300;
 /// Before inline was ever seen, it is taken to do this percentage of what offline does: HIODS measured 43 to 68 (tables 13 and 14).
 const UNSEEN_PERCENT: u64 = 40;
 /// Offline helps if it does this percentage of what inline does.
 const HELPS_PERCENT: u128 = 105;
+/// It also helps a latency that comes down to this percentage of what it was when it was missed.
+const SOONER_PERCENT: u128 = 80;
+/// The p99 that is usual goes up by one part of this of what is beyond it, but in the beginning, when it is an average.
+const SLOWLY: u64 = 64;
 /// Measurements that offline is not tried again after it did not help: at first, and at most.
 const FIRST_BAR: u32 = 60;
 const LONGEST_BAR: u32 = 3600;
@@ -48,10 +54,14 @@ pub struct Forecast {
     pub mode: Mode,
     /// What each mode gets done in a busy second, inline first: bytes if the goal is in bytes, else requests; 0: not seen yet.
     done: [u64; 2],
-    /// The usual p99; 0: not known yet.
+    /// The usual p99; 0: not known yet. What it was made of: so many measurements, up to [`SLOWLY`].
     usual: Nanos,
-    /// The p99 while inline had room; 0: not known yet.
-    inline_p99: Nanos,
+    seen: u64,
+    /// When it went offline: the p99, and what clients asked for in a second.
+    missed_p99: Nanos,
+    missed_rate: u64,
+    /// The p99 since then; 0: not measured yet.
+    offline_p99: Nanos,
     /// Points against this mode, in a row.
     against: u8,
     /// Measurements since the mode changed.
@@ -71,7 +81,19 @@ impl Default for Forecast {
 impl Forecast {
     /// In a mode to begin with; inline, unless there is a reason.
     pub fn new(mode: Mode) -> Forecast {
-        Forecast { mode, done: [0; 2], usual: 0, inline_p99: 0, against: 0, stayed: 0, barred: 0, bar: FIRST_BAR }
+        Forecast {
+            mode,
+            done: [0; 2],
+            usual: 0,
+            seen: 0,
+            missed_p99: 0,
+            missed_rate: 0,
+            offline_p99: 0,
+            against: 0,
+            stayed: 0,
+            barred: 0,
+            bar: FIRST_BAR,
+        }
     }
 
     /// By how much the goal was missed: what the throttle goes by. In millionths; below 0 is room.
@@ -108,16 +130,19 @@ impl Forecast {
                 };
                 if next.against >= MISSES {
                     next.change_to(Mode::Offline);
+                    (next.missed_p99, next.missed_rate) = (measured.p99, measured.rate(goal));
+                    next.offline_p99 = 0;
                 }
             }
             Mode::Offline => {
                 next.against = if next.inline_meets(goal, measured) { self.against + 1 } else { 0 };
-                let helps = u128::from(next.done[1]) * 100 > u128::from(next.done[0]) * HELPS_PERCENT;
+                let helps = next.helps(goal);
+                let can_tell = measured.is_saturated() || is_latency(goal);
                 if next.stayed < STAYS {
                     next.against = next.against.min(FORECASTS - 1);
                 } else if next.against >= FORECASTS {
                     next.change_to(Mode::Inline);
-                } else if !helps && next.done[0] > 0 && spent && measured.is_saturated() {
+                } else if !helps && next.done[0] > 0 && spent && can_tell {
                     next.change_to(Mode::Inline);
                     next.barred = self.bar;
                     next.bar = (self.bar * 2).min(LONGEST_BAR);
@@ -148,17 +173,25 @@ impl Forecast {
             seen if measured.is_saturated() && spent => seen - seen / 8 + rate / 8,
             seen => seen.max(rate),
         };
+        if self.mode == Mode::Offline {
+            self.offline_p99 =
+                if self.offline_p99 == 0 { measured.p99 } else { self.offline_p99.midpoint(measured.p99) };
+        }
         if !measured.is_saturated() {
             self.usual = match self.usual {
                 0 => measured.p99,
                 usual if measured.p99 < usual => usual - (usual - measured.p99) / 8,
-                usual => usual + (measured.p99 - usual) / 64,
+                usual => usual + (measured.p99 - usual) / (self.seen + 1),
             };
-            if self.mode == Mode::Inline {
-                self.inline_p99 =
-                    if self.inline_p99 == 0 { measured.p99 } else { self.inline_p99.midpoint(measured.p99) };
-            }
+            self.seen = (self.seen + 1).min(SLOWLY - 1);
         }
+    }
+
+    /// Whether clients get more than they did inline, or sooner if the goal is a latency.
+    fn helps(&self, goal: Goal) -> bool {
+        let percent = |of: u64, percent: u128| u128::from(of) * percent;
+        let gets_more = percent(self.done[1], 100) > percent(self.done[0], HELPS_PERCENT);
+        gets_more || is_latency(goal) && percent(self.offline_p99, 100) <= percent(self.missed_p99, SOONER_PERCENT)
     }
 
     /// Whether inline would meet the goal, with room to spare.
@@ -166,14 +199,20 @@ impl Forecast {
         let rate = measured.rate(goal);
         let can = u128::from(self.inline_forecast());
         let fits = |wanted: u64, percent: u128| u128::from(wanted) * 100 <= can * percent;
+        let is_less = u128::from(rate) * 100 <= u128::from(self.missed_rate) * ROOM_PERCENT;
         match goal {
             _ if measured.requests == 0 => true,
             Goal::Operations(least) | Goal::Bytes(least) if measured.is_saturated() => fits(least, ROOM_PERCENT),
             Goal::Operations(least) | Goal::Bytes(least) => fits(rate.min(least), ROOM_PERCENT),
-            Goal::P99(most) => self.inline_p99 <= most && fits(rate, LATENCY_ROOM_PERCENT),
-            Goal::None => fits(rate, LATENCY_ROOM_PERCENT),
+            // What inline missed with more to do, it may meet with less. Or the device was slow for a while: that is tried now and then.
+            Goal::P99(_) | Goal::None => is_less && fits(rate, LATENCY_ROOM_PERCENT) || self.stayed >= RETRIED,
         }
     }
+}
+
+/// Whether clients are to be answered soon, however much they ask for.
+fn is_latency(goal: Goal) -> bool {
+    matches!(goal, Goal::None | Goal::P99(_))
 }
 
 const _: () = assert!(TOLERANCE < MUCH && MUCH < WHOLE);

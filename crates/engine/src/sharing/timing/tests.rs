@@ -191,6 +191,44 @@ fn a_goal_of_latency_and_none_at_all_are_kept_too() {
     assert!(controller.miss(Goal::None, &slow(3_000_000)) > 400_000);
 }
 
+fn ours_with(goal: Goal, controller: Forecast, measured: Measurement, times: u32) -> Forecast {
+    (0..times).fold(controller, |controller, _| controller.next(goal, &measured, true))
+}
+
+/// A volume that nobody had set up went offline as soon as an empty pool was no longer empty, and stayed so as long as it had work: the p99
+/// of its first second was the usual one, and only a busy device said that being offline did not help.
+#[test]
+fn latencies_that_being_offline_does_not_mend_bring_a_volume_back() {
+    let slow = |nanos| Measurement { p99: nanos, ..second(9_000, 60) };
+    for (goal, missed) in [(Goal::P99(2_000_000), 5_000_000), (Goal::None, 3_000_000)] {
+        for (better, stays) in [(missed * 9 / 10, false), (missed * 6 / 10, true)] {
+            let mut controller = Forecast::default();
+            for _ in 0..30 {
+                controller = controller.next(goal, &slow(1_000_000), true);
+            }
+            let mut modes = Vec::new();
+            for _ in 0..40 {
+                let p99 = if controller.mode == Mode::Inline { missed } else { better };
+                controller = controller.next(goal, &slow(p99), true);
+                modes.push(controller.mode);
+            }
+            assert_eq!(offline_after(&modes), Some(1), "{goal}");
+            assert_eq!(controller.mode == Mode::Offline, stays, "{goal}, {better}");
+            if stays {
+                let less = Measurement { p99: better, ..second(7_000, 47) };
+                assert_eq!(ours_with(goal, controller, less, 5).mode, Mode::Inline, "there is less to do");
+                assert_eq!(ours_with(goal, controller, slow(better), 240).mode, Mode::Offline);
+                assert_eq!(ours_with(goal, controller, slow(better), 267).mode, Mode::Inline, "it is tried again");
+            }
+        }
+    }
+    let mut controller = Forecast::default();
+    for at in 0..60 {
+        controller = controller.next(Goal::None, &slow(if at == 0 { 100_000 } else { 300_000 }), at > 3);
+        assert_eq!(controller.mode, Mode::Inline, "{at}");
+    }
+}
+
 #[test]
 fn misses_are_of_the_goal_and_room_is_of_the_time() {
     let miss = |goal, measured: Measurement| measured.miss(goal, 0);

@@ -83,6 +83,16 @@ impl Run {
         self.slots_hold_their_digests()
     }
 
+    /// After a crash: the passes that are due leave each content once, where nothing but being offline had stored it twice.
+    pub fn passes_leave_each_content_once(&mut self) -> Checked {
+        self.finish_copying()?;
+        self.settle()?;
+        self.is_exact = true;
+        self.figures()?;
+        self.is_exact = false;
+        Ok(())
+    }
+
     /// A scrub that makes second copies writes of its own accord, and so do what puts scattered blocks in order, a plan that is run, and a pass
     /// that finds duplicates: they come to their end first.
     fn finish_copying(&mut self) -> Checked {

@@ -25,7 +25,7 @@ mod volumes;
 use std::collections::BTreeMap;
 
 use engine::{
-    BadGeometry, BlockInput, CacheKey, Command, ControlError, Error, Geometry, Limits, Nanos, OpenError,
+    BadGeometry, BlockInput, CacheKey, Command, ControlError, DedupCommand, Error, Geometry, Limits, Nanos, OpenError,
     Operation as EngineOperation, Policy, PoolChange, Recovered, Submit, VolumeProperties,
 };
 
@@ -61,8 +61,10 @@ pub struct Snapshot {
     pub epoch: u64,
     /// What the pool has grown to for certain, and what it may have grown to.
     pub geometry: (Geometry, Option<Geometry>),
-    /// A volume has had another timing than inline: the index on disk may have fallen behind.
+    /// A volume has been offline: the index on disk may have fallen behind, and a pass may be due.
     pub may_be_behind: bool,
+    /// As in [`Run`].
+    pub is_exact: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -174,7 +176,7 @@ pub struct Run {
     pub config: Config,
     /// The limits in force.
     pub(crate) limits: Limits,
-    /// Whether deduplication must be exact: not after a reopening, since the index is rebuilt lazily.
+    /// Whether deduplication must be exact, after the passes that are due: not after a reopening, since the index is rebuilt lazily.
     pub(crate) is_exact: bool,
     /// As in [`Snapshot`].
     pub(crate) may_be_behind: bool,
@@ -345,17 +347,9 @@ impl Run {
                 let change = VolumeProperties { policy: *policy, read_only: *read_only, ..VolumeProperties::default() };
                 self.set_volume(*volume, change)
             }
-            Operation::SetTiming { volume, timing, goal, keep_runs, controller, verify, throttle } => {
-                let change = PoolChange { dedup_verify: *verify, throttle: *throttle, ..PoolChange::default() };
-                self.change_pool(Pending::Dedup, change)?;
-                let change = VolumeProperties {
-                    timing: Some(*timing),
-                    goal: Some(*goal),
-                    keep_runs: Some(*keep_runs),
-                    controller: Some(*controller),
-                    ..VolumeProperties::default()
-                };
-                self.set_volume(*volume, change)
+            Operation::SetTiming { volume, change, pool } => {
+                self.change_pool(Pending::Dedup, *pool)?;
+                self.set_volume(*volume, *change)
             }
             Operation::SetPool { policy } => self.set_pool(*policy),
             Operation::Scrub(command) => {
@@ -364,6 +358,8 @@ impl Run {
                 Ok(())
             }
             Operation::Dedup(command) => {
+                // What a pass has left when it is ended, or rests, stays.
+                self.is_exact &= *command == DedupCommand::Start;
                 let token = self.token(Pending::Dedup);
                 self.world.control(token, Command::Dedup { command: *command });
                 Ok(())
@@ -693,6 +689,7 @@ impl Run {
     pub(crate) fn step(&mut self, horizon: Nanos) -> Checked<Step> {
         let changes = self.world.changes();
         let step = if self.endures { self.step_under_faults(horizon)? } else { self.world.step(horizon)? };
+        self.note_modes();
         self.steps_without_answer += 1;
         if self.world.engine.blocks_under_repair() == 0 {
             self.struck_before_repairs = self.world.faults.struck;
@@ -732,6 +729,7 @@ impl Run {
                 epoch: self.epoch,
                 geometry: (self.config.parameters.geometry, self.growing),
                 may_be_behind: self.may_be_behind,
+                is_exact: self.is_exact,
             });
         }
     }

@@ -3,7 +3,8 @@
 //! What must hold: a command that was answered holds for ever; one that was not may be lost or not. What a deletion, a
 //! smaller size or read-only makes impossible fails cleanly, also if it was in flight; nothing else fails.
 
-use engine::{Command, ControlError, Error, Policy, PoolChange, Timing, VolumeProperties};
+use engine::timing::Mode;
+use engine::{Command, ControlError, Error, KeepRuns, Policy, PoolChange, VolumeProperties};
 
 use crate::oracle::model::{Existence, Listing, Properties};
 use crate::runs::run::{Pending, Run};
@@ -109,9 +110,8 @@ impl Run {
             controller: change.controller.unwrap_or(before.controller),
         };
         self.model.begin_set(volume, properties);
-        let may_be_behind = !matches!(change.timing, None | Some(Timing::Inline));
-        self.is_exact &= !may_be_behind;
-        self.may_be_behind |= may_be_behind;
+        // Runs that are kept leave blocks stored twice.
+        self.is_exact &= change.keep_runs != Some(KeepRuns::On);
         self.note_policies();
         let token = self.token(Pending::Set { volume });
         self.world.control(token, Command::SetVolume { volume: id, change });
@@ -140,6 +140,14 @@ impl Run {
     fn note_policies(&mut self) {
         let all_full = self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
         self.is_exact &= all_full;
+    }
+
+    /// What a volume writes while it is offline is left to a pass, and the index on disk falls behind.
+    pub(crate) fn note_modes(&mut self) {
+        let engine = &self.world.engine;
+        if engine.volumes().any(|volume| engine.timing_of(volume).mode == Mode::Offline) {
+            self.may_be_behind = true;
+        }
     }
 
     /// Compares the engine's list of volumes with the model's.
