@@ -445,7 +445,7 @@ pub struct Recovered {
     pub records: u64,
     /// Entries in them.
     pub entries: u64,
-    /// Entries of blocks that were stored without a look for duplicates: a pass begins by itself.
+    /// Entries of blocks that were stored without a look for duplicates: they are left to the next pass, which begins by itself.
     pub offline_blocks: u64,
     /// Blocks copied from the journal to their slots.
     pub blocks_redone: u64,

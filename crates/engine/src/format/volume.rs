@@ -70,7 +70,7 @@ pub struct Volume {
     pub policy: Option<Policy>,
     /// Writes are refused.
     pub read_only: bool,
-    /// When its duplicates are found, if somebody has said so; else inline.
+    /// When its duplicates are found, if somebody has said so; else see `Pool::timing_of`.
     pub timing: Option<Timing>,
     /// What its clients are to have.
     pub goal: Goal,

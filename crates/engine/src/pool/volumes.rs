@@ -26,8 +26,10 @@ use crate::schedule::Schedule;
 use crate::settings::MOST_BUDGET;
 use crate::sharing::timing::Mode;
 
-/// A controller goes offline while at least one slot of so many is free.
-const OFFLINE_ROOM: u64 = 16;
+/// A controller goes offline where one slot of so many is free at least,
+const ROOM_TO_BEGIN: u64 = 8;
+/// and stays so while one of so many is.
+const ROOM_TO_STAY: u64 = 16;
 
 /// A change of volumes that is a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,9 +81,11 @@ impl Pool {
         (chooses && self.timing_of(volume) == Timing::Hybrid).then_some(volume.controller)
     }
 
-    /// Whether there is room for blocks that could have been shared: else a volume whose mode a controller chooses stays inline.
-    pub(crate) fn has_room_offline(&self) -> bool {
-        self.space.free() >= self.geometry().slots() / OFFLINE_ROOM
+    /// Whether there is room for blocks that could have been shared: else a volume whose mode a controller chooses stays inline, or goes back
+    /// to that.
+    pub(crate) fn has_room_offline(&self, mode: Mode) -> bool {
+        let least = if mode == Mode::Offline { ROOM_TO_STAY } else { ROOM_TO_BEGIN };
+        self.space.free() >= self.geometry().slots() / least
     }
 
     /// The policy that a write goes by now: offline is written as with `native`.
@@ -265,18 +269,17 @@ impl Pool {
             return Err(ControlError::ReadOnly);
         }
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
+        let chose = self.chooser_of(&self.volumes[at]);
         let volume = &mut self.volumes[at];
         volume.policy = change.policy.unwrap_or(volume.policy);
         volume.read_only = change.read_only.unwrap_or(volume.read_only);
-        let is_other = change.controller.is_some_and(|controller| volume.controller != controller);
-        if is_other || change.timing.is_some_and(|timing| volume.timing != Some(timing)) {
-            // A controller that gets the choice begins inline.
-            volume.is_pressed = false;
-        }
         volume.timing = change.timing.or(volume.timing);
         volume.goal = change.goal.unwrap_or(volume.goal);
         volume.keep_runs = change.keep_runs.unwrap_or(volume.keep_runs);
         volume.controller = change.controller.unwrap_or(volume.controller);
+        let chooses = self.chooser_of(&self.volumes[at]);
+        // A controller that gets the choice begins inline.
+        self.volumes[at].is_pressed &= chooses == chose;
         Ok(self.after_next_checkpoint())
     }
 

@@ -126,22 +126,22 @@ impl Watched {
         Watched { why, meter, last, forecast, paper, miss: -WHOLE, switches: 0 }
     }
 
-    /// `has_room`: blocks that could have been shared may be stored.
-    fn measure(&mut self, now: Nanos, spent: bool, has_room: bool) {
+    /// `has_room`: whether one that is in a mode may be offline from here on.
+    fn measure(&mut self, now: Nanos, spent: bool, has_room: impl Fn(Mode) -> bool) {
         self.last = self.meter.take(now);
         self.miss = self.forecast.miss(self.why.goal, &self.last);
         let before = self.forecast.mode;
         self.forecast = self.forecast.next(self.why.goal, &self.last, spent);
         match self.why.chooses {
-            None => self.forecast.mode = Mode::Inline,
+            None => self.forecast = self.forecast.held_in(Mode::Inline),
             Some(Controller::Forecast) => {}
             Some(Controller::Paper) => {
                 self.paper = self.paper.next(self.why.goal, &self.last);
                 self.forecast.mode = self.paper.mode;
             }
         }
-        if !has_room {
-            (self.forecast.mode, self.paper.mode) = (Mode::Inline, Mode::Inline);
+        if self.forecast.mode == Mode::Offline && !has_room(before) {
+            (self.forecast, self.paper) = (self.forecast.held_in(Mode::Inline), Paper::new(Mode::Inline));
         }
         self.switches += u64::from(self.forecast.mode != before);
     }
@@ -150,6 +150,7 @@ impl Watched {
 /// See above.
 pub(crate) struct Foreground {
     pool: Watched,
+    /// By id.
     volumes: Vec<(VolumeId, Watched)>,
     since: Nanos,
     miss: i64,
@@ -162,7 +163,7 @@ impl Foreground {
     }
 
     fn meters(&mut self, volume: VolumeId) -> impl Iterator<Item = &mut Meter> {
-        let own = self.volumes.iter_mut().find(|(id, _)| *id == volume).map(|(_, watched)| &mut watched.meter);
+        let own = self.place(volume).ok().map(|at| &mut self.volumes[at].1.meter);
         own.into_iter().chain([&mut self.pool.meter])
     }
 
@@ -197,16 +198,16 @@ impl Foreground {
     pub(crate) fn measure(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64, spent: bool) -> Measured {
         self.follow(pool, active);
         let time = pool.now - core::mem::replace(&mut self.since, pool.now);
-        let has_room = pool.has_room_offline();
-        self.pool.measure(pool.now, spent, has_room);
+        self.pool.measure(pool.now, spent, |_| false);
         for (id, watched) in &mut self.volumes {
-            watched.measure(pool.now, spent, has_room);
+            watched.measure(pool.now, spent, |mode| pool.has_room_offline(mode));
             pool.choose_mode(*id, watched.forecast.mode);
         }
-        let has_goal = |id| self.volumes.iter().any(|(known, watched)| *known == id && watched.why.goal != Goal::None);
-        let all_have_goals = pool.volumes.iter().all(|volume| volume.keeps.is_some() || has_goal(volume.id));
+        let all_have_goals = pool.volumes.iter().all(|volume| volume.keeps.is_some() || volume.goal != Goal::None);
         let whole = (!all_have_goals).then_some(self.pool.miss);
-        self.miss = largest_miss(self.volumes.iter().map(|(_, watched)| watched.miss).chain(whole));
+        // Who has stated none is one of the pool's clients: their p99 as a whole is protected.
+        let stated = self.volumes.iter().filter(|(_, watched)| watched.why.goal != Goal::None);
+        self.miss = largest_miss(stated.map(|(_, watched)| watched.miss).chain(whole));
         Measured { miss: self.miss, time, rates: self.rates(pool) }
     }
 
@@ -220,14 +221,27 @@ impl Foreground {
     }
 
     /// Volumes come, change and go.
-    fn follow(&mut self, pool: &Pool, active: impl Fn(VolumeId) -> u64) {
-        self.volumes.retain(|(id, watched)| why(pool, *id) == Some(watched.why));
+    fn follow(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64) {
+        self.volumes.retain(|(id, watched)| {
+            let stays = why(pool, *id) == Some(watched.why);
+            if !stays {
+                // Whoever gets the choice next begins inline.
+                pool.choose_mode(*id, Mode::Inline);
+            }
+            stays
+        });
         for volume in &pool.volumes {
-            let is_known = self.volumes.iter().any(|(id, _)| *id == volume.id);
-            if let Some(why) = why(pool, volume.id).filter(|_| !is_known) {
-                self.volumes.push((volume.id, Watched::new(why, pool.now, active(volume.id))));
+            if let Some(why) = why(pool, volume.id)
+                && let Err(at) = self.place(volume.id)
+            {
+                self.volumes.insert(at, (volume.id, Watched::new(why, pool.now, active(volume.id))));
             }
         }
+    }
+
+    /// Where a volume is in the list, or where it would be.
+    fn place(&self, volume: VolumeId) -> Result<usize, usize> {
+        self.volumes.binary_search_by_key(&volume, |(id, _)| *id)
     }
 
     /// Figures of a volume.
@@ -241,9 +255,8 @@ impl Foreground {
             miss_ppm: 0,
             stressed_ppm: 0,
         };
-        let Some((_, watched)) = self.volumes.iter().find(|(known, _)| *known == volume.id) else {
-            return unmeasured;
-        };
+        let Ok(at) = self.place(volume.id) else { return unmeasured };
+        let watched = &self.volumes[at].1;
         TimingStatus {
             switches: watched.switches,
             measured: Some(watched.last.in_unit_of(watched.why.goal)),

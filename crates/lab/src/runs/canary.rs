@@ -183,7 +183,7 @@ pub fn repair_of_what_was_counted_low() -> Checked {
     let geometry = (config.parameters.geometry, None);
     let (model, now) = (run.model, run.world.now);
     let snapshot =
-        Snapshot { point: 0, disk, flash: None, model, now, epoch: 0, geometry, may_be_behind: false, is_exact: false };
+        Snapshot { point: 0, disk, flash: None, model, now, epoch: 0, geometry, was_offline: false, is_exact: false };
     let mut run = Run::resume(config, &snapshot, Cut::Lost, 1, false, Trace::new(false))?;
     run.verify_all()?;
     run.perform(&[Operation::Trim { place: Place { volume: 0, first: 0, count: 90 * span }, fua: false }])?;

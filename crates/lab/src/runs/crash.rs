@@ -242,7 +242,8 @@ fn recover(
         run.verify_all()?;
         run.audit()?;
         snapshots = run.take_snapshots();
-        if snapshot.may_be_behind && snapshot.is_exact {
+        run.is_exact = false;
+        if snapshot.was_offline && snapshot.is_exact {
             run.passes_leave_each_content_once()?;
         }
         let config = run.config.clone();

@@ -169,6 +169,12 @@ fn log_opening(path: &Path, recovered: &Recovered, took: Duration) {
              epoch {epoch}",
             recovered.records, recovered.entries, recovered.blocks_redone
         );
+        if recovered.offline_blocks > 0 {
+            info!(
+                "{} of these changes were written offline: the next pass looks for their duplicates",
+                recovered.offline_blocks
+            );
+        }
     }
 }
 

@@ -150,7 +150,7 @@ const METRICS: &[Metric] = &[
     }),
     gauge(
         "onefold_dedup_undone_blocks",
-        "Blocks that wait for the next pass, of those that came in this run.",
+        "Blocks that wait for the next pass, of those that came in this run or were in the journal.",
         |report| one(report.dedup.undone_blocks),
     ),
     gauge("onefold_relocate_state", "1 for the state of the last run of a plan, 0 for the others.", |report| {

@@ -96,7 +96,7 @@ pub struct DedupStatus {
     pub is_short_of_room: bool,
     /// Writes have left work to the next pass,
     pub is_undone: bool,
-    /// and this many blocks of it came since the pool was opened.
+    /// and this many blocks of it came since the pool was opened, or were in the journal then.
     pub undone_blocks: u64,
 }
 

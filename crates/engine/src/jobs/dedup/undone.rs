@@ -48,7 +48,7 @@ impl Short {
 pub(super) struct Undone {
     /// When the first of it came, or was found; `None`: there is none.
     since: Option<Nanos>,
-    /// Blocks, as far as it came in this run.
+    /// Blocks, as far as it came in this run, or was in the journal.
     pub blocks: u64,
     /// When the last pass came to its end.
     slept: Option<Nanos>,

@@ -39,7 +39,7 @@ const UNSEEN_PERCENT: u64 = 40;
 const HELPS_PERCENT: u128 = 105;
 /// It also helps a latency that comes down to this percentage of what it was when it was missed.
 const SOONER_PERCENT: u128 = 80;
-/// The p99 that is usual goes up by one part of this of what is beyond it, but in the beginning, when it is an average.
+/// The p99 that is usual goes up by one part of this of what is beyond it, and by larger ones in the beginning.
 const SLOWLY: u64 = 64;
 /// Measurements that offline is not tried again after it did not help: at first, and at most.
 const FIRST_BAR: u32 = 60;
@@ -57,7 +57,7 @@ pub struct Forecast {
     /// The usual p99; 0: not known yet. What it was made of: so many measurements, up to [`SLOWLY`].
     usual: Nanos,
     seen: u64,
-    /// When it went offline: the p99, and what clients asked for in a second.
+    /// When it went offline: the least p99 that missed the goal, and what clients asked for in a second.
     missed_p99: Nanos,
     missed_rate: u64,
     /// The p99 since then; 0: not measured yet.
@@ -114,6 +114,15 @@ impl Forecast {
         }
     }
 
+    /// In this mode, whatever it had chosen: somebody knows better. It begins anew to count what speaks against that.
+    pub fn held_in(self, mode: Mode) -> Forecast {
+        let mut held = self;
+        if held.mode != mode {
+            held.change_to(mode);
+        }
+        held
+    }
+
     /// After one more measurement. `spent`: whether the background has no more than its least share, or nothing to do.
     pub fn next(self, goal: Goal, measured: &Measurement, spent: bool) -> Forecast {
         let miss = self.miss(goal, measured);
@@ -122,27 +131,32 @@ impl Forecast {
         next.barred = next.barred.saturating_sub(1);
         match self.mode {
             Mode::Inline => {
-                next.against = match miss {
+                let points = match miss {
                     _ if !spent || next.barred > 0 => 0,
-                    miss if miss > MUCH => self.against + 2,
-                    miss if miss > TOLERANCE => self.against + 1,
+                    miss if miss > MUCH => 2,
+                    miss if miss > TOLERANCE => 1,
                     _ => 0,
                 };
+                if points > 0 {
+                    // The least of those in a row: one that stands out says little.
+                    let is_first = self.against == 0;
+                    next.missed_p99 = if is_first { measured.p99 } else { self.missed_p99.min(measured.p99) };
+                }
+                next.against = if points > 0 { self.against + points } else { 0 };
                 if next.against >= MISSES {
                     next.change_to(Mode::Offline);
-                    (next.missed_p99, next.missed_rate) = (measured.p99, measured.rate(goal));
-                    next.offline_p99 = 0;
+                    (next.missed_rate, next.offline_p99) = (measured.rate(goal), 0);
                 }
             }
             Mode::Offline => {
                 next.against = if next.inline_meets(goal, measured) { self.against + 1 } else { 0 };
                 let helps = next.helps(goal);
-                let can_tell = measured.is_saturated() || is_latency(goal);
+                let can_tell = measured.is_saturated() && next.done[0] > 0 || is_latency(goal);
                 if next.stayed < STAYS {
                     next.against = next.against.min(FORECASTS - 1);
                 } else if next.against >= FORECASTS {
                     next.change_to(Mode::Inline);
-                } else if !helps && next.done[0] > 0 && spent && can_tell {
+                } else if !helps && spent && can_tell {
                     next.change_to(Mode::Inline);
                     next.barred = self.bar;
                     next.bar = (self.bar * 2).min(LONGEST_BAR);
@@ -160,7 +174,15 @@ impl Forecast {
 
     /// What can be learnt from a measurement.
     fn note(&mut self, goal: Goal, measured: &Measurement, spent: bool) {
-        if measured.busy_share() < ENOUGH_BUSY || measured.requests == 0 {
+        if measured.requests == 0 {
+            return;
+        }
+        if self.mode == Mode::Offline {
+            // A request that was answered at once counts as a nanosecond: 0 is for none.
+            let p99 = measured.p99.max(1);
+            self.offline_p99 = if self.offline_p99 == 0 { p99 } else { self.offline_p99.midpoint(p99) };
+        }
+        if measured.busy_share() < ENOUGH_BUSY {
             return;
         }
         let count = if matches!(goal, Goal::Bytes(_)) { measured.bytes } else { measured.requests };
@@ -173,10 +195,6 @@ impl Forecast {
             seen if measured.is_saturated() && spent => seen - seen / 8 + rate / 8,
             seen => seen.max(rate),
         };
-        if self.mode == Mode::Offline {
-            self.offline_p99 =
-                if self.offline_p99 == 0 { measured.p99 } else { self.offline_p99.midpoint(measured.p99) };
-        }
         if !measured.is_saturated() {
             self.usual = match self.usual {
                 0 => measured.p99,
@@ -190,8 +208,9 @@ impl Forecast {
     /// Whether clients get more than they did inline, or sooner if the goal is a latency.
     fn helps(&self, goal: Goal) -> bool {
         let percent = |of: u64, percent: u128| u128::from(of) * percent;
-        let gets_more = percent(self.done[1], 100) > percent(self.done[0], HELPS_PERCENT);
-        gets_more || is_latency(goal) && percent(self.offline_p99, 100) <= percent(self.missed_p99, SOONER_PERCENT)
+        let gets_more = self.done[0] > 0 && percent(self.done[1], 100) > percent(self.done[0], HELPS_PERCENT);
+        let is_sooner = percent(self.offline_p99, 100) <= percent(self.missed_p99, SOONER_PERCENT);
+        gets_more || is_latency(goal) && self.offline_p99 > 0 && is_sooner
     }
 
     /// Whether inline would meet the goal, with room to spare.

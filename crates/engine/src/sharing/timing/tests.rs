@@ -195,6 +195,19 @@ fn ours_with(goal: Goal, controller: Forecast, measured: Measurement, times: u32
     (0..times).fold(controller, |controller, _| controller.next(goal, &measured, true))
 }
 
+/// Room is short for a moment: what spoke for inline before that must not count against it afterwards.
+#[test]
+fn a_controller_that_was_held_inline_counts_anew() {
+    let fits = second(12_000, 40);
+    let counting = ours_with(GOAL, offline(), fits, 4);
+    assert_eq!(counting.mode, Mode::Offline, "four of five");
+    let held = counting.held_in(Mode::Inline);
+    let missed = second(10_000, 100);
+    assert_eq!(ours_with(GOAL, held, missed, 1).mode, Mode::Inline);
+    assert_eq!(ours_with(GOAL, held, missed, 2).mode, Mode::Offline);
+    assert_eq!(held.held_in(Mode::Inline), held);
+}
+
 /// A volume that nobody had set up went offline as soon as an empty pool was no longer empty, and stayed so as long as it had work: the p99
 /// of its first second was the usual one, and only a busy device said that being offline did not help.
 #[test]
@@ -222,6 +235,17 @@ fn latencies_that_being_offline_does_not_mend_bring_a_volume_back() {
             }
         }
     }
+    // Also where there is so little to do that nothing is learnt of what the device can do.
+    let idle = |p99| Measurement { p99, ..second(500, 5) };
+    let goal = Goal::P99(1_000_000);
+    let controller = ours_with(goal, Forecast::default(), idle(3_000_000), 2);
+    assert_eq!(controller.mode, Mode::Offline);
+    assert_eq!(ours_with(goal, controller, idle(3_000_000), 20).mode, Mode::Inline);
+    assert_eq!(ours_with(goal, controller, idle(3_000_000), 60).mode, Mode::Inline, "it is barred");
+    assert_eq!(ours_with(goal, controller, idle(500_000), 60).mode, Mode::Offline);
+    // One that stands out is not what it has to be better than.
+    let missed = ours_with(goal, ours_with(goal, Forecast::default(), idle(90_000_000), 1), idle(3_000_000), 1);
+    assert_eq!(ours_with(goal, missed, idle(3_000_000), 20).mode, Mode::Inline);
     let mut controller = Forecast::default();
     for at in 0..60 {
         controller = controller.next(Goal::None, &slow(if at == 0 { 100_000 } else { 300_000 }), at > 3);

@@ -135,7 +135,7 @@ impl Run {
         let Some(audit) = audit.filter(|_| !self.endures) else { return Ok(()) };
         let status = engine.disk_index_status();
         let all = status.is_complete && self.is_exact;
-        if audit.stale > 0 && !self.may_be_behind || all && audit.absent > audit.entries / 8 {
+        if audit.stale > 0 && !self.was_offline || all && audit.absent > audit.entries / 8 {
             return violated(format!("the index on disk: {audit:?}, {status:?}"));
         }
         Ok(())
@@ -165,8 +165,9 @@ impl Run {
         }
         // A second copy is never shared, and stays until a scrub finds that it is not needed.
         let data = status.data_blocks_used - status.second_copies - status.reorder.replicas;
-        let is_exact =
-            self.is_exact && self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
+        let is_exact = self.is_exact
+            && !status.dedup.is_short_of_room
+            && self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
         if data > logical || data < distinct || (is_exact && data != distinct) {
             return wrong("the number of data blocks is wrong");
         }

@@ -62,7 +62,7 @@ pub struct Snapshot {
     /// What the pool has grown to for certain, and what it may have grown to.
     pub geometry: (Geometry, Option<Geometry>),
     /// A volume has been offline: the index on disk may have fallen behind, and a pass may be due.
-    pub may_be_behind: bool,
+    pub was_offline: bool,
     /// As in [`Run`].
     pub is_exact: bool,
 }
@@ -179,7 +179,7 @@ pub struct Run {
     /// Whether deduplication must be exact, after the passes that are due: not after a reopening, since the index is rebuilt lazily.
     pub(crate) is_exact: bool,
     /// As in [`Snapshot`].
-    pub(crate) may_be_behind: bool,
+    pub(crate) was_offline: bool,
     pub(crate) random: Random,
     pub(crate) pending: BTreeMap<u64, Pending>,
     next_token: u64,
@@ -250,7 +250,7 @@ impl Run {
             model,
             counts: Counts::default(),
             is_exact: config.has_room_in_index(),
-            may_be_behind: false,
+            was_offline: false,
             limits: config.limits,
             config,
             random,
@@ -728,7 +728,7 @@ impl Run {
                 now: self.world.now,
                 epoch: self.epoch,
                 geometry: (self.config.parameters.geometry, self.growing),
-                may_be_behind: self.may_be_behind,
+                was_offline: self.was_offline,
                 is_exact: self.is_exact,
             });
         }

@@ -31,8 +31,9 @@ impl Run {
         let mut config = Config { seed, ..config };
         config.parameters.geometry = snapshot.geometry.0;
         let mut run = Run::on_disk(config, (disk, flash), model, trace, snapshot.now, snapshot.epoch)?;
-        run.is_exact = false;
-        run.may_be_behind = snapshot.may_be_behind;
+        // As long as nothing is written: for its own snapshots.
+        run.is_exact = keep && snapshot.is_exact;
+        run.was_offline = snapshot.was_offline;
         run.counts.crashes = 1;
         run.growing = snapshot.geometry.1;
         run.take_geometry()?;

@@ -4,7 +4,7 @@
 //! smaller size or read-only makes impossible fails cleanly, also if it was in flight; nothing else fails.
 
 use engine::timing::Mode;
-use engine::{Command, ControlError, Error, KeepRuns, Policy, PoolChange, VolumeProperties};
+use engine::{Command, ControlError, Error, KeepRuns, PassState, Policy, PoolChange, VolumeProperties};
 
 use crate::oracle::model::{Existence, Listing, Properties};
 use crate::runs::run::{Pending, Run};
@@ -110,8 +110,8 @@ impl Run {
             controller: change.controller.unwrap_or(before.controller),
         };
         self.model.begin_set(volume, properties);
-        // Runs that are kept leave blocks stored twice.
-        self.is_exact &= change.keep_runs != Some(KeepRuns::On);
+        // Runs that are kept leave blocks stored twice, and a pass leaves out what must not be written.
+        self.is_exact &= change.keep_runs != Some(KeepRuns::On) && change.read_only != Some(true);
         self.note_policies();
         let token = self.token(Pending::Set { volume });
         self.world.control(token, Command::SetVolume { volume: id, change });
@@ -142,11 +142,14 @@ impl Run {
         self.is_exact &= all_full;
     }
 
-    /// What a volume writes while it is offline is left to a pass, and the index on disk falls behind.
+    /// What a volume writes while it is offline is left to a pass, and the index on disk falls behind. What is written during a pass may stay
+    /// stored twice until the next one.
     pub(crate) fn note_modes(&mut self) {
         let engine = &self.world.engine;
-        if engine.volumes().any(|volume| engine.timing_of(volume).mode == Mode::Offline) {
-            self.may_be_behind = true;
+        self.was_offline |= engine.volumes().any(|volume| engine.timing_of(volume).mode == Mode::Offline);
+        let is_written = self.pending.values().any(|pending| matches!(pending, Pending::Change { .. }));
+        if self.was_offline && self.is_exact && is_written {
+            self.is_exact = engine.status().dedup.state != PassState::Running;
         }
     }
 
