@@ -307,15 +307,11 @@ class Relocate(unittest.TestCase):
         onefold("set", pool.path, "relocate", "auto")
         self.assertIn("by itself: auto", onefold("status", pool.path).stdout)
         self.wait_until_noting(pool)
-        began, longest = time.time(), 0
+        began = time.time()
         self.read(clients, "image")
         while time.time() < began + 8:
-            before = time.time()
             self.read(clients, "other")
-            longest = max(longest, time.time() - before)
-        # On a busy machine a reader may have stood still for so long that the pool was left alone.
-        if longest < 0.5:
-            self.assertEqual(pool.status()["relocate"]["state"], "never")
+        self.assertEqual(pool.status()["relocate"]["state"], "never")
         done = self.wait_for(pool, lambda run: run["state"] == "finished")
         self.assertEqual(done["moved_blocks"], 512, done)
         self.assertIn("relocation begins by itself", pool.said())

@@ -22,8 +22,8 @@ pub(crate) const MAX_PAGES: usize = 32;
 /// One change of the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
-    /// The block is now in a slot that was free: the slot's content is new. `offline`: for all that is known, for nobody has looked whether
-    /// it is stored already.
+    /// The block is now in a slot that was free: the slot's content is new. `offline`: that is not certain, as nobody has looked whether it is
+    /// stored already.
     Fresh { key: Key, slot: Slot, digest: Digest, offline: bool },
     /// As `Fresh`, and the content travels as this block of the record; the slot is written later.
     Carried { key: Key, slot: Slot, digest: Digest, block: u16, offline: bool },

@@ -126,22 +126,22 @@ impl Watched {
         Watched { why, meter, last, forecast, paper, miss: -WHOLE, switches: 0 }
     }
 
-    /// `has_room`: whether one that is in a mode may be offline from here on.
-    fn measure(&mut self, now: Nanos, spent: bool, has_room: impl Fn(Mode) -> bool) {
+    /// `has_room`: whether it may be offline from here on.
+    fn measure(&mut self, now: Nanos, spent: bool, has_room: bool) {
         self.last = self.meter.take(now);
         self.miss = self.forecast.miss(self.why.goal, &self.last);
         let before = self.forecast.mode;
         self.forecast = self.forecast.next(self.why.goal, &self.last, spent);
         match self.why.chooses {
-            None => self.forecast = self.forecast.held_in(Mode::Inline),
+            None => self.forecast = self.forecast.held_inline(),
             Some(Controller::Forecast) => {}
             Some(Controller::Paper) => {
                 self.paper = self.paper.next(self.why.goal, &self.last);
                 self.forecast.mode = self.paper.mode;
             }
         }
-        if self.forecast.mode == Mode::Offline && !has_room(before) {
-            (self.forecast, self.paper) = (self.forecast.held_in(Mode::Inline), Paper::new(Mode::Inline));
+        if self.forecast.mode == Mode::Offline && !has_room {
+            (self.forecast, self.paper) = (self.forecast.held_inline(), Paper::new(Mode::Inline));
         }
         self.switches += u64::from(self.forecast.mode != before);
     }
@@ -198,9 +198,10 @@ impl Foreground {
     pub(crate) fn measure(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64, spent: bool) -> Measured {
         self.follow(pool, active);
         let time = pool.now - core::mem::replace(&mut self.since, pool.now);
-        self.pool.measure(pool.now, spent, |_| false);
+        self.pool.measure(pool.now, spent, false);
         for (id, watched) in &mut self.volumes {
-            watched.measure(pool.now, spent, |mode| pool.has_room_offline(mode));
+            let has_room = pool.has_room_offline(watched.forecast.mode);
+            watched.measure(pool.now, spent, has_room);
             pool.choose_mode(*id, watched.forecast.mode);
         }
         let all_have_goals = pool.volumes.iter().all(|volume| volume.keeps.is_some() || volume.goal != Goal::None);

@@ -114,11 +114,11 @@ impl Forecast {
         }
     }
 
-    /// In this mode, whatever it had chosen: somebody knows better. It begins anew to count what speaks against that.
-    pub fn held_in(self, mode: Mode) -> Forecast {
+    /// Inline, whatever it had chosen: somebody knows better. It begins anew to count what speaks against that.
+    pub fn held_inline(self) -> Forecast {
         let mut held = self;
-        if held.mode != mode {
-            held.change_to(mode);
+        if held.mode == Mode::Offline {
+            held.change_to(Mode::Inline);
         }
         held
     }

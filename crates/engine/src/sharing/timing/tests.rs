@@ -201,11 +201,11 @@ fn a_controller_that_was_held_inline_counts_anew() {
     let fits = second(12_000, 40);
     let counting = ours_with(GOAL, offline(), fits, 4);
     assert_eq!(counting.mode, Mode::Offline, "four of five");
-    let held = counting.held_in(Mode::Inline);
+    let held = counting.held_inline();
     let missed = second(10_000, 100);
     assert_eq!(ours_with(GOAL, held, missed, 1).mode, Mode::Inline);
     assert_eq!(ours_with(GOAL, held, missed, 2).mode, Mode::Offline);
-    assert_eq!(held.held_in(Mode::Inline), held);
+    assert_eq!(held.held_inline(), held);
 }
 
 /// A volume that nobody had set up went offline as soon as an empty pool was no longer empty, and stayed so as long as it had work: the p99
