@@ -1,4 +1,4 @@
-//! The engine's structures by themselves, for `benches/structures.rs` (feature `bench`, not in a product's build): each function is one
+//! The engine's structures by themselves, for `crates/benches` (feature `bench`, not in a product's build): each function is one
 //! operation as the data path does it, on tables of the size that a server with a few hundred MiB has. Places come from a sequence that is
 //! the same in every run.
 

@@ -1,4 +1,4 @@
-//! What the protocol takes for each request: `cargo bench -p nbd`.
+//! What the protocol takes for each request: `cargo bench -p benches --bench wire`.
 
 use divan::{Bencher, black_box};
 use nbd::wire::RequestHeader;

@@ -1,9 +1,9 @@
-//! Digests and the test for zeroes, for blocks of 4 KiB: `cargo bench -p onefold --bench digest`. docs/digest.md has the figures.
+//! Digests and the test for zeroes, for blocks of 4 KiB: `cargo bench -p benches --bench digest`. docs/digest.md has the figures.
 //!
 //! `cached` goes round 64 KiB, as what was just received or read does; `cold` goes through 256 MiB.
 
 #[expect(dead_code, reason = "the program makes digesters from the parameters of a pool")]
-#[path = "../src/io/digest.rs"]
+#[path = "../../onefold/src/io/digest.rs"]
 mod digest;
 
 use aegis::aegis128l::Aegis128LMac;

@@ -1,4 +1,4 @@
-//! The engine's structures, one operation each: `cargo bench -p engine --features bench`.
+//! The engine's structures, one operation each: `cargo bench -p benches --bench structures`.
 
 use divan::Bencher;
 use engine::bench::Tables;

@@ -1,0 +1,1 @@
+//! Nothing: what there is, is in `benches/`.
