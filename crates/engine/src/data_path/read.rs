@@ -523,7 +523,7 @@ pub(crate) fn push_blocks(
 ) {
     let block = geometry.block();
     let (first, last) = (offset / block, (offset + length - 1) / block);
-    debug_assert!(last >> LBA_BITS == 0);
+    assert!(last >> LBA_BITS == 0);
     for lba in first..=last {
         let start = lba * block;
         let from = offset.max(start) - start;

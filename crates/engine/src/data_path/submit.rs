@@ -33,7 +33,7 @@ impl Engine {
                 let mut part = Block::new(Key::new(volume, lba), from as u32, to as u32);
                 part.buffer = Some(input.buffer);
                 part.content = input.content;
-                debug_assert_eq!(part.content.is_some(), to - from == block);
+                assert_eq!(part.content.is_some(), to - from == block);
                 request.blocks.push(part);
             }
             self.note_write_stream(id);
@@ -96,7 +96,7 @@ impl Engine {
         self.pool.counters.request_runs += 1;
         self.requests.get_mut(id).has_run = true;
         let request = self.requests.get(id);
-        debug_assert_eq!(request.waiting, 0);
+        assert_eq!(request.waiting, 0);
         if let Some(error) = request.error.or_else(|| self.misplaced(id)).or(self.is_taken_over().then_some(Error::Io))
         {
             return self.fail_request(id, error);

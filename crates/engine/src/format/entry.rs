@@ -22,7 +22,7 @@ pub(crate) const LBA_BITS: u32 = 48;
 
 impl Key {
     pub(crate) fn new(volume: VolumeId, lba: u64) -> Key {
-        debug_assert!(lba >> LBA_BITS == 0);
+        assert!(lba >> LBA_BITS == 0);
         Key(u64::from(volume.0) << LBA_BITS | lba)
     }
 
@@ -56,7 +56,7 @@ impl Entry {
     pub(crate) const LOST: Entry = Entry(LOST);
 
     pub(crate) fn whole(slot: Slot, digest: Digest) -> Entry {
-        debug_assert!(slot.0 >> SLOT_BITS == 0);
+        assert!(slot.0 >> SLOT_BITS == 0);
         Entry(WHOLE | slot.0 << 4 | u64::from(check_bits(digest)) << 40)
     }
 

@@ -152,7 +152,7 @@ impl Delta {
     /// The slot has been retired: nothing needs to be known of it any more.
     pub(crate) fn forget(&mut self, slot: Slot) {
         let recent = self.slots.remove(&slot);
-        debug_assert!(recent.is_none_or(|recent| recent.refs == 0));
+        assert!(recent.is_none_or(|recent| recent.refs == 0));
     }
 
     /// Gives how many clears it has taken in.
@@ -200,7 +200,7 @@ impl Delta {
 
     /// Makes the tables of an empty delta as large as they should be.
     pub(crate) fn fit(&mut self, entries: usize) {
-        debug_assert!(self.is_empty());
+        assert!(self.is_empty());
         if !self.fits(entries) {
             // What is too large goes before what replaces it comes.
             *self = Delta::with_capacity(0);

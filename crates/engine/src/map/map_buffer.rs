@@ -166,7 +166,7 @@ impl MapBuffer {
 
     /// What is buffered for a block is gone.
     pub(crate) fn remove(&mut self, at: usize) {
-        debug_assert!(!self.gap.contains(&at) && Entry(self.places[at][1]) != Entry::UNBUFFERED);
+        assert!(!self.gap.contains(&at) && Entry(self.places[at][1]) != Entry::UNBUFFERED);
         self.places[at][1] = Entry::UNBUFFERED.0;
         self.dead += 1;
     }
@@ -240,7 +240,7 @@ impl MapBuffer {
             let new = points.get(pass.point_at).map(|&(key, entry)| [key.0, entry.0]);
             let (place, is_new) = match (old, new) {
                 (None, None) => {
-                    debug_assert!(self.dead == 0);
+                    assert!(self.dead == 0);
                     return false;
                 }
                 (Some(old), Some(new)) if new[0] <= old[0] => {
@@ -280,7 +280,7 @@ impl MapBuffer {
 
     /// Writes the records from `first` on into a page, in the order of keys. The gap is at the end.
     pub(crate) fn write_sorted(&self, first: u64, page: &mut [u8]) {
-        debug_assert!(self.gap.end == self.places.len() && self.dead == 0);
+        assert!(self.gap.end == self.places.len() && self.dead == 0);
         page.fill(0);
         let from = (first as usize).min(self.gap.start);
         for (bytes, place) in page.chunks_exact_mut(RECORD_BYTES).zip(&self.places[from..self.gap.start]) {

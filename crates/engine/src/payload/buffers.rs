@@ -111,7 +111,7 @@ impl Buffers {
     /// Takes a free buffer; the caller holds it once.
     pub(crate) fn take(&mut self) -> Option<BufferId> {
         let buffer = self.free.pop()?;
-        debug_assert_eq!(self.holds[buffer.0 as usize], 0);
+        assert_eq!(self.holds[buffer.0 as usize], 0);
         self.holds[buffer.0 as usize] = 1;
         Some(buffer)
     }
@@ -127,7 +127,7 @@ impl Buffers {
 
     /// An incoming block is not to stay in memory when it is in its slot.
     pub(crate) fn pass(&mut self, buffer: BufferId) {
-        debug_assert_ne!(self.states[buffer.0 as usize], State::Known);
+        assert_ne!(self.states[buffer.0 as usize], State::Known);
         self.states[buffer.0 as usize] = State::Passing;
     }
 
@@ -151,7 +151,7 @@ impl Buffers {
     /// One more holder.
     #[inline]
     pub(crate) fn hold(&mut self, buffer: BufferId) {
-        debug_assert!(self.holds[buffer.0 as usize] > 0);
+        assert!(self.holds[buffer.0 as usize] > 0);
         self.holds[buffer.0 as usize] += 1;
     }
 

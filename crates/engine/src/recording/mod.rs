@@ -351,7 +351,7 @@ impl Recorder {
 
     fn mark(&mut self) {
         // Effects that have been taken and are not yet written would be in the hash too early.
-        debug_assert_eq!(self.taken, 0);
+        assert_eq!(self.taken, 0);
         self.since_mark = 0;
         self.put(&Call::Mark(self.effects.hash()));
         self.out.extend_from_slice(&self.sum.to_le_bytes());

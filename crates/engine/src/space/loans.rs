@@ -44,7 +44,7 @@ impl Space {
     /// [`Space::retire`].
     pub(crate) fn claim(&mut self, slots: &[Slot]) -> Option<()> {
         let &first = slots.first()?;
-        debug_assert!(slots.iter().all(|&slot| self.container_of(slot) == self.container_of(first)));
+        assert!(slots.iter().all(|&slot| self.container_of(slot) == self.container_of(first)));
         slots.iter().try_for_each(|&slot| self.take(slot))?;
         self.grow_generation(self.container_of(first));
         Some(())

@@ -277,7 +277,7 @@ impl Space {
         *free = free.checked_sub(1)?;
         self.empty -= u32::from(was_empty && container < self.reserved);
         let new = self.taken.insert(slot);
-        debug_assert!(new, "a slot is taken once");
+        assert!(new, "a slot is taken once");
         assert!(!self.is_lent(container), "a container that is lent gets nothing new");
         self.free -= 1;
         self.available -= u64::from(self.counts(container));
@@ -372,7 +372,7 @@ impl Space {
 
     /// The last reference to a slot went away in record `sequence`.
     pub(crate) fn retire(&mut self, slot: Slot, sequence: u64) {
-        debug_assert!(self.is_taken(slot));
+        assert!(self.is_taken(slot));
         self.pending.push_back((slot, sequence));
         self.last_retired = self.last_retired.max(sequence);
     }
@@ -548,7 +548,7 @@ impl Space {
             slots[(place / 64) as usize] |= 1 << (place % 64);
         }
         let left = slots.iter().map(|word: &u64| word.count_ones()).sum();
-        debug_assert_eq!(left, u32::from(self.containers[container as usize].free));
+        assert_eq!(left, u32::from(self.containers[container as usize].free));
         self.ready += u64::from(left);
         self.close_to_others(container);
         self.search = container + 1;

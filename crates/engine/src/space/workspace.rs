@@ -20,7 +20,7 @@ impl Space {
     /// It is given back.
     pub(crate) fn end_workspace(&mut self, container: u32) {
         let was_lent = self.workspace.remove(&container);
-        debug_assert!(was_lent && self.is_empty(container), "nobody else has taken anything in it");
+        assert!(was_lent && self.is_empty(container), "nobody else has taken anything in it");
         self.closed(container);
         self.empty += 1;
         self.workspace_is_called &= !self.workspace.is_empty();

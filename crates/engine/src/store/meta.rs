@@ -84,7 +84,7 @@ impl MetaSpace {
 
     /// The checkpoint under way has replaced the page at `location`.
     pub(crate) fn free_later(&mut self, location: u32) {
-        debug_assert!(self.is_used(location));
+        assert!(self.is_used(location));
         self.freed.insert(location);
         self.mark_dirty(location - 1);
     }

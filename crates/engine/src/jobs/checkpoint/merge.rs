@@ -60,7 +60,7 @@ impl Pool {
 
     /// Puts the entry of a block into its leaf, and gives what was there.
     fn put_entry(&mut self, checkpoint: &Checkpoint, page: PageId, key: Key, entry: Entry) -> Entry {
-        debug_assert_eq!(key.volume(), self.volumes[checkpoint.shared.volume_at].id);
+        assert_eq!(key.volume(), self.volumes[checkpoint.shared.volume_at].id);
         let at = (key.lba() % self.store.geometry.map_leaf_entries()) as usize * 8;
         let bytes = self.store.pages.bytes_mut(page);
         let before = Entry(u64_at(bytes, at));

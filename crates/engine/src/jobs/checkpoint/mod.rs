@@ -442,7 +442,7 @@ impl Engine {
         self.pool.write_carried();
         core::mem::swap(&mut self.pool.delta, &mut self.pool.frozen);
         core::mem::swap(&mut self.pool.room.active, &mut self.pool.room.frozen);
-        debug_assert!(self.pool.delta.points.is_empty());
+        assert!(self.pool.delta.points.is_empty());
         self.pool.store.epoch = self.pool.superblock.epoch + 1;
         for volume in &mut self.pool.volumes {
             volume.merged_size = volume.size;

@@ -130,7 +130,7 @@ impl Workspace {
     /// Begins a sweep, with so many partitions of blocks. It has a number that no other one has had: the epoch grows before a pass goes on
     /// after an opening.
     pub fn begin(&mut self, pool: &Pool, partitions: Partitions, of_blocks: usize) {
-        debug_assert!(self.is_free(), "what was there before is given back first");
+        assert!(self.is_free(), "what was there before is given back first");
         self.sweeps = self.sweeps.wrapping_add(1);
         let number = pool.store.epoch << 16 | u64::from(self.sweeps);
         let spares = Spares::new(pool, of_blocks, partitions.count());

@@ -66,7 +66,7 @@ impl Places {
     /// A place has been filled, and the log says so durably.
     pub(crate) fn fill(&mut self, place: u32, container: u32, generation: u16) {
         let place = &mut self.places[place as usize];
-        debug_assert_eq!(place.state, State::Free);
+        assert_eq!(place.state, State::Free);
         *place = Place { container, generation, state: State::Filled, ..*place };
         self.filled += 1;
     }
