@@ -120,15 +120,27 @@ impl Policy {
 }
 
 /// The longest runs of known blocks in slots that follow each other, in order.
-fn runs(lookups: &[Lookup]) -> impl Iterator<Item = Range<usize>> + '_ {
-    let mut at = 0;
-    core::iter::from_fn(move || {
-        let start = at + lookups[at..].iter().position(|lookup| lookup.slot().is_some())?;
-        let first = lookups[start].slot()?;
+struct Runs<'a> {
+    lookups: &'a [Lookup],
+    at: usize,
+}
+
+fn runs(lookups: &[Lookup]) -> Runs<'_> {
+    Runs { lookups, at: 0 }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Range<usize>;
+
+    // Each write goes through here twice: as a call of its own it was 3 % of one of 4 KiB.
+    #[inline(always)]
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = self.at + self.lookups[self.at..].iter().position(|lookup| lookup.slot().is_some())?;
+        let first = self.lookups[start].slot()?;
         let follows = |&(i, lookup): &(usize, &Lookup)| lookup.slot() == first.checked_add(i as u64);
-        at = start + lookups[start..].iter().enumerate().take_while(follows).count();
-        Some(start..at)
-    })
+        self.at = start + self.lookups[start..].iter().enumerate().take_while(follows).count();
+        Some(start..self.at)
+    }
 }
 
 /// The run of slots that follow each other which block `at` of a request is in, where `before` is that of the block before it; empty for a
