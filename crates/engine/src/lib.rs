@@ -43,6 +43,7 @@ mod store;
 pub use audit::check::Flaw;
 pub use audit::disk_index::DiskIndexAudit;
 pub use audit::repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
+pub use canary::CAN_BE_BROKEN;
 #[cfg(feature = "canaries")]
 pub use canary::Canary;
 pub use care::mend::{Damage, Damaged};

@@ -31,6 +31,7 @@ mod report;
 mod size;
 mod store;
 mod transfer;
+mod version;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,10 @@
-//! The lab's own test: engines that are broken on purpose ([`engine::Canary`]) have to be caught, each within a stated number
-//! of seeds. A seed is a run of the swarm, and, if that finds nothing, the crashes of the fixed scenario of the same number,
-//! if there is one. (Of one canary it is a run under faults, of some a word or a scenario of their own.)
+//! The lab's own test: engines that are broken on purpose ([`engine::Canary`]) have to be caught, each by the harness that does so in the
+//! least time. Which that is, a study of all harnesses says.
 
 use std::cell::Cell;
+use std::fmt;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use engine::{Canary, Engine, Mode, Policy};
 
@@ -16,74 +17,107 @@ use crate::runs::run::{Run, Snapshot};
 use crate::runs::scenario::{FIXED, OFFLINE};
 use crate::runs::soak::{OPERATIONS, run_seed};
 use crate::runs::workload::{Operation, Place};
-use crate::runs::{faulty, hazards, repair};
+use crate::runs::{exhaustive, faulty, hazards, repair};
 use crate::transcript::Trace;
 use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
-/// All canaries, each with the number of seeds within which it has to be caught: docs/fault-model.md says the same.
-pub const CANARIES: [(Canary, u64); 61] = [
-    (Canary::SkippedSync, 10),
-    (Canary::UnforcedRecord, 10),
-    (Canary::LoneRecord, 20),
-    (Canary::LoneSuccess, 500),
-    (Canary::UnseenCompletion, 10),
-    (Canary::EarlyReuse, 500),
-    (Canary::StaleHint, 10),
-    (Canary::ForgottenReference, 10),
-    (Canary::EarlyFua, 10),
-    (Canary::EarlyFlush, 10),
-    (Canary::UnprovenRecord, 10),
-    (Canary::StaleRecord, 20),
-    (Canary::OldSuperblock, 10),
-    (Canary::MissingSeal, 10),
-    (Canary::UnsyncedSeal, 10),
-    (Canary::EarlyWatermark, 40),
-    (Canary::SkippedRedo, 10),
-    (Canary::LostClears, 10),
-    (Canary::UnsyncedPages, 10),
-    (Canary::UnsyncedSuperblock, 10),
-    (Canary::ForgottenCarried, 100),
-    (Canary::EarlyPages, 10),
-    (Canary::LostSubtree, 10),
-    (Canary::FreedWhileHeld, 10),
-    (Canary::FreedAtMerge, 100),
-    (Canary::StaleBase, 10),
-    (Canary::ForgottenRemoval, 10),
-    (Canary::LostFromBuffer, 10),
-    (Canary::StaleLog, 10),
-    (Canary::ReleasedTwice, 10),
-    (Canary::CarriedRecord, 250),
-    (Canary::PublicSeed, 60),
-    (Canary::ForgottenWrite, 10),
-    (Canary::RoomCountedLow, 10),
-    (Canary::OwnerNotLookedAt, 10),
-    (Canary::UnsyncedMove, 60),
-    (Canary::BlindMove, 60),
-    (Canary::MoveIntoOpen, 60),
-    (Canary::MoveIntoLent, 60),
-    (Canary::EmptiedUnseen, 60),
-    (Canary::ForgottenReferrer, 60),
-    (Canary::BlindShare, 60),
-    (Canary::ShareWithFreed, 60),
-    (Canary::OldGeneration, 1),
-    (Canary::EndlessChanges, 1),
-    (Canary::ShareWithoutRoom, 1),
-    (Canary::WorkspaceInUse, 1),
-    (Canary::CopyForData, 1),
-    (Canary::UnmarkedOffline, 1),
-    (Canary::UnprovenContent, 60),
-    (Canary::UncheckedPlace, 60),
-    (Canary::UnprovenReplica, 60),
-    (Canary::KeptReplica, 60),
-    (Canary::ReplayedOnFlash, 60),
-    (Canary::AnyStamp, 60),
-    (Canary::EarlyPlace, 60),
-    (Canary::CopyOfDirty, 60),
-    (Canary::CopyOfOpened, 60),
-    (Canary::ReusedWhileLate, 60),
-    (Canary::SameMark, 60),
-    (Canary::EndlessTurn, 10),
+/// What has to catch a canary: what does so in the least time (`lab canary --study` measures that).
+#[derive(Clone, Copy, Debug)]
+pub enum Hunt {
+    /// Runs of a harness: the first, and how many.
+    Runs(Harness, u64, u64),
+    /// A word of its own.
+    Own(fn() -> Checked),
+}
+
+impl fmt::Display for Hunt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Hunt::Runs(Harness::Swarm, _, seeds) => write!(f, "{seeds} seeds of the swarm"),
+            Hunt::Runs(Harness::Faults, _, seeds) => write!(f, "{seeds} seeds under faults"),
+            Hunt::Runs(Harness::Crash, scenario, _) => write!(f, "the crashes of scenario {scenario}"),
+            Hunt::Runs(harness, first, runs) => write!(f, "{runs} of {harness:?} from {first}"),
+            Hunt::Own(_) => write!(f, "a word of its own"),
+        }
+    }
+}
+
+const fn swarm(seeds: u64) -> Hunt {
+    Hunt::Runs(Harness::Swarm, 0, seeds)
+}
+
+const fn faults(seeds: u64) -> Hunt {
+    Hunt::Runs(Harness::Faults, 0, seeds)
+}
+
+const fn crash(scenario: u64) -> Hunt {
+    Hunt::Runs(Harness::Crash, scenario, 1)
+}
+
+/// All canaries, each with what has to catch it: docs/fault-model.md says the same.
+pub const CANARIES: [(Canary, Hunt); 61] = [
+    (Canary::SkippedSync, swarm(10)),
+    (Canary::UnforcedRecord, swarm(10)),
+    (Canary::LoneRecord, swarm(20)),
+    (Canary::LoneSuccess, faults(500)),
+    (Canary::UnseenCompletion, swarm(10)),
+    (Canary::EarlyReuse, crash(34)),
+    (Canary::StaleHint, swarm(10)),
+    (Canary::ForgottenReference, swarm(10)),
+    (Canary::EarlyFua, swarm(10)),
+    (Canary::EarlyFlush, swarm(10)),
+    (Canary::UnprovenRecord, swarm(10)),
+    (Canary::StaleRecord, crash(16)),
+    (Canary::OldSuperblock, swarm(10)),
+    (Canary::MissingSeal, swarm(10)),
+    (Canary::UnsyncedSeal, swarm(10)),
+    (Canary::EarlyWatermark, crash(9)),
+    (Canary::SkippedRedo, swarm(10)),
+    (Canary::LostClears, swarm(10)),
+    (Canary::UnsyncedPages, crash(0)),
+    (Canary::UnsyncedSuperblock, swarm(10)),
+    (Canary::ForgottenCarried, crash(10)),
+    (Canary::EarlyPages, swarm(10)),
+    (Canary::LostSubtree, swarm(10)),
+    (Canary::FreedWhileHeld, swarm(10)),
+    (Canary::FreedAtMerge, swarm(100)),
+    (Canary::StaleBase, swarm(10)),
+    (Canary::ForgottenRemoval, swarm(10)),
+    (Canary::LostFromBuffer, swarm(10)),
+    (Canary::StaleLog, swarm(10)),
+    (Canary::ReleasedTwice, swarm(10)),
+    (Canary::CarriedRecord, faults(250)),
+    (Canary::PublicSeed, swarm(10)),
+    (Canary::ForgottenWrite, faults(10)),
+    (Canary::RoomCountedLow, swarm(10)),
+    (Canary::OwnerNotLookedAt, swarm(10)),
+    (Canary::UnsyncedMove, crash(26)),
+    (Canary::BlindMove, faults(100)),
+    (Canary::MoveIntoOpen, crash(24)),
+    (Canary::MoveIntoLent, crash(24)),
+    (Canary::EmptiedUnseen, swarm(10)),
+    (Canary::ForgottenReferrer, swarm(40)),
+    (Canary::BlindShare, swarm(10)),
+    (Canary::ShareWithFreed, crash(22)),
+    (Canary::OldGeneration, Hunt::Own(hazards::slots_that_get_other_contents)),
+    (Canary::EndlessChanges, Hunt::Own(hazards::changes_between_syncs)),
+    (Canary::ShareWithoutRoom, Hunt::Own(hazards::passes_short_of_metadata)),
+    (Canary::WorkspaceInUse, Hunt::Own(hazards::workspaces_that_are_called_in)),
+    (Canary::CopyForData, Hunt::Own(hazards::copies_beside_a_pass)),
+    (Canary::UnmarkedOffline, crash(OFFLINE)),
+    (Canary::UnprovenContent, crash(23)),
+    (Canary::UncheckedPlace, crash(27)),
+    (Canary::UnprovenReplica, crash(29)),
+    (Canary::KeptReplica, crash(29)),
+    (Canary::ReplayedOnFlash, crash(25)),
+    (Canary::AnyStamp, crash(25)),
+    (Canary::EarlyPlace, crash(28)),
+    (Canary::CopyOfDirty, crash(25)),
+    (Canary::CopyOfOpened, crash(25)),
+    (Canary::ReusedWhileLate, crash(25)),
+    (Canary::SameMark, crash(28)),
+    (Canary::EndlessTurn, crash(0)),
 ];
 
 thread_local! {
@@ -113,8 +147,8 @@ pub fn named(name: &str) -> Option<Canary> {
 /// How a canary was caught.
 #[derive(Clone, Debug)]
 pub struct Catch {
-    /// In which seed, from 0.
-    pub seed: u64,
+    /// In which run of its harness, from 0.
+    pub number: u64,
     /// By which command.
     pub by: String,
     /// The violation.
@@ -123,25 +157,112 @@ pub struct Catch {
 
 /// What became of a canary.
 #[derive(Clone, Debug)]
-pub struct Hunt {
+pub struct Hunted {
     /// Which.
     pub canary: Canary,
-    /// The number of seeds that were to be enough.
-    pub within: u64,
+    /// What had to catch it.
+    pub hunt: Hunt,
     /// How it was caught, if it was.
     pub catch: Option<Catch>,
 }
 
-/// Hunts all canaries, for as many seeds as are stated or as are given.
-pub fn hunt(seeds: Option<u64>, threads: usize) -> Vec<Hunt> {
+/// Hunts all canaries.
+pub fn hunt_all(threads: usize) -> Vec<Hunted> {
     in_order(threads, CANARIES.len() as u64, |number| {
-        let (canary, stated) = CANARIES[number as usize];
-        let within = seeds.unwrap_or(stated);
+        let (canary, hunt) = CANARIES[number as usize];
         BROKEN.set(Some(canary));
-        let catch = (0..within).find_map(|seed| caught(canary, seed));
+        let catch = match hunt {
+            Hunt::Runs(harness, first, runs) => (first..first + runs).find_map(|run| harness.run(canary, run)),
+            Hunt::Own(word) => word().err().map(|violation| Catch {
+                number: 0,
+                by: format!("lab canary, the word of {canary:?}"),
+                violation: violation.to_string(),
+            }),
+        };
         BROKEN.set(None);
-        Hunt { canary, within, catch }
+        Hunted { canary, hunt, catch }
     })
+}
+
+/// A harness of the lab, by its numbered runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Harness {
+    /// Runs of the swarm, by their seeds.
+    Swarm,
+    /// All crashes of a scenario, by its number.
+    Crash,
+    /// The same on a host that is full.
+    FullHost,
+    /// Runs under faults, by their seeds.
+    Faults,
+    /// All crashes of a word of at most two operations, by its number.
+    Words,
+}
+
+impl Harness {
+    /// All of them.
+    pub const ALL: [Harness; 5] = [Harness::Swarm, Harness::Crash, Harness::FullHost, Harness::Faults, Harness::Words];
+
+    /// How many runs it has; as many as one likes, if it draws them from seeds.
+    fn runs(self) -> u64 {
+        match self {
+            Harness::Swarm | Harness::Faults => u64::MAX,
+            Harness::Crash | Harness::FullHost => FIXED,
+            Harness::Words => exhaustive::SHORT_WORDS,
+        }
+    }
+
+    /// A run: what it finds of what is broken.
+    fn run(self, canary: Canary, number: u64) -> Option<Catch> {
+        let (by, violation) = match self {
+            Harness::Swarm => {
+                let violation = run_seed(number, OPERATIONS, Trace::new(false)).err()?;
+                (format!("lab seed {number}"), violation)
+            }
+            Harness::Faults => (format!("lab faults --seed {number}"), faulty::run_seed(number, false).err()?),
+            Harness::Crash | Harness::FullHost => {
+                let full_host = self == Harness::FullHost;
+                let plan = Plan { seed: Some(number), first: true, full_host, ..Plan::all(0, 1) };
+                enumerate(&plan).violations.into_iter().next()?
+            }
+            Harness::Words => exhaustive::look_at_short(number).violations.into_iter().next()?,
+        };
+        let by = format!("{} --canary {canary:?}", by.trim_end_matches(" --trace"));
+        Some(Catch { number, by, violation: violation.to_string() })
+    }
+}
+
+/// What a harness finds of a canary in so much time.
+#[derive(Clone, Debug)]
+pub struct Studied {
+    /// The harness.
+    pub harness: Harness,
+    /// How it is caught first, if it is.
+    pub first: Option<Catch>,
+    /// Time until then, or until the harness had no more runs or no more time.
+    pub until: Duration,
+    /// The time of the run that catches it.
+    pub alone: Duration,
+    /// Runs until then.
+    pub runs: u64,
+}
+
+/// Has every harness look for a canary, each for so much time.
+pub fn study(canary: Canary, time: Duration) -> Vec<Studied> {
+    BROKEN.set(Some(canary));
+    let studied = Harness::ALL.map(|harness| {
+        let begun = Instant::now();
+        let (mut first, mut runs, mut alone) = (None, 0, Duration::ZERO);
+        while first.is_none() && runs < harness.runs() && begun.elapsed() < time {
+            let this = Instant::now();
+            first = harness.run(canary, runs);
+            alone = this.elapsed();
+            runs += 1;
+        }
+        Studied { harness, first, until: begun.elapsed(), alone, runs }
+    });
+    BROKEN.set(None);
+    studied.into()
 }
 
 /// A pool that an engine broke which counted its room too low, as the engine once did: a checkpoint has run out of metadata. A sound
@@ -188,41 +309,4 @@ pub fn repair_of_what_was_counted_low() -> Checked {
     run.verify_all()?;
     run.perform(&[Operation::Trim { place: Place { volume: 0, first: 0, count: 90 * span }, fua: false }])?;
     run.settle_and_audit()
-}
-
-fn caught(canary: Canary, seed: u64) -> Option<Catch> {
-    if canary == Canary::LoneSuccess {
-        // It matters only where a sync fails.
-        let violation = faulty::run_seed(seed, false).err()?.to_string();
-        return Some(Catch { seed, by: format!("lab faults --seed {seed} --canary {canary:?}"), violation });
-    }
-    let word = match canary {
-        Canary::EndlessChanges => Some(hazards::changes_between_syncs()),
-        Canary::ShareWithoutRoom => Some(hazards::passes_short_of_metadata()),
-        Canary::WorkspaceInUse => Some(hazards::workspaces_that_are_called_in()),
-        Canary::OldGeneration => Some(hazards::slots_that_get_other_contents()),
-        Canary::CopyForData => Some(hazards::copies_beside_a_pass()),
-        _ => None,
-    };
-    if let Some(result) = word {
-        let violation = result.err()?.to_string();
-        return Some(Catch { seed, by: format!("lab canary, the word of {canary:?}"), violation });
-    }
-    if canary == Canary::UnmarkedOffline {
-        return caught_by_crashes(canary, OFFLINE);
-    }
-    if let Err(violation) = run_seed(seed, OPERATIONS, Trace::new(false)) {
-        let by = format!("lab seed {seed} --canary {canary:?}");
-        return Some(Catch { seed, by, violation: violation.to_string() });
-    }
-    if seed < FIXED { caught_by_crashes(canary, seed) } else { None }
-}
-
-/// The crashes of a scenario.
-fn caught_by_crashes(canary: Canary, seed: u64) -> Option<Catch> {
-    // Without room on the host only where that is all that matters: it takes long.
-    let full_host = canary == Canary::ForgottenWrite;
-    let tally = enumerate(&Plan { seed: Some(seed), first: true, full_host, ..Plan::all(0, 1) });
-    let (by, violation) = tally.violations.into_iter().next()?;
-    Some(Catch { seed, by: by.replace("--trace", &format!("--canary {canary:?}")), violation: violation.to_string() })
 }

@@ -224,6 +224,21 @@ pub fn look(only: &Only) -> Tally {
     search.tally
 }
 
+/// How many words there are of at most two letters, each performed in both ways.
+pub const SHORT_WORDS: u64 = 2 * (ALPHABET.len() + ALPHABET.len() * ALPHABET.len()) as u64;
+
+/// One of the words of at most two letters, by its number: the shorter ones come first.
+pub fn look_at_short(number: u64) -> Tally {
+    let letters = ALPHABET.len();
+    let (word, together) = ((number / 2) as usize, number % 2 == 1);
+    let letter = |at: usize| ALPHABET[at].1;
+    let word = match word.checked_sub(letters) {
+        None => vec![letter(word)],
+        Some(word) => vec![letter(word / letters % letters), letter(word % letters)],
+    };
+    look(&Only { word, together, point: None, state: None, trace: false })
+}
+
 struct Search {
     together: bool,
     known: HashSet<[u64; 2]>,

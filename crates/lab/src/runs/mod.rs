@@ -1,7 +1,6 @@
 //! Runs of the world, each held against the oracle: the swarm, crashes at every I/O, faults, all short words, flipped bytes, repair, and
 //! engines that are broken on purpose.
 
-#[cfg(feature = "canaries")]
 pub mod canary;
 mod coming_and_going;
 pub mod config;

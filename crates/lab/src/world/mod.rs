@@ -216,7 +216,6 @@ impl World {
             return violated(format!("{parameters:?} on a disk of {} blocks", disk.blocks()));
         }
         let engine = Engine::open(parameters, limits, now);
-        #[cfg(feature = "canaries")]
         let engine = crate::runs::canary::broken(engine);
         Ok(World {
             engine,

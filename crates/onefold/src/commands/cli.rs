@@ -13,11 +13,12 @@ use crate::log::Level;
 use crate::operators::properties::policy_value;
 use crate::size;
 use crate::transfer::format;
+use crate::version::VERSION;
 
 /// A block device that stores every block once, served over NBD.
 #[derive(Parser, Debug)]
 #[command(
-    version,
+    version = VERSION,
     about,
     arg_required_else_help = true,
     after_help = "\

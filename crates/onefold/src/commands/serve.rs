@@ -34,6 +34,7 @@ use crate::store::copy_on_write::{self, Overwriting};
 use crate::store::owner::{self, Purpose};
 use crate::store::place::Sockets;
 use crate::store::probe;
+use crate::version::VERSION;
 
 /// The volume of `--create`.
 const DEFAULT_VOLUME: &str = "default";
@@ -44,7 +45,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     let began = Instant::now();
     let path = &arguments.pool;
     let manager = Manager::from_environment()?;
-    info!("onefold {}: opening the pool {}", env!("CARGO_PKG_VERSION"), path.display());
+    info!("onefold {VERSION}: opening the pool {}", path.display());
     let (store, pool_memory) = open_store(arguments)?;
     if !store.is_direct() {
         warn!("the file system of {} has no O_DIRECT: using the page cache", path.display());
