@@ -1,6 +1,5 @@
 """The profile of device reads, and the plan that is made of it: two volumes that share blocks, read in different order. A plan that the server
-runs by itself needs a build in which an hour can pass in seconds:
-`cargo build --release -p onefold --features faults --target-dir target/faults`."""
+runs by itself needs a build whose clock can be set (crates/onefold/src/operators/set_clock.rs): `./test build/lab`."""
 
 import json
 import os
@@ -10,9 +9,7 @@ import unittest
 
 import nbd
 
-from server import BLOCK, ROOT, Pool, onefold, run
-
-FAULTY = os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "release", "onefold"))
+from server import BLOCK, PATIENCE, ROOT, Pool, faulty, onefold, run
 
 
 def asked(pool, *words):
@@ -268,22 +265,29 @@ class Relocate(unittest.TestCase):
             time.sleep(0.1)
         return found
 
-    def wait_until_noting(self, pool):
-        """Until reads are noted: what is read before that counts for nothing."""
-        deadline = time.time() + 60
-        while not asked(pool, "profile", "show")["profiling"]:
-            self.assertLess(time.time(), deadline, "reads are not noted")
-            time.sleep(0.1)
+    def look(self, pool, minutes):
+        """The server looks once, at so many minutes past the time that it began with."""
+        with open(pool.clock + ".new", "w") as file:
+            file.write(str(pool.began + 60 * minutes))
+        os.rename(pool.clock + ".new", pool.clock)
+        seen = os.path.splitext(pool.clock)[0] + ".seen"
+        deadline = time.time() + PATIENCE
+        while not os.path.exists(seen) or open(seen).read() != str(pool.began + 60 * minutes):
+            self.assertLess(time.time(), deadline, "the server does not look")
+            time.sleep(0.01)
 
-    def shuffled(self, pool, seconds, zone):
-        """A pool that is served, with a volume, and another with the same blocks in another order that is read most. An hour takes some seconds."""
+    def shuffled(self, pool, zone):
+        """A pool that is served, with a volume, and another with the same blocks in another order that is read most. At noon in UTC the clock
+        stands still, until `look` sets it."""
         onefold("create", pool.path, "--capacity", "64M")
         for name in ("image", "other"):
             onefold("volume", "create", pool.path, name, "--size", "4M", "--policy", "full")
         for key, value in (("cache-key", "off"), ("replicas", "off")):
             onefold("set", pool.path, key, value)
-        pool.program, pool.environment = FAULTY, {**os.environ, "ONEFOLD_HOUR": str(seconds), "TZ": zone}
+        pool.clock, pool.began = os.path.join(pool.folder, "now.clock"), 1_000_000_000 // 86400 * 86400 + 12 * 3600
+        pool.program, pool.environment = faulty(), {**os.environ, "ONEFOLD_CLOCK": pool.clock, "TZ": zone}
         pool.serve(create=False)
+        self.look(pool, 0)
         clients = {}
         blocks = [os.urandom(BLOCK) for _ in range(512)]
         for name in ("image", "other"):
@@ -301,22 +305,29 @@ class Relocate(unittest.TestCase):
 
     def test_a_plan_is_run_by_itself_when_nobody_asks_for_anything(self):
         pool = Pool()
-        clients = self.shuffled(pool, 4, "UTC")
+        clients = self.shuffled(pool, "UTC")
         self.assertEqual(pool.status()["relocate"]["by_itself"], "off")
         self.assertFalse(asked(pool, "profile", "show")["profiling"])
         onefold("set", pool.path, "relocate", "auto")
         self.assertIn("by itself: auto", onefold("status", pool.path).stdout)
-        self.wait_until_noting(pool)
-        began = time.time()
+        self.look(pool, 1)
+        self.assertTrue(asked(pool, "profile", "show")["profiling"])
         self.read(clients, "image")
-        while time.time() < began + 8:
+        for _ in range(5):
             self.read(clients, "other")
+        # An hour of reads is noted first, and then clients still ask for something.
+        self.look(pool, 60)
+        for minutes in (61, 62, 63):
+            self.read(clients, "other")
+            self.look(pool, minutes)
         self.assertEqual(pool.status()["relocate"]["state"], "never")
+        self.look(pool, 64)
         done = self.wait_for(pool, lambda run: run["state"] == "finished")
         self.assertEqual(done["moved_blocks"], 512, done)
         self.assertIn("relocation begins by itself", pool.said())
         # Of what was noted before, nothing is known any more. What the pool does by itself is set with the pool.
-        time.sleep(0.5)
+        self.assertGreater(asked(pool, "profile", "show")["reads"], 0)
+        self.look(pool, 65)
         self.assertEqual(asked(pool, "profile", "show")["reads"], 0)
         for client in clients.values():
             client.shutdown()
@@ -327,21 +338,19 @@ class Relocate(unittest.TestCase):
 
     def test_a_plan_is_run_in_its_hours_only(self):
         pool = Pool()
-        # Here the hour is the one after that of UTC.
-        clients = self.shuffled(pool, 2, "XXX-1")
-        hour = time.gmtime().tm_hour
-        onefold("set", pool.path, "relocate", f"{(hour + 3) % 24:02}-{(hour + 5) % 24:02}")
-        self.wait_until_noting(pool)
+        # Here the hour is the one after that of UTC: it begins at 13.
+        clients = self.shuffled(pool, "XXX-1")
+        onefold("set", pool.path, "relocate", "15-17")
+        self.look(pool, 1)
         self.read(clients, "image")
-        for _ in range(5):
+        for minutes in (61, 119):
             self.read(clients, "other")
-            time.sleep(1)
+            self.look(pool, minutes)
         self.assertEqual(pool.status()["relocate"]["state"], "never")
-        # Two hours, so that none can end meanwhile.
-        onefold("set", pool.path, "relocate", f"{(hour + 1) % 24:02}-{(hour + 3) % 24:02}")
+        self.look(pool, 120)
         self.wait_for(pool, lambda run: run["state"] == "finished")
         onefold("set", pool.path, "relocate", "off")
-        time.sleep(0.5)
+        self.look(pool, 121)
         self.assertFalse(asked(pool, "profile", "show")["profiling"])
         for client in clients.values():
             client.shutdown()

@@ -7,5 +7,7 @@ pub mod properties;
 pub mod relocate;
 pub mod saved;
 pub mod service;
+#[cfg(feature = "faults")]
+mod set_clock;
 pub mod unasked;
 pub mod watch;

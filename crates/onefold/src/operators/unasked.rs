@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use engine::{PassState, Schedule};
-use jiff::Zoned;
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tracing::{debug, info, warn};
 
 use crate::operators::control::{self, Request, Response, RunAction, Sending};
 use crate::operators::planning::{self, Asks, Taken};
 use crate::operators::relocate::{Answer, Ask};
+#[cfg(feature = "faults")]
+use crate::operators::set_clock::SetClock;
 use crate::report::status::Report;
 use crate::size;
 
@@ -38,22 +40,44 @@ impl Periods {
         noted: Duration::from_secs(3600),
         apart: Duration::from_secs(12 * 3600),
     };
+}
 
-    /// A test that can make the store fail can also make the time pass: all of it in parts of these seconds.
+/// When it is looked, and what time it is then.
+enum Clock {
+    /// This machine's, since this moment.
+    Real(Instant),
     #[cfg(feature = "faults")]
-    fn of_process() -> Periods {
-        let second = std::env::var("ONEFOLD_HOUR").ok().and_then(|seconds| seconds.parse().ok());
-        second.map_or(Periods::USUAL, |hour: f64| Periods {
-            look: Duration::from_secs_f64(hour / 120.0),
-            noted: Duration::from_secs_f64(hour),
-            apart: Duration::from_secs_f64(12.0 * hour),
-        })
+    Set(SetClock),
+}
+
+impl Clock {
+    fn begin() -> Clock {
+        #[cfg(feature = "faults")]
+        if let Some(set) = SetClock::from_environment() {
+            return Clock::Set(set);
+        }
+        Clock::Real(Instant::now())
     }
 
-    #[cfg(not(feature = "faults"))]
-    fn of_process() -> Periods {
-        Periods::USUAL
+    /// Waits for the next look; gives the time since the beginning, and the hour of the day here.
+    fn wait(&mut self, period: Duration) -> (Duration, u8) {
+        match self {
+            Clock::Real(began) => {
+                std::thread::sleep(period);
+                (began.elapsed(), hour(Timestamp::now()))
+            }
+            #[cfg(feature = "faults")]
+            Clock::Set(set) => {
+                let (elapsed, now) = set.wait();
+                (elapsed, hour(now))
+            }
+        }
     }
+}
+
+/// The hour of the day here.
+fn hour(now: Timestamp) -> u8 {
+    u8::try_from(now.to_zoned(TimeZone::system()).hour()).unwrap_or(0)
 }
 
 /// What is seen at a look.
@@ -277,8 +301,8 @@ pub fn start(sending: Sending) -> anyhow::Result<()> {
 }
 
 fn follow(sending: &Sending) {
-    let began = Instant::now();
-    let mut unasked = Unasked::new(Periods::of_process());
+    let mut clock = Clock::begin();
+    let mut unasked = Unasked::new(Periods::USUAL);
     let asks = |request: &Request| match control::ask(request.clone(), sending) {
         Response::Failed(reason) => bail!(reason),
         response => Ok(response),
@@ -291,14 +315,13 @@ fn follow(sending: &Sending) {
         );
     }
     loop {
-        std::thread::sleep(unasked.periods.look);
+        let (now, hour) = clock.wait(unasked.periods.look);
         // It is being opened, or has stopped.
         let Response::Done(report) = control::ask(Request::Status { settle: false }, sending) else { continue };
         if report.mode != "normal" {
             continue;
         }
-        let hour = u8::try_from(Zoned::now().hour()).unwrap_or(0);
-        let done = seen(&report, began.elapsed(), hour).and_then(|seen| {
+        let done = seen(&report, now, hour).and_then(|seen| {
             let step = unasked.look(seen);
             unasked.perform(step, seen.now, &asks)
         });

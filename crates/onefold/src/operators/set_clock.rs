@@ -1,0 +1,43 @@
+//! A clock that a test sets, in builds with the feature `faults`: `ONEFOLD_CLOCK` names a file with the seconds since 1970 (UTC). It stands still
+//! until the file says another number, and when that has been looked at, the same number is in FILE.seen.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// How often the file is read.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// The file, and the seconds that it said first and last.
+pub struct SetClock {
+    path: PathBuf,
+    first: Option<i64>,
+    last: Option<i64>,
+}
+
+impl SetClock {
+    /// By the environment: if a test sets the time.
+    pub fn from_environment() -> Option<SetClock> {
+        let path = std::env::var_os("ONEFOLD_CLOCK")?.into();
+        Some(SetClock { path, first: None, last: None })
+    }
+
+    /// Says that the time has been looked at, and waits for another one. Gives the time since the first one, and the time.
+    pub fn wait(&mut self) -> (Duration, Timestamp) {
+        if let Some(seconds) = self.last {
+            let seen = std::fs::write(self.path.with_extension("seen"), seconds.to_string());
+            seen.expect("a test has a folder that can be written");
+        }
+        loop {
+            let said = std::fs::read_to_string(&self.path).ok().and_then(|text| text.trim().parse().ok());
+            if let Some(seconds) = said.filter(|_| said != self.last) {
+                self.last = said;
+                let elapsed = seconds - *self.first.get_or_insert(seconds);
+                let now = Timestamp::from_second(seconds).expect("a test sets a time that there is");
+                return (Duration::from_secs(elapsed.unsigned_abs()), now);
+            }
+            std::thread::sleep(PERIOD);
+        }
+    }
+}
