@@ -10,8 +10,19 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-ONEFOLD = os.environ.get("ONEFOLD", os.path.join(ROOT, "target", "release", "onefold"))
+SHIPPED = os.path.join(ROOT, "target", "release", "onefold")
+ONEFOLD = os.environ.get("ONEFOLD", SHIPPED)
 BLOCK = 4096
+# Seconds after which what does not come counts as hung: far more than a busy machine takes.
+PATIENCE = 120
+
+
+def faulty():
+    """The program with faults of the store (crates/onefold/src/io/faults.rs) and a clock that can be set."""
+    path = os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "onefold"))
+    if not os.path.exists(path):
+        raise SystemExit(f"{path} is missing: ./test build/lab makes it")
+    return path
 
 
 def run(*arguments, check=True, **options):
@@ -47,7 +58,7 @@ class Pool:
                 [self.program, "serve", self.path, *begin, *arguments], stdout=log, stderr=subprocess.STDOUT,
                 env=self.environment
             )
-        deadline = time.time() + 60
+        deadline = time.time() + PATIENCE
         while time.time() < deadline:
             if self.server.poll() is not None:
                 raise AssertionError(f"the server ended: {self.said()}")

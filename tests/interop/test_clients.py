@@ -11,7 +11,7 @@ import unittest
 
 import nbd
 
-from server import BLOCK, Pool, onefold, run
+from server import BLOCK, PATIENCE, Pool, onefold, run
 
 
 def connect(pool, volume="default", contexts=()):
@@ -203,7 +203,7 @@ class LittleMemory(unittest.TestCase):
             self.pool.server.send_signal(signal.SIGSTOP)
             cookies = [client.aio_pread(buffer, offset) for buffer, (offset, _) in zip(buffers, ranges)]
             self.pool.server.send_signal(signal.SIGCONT)
-            deadline = time.time() + 30
+            deadline = time.time() + PATIENCE
             while client.aio_in_flight():
                 client.poll(1000)
                 self.assertLess(time.time(), deadline, "the server hangs")

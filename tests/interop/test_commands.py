@@ -4,9 +4,10 @@ import json
 import os
 import signal
 import subprocess
+import tomllib
 import unittest
 
-from server import ONEFOLD, Pool, onefold, run
+from server import ONEFOLD, ROOT, SHIPPED, Pool, faulty, onefold, run
 
 FIELDS = {
     "version", "capacity_bytes", "logical_blocks_used", "data_blocks_used", "overhead_blocks_used", "pending_blocks",
@@ -15,6 +16,13 @@ FIELDS = {
 
 
 class Commands(unittest.TestCase):
+    def test_the_version_says_what_only_a_build_for_tests_has(self):
+        """Cargo unifies features: built beside the lab, the program gets an engine that can be broken. What is shipped is built by itself."""
+        with open(os.path.join(ROOT, "Cargo.toml"), "rb") as file:
+            version = tomllib.load(file)["workspace"]["package"]["version"]
+        self.assertEqual(run(SHIPPED, "--version").stdout, f"onefold {version}\n")
+        self.assertEqual(run(faulty(), "--version").stdout, f"onefold {version} (for tests: built with canaries and faults)\n")
+
     def test_pools_and_volumes_without_a_server(self):
         with Pool() as pool:
             onefold("create", pool.path, "--capacity", "128MiB")

@@ -9,7 +9,7 @@ import time
 import unittest
 import xml.etree.ElementTree as xml
 
-from server import Pool, onefold, run
+from server import PATIENCE, Pool, onefold, run
 
 TCP = "tcp:127.0.0.1:18129"
 
@@ -75,7 +75,7 @@ class Connect(unittest.TestCase):
             lines = connect(pool, "default", "--nbdfuse").stdout
             client = subprocess.Popen(["sh", "-c", lines.replace(" &\n", "\n")], cwd=pool.folder, stderr=subprocess.PIPE, text=True)
             file = os.path.join(pool.folder, "mnt", "default")
-            deadline = time.time() + 20
+            deadline = time.time() + PATIENCE
             while time.time() < deadline and not (os.path.exists(file) and os.path.getsize(file)):
                 if client.poll() is not None:
                     error = client.stderr.read()

@@ -12,7 +12,7 @@ import unittest
 
 import nbd
 
-from server import ONEFOLD, Pool, onefold, run
+from server import ONEFOLD, PATIENCE, Pool, onefold, run
 
 ROOT = os.geteuid() == 0
 MEMORY = ("--memory", "64M")
@@ -294,7 +294,7 @@ class Sockets(Case):
             self.addCleanup(fuse.wait, timeout=60)
             self.addCleanup(run, "fusermount3", "-u", "-z", mount, check=False)
             pool = os.path.join(mount, "nbd")
-            deadline = time.time() + 30
+            deadline = time.time() + PATIENCE
             while not os.path.exists(pool):
                 self.assertLess(time.time(), deadline)
                 time.sleep(0.05)

@@ -5,7 +5,7 @@ import subprocess
 import time
 import unittest
 
-from server import Pool, run, system_tree
+from server import PATIENCE, Pool, run, system_tree
 
 
 CAN_MOUNT = os.geteuid() == 0 and all(map(os.path.exists, ("/dev/fuse", "/dev/loop-control")))
@@ -18,7 +18,7 @@ class Mounted:
         self.file = os.path.join(pool.folder, "volume.raw")
         open(self.file, "w").close()
         self.fuse = subprocess.Popen(["nbdfuse", self.file, pool.uri()], stderr=subprocess.DEVNULL)
-        deadline = time.time() + 20
+        deadline = time.time() + PATIENCE
         while os.path.getsize(self.file) == 0:
             assert time.time() < deadline, "nbdfuse does not present the volume"
             time.sleep(0.05)

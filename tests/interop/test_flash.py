@@ -1,5 +1,5 @@
 """A flash in front of the store: warm reads, restarts, kill -9, and whatever may become of the flash (docs/flash-cache.md). In a build that
-can make the store slow: `cargo build --release -p onefold --features faults --target-dir target/faults`."""
+can make the store slow."""
 
 import json
 import os
@@ -10,9 +10,9 @@ import unittest
 
 import nbd
 
-from server import BLOCK, ROOT, Pool, onefold, run
+from server import BLOCK, PATIENCE, ROOT, Pool, faulty, onefold, run
 
-FAULTY = os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "release", "onefold"))
+FAULTY = faulty()
 MIB = 1 << 20
 DATA = 96 * MIB
 CONTAINERS = DATA // (4 * MIB)
@@ -71,7 +71,7 @@ class FlashPool(Pool):
 
     def warm_up(self, containers=CONTAINERS * 3 // 4):
         """Until so many containers are on flash."""
-        deadline = time.time() + 120
+        deadline = time.time() + PATIENCE
         while self.figures()["filled_places"] < containers:
             if time.time() > deadline:
                 raise AssertionError(f"it does not fill: {self.figures()} {self.said()}")
@@ -194,7 +194,7 @@ class Flash(unittest.TestCase):
             pool.read_some(400)
             self.assertGreater(pool.figures()["bad_blocks"], 0)
             # The log says so a moment later.
-            deadline = time.time() + 10
+            deadline = time.time() + PATIENCE
             while "not what was written there" not in pool.said() and time.time() < deadline:
                 time.sleep(0.1)
             self.assertIn("not what was written there", pool.said())
@@ -211,7 +211,7 @@ class Flash(unittest.TestCase):
             onefold("cache", "attach", pool.path, pool.flash)
             pool.warm_up(4)
             pool.plan("flash write error=ENOSPC")
-            deadline = time.time() + 60
+            deadline = time.time() + PATIENCE
             while pool.figures()["state"] == "attached" and time.time() < deadline:
                 pool.read_some(100)
             self.assertEqual(pool.figures()["state"], "failed")
@@ -240,7 +240,7 @@ class Flash(unittest.TestCase):
             figures = pool.figures()
             self.assertEqual((figures["state"], figures["reason"]), ("failed", "it did not answer in time"))
             self.assertLess(pool.read_some(400), 3)
-            deadline = time.time() + 30
+            deadline = time.time() + PATIENCE
             while "has not answered for 3 s" not in pool.said():
                 self.assertLess(time.time(), deadline, pool.said())
                 time.sleep(0.1)
@@ -289,6 +289,4 @@ class Flash(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not os.path.exists(FAULTY):
-        raise SystemExit(f"{FAULTY} is missing: build it as said above")
     unittest.main()

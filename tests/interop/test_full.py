@@ -9,7 +9,7 @@ import unittest
 
 import nbd
 
-from server import BLOCK, Pool, onefold, run
+from server import BLOCK, PATIENCE, Pool, onefold, run
 from test_filesystems import CAN_MOUNT, Mounted
 
 MIB = 1 << 20
@@ -42,7 +42,7 @@ class FullPool(unittest.TestCase):
             self.assertGreaterEqual(status["data_percent"], 95)
             self.assertLessEqual(status["data_percent"], 100)
             self.assertIn("nearly full", onefold("status", pool.path).stdout)
-            deadline = time.time() + 20
+            deadline = time.time() + PATIENCE
             while "nearly full" not in pool.said() and time.time() < deadline:
                 time.sleep(0.1)
             self.assertRegex(pool.said(), r"\d+ % of the pool's capacity are in use .* nearly full")
@@ -205,7 +205,7 @@ class Full(unittest.TestCase):
                     for number, data in enumerate(written):
                         self.assertEqual(client.pread(MIB, number * MIB), data)
                 os.remove(ballast)
-                deadline = time.time() + 60
+                deadline = time.time() + PATIENCE
                 while len(written) < 60:
                     data = os.urandom(MIB)
                     try:
@@ -233,7 +233,7 @@ class Full(unittest.TestCase):
     def fill_and_go_on(self, pool):
         client = nbd.NBD()
         client.connect_uri(pool.uri())
-        written, began = [], time.time()
+        written = []
         with self.assertRaises(nbd.Error) as failure:
             while len(written) < 200:
                 data = os.urandom(MIB)
@@ -248,7 +248,7 @@ class Full(unittest.TestCase):
             self.assertEqual(client.pread(MIB, number * MIB), data)
         # Trimming works on a full host, and what it frees can be written again.
         client.trim(20 * MIB, 0)
-        deadline = time.time() + 60
+        deadline = time.time() + PATIENCE
         while True:
             try:
                 client.pwrite(os.urandom(4 * MIB), 180 * MIB)
@@ -259,7 +259,6 @@ class Full(unittest.TestCase):
         client.flush()
         self.assertEqual(client.pread(MIB, 0), bytes(MIB))
         client.shutdown()
-        self.assertLess(time.time() - began, 120)
 
 
 @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/loop-control"), "loop devices need root")
@@ -283,7 +282,7 @@ class CopyOnWrite(unittest.TestCase):
             if pool.server is not None:
                 pool.kill()
             # The kernel closes the files of a process that was killed when its last I/O has ended.
-            deadline = time.time() + 10
+            deadline = time.time() + PATIENCE
             while run("umount", self.folder, check=time.time() > deadline).returncode != 0:
                 time.sleep(0.1)
 
@@ -345,7 +344,7 @@ class CopyOnWrite(unittest.TestCase):
     def room_comes_back(self, client):
         os.remove(os.path.join(self.folder, "ballast"))
         os.sync()
-        deadline = time.time() + 60
+        deadline = time.time() + PATIENCE
         while True:
             try:
                 return client.flush()

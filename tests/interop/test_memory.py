@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from server import Pool, onefold
+from server import PATIENCE, Pool, onefold
 
 MIB = 1 << 20
 # What a process may have beyond its cap.
@@ -34,7 +34,7 @@ class Memory(unittest.TestCase):
     def test_64_mebibytes_are_enough_for_a_volume_of_4_tebibytes(self):
         with Pool("4T") as pool:
             pool.serve("--memory", "64M")
-            self.finish(fio(pool, 30))
+            self.finish(fio(pool, 12))
             self.assertLess(pool.resident_bytes(), 64 * MIB + ALLOWANCE)
             # A crash: what the journal has is replayed in the same memory.
             clients = fio(pool, 60)
@@ -45,7 +45,7 @@ class Memory(unittest.TestCase):
             clients.wait()
             clients.stderr.close()
             pool.serve("--memory", "64M", create=False)
-            self.finish(fio(pool, 15))
+            self.finish(fio(pool, 6))
             self.assertLess(pool.resident_bytes(), 64 * MIB + ALLOWANCE)
             status = pool.status()
             self.assertLessEqual(status["memory_bytes"], 64 * MIB)
@@ -69,15 +69,18 @@ class Memory(unittest.TestCase):
     def test_memory_is_changed_while_clients_are_served(self):
         with Pool("16G") as pool:
             pool.serve("--memory", "512M")
-            clients = fio(pool, 40)
-            time.sleep(3)
+            clients = fio(pool, 15)
             for memory in ("64M", "1G", "96M", "256M", "64M"):
                 onefold("set", pool.path, "memory", memory)
-                time.sleep(4)
-                status = pool.status()
+                deadline = time.time() + PATIENCE
+                while (status := pool.status())["memory_resizing"]:
+                    self.assertLess(time.time(), deadline, f"{memory}: it does not come to an end")
+                    time.sleep(0.1)
                 cap = status["memory_cap_bytes"]
                 self.assertLessEqual(pool.resident_bytes(peak=False), cap + ALLOWANCE, memory)
-                self.assertFalse(status["memory_resizing"], memory)
+                # Clients fill what there is.
+                time.sleep(1)
+                self.assertLessEqual(pool.resident_bytes(peak=False), cap + ALLOWANCE, memory)
             self.assertIsNone(clients.poll(), "the clients go on")
             self.finish(clients)
             refused = onefold("set", pool.path, "memory", "32M", check=False)

@@ -12,7 +12,7 @@ import time
 import unittest
 import uuid
 
-from server import ONEFOLD, Pool, onefold, run
+from server import ONEFOLD, PATIENCE, Pool, onefold, run
 
 ROUNDS = int(os.environ.get("ONEFOLD_OWNER_ROUNDS", "8"))
 
@@ -83,7 +83,7 @@ class Owner(unittest.TestCase):
         return "serving " in self.said(name).replace("serving the pool", "")
 
     def until_ready(self, server, name):
-        deadline = time.time() + 60
+        deadline = time.time() + PATIENCE
         while not self.is_ready(name):
             self.assertIsNone(server.poll(), self.said(name))
             self.assertLess(time.time(), deadline, self.said(name))
@@ -220,7 +220,7 @@ class Owner(unittest.TestCase):
             for name, path in contenders:
                 started.append((name, self.start(path, name)))
                 time.sleep(chance.choice([0, 0, 0.001, 0.005, 0.02]))
-            deadline = time.time() + 60
+            deadline = time.time() + PATIENCE
             while not any(self.is_ready(name) for name, _ in started):
                 alive = [name for name, server in started if server.poll() is None]
                 self.assertTrue(alive, [self.said(name) for name, _ in started])

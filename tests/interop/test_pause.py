@@ -9,7 +9,7 @@ import unittest
 import nbd
 
 from model import Writer
-from server import Pool, onefold
+from server import PATIENCE, Pool, onefold
 
 # Longer than any timeout of the server; the longest is for clients that stall, 30 s.
 PAUSE = float(os.environ.get("ONEFOLD_PAUSE", "31"))
@@ -65,7 +65,7 @@ class Pause(unittest.TestCase):
         time.sleep(PAUSE)
         lines = pool.said().count("\n")
         pool.server.send_signal(signal.SIGCONT)
-        deadline = time.time() + 10
+        deadline = time.time() + PATIENCE
         while busy.aio_in_flight():
             busy.poll(100)
             self.assertLess(time.time(), deadline, "requests are not answered")

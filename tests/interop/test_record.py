@@ -10,7 +10,7 @@ import unittest
 
 import nbd
 
-from server import BLOCK, ROOT, Pool, onefold, run
+from server import BLOCK, PATIENCE, ROOT, Pool, onefold, run
 
 LAB = os.environ.get("LAB", os.path.join(ROOT, "target", "release", "lab"))
 KEY_BYTES = 32
@@ -39,7 +39,7 @@ def fio(pool, seconds, *arguments):
 
 def recorded(path, requests):
     """Waits until the file has so many requests: how soon a load gets going, and how late a file is written, is the machine's."""
-    deadline = time.time() + 60
+    deadline = time.time() + PATIENCE
     while rerun(path)[2]["requests"] < requests:
         if time.time() > deadline:
             raise AssertionError(f"{requests} requests are not recorded: {rerun(path)[1]}")

@@ -14,7 +14,7 @@ import unittest
 
 import nbd
 
-from server import BLOCK, ONEFOLD, Pool, onefold, run
+from server import BLOCK, ONEFOLD, PATIENCE, Pool, onefold, run
 from test_clients import connect, raw_connection, request
 
 
@@ -225,7 +225,7 @@ class SocketActivation(unittest.TestCase):
             path = os.path.join(pool.folder, "activated.sock")
             pool.server = subprocess.Popen(["systemd-socket-activate", "-l", path, ONEFOLD, "serve", pool.path,
                                             "--memory", "64M"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            deadline = time.time() + 60
+            deadline = time.time() + PATIENCE
             while not os.path.exists(path):
                 self.assertLess(time.time(), deadline)
                 time.sleep(0.05)
@@ -278,7 +278,7 @@ class Logs(unittest.TestCase):
                 status = os.fstat(log.fileno())
                 environment = {**os.environ, "JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
                 pool.server = subprocess.Popen([ONEFOLD, "serve", pool.path, *NEW], env=environment, stdout=log, stderr=log)
-            deadline = time.time() + 60
+            deadline = time.time() + PATIENCE
             while "serving the pool" not in pool.said():
                 self.assertLess(time.time(), deadline)
                 time.sleep(0.05)
@@ -311,7 +311,7 @@ class Logs(unittest.TestCase):
             self.assertLessEqual(pool.said().count("WARN"), 3)
 
     def wait_for(self, pool, pattern):
-        deadline = time.time() + 30
+        deadline = time.time() + PATIENCE
         while not re.search(pattern, pool.said()):
             self.assertLess(time.time(), deadline, pool.said())
             time.sleep(0.1)

@@ -6,7 +6,7 @@ import unittest
 
 import nbd
 
-from server import BLOCK, Pool, onefold
+from server import BLOCK, PATIENCE, Pool, onefold
 
 
 class SparseVolume(unittest.TestCase):
@@ -48,7 +48,7 @@ class SparseVolume(unittest.TestCase):
                 self.assertEqual(huge.pread(BLOCK, offset), data, offset)
             for offset in list(written)[:500]:
                 huge.trim(BLOCK, offset)
-            deadline = time.time() + 20
+            deadline = time.time() + PATIENCE
             while time.time() < deadline:
                 try:
                     huge.pwrite(os.urandom(BLOCK), 5999 * step)

@@ -12,7 +12,7 @@ import termios
 import time
 import unittest
 
-from server import ONEFOLD, Pool, onefold, run
+from server import ONEFOLD, PATIENCE, Pool, onefold, run
 
 ENTER, LEAVE, SHOW_CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
 
@@ -37,7 +37,7 @@ class Terminal:
 
     def end(self):
         """Its exit status, when it has ended; what it has said to the end."""
-        deadline = time.time() + 10
+        deadline = time.time() + PATIENCE
         while self.process.poll() is None:
             if time.time() > deadline:
                 raise AssertionError("it does not end")
@@ -109,7 +109,7 @@ class Top(unittest.TestCase):
             terminal.wait_for(b"these are the last figures: no server has")
             pool.serve("--memory", "64M", create=False)
             before = len(terminal.said)
-            deadline = time.time() + 10
+            deadline = time.time() + PATIENCE
             while not re.search(rb"well", terminal.said[before:]):
                 self.assertLess(time.time(), deadline)
                 if select.select([terminal.near], [], [], 0.1)[0]:

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from server import BLOCK, ONEFOLD, Pool, onefold, run
+from server import BLOCK, ONEFOLD, PATIENCE, Pool, onefold, run
 
 MIB = 1 << 20
 
@@ -86,7 +86,7 @@ class Transfer(unittest.TestCase):
         with Pool("128M") as pool:
             pool.server = subprocess.Popen([ONEFOLD, "serve", pool.path, "--create", "--size", "64M", "--memory", "64M", "--listen",
                                             "tcp:127.0.0.1:18131"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            deadline = time.time() + 30
+            deadline = time.time() + PATIENCE
             while run("nbdinfo", "--size", "nbd://127.0.0.1:18131/default", check=False).returncode and time.time() < deadline:
                 time.sleep(0.05)
             image, out = make_image(self.path(pool, "in.raw")), self.path(pool, "out")

@@ -12,7 +12,7 @@ import unittest
 
 import nbd
 
-from server import ONEFOLD, Pool, onefold, run
+from server import ONEFOLD, PATIENCE, Pool, onefold, run
 
 MIB = 1 << 20
 
@@ -79,9 +79,7 @@ class Volumes(unittest.TestCase):
                 client.pwrite(os.urandom(MIB), (part << 35))
             client.shutdown()
             self.assertEqual(pool.settled()["data_blocks_used"], 32 * 256)
-            begin = time.time()
             onefold("volume", "delete", pool.path, "big")
-            self.assertLess(time.time() - begin, 5)
             after = pool.settled()
             self.assertEqual((after["data_blocks_used"], after["logical_blocks_used"]), (0, 0))
             pool.stop()
@@ -226,7 +224,7 @@ class Volumes(unittest.TestCase):
             pool.kill()
             pool.serve(create=False)
             self.assertEqual(properties(pool, "default", "timing"), {"timing": ("offline", "volume")})
-            deadline = time.time() + 60
+            deadline = time.time() + PATIENCE
             while pool.status()["dedup"]["state"] != "finished":
                 self.assertLess(time.time(), deadline, pool.status()["dedup"])
                 time.sleep(0.5)
@@ -237,7 +235,7 @@ class Volumes(unittest.TestCase):
             self.assertEqual(client.pread(MIB, 2 * MIB), data)
             client.shutdown()
             self.assertEqual(pool.settled()["data_blocks_used"], 256)
-            deadline = time.time() + 10
+            deadline = time.time() + PATIENCE
             while "is finished: 2 MiB shared" not in pool.said():
                 self.assertLess(time.time(), deadline, pool.said())
                 time.sleep(0.2)
@@ -292,6 +290,13 @@ class Volumes(unittest.TestCase):
             pool.stop()
             pool.check()
 
+    def write_until(self, client, what):
+        deadline = time.time() + PATIENCE
+        while not what():
+            self.assertLess(time.time(), deadline, "it never comes")
+            for _ in range(100):
+                client.pwrite(os.urandom(4096), 0)
+
     def test_goals_and_hybrid_timing_are_kept_and_shown(self):
         with Pool("64M").serve("--memory", "64M") as pool:
             onefold("volume", "set", pool.path, "default", "timing=hybrid", "goal=200MiB/s")
@@ -300,13 +305,9 @@ class Volumes(unittest.TestCase):
             onefold("volume", "set", pool.path, "default", "policy=full")
             self.assertIn("hybrid, now inline", onefold("volume", "list", pool.path).stdout)
             client = connect(pool)
-            end = time.time() + 2.5
-            while time.time() < end:
-                client.pwrite(os.urandom(4096), 0)
+            self.assertEqual(volume(pool, "default")["pace"]["setpoint"], 200 * MIB)
+            self.write_until(client, lambda: (volume(pool, "default")["pace"]["measured"] or 0) > 0)
             client.shutdown()
-            pace = volume(pool, "default")["pace"]
-            self.assertEqual(pace["setpoint"], 200 * MIB)
-            self.assertGreater(pace["measured"], 0)
             self.assertEqual((pool.status()["pace"]["throttle"], pool.status()["pace"]["pass_delay_ns"]), ("share", None))
             onefold("set", pool.path, "throttle", "paper")
             pool.kill()
@@ -314,11 +315,8 @@ class Volumes(unittest.TestCase):
             self.assertEqual(properties(pool, "throttle", of_pool=True), {"throttle": ("paper", "pool")})
             onefold("volume", "set", pool.path, "default", "timing=offline", "goal=1000000iops")
             client = connect(pool)
-            end = time.time() + 2.5
-            while time.time() < end:
-                client.pwrite(os.urandom(4096), 0)
+            self.write_until(client, lambda: (pool.status()["pace"]["pass_delay_ns"] or 0) > 1_000_000)
             client.shutdown()
-            self.assertGreater(pool.status()["pace"]["pass_delay_ns"], 1_000_000)
             onefold("set", pool.path, "throttle", "paper:0.001")
             self.assertEqual(properties(pool, "throttle", of_pool=True), {"throttle": ("paper:0.001", "pool")})
             onefold("volume", "set", pool.path, "default", "timing=hybrid", "goal=200MiB/s")

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 
-from server import run
+from server import PATIENCE, run
 
 CAN_PRESENT = os.access("/dev/fuse", os.R_OK | os.W_OK)
 REASON = "/dev/fuse is missing, or not ours to use"
@@ -205,13 +205,13 @@ class File:
         self.path = path
         open(path, "w").close()
         self.fuse = subprocess.Popen(["nbdfuse", path, disk.uri()], stderr=subprocess.DEVNULL)
-        deadline = time.time() + 20
+        deadline = time.time() + PATIENCE
         while os.path.getsize(path) == 0:
             assert time.time() < deadline and self.fuse.poll() is None, "nbdfuse does not present the disk"
             time.sleep(0.01)
 
     def take_away(self):
-        deadline = time.time() + 20
+        deadline = time.time() + PATIENCE
         while self.is_mounted():
             # nbdfuse may do it itself, when its server is gone.
             run("fusermount3", "-u", self.path, check=False)

@@ -24,7 +24,7 @@ pub const ALIGNMENT: usize = 4096;
 /// How long to try for the lock,
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// and how long where no server answers: who holds it is dead, or a command that will soon be done.
-const LOCK_PATIENCE_UNSERVED: Duration = Duration::from_secs(15);
+const LOCK_PATIENCE_UNSERVED: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 15 });
 /// The longest read or write of the blocking paths.
 const STEP: usize = 1 << 20;
 

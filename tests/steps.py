@@ -1,0 +1,76 @@
+"""The steps of ./test, from tests/steps.toml: for tests/run, which runs them, and tests/coverage, which runs the same with counts."""
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "tests" / "steps.toml"
+INTEROP = ROOT / "tests" / "interop"
+LAB = "target/release/lab"
+SHIPPED, FAULTY = "target/release/onefold", "target/faults/onefold"
+
+
+@dataclass
+class Step:
+    """What is run together, and passes or fails together."""
+
+    name: str
+    about: str
+    # For bash, one after another, in the root of the checkout.
+    commands: list[str]
+    # Steps that have to pass before.
+    needs: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    # How many cores it has for itself.
+    cores: int = 1
+    # Whether it stays on these.
+    pinned: bool = False
+    # Cargo builds one thing at a time.
+    is_build: bool = False
+    # Arguments of the lab's runs among the commands.
+    lab: list[str] = field(default_factory=list)
+    # How many lines at the end of what it prints are shown.
+    shows: int = 1
+
+
+def named_step(entry, which):
+    """A step of the table; None if only --all has it, and this is not that."""
+    entry = dict(entry)
+    if entry.pop("only_all", False) and which != "all":
+        return None
+    longer = entry.pop("all", None)
+    lab = entry.pop("lab", [])
+    if which == "all" and longer is not None:
+        lab = longer
+    if lab:
+        entry = {"commands": [f"{LAB} {arguments}" for arguments in lab], "needs": ["build/lab"], "pinned": True, **entry}
+    return Step(lab=lab, **entry)
+
+
+def interop_steps(rules, which):
+    """A step for each file of tests/interop."""
+    for path in sorted(INTEROP.glob("test_*.py")):
+        name = path.stem.removeprefix("test_")
+        if name in rules["only_all"] and which != "all":
+            continue
+        program = SHIPPED if name in rules["shipped"] else FAULTY
+        yield Step(
+            name=f"interop/{name}",
+            about=path.read_text(encoding="utf-8").split('"""')[1].split(".")[0].split(":")[0].replace("\n", " "),
+            commands=[f"/usr/bin/python3 -W error::SyntaxWarning {path.relative_to(ROOT)} -v"],
+            needs=["tools", "build/lab", "build/onefold"],
+            environment={"ONEFOLD": str(ROOT / program), "ONEFOLD_FAULTY": str(ROOT / FAULTY)},
+            # Those that look at the clock or the processor go alone.
+            cores=1000 if name in rules["alone"] else 1,
+        )
+
+
+def load(which):
+    """The steps of ./test ("test") or of ./test --all ("all"), in the order in which they begin."""
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    steps = [step for entry in table["step"] if (step := named_step(entry, which))]
+    interop = sorted(interop_steps(table["interop"], which), key=lambda step: step.cores)
+    names = [step.name for step in steps]
+    assert len(names) == len(set(names)), "a step has a name of its own"
+    return steps + interop
