@@ -7,16 +7,17 @@ import time
 
 from steps import ROOT, Step
 
-LOGS = ROOT / "target" / "test"
 CORES = sorted(os.sched_getaffinity(0))
+# Seconds in which a step that is told to end may undo what it has done: mounts, servers, a package half installed.
+GRACE = 15
 
 
 class Running:
     """A step whose commands are being run, one after another, on some of the cores."""
 
-    def __init__(self, step: Step, cores):
+    def __init__(self, step: Step, cores, logs):
         self.step, self.cores, self.began = step, cores, time.monotonic()
-        self.log = LOGS / (step.name.replace("/", "-") + ".log")
+        self.log = logs / (step.name.replace("/", "-") + ".log")
         self.commands = list(step.commands)
         self.log.write_text("")
         self.next()
@@ -30,7 +31,7 @@ class Running:
             # threads as these are.
             pin = (lambda: os.sched_setaffinity(0, self.cores)) if self.step.pinned else None
             self.process = subprocess.Popen(
-                ["bash", "-c", command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                ["bash", "-o", "pipefail", "-c", command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 env={**os.environ, **self.step.environment}, start_new_session=True, preexec_fn=pin)
 
     def ended(self):
@@ -46,12 +47,11 @@ class Running:
     def seconds(self):
         return time.monotonic() - self.began
 
-    def kill(self):
+    def signal(self, number):
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(self.process.pid, number)
         except ProcessLookupError:
             pass
-        self.process.wait()
 
     def show(self, passed):
         lines = self.log.read_text(errors="replace").splitlines()
@@ -67,36 +67,54 @@ class Running:
         print(f"{'passed' if passed else 'FAILED'} in {self.seconds():.0f} s: {self.step.name}", flush=True)
 
 
-def run(steps):
-    """Runs the steps; gives what became of each, in seconds and whether it passed, in the order of their ends."""
-    waiting, running, ended, free = list(steps), [], {}, list(CORES)
+def stop(running):
+    """Ends steps as Ctrl-C would end them, and by force what is left of them after a while."""
+    for one in running:
+        one.signal(signal.SIGINT)
+    until = time.monotonic() + GRACE
+    while any(one.process.poll() is None for one in running) and time.monotonic() < until:
+        time.sleep(0.05)
+    for one in running:
+        one.signal(signal.SIGKILL)
+        one.process.wait()
+
+
+def may_begin(step, steps, ended, running, free):
+    """Whether what a step needs, or comes after, has ended, and cores are free. Cargo builds one thing at a time."""
+    if any(name in steps and name not in ended for name in [*step.needs, *step.after]):
+        return False
+    return len(free) >= min(step.cores, len(CORES)) and not (step.is_build and any(other.step.is_build for other in running))
+
+
+def run(steps, logs):
+    """Runs the steps; gives the seconds of each, and whether it passed, by name. Those that need all cores are the last ones: nothing overtakes
+    them for ever."""
+    steps = {step.name: step for step in steps}
+    waiting, running, ended, free = list(steps.values()), [], {}, list(CORES)
     try:
         while waiting or running:
             for step in list(waiting):
-                needs = [ended.get(need) for need in step.needs if need in {step.name for step in steps}]
-                if any(need and not need[1] for need in needs):
+                if any(not ended.get(need, (0, True))[1] for need in step.needs):
                     waiting.remove(step)
                     ended[step.name] = (0.0, False)
                     print(f"FAILED: {step.name}: what it needs failed", flush=True)
-                    continue
-                cores = min(step.cores, len(CORES))
-                if not all(needs) or len(free) < cores or step.is_build and any(other.step.is_build for other in running):
-                    # Who needs all cores is not overtaken for ever: such steps are last in the table.
-                    continue
-                waiting.remove(step)
-                print(f"== {step.name}: {step.about}", flush=True)
-                running.append(Running(step, free[:cores]))
-                del free[:cores]
+                elif may_begin(step, steps, ended, running, free):
+                    waiting.remove(step)
+                    print(f"== {step.name}: {step.about}", flush=True)
+                    cores = min(step.cores, len(CORES))
+                    running.append(Running(step, free[:cores], logs))
+                    del free[:cores]
             for one in list(running):
                 passed = one.ended()
                 if passed is None:
                     continue
                 running.remove(one)
+                # Nothing that it has started outlives it.
+                one.signal(signal.SIGKILL)
                 free += one.cores
                 ended[one.step.name] = (one.seconds(), passed)
                 one.show(passed)
             time.sleep(0.05)
     finally:
-        for one in running:
-            one.kill()
+        stop(running)
     return ended

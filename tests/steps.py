@@ -21,6 +21,8 @@ class Step:
     commands: list[str]
     # Steps that have to pass before.
     needs: list[str] = field(default_factory=list)
+    # Steps that have to end before, passed or not.
+    after: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     # How many cores it has for itself.
     cores: int = 1
@@ -50,16 +52,20 @@ def named_step(entry, which):
 
 def interop_steps(rules, which):
     """A step for each file of tests/interop."""
+    there = {path.stem.removeprefix("test_") for path in INTEROP.glob("test_*.py")}
+    for rule, names in rules.items():
+        assert there.issuperset(names), f"tests/steps.toml, interop, {rule}: {set(names) - there} is no test"
     for path in sorted(INTEROP.glob("test_*.py")):
         name = path.stem.removeprefix("test_")
         if name in rules["only_all"] and which != "all":
             continue
-        program = SHIPPED if name in rules["shipped"] else FAULTY
+        # ./test --all has the shipped program everywhere: tests that need the other one take that by its own name.
+        program = SHIPPED if name in rules["shipped"] or which == "all" else FAULTY
         yield Step(
             name=f"interop/{name}",
             about=path.read_text(encoding="utf-8").split('"""')[1].split(".")[0].split(":")[0].replace("\n", " "),
             commands=[f"/usr/bin/python3 -W error::SyntaxWarning {path.relative_to(ROOT)} -v"],
-            needs=["tools", "build/lab", "build/onefold"],
+            needs=["build/lab", "build/onefold"],
             environment={"ONEFOLD": str(ROOT / program), "ONEFOLD_FAULTY": str(ROOT / FAULTY)},
             # Those that look at the clock or the processor go alone.
             cores=1000 if name in rules["alone"] else 1,
@@ -71,6 +77,9 @@ def load(which):
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     steps = [step for entry in table["step"] if (step := named_step(entry, which))]
     interop = sorted(interop_steps(table["interop"], which), key=lambda step: step.cores)
-    names = [step.name for step in steps]
-    assert len(names) == len(set(names)), "a step has a name of its own"
+    before = set()
+    for step in steps:
+        assert before.issuperset([*step.needs, *step.after]), f"tests/steps.toml, {step.name}: what it needs comes before it"
+        assert step.name not in before, f"tests/steps.toml, {step.name}: a step has a name of its own"
+        before.add(step.name)
     return steps + interop

@@ -11,18 +11,23 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHIPPED = os.path.join(ROOT, "target", "release", "onefold")
-ONEFOLD = os.environ.get("ONEFOLD", SHIPPED)
 BLOCK = 4096
 # Seconds after which what does not come counts as hung: far more than a busy machine takes.
 PATIENCE = 120
 
 
+def built(path):
+    if not os.path.exists(path):
+        raise SystemExit(f"{path} is missing: ./test build makes it")
+    return path
+
+
+ONEFOLD = built(os.environ.get("ONEFOLD", SHIPPED))
+
+
 def faulty():
     """The program with faults of the store (crates/onefold/src/io/faults.rs) and a clock that can be set."""
-    path = os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "onefold"))
-    if not os.path.exists(path):
-        raise SystemExit(f"{path} is missing: ./test build/lab makes it")
-    return path
+    return built(os.environ.get("ONEFOLD_FAULTY", os.path.join(ROOT, "target", "faults", "onefold")))
 
 
 def run(*arguments, check=True, **options):
@@ -75,7 +80,7 @@ class Pool:
     def end(self):
         """Asks for a stop; the exit status."""
         self.server.send_signal(signal.SIGTERM)
-        status = self.server.wait(timeout=60)
+        status = self.server.wait(timeout=PATIENCE)
         self.server = None
         return status
 

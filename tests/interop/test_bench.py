@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
-from server import BLOCK, ROOT, Pool, run
+from server import ROOT, Pool, run
 
 LAB = os.environ.get("LAB", os.path.join(ROOT, "target", "release", "lab"))
 # Our own: half of all blocks are of 212 contents.

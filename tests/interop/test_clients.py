@@ -238,8 +238,8 @@ class LittleMemory(unittest.TestCase):
         while not client.aio_command_completed(cookie):
             client.poll(500)
             trickle()
-            self.assertLess(time.time() - started, 90, "writers that send nothing keep all buffers")
-        while left > 0 and time.time() - started < 90:
+            self.assertLess(time.time() - started, PATIENCE, "writers that send nothing keep all buffers")
+        while left > 0 and time.time() - started < PATIENCE:
             trickle()
         self.assertEqual(left, 0)
 

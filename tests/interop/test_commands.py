@@ -7,7 +7,7 @@ import subprocess
 import tomllib
 import unittest
 
-from server import ONEFOLD, ROOT, SHIPPED, Pool, faulty, onefold, run
+from server import ONEFOLD, PATIENCE, ROOT, SHIPPED, Pool, faulty, onefold, run
 
 FIELDS = {
     "version", "capacity_bytes", "logical_blocks_used", "data_blocks_used", "overhead_blocks_used", "pending_blocks",
@@ -83,7 +83,7 @@ class Commands(unittest.TestCase):
             client.connect_uri(pool.uri())
             client.pwrite(b"x" * 65536, 0)
             pool.server.send_signal(signal.SIGINT)
-            self.assertEqual(pool.server.wait(timeout=30), 0)
+            self.assertEqual(pool.server.wait(timeout=PATIENCE), 0)
             pool.server = None
             pool.check()
             pool.serve(create=False)

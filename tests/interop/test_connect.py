@@ -88,7 +88,7 @@ class Connect(unittest.TestCase):
                 disk.write(b"hello")
             end = [line for line in lines.splitlines() if line.startswith("# The end: ")][0]
             run("sh", "-c", end.removeprefix("# The end: "), cwd=pool.folder)
-            client.wait(timeout=20)
+            client.wait(timeout=PATIENCE)
             client.stderr.close()
             self.assertIn("68 65 6c 6c 6f", run("qemu-io", "-f", "raw", "-c", "read -v 0 16", pool.uri()).stdout.lower())
             pool.stop()

@@ -54,7 +54,7 @@ class Server:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=60) == 0
+        assert self.process.wait(timeout=PATIENCE) == 0
 
     def kill(self):
         if self.process.poll() is None:
@@ -250,7 +250,7 @@ class Sockets(Case):
                 finally:
                     process.send_signal(signal.SIGTERM)
                     process.stdout.close()
-                    self.assertEqual(process.wait(timeout=60), 0)
+                    self.assertEqual(process.wait(timeout=PATIENCE), 0)
         self.assertEqual(os.listdir(self.at("runtime")), [])
 
     def test_short_names_are_said_at_the_start(self):
@@ -265,7 +265,7 @@ class Sockets(Case):
             self.assertNotEqual(said[-1], "", said)
         process.terminate()
         process.stdout.close()
-        self.assertEqual(process.wait(timeout=60), 0)
+        self.assertEqual(process.wait(timeout=PATIENCE), 0)
         self.assertIn(f"commands find:  {self.at('runtime')}/path-", "".join(said))
 
     def test_what_is_too_long_or_in_the_way_names_the_switch(self):

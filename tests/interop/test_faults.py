@@ -13,7 +13,7 @@ import unittest
 import nbd
 
 from model import Writer
-from server import BLOCK, PATIENCE, ROOT, Pool, faulty, onefold
+from server import BLOCK, PATIENCE, Pool, faulty, onefold
 
 FAULTY = faulty()
 MIB = 1 << 20
@@ -185,7 +185,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(other.pread(MIB, 16 * MIB), new)
         self.assertEqual((pool.status()["mode"], pool.status()["failure"]), ("normal", None))
         pool.plan()
-        self.assertEqual(settling.wait(timeout=60), 0)
+        self.assertEqual(settling.wait(timeout=PATIENCE), 0)
         other.flush()
         client.pwrite(new, 17 * MIB)
         client.flush()
@@ -269,7 +269,7 @@ class Faults(unittest.TestCase):
                 # A checkpoint has to come to its superblock.
                 onefold("status", pool.path, "--settle", check=False)
                 for writer in pool.writers:
-                    writer.join(30)
+                    writer.join(timeout=PATIENCE)
                     self.assertIn(writer.failure.errnum, (errno.EIO, errno.EPERM))
                 self.assertEqual(pool.status()["mode"], "read-only")
                 failure = pool.status()["failure"]

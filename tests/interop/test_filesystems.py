@@ -30,7 +30,7 @@ class Mounted:
             if run("fusermount3", "-u", self.file, check=False).returncode == 0:
                 break
             time.sleep(0.1)
-        self.fuse.wait(timeout=30)
+        self.fuse.wait(timeout=PATIENCE)
 
 
 class FileSystems(unittest.TestCase):

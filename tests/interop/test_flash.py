@@ -10,7 +10,7 @@ import unittest
 
 import nbd
 
-from server import BLOCK, PATIENCE, ROOT, Pool, faulty, onefold, run
+from server import BLOCK, PATIENCE, Pool, faulty, onefold, run
 
 FAULTY = faulty()
 MIB = 1 << 20

@@ -8,7 +8,7 @@ import unittest
 
 import nbd
 
-from server import ONEFOLD, Pool, onefold, run
+from server import ONEFOLD, PATIENCE, Pool, onefold, run
 
 MIB = 1 << 20
 
@@ -123,7 +123,7 @@ class Grow(unittest.TestCase):
                 )
                 time.sleep(0.002 * (round % 6))
                 pool.kill()
-                if growth.wait(timeout=60) == 0:
+                if growth.wait(timeout=PATIENCE) == 0:
                     answered = capacity
             pool.serve("--memory", "64M", create=False)
             client = connect(pool)

@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from server import ONEFOLD, ROOT, run
+from server import ONEFOLD, PATIENCE, ROOT, run
 
 BLOCK = re.compile(r"(?:^<!-- (?P<says>.*?) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.S | re.M)
 INDENTED = re.compile(r"(?:^\n|\A)(?P<code>(?: {4}\S.*\n)+)", re.M)
@@ -98,7 +98,7 @@ class Page:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
                 try:
-                    process.wait(timeout=30)
+                    process.wait(timeout=PATIENCE)
                 except subprocess.TimeoutExpired:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()

@@ -7,12 +7,11 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 import unittest
 
-from server import ONEFOLD, Pool, onefold, run
+from server import ONEFOLD, PATIENCE, Pool, onefold, run
 from test_metrics import documented, expected, parse
 
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
@@ -80,7 +79,7 @@ class Http(unittest.TestCase):
         pool.serve("--memory", "64M", "--http", "127.0.0.1:0", *arguments, create=create)
         return pool, page_of(pool)
 
-    def wait_for(self, condition, seconds=10):
+    def wait_for(self, condition, seconds=PATIENCE):
         deadline = time.time() + seconds
         while not condition():
             self.assertLess(time.time(), deadline, "not within the time for it")

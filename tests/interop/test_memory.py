@@ -69,7 +69,7 @@ class Memory(unittest.TestCase):
     def test_memory_is_changed_while_clients_are_served(self):
         with Pool("16G") as pool:
             pool.serve("--memory", "512M")
-            clients = fio(pool, 15)
+            clients = fio(pool, 30)
             for memory in ("64M", "1G", "96M", "256M", "64M"):
                 onefold("set", pool.path, "memory", memory)
                 deadline = time.time() + PATIENCE

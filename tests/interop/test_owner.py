@@ -170,11 +170,11 @@ class Owner(unittest.TestCase):
         self.assertIn("is taken over from process", self.said("heir"))
         self.assertTrue(holds(self.uri("heir"), 1), "what had been flushed is there")
         # It merges what was written a few seconds later, and looks.
-        self.assertEqual(former.wait(timeout=40), 1, self.said("former"))
+        self.assertEqual(former.wait(timeout=PATIENCE), 1, self.said("former"))
         self.assertIn(f"was taken over by process {heir.pid} on host", self.said("former"))
         write(self.uri("heir"), 2, offset="8M")
         heir.send_signal(signal.SIGTERM)
-        self.assertEqual(heir.wait(timeout=60), 0, self.said("heir"))
+        self.assertEqual(heir.wait(timeout=PATIENCE), 0, self.said("heir"))
         onefold("check", pool.path)
 
     def test_after_a_clean_close_another_host_needs_no_switch(self):
@@ -186,7 +186,7 @@ class Owner(unittest.TestCase):
             self.until_ready(server, name)
             write(self.uri(name), number + 1, offset=f"{8 * number}M")
             server.send_signal(signal.SIGTERM)
-            self.assertEqual(server.wait(timeout=60), 0, self.said(name))
+            self.assertEqual(server.wait(timeout=PATIENCE), 0, self.said(name))
         # A command is an opening like any other.
         onefold("volume", "create", pool.path, "more", "--size", "1M")
         run(*elsewhere, ONEFOLD, "check", device)

@@ -53,7 +53,7 @@ class Package(unittest.TestCase):
         cls.packages = []
         for version in ["0.1.0-1", "0.1.0-2"]:
             path = os.path.join(cls.folder, f"onefold_{version}.deb")
-            run(BUILD, "--built", "--deb-version", version, "--output", path, env=environment())
+            run(BUILD, "--deb-version", version, "--output", path, env=environment())
             cls.packages.append(path)
 
     def tearDown(self):

@@ -70,7 +70,7 @@ class Pause(unittest.TestCase):
             busy.poll(100)
             self.assertLess(time.time(), deadline, "requests are not answered")
         self.assertEqual(self.answers, [0] * 12)
-        thread.join(timeout=10)
+        thread.join(timeout=PATIENCE)
         self.assertEqual(came, [None], "who came meanwhile is served")
         for client in (idle, busy, late):
             self.assertEqual(client.pread(MIB, 0), data)

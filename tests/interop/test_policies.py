@@ -9,7 +9,7 @@ import unittest
 import nbd
 
 sys.path.insert(0, os.path.dirname(__file__))
-from server import BLOCK, Pool, onefold, run
+from server import BLOCK, PATIENCE, Pool, onefold, run
 from test_images import ext4_image
 from test_hostile import FUA, WRITE, Raw, command
 
@@ -289,7 +289,7 @@ class Policies(unittest.TestCase):
                 self.assertEqual(shown, "select" if policy == "inherit" else policy)
             ends.set()
             for writer in writers:
-                writer.join(timeout=60)
+                writer.join(timeout=PATIENCE)
                 self.assertFalse(writer.is_alive())
             self.assertEqual(failures, [])
             pool.stop()

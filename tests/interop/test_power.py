@@ -10,7 +10,7 @@ import unittest
 import nbd
 
 from model import Writer, content
-from server import BLOCK, ONEFOLD, Pool, onefold
+from server import BLOCK, ONEFOLD, PATIENCE, Pool, onefold
 from volatile import CAN_PRESENT, REASON, Disk, File
 
 ROUNDS = int(os.environ.get("ONEFOLD_POWER_ROUNDS", "30"))
@@ -89,12 +89,12 @@ class Machine:
         if self.chance.random() < 0.4:
             settling = subprocess.Popen([ONEFOLD, "status", self.pool.path, "--settle"], stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL)
-        self.disk.off.wait(timeout=60)
+        self.disk.off.wait(timeout=PATIENCE)
         self.power_off()
         for writer in self.writers:
-            writer.join(timeout=60)
+            writer.join(timeout=PATIENCE)
         if settling is not None:
-            settling.wait(timeout=60)
+            settling.wait(timeout=PATIENCE)
 
     def cut_while_it_opens(self):
         """Recovery is interrupted at any point, and more than once in a row."""
@@ -162,7 +162,7 @@ class Power(unittest.TestCase):
         time.sleep(machine.chance.uniform(0.1, 0.5))
         machine.disk.fails = True
         for writer in machine.writers:
-            writer.join(timeout=20)
+            writer.join(timeout=PATIENCE)
             self.assertIn(writer.failure.errnum, (errno.EIO, errno.EPERM))
         for writer in machine.writers:
             client = nbd.NBD()

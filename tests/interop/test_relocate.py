@@ -1,5 +1,5 @@
 """The profile of device reads, and the plan that is made of it: two volumes that share blocks, read in different order. A plan that the server
-runs by itself needs a build whose clock can be set (crates/onefold/src/operators/set_clock.rs): `./test build/lab`."""
+runs by itself needs a build whose clock can be set (crates/onefold/src/operators/set_clock.rs): `./test build`."""
 
 import json
 import os
@@ -257,7 +257,7 @@ class Relocate(unittest.TestCase):
         pool.stop()
         onefold("check", pool.path)
 
-    def wait_for(self, pool, what, seconds=60):
+    def wait_for(self, pool, what, seconds=PATIENCE):
         """Until the figures of the run are such."""
         deadline = time.time() + seconds
         while not what(found := pool.status()["relocate"]):

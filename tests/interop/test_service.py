@@ -115,7 +115,7 @@ class Readiness(unittest.TestCase):
         service.process.send_signal(signal.SIGTERM)
         service.wait_until_told("STOPPING=1")
         service.wait_until_told("STATUS=closing")
-        self.assertEqual(service.process.wait(timeout=60), 0)
+        self.assertEqual(service.process.wait(timeout=PATIENCE), 0)
         self.assertTrue(any("EXTEND_TIMEOUT_USEC=" in message for message in service.told), service.told)
         onefold("check", service.pool)
 
@@ -204,7 +204,7 @@ class SocketActivation(unittest.TestCase):
             for wrong, says in ((file, "not a socket"), (datagrams, "not a stream socket"), (ours, "does not listen"),
                                 (everywhere, "--allow-remote"), (abstract, "without a path")):
                 service = Service(self, NEW, [wrong.fileno()], names="wrong")
-                self.assertEqual(service.process.wait(timeout=60), 1, says)
+                self.assertEqual(service.process.wait(timeout=PATIENCE), 1, says)
                 self.assertIn(says, service.said())
                 self.assertIn("descriptor 3 ('wrong')", service.said())
                 self.assertNotIn("panicked", service.said())
@@ -348,7 +348,7 @@ class Stop(unittest.TestCase):
         time.sleep(0.3)
         began = time.time()
         pool.server.send_signal(signal.SIGTERM)
-        self.assertEqual(pool.server.wait(timeout=60), 0)
+        self.assertEqual(pool.server.wait(timeout=PATIENCE), 0)
         pool.server = None
         # Five seconds for requests in service, and again for connections, and a checkpoint of next to nothing.
         self.assertLess(time.time() - began, 25)
@@ -381,7 +381,7 @@ class Stop(unittest.TestCase):
         for _ in range(5):
             pool.server.send_signal(signal.SIGTERM)
             time.sleep(0.02)
-        self.assertEqual(pool.server.wait(timeout=60), 0)
+        self.assertEqual(pool.server.wait(timeout=PATIENCE), 0)
         pool.server = None
         deaf.close()
         self.check_that_everything_flushed_is_there(pool, data)
@@ -404,7 +404,7 @@ class Stop(unittest.TestCase):
                 answered.append(client.aio_command_completed(cookie))
             except nbd.Error:
                 answered.append(False)
-        self.assertEqual(pool.server.wait(timeout=60), 0)
+        self.assertEqual(pool.server.wait(timeout=PATIENCE), 0)
         pool.server = None
         pool.serve("--memory", "96M", create=False)
         client = connect(pool)

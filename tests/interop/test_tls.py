@@ -12,7 +12,7 @@ import unittest
 import nbd
 
 from authority import Authority
-from server import BLOCK, ONEFOLD, Pool, onefold, run
+from server import BLOCK, ONEFOLD, PATIENCE, Pool, onefold, run
 
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -163,7 +163,7 @@ class Encrypted(unittest.TestCase):
             pool.serve("--listen", f"unix:{pool.path}.sock", "--listen", f"tcp:127.0.0.1:{self.port}", "--memory", "64M",
                        "--tls-certificates", self.pki, "--tls", "require", create=False)
         done.set()
-        writer.join(60)
+        writer.join(timeout=PATIENCE)
         self.assertFalse(writer.is_alive())
         for number in range(max(0, len(wrote) - 1000), len(wrote)):
             self.assertEqual(client.pread(4, number % 1000 * BLOCK), number.to_bytes(4, "big"))

@@ -27,7 +27,7 @@ class Terminal:
         self.said = b""
         self.process = subprocess.Popen([ONEFOLD, "top", *arguments], stdin=self.far, stdout=self.far, stderr=self.far)
 
-    def wait_for(self, text, seconds=10):
+    def wait_for(self, text, seconds=PATIENCE):
         deadline = time.time() + seconds
         while text not in self.said:
             if time.time() > deadline:

@@ -123,7 +123,7 @@ class Volumes(unittest.TestCase):
                 time.sleep(0.02)
             onefold("volume", "delete", pool.path, "db", "--force")
             for writer in writers:
-                writer.join(timeout=60)
+                writer.join(timeout=PATIENCE)
                 self.assertFalse(writer.is_alive())
             other.pwrite(b"z" * MIB, 0)
             self.assertEqual(other.pread(MIB, 0), b"z" * MIB)

@@ -216,7 +216,7 @@ class File:
             # nbdfuse may do it itself, when its server is gone.
             run("fusermount3", "-u", self.path, check=False)
             assert time.time() < deadline, "the file of the disk is still in use"
-        self.fuse.wait(timeout=30)
+        self.fuse.wait(timeout=PATIENCE)
 
     def is_mounted(self):
         with open("/proc/self/mounts") as mounts:

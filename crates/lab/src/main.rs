@@ -556,7 +556,7 @@ fn run_canary(threads: usize) -> ExitCode {
             Some(catch) => {
                 // Whole states are long.
                 let violation: String = catch.violation.chars().take(100).collect();
-                println!("{name:<19} run {} of {hunt}, {}: {violation}", catch.number, catch.by);
+                println!("{name:<19} within {hunt}, by {}: {violation}", catch.by);
             }
             None => println!("{name:<19} not caught by {hunt}: lab canary --study 60 finds what catches it"),
         }

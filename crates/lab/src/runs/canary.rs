@@ -25,8 +25,10 @@ use crate::{Checked, Violation, violated};
 /// What has to catch a canary: what does so in the least time (`lab canary --study` measures that).
 #[derive(Clone, Copy, Debug)]
 pub enum Hunt {
-    /// Runs of a harness: the first, and how many.
-    Runs(Harness, u64, u64),
+    /// Seeds of a harness, from 0 to this, not included.
+    Seeds(Harness, u64),
+    /// The crashes of a scenario.
+    Scenario(u64),
     /// A word of its own.
     Own(fn() -> Checked),
 }
@@ -34,25 +36,23 @@ pub enum Hunt {
 impl fmt::Display for Hunt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Hunt::Runs(Harness::Swarm, _, seeds) => write!(f, "{seeds} seeds of the swarm"),
-            Hunt::Runs(Harness::Faults, _, seeds) => write!(f, "{seeds} seeds under faults"),
-            Hunt::Runs(Harness::Crash, scenario, _) => write!(f, "the crashes of scenario {scenario}"),
-            Hunt::Runs(harness, first, runs) => write!(f, "{runs} of {harness:?} from {first}"),
+            Hunt::Seeds(harness, seeds) => write!(f, "{seeds} seeds, {harness:?}"),
+            Hunt::Scenario(scenario) => write!(f, "the crashes of scenario {scenario}"),
             Hunt::Own(_) => write!(f, "a word of its own"),
         }
     }
 }
 
 const fn swarm(seeds: u64) -> Hunt {
-    Hunt::Runs(Harness::Swarm, 0, seeds)
+    Hunt::Seeds(Harness::Swarm, seeds)
 }
 
 const fn faults(seeds: u64) -> Hunt {
-    Hunt::Runs(Harness::Faults, 0, seeds)
+    Hunt::Seeds(Harness::Faults, seeds)
 }
 
 const fn crash(scenario: u64) -> Hunt {
-    Hunt::Runs(Harness::Crash, scenario, 1)
+    Hunt::Scenario(scenario)
 }
 
 /// All canaries, each with what has to catch it: docs/fault-model.md says the same.
@@ -172,7 +172,8 @@ pub fn hunt_all(threads: usize) -> Vec<Hunted> {
         let (canary, hunt) = CANARIES[number as usize];
         BROKEN.set(Some(canary));
         let catch = match hunt {
-            Hunt::Runs(harness, first, runs) => (first..first + runs).find_map(|run| harness.run(canary, run)),
+            Hunt::Seeds(harness, seeds) => (0..seeds).find_map(|seed| harness.run(canary, seed)),
+            Hunt::Scenario(scenario) => Harness::Crash.run(canary, scenario),
             Hunt::Own(word) => word().err().map(|violation| Catch {
                 number: 0,
                 by: format!("lab canary, the word of {canary:?}"),

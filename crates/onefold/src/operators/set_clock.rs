@@ -1,5 +1,6 @@
 //! A clock that a test sets, in builds with the feature `faults`: `ONEFOLD_CLOCK` names a file with the seconds since 1970 (UTC). It stands still
-//! until the file says another number, and when that has been looked at, the same number is in FILE.seen.
+//! until the file says another number, and when that has been looked at, the same number is in
+//! a file of the same name that ends with `.seen`.
 
 use std::path::PathBuf;
 use std::time::Duration;
