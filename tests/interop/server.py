@@ -18,7 +18,7 @@ PATIENCE = 120
 
 def built(path):
     if not os.path.exists(path):
-        raise SystemExit(f"{path} is missing: ./test build makes it")
+        raise SystemExit(f"{path} is missing: ./test build/onefold makes it")
     return path
 
 

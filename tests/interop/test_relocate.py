@@ -1,5 +1,5 @@
 """The profile of device reads, and the plan that is made of it: two volumes that share blocks, read in different order. A plan that the server
-runs by itself needs a build whose clock can be set (crates/onefold/src/operators/set_clock.rs): `./test build`."""
+runs by itself needs a build whose clock can be set (crates/onefold/src/operators/set_clock.rs): `./test build/onefold`."""
 
 import json
 import os

@@ -3,7 +3,7 @@
 //! Only a build with the feature `canaries` can be broken, at run time, by `Engine::break_on_purpose`; the lab is always one. In all others
 //! `Pool::canary` is false at compile time, and nothing of this is left.
 
-/// Whether this build can be broken. Cargo unifies features: a program that is built together with the lab has the lab's engine.
+/// True in builds that can be broken. Cargo unifies features: a program that is built together with the lab has the lab's engine.
 pub const CAN_BE_BROKEN: bool = cfg!(feature = "canaries");
 
 /// What is broken.

@@ -169,8 +169,8 @@ enum Command {
         #[arg(long)]
         threads: Option<usize>,
         /// Instead: have every harness look for every canary, for so many seconds each, and say which caught it and how long that took.
-        #[arg(long, value_name = "SECONDS")]
-        study: Option<f64>,
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+        study: Option<u64>,
     },
     /// All words of up to three operations on a tiny pool, a crash at every I/O, and all that the disk may then hold. The last
     /// line counts the states.
@@ -570,16 +570,16 @@ fn run_canary(threads: usize) -> ExitCode {
     if caught == hunts.len() && repaired.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn study_canaries(seconds: f64, threads: usize) -> ExitCode {
+fn study_canaries(seconds: u64, threads: usize) -> ExitCode {
     silence_panics();
-    let time = Duration::from_secs_f64(seconds);
-    println!("canary\tharness\tcaught\tfirst\truns\tseconds\tseconds of the run\tby");
+    let time = Duration::from_secs(seconds);
+    println!("canary\tharness\tcaught\truns\tseconds\tseconds of the last run\tby");
     lab::parallel::in_order(threads, canary::CANARIES.len() as u64, |number| {
         let (canary, _) = canary::CANARIES[number as usize];
         for found in canary::study(canary, time) {
-            let (first, by) = found.first.map_or((0, String::new()), |catch| (catch.number, catch.by));
+            let by = found.catch.map_or(String::new(), |catch| catch.by);
             println!(
-                "{canary:?}\t{:?}\t{}\t{first}\t{}\t{:.3}\t{:.3}\t{by}",
+                "{canary:?}\t{:?}\t{}\t{}\t{:.3}\t{:.3}\t{by}",
                 found.harness,
                 u8::from(!by.is_empty()),
                 found.runs,

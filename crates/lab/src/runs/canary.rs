@@ -22,7 +22,7 @@ use crate::transcript::Trace;
 use crate::world::disk::Cut;
 use crate::{Checked, Violation, violated};
 
-/// What has to catch a canary: what does so in the least time (`lab canary --study` measures that).
+/// Runs that have to catch a canary: those that do so in the least time (`lab canary --study` measures it).
 #[derive(Clone, Copy, Debug)]
 pub enum Hunt {
     /// Seeds of a harness, from 0 to this, not included.
@@ -147,8 +147,6 @@ pub fn named(name: &str) -> Option<Canary> {
 /// How a canary was caught.
 #[derive(Clone, Debug)]
 pub struct Catch {
-    /// In which run of its harness, from 0.
-    pub number: u64,
     /// By which command.
     pub by: String,
     /// The violation.
@@ -160,7 +158,7 @@ pub struct Catch {
 pub struct Hunted {
     /// Which.
     pub canary: Canary,
-    /// What had to catch it.
+    /// Runs that had to catch it.
     pub hunt: Hunt,
     /// How it was caught, if it was.
     pub catch: Option<Catch>,
@@ -175,7 +173,6 @@ pub fn hunt_all(threads: usize) -> Vec<Hunted> {
             Hunt::Seeds(harness, seeds) => (0..seeds).find_map(|seed| harness.run(canary, seed)),
             Hunt::Scenario(scenario) => Harness::Crash.run(canary, scenario),
             Hunt::Own(word) => word().err().map(|violation| Catch {
-                number: 0,
                 by: format!("lab canary, the word of {canary:?}"),
                 violation: violation.to_string(),
             }),
@@ -204,7 +201,7 @@ impl Harness {
     /// All of them.
     pub const ALL: [Harness; 5] = [Harness::Swarm, Harness::Crash, Harness::FullHost, Harness::Faults, Harness::Words];
 
-    /// How many runs it has; as many as one likes, if it draws them from seeds.
+    /// Returns the number of its runs, which has no end where they are drawn from seeds.
     fn runs(self) -> u64 {
         match self {
             Harness::Swarm | Harness::Faults => u64::MAX,
@@ -213,7 +210,7 @@ impl Harness {
         }
     }
 
-    /// A run: what it finds of what is broken.
+    /// Does one run and returns the violation that it finds.
     fn run(self, canary: Canary, number: u64) -> Option<Catch> {
         let (by, violation) = match self {
             Harness::Swarm => {
@@ -229,22 +226,22 @@ impl Harness {
             Harness::Words => exhaustive::look_at_short(number).violations.into_iter().next()?,
         };
         let by = format!("{} --canary {canary:?}", by.trim_end_matches(" --trace"));
-        Some(Catch { number, by, violation: violation.to_string() })
+        Some(Catch { by, violation: violation.to_string() })
     }
 }
 
-/// What a harness finds of a canary in so much time.
+/// Result of one harness that looked for one canary.
 #[derive(Clone, Debug)]
 pub struct Studied {
     /// The harness.
     pub harness: Harness,
-    /// How it is caught first, if it is.
-    pub first: Option<Catch>,
+    /// The catch in the last of its runs, if there was one.
+    pub catch: Option<Catch>,
     /// Time until then, or until the harness had no more runs or no more time.
     pub until: Duration,
-    /// The time of the run that catches it.
+    /// Time of the last run.
     pub alone: Duration,
-    /// Runs until then.
+    /// Number of runs until then.
     pub runs: u64,
 }
 
@@ -253,14 +250,14 @@ pub fn study(canary: Canary, time: Duration) -> Vec<Studied> {
     BROKEN.set(Some(canary));
     let studied = Harness::ALL.map(|harness| {
         let begun = Instant::now();
-        let (mut first, mut runs, mut alone) = (None, 0, Duration::ZERO);
-        while first.is_none() && runs < harness.runs() && begun.elapsed() < time {
+        let (mut catch, mut runs, mut alone) = (None, 0, Duration::ZERO);
+        while catch.is_none() && runs < harness.runs() && begun.elapsed() < time {
             let this = Instant::now();
-            first = harness.run(canary, runs);
+            catch = harness.run(canary, runs);
             alone = this.elapsed();
             runs += 1;
         }
-        Studied { harness, first, until: begun.elapsed(), alone, runs }
+        Studied { harness, catch, until: begun.elapsed(), alone, runs }
     });
     BROKEN.set(None);
     studied.into()

@@ -224,10 +224,10 @@ pub fn look(only: &Only) -> Tally {
     search.tally
 }
 
-/// How many words there are of at most two letters, each performed in both ways.
+/// Number of words of at most two letters, each performed in both ways.
 pub const SHORT_WORDS: u64 = 2 * (ALPHABET.len() + ALPHABET.len() * ALPHABET.len()) as u64;
 
-/// One of the words of at most two letters, by its number: the shorter ones come first.
+/// Performs one of the words of at most two letters, by its number: the shorter ones come first.
 pub fn look_at_short(number: u64) -> Tally {
     let letters = ALPHABET.len();
     let (word, together) = ((number / 2) as usize, number % 2 == 1);
