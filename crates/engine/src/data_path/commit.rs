@@ -20,7 +20,7 @@ use crate::pool::records::are_enough;
 use crate::pool::room::{Asked, Who};
 use crate::pool::room::{Cleared, Room};
 use crate::pool::standing::{Facts, Phase};
-use crate::requests::request::{Kind, Stage};
+use crate::requests::request::{Block, Kind, Stage};
 use crate::store::io::Purpose;
 use crate::store::pages::Region;
 use crate::store::tree::{LastLeaf, Unresolved};
@@ -177,7 +177,7 @@ impl Engine {
 
     /// Whether there is room for a write in record, ring, delta and metadata; if not it waits.
     pub(crate) fn admit(&mut self, id: RequestId) -> bool {
-        let more = self.requests.get(id).blocks.len() + 1;
+        let more = self.requests.get(id).blocks.iter().filter(|block| !block.unchanged).count() + 1;
         let mut asked = match self.cleared_by(id) {
             Some(cleared) => Asked::clear(more, cleared),
             None => self.asked_by_write(id, more),
@@ -201,8 +201,9 @@ impl Engine {
 
     /// What a write of some blocks in a row asks for.
     fn asked_by_write(&self, id: RequestId, changes: usize) -> Asked {
-        let blocks = &self.requests.get(id).blocks;
-        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return Asked::scattered(changes) };
+        let mut changed = self.requests.get(id).blocks.iter().filter(|block| !block.unchanged);
+        let Some(first) = changed.next() else { return Asked::scattered(changes) };
+        let last = changed.next_back().unwrap_or(first);
         self.pool.asked_in_a_row(first.key, last.key, changes)
     }
 
@@ -212,8 +213,8 @@ impl Engine {
         let per_leaf = self.pool.store.geometry.map_leaf_entries();
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
-            let key = self.requests.get(id).blocks[at].key;
-            if self.pool.unflushed(key).is_some_and(|entry| entry.slot().is_some()) {
+            let Block { key, unchanged, .. } = self.requests.get(id).blocks[at];
+            if unchanged || self.pool.unflushed(key).is_some_and(|entry| entry.slot().is_some()) {
                 continue;
             }
             let leaf = key.lba() / per_leaf;

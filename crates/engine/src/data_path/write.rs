@@ -13,7 +13,7 @@ use crate::pool::records::are_enough;
 use crate::requests::request::{Decision, Kind, Stage};
 use crate::sharing::policy::Lookup;
 use crate::store::io::Purpose;
-use crate::store::tree::Missing;
+use crate::store::tree::{LastLeaf, Missing};
 use crate::store::tree::Unresolved;
 
 /// So many new blocks wait for others at most, unless all of them are one device write.
@@ -62,18 +62,21 @@ impl Engine {
         if !self.complete_blocks(id) {
             return;
         }
-        let has_begun = self.requests.get(id).cleared > 0;
-        if !self.blocked.is_empty() && !has_begun && !self.may_overtake(id) {
+        let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
+        if !self.note_unchanged(id, volume) {
+            return;
+        }
+        let (has_begun, needs_space) = (self.requests.get(id).cleared > 0, self.changes_something(id));
+        if needs_space && !self.blocked.is_empty() && !has_begun && !self.may_overtake(id) {
             // Others wait for room already: first come, first served.
             return self.block(id);
         }
-        if !self.admit(id) {
+        if needs_space && !self.admit(id) {
             return;
         }
         if self.clears_in_parts(id) {
             return;
         }
-        let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
         let policy = self.pool.policy_in_force(&self.pool.volumes[volume]);
         if !self.look_up(id, volume, policy) {
             return;
@@ -114,6 +117,41 @@ impl Engine {
     }
 
     // ---- partial blocks ----
+
+    /// Notes which blocks are to hold zeroes and read as zeroes already: they change nothing, and take no space for metadata, or a volume's holes,
+    /// written with zeroes, would fill the pool. Returns false if pages have to be loaded first.
+    fn note_unchanged(&mut self, id: RequestId, volume: usize) -> bool {
+        let (mut last, mut missing) = (LastLeaf::default(), None);
+        for at in 0..self.requests.get(id).blocks.len() {
+            let block = self.requests.get(id).blocks[at];
+            let is_zero = block.content.is_some_and(|content| content.zero);
+            let unchanged = is_zero
+                && match self.pool.reads_as_zeroes(volume, block.key, &mut last) {
+                    Ok(unchanged) => unchanged,
+                    Err(page) => {
+                        if missing.replace(page) != Some(page) {
+                            let request = self.requests.get_mut(id);
+                            request.stage = Stage::LoadMap;
+                            request.waiting += 1;
+                            self.pool.store.load(page, Some(id));
+                        }
+                        false
+                    }
+                };
+            self.requests.get_mut(id).blocks[at].unchanged = unchanged;
+        }
+        missing.is_none()
+    }
+
+    /// Whether a write or a clear changes anything.
+    fn changes_something(&self, id: RequestId) -> bool {
+        let request = self.requests.get(id);
+        let clears = request.kind == Kind::Clear && {
+            let (start, stop) = self.left_to_clear(id);
+            start < stop
+        };
+        clears || request.blocks.iter().any(|block| !block.unchanged)
+    }
 
     /// Completes partial blocks from what they map to; false if that has to be waited for.
     fn complete_blocks(&mut self, id: RequestId) -> bool {
@@ -449,6 +487,9 @@ impl Engine {
 
     fn change_block(&mut self, id: RequestId, at: usize, offline: bool, in_row: bool) {
         let block = self.requests.get(id).blocks[at];
+        if block.unchanged {
+            return;
+        }
         let content = block.content.expect("every block is whole by now");
         let digest = content.digest;
         let entry = if content.zero {

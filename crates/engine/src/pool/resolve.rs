@@ -4,7 +4,8 @@ use super::Pool;
 use crate::contract::*;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key};
-use crate::store::tree::{LastLeaf, Unresolved, Walk};
+use crate::store::pages::Region;
+use crate::store::tree::{LastLeaf, Missing, Place, Unresolved, Walk, locate};
 
 impl Pool {
     /// The entry of a block that is not in its leaf yet, if it is not.
@@ -33,6 +34,26 @@ impl Pool {
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
             Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
             Walk::Missing(missing) => Err(Unresolved::Missing(missing)),
+        }
+    }
+
+    /// Whether a block reads as zeroes, as far as that can be said without its leaf: a block whose leaf is on the device and not in memory counts
+    /// as one that does not. `Err`: a page above the leaf has to be loaded first.
+    pub(crate) fn reads_as_zeroes(&mut self, volume: usize, key: Key, last: &mut LastLeaf) -> Result<bool, Missing> {
+        let is_zero = |entry: Entry| entry.slot().is_none() && !entry.is_lost();
+        if let Some(entry) = self.unflushed(key) {
+            return Ok(is_zero(entry));
+        }
+        let leaf = key.lba() / self.store.geometry.map_leaf_entries();
+        let root = self.maps[volume];
+        match last.lookup(&mut self.store, root, leaf) {
+            Walk::Leaf(page) => Ok(self.entry_in(page, key).is_some_and(is_zero)),
+            Walk::Absent(_) => Ok(true),
+            Walk::Missing(missing) if missing.pointer.is_lost() || self.failed_pages.contains(&missing.key) => Ok(false),
+            Walk::Missing(missing) => match locate(&mut self.store, Region::Metadata, root, 0, leaf) {
+                Place::At(_) | Place::Absent(_) => Ok(false),
+                Place::Missing(..) => Err(missing),
+            },
         }
     }
 

@@ -93,6 +93,8 @@ pub(crate) struct Block {
     pub compared: Option<(Slot, bool)>,
     /// Read: it had been read ahead.
     pub was_ahead: bool,
+    /// Write, clear: it reads as zeroes and is to hold zeroes.
+    pub unchanged: bool,
 }
 
 impl Block {
@@ -112,6 +114,7 @@ impl Block {
             on_disk: OnDisk::NotAsked,
             compared: None,
             was_ahead: false,
+            unchanged: false,
         }
     }
 

@@ -208,6 +208,11 @@ impl Bench {
         self.begin(first, cells, false, Operation::Trim)
     }
 
+    /// Begins to write zeroes to cells, without their bytes.
+    pub fn begin_zero_cells(&mut self, first: u64, cells: u64) -> u64 {
+        self.begin(first, cells, false, Operation::WriteZeroes)
+    }
+
     /// Begins to ask for the extents of whole blocks.
     pub fn begin_extents(&mut self, block: u64, blocks: u64) -> u64 {
         let operation = Operation::Extents { limit: 128 };
