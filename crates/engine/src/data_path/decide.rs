@@ -101,15 +101,12 @@ impl Engine {
             counts.categories[deciding.category(request, policy) as usize] = 1;
             for block in &request.blocks {
                 counts.index_hits += u64::from(matches!(block.lookup, Lookup::Known(_)));
-                let is_payload = block.content.is_some_and(|content| !content.zero);
                 let is_missed = block.lookup == Lookup::Nothing && block.decision != Decision::Twin;
-                counts.index_misses += u64::from(is_payload && is_missed);
+                counts.index_misses += u64::from(block.is_payload() && is_missed);
             }
-            let payload = counts.written_blocks + counts.removed.blocks;
-            let twins = request.blocks.iter().filter(|block| block.twin.is_some()).count() as u64;
-            counts.what_if.full = deciding.removed_by(Policy::Full, payload, twins);
-            counts.what_if.select = deciding.removed_by(Policy::SELECT, payload, 0);
-            counts.what_if.idedup = deciding.removed_by(Policy::IDEDUP, payload, 0);
+            counts.what_if.full = deciding.removed_by(Policy::Full, request);
+            counts.what_if.select = deciding.removed_by(Policy::SELECT, request);
+            counts.what_if.idedup = deciding.removed_by(Policy::IDEDUP, request);
         }
         self.pool.writes += counts;
         self.pool.volumes[volume].writes += counts;

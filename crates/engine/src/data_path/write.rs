@@ -13,8 +13,8 @@ use crate::pool::records::are_enough;
 use crate::requests::request::{Decision, Kind, Stage};
 use crate::sharing::policy::Lookup;
 use crate::store::io::Purpose;
-use crate::store::tree::{LastLeaf, Missing};
 use crate::store::tree::Unresolved;
+use crate::store::tree::{LastLeaf, Missing};
 
 /// So many new blocks wait for others at most, unless all of them are one device write.
 const SCATTERED_BLOCKS: usize = 64;

@@ -49,7 +49,9 @@ impl Pool {
         match last.lookup(&mut self.store, root, leaf) {
             Walk::Leaf(page) => Ok(self.entry_in(page, key).is_some_and(is_zero)),
             Walk::Absent(_) => Ok(true),
-            Walk::Missing(missing) if missing.pointer.is_lost() || self.failed_pages.contains(&missing.key) => Ok(false),
+            Walk::Missing(missing) if missing.pointer.is_lost() || self.failed_pages.contains(&missing.key) => {
+                Ok(false)
+            }
             Walk::Missing(missing) => match locate(&mut self.store, Region::Metadata, root, 0, leaf) {
                 Place::At(_) | Place::Absent(_) => Ok(false),
                 Place::Missing(..) => Err(missing),

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use crate::contract::Policy;
+use crate::contract::{BlockContent, Policy};
 use crate::counters::Removed;
 use crate::format::entry::Slot;
-use crate::requests::request::{Decision, Request};
+use crate::requests::request::{Block, Decision, Request};
 use crate::sharing::policy::{Category, Lookup};
 
 /// Lists that are used again for each decision.
@@ -16,6 +16,11 @@ pub(crate) struct Deciding {
     /// The first half of the digest of each block that is not known, and which block it is.
     digests: Vec<u64>,
     blocks: Vec<u32>,
+}
+
+/// The content of a block that is new.
+fn new_content(blocks: &[Block], at: usize) -> Option<BlockContent> {
+    blocks[at].content.filter(|content| !content.zero && blocks[at].lookup == Lookup::Nothing)
 }
 
 impl Deciding {
@@ -34,6 +39,13 @@ impl Deciding {
                 Lookup::Nothing if policy == Policy::Full && block.twin.is_some() => Decision::Twin,
                 _ => Decision::Write,
             };
+        }
+        let (blocks, mut at) = (&mut request.blocks, 0);
+        while let Some(run) = policy.next_repeat(blocks.len(), at, |at| new_content(blocks, at)) {
+            for block in &mut blocks[run.start + 1..run.end] {
+                (block.decision, block.twin) = (Decision::Twin, Some(run.start as u32));
+            }
+            at = run.end;
         }
     }
 
@@ -71,10 +83,18 @@ impl Deciding {
         }
     }
 
-    /// What a policy would remove of the request that was looked at last, with `payload` blocks that are not zero.
-    pub(crate) fn removed_by(&mut self, policy: Policy, payload: u64, twins: u64) -> Removed {
+    /// What a policy would remove of the request that was looked at last.
+    pub(crate) fn removed_by(&mut self, policy: Policy, request: &Request) -> Removed {
         policy.decide(&self.lookups, &mut self.shares);
-        let blocks = self.shares.iter().filter(|share| **share).count() as u64 + twins;
+        let payload = request.blocks.iter().filter(|block| block.is_payload()).count() as u64;
+        let (mut twins, mut at) = (0, 0);
+        if policy == Policy::Full {
+            twins = request.blocks.iter().filter(|block| block.twin.is_some()).count();
+        }
+        while let Some(run) = policy.next_repeat(request.blocks.len(), at, |at| new_content(&request.blocks, at)) {
+            (twins, at) = (twins + run.len() - 1, run.end);
+        }
+        let blocks = (self.shares.iter().filter(|share| **share).count() + twins) as u64;
         Removed { blocks, requests: u64::from(blocks > 0 && blocks == payload) }
     }
 }

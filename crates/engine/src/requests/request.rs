@@ -118,9 +118,14 @@ impl Block {
         }
     }
 
+    /// Whether the block is whole and holds anything but zeroes.
+    pub(crate) fn is_payload(&self) -> bool {
+        self.content.is_some_and(|content| !content.zero)
+    }
+
     /// Whether the block gets a slot of its own.
     pub(crate) fn takes_slot(&self) -> bool {
-        self.decision == Decision::Write && self.content.is_some_and(|content| !content.zero)
+        self.decision == Decision::Write && self.is_payload()
     }
 }
 

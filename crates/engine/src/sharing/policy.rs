@@ -60,12 +60,21 @@ impl Policy {
     /// written, because its slot holds the content. One that maps to the slot already is such a block under every policy
     /// that shares. Both slices have the same length.
     pub fn decide(self, lookups: &[Lookup], shares: &mut [bool]) {
+        self.decide_by(lookups, shares, self.counts_repeats());
+    }
+
+    /// Decides as the papers have it: several blocks in one slot are no run, under `select` neither.
+    pub fn decide_as_published(self, lookups: &[Lookup], shares: &mut [bool]) {
+        self.decide_by(lookups, shares, false);
+    }
+
+    fn decide_by(self, lookups: &[Lookup], shares: &mut [bool], repeats: bool) {
         assert_eq!(lookups.len(), shares.len());
         let kept = |lookup: &Lookup| self.shares() && matches!(lookup, Lookup::SamePlace(_));
         let all = match self {
             Policy::Native | Policy::Observe => false,
             Policy::Full => true,
-            Policy::Select { counts, .. } => match self.category(lookups) {
+            Policy::Select { counts, .. } => match self.category_by(lookups, repeats) {
                 Category::Sequential => true,
                 Category::Partial => counts == Counts::Request,
                 Category::Unknown | Category::Scattered => false,
@@ -76,7 +85,7 @@ impl Policy {
             *share = kept(lookup) || all && lookup.slot().is_some();
         }
         if let Policy::Select { threshold, counts: Counts::Run } | Policy::Idedup { threshold } = self {
-            for run in runs(lookups).filter(|run| run.len() >= usize::from(threshold.get())) {
+            for run in runs(lookups, repeats).filter(|run| run.len() >= usize::from(threshold.get())) {
                 shares[run].fill(true);
             }
         }
@@ -85,12 +94,16 @@ impl Policy {
     /// The category of a request: as this policy's threshold and reading have it, as those of [`Policy::SELECT`] if it is
     /// not `select`.
     pub fn category(self, lookups: &[Lookup]) -> Category {
+        self.category_by(lookups, self.counts_repeats())
+    }
+
+    fn category_by(self, lookups: &[Lookup], repeats: bool) -> Category {
         let (threshold, counts) = match self {
             Policy::Select { threshold, counts } => (threshold, counts),
             _ => (SELECT_THRESHOLD, Counts::Run),
         };
         let (mut known, mut longest, mut count) = (0, 0, 0);
-        for run in runs(lookups) {
+        for run in runs(lookups, repeats) {
             known += run.len();
             longest = run.len().max(longest);
             count += 1;
@@ -109,6 +122,36 @@ impl Policy {
 }
 
 impl Policy {
+    /// Whether a run may stay at a slot before it goes on to the next: one slot is read once, however many blocks share it. A sequence of iDedup
+    /// may not.
+    fn counts_repeats(self) -> bool {
+        !matches!(self, Policy::Idedup { .. })
+    }
+
+    /// Finds the next blocks of a request, from `at` on, that follow each other, hold the same, and are new: `select` writes only the first of
+    /// them, if there are as many as its threshold. `content_of` gives the content of a new block of payload, and `None` of any other.
+    pub fn next_repeat<T: PartialEq>(
+        self,
+        blocks: usize,
+        mut at: usize,
+        content_of: impl Fn(usize) -> Option<T>,
+    ) -> Option<Range<usize>> {
+        let Policy::Select { threshold, .. } = self else { return None };
+        let least = usize::from(threshold.get()).max(2);
+        while at + least <= blocks {
+            let Some(content) = content_of(at) else {
+                at += 1;
+                continue;
+            };
+            let start = at;
+            at = (start + 1..blocks).find(|&at| content_of(at).as_ref() != Some(&content)).unwrap_or(blocks);
+            if at - start >= least {
+                return Some(start..at);
+            }
+        }
+        None
+    }
+
     /// Whether a pass leads a run of blocks elsewhere, as it has been looked up: what holds it is one run, too, and the policy would share all
     /// of it. Of a policy that shares nothing, `select` decides.
     pub fn shares_run(self, lookups: &[Lookup]) -> bool {
@@ -119,14 +162,15 @@ impl Policy {
     }
 }
 
-/// The longest runs of known blocks in slots that follow each other, in order.
+/// The longest runs of known blocks in slots that follow each other, in order. If `repeats`, several blocks one behind the other may have one slot.
 struct Runs<'a> {
     lookups: &'a [Lookup],
+    repeats: bool,
     at: usize,
 }
 
-fn runs(lookups: &[Lookup]) -> Runs<'_> {
-    Runs { lookups, at: 0 }
+fn runs(lookups: &[Lookup], repeats: bool) -> Runs<'_> {
+    Runs { lookups, repeats, at: 0 }
 }
 
 impl Iterator for Runs<'_> {
@@ -136,9 +180,14 @@ impl Iterator for Runs<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<Range<usize>> {
         let start = self.at + self.lookups[self.at..].iter().position(|lookup| lookup.slot().is_some())?;
-        let first = self.lookups[start].slot()?;
-        let follows = |&(i, lookup): &(usize, &Lookup)| lookup.slot() == first.checked_add(i as u64);
-        self.at = start + self.lookups[start..].iter().enumerate().take_while(follows).count();
+        let mut last = self.lookups[start].slot()?;
+        let follows = |lookup: &&Lookup| {
+            let slot = lookup.slot();
+            let goes_on = slot == last.checked_add(1) || self.repeats && slot == Some(last);
+            last = slot.unwrap_or(last);
+            goes_on
+        };
+        self.at = start + 1 + self.lookups[start + 1..].iter().take_while(follows).count();
         Some(start..self.at)
     }
 }

@@ -151,6 +151,23 @@ fn copies_one_behind_the_other_are_shared() {
     bench.audit();
 }
 
+/// No slot of a run of equal blocks could be led to another one without a split, so a volume of one block stayed as large as it was written.
+#[test]
+fn one_block_again_and_again_takes_one_slot_after_a_pass_that_keeps_runs() {
+    let (mut bench, ..) = start(1);
+    bench.set_runs(Policy::SELECT, Timing::Offline, KeepRuns::Auto);
+    (0..4).for_each(|request| bench.write(8 * request, &[7; 8]));
+    // A part of a run stays: it would be split.
+    bench.write(40, &[1, 2, 7, 7, 7, 7, 3]);
+    bench.start_pass();
+    bench.run_pass(SECOND);
+    bench.settle();
+    assert_eq!(bench.world.engine.status().data_blocks_used, 1 + 7);
+    (0..32).for_each(|block| bench.assert_holds(block, 7));
+    (40..47).zip([1, 2, 7, 7, 7, 7, 3]).for_each(|(block, content)| bench.assert_holds(block, content));
+    bench.audit();
+}
+
 /// Contents for a volume that shares nothing by itself, stored by a pool whose hash has ten values.
 fn weak(seed: u64, verify: bool, keep_runs: KeepRuns) -> (Bench, Vec<u32>) {
     let (mut bench, mut random, mut contents) = start(seed);

@@ -8,6 +8,7 @@
 //! What must hold: what is looked up here is changed in the same step, or looked up again.
 
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::verify::Pair;
@@ -21,28 +22,37 @@ use crate::store::tree::{LastLeaf, Missing, Unresolved};
 /// Blocks of a volume in which a run stays whole: 1 MiB, as much as the longest request has.
 const WINDOW: u64 = 256;
 
-/// Blocks that are led elsewhere together: from a block on, to slots that follow each other.
+/// Blocks that are led elsewhere together: from a block on, to slots that follow each other, or all of them to one.
 pub(super) struct Run {
     pub first: Key,
     pub from: Slot,
     pub to: Slot,
     pub digests: Vec<Digest>,
+    /// All of them hold the same, and are led to one slot, which may be that of one of them.
+    pub repeats: bool,
 }
 
 impl Run {
     /// One block alone.
     pub fn one(first: Key, from: Slot, to: Slot, digest: Digest) -> Run {
-        Run { first, from, to, digests: [digest].into() }
+        Run { first, from, to, digests: [digest].into(), repeats: false }
     }
 
-    /// The blocks, each with the slot that it is to lead to.
+    /// The slot that block `at` of the run is to lead to.
+    fn target(&self, at: u64) -> Slot {
+        Slot(self.to.0 + if self.repeats { 0 } else { at })
+    }
+
+    /// The blocks that are led elsewhere, each with the slot that it is to lead to.
     pub fn blocks(&self) -> impl Iterator<Item = (Key, Slot, Digest)> + '_ {
-        (0..).zip(&self.digests).map(|(at, &digest)| (Key(self.first.0 + at), Slot(self.to.0 + at), digest))
+        let all = (0..).zip(&self.digests).map(|(at, &digest)| (at, self.target(at), digest));
+        all.filter(|&(at, to, _)| self.from.0 + at != to.0).map(|(at, to, digest)| (Key(self.first.0 + at), to, digest))
     }
 
     /// The slots that hold the same: where a block leads, and where it is to lead.
     pub fn pairs(&self) -> impl Iterator<Item = Pair> + '_ {
-        (0..).zip(&self.digests).map(|(at, &digest)| (Slot(self.from.0 + at), Slot(self.to.0 + at), digest))
+        let all = (0..).zip(&self.digests).map(|(at, &digest)| (Slot(self.from.0 + at), self.target(at), digest));
+        all.filter(|(from, to, _)| from != to)
     }
 
     pub fn last(&self) -> Key {
@@ -80,6 +90,10 @@ pub(super) struct Around<'a> {
 impl Around<'_> {
     /// The run that the block is in, if it may be led elsewhere; else what is known of it by then. With it, how many blocks were looked at.
     pub fn run(&mut self, digest: Digest) -> Result<(Result<Run, Refused>, usize), Missing> {
+        let (repeated, looked) = self.repeated(digest)?;
+        if let Some(run) = repeated {
+            return Ok((Ok(run), looked));
+        }
         let mut digests = VecDeque::from([digest]);
         let mut first = self.key;
         let distance = self.to.0.wrapping_sub(self.from.0);
@@ -103,7 +117,7 @@ impl Around<'_> {
         }
         let looked = digests.len();
         let from = Slot(self.from.0 - (self.key.0 - first.0));
-        let run = Run { first, from, to: self.target(from), digests: digests.into() };
+        let run = Run { first, from, to: self.target(from), digests: digests.into(), repeats: false };
         let lookups: Vec<Lookup> = run.blocks().map(|(_, slot, _)| Lookup::Known(slot.0)).collect();
         let policy = self.pool.policy_of(&self.pool.volumes[self.volume]);
         // Where a run is led into itself, what it is led to would be given up.
@@ -112,6 +126,30 @@ impl Around<'_> {
             return refused(run.first, run.last(), looked);
         }
         Ok((Ok(run), looked))
+    }
+
+    /// The run that the block is in, if it is the same block again and again, and may be led to one slot. With it, how many blocks were looked at.
+    fn repeated(&mut self, digest: Digest) -> Result<(Option<Run>, usize), Missing> {
+        let (mut first, mut count) = (self.key, 1);
+        for forward in [true, false] {
+            let mut last = LastLeaf::default();
+            let mut at = self.key;
+            while let Some((key, slot, check)) = self.beside(at, forward, &mut last)? {
+                let is_same = check == check_bits(digest)
+                    && self.pool.proven_digest(slot)?.is_some_and(|(found, _)| found == digest);
+                if !is_same {
+                    return Ok((None, count));
+                }
+                (at, first, count) = (key, first.min(key), count + 1);
+            }
+        }
+        let lookups = vec![Lookup::Known(self.to.0); count];
+        let policy = self.pool.policy_of(&self.pool.volumes[self.volume]);
+        if count == 1 || !policy.shares_run(&lookups) {
+            return Ok((None, count));
+        }
+        let from = Slot(self.from.0 - (self.key.0 - first.0));
+        Ok((Some(Run { first, from, to: self.to, digests: vec![digest; count], repeats: true }), count))
     }
 
     /// The slot that a slot's content is to be found in.

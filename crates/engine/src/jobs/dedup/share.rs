@@ -215,7 +215,7 @@ impl Dedup {
             pool.put_alone(key, Put::Share(slot, digest));
             pool.note_known(digest, slot);
         }
-        self.shared += run.digests.len() as u64;
+        self.shared += run.pairs().count() as u64;
         self.led_away.since(pool.checkpoints_done).extend(run.pairs().map(|(slot, ..)| (slot, ())));
         Ok(Shared::Yes)
     }

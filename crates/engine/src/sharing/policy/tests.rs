@@ -38,9 +38,10 @@ fn shared(policy: Policy, lookups: &[Lookup]) -> Vec<usize> {
 // ---- the papers' rules, once more, block by block and without regard to cost ----
 
 /// The length of the run that block `at` is in: as far as one can go to either side while everything is known and each
-/// block is in the slot after the one before it.
-fn naive_run(slots: &[Option<u64>], at: usize) -> usize {
-    let follows = |left: usize| matches!((slots[left], slots[left + 1]), (Some(a), Some(b)) if a + 1 == b);
+/// block is in the slot after the one before it, or, if `repeats`, in the same one.
+fn naive_run(slots: &[Option<u64>], at: usize, repeats: bool) -> usize {
+    let is_next = |a, b| a + 1 == b || repeats && a == b;
+    let follows = |left: usize| matches!((slots[left], slots[left + 1]), (Some(a), Some(b)) if is_next(a, b));
     if slots[at].is_none() {
         return 0;
     }
@@ -54,7 +55,7 @@ fn naive_run(slots: &[Option<u64>], at: usize) -> usize {
     last - first + 1
 }
 
-/// What the papers share, without blocks that have their content already. `exceeds` is the paper's wording: a threshold has
+/// What the papers share, and `select` of repeated blocks, without blocks that have their content already. `exceeds` is the paper's wording: a threshold has
 /// to be exceeded.
 fn naive(policy: Policy, exceeds: bool, slots: &[Option<u64>]) -> (Vec<bool>, Option<u8>) {
     let all = slots.len();
@@ -63,8 +64,10 @@ fn naive(policy: Policy, exceeds: bool, slots: &[Option<u64>]) -> (Vec<bool>, Op
         let threshold = usize::from(threshold.get());
         if exceeds { count > threshold } else { count >= threshold }
     };
-    let longest = (0..all).map(|at| naive_run(slots, at)).max().unwrap_or(0);
-    let long_runs = |threshold| -> Vec<bool> { (0..all).map(|at| enough(naive_run(slots, at), threshold)).collect() };
+    let repeats = !matches!(policy, Policy::Idedup { .. });
+    let run = |at| naive_run(slots, at, repeats);
+    let longest = (0..all).map(run).max().unwrap_or(0);
+    let long_runs = |threshold| -> Vec<bool> { (0..all).map(|at| enough(run(at), threshold)).collect() };
     let known_ones: Vec<bool> = slots.iter().map(Option::is_some).collect();
     match policy {
         Policy::Native | Policy::Observe => (vec![false; all], None),
@@ -148,7 +151,7 @@ proptest! {
         prop_assert_eq!(shares(policy, &lookups), kept(policy, &lookups, expected));
         if let Policy::Select { .. } = policy {
             prop_assert_eq!(number(policy.category(&lookups)), category);
-        } else {
+        } else if !matches!(policy, Policy::Idedup { .. }) {
             prop_assert_eq!(policy.category(&lookups), Policy::SELECT.category(&lookups));
         }
     }
@@ -249,10 +252,23 @@ fn known_as_a_whole_but_scattered_is_decided_by_its_runs() {
 
 #[test]
 fn a_run_goes_up_in_steps_of_one() {
-    for request in [[Known(6), Known(5), Known(4)], [Known(4), Known(4), Known(4)], [Known(4), Known(6), Known(8)]] {
+    for request in [[Known(6), Known(5), Known(4)], [Known(4), Known(6), Known(8)]] {
         assert_eq!(shared(Policy::SELECT, &request), []);
     }
     assert_eq!(shared(Policy::SELECT, &[Known(u64::MAX), Known(0), Nothing]), []);
+}
+
+/// One block again and again is read from one place, and was written as often as it came: an image of 0xff took all of its size.
+#[test]
+fn a_run_may_stay_at_a_slot_but_not_for_idedup() {
+    for request in [[Known(4), Known(4), Known(4)], [Known(4), Known(4), Known(5)], [SamePlace(4), Known(5), Known(5)]]
+    {
+        assert_eq!(shared(Policy::SELECT, &request), [0, 1, 2]);
+        assert_eq!(Policy::SELECT.category(&request), Category::Sequential);
+        assert!(shared(idedup(3), &request).len() < 3);
+    }
+    assert_eq!(shared(Policy::SELECT, &[Known(4), Known(4), Known(3), Nothing]), []);
+    assert_eq!(shared(Policy::SELECT, &[Nothing, Known(4), Known(4), Known(4), Known(9)]), [1, 2, 3]);
 }
 
 #[test]

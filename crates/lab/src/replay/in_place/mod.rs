@@ -232,7 +232,7 @@ impl InPlace {
         plan.digests = blocks;
         let lookups: Vec<Lookup> = request.contents.iter().map(|&content| self.look_up(content, &mut plan)).collect();
         let mut shares = vec![false; lookups.len()];
-        self.scheme.policy.decide(&lookups, &mut shares);
+        self.scheme.policy.decide_as_published(&lookups, &mut shares);
         self.counts.known_blocks += lookups.iter().filter(|lookup| lookup.slot().is_some()).count() as u64;
         // Shares first: what is written may be what they share.
         for (at, (lookup, share)) in lookups.iter().zip(&mut shares).enumerate() {

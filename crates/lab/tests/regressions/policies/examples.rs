@@ -56,6 +56,22 @@ fn watch(bench: &mut Bench) -> Rc<RefCell<Vec<(IoOp, u64, u64)>>> {
 
 const WRITES: [&[u32]; 4] = [&[B, C, D, E], &[X, B], &[A, B, C, X, F], &[D, F, B]];
 
+/// An image of one block, 0xff perhaps, took all of its size, and again when it was written once more.
+#[test]
+fn one_block_again_and_again_takes_one_slot() {
+    for (text, slots) in [("select", 1), ("full", 1), ("idedup:2", 48), ("native", 48)] {
+        let mut bench = Bench::new(roomy(), 4096);
+        let (volume, policy) = (bench.volume, Some(Some(policy(text))));
+        let change = VolumeProperties { policy, ..VolumeProperties::default() };
+        bench.command(Command::SetVolume { volume, change });
+        (0..6).for_each(|request| bench.write(request * 8, &[A; 8]));
+        bench.settle();
+        assert_eq!(bench.world.engine.status().data_blocks_used, slots, "{text}");
+        (0..48).for_each(|block| bench.assert_holds(block, A));
+        bench.audit();
+    }
+}
+
 // ---- POD, Fig. 6: categories ----
 
 /// What one write adds: the category's number (0 nothing known, then I, II, III), blocks removed, whether the request is.

@@ -66,13 +66,22 @@ impl Naive {
         };
         // The run that each block is in, from one end to the other.
         let mut runs = vec![0; contents.len()];
-        for start in 0..contents.len() {
-            let from = place(start);
-            let mut end = start;
-            while end < contents.len() && from.is_some() && place(end) == from.map(|from| from + (end - start)) {
-                end += 1;
-            }
+        let may_repeat = self.name != "idedup";
+        for start in (0..contents.len()).filter(|&at| place(at).is_some()) {
+            let follows = |at: usize| {
+                let (before, now) = (place(at - 1), place(at));
+                now == before.map(|before| before + 1) || may_repeat && now == before
+            };
+            let end = (start + 1..contents.len()).find(|&at| !follows(at)).unwrap_or(contents.len());
             (start..end).for_each(|at| runs[at] = runs[at].max(end - start));
+        }
+        // Where the same block, not known, begins to be repeated.
+        let mut repeats = vec![None; contents.len()];
+        for start in (0..contents.len()).filter(|&at| matches!(found[at], Found::Unknown | Found::Again(_))) {
+            let end = (start..contents.len()).find(|&at| contents[at] != contents[start]).unwrap_or(contents.len());
+            if end - start >= self.threshold.max(2) && self.name == "select" {
+                (start + 1..end).for_each(|at| repeats[at] = repeats[at].or(Some(start)));
+            }
         }
         let redundant = (0..contents.len()).filter(|&at| place(at).is_some()).count();
         let longest = runs.iter().copied().max().unwrap_or(0);
@@ -82,11 +91,13 @@ impl Naive {
             .map(|at| match (self.name.as_str(), found[at]) {
                 ("native" | "observe", _) | (_, Found::Zero | Found::Unknown) => false,
                 (_, Found::Here(_)) | ("full", _) => true,
-                (_, Found::Again(_)) => false,
+                (_, Found::Again(_)) => repeats[at].is_some(),
                 ("idedup", _) => runs[at] >= self.threshold,
                 _ => category == 1 || category == 3 && (self.by_request || runs[at] >= self.threshold),
             })
             .collect();
+        let found: Vec<Found> =
+            (found.iter().zip(&repeats)).map(|(&found, repeats)| repeats.map_or(found, Found::Again)).collect();
         self.carry_out(first, contents, &found, &shares);
     }
 
@@ -111,7 +122,7 @@ impl Naive {
         (0..at).find(is_unknown).map_or(Found::Unknown, Found::Again)
     }
 
-    /// Of other policies, what the default makes of it.
+    /// Of other policies, what the default makes of it; of `idedup`, where its runs are sequences on disk.
     fn category(&self, blocks: usize, redundant: usize, longest: usize) -> usize {
         let (threshold, by_request) =
             if self.name == "select" { (self.threshold, self.by_request) } else { (3, false) };

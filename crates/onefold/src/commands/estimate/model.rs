@@ -146,13 +146,22 @@ pub struct Model {
     request_blocks: usize,
     lookups: Vec<Lookup>,
     shares: Vec<bool>,
-    /// Of a block that is not known, an earlier equal one of its request.
+    /// Of a block that is not known, an earlier equal one of its request,
     twins: Vec<Option<usize>>,
+    /// and whether it shares that one's slot.
+    is_twin: Vec<bool>,
 }
 
 impl Model {
     pub fn new(policy: Policy, request_blocks: usize) -> Model {
-        Model { policy, request_blocks, lookups: Vec::new(), shares: Vec::new(), twins: Vec::new() }
+        Model {
+            policy,
+            request_blocks,
+            lookups: Vec::new(),
+            shares: Vec::new(),
+            twins: Vec::new(),
+            is_twin: Vec::new(),
+        }
     }
 
     /// Writes a window and reads it back. Codes are numbers of contents, [`ZERO`] or [`HOLE`]; what lies wholly in
@@ -184,6 +193,17 @@ impl Model {
             // Equal blocks are known or not known together.
             self.twins.push(if may_be { codes[..at].iter().position(|&before| before == code) } else { None });
         }
+        let is_full = self.policy == Policy::Full;
+        self.is_twin.clear();
+        self.is_twin.extend(self.twins.iter().map(|twin| is_full && twin.is_some()));
+        let new_content =
+            |at: usize| (is_payload(codes[at]) && self.lookups[at] == Lookup::Nothing).then_some(codes[at]);
+        let mut at = 0;
+        while let Some(run) = self.policy.next_repeat(codes.len(), at, new_content) {
+            self.twins[run.start + 1..run.end].fill(Some(run.start));
+            self.is_twin[run.start + 1..run.end].fill(true);
+            at = run.end;
+        }
         self.shares.clear();
         self.shares.resize(codes.len(), false);
         self.policy.decide(&self.lookups, &mut self.shares);
@@ -192,7 +212,7 @@ impl Model {
     fn write(&self, codes: &[u32], slots: &mut impl Slots, places: &mut [Option<u64>], tally: &mut Tally) {
         let (mut written, mut removed) = (0, 0);
         for (at, &code) in codes.iter().enumerate() {
-            let twin = self.twins[at].filter(|_| self.policy == Policy::Full);
+            let twin = self.twins[at].filter(|_| self.is_twin[at]);
             places[at] = if !is_payload(code) {
                 tally.zero_blocks += 1;
                 None

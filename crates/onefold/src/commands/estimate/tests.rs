@@ -60,16 +60,20 @@ impl Chance {
     }
 }
 
-/// Runs of known contents, single known ones, new ones and zeroes.
-fn contents(chance: &mut Chance, blocks: usize, known: u32) -> Vec<u32> {
+/// Runs of known contents, single known ones, new ones and zeroes; if wanted, one block again and again.
+fn contents(chance: &mut Chance, blocks: usize, known: u32, repeats: bool) -> Vec<u32> {
     let (mut contents, mut fresh) = (Vec::new(), chance.below(1 << 20) as u32 * 1024 + known);
     while contents.len() < blocks {
         let start = 1 + chance.below(u64::from(known)) as u32;
-        match chance.below(6) {
+        match chance.below(6 + u64::from(repeats)) {
             0 => contents.extend(start..start + 1 + chance.below(20) as u32),
             1 => contents.push(start),
             2 => contents.extend([0, 0]),
             3 => contents.extend([start, start]),
+            6 => {
+                fresh += 7;
+                contents.extend(vec![if chance.below(2) == 0 { start } else { fresh }; 1 + chance.below(9) as usize]);
+            }
             _ => {
                 fresh += 7;
                 contents.extend(fresh..fresh + 5);
@@ -96,14 +100,21 @@ impl Naive {
     fn write(&mut self, policy: &str, request: &[u32]) {
         let found: Vec<Option<usize>> = request.iter().map(|content| self.known.get(content).copied()).collect();
         // The length of the run that each block is in.
+        let follows = |at: usize| match (found[at - 1], found[at]) {
+            (Some(before), Some(slot)) => slot == before + 1 || policy != "idedup" && slot == before,
+            _ => false,
+        };
         let run = |at: usize| {
-            let Some(slot) = found[at] else { return 0 };
-            let follows = |i: usize, distance: isize| {
-                found.get(i).copied().flatten().is_some_and(|other| other as isize == slot as isize + distance)
-            };
-            let after = (1..).take_while(|&n| follows(at + n, n as isize)).count();
-            let before = (1..=at).take_while(|&n| follows(at - n, -(n as isize))).count();
-            before + 1 + after
+            let after = (at + 1..found.len()).take_while(|&at| follows(at)).count();
+            let before = (1..=at).rev().take_while(|&at| follows(at)).count();
+            if found[at].is_some() { before + 1 + after } else { 0 }
+        };
+        // New blocks that are the same again and again.
+        let is_same = |at: usize| found[at].is_none() && request[at] == request[at - 1];
+        let is_repeated = |at: usize| {
+            let after = (at + 1..found.len()).take_while(|&at| is_same(at)).count();
+            let before = (1..=at).rev().take_while(|&at| is_same(at)).count();
+            policy == "select" && before > 0 && before + 1 + after >= 3
         };
         let longest = (0..request.len()).map(run).max().unwrap();
         let category = match found.iter().flatten().count() {
@@ -121,7 +132,11 @@ impl Naive {
                     "select" => category == 1 || run(at) >= 3,
                     _ => run(at) >= 4,
                 };
-            let twin = first_of.get(&content).copied().filter(|_| policy == "full");
+            let twin = match policy {
+                "full" => first_of.get(&content).copied(),
+                _ if is_repeated(at) => places[at - 1],
+                _ => None,
+            };
             let place = match content {
                 0 => None,
                 _ if shares => found[at],
@@ -170,7 +185,7 @@ impl Naive {
 fn an_exact_estimate_is_what_a_naive_computation_says() {
     let (folder, mut chance) = (Folder::new("naive"), Chance(1));
     let files: Vec<Vec<u32>> =
-        [1, 300, 17, 2000, 1024].iter().map(|&blocks| contents(&mut chance, blocks, 150)).collect();
+        [1, 300, 17, 2000, 1024].iter().map(|&blocks| contents(&mut chance, blocks, 150, true)).collect();
     for (number, file) in files.iter().enumerate() {
         folder.file(&format!("{number}"), file);
     }
@@ -216,7 +231,7 @@ fn a_sample_in_little_memory_is_within_its_intervals() {
     // 200 MiB: halves that are mostly copies, and others that are mostly new.
     for number in 0..10 {
         let known = if number % 2 == 0 { 3000 } else { 400_000 };
-        folder.file(&format!("{number}"), &contents(&mut chance, 5120, known));
+        folder.file(&format!("{number}"), &contents(&mut chance, 5120, known, false));
     }
     let exact = estimate_of(&folder.0, &[]);
     let sampled = estimate_of(&folder.0, &["--memory", "1500K"]);
@@ -302,7 +317,7 @@ fn what_cannot_be_estimated_is_named() {
 #[test]
 fn a_report_says_what_it_is_worth() {
     let (folder, mut chance) = (Folder::new("report"), Chance(3));
-    folder.file("a", &contents(&mut chance, 30_000, 500));
+    folder.file("a", &contents(&mut chance, 30_000, 500, false));
     let text = estimate_of(&folder.0, &[]).text();
     for part in ["117.2 MiB, 1 file", "exact", "0.4 GB for each TB", "native", "idedup", "256 KiB"] {
         assert!(text.contains(part), "{part} is not in\n{text}");
