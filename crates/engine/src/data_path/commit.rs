@@ -273,7 +273,7 @@ impl Engine {
         let can_reserve = !kept && self.pool.may_reserve();
         if !can_reserve {
             // What a discard frees comes with the checkpoint that walked it, and with the next ones.
-            let tried = done >= since.max(self.pool.walked_in) + SPACE_ATTEMPTS
+            let tried = done >= since.max(self.pool.slots_freed_in) + SPACE_ATTEMPTS
                 && !self.pool.has_discards()
                 && !self.pool.has_to_flush();
             let facts = self.facts();
@@ -284,7 +284,12 @@ impl Engine {
                 || !self.pool.is_reclaimable(self.has_clears_left()) && !self.pool.has_to_flush()
                 || tried
             {
-                self.fail_request(id, Error::NoSpace);
+                if self.pool.metadata_full || !self.jobs.dedup_mut().await_slots(self.pool.now) {
+                    self.fail_request(id, Error::NoSpace);
+                } else {
+                    // Its checkpoints free what it shares. Others would only keep it from going on.
+                    self.block(id);
+                }
                 return false;
             }
             self.pool.want_checkpoint = true;

@@ -218,8 +218,13 @@ impl Jobs {
     }
 
     fn turn_by_speed(&mut self, who: Who, pool: &Pool, facts: &Facts) -> Turn {
-        // What presses a pool a checkpoint relieves, and nothing else.
-        if facts.is_idle || who == Who::Checkpoint && pool.is_pressed(facts) {
+        // What presses a pool a checkpoint relieves, and a pass where writes wait for its slots.
+        let is_awaited = match who {
+            Who::Checkpoint => pool.is_pressed(facts),
+            Who::Job(Job::Dedup) => facts.writes_wait && self.dedup.is_awaited(),
+            Who::Job(_) => false,
+        };
+        if facts.is_idle || is_awaited {
             self.throttle.need_no_rest(who, pool.now);
             return Turn::Now;
         }

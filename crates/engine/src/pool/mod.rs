@@ -172,8 +172,8 @@ pub(crate) struct Pool {
     pub(crate) checkpoints_done: u64,
     /// What the checkpoint under way has lent, between its steps.
     pub(crate) under_way: Option<UnderWay>,
-    /// The last of them that walked, or will have walked, something of the discard list.
-    pub(crate) walked_in: u64,
+    /// The last of them that freed, or will have freed, what was discarded or what a pass has shared.
+    pub(crate) slots_freed_in: u64,
     /// What of the counters is not kept elsewhere.
     pub(crate) counters: Counters,
     /// What was done with the writes of all volumes.
@@ -298,7 +298,7 @@ impl Pool {
             want_checkpoint: false,
             checkpoints_done: 0,
             under_way: None,
-            walked_in: 0,
+            slots_freed_in: 0,
             counters: Counters::default(),
             writes: WriteCounts::default(),
             reads: ReadCounts::default(),

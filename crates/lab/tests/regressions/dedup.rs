@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use engine::{
-    Command, DedupCommand, DedupStatus, Nanos, PassState, Policy, PoolChange, Tidy, VolumeId, VolumeProperties,
+    Command, DedupCommand, DedupStatus, Error, Nanos, PassState, Policy, PoolChange, Tidy, Timing, VolumeId,
+    VolumeProperties,
 };
 use lab::random::Random;
 use lab::runs::config::Config;
@@ -188,5 +189,56 @@ fn commands_that_make_no_sense_are_refused_and_a_pass_can_be_ended() {
         bench.command(Command::Dedup { command: DedupCommand::Stop });
         assert_eq!(bench.dedup().state, PassState::Stopped);
     }
+    bench.audit();
+}
+
+/// A pool of 640 blocks whose volume is offline, written without a pause.
+fn offline(blocks: u64) -> Bench {
+    let mut bench = Bench::new(config(&mut Random::new(1)), blocks);
+    let (policy, timing) = (Some(Some(Policy::Full)), Some(Timing::Offline));
+    let change = VolumeProperties { policy, timing, ..VolumeProperties::default() };
+    bench.command(Command::SetVolume { volume: VolumeId(1), change });
+    bench
+}
+
+/// The same 16 MiB, written offline again and again, filled a pool of 128 MiB, and writes failed for ten minutes until a pass began by itself. It
+/// took a third of a second.
+#[test]
+fn writes_that_find_no_slot_wait_for_a_pass_that_has_work() {
+    let mut bench = offline(3200);
+    let content = |block: u64| 1 + (block % 64) as u32;
+    for first in (0..3200).step_by(8) {
+        bench.write(first, &(first..first + 8).map(content).collect::<Vec<u32>>());
+    }
+    let status = bench.dedup();
+    assert!(status.passes > 0 && status.scans < 60, "{status:?}");
+    bench.run_pass(SECOND);
+    (0..3200).step_by(7).for_each(|block| bench.assert_holds(block, content(block)));
+    bench.settle();
+    bench.audit();
+}
+
+/// Where a pass shares nothing the write fails, and those after it fail at once.
+#[test]
+fn writes_that_find_no_slot_wait_for_no_second_pass_after_one_in_vain() {
+    let mut bench = offline(3200);
+    let mut refused = Vec::new();
+    for block in 0..800 {
+        let token = bench.begin_write(block, &[1 + block as u32], false);
+        match bench.wait(token) {
+            Ok(_) => {}
+            Err(error) => refused.push((block, error, bench.dedup().passes)),
+        }
+    }
+    assert!(refused.len() > 150 && refused.iter().all(|&(_, error, passes)| (error, passes) == (Error::NoSpace, 1)));
+    // What takes the place of others is double: there is a slot again once the next pass has seen it, a minute later.
+    bench.trim_blocks(0, 64);
+    bench.settle();
+    (0..64).for_each(|block| bench.write(block, &[7]));
+    bench.pass(61 * SECOND);
+    bench.write(900, &[900]);
+    bench.assert_holds(900, 900);
+    bench.run_pass(SECOND);
+    bench.settle();
     bench.audit();
 }

@@ -264,7 +264,7 @@ impl Pool {
         if discard.volume == NO_VOLUME {
             self.walk_disk_index(discard)?;
             checkpoint.discard_budget -= 1;
-            self.walked_in = self.checkpoints_done + 1;
+            self.slots_freed_in = self.checkpoints_done + 1;
             return Ok(Progress::More);
         }
         let Discard { pointer, volume, level } = discard;
@@ -275,7 +275,7 @@ impl Pool {
         let page = self.metadata_page(pointer)?;
         checkpoint.discard_budget -= 1;
         self.discards.pop();
-        self.walked_in = self.checkpoints_done + 1;
+        self.slots_freed_in = self.checkpoints_done + 1;
         let bytes = self.store.pages.bytes(page);
         if level > 0 {
             for child in bytes.chunks_exact(16) {

@@ -157,7 +157,7 @@ impl Pool {
         checkpoint.shared.changes.reserve_exact(2 * checkpoint.points.len() + releases);
         if checkpoint.plan.place.is_some() {
             // What waits for slots sees what this frees.
-            self.walked_in = self.checkpoints_done + 1;
+            self.slots_freed_in = self.checkpoints_done + 1;
         }
     }
 

@@ -155,6 +155,10 @@ pub(crate) struct Dedup {
     refused: Option<Refused>,
     beside: usize,
     shared: u64,
+    /// How many had been shared when the pass began,
+    shared_before: u64,
+    /// and whether writes wait for the slots that it may free.
+    is_awaited: bool,
     kept: u64,
     unequal: u64,
     verify: Verify,
@@ -193,6 +197,8 @@ impl Dedup {
             refused: None,
             beside: 0,
             shared: 0,
+            shared_before: 0,
+            is_awaited: false,
             kept: 0,
             unequal: 0,
             verify: Verify::default(),
@@ -332,12 +338,26 @@ impl Dedup {
     fn start(&mut self) {
         self.record = DedupRecord { state: PassState::Running, ..DedupRecord::default() };
         self.undone.clear();
+        self.shared_before = self.shared;
+    }
+
+    /// Lets a pass go on, or begin, for writes that find no free slot. Returns whether it may find some for them.
+    pub(crate) fn await_slots(&mut self, now: Nanos) -> bool {
+        let may_begin = self.record.state != PassState::Paused && self.undone.may_free_slots(now);
+        self.is_awaited = self.is_under_way() || self.short.is_none() && may_begin;
+        self.is_awaited
+    }
+
+    /// Whether writes wait for the slots that it may free: it goes at full speed then.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_awaited
     }
 
     /// When it begins by itself, if it rests until then.
     fn due(&self, facts: &Facts) -> Option<Nanos> {
         let may_begin = !matches!(self.record.state, PassState::Running | PassState::Paused);
-        self.undone.due(facts).filter(|_| may_begin)
+        let due = if self.is_awaited { Some(0) } else { self.undone.due(facts) };
+        due.filter(|_| may_begin)
     }
 
     /// Whether it rested because metadata was short, and does so no longer.
@@ -350,7 +370,7 @@ impl Dedup {
     fn rest(&mut self, pool: &mut Pool) {
         self.catch_up.rest();
         pool.watch_disk_index(false);
-        (self.at, self.waiting, self.pace) = (At::Begin, None, None);
+        (self.at, self.waiting, self.pace, self.is_awaited) = (At::Begin, None, None, false);
         self.range = Range::new(0, 0, 0);
         (self.spares, self.unresolved, self.in_order) = (Vec::new(), Vec::new(), 0);
         (self.replaced, self.led_away) = (NearMap::default(), LedAway::default());
@@ -566,9 +586,11 @@ impl Dedup {
         }
         self.catch_up.end(pool);
         self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
-        self.undone.sleep(pool.now);
+        self.undone.sleep(pool.now, self.shared - self.shared_before);
         self.passes += 1;
         self.rest(pool);
+        // What it has freed comes with the next checkpoints.
+        pool.slots_freed_in = pool.checkpoints_done + 1;
         pool.want_checkpoint = true;
         pool.needs_pump = true;
     }
@@ -584,7 +606,7 @@ impl Steps for Dedup {
         (self.is_under_way() || self.has_room_again(pool) || self.due(facts).is_some_and(|due| due <= pool.now))
             && pool.phase == Phase::Serving
             && pool.takes_changes()
-            && !facts.writes_wait
+            && (!facts.writes_wait || self.is_awaited)
             && self.changes.may_go_on(pool)
             && !self.verify.is_under_way()
             && !self.workspace.waits()
@@ -600,7 +622,7 @@ impl Steps for Dedup {
         if work.pool.space.is_workspace_called() && self.workspace.is_on() {
             self.lose_workspace(work.pool);
         }
-        if work.facts.writes_wait && self.verify.holds_any() {
+        if work.facts.writes_wait && !self.is_awaited && self.verify.holds_any() {
             self.verify.clear();
             work.pool.needs_pump |= !self.verify.holds_any();
         }

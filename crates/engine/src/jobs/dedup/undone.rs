@@ -3,6 +3,9 @@
 //! The pass begins when nobody has asked for anything for five seconds, or ten minutes after the first of such writes, in the part of the
 //! time that background work has. It never begins sooner than a minute after the last one came to its end (HIODS' example of a sleep).
 //!
+//! Where writes find no free slot it begins at once, unless the last one shared nothing and that was less than a minute ago: so whoever fills a
+//! pool waits for one pass in vain, and the next are told at once.
+//!
 //! A pass for whose changes there is no metadata rests, and goes on by itself when more of it is free ([`Short`]).
 
 use crate::contract::Nanos;
@@ -52,6 +55,8 @@ pub(super) struct Undone {
     pub blocks: u64,
     /// When the last pass came to its end.
     slept: Option<Nanos>,
+    /// It shared nothing.
+    was_in_vain: bool,
 }
 
 impl Undone {
@@ -63,12 +68,18 @@ impl Undone {
 
     /// A pass takes all of it, or it is given up.
     pub fn clear(&mut self) {
-        *self = Undone { slept: self.slept, ..Undone::default() };
+        *self = Undone { slept: self.slept, was_in_vain: self.was_in_vain, ..Undone::default() };
     }
 
-    /// A pass has come to its end.
-    pub fn sleep(&mut self, now: Nanos) {
-        self.slept = Some(now);
+    /// A pass has come to its end, and has shared so many blocks.
+    pub fn sleep(&mut self, now: Nanos, shared: u64) {
+        (self.slept, self.was_in_vain) = (Some(now), shared == 0);
+    }
+
+    /// Whether a pass may find slots for writes that have none.
+    pub fn may_free_slots(&self, now: Nanos) -> bool {
+        let has_just_failed = self.was_in_vain && self.slept.is_some_and(|slept| now < slept + SLEEP);
+        self.since.is_some() && !has_just_failed
     }
 
     /// Whether there is any.
@@ -114,9 +125,25 @@ mod tests {
         assert_eq!(undone.due(&facts(false, 900 * SECOND)), Some(610 * SECOND));
         undone.clear();
         assert_eq!((undone.due(&facts(false, 0)), undone.blocks), (None, 0));
-        undone.sleep(100 * SECOND);
+        undone.sleep(100 * SECOND, 1);
         undone.note(101 * SECOND, 1);
         assert_eq!(undone.due(&facts(false, 101 * SECOND)), Some(160 * SECOND));
         assert_eq!(undone.due(&facts(false, 200 * SECOND)), Some(205 * SECOND));
+    }
+
+    #[test]
+    fn who_finds_no_slot_waits_for_a_pass_but_not_soon_after_one_that_shared_nothing() {
+        let mut undone = Undone::default();
+        assert!(!undone.may_free_slots(0));
+        undone.note(SECOND, 1);
+        assert!(undone.may_free_slots(SECOND));
+        undone.clear();
+        undone.sleep(2 * SECOND, 5);
+        undone.note(3 * SECOND, 1);
+        assert!(undone.may_free_slots(3 * SECOND));
+        undone.clear();
+        undone.sleep(4 * SECOND, 0);
+        undone.note(5 * SECOND, 1);
+        assert!(!undone.may_free_slots(5 * SECOND) && undone.may_free_slots(64 * SECOND));
     }
 }
