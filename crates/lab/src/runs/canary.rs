@@ -88,7 +88,7 @@ pub const CANARIES: [(Canary, Hunt); 61] = [
     (Canary::StaleLog, swarm(10)),
     (Canary::ReleasedTwice, swarm(10)),
     (Canary::CarriedRecord, faults(250)),
-    (Canary::PublicSeed, swarm(10)),
+    (Canary::PublicSeed, swarm(100)),
     (Canary::ForgottenWrite, faults(10)),
     (Canary::RoomCountedLow, swarm(10)),
     (Canary::OwnerNotLookedAt, swarm(10)),
